@@ -1,0 +1,80 @@
+# Targets run in .venv, which is made on first use and brought up to date whenever pyproject.toml
+# or constraints.txt changes. `make` alone lists the targets.
+
+.DEFAULT_GOAL := help
+
+# The first Python new enough; another one is asked for with `make PYTHON=...`.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+# What the targets pass on; change it with e.g. `make test PYTEST="-m 'not slow' -n 2"`.
+REPORT ?= --model python-2l --prompts interp/zoo/prompts/repeated.jsonl --out reports/head-ablation
+EXPLORE ?=
+BENCH ?=
+PYTEST ?=
+
+# Keeps pyright from asking the network whether there is a newer one: constraints.txt decides.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.PHONY: help
+help: ## List the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  %-14s %s\n", $$1, $$2}'
+
+.PHONY: report
+report: .venv/.installed ## Write the head-ablation report to reports/
+	$(BIN)/interp ablate $(REPORT)
+
+.PHONY: explore
+explore: .venv/.installed ## Open the explorer in a browser
+	$(BIN)/interp explore $(EXPLORE)
+
+.PHONY: test
+test: .venv/.installed-dev ## Run all tests
+	$(BIN)/python -m pytest $(PYTEST)
+
+.PHONY: lint
+lint: lint-ruff lint-format lint-types lint-imports ## Check style, types and the direction of imports
+
+.PHONY: lint-ruff lint-format lint-types lint-imports
+lint-ruff: .venv/.installed-dev
+	$(BIN)/ruff check
+lint-format: .venv/.installed-dev
+	$(BIN)/ruff format --check
+# Named, since pyright would prefer a pyrightconfig.json that lies in a folder above.
+lint-types: .venv/.installed-dev
+	$(BIN)/pyright --project pyproject.toml
+lint-imports: .venv/.installed-dev
+	$(BIN)/lint-imports
+
+.PHONY: format
+format: .venv/.installed-dev ## Rewrite the code in the house style
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
+
+.PHONY: bench
+bench: .venv/.installed-dev ## Time the forward against transformers
+	$(BIN)/python benchmarks/forward.py $(BENCH)
+
+.PHONY: hooks
+hooks: .venv/.installed-dev ## Lint before every commit
+	$(BIN)/pre-commit install
+
+.PHONY: clean
+clean: ## Remove .venv, caches, builds and reports
+	rm -rf .venv build dist reports .hypothesis .import_linter_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.installed: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer found; name one: make PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "interp needs Python 3.11 or newer; $(PYTHON) is not. Try make PYTHON=/path/to/python" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+.venv/.installed-dev: .venv/.installed
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,53 @@
+"""A mechanistic-interpretability toolkit: read, edit and explain every activation.
+
+    import interp
+    from interp import edits
+
+    model = interp.load("python-2l")
+    run = interp.run(model, "def f(x):", record="all", edits=[edits.zero("z", layer=1, head=4)])
+    run.logits, run.cache["pattern", 0]
+"""
+
+from interp import edits, metrics
+from interp.cache import Cache
+from interp.config import (
+    NO_NORM,
+    AttentionConfig,
+    Config,
+    MLPConfig,
+    NormConfig,
+    PositionsConfig,
+    StackConfig,
+    TokensConfig,
+)
+from interp.errors import InterpError
+from interp.factored import Factored
+from interp.model.context import PAD
+from interp.points import Place, Point
+from interp.run import Run, Start, run
+from interp.tokenizer import Tokenizer
+from interp.transformer import Transformer
+
+__all__ = [
+    "NO_NORM",
+    "PAD",
+    "AttentionConfig",
+    "Cache",
+    "Config",
+    "Factored",
+    "InterpError",
+    "MLPConfig",
+    "NormConfig",
+    "Place",
+    "Point",
+    "PositionsConfig",
+    "Run",
+    "StackConfig",
+    "Start",
+    "Tokenizer",
+    "TokensConfig",
+    "Transformer",
+    "edits",
+    "metrics",
+    "run",
+]

@@ -1,0 +1,162 @@
+"""Edits as data: ``edits.zero("z", layer=1, head=4)``.
+
+Each takes a point (``"z"``, a :class:`~interp.points.Point`, a tuple or a hook name) and, as
+keywords, ``layer``, ``norm`` and ``stack`` (which tensor), and ``batch``, ``pos``, ``head``, ``key``
+and ``unit`` (which part of it; several may be given as a list).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypedDict, Unpack
+
+from torch import Tensor
+
+from interp.edits.edit import (
+    Add,
+    Apply,
+    Edit,
+    Hook,
+    Mean,
+    Replace,
+    Resample,
+    Scale,
+    Zero,
+)
+from interp.edits.selection import Selection, Site
+from interp.errors import InvalidEdit
+from interp.points import Place, PlaceLike, Point
+from interp.values import Values
+
+Indices = int | Sequence[int] | None
+
+
+class Where(TypedDict, total=False):
+    """The keywords that every edit takes."""
+
+    layer: int
+    norm: str
+    stack: str
+    batch: Indices
+    pos: Indices
+    head: Indices
+    key: Indices
+    unit: Indices
+
+
+KINDS: dict[str, type[Edit]] = {
+    kind.kind: kind for kind in (Zero, Mean, Resample, Scale, Add, Replace, Apply)
+}
+
+
+def zero(point: PlaceLike, **where: Unpack[Where]) -> Zero:
+    """Write zeros."""
+    return Zero(*_target(point, where))
+
+
+def mean(point: PlaceLike, values: Tensor | None = None, **where: Unpack[Where]) -> Mean:
+    """Write ``values``, a mean over some data; or that of the run itself over rows and positions.
+
+    The latter depends on what else is in the batch.
+    """
+    return Mean(*_target(point, where), None if values is None else Values(values))
+
+
+def resample(
+    point: PlaceLike, values: Tensor | None = None, seed: int = 0, **where: Unpack[Where]
+) -> Resample:
+    """Write ``values``, another prompt's activations; or those of another row, drawn by ``seed``."""
+    return Resample(*_target(point, where), None if values is None else Values(values), seed)
+
+
+def scale(point: PlaceLike, factor: float, **where: Unpack[Where]) -> Scale:
+    """Multiply by ``factor``."""
+    return Scale(*_target(point, where), float(factor))
+
+
+def add(point: PlaceLike, values: Tensor | float, **where: Unpack[Where]) -> Add:
+    """Add ``values``, which broadcast to the selected part."""
+    return Add(*_target(point, where), _data(values))
+
+
+def replace(point: PlaceLike, values: Tensor | float, **where: Unpack[Where]) -> Replace:
+    """Write ``values``, which broadcast to the selected part."""
+    return Replace(*_target(point, where), _data(values))
+
+
+def apply(
+    point: PlaceLike, fn: Callable[[Tensor, Hook], Tensor | None], **where: Unpack[Where]
+) -> Apply:
+    """Call ``fn(tensor, hook)`` on a copy of the selected part; see :class:`Apply`."""
+    return Apply(*_target(point, where), fn)
+
+
+def from_dict(values: dict[str, Any]) -> Edit:
+    """The inverse of :meth:`Edit.to_dict`.
+
+    Raises:
+        InvalidEdit: an unknown kind or field.
+    """
+    values = dict(values)
+    kind = KINDS.get(str(values.pop("kind", None)))
+    if kind is None or kind is Apply:
+        known = ", ".join(name for name in KINDS if name != "apply")
+        raise InvalidEdit(f"An edit read from JSON must have a kind among {known}: {values}.")
+    where = tuple(values.pop("where", ()))
+    chosen = {name: _indices(values.pop(name, None)) for name in _SELECTED}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            values[name] = Values.from_json(value)
+    try:
+        return kind(where, Selection(**chosen), **values)
+    except TypeError as error:
+        raise InvalidEdit(f"An edit of kind {kind.kind!r}: {error}.") from error
+
+
+_SELECTED = ("batch", "pos", "head", "key", "unit")
+
+
+def _target(point: PlaceLike, where: Where) -> tuple[tuple[str | int, ...], Selection]:
+    rest: dict[str, Any] = dict(where)
+    name: list[Any] = _named(point)
+    name += [rest.pop(part) for part in ("layer", "norm", "stack") if rest.get(part) is not None]
+    chosen = {part: _indices(rest.pop(part, None)) for part in _SELECTED}
+    if rest:
+        known = ", ".join(Where.__annotations__)
+        raise InvalidEdit(f"An edit has no {sorted(rest)[0]!r}; it takes {known}.")
+    return tuple(name), Selection(**chosen)
+
+
+def _named(point: PlaceLike) -> list[Any]:
+    if isinstance(point, Place):
+        return [part for part in point.to_json() if part is not None]
+    if isinstance(point, tuple):
+        return [part.label if isinstance(part, Point) else part for part in point]
+    return [point.label if isinstance(point, Point) else point]
+
+
+def _indices(which: Indices) -> int | tuple[int, ...] | None:
+    if which is None or isinstance(which, int):
+        return which
+    chosen = tuple(int(index) for index in which)
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise InvalidEdit(f"A selection needs one or more different indices, got {list(which)}.")
+    return chosen
+
+
+def _data(values: Tensor | float) -> Values | float:
+    return Values(values) if isinstance(values, Tensor) else float(values)
+
+
+__all__ = [
+    "Edit",
+    "Hook",
+    "Selection",
+    "Site",
+    "add",
+    "apply",
+    "from_dict",
+    "mean",
+    "replace",
+    "resample",
+    "scale",
+    "zero",
+]

@@ -1,0 +1,327 @@
+"""What may be done to a tensor of a forward? Seven kinds of edit, each a piece of data.
+
+An edit is frozen, hashable and JSON-serialisable (save :class:`Apply`, which holds a function):
+the same specification runs in a notebook, in the explorer and in a report, and its hash stands
+beside the result. Zero and mean ablation: e.g. Wang et al. 2022; resample ablation: Chan et al.
+2022, "Causal Scrubbing".
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from interp.edits.selection import Index, Selection, Site
+from interp.errors import HookFailed, InvalidEdit
+from interp.points import Place
+from interp.values import Values
+
+
+@dataclass(frozen=True)
+class Hook:
+    """What a user's function is told beside the tensor.
+
+    Attributes:
+        name: the TransformerLens name of the place.
+        place: the place itself.
+    """
+
+    name: str
+    place: Place
+
+    def layer(self) -> int | None:
+        """The layer; ``None`` at the entry and the exit."""
+        return self.place.layer
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change of the tensor found at one place.
+
+    Attributes:
+        where: the place as the user named it, e.g. ``("z", 1)``; resolved by each model.
+        select: the part of the tensor that changes.
+    """
+
+    kind: ClassVar[str]
+
+    where: tuple[str | int, ...]
+    select: Selection = Selection()
+
+    def new(self, old: Tensor, whole: Tensor, index: Index, site: Site) -> Tensor:
+        """What replaces ``old``, the selected part of ``whole`` (every axis kept)."""
+        raise NotImplementedError
+
+    def __call__(self, x: Tensor, site: Site) -> Tensor:
+        """``x`` with the selected part replaced; ``x`` itself is left alone.
+
+        Raises:
+            InvalidEdit: the selection or what is written does not fit ``x``.
+        """
+        index = site.index(self.select, x.shape)
+        new = self.new(x[index], x, index, site)
+        if self.select.everything:
+            return new.expand_as(x)
+        changed = x.clone()
+        changed[index] = new
+        return changed
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether what it does at one position neither knows of others nor of its own place."""
+        return self.select.pos is None and self.select.key is None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; :func:`interp.edits.from_dict` reads it back to an equal edit."""
+        out: dict[str, Any] = {"kind": self.kind, "where": list(self.where)}
+        for field in fields(self.select):
+            value = getattr(self.select, field.name)
+            if value is not None:
+                out[field.name] = list(value) if isinstance(value, tuple) else value
+        for field in fields(self):
+            if field.name not in ("where", "select"):
+                value = getattr(self, field.name)
+                out[field.name] = value.to_json() if isinstance(value, Values) else value
+        return out
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what the edit says."""
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Zero(Edit):
+    """Write zeros."""
+
+    kind = "zero"
+
+    def new(self, old: Tensor, whole: Tensor, index: Index, site: Site) -> Tensor:  # noqa: ARG002
+        """Zeros."""
+        return torch.zeros_like(old)
+
+
+@dataclass(frozen=True)
+class Scale(Edit):
+    """Multiply by a factor."""
+
+    kind = "scale"
+    factor: float = 1.0
+
+    def new(self, old: Tensor, whole: Tensor, index: Index, site: Site) -> Tensor:  # noqa: ARG002
+        """factor · old."""
+        return old * self.factor
+
+
+@dataclass(frozen=True)
+class Add(Edit):
+    """Add values, e.g. a steering vector."""
+
+    kind = "add"
+    values: Values | float = 0.0
+
+    def new(self, old: Tensor, whole: Tensor, index: Index, site: Site) -> Tensor:  # noqa: ARG002
+        """Old + values."""
+        return old + aligned(self.values, old, self.select, site)
+
+    @property
+    def pointwise(self) -> bool:
+        """Not if the values might be laid along positions."""
+        return super().pointwise and not laid_along_positions(self.values)
+
+
+@dataclass(frozen=True)
+class Replace(Edit):
+    """Write values in place of what is there."""
+
+    kind = "replace"
+    values: Values | float = 0.0
+
+    def new(self, old: Tensor, whole: Tensor, index: Index, site: Site) -> Tensor:  # noqa: ARG002
+        """The values."""
+        return aligned(self.values, old, self.select, site)
+
+    @property
+    def pointwise(self) -> bool:
+        """Not if the values might be laid along positions."""
+        return super().pointwise and not laid_along_positions(self.values)
+
+
+@dataclass(frozen=True)
+class Mean(Edit):
+    """Write a mean: the one given, or that of this very run over rows and positions."""
+
+    kind = "mean"
+    values: Values | None = None
+
+    def new(self, old: Tensor, whole: Tensor, index: Index, site: Site) -> Tensor:  # noqa: ARG002
+        """The mean activation."""
+        if self.values is not None:
+            return aligned(self.values, old, self.select, site)
+        return mean_of(whole, site).expand_as(whole)[index]
+
+    @property
+    def pointwise(self) -> bool:
+        """Not if it is a mean over this run, nor if the values might be laid along positions."""
+        given = self.values is not None and not laid_along_positions(self.values)
+        return given and super().pointwise
+
+
+@dataclass(frozen=True)
+class Resample(Edit):
+    """Write the activation of another prompt: the one given, or another row of this very run.
+
+    Without values, row i takes that of row σ(i), where σ is a cycle through all rows drawn from
+    ``seed``, so that no row keeps its own.
+    """
+
+    kind = "resample"
+    values: Values | None = None
+    seed: int = 0
+
+    def new(self, old: Tensor, whole: Tensor, index: Index, site: Site) -> Tensor:
+        """The donor's activation at the same positions."""
+        if self.values is not None:
+            return aligned(self.values, old, self.select, site)
+        n = whole.shape[0]
+        if n < 2 or site.context.real is not None or site.context.memory_real is not None:  # noqa: PLR2004
+            raise InvalidEdit(
+                f"{site.place}: resampling among the rows of a run needs at least two prompts, all "
+                "of one length. Give edits.resample(values=...) the donor's activations instead."
+            )
+        return whole[donors(n, self.seed).to(whole.device)][index]
+
+    @property
+    def pointwise(self) -> bool:
+        """Never: a donor's positions are its own."""
+        return False
+
+
+@dataclass(frozen=True)
+class Apply(Edit):
+    """Call a function of the user's: ``fn(tensor, hook)``.
+
+    It is handed a copy of the selected part (every axis kept) and may return a new tensor of the
+    same shape, dtype and device, or change the copy in place, or return ``None`` to leave all as
+    it is.
+    """
+
+    kind = "apply"
+    fn: Callable[[Tensor, Hook], Tensor | None] = lambda tensor, hook: None  # noqa: ARG005, E731
+    hook: Hook | None = None
+
+    def new(self, old: Tensor, whole: Tensor, index: Index, site: Site) -> Tensor:  # noqa: ARG002
+        """What the function makes of ``old``."""
+        hook = self.hook or Hook(str(site.place), site.place)
+        handed = old.clone()
+        before = version_of(handed)
+        try:
+            returned: object = self.fn(handed, hook)
+        except Exception as error:
+            raise HookFailed(
+                f"The function given for {hook.name} raised {type(error).__name__}: {error}"
+            ) from error
+        if returned is None:
+            return old if version_of(handed) == before and before >= 0 else handed
+        return checked(returned, old, hook.name)
+
+    @property
+    def pointwise(self) -> bool:
+        """Nobody knows what a function reads."""
+        return False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Refused: a function is not data.
+
+        Raises:
+            InvalidEdit: always.
+        """
+        raise InvalidEdit(
+            f"edits.apply at {self.where} holds a Python function, which can't be written as JSON; "
+            "say it with zero, mean, resample, scale, add or replace."
+        )
+
+    @property
+    def digest(self) -> str:
+        """Of the place and the function's name; a function's content can't be hashed."""
+        name = getattr(self.fn, "__qualname__", repr(self.fn))
+        return hashlib.sha256(f"apply {self.where} {self.select} {name}".encode()).hexdigest()
+
+
+def version_of(tensor: Tensor) -> int:
+    """How often a tensor was changed in place; −1 if nobody counts (inference mode)."""
+    return -1 if tensor.is_inference() else tensor._version  # noqa: SLF001 - torch has no other
+
+
+def checked(returned: object, old: Tensor, name: str) -> Tensor:
+    """``returned``, if it can stand where ``old`` stood."""
+    if not isinstance(returned, Tensor):
+        raise InvalidEdit(
+            f"The function given for {name} returned {type(returned).__name__}; it should return a "
+            "tensor, or None to leave things as they are."
+        )
+    for what in ("shape", "dtype", "device"):
+        got, expected = getattr(returned, what), getattr(old, what)
+        if got != expected:
+            got, expected = (tuple(s) if what == "shape" else s for s in (got, expected))
+            raise InvalidEdit(
+                f"The function given for {name} returned {what} {got}; expected {expected}."
+            )
+    return returned
+
+
+def aligned(values: Values | float, old: Tensor, select: Selection, site: Site) -> Tensor:
+    """``values`` broadcast to ``old``; axes selected by a single index need not be there."""
+    if not isinstance(values, Values):
+        return torch.full_like(old, values)
+    tensor = values.tensor.to(old.device)
+    if tensor.dtype != old.dtype:
+        raise InvalidEdit(
+            f"{site.place}: the values are {tensor.dtype}, the activations {old.dtype}; "
+            f"convert them with .to({old.dtype})."
+        )
+    single = [axis for axis, w in enumerate(select.per_axis(site.place)) if isinstance(w, int)]
+    if tensor.ndim <= old.ndim - len(single):
+        missing = old.ndim - len(single) - tensor.ndim
+        tensor = tensor.reshape(*[1] * missing, *tensor.shape)
+        for axis in single:
+            tensor = tensor.unsqueeze(axis)
+    try:
+        return tensor.expand(old.shape)
+    except RuntimeError as error:
+        wanted = [size for axis, size in enumerate(old.shape) if axis not in single]
+        raise InvalidEdit(
+            f"{site.place}: values of shape {tuple(values.tensor.shape)} do not fit the selected "
+            f"part, {tuple(wanted)}."
+        ) from error
+
+
+def laid_along_positions(values: Values | float | None) -> bool:
+    """Whether values have an axis that may be positions (any but the last might)."""
+    return isinstance(values, Values) and values.tensor.ndim > 1
+
+
+def mean_of(x: Tensor, site: Site) -> Tensor:
+    """The mean over rows, and over real positions where the point has one axis of them."""
+    axes = site.place.point.axes
+    if axes[1] not in ("pos", "key"):
+        if site.context.real is not None:
+            raise InvalidEdit(f"{site.place}: a mean over rows needs prompts of one length.")
+        return x.mean(0, keepdim=True)
+    real = site.real(axes[1])
+    if real is None:
+        return x.mean((0, 1), keepdim=True)
+    weight = real[:, -x.shape[1] :].to(x.dtype).reshape(*x.shape[:2], *[1] * (x.ndim - 2))
+    return (x * weight).sum((0, 1), keepdim=True) / weight.sum()
+
+
+def donors(n: int, seed: int) -> Tensor:
+    """A permutation of n rows without a fixed point: one cycle through all, drawn from ``seed``."""
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    chosen = torch.empty_like(order)
+    chosen[order] = order.roll(1)
+    return chosen

@@ -1,0 +1,153 @@
+"""Which part of a tensor does an edit concern? Rows, positions, heads, keys, units.
+
+A position is counted among the real tokens of its own row: ``pos=0`` is a row's first token and
+``pos=-1`` its last, wherever padding put them.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.errors import InvalidEdit
+from interp.model.context import Context
+from interp.points import Place, Point
+
+Which = int | tuple[int, ...] | None
+Index = tuple[slice | Tensor, ...]
+
+UNITS = ("d_model", "d_head", "d_mlp", "vocab")
+CROSS_KEYS = frozenset(
+    {Point.CROSS_K, Point.CROSS_V, Point.CROSS_SCORES, Point.CROSS_PATTERN}
+)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Indices along the axes of a point; ``None`` means all, a tuple several.
+
+    Attributes:
+        batch: rows.
+        pos: positions (of the query, in scores and pattern) among each row's real tokens.
+        head: heads (key/value heads for k and v).
+        key: key positions, in scores, pattern, and the keys and values of cross-attention.
+        unit: dimensions of the last axis: d_model, d_head, d_mlp or vocabulary.
+    """
+
+    batch: Which = None
+    pos: Which = None
+    head: Which = None
+    key: Which = None
+    unit: Which = None
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing is left out."""
+        return all(w is None for w in (self.batch, self.pos, self.head, self.key, self.unit))
+
+    def per_axis(self, place: Place) -> tuple[Which, ...]:
+        """What is selected along each axis of ``place``.
+
+        Raises:
+            InvalidEdit: an axis is selected that the point does not have.
+        """
+        axes = place.point.axes
+        unit = next((axis for axis in axes if axis in UNITS), "unit")
+        token = "query" if "query" in axes else "pos"
+        asked = {"batch": self.batch, token: self.pos, "head": self.head, "key": self.key}
+        asked[unit] = self.unit
+        for axis, which in asked.items():
+            if which is not None and axis not in axes:
+                raise InvalidEdit(
+                    f"{place} has the axes [{' '.join(axes)}]: there is no {axis!r} to select."
+                )
+        return tuple(asked.get(axis) for axis in axes)
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """Where an edit happens: the place, and the run's positions and padding."""
+
+    place: Place
+    context: Context
+
+    def real(self, axis: str) -> Bool[Tensor, "batch key"] | None:
+        """Which columns along a token axis hold tokens; ``None`` if all do."""
+        if axis == "key" and self.place.point in CROSS_KEYS:
+            return self.context.memory_real
+        return self.context.real
+
+    def index(self, selection: Selection, shape: torch.Size) -> Index:
+        """How to index a tensor of ``shape``.
+
+        Every axis stays: a single index selects a slice of length one.
+        """
+        axes = self.place.point.axes
+        chosen: list[slice | Tensor] = []
+        for axis, which, size in zip(axes, selection.per_axis(self.place), shape, strict=True):
+            if axis in ("pos", "query", "key") and which is not None:
+                chosen.append(self._columns(axis, as_tuple(which), size))
+            else:
+                chosen.append(self._plain(axis, which, size))
+        if all(isinstance(index, slice) for index in chosen):
+            return tuple(chosen)
+        return open_mesh(chosen, shape, self.context.positions.device)
+
+    def _plain(self, axis: str, which: Which, size: int) -> slice | Tensor:
+        if which is None:
+            return slice(None)
+        wanted = as_tuple(which)
+        for index in wanted:
+            if not -size <= index < size:
+                raise InvalidEdit(
+                    f"{self.place}: {axis} {index} is outside 0..{size - 1} ({size} in all)."
+                )
+        wanted = tuple(index % size for index in wanted)
+        if len(wanted) == 1:
+            return slice(wanted[0], wanted[0] + 1)
+        return torch.tensor(wanted, device=self.context.positions.device)
+
+    def _columns(self, axis: str, wanted: tuple[int, ...], size: int) -> slice | Tensor:
+        """Columns of positions: the same for all rows without padding, else ``[batch n]``."""
+        real = self.real(axis)
+        if real is None:
+            return self._plain(axis, wanted, size)
+        return torch.stack([self._column(real, p) for p in wanted], dim=1)
+
+    def _column(self, real: Bool[Tensor, "batch key"], position: int) -> Int[Tensor, " batch"]:
+        lengths = real.sum(-1)
+        wanted = position + lengths if position < 0 else torch.full_like(lengths, position)
+        if bool(((wanted < 0) | (wanted >= lengths)).any()):
+            row = int(((wanted < 0) | (wanted >= lengths)).nonzero()[0])
+            raise InvalidEdit(
+                f"{self.place}: position {position} of row {row}, which has only "
+                f"{int(lengths[row])} tokens."
+            )
+        return ((real.cumsum(-1) - 1 == wanted[:, None]) & real).int().argmax(-1)
+
+
+def as_tuple(which: int | tuple[int, ...]) -> tuple[int, ...]:
+    """One or several indices as several."""
+    return (which,) if isinstance(which, int) else which
+
+
+def open_mesh(
+    chosen: list[slice | Tensor], shape: torch.Size, device: torch.device
+) -> tuple[Tensor, ...]:
+    """Index tensors that broadcast to the selection, axis by axis (as ``numpy.ix_``).
+
+    A two-dimensional index, ``[batch n]``, picks other columns in every row.
+    """
+    n = len(shape)
+    mesh: list[Tensor] = []
+    for axis, (index, size) in enumerate(zip(chosen, shape, strict=True)):
+        if isinstance(index, slice):
+            index = torch.arange(size, device=device)[index]  # noqa: PLW2901 - the same, spelt out
+        view = [1] * n
+        view[axis] = index.shape[-1]
+        if index.ndim == 2:  # noqa: PLR2004 - [batch n]
+            index = index[chosen[0]]  # noqa: PLW2901 - of the rows that are selected
+            view[0] = index.shape[0]
+        mesh.append(index.reshape(view))
+    return tuple(mesh)

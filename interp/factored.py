@@ -1,0 +1,109 @@
+"""What can be said of a low-rank product without forming it?
+
+S = W_V·W_O and Y = W_Q·W_Kᵀ are d_model × d_model but of rank ≤ d_head. A :class:`Factored`
+matrix keeps the two thin factors; its spectrum comes from r × r matrices (Elhage et al. 2021,
+"A Mathematical Framework for Transformer Circuits", treats eigenvalues of W_OV this way).
+"""
+
+from dataclasses import dataclass
+from typing import overload
+
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor
+
+from interp.errors import InvalidInput
+
+
+@dataclass(frozen=True, eq=False)
+class Factored:
+    """The m × n matrix ``left @ right`` of rank ≤ r; leading axes are batch axes.
+
+    Attributes:
+        left: ``[... m r]``.
+        right: ``[... r n]``.
+    """
+
+    left: Float[Tensor, "*batch m r"]
+    right: Float[Tensor, "*batch r n"]
+
+    def __post_init__(self) -> None:
+        if self.left.shape[-1] != self.right.shape[-2]:
+            raise InvalidInput(
+                f"The factors {tuple(self.left.shape)} and {tuple(self.right.shape)} do not meet: "
+                "the last axis of the left must be the last but one of the right."
+            )
+
+    @property
+    def shape(self) -> torch.Size:
+        """Shape of the product."""
+        batch = torch.broadcast_shapes(self.left.shape[:-2], self.right.shape[:-2])
+        return torch.Size((*batch, self.left.shape[-2], self.right.shape[-1]))
+
+    @property
+    def rank(self) -> int:
+        """The inner dimension: an upper bound of the rank."""
+        return self.left.shape[-1]
+
+    @property
+    def T(self) -> "Factored":  # noqa: N802 - the transpose is written T everywhere
+        """The transpose."""
+        return Factored(self.right.mT, self.left.mT)
+
+    def form(self) -> Float[Tensor, "*batch m n"]:
+        """The whole matrix, m × n."""
+        return self.left @ self.right
+
+    @overload
+    def __matmul__(self, other: "Factored") -> "Factored": ...
+    @overload
+    def __matmul__(self, other: Tensor) -> Tensor: ...
+    def __matmul__(self, other: "Factored | Tensor") -> "Factored | Tensor":
+        """``self @ other``: factored if both are, and then of the smaller rank."""
+        if isinstance(other, Tensor):
+            return self.left @ (self.right @ other)
+        core = self.right @ other.left
+        if self.rank <= other.rank:
+            return Factored(self.left, core @ other.right)
+        return Factored(self.left @ core, other.right)
+
+    def __rmatmul__(self, other: Tensor) -> Tensor:
+        """``other @ self``, e.g. x·S."""
+        return (other @ self.left) @ self.right
+
+    def svd(self) -> tuple[Tensor, Tensor, Tensor]:
+        """U ``[... m r]``, singular values ``[... r]`` (descending), Vᵀ ``[... r n]``."""
+        q_left, r_left = torch.linalg.qr(self.left)
+        q_right, r_right = torch.linalg.qr(self.right.mT)
+        u, s, vt = torch.linalg.svd(r_left @ r_right.mT, full_matrices=False)
+        return q_left @ u, s, vt @ q_right.mT
+
+    def singular_values(self) -> Float[Tensor, "*batch r"]:
+        """Singular values, descending; those beyond the r-th are zero."""
+        return self.svd()[1]
+
+    def eigenvalues(self) -> Complex[Tensor, "*batch r"]:
+        """The r eigenvalues that may differ from zero (those of ``right @ left``).
+
+        Raises:
+            InvalidInput: the product is not square.
+        """
+        if self.shape[-1] != self.shape[-2]:
+            raise InvalidInput(f"Only a square matrix has eigenvalues; this is {tuple(self.shape)}.")
+        return torch.linalg.eigvals(self.right @ self.left)
+
+    def norm(self) -> Float[Tensor, "*batch"]:
+        """Frobenius norm: that of the triangular factors' product, so no squares cancel."""
+        r_left = torch.linalg.qr(self.left, mode="r")[1]
+        r_right = torch.linalg.qr(self.right.mT, mode="r")[1]
+        return torch.linalg.matrix_norm(r_left @ r_right.mT)
+
+    def trace(self) -> Float[Tensor, "*batch"]:
+        """The trace, which is that of ``right @ left``."""
+        return (self.left * self.right.mT).sum((-2, -1))
+
+    def __getitem__(self, index: int | slice) -> "Factored":
+        """Index the first batch axis."""
+        if self.left.ndim == 2:  # noqa: PLR2004 - a matrix
+            raise InvalidInput("A single factored matrix has no batch axis to index; use .form().")
+        return Factored(self.left[index], self.right[index])

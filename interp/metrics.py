@@ -1,0 +1,267 @@
+"""How well did the model do? A number a prompt, from the logits.
+
+A metric is data: it says which positions and vocabulary columns it reads, so that nothing else
+need be computed. Logarithms are natural: losses and divergences are in nats. A plain function
+of the logits ``[batch pos vocab]`` serves as a metric too, and reads all.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.errors import InvalidInput
+from interp.model.context import Batch
+from interp.values import Values
+
+MetricLike = Callable[[Tensor], Tensor]
+Targets = int | tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Metric(ABC):
+    """A number a prompt.
+
+    Attributes:
+        pos: the position read, among each row's real tokens; ``None`` reads all.
+    """
+
+    pos: int | None = None
+
+    @property
+    def columns(self) -> tuple[int, ...] | None:
+        """The vocabulary columns read; ``None`` if all are."""
+        return None
+
+    @property
+    def name(self) -> str:
+        """What it is called in results."""
+        return type(self).__name__.lower()
+
+    @abstractmethod
+    def __call__(
+        self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
+    ) -> Float[Tensor, " batch"]:
+        """One number a row."""
+
+
+@dataclass(frozen=True)
+class Loss(Metric):
+    """Next-token cross-entropy, mean over a prompt's predictions, in nats."""
+
+    def __call__(
+        self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
+    ) -> Float[Tensor, " batch"]:
+        """−log p(next token), averaged over each row's real tokens but the first."""
+        losses, counted = next_token_losses(logits, batch)
+        if bool((counted.sum(-1) == 0).any()):
+            row = int((counted.sum(-1) == 0).nonzero()[0])
+            raise InvalidInput(
+                f"Prompt {row} is a single token: it has no next token to predict."
+            )
+        return losses.sum(-1) / counted.sum(-1)
+
+
+@dataclass(frozen=True)
+class Logit(Metric):
+    """The logit of a target."""
+
+    target: Targets = 0
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """The targets."""
+        return _several(self.target)
+
+    def __call__(
+        self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
+    ) -> Float[Tensor, " batch"]:
+        """logits[pos, target]."""
+        return picked(at_position(logits, batch, self.pos), self.target)
+
+
+@dataclass(frozen=True)
+class LogitDiff(Metric):
+    """The logit of a target less that of a distractor."""
+
+    target: Targets = 0
+    distractor: Targets = 1
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Targets and distractors."""
+        return (*_several(self.target), *_several(self.distractor))
+
+    def __call__(
+        self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
+    ) -> Float[Tensor, " batch"]:
+        """logits[pos, target] − logits[pos, distractor]."""
+        here = at_position(logits, batch, self.pos)
+        return picked(here, self.target) - picked(here, self.distractor)
+
+
+@dataclass(frozen=True)
+class Probability(Metric):
+    """The probability of a target."""
+
+    target: Targets = 0
+
+    def __call__(
+        self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
+    ) -> Float[Tensor, " batch"]:
+        """softmax(logits[pos])[target]."""
+        return picked(at_position(logits, batch, self.pos).softmax(-1), self.target)
+
+
+@dataclass(frozen=True)
+class Accuracy(Metric):
+    """Whether the target has the highest logit (1 or 0)."""
+
+    target: Targets = 0
+
+    def __call__(
+        self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
+    ) -> Float[Tensor, " batch"]:
+        """1 where the target is the argmax."""
+        here = at_position(logits, batch, self.pos)
+        target = torch.tensor(_several(self.target), device=here.device)
+        return (here.argmax(-1) == target).to(here.dtype)
+
+
+@dataclass(frozen=True)
+class KL(Metric):
+    """KL(reference ‖ model) over the next token, in nats; mean over positions if none is given."""
+
+    reference: Values | None = None
+
+    def __call__(
+        self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
+    ) -> Float[Tensor, " batch"]:
+        """Σ_v p_ref(v) (log p_ref(v) − log p(v))."""
+        if self.reference is None:
+            raise InvalidInput("kl needs the logits to compare with: interp.metrics.kl(logits).")
+        reference = self.reference.tensor.to(logits.device)
+        if reference.shape != logits.shape:
+            raise InvalidInput(
+                f"kl: the reference is {tuple(reference.shape)}, the logits {tuple(logits.shape)}."
+            )
+        log_p, log_q = reference.log_softmax(-1), logits.log_softmax(-1)
+        divergence = (log_p.exp() * (log_p - log_q)).sum(-1)
+        if self.pos is not None:
+            return at_position(divergence, batch, self.pos)
+        if batch.real is None:
+            return divergence.mean(-1)
+        return (divergence * batch.real).sum(-1) / batch.real.sum(-1)
+
+
+def loss() -> Loss:
+    """Next-token cross-entropy in nats, mean over each prompt."""
+    return Loss()
+
+
+def logit(target: Targets | Tensor, pos: int = -1) -> Logit:
+    """The logit of ``target`` (an id, or one a prompt) at a position."""
+    return Logit(pos, _targets(target))
+
+
+def logit_diff(
+    target: Targets | Tensor, distractor: Targets | Tensor, pos: int = -1
+) -> LogitDiff:
+    """The logit of ``target`` less that of ``distractor`` at a position."""
+    return LogitDiff(pos, _targets(target), _targets(distractor))
+
+
+def prob(target: Targets | Tensor, pos: int = -1) -> Probability:
+    """The probability of ``target`` at a position."""
+    return Probability(pos, _targets(target))
+
+
+def accuracy(target: Targets | Tensor, pos: int = -1) -> Accuracy:
+    """Whether ``target`` is the likeliest token at a position."""
+    return Accuracy(pos, _targets(target))
+
+
+def kl(reference: Float[Tensor, "batch pos vocab"], pos: int | None = None) -> KL:
+    """KL(reference ‖ model) in nats, at a position or averaged over all."""
+    return KL(pos, Values(reference))
+
+
+def measure(
+    metric: Metric | MetricLike, logits: Float[Tensor, "batch pos vocab"], batch: Batch
+) -> Tensor:
+    """What ``metric`` says of ``logits``: one number a row (a plain function may give a scalar).
+
+    Raises:
+        InvalidInput: a result that is neither, or that is not a number.
+    """
+    values = metric(logits, batch) if isinstance(metric, Metric) else metric(logits)
+    if values.shape not in ((), (logits.shape[0],)):
+        raise InvalidInput(
+            f"A metric gives one number a prompt, [{logits.shape[0]}]; this one gave shape "
+            f"{tuple(values.shape)}."
+        )
+    if bool(values.isnan().any()):
+        raise InvalidInput(
+            "The metric is NaN: the logits hold NaN or infinity. Look for non-finite weights or "
+            "edits; in half precision, try float32."
+        )
+    return values
+
+
+def next_token_losses(
+    logits: Float[Tensor, "batch pos vocab"], batch: Batch
+) -> tuple[Float[Tensor, "batch prediction"], Bool[Tensor, "batch prediction"]]:
+    """−log p of each next token in nats (0 at padding), and where there is one."""
+    log_probs = logits[:, :-1].log_softmax(-1)
+    targets = batch.ids[:, 1:, None]
+    losses = -log_probs.gather(-1, targets).squeeze(-1)
+    if batch.real is None:
+        return losses, torch.ones_like(losses, dtype=torch.bool)
+    counted = batch.real[:, 1:] & batch.real[:, :-1]
+    return losses.where(counted, 0.0), counted
+
+
+def at_position(
+    x: Float[Tensor, "batch pos *rest"], batch: Batch, pos: int | None
+) -> Float[Tensor, "batch *rest"]:
+    """``x`` at position ``pos`` among each row's real tokens."""
+    rows = torch.arange(x.shape[0], device=x.device)
+    return x[rows, column_of(batch, -1 if pos is None else pos)]
+
+
+def column_of(batch: Batch, pos: int) -> Int[Tensor, " batch"]:
+    """In which column each row's position ``pos`` stands.
+
+    Raises:
+        InvalidInput: a row is too short to have that position.
+    """
+    real = torch.ones_like(batch.ids, dtype=torch.bool) if batch.real is None else batch.real
+    lengths = real.sum(-1)
+    wanted = lengths + pos if pos < 0 else torch.full_like(lengths, pos)
+    short = (wanted < 0) | (wanted >= lengths)
+    if bool(short.any()):
+        row = int(short.nonzero()[0])
+        raise InvalidInput(f"Position {pos} of prompt {row}, which has {int(lengths[row])} tokens.")
+    return ((real.cumsum(-1) - 1 == wanted[:, None]) & real).int().argmax(-1)
+
+
+def picked(x: Float[Tensor, "batch vocab"], target: Targets) -> Float[Tensor, " batch"]:
+    """``x`` in the column of each row's target."""
+    if isinstance(target, int):
+        return x[:, target]
+    if len(target) != x.shape[0]:
+        raise InvalidInput(f"{len(target)} targets were given for {x.shape[0]} prompts.")
+    return x.gather(-1, torch.tensor(target, device=x.device)[:, None]).squeeze(-1)
+
+
+def _several(target: Targets) -> tuple[int, ...]:
+    return (target,) if isinstance(target, int) else target
+
+
+def _targets(target: Targets | Tensor | Sequence[int]) -> Targets:
+    if isinstance(target, Tensor):
+        target = target.tolist()
+    return target if isinstance(target, int) else tuple(int(t) for t in target)

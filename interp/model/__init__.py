@@ -1,0 +1,1 @@
+"""The Transformer, part by part; the forward reads like its formula."""

@@ -1,0 +1,216 @@
+"""What do all layers of one stack share during one forward? Positions, padding, the other stack.
+
+Padding is the token id ``PAD = -1``, which is no token of any vocabulary and so can't be taken
+for one. A token's position is its index among the real tokens of its own row, which makes left
+and right padding the same thing to a model.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.errors import InvalidTokens
+
+PAD = -1
+
+_Made = TypeVar("_Made")
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Checked token ids.
+
+    Attributes:
+        ids: token ids; 0 stands where there is padding.
+        real: where there is a token and not padding; ``None`` if there is no padding.
+    """
+
+    ids: Int[Tensor, "batch pos"]
+    real: Bool[Tensor, "batch pos"] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        tokens: Tensor | Sequence[Sequence[int]] | Sequence[int],
+        d_vocab: int,
+        n_ctx: int,
+        mask: Tensor | None = None,
+        device: torch.device | str | None = None,
+    ) -> "Batch":
+        """Check ``tokens`` against the vocabulary and the context length.
+
+        Args:
+            tokens: ids ``[batch pos]``, or ``[pos]`` for a single row; ``PAD`` where padded.
+            d_vocab: ids must be below it.
+            n_ctx: the longest row allowed.
+            mask: ``[batch pos]``, nonzero at real tokens, for batches padded in another way.
+            device: where the model lives.
+
+        Raises:
+            InvalidTokens: no tokens, too many, not whole numbers, outside the vocabulary, a row
+                of padding only, or a mask of another shape.
+        """
+        ids = _as_ids(tokens).to(device)
+        real = ids != PAD
+        if mask is not None:
+            real = real & _checked_mask(mask, ids).to(ids.device)
+        lengths = real.sum(-1)
+        if lengths.numel() and int(lengths.max()) > n_ctx:
+            raise InvalidTokens(
+                f"A row of {int(lengths.max())} tokens is over this model's context of {n_ctx}; "
+                "shorten it or split it."
+            )
+        if int(lengths.min()) == 0:
+            row = int(lengths.argmin())
+            raise InvalidTokens(f"Row {row} holds no token, only padding; drop that prompt.")
+        ids = torch.where(real, ids, 0)
+        if int(ids.min()) < 0 or int(ids.max()) >= d_vocab:
+            row, pos = ((ids < 0) | (ids >= d_vocab)).nonzero()[0].tolist()
+            raise InvalidTokens(
+                f"Token id {int(ids[row, pos])} at row {row}, position {pos} is outside the "
+                f"vocabulary 0..{d_vocab - 1}; was the text encoded with this model's tokenizer?"
+            )
+        return cls(ids, None if bool(real.all()) else real)
+
+
+def _as_ids(tokens: Tensor | Sequence[Sequence[int]] | Sequence[int]) -> Tensor:
+    try:
+        ids = torch.as_tensor(tokens)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidTokens(
+            f"Tokens must be whole numbers [batch pos] of one length: {error}. "
+            "model.to_tokens([...]) pads texts of several lengths."
+        ) from error
+    if ids.numel() == 0:
+        raise InvalidTokens("The prompt is empty: there is no token to run the model on.")
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise InvalidTokens(f"Token ids must be whole numbers, got a tensor of {ids.dtype}.")
+    ids = ids[None] if ids.ndim == 1 else ids
+    if ids.ndim != 2:  # noqa: PLR2004 - batch and pos
+        raise InvalidTokens(f"Tokens must be [batch pos], got shape {tuple(ids.shape)}.")
+    return ids.long()
+
+
+def _checked_mask(mask: Tensor, ids: Tensor) -> Tensor:
+    mask = mask[None] if mask.ndim == 1 else mask
+    if mask.shape != ids.shape:
+        raise InvalidTokens(
+            f"The mask is {tuple(mask.shape)}, the tokens are {tuple(ids.shape)}; they must agree."
+        )
+    return mask.bool()
+
+
+class Past:
+    """Keys and values of the tokens already read, per attention: the key/value cache."""
+
+    def __init__(self) -> None:
+        self._held: dict[object, tuple[Tensor, Tensor]] = {}
+
+    def extend(self, owner: object, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Append new keys and values along ``pos`` and return all of them."""
+        if owner in self._held:
+            past_k, past_v = self._held[owner]
+            k, v = torch.cat([past_k, k], dim=1), torch.cat([past_v, v], dim=1)
+        self._held[owner] = (k, v)
+        return k, v
+
+    def once(
+        self, owner: object, make: Callable[[], tuple[Tensor, Tensor]]
+    ) -> tuple[Tensor, Tensor]:
+        """What ``make`` gave the first time (the keys and values of a fixed source)."""
+        if owner not in self._held:
+            self._held[owner] = make()
+        return self._held[owner]
+
+
+class NoPast(Past):
+    """Remembers nothing: the past of an ordinary forward."""
+
+    def extend(self, owner: object, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """The new keys and values alone."""
+        return k, v
+
+    def once(
+        self,
+        owner: object,  # noqa: ARG002 - Past's signature
+        make: Callable[[], tuple[Tensor, Tensor]],
+    ) -> tuple[Tensor, Tensor]:
+        """What ``make`` gives."""
+        return make()
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """Positions and padding of one stack in one forward.
+
+    Attributes:
+        positions: of each token among the real tokens of its row (0 at padding).
+        offset: how many columns were read before these (with a key/value cache).
+        real: which *key* columns hold tokens; ``None`` if all do.
+        memory: what the encoder gave out, for a decoder of a pair.
+        memory_real: which of its columns hold tokens; ``None`` if all do.
+        past: keys and values of earlier columns.
+    """
+
+    positions: Int[Tensor, "batch pos"]
+    offset: int = 0
+    real: Bool[Tensor, "batch key"] | None = None
+    memory: Float[Tensor, "batch source d_model"] | None = None
+    memory_real: Bool[Tensor, "batch source"] | None = None
+    past: Past = field(default_factory=NoPast)
+    _shared: dict[Hashable, object] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        batch: Batch,
+        offset: int = 0,
+        past: Past | None = None,
+        source_real: Bool[Tensor, "batch source"] | None = None,
+    ) -> "Context":
+        """The context of the columns of a batch from ``offset`` on; ``past`` holds those before."""
+        ids, past = batch.ids, past or NoPast()
+        if batch.real is None:
+            row = torch.arange(offset, ids.shape[1], device=ids.device)
+            return cls(row.expand(ids.shape[0], -1), offset, None, None, source_real, past)
+        positions = (batch.real.cumsum(-1) - 1).clamp(min=0)[:, offset:]
+        return cls(positions, offset, batch.real, None, source_real, past)
+
+    @classmethod
+    def plain(cls, x: Tensor) -> "Context":
+        """The context of an unpadded stream ``[batch pos d_model]``."""
+        row = torch.arange(x.shape[1], device=x.device)
+        return cls(row.expand(x.shape[0], -1))
+
+    def reading(self, memory: Tensor | None) -> "Context":
+        """The same, with an encoder's output to attend to."""
+        return replace(self, memory=memory)
+
+    def kept(self) -> "Context":
+        """What deriving needs of it later: without memory and past, which may be large."""
+        return replace(self, memory=None, past=NoPast(), _shared={})
+
+    @property
+    def n_query(self) -> int:
+        """How many columns this forward reads."""
+        return self.positions.shape[1]
+
+    @property
+    def n_key(self) -> int:
+        """How many columns it can attend to."""
+        return self.offset + self.n_query
+
+    @property
+    def columns(self) -> Int[Tensor, " query"]:
+        """The columns that this forward reads."""
+        return torch.arange(self.offset, self.n_key, device=self.positions.device)
+
+    def once(self, key: Hashable, make: Callable[[], _Made]) -> _Made:
+        """What ``make`` gave the first time ``key`` was asked: masks and angles all layers share."""
+        if key not in self._shared:
+            self._shared[key] = make()
+        return self._shared[key]  # pyright: ignore[reportReturnType] - made by this very key

@@ -1,0 +1,132 @@
+"""What does an MLP write? act(x·W_in + b_in)·W_out + b_out, one neuron a column of W_in.
+
+The gated form multiplies by a second reading of the stream (GLU variants, Shazeer 2020):
+(act(x·W_gate) * (x·W_in))·W_out. Weights are stored [out in], so that each projection is one
+contiguous product; ``W_in [d_model d_mlp]`` and so on are views.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - as everyone writes it
+
+from interp.config import Activation, MLPConfig
+from interp.model.context import Context
+from interp.model.recipe import Layout, Reader, Recipe
+from interp.points import Place, Point
+from interp.tap import Tap, untouched
+
+Stream = Float[Tensor, "batch pos d_model"]
+Neurons = Float[Tensor, "batch pos d_mlp"]
+
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+}
+
+
+def matrix(n_out: int, n_in: int) -> nn.Parameter:
+    """Random weights [out in] that keep the variance of what they read."""
+    return nn.Parameter(torch.randn(n_out, n_in) / n_in**0.5)
+
+
+def bias_of(n: int, present: bool) -> nn.Parameter | None:  # noqa: FBT001 - reads as its config
+    """Zeros to train, or no bias."""
+    return nn.Parameter(torch.zeros(n)) if present else None
+
+
+class MLP(nn.Module):
+    """x ↦ act(x·W_in + b_in)·W_out + b_out."""
+
+    def __init__(self, config: MLPConfig, d_model: int) -> None:
+        super().__init__()
+        self.act = ACTIVATIONS[config.activation]
+        self.weight_in = matrix(config.d_mlp, d_model)
+        self.weight_out = matrix(d_model, config.d_mlp)
+        self.b_in = bias_of(config.d_mlp, config.bias_in)
+        self.b_out = bias_of(d_model, config.bias_out)
+
+    def forward(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:  # noqa: ARG002
+        """Write what the neurons that x excites have to say."""
+        return tap(Point.MLP_OUT, self.write(tap(Point.POST, self.neurons(x, tap))))
+
+    def neurons(self, x: Stream, tap: Tap = untouched) -> Neurons:
+        """act(x·W_in + b_in)."""
+        return self.act(tap(Point.PRE, self.pre(x)))
+
+    def pre(self, x: Stream) -> Neurons:
+        """x·W_in + b_in."""
+        return F.linear(x, self.weight_in, self.b_in)
+
+    def write(self, post: Neurons) -> Stream:
+        """post·W_out + b_out."""
+        return F.linear(post, self.weight_out, self.b_out)
+
+    @property
+    def W_in(self) -> Float[Tensor, "d_model d_mlp"]:
+        """What each neuron reads (a view)."""
+        return self.weight_in.mT
+
+    @property
+    def W_out(self) -> Float[Tensor, "d_mlp d_model"]:
+        """What each neuron writes (a view)."""
+        return self.weight_out.mT
+
+    def layout(self, source: Place) -> Layout:
+        """Places of the MLP, which reads ``source``."""
+        pre, post, out = Place(Point.PRE), Place(Point.POST), Place(Point.MLP_OUT)
+        return {
+            pre: Recipe(lambda mlp, of: mlp.pre(of(source.point, source.norm)), (source,)),
+            post: Recipe(lambda mlp, of: mlp.act(of(Point.PRE)), (pre,)),
+            out: Recipe(lambda mlp, of: mlp.write(of(Point.POST)), (post,)),
+        }
+
+
+class GatedMLP(MLP):
+    """x ↦ (act(x·W_gate + b_gate) * (x·W_in + b_in))·W_out + b_out."""
+
+    def __init__(self, config: MLPConfig, d_model: int) -> None:
+        super().__init__(config, d_model)
+        self.weight_gate = matrix(config.d_mlp, d_model)
+        self.b_gate = bias_of(config.d_mlp, config.bias_in)
+
+    def neurons(self, x: Stream, tap: Tap = untouched) -> Neurons:
+        """act(x·W_gate + b_gate) * (x·W_in + b_in)."""
+        return self.act(tap(Point.GATE, self.gate(x))) * tap(Point.PRE, self.pre(x))
+
+    def gate(self, x: Stream) -> Neurons:
+        """x·W_gate + b_gate."""
+        return F.linear(x, self.weight_gate, self.b_gate)
+
+    @property
+    def W_gate(self) -> Float[Tensor, "d_model d_mlp"]:
+        """What opens each neuron (a view)."""
+        return self.weight_gate.mT
+
+    def layout(self, source: Place) -> Layout:
+        """As of an MLP, and the gate; the gate is what TransformerLens calls ``hook_pre``."""
+        gate, pre, post = Place(Point.GATE), Place(Point.PRE), Place(Point.POST)
+
+        def read_gate(mlp: GatedMLP, of: Reader) -> Tensor:
+            return mlp.gate(of(source.point, source.norm))
+
+        def gated(mlp: GatedMLP, of: Reader) -> Tensor:
+            return mlp.act(of(Point.GATE)) * of(Point.PRE)
+
+        plain = super().layout(source)
+        return {
+            gate: Recipe(read_gate, (source,), hook="mlp.hook_pre"),
+            pre: Recipe(plain[pre].make, (source,), hook="mlp.hook_pre_linear"),
+            post: Recipe(gated, (gate, pre)),
+            Place(Point.MLP_OUT): plain[Place(Point.MLP_OUT)],
+        }
+
+
+def mlp_of(config: MLPConfig, d_model: int) -> MLP:
+    """The MLP that ``config`` describes."""
+    return GatedMLP(config, d_model) if config.gated else MLP(config, d_model)

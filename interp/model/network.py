@@ -1,0 +1,203 @@
+"""What does the model compute? x = W_E[ids]; x ← x + H(x), x ← x + MLP(x), …; logits = x·W_U.
+
+One loop over the stacks serves decoder, encoder and encoder–decoder alike: each stack is given
+what the one before it gave out, and the first is given nothing.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - as everyone writes it
+
+from interp.config import Config
+from interp.errors import InvalidInput, InvalidTokens
+from interp.model.block import Block
+from interp.model.context import Batch, Context, Past
+from interp.model.mlp import bias_of
+from interp.model.recipe import KEPT, Layout, Recipe
+from interp.model.stack import WHOLE, Span, Stack
+from interp.points import Atlas, Place, Point
+from interp.tap import Tap, untouched
+
+Stream = Float[Tensor, "batch pos d_model"]
+Logits = Float[Tensor, "batch pos vocab"]
+
+
+class Unembedding(nn.Module):
+    """x ↦ x·W_U + b_U."""
+
+    def __init__(self, config: Config, tied_to: nn.Parameter) -> None:
+        super().__init__()
+        width = config.d_model**0.5
+        free = torch.randn(config.d_vocab, config.d_model) / width
+        self.weight = tied_to if config.tied else nn.Parameter(free)
+        self.b_U = bias_of(config.d_vocab, config.bias_u)
+
+    def forward(self, x: Stream, tap: Tap = untouched) -> Logits:
+        """x·W_U + b_U."""
+        return tap(Point.LOGITS, F.linear(x, self.weight, self.b_U))
+
+
+class Network(nn.Module):
+    """The mathematics of a Transformer: token ids in, logits out; every tensor passes a tap."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        for name in config.stacks:
+            self.add_module(name, Stack(config, name))
+        self.unembed = Unembedding(config, self.stacks[-1].weight_e)
+        self._atlas: Atlas | None = None
+
+    # ---- the forward --------------------------------------------------------------------------
+
+    def forward(self, *tokens: Any, mask: Tensor | None = None) -> Logits:  # noqa: ANN401
+        """Logits of token ids.
+
+        Args:
+            *tokens: ids ``[batch pos]``, ``interp.PAD`` where padded; for an encoder–decoder the
+                source and the target.
+            mask: ``[batch pos]``, nonzero at real tokens, if the (first) tokens were padded with
+                something else.
+
+        Returns:
+            ``[batch pos vocab]``; meaningless at padding.
+
+        Raises:
+            InvalidTokens: ids outside the vocabulary, over the context, or none.
+        """
+        return self.unembed(self.stream(self.check(*tokens, mask=mask)))
+
+    def batch(self, tokens: Any, mask: Tensor | None = None) -> Batch:  # noqa: ANN401
+        """The tokens of one stack, checked; see :meth:`Batch.of`."""
+        return Batch.of(tokens, self.config.d_vocab, self.config.n_ctx, mask, self.device)
+
+    def check(self, *tokens: Any, mask: Tensor | None = None) -> list[Batch]:  # noqa: ANN401
+        """The tokens of each stack, checked; see :meth:`Batch.of`."""
+        if len(tokens) != len(self.stacks):
+            wanted = " and ".join(
+                {"encoder": "source", "decoder": "target"}[stack.name]
+                if len(self.stacks) > 1
+                else "token ids"
+                for stack in self.stacks
+            )
+            raise InvalidTokens(f"This model reads {wanted}; got {len(tokens)} inputs.")
+        batches = [self.batch(ids, None if index else mask) for index, ids in enumerate(tokens)]
+        if len({batch.ids.shape[0] for batch in batches}) > 1:
+            rows = " and ".join(str(batch.ids.shape[0]) for batch in batches)
+            raise InvalidTokens(f"Source and target must have as many rows; got {rows}.")
+        return batches
+
+    def stream(self, batches: Sequence[Batch], tap: Tap = untouched, span: Span = WHOLE) -> Stream:
+        """The last stack's stream after ``span``, which concerns that stack alone."""
+        contexts = self.contexts(batches)
+        memory: Tensor | None = None
+        for stack, batch, context in zip(self.stacks, batches, contexts, strict=True):
+            own_span = span if stack is self.stacks[-1] else WHOLE
+            scoped = tap.at(stack=stack.name, context=context)
+            memory = stack(batch, context.reading(memory), scoped, own_span)
+        if memory is None:
+            raise InvalidInput("A model without stacks computes nothing.")
+        return memory
+
+    def contexts(
+        self, batches: Sequence[Batch], past: Past | None = None, offset: int = 0
+    ) -> list[Context]:
+        """Positions and padding of each stack; the last one's may continue a ``past``."""
+        *sources, last = batches
+        before = sources[-1].real if sources else None
+        own = Context.of(last, offset, past, source_real=before)
+        return [*(Context.of(batch) for batch in sources), own]
+
+    # ---- what there is ------------------------------------------------------------------------
+
+    @property
+    def stacks(self) -> tuple[Stack, ...]:
+        """Its stacks in the order in which they run."""
+        found = (getattr(self, name) for name in self.config.stacks)
+        return tuple(stack for stack in found if isinstance(stack, Stack))
+
+    def stack(self, name: str | None = None) -> Stack:
+        """One stack: by its name, or the last."""
+        return self.stacks[-1] if name is None else getattr(self, name)
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The blocks of a model with a single stack.
+
+        Raises:
+            InvalidInput: there are two; say ``model.encoder.blocks`` or ``model.decoder.blocks``.
+        """
+        if len(self.stacks) > 1:
+            raise InvalidInput(
+                "This model has two stacks: say model.encoder.blocks or model.decoder.blocks."
+            )
+        return [self.stacks[0].block(layer) for layer in range(len(self.stacks[0].blocks))]
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights live."""
+        return self.unembed.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of its weights."""
+        return self.unembed.weight.dtype
+
+    @property
+    def W_E(self) -> Float[Tensor, "vocab d_model"]:
+        """The (last stack's) token embedding."""
+        return self.stacks[-1].weight_e
+
+    @property
+    def W_U(self) -> Float[Tensor, "d_model vocab"]:
+        """The unembedding (a view)."""
+        return self.unembed.weight.mT
+
+    # ---- its places ---------------------------------------------------------------------------
+
+    def layout(self) -> Layout:
+        """Every place in the order of the forward, each with its recipe."""
+        places: Layout = {}
+        for stack in self.stacks:
+            places |= {self._placed(place, stack): r for place, r in stack.layout().items()}
+        return places | {Place(Point.LOGITS): KEPT}
+
+    def _placed(self, place: Place, stack: Stack) -> Place:
+        name = stack.name if len(self.stacks) > 1 else None
+        return Place(place.point, place.layer, place.norm, name)
+
+    @property
+    def atlas(self) -> Atlas:
+        """Its places and the names that they answer to."""
+        if self._atlas is None:
+            several = len(self.stacks) > 1
+            layers = {s.name if several else None: len(s.blocks) for s in self.stacks}
+            hooks = {place: hook_name(place, recipe) for place, recipe in self.layout().items()}
+            self._atlas = Atlas(hooks, layers)
+        return self._atlas
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as nn.Module has it
+        """Stacked weights over layers, e.g. ``model.W_Q [layer head d_model d_head]`` (a copy)."""
+        if name in STACKED:
+            part = STACKED[name]
+            return torch.stack([getattr(getattr(block, part), name) for block in self.blocks])
+        return super().__getattr__(name)
+
+
+STACKED = {
+    **dict.fromkeys(("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O"), "attn"),
+    **dict.fromkeys(("W_in", "W_gate", "W_out", "b_in", "b_out"), "mlp"),
+}
+
+
+def hook_name(place: Place, recipe: Recipe) -> str:
+    """What TransformerLens calls a place; a paired stack's name stands where ``blocks`` does."""
+    own = recipe.hook or place.point.value.hook
+    if place.layer is None:
+        return f"{place.stack}.{own}" if place.stack else own
+    norm = f"{place.norm}." if place.norm else ""
+    return f"{place.stack or 'blocks'}.{place.layer}.{norm}{own}"

@@ -1,0 +1,289 @@
+"""What happens inside this model on these tokens? One forward, watched and edited.
+
+    run = interp.run(model, tokens, record="all", edits=[edits.zero("z", layer=1, head=4)])
+    run.logits, run.cache["pattern", 0]
+
+Recording and editing are arguments of this one call: nothing is registered on the model, so nothing
+is left behind, also when it raises.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.cache import Cache, leaves, needs_of
+from interp.edits import Edit
+from interp.errors import InvalidEdit, InvalidInput
+from interp.listener import ATTENTION_MATRICES, Listener, Plan
+from interp.metrics import Metric, MetricLike, measure
+from interp.model.context import Batch
+from interp.model.network import Network
+from interp.model.recipe import Layout
+from interp.model.stack import Span
+from interp.points import Place, PlaceLike, Point
+
+Kernel = Literal["auto", "fused", "explicit"]
+Record = PlaceLike | Iterable[PlaceLike] | Callable[[str], bool] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Where a run begins, if not at the tokens.
+
+    Attributes:
+        layer: the first block that is run.
+        stream: ``[batch pos d_model]``, what enters it (``resid_pre`` of that layer).
+    """
+
+    layer: int
+    stream: Float[Tensor, "batch pos d_model"]
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What a run gave.
+
+    Attributes:
+        logits: ``[batch pos vocab]``; ``None`` if the run stopped before them.
+        stream: ``[batch pos d_model]``, the stream where it stopped; ``None`` if it did not.
+        cache: what was recorded.
+        batch: the tokens, checked; of the last stack.
+        edits: what was changed.
+    """
+
+    logits: Float[Tensor, "batch pos vocab"] | None
+    stream: Float[Tensor, "batch pos d_model"] | None
+    cache: Cache
+    batch: Batch
+    edits: tuple[Edit, ...]
+
+
+def run(  # noqa: PLR0913 - each is one thing a run may do, all by keyword
+    model: Network,
+    *tokens: Any,  # noqa: ANN401 - whatever model.check reads: ids, and texts if it has a tokenizer
+    record: Record = None,
+    edits: Sequence[Edit] = (),
+    start: Start | None = None,
+    stop_at_layer: int | None = None,
+    kernel: Kernel = "auto",
+    gradients_of: Metric | MetricLike | None = None,
+    mask: Tensor | None = None,
+) -> Run:
+    """Run ``model`` once, recording and editing.
+
+    Args:
+        model: the model.
+        *tokens: what ``model(...)`` takes: ids ``[batch pos]``; source and target for a pair.
+        record: ``"all"``, a place or several (a bare label means every layer), or a function of
+            the TransformerLens name. ``None`` records nothing.
+        edits: changes to make, in order where they meet.
+        start: begin at a layer from a given stream; no layer before it is run.
+        stop_at_layer: end before this layer (of the last stack); negative counts from the end.
+        kernel: ``auto`` forms attention matrices only where they are edited or differentiated;
+            ``explicit`` always; ``fused`` never.
+        gradients_of: a metric, as ``interp.metrics.logit_diff(...)``; the gradient of its sum by
+            every recorded tensor is then in the cache as ``cache["z_grad", 0]``.
+        mask: ``[batch pos]``, nonzero at real tokens, if padded otherwise than with ``PAD``.
+
+    Raises:
+        UnknownPlace: a misspelt place, before anything is computed.
+        InvalidEdit: an edit that does not fit, or that lies outside what is run.
+        InvalidTokens: tokens that can't be used.
+        HookFailed: a function of the user's raised.
+    """
+    batches = model.check(*tokens, mask=mask)
+    layout = model.layout()
+    span = _span(model, start, stop_at_layer, batches[-1])
+    reached = _reached(model, layout, span)
+    planned = _planned(model, edits, reached)
+    asked = _asked(model, record, reached)
+    plan = _plan(model, layout, planned, asked, kernel, gradients_of is not None)
+    listener = Listener(plan)
+    with torch.set_grad_enabled(gradients_of is not None):
+        stream = model.stream(batches, listener, span)
+        logits = _exit(model, stream, listener, batches[-1]) if span.stop is None else None
+        gradients = _gradients(listener, gradients_of, logits, batches[-1])
+    listener.check_met()
+    kept = _compact({place: tensor.detach() for place, tensor in listener.kept.items()})
+    cache = Cache(model, asked, kept, listener.contexts, gradients)
+    stopped = None if span.stop is None else stream.detach()
+    return Run(
+        None if logits is None else logits.detach(), stopped, cache, batches[-1], tuple(edits)
+    )
+
+
+def run_edited(model: Network, *tokens: Any, edits: Sequence[Edit]) -> Tensor:  # noqa: ANN401
+    """Only the logits of an edited run, with the caller's own grad mode, as ``model(tokens)``."""
+    batches = model.check(*tokens)
+    listener = Listener(edit_plan(model, edits))
+    logits = _exit(model, model.stream(batches, listener), listener, batches[-1])
+    listener.check_met()
+    return logits
+
+
+def edit_plan(model: Network, edits: Sequence[Edit]) -> Plan:
+    """The plan of a whole forward that edits and records nothing."""
+    planned = _planned(model, edits, list(model.layout()))
+    return Plan(edits=planned, forms=frozenset(planned), paired=len(model.stacks) > 1)
+
+
+def _span(model: Network, start: Start | None, stop: int | None, batch: Batch) -> Span:
+    n = len(model.stacks[-1].blocks)
+    last = n if stop is None else stop + n if stop < 0 else stop
+    first = 0 if start is None else start.layer + n if start.layer < 0 else start.layer
+    if not 0 <= last <= n:
+        raise InvalidInput(f"stop_at_layer={stop}: this stack has layers 0..{n - 1}.")
+    if not 0 <= first <= last:
+        raise InvalidInput(f"A run can't start at layer {first} and stop before layer {last}.")
+    if start is None:
+        return Span(0, None if stop is None else last)
+    expected = (*batch.ids.shape, model.config.d_model)
+    stream = start.stream
+    if tuple(stream.shape) != expected or stream.dtype != model.dtype:
+        raise InvalidInput(
+            f"The stream to start from is {tuple(stream.shape)} {stream.dtype}; expected "
+            f"{expected} {model.dtype}."
+        )
+    return Span(first, None if stop is None else last, stream.to(model.device))
+
+
+def _reached(model: Network, layout: Layout, span: Span) -> list[Place]:
+    """The places that a run of ``span`` passes, in order."""
+    last = model.stacks[-1].name if len(model.stacks) > 1 else None
+    stop = len(model.stacks[-1].blocks) if span.stop is None else span.stop
+
+    def passed(place: Place) -> bool:
+        if place.point is not Point.LOGITS and place.stack != last:
+            return True
+        if place.layer is not None:
+            return span.start <= place.layer < stop
+        if place.point in (Point.EMBED, Point.POS_EMBED):
+            return span.stream is None
+        return span.stop is None
+
+    return [place for place in layout if passed(place)]
+
+
+def _planned(
+    model: Network, edits: Sequence[Edit], reached: list[Place]
+) -> dict[Place, list[Edit]]:
+    planned: dict[Place, list[Edit]] = {}
+    for edit in edits:
+        place = model.atlas.find(edit.where)
+        if place not in reached:
+            raise InvalidEdit(f"{place} is not in the part of the model that this run passes.")
+        edit.select.per_axis(place)
+        planned.setdefault(place, []).append(edit)
+    return planned
+
+
+def _asked(model: Network, record: Record, reached: list[Place]) -> list[Place]:
+    """The places that ``record`` names, in the order of the forward."""
+    if record is None:
+        return []
+    if isinstance(record, str) and record == "all":
+        return reached
+    if callable(record):
+        hooks = model.atlas.hooks
+        return [place for place in reached if record(hooks[place])]
+    several = [record] if isinstance(record, str | tuple | Place | Point) else list(record)
+    named = {place for name in several for place in model.atlas.find_all(name)}
+    outside = [str(place) for place in named if place not in reached]
+    bare = any(isinstance(name, Point) or name in {p.point.label for p in named} for name in several)
+    if outside and not bare:
+        raise InvalidInput(f"{outside[0]} can't be recorded: this run does not pass there.")
+    return [place for place in reached if place in named]
+
+
+def _plan(  # noqa: PLR0913 - the parts of one plan
+    model: Network,
+    layout: Layout,
+    planned: dict[Place, list[Edit]],
+    asked: list[Place],
+    kernel: Kernel,
+    differentiate: bool,  # noqa: FBT001 - one of the plan's fields
+) -> Plan:
+    if kernel not in ("auto", "fused", "explicit"):
+        raise InvalidInput(f"kernel={kernel!r} is not known; it is auto, fused or explicit.")
+    forms = set(planned) | (set(asked) if differentiate else set())
+    matrices = [str(place) for place in forms if place.point in ATTENTION_MATRICES]
+    if kernel == "fused" and matrices:
+        raise InvalidInput(
+            f'kernel="fused" never forms {matrices[0]}, which is edited or differentiated here; '
+            'say kernel="auto".'
+        )
+    keep = set(asked) if differentiate else _least(model, layout, planned, asked)
+    return Plan(
+        edits=planned,
+        keep=frozenset(keep),
+        forms=frozenset(forms),
+        explicit=kernel == "explicit",
+        differentiate=differentiate,
+        paired=len(model.stacks) > 1,
+    )
+
+
+def _least(
+    model: Network, layout: Layout, planned: dict[Place, list[Edit]], asked: list[Place]
+) -> set[Place]:
+    """The places to keep so that all that is asked can be read.
+
+    What follows from other places that are asked is not kept; but in a block that is edited,
+    all that the forward forms is.
+    """
+    edited = {(place.stack, place.layer) for place in planned}
+    whole = set(asked)
+    keep: set[Place] = set()
+    for place in asked:
+        recipe = layout[place]
+        follows = recipe.make is not None and whole.issuperset(needs_of(model, place, recipe))
+        if (place.stack, place.layer) in edited:
+            formed = place in planned or not recipe.on_demand
+            keep |= leaves(model, place, layout) | ({place} if formed else set())
+        elif not follows:
+            keep |= leaves(model, place, layout)
+    return keep
+
+
+def _exit(model: Network, stream: Tensor, listener: Listener, batch: Batch) -> Tensor:
+    context = model.contexts([batch])[0]
+    return model.unembed(stream, listener.at(context=context))
+
+
+def _gradients(
+    listener: Listener, metric: Metric | MetricLike | None, logits: Tensor | None, batch: Batch
+) -> dict[Place, Tensor]:
+    """The gradient of the metric's sum by everything kept (zeros where it does not depend)."""
+    if metric is None:
+        return {}
+    if logits is None:
+        raise InvalidInput("gradients_of needs the logits; this run stops before them.")
+    places = list(listener.kept)
+    if not places:
+        raise InvalidInput("gradients_of needs record=: the places whose gradient is wanted.")
+    total = measure(metric, logits, batch).sum()
+    tensors = [listener.kept[place] for place in places]
+    found = torch.autograd.grad(total, tensors, materialize_grads=True)
+    return dict(zip(places, found, strict=True))
+
+
+def _compact(kept: dict[Place, Tensor]) -> dict[Place, Tensor]:
+    """The same tensors, without holding much larger ones that they are views of.
+
+    Queries, keys and values are views of one product: kept together they hold it, kept alone each
+    would hold the others too, so then it is copied.
+    """
+    used: dict[int, dict[tuple[int, torch.Size], int]] = {}
+    for tensor in kept.values():
+        views = used.setdefault(tensor.untyped_storage().data_ptr(), {})
+        views[(tensor.storage_offset(), tensor.shape)] = tensor.nbytes
+    lean: dict[Place, Tensor] = {}
+    for place, tensor in kept.items():
+        storage = tensor.untyped_storage()
+        wasteful = storage.nbytes() > 1.25 * sum(used[storage.data_ptr()].values())
+        lean[place] = tensor.clone() if wasteful else tensor
+    return lean

@@ -1,0 +1,196 @@
+"""The model that users hold: a :class:`Network` with a tokenizer and the field's idioms."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.cache import Cache
+from interp.config import Config
+from interp.edits import Edit, Hook
+from interp.edits.edit import Apply
+from interp.errors import InvalidInput, InvalidTokens, UnknownPlace
+from interp.generate import generate
+from interp.metrics import Loss
+from interp.model.context import PAD, Batch
+from interp.model.network import Network
+from interp.run import Record, run, run_edited
+from interp.tokenizer import Tokenizer
+
+HookFunction = Callable[[Tensor, Hook], Tensor | None]
+HookName = str | Callable[[str], bool]
+
+
+class Transformer(Network):
+    """A Transformer in residual-stream form: every activation can be read and edited.
+
+    Args:
+        config: what it is made of.
+        tokenizer: reads and writes text; without one, the model takes token ids alone.
+    """
+
+    def __init__(self, config: Config, tokenizer: Tokenizer | None = None) -> None:
+        if tokenizer is not None and tokenizer.vocab_size > config.d_vocab:
+            raise InvalidInput(
+                f"The tokenizer has {tokenizer.vocab_size} tokens, the model {config.d_vocab}."
+            )
+        super().__init__(config)
+        self.tokenizer = tokenizer
+
+    # ---- text ---------------------------------------------------------------------------------
+
+    def to_tokens(
+        self,
+        texts: str | Sequence[str],
+        *,
+        prepend_bos: bool | None = None,
+        padding_side: str = "right",
+    ) -> Int[Tensor, "batch pos"]:
+        """Token ids of one or several texts.
+
+        The one rule about BOS: if ``config.tokens.prepend_bos``, every text gets exactly one in
+        front (none is added to a text that spells it out itself). The rule holds wherever a text
+        is accepted; token ids are never touched.
+
+        Args:
+            texts: a text or several.
+            prepend_bos: overrides the rule.
+            padding_side: ``right`` or ``left``: where ``interp.PAD`` fills up shorter texts.
+
+        Raises:
+            InvalidTokens: a text without any token, or none at all.
+        """
+        several = [texts] if isinstance(texts, str) else list(texts)
+        if padding_side not in ("left", "right"):
+            raise InvalidInput(f"padding_side={padding_side!r} is neither left nor right.")
+        rows = [self._encoded(text, prepend_bos) for text in several]
+        if not rows:
+            raise InvalidTokens("No text was given: there is nothing to run the model on.")
+        width = max(len(row) for row in rows)
+        padded = [
+            row + [PAD] * (width - len(row))
+            if padding_side == "right"
+            else [PAD] * (width - len(row)) + row
+            for row in rows
+        ]
+        return torch.tensor(padded, device=self.device)
+
+    def to_string(self, tokens: Int[Tensor, "*batch pos"]) -> str | list[str]:
+        """The text of one row ``[pos]``, or of each row ``[batch pos]``; padding is left out."""
+        if tokens.ndim == 1:
+            return self._tokenizer().decode(tokens.tolist())
+        return [self._tokenizer().decode(row) for row in tokens.tolist()]
+
+    def to_labels(self, tokens: Int[Tensor, " pos"]) -> list[str]:
+        """One visible label a token: spaces, newlines and pieces of characters can be seen."""
+        if self.tokenizer is None:
+            return [str(token) for token in tokens.tolist()]
+        return self.tokenizer.display(tokens.tolist())
+
+    def to_single_token(self, text: str) -> int:
+        """The id of a text that is exactly one token.
+
+        Raises:
+            InvalidTokens: it is several, or none; the message shows which.
+        """
+        return self._tokenizer().single_token(text)
+
+    def batch(self, tokens: Any, mask: Tensor | None = None) -> Batch:  # noqa: ANN401
+        """Checked token ids of ids or of texts."""
+        texts = isinstance(tokens, str) or (
+            isinstance(tokens, list | tuple) and bool(tokens) and isinstance(tokens[0], str)
+        )
+        return super().batch(self.to_tokens(tokens) if texts else tokens, mask)
+
+    def _encoded(self, text: str, prepend_bos: bool | None) -> list[int]:  # noqa: FBT001
+        ids = self._tokenizer().encode(text)
+        rule = self.config.tokens.prepend_bos if prepend_bos is None else prepend_bos
+        bos = self.config.tokens.bos
+        if rule and bos is None:
+            raise InvalidInput("prepend_bos=True, but this model has no BOS token.")
+        if not ids:
+            raise InvalidTokens(f"The prompt {text!r} is empty: it has no token.")
+        return [bos, *ids] if rule and bos is not None and ids[0] != bos else ids
+
+    def _tokenizer(self) -> Tokenizer:
+        if self.tokenizer is None:
+            raise InvalidInput("This model has no tokenizer; give it token ids instead of text.")
+        return self.tokenizer
+
+    # ---- the field's idioms --------------------------------------------------------------------
+
+    def run_with_cache(
+        self,
+        *tokens: Any,  # noqa: ANN401 - ids or texts
+        names_filter: Record = "all",
+        stop_at_layer: int | None = None,
+        incl_bwd: bool = False,
+    ) -> tuple[Tensor, Cache]:
+        """Logits (or the stream, if stopped) and what ``names_filter`` names; see :func:`run`.
+
+        Args:
+            *tokens: what the model reads.
+            names_filter: ``"all"``, a place, several, or a function of the hook name.
+            stop_at_layer: end before this layer.
+            incl_bwd: also the gradients of the next-token loss, as ``cache["z_grad", 0]``.
+        """
+        record = "all" if names_filter is None else names_filter
+        measured = Loss() if incl_bwd else None
+        done = run(
+            self, *tokens, record=record, stop_at_layer=stop_at_layer, gradients_of=measured
+        )
+        given = done.stream if done.logits is None else done.logits
+        if given is None:
+            raise InvalidInput("The run gave neither logits nor a stream.")
+        return given, done.cache
+
+    def run_with_hooks(
+        self,
+        *tokens: Any,  # noqa: ANN401 - ids or texts
+        fwd_hooks: Sequence[tuple[HookName, HookFunction]] = (),
+    ) -> Float[Tensor, "batch pos vocab"]:
+        """Logits of a forward in which each ``fn(tensor, hook)`` may change a tensor.
+
+        A name may be a function of hook names, and then means all that it is true of. What ``fn``
+        returns takes the tensor's place; ``None`` keeps it, with what was changed in it in place.
+        The caller's grad mode holds.
+
+        Raises:
+            UnknownPlace: a misspelt name, before the forward.
+            HookFailed: ``fn`` raised; nothing stays attached.
+        """
+        return run_edited(self, *tokens, edits=self._as_edits(fwd_hooks))
+
+    def _as_edits(self, hooks: Sequence[tuple[HookName, HookFunction]]) -> list[Edit]:
+        made: list[Edit] = []
+        for name, fn in hooks:
+            if callable(name):
+                names = [hook for hook in self.atlas.hooks.values() if name(hook)]
+                if not names:
+                    raise UnknownPlace("A hook's name filter is true of no place of this model.")
+            else:
+                names = [self.atlas.hooks[self.atlas.find(name)]]
+            made += [Apply((hook,), fn=fn, hook=Hook(hook, self.atlas.find(hook))) for hook in names]
+        return made
+
+    def generate(
+        self,
+        *tokens: Any,  # noqa: ANN401 - ids or texts
+        max_new_tokens: int = 20,
+        temperature: float = 0.0,
+        top_k: int | None = None,
+        seed: int = 0,
+        edits: Sequence[Edit] = (),
+    ) -> Int[Tensor, "batch pos"]:
+        """Continue each row; see :func:`interp.generate.generate`."""
+        return generate(
+            self,
+            *tokens,
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            seed=seed,
+            edits=edits,
+        )

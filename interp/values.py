@@ -1,0 +1,63 @@
+"""A tensor as data: compared and hashed by content, and carried through JSON without loss."""
+
+import base64
+import hashlib
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interp.errors import InvalidEdit
+
+
+class Values:
+    """A tensor that equals another of the same dtype, shape and bytes.
+
+    Args:
+        values: what to hold; a copy is kept, so that later changes to the original do not matter.
+
+    Raises:
+        InvalidEdit: it holds NaN.
+    """
+
+    def __init__(self, values: Tensor) -> None:
+        self.tensor = values.detach().clone()
+        if self.tensor.is_floating_point() and bool(self.tensor.isnan().any()):
+            raise InvalidEdit(
+                f"The values given (shape {tuple(values.shape)}) hold NaN; an edit that writes NaN "
+                "makes every number after it NaN. Find where it comes from first."
+            )
+        self.digest = hashlib.sha256(self._header().encode() + self._bytes()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        """Whether dtype, shape and bytes agree."""
+        return isinstance(other, Values) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        """From the content."""
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        """Shape, dtype and the beginning of the hash."""
+        return f"Values({self._header()}, {self.digest[:8]})"
+
+    def to_json(self) -> dict[str, object]:
+        """Dtype, shape and the bytes in base64."""
+        shape = list(self.tensor.shape)
+        data = base64.b64encode(self._bytes()).decode()
+        return {"dtype": str(self.tensor.dtype), "shape": shape, "data": data}
+
+    @classmethod
+    def from_json(cls, values: dict[str, object]) -> "Values":
+        """The inverse of :meth:`to_json`."""
+        dtype = getattr(torch, str(values["dtype"]).removeprefix("torch."))
+        raw = np.frombuffer(base64.b64decode(str(values["data"])), dtype=np.uint8).copy()
+        shape = torch.Size(values["shape"])  # pyright: ignore[reportArgumentType] - list[int]
+        return cls(torch.from_numpy(raw).view(dtype).reshape(shape))
+
+    def _header(self) -> str:
+        return f"{self.tensor.dtype} {tuple(self.tensor.shape)}"
+
+    def _bytes(self) -> bytes:
+        flat = self.tensor.cpu().contiguous().flatten()
+        return flat.view(torch.uint8).numpy().tobytes()

@@ -1,0 +1,1 @@
+"""The bundled models: weights, cards, and the recipes that made them."""

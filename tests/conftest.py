@@ -1,0 +1,31 @@
+"""What every test shares: repeatable examples, no downloads, and no silent loss of tests."""
+
+import os
+import shutil
+
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
+
+# A test that would download a model fails at once, the same with and without a network.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what this machine cannot run."""
+    if not torch.cuda.is_available():
+        needs_gpu = [item for item in items if item.get_closest_marker("gpu")]
+        config.hook.pytest_deselected(items=needs_gpu)
+        items[:] = [item for item in items if item not in needs_gpu]
+
+    # Where the whole suite is promised to run, a missing browser must fail, not hide tests.
+    if CHROMIUM is None and "CI" not in os.environ:
+        skip = pytest.mark.skip(reason="no Chromium on the PATH: install the package chromium")
+        for item in items:
+            if item.get_closest_marker("browser"):
+                item.add_marker(skip)
