@@ -1,11 +1,11 @@
 """A mechanistic-interpretability toolkit: read, edit and explain every activation.
 
-    import interp
-    from interp import edits
+import interp
+from interp import edits
 
-    model = interp.load("python-2l")
-    run = interp.run(model, "def f(x):", record="all", edits=[edits.zero("z", layer=1, head=4)])
-    run.logits, run.cache["pattern", 0]
+model = interp.load("python-2l")
+run = interp.run(model, "def f(x):", record="all", edits=[edits.zero("z", layer=1, head=4)])
+run.logits, run.cache["pattern", 0]
 """
 
 from interp import edits, metrics
@@ -22,11 +22,14 @@ from interp.config import (
 )
 from interp.errors import InterpError
 from interp.factored import Factored
+from interp.loading import bundled, load
 from interp.model.context import PAD
 from interp.points import Place, Point
+from interp.prompts import bundled_prompts, read_prompts
 from interp.run import Run, Start, run
 from interp.tokenizer import Tokenizer
 from interp.transformer import Transformer
+from interp.verify import verify
 
 __all__ = [
     "NO_NORM",
@@ -47,7 +50,12 @@ __all__ = [
     "Tokenizer",
     "TokensConfig",
     "Transformer",
+    "bundled",
+    "bundled_prompts",
     "edits",
+    "load",
     "metrics",
+    "read_prompts",
     "run",
+    "verify",
 ]

@@ -5,17 +5,18 @@ on, by the very functions that the forward applies (see :mod:`interp.model.recip
 cache of everything keeps the streams and q, k, v, z, and derives the rest when it is read.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from interp.edits.edit import version_of
 from interp.errors import NotRecorded, StaleCache
 from interp.model.context import Context
 from interp.model.network import Network
 from interp.model.recipe import Layout, Recipe
 from interp.points import Place, PlaceLike, Point
+from interp.values import version_of
 
 GRAD = "_grad"
 
@@ -129,8 +130,10 @@ class Cache:
                 f"{place} is derived from the model's weights, and they have changed since the "
                 "run; read it before changing them, or record it by name."
             )
+        block = replace(place, layer=_layer_of(self._model, place))
+        reader = _BlockReader(self._tensor, block, self._contexts[place.stack])
         with torch.no_grad():
-            return recipe.make(self._part(place, recipe), _BlockReader(self, place))
+            return recipe.make(self._part(place, recipe), reader)
 
     def _part(self, place: Place, recipe: Recipe) -> object:
         stack = self._model.stack(place.stack)
@@ -139,18 +142,15 @@ class Cache:
 
 
 class _BlockReader:
-    """Reads other places of the same block on behalf of a recipe (the last block's, at the exit)."""
+    """Reads other places of one block on behalf of a recipe (of the last one, at the exit)."""
 
-    def __init__(self, cache: Cache, place: Place) -> None:
-        self._cache = cache
-        self._stack = place.stack
-        last = len(cache._model.stack(place.stack).blocks) - 1  # noqa: SLF001 - its own reader
-        self._layer = last if place.layer is None else place.layer
-        self.context = cache._contexts[place.stack]  # noqa: SLF001 - its own reader
+    def __init__(self, read: Callable[[Place], Tensor], block: Place, context: Context) -> None:
+        self._read, self._block = read, block
+        self.context = context
 
     def __call__(self, point: Point, norm: str | None = None) -> Tensor:
-        layer = self._layer if point.in_block else None
-        return self._cache._tensor(Place(point, layer, norm, self._stack))  # noqa: SLF001
+        layer = self._block.layer if point.in_block else None
+        return self._read(Place(point, layer, norm, self._block.stack))
 
 
 def _fingerprint(model: Network) -> tuple[tuple[int, int], ...]:
@@ -166,10 +166,14 @@ def _without_grad(name: PlaceLike) -> tuple[PlaceLike, bool]:
     return name, False
 
 
+def _layer_of(model: Network, place: Place) -> int:
+    """The block that a recipe reads: the place's own, or the last one for the exit."""
+    return len(model.stack(place.stack).blocks) - 1 if place.layer is None else place.layer
+
+
 def needs_of(model: Network, place: Place, recipe: Recipe) -> set[Place]:
     """The places of this model that the recipe of ``place`` reads."""
-    last = len(model.stack(place.stack).blocks) - 1
-    layer = last if place.layer is None else place.layer
+    layer = _layer_of(model, place)
     return {
         Place(need.point, layer if need.point.in_block else None, need.norm, place.stack)
         for need in recipe.needs

@@ -128,7 +128,9 @@ class NormConfig:
         if self.kind == "rmsnorm" and self.bias:
             raise InvalidConfig("norm bias=True: an RMSNorm has no bias; say bias=False.")
         if self.kind == "none" and self.placement == "post":
-            raise InvalidConfig('norm placement="post" with kind="none": there is nothing to place.')
+            raise InvalidConfig(
+                'norm placement="post" with kind="none": there is nothing to place.'
+            )
         if not self.eps >= 0:
             raise InvalidConfig(f"norm eps={self.eps} must be >= 0.")
 

@@ -46,7 +46,7 @@ class Factored:
         return self.left.shape[-1]
 
     @property
-    def T(self) -> "Factored":  # noqa: N802 - the transpose is written T everywhere
+    def T(self) -> "Factored":
         """The transpose."""
         return Factored(self.right.mT, self.left.mT)
 
@@ -89,7 +89,9 @@ class Factored:
             InvalidInput: the product is not square.
         """
         if self.shape[-1] != self.shape[-2]:
-            raise InvalidInput(f"Only a square matrix has eigenvalues; this is {tuple(self.shape)}.")
+            raise InvalidInput(
+                f"Only a square matrix has eigenvalues; this is {tuple(self.shape)}."
+            )
         return torch.linalg.eigvals(self.right @ self.left)
 
     def norm(self) -> Float[Tensor, "*batch"]:

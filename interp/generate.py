@@ -14,13 +14,13 @@ from torch import Tensor
 
 from interp.edits import Edit
 from interp.errors import InvalidInput, InvalidTokens
-from interp.listener import Listener, Plan
+from interp.listener import Listener
 from interp.model.context import PAD, Batch, Context, Past
 from interp.model.network import Network
 from interp.run import edit_plan
 
 
-def generate(  # noqa: PLR0913 - the settings of sampling, by keyword
+def generate(
     model: Network,
     *tokens: object,
     max_new_tokens: int,
@@ -51,8 +51,8 @@ def generate(  # noqa: PLR0913 - the settings of sampling, by keyword
     """
     _check(model, max_new_tokens, temperature, top_k)
     *sources, prompt = model.check(*_with_start(model, tokens))
-    batch = _left_padded(prompt)
-    longest = int(_real(batch).sum(-1).max())
+    batch = prompt.aligned("right")
+    longest = int(batch.is_real.sum(-1).max())
     if longest + max_new_tokens > model.config.n_ctx:
         raise InvalidTokens(
             f"A prompt of {longest} tokens and {max_new_tokens} new ones exceed the context of "
@@ -148,21 +148,7 @@ def _end(model: Network) -> int:
     return PAD if eos is None else eos
 
 
-def _real(batch: Batch) -> Tensor:
-    return torch.ones_like(batch.ids, dtype=torch.bool) if batch.real is None else batch.real
-
-
-def _left_padded(batch: Batch) -> Batch:
-    """The same rows with all padding in front, so that every row continues at the right."""
-    if batch.real is None:
-        return batch
-    order = batch.real.int().argsort(dim=-1, stable=True)
-    ids, real = batch.ids.gather(-1, order), batch.real.gather(-1, order)
-    empty = int((~real).all(0).sum())
-    return Batch(ids[:, empty:], real[:, empty:])
-
-
 def _appended(batch: Batch, new: Tensor, ended: Tensor) -> Batch:
     ids = torch.cat([batch.ids, new.where(~ended, 0)[:, None]], dim=-1)
-    real = torch.cat([_real(batch), ~ended[:, None]], dim=-1)
+    real = torch.cat([batch.is_real, ~ended[:, None]], dim=-1)
     return Batch(ids, None if bool(real.all()) else real)

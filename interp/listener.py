@@ -4,7 +4,7 @@ All that it knows is the plan of one run and where in the model it is being call
 the run is over, so is it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from torch import Tensor
@@ -32,7 +32,7 @@ class Plan:
         paired: whether places say which stack they are in.
     """
 
-    edits: dict[Place, Sequence[Edit]] = field(default_factory=dict)
+    edits: Mapping[Place, Sequence[Edit]] = field(default_factory=dict)
     keep: frozenset[Place] = frozenset()
     forms: frozenset[Place] = frozenset()
     explicit: bool = False

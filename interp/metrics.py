@@ -7,7 +7,8 @@ of the logits ``[batch pos vocab]`` serves as a metric too, and reads all.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -29,6 +30,9 @@ class Metric(ABC):
         pos: the position read, among each row's real tokens; ``None`` reads all.
     """
 
+    unit: ClassVar[str] = "logits"
+    name: ClassVar[str]
+
     pos: int | None = None
 
     @property
@@ -36,10 +40,22 @@ class Metric(ABC):
         """The vocabulary columns read; ``None`` if all are."""
         return None
 
-    @property
-    def name(self) -> str:
-        """What it is called in results."""
-        return type(self).__name__.lower()
+    def of_rows(self, rows: Sequence[int], n: int) -> "Metric":
+        """The same metric for some of ``n`` prompts: what is given one a prompt goes with them.
+
+        Raises:
+            InvalidInput: it was made for another number of prompts.
+        """
+        changed: dict[str, object] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, tuple):
+                if len(value) != n:
+                    raise InvalidInput(f"{len(value)} {field.name}s were given for {n} prompts.")
+                changed[field.name] = tuple(value[row] for row in rows)
+            elif isinstance(value, Values):
+                changed[field.name] = Values(value.tensor[list(rows)])
+        return replace(self, **changed)
 
     @abstractmethod
     def __call__(
@@ -52,6 +68,9 @@ class Metric(ABC):
 class Loss(Metric):
     """Next-token cross-entropy, mean over a prompt's predictions, in nats."""
 
+    name = "loss"
+    unit = "nats"
+
     def __call__(
         self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
     ) -> Float[Tensor, " batch"]:
@@ -59,9 +78,7 @@ class Loss(Metric):
         losses, counted = next_token_losses(logits, batch)
         if bool((counted.sum(-1) == 0).any()):
             row = int((counted.sum(-1) == 0).nonzero()[0])
-            raise InvalidInput(
-                f"Prompt {row} is a single token: it has no next token to predict."
-            )
+            raise InvalidInput(f"Prompt {row} is a single token: it has no next token to predict.")
         return losses.sum(-1) / counted.sum(-1)
 
 
@@ -69,6 +86,7 @@ class Loss(Metric):
 class Logit(Metric):
     """The logit of a target."""
 
+    name = "logit"
     target: Targets = 0
 
     @property
@@ -87,6 +105,7 @@ class Logit(Metric):
 class LogitDiff(Metric):
     """The logit of a target less that of a distractor."""
 
+    name = "logit difference"
     target: Targets = 0
     distractor: Targets = 1
 
@@ -107,6 +126,9 @@ class LogitDiff(Metric):
 class Probability(Metric):
     """The probability of a target."""
 
+    name = "probability"
+    unit = "probability"
+
     target: Targets = 0
 
     def __call__(
@@ -119,6 +141,9 @@ class Probability(Metric):
 @dataclass(frozen=True)
 class Accuracy(Metric):
     """Whether the target has the highest logit (1 or 0)."""
+
+    name = "accuracy"
+    unit = "share"
 
     target: Targets = 0
 
@@ -134,6 +159,9 @@ class Accuracy(Metric):
 @dataclass(frozen=True)
 class KL(Metric):
     """KL(reference ‖ model) over the next token, in nats; mean over positions if none is given."""
+
+    name = "KL divergence"
+    unit = "nats"
 
     reference: Values | None = None
 
@@ -167,9 +195,7 @@ def logit(target: Targets | Tensor, pos: int = -1) -> Logit:
     return Logit(pos, _targets(target))
 
 
-def logit_diff(
-    target: Targets | Tensor, distractor: Targets | Tensor, pos: int = -1
-) -> LogitDiff:
+def logit_diff(target: Targets | Tensor, distractor: Targets | Tensor, pos: int = -1) -> LogitDiff:
     """The logit of ``target`` less that of ``distractor`` at a position."""
     return LogitDiff(pos, _targets(target), _targets(distractor))
 
@@ -225,8 +251,8 @@ def next_token_losses(
 
 
 def at_position(
-    x: Float[Tensor, "batch pos *rest"], batch: Batch, pos: int | None
-) -> Float[Tensor, "batch *rest"]:
+    x: Float[Tensor, "batch pos ..."], batch: Batch, pos: int | None
+) -> Float[Tensor, "batch ..."]:
     """``x`` at position ``pos`` among each row's real tokens."""
     rows = torch.arange(x.shape[0], device=x.device)
     return x[rows, column_of(batch, -1 if pos is None else pos)]
@@ -238,7 +264,7 @@ def column_of(batch: Batch, pos: int) -> Int[Tensor, " batch"]:
     Raises:
         InvalidInput: a row is too short to have that position.
     """
-    real = torch.ones_like(batch.ids, dtype=torch.bool) if batch.real is None else batch.real
+    real = batch.is_real
     lengths = real.sum(-1)
     wanted = lengths + pos if pos < 0 else torch.full_like(lengths, pos)
     short = (wanted < 0) | (wanted >= lengths)

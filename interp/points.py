@@ -129,7 +129,12 @@ _SYNONYMS = {
 }
 
 
-@dataclass(frozen=True, order=False)
+STACKS = ("encoder", "decoder")
+SUBLAYERS = ("attn", "mlp", "a", "m")
+"""What may stand behind a layer in the field's idiom without telling anything new."""
+
+
+@dataclass(frozen=True)
 class Place:
     """One point of one model, e.g. the pattern of layer 0.
 
@@ -220,18 +225,13 @@ class Atlas:
         if not parts:
             raise UnknownPlace('An empty tuple names no place; write e.g. ("pattern", 0).')
         point = self._point(parts[0], name)
-        layer: int | None = None
-        norm: str | None = None
-        stack: str | None = None
-        for part in parts[1:]:
-            if isinstance(part, bool) or not isinstance(part, int | str | None):
-                raise UnknownPlace(f"{part!r} in {name!r} is neither a layer, a norm nor a stack.")
-            if isinstance(part, int):
-                layer = part
-            elif part in ("encoder", "decoder"):
-                stack = part if part in self._n_layers else stack
-            elif part not in (None, "attn", "mlp", "a", "m"):
-                norm = part
+        layers = [part for part in parts[1:] if isinstance(part, int)]
+        names = [part for part in parts[1:] if isinstance(part, str)]
+        if len(layers) + len(names) + parts[1:].count(None) < len(parts) - 1 or len(layers) > 1:
+            raise UnknownPlace(f"{name!r} should be a point, a layer, and perhaps a norm or stack.")
+        stack = next((n for n in names if n in STACKS and n in self._n_layers), None)
+        norm = next((n for n in names if n not in (*STACKS, *SUBLAYERS)), None)
+        layer = layers[0] if layers else None
         n_layers = self._n_layers.get(stack, max(self._n_layers.values(), default=0))
         if layer is not None and layer < 0:
             layer += n_layers
@@ -248,6 +248,7 @@ class Atlas:
         return found
 
     def _explain(self, name: object, wanted: Place, candidates: list[Place]) -> str:
+        name = str(name) if isinstance(name, Place) else name
         if candidates:
             choices = ", ".join(str(place) for place in candidates[:6])
             return f"{name!r} leaves open which place is meant; say one of: {choices}."

@@ -193,13 +193,15 @@ def _asked(model: Network, record: Record, reached: list[Place]) -> list[Place]:
     several = [record] if isinstance(record, str | tuple | Place | Point) else list(record)
     named = {place for name in several for place in model.atlas.find_all(name)}
     outside = [str(place) for place in named if place not in reached]
-    bare = any(isinstance(name, Point) or name in {p.point.label for p in named} for name in several)
+    bare = any(
+        isinstance(name, Point) or name in {p.point.label for p in named} for name in several
+    )
     if outside and not bare:
         raise InvalidInput(f"{outside[0]} can't be recorded: this run does not pass there.")
     return [place for place in reached if place in named]
 
 
-def _plan(  # noqa: PLR0913 - the parts of one plan
+def _plan(
     model: Network,
     layout: Layout,
     planned: dict[Place, list[Edit]],
@@ -280,7 +282,7 @@ def _compact(kept: dict[Place, Tensor]) -> dict[Place, Tensor]:
     used: dict[int, dict[tuple[int, torch.Size], int]] = {}
     for tensor in kept.values():
         views = used.setdefault(tensor.untyped_storage().data_ptr(), {})
-        views[(tensor.storage_offset(), tensor.shape)] = tensor.nbytes
+        views[(int(tensor.storage_offset()), tensor.shape)] = tensor.nbytes
     lean: dict[Place, Tensor] = {}
     for place, tensor in kept.items():
         storage = tensor.untyped_storage()

@@ -1,16 +1,17 @@
-"""How does a forward let others look in? It calls ``tap(point, tensor)`` and goes on with the answer.
+"""How does a forward let others look in? It calls ``tap(point, tensor)`` and takes the answer.
 
 A tap is an argument of one forward, never a property of the module: nothing is registered, so
 nothing can be left behind, and two threads with different taps on one model never meet.
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
 from interp.points import Point
 
 
+@runtime_checkable
 class Tap(Protocol):
     """What a forward asks of whoever listens."""
 

@@ -94,7 +94,8 @@ class Tokenizer:
         A special token that is written out in `text` becomes its id.
 
         Raises:
-            InvalidTokens: `text` holds half a surrogate pair, which is no character.
+            InvalidTokens: `text` holds half a surrogate pair, which is no character, or what the
+                vocabulary has no token for.
         """
         try:
             text.encode()
@@ -103,7 +104,13 @@ class Tokenizer:
                 f"The text holds {text[error.start]!a} at {error.start}, which is no character "
                 "and has no UTF-8 form. Was it read with errors='surrogateescape'?"
             ) from error
-        return self._backend.encode(text, add_special_tokens=False).ids
+        try:
+            return self._backend.encode(text, add_special_tokens=False).ids
+        except Exception as error:  # the library raises nothing narrower
+            raise InvalidTokens(
+                f"The text {text[:40]!r} can't be written in this vocabulary, which has no token "
+                f"for what it does not know ({error})."
+            ) from error
 
     def decode(self, ids: Iterable[SupportsIndex]) -> str:
         """The text of `ids`, special tokens written out, padding (ids below 0) left out.

@@ -138,9 +138,7 @@ class Transformer(Network):
         """
         record = "all" if names_filter is None else names_filter
         measured = Loss() if incl_bwd else None
-        done = run(
-            self, *tokens, record=record, stop_at_layer=stop_at_layer, gradients_of=measured
-        )
+        done = run(self, *tokens, record=record, stop_at_layer=stop_at_layer, gradients_of=measured)
         given = done.stream if done.logits is None else done.logits
         if given is None:
             raise InvalidInput("The run gave neither logits nor a stream.")
@@ -172,7 +170,9 @@ class Transformer(Network):
                     raise UnknownPlace("A hook's name filter is true of no place of this model.")
             else:
                 names = [self.atlas.hooks[self.atlas.find(name)]]
-            made += [Apply((hook,), fn=fn, hook=Hook(hook, self.atlas.find(hook))) for hook in names]
+            made += [
+                Apply((hook,), fn=fn, hook=Hook(hook, self.atlas.find(hook))) for hook in names
+            ]
         return made
 
     def generate(

@@ -61,3 +61,8 @@ class Values:
     def _bytes(self) -> bytes:
         flat = self.tensor.cpu().contiguous().flatten()
         return flat.view(torch.uint8).numpy().tobytes()
+
+
+def version_of(tensor: Tensor) -> int:
+    """How often a tensor was changed in place; −1 if nobody counts (inference mode)."""
+    return -1 if tensor.is_inference() else tensor._version

@@ -1,8 +1,8 @@
 """Edits as data: ``edits.zero("z", layer=1, head=4)``.
 
 Each takes a point (``"z"``, a :class:`~interp.points.Point`, a tuple or a hook name) and, as
-keywords, ``layer``, ``norm`` and ``stack`` (which tensor), and ``batch``, ``pos``, ``head``, ``key``
-and ``unit`` (which part of it; several may be given as a list).
+keywords, ``layer``, ``norm`` and ``stack`` (which tensor), and ``batch``, ``pos``, ``head``,
+``key`` and ``unit`` (which part of it; several may be given as a list).
 """
 
 from collections.abc import Callable, Sequence
@@ -63,7 +63,7 @@ def mean(point: PlaceLike, values: Tensor | None = None, **where: Unpack[Where])
 def resample(
     point: PlaceLike, values: Tensor | None = None, seed: int = 0, **where: Unpack[Where]
 ) -> Resample:
-    """Write ``values``, another prompt's activations; or those of another row, drawn by ``seed``."""
+    """Write ``values``, another prompt's activations; or those of a row drawn by ``seed``."""
     return Resample(*_target(point, where), None if values is None else Values(values), seed)
 
 
@@ -121,7 +121,7 @@ def _target(point: PlaceLike, where: Where) -> tuple[tuple[str | int, ...], Sele
     chosen = {part: _indices(rest.pop(part, None)) for part in _SELECTED}
     if rest:
         known = ", ".join(Where.__annotations__)
-        raise InvalidEdit(f"An edit has no {sorted(rest)[0]!r}; it takes {known}.")
+        raise InvalidEdit(f"An edit has no {min(rest)!r}; it takes {known}.")
     return tuple(name), Selection(**chosen)
 
 

@@ -18,7 +18,9 @@ from torch import Tensor
 from interp.edits.selection import Index, Selection, Site
 from interp.errors import HookFailed, InvalidEdit
 from interp.points import Place
-from interp.values import Values
+from interp.values import Values, version_of
+
+EVERYTHING = Selection()
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Edit:
     kind: ClassVar[str]
 
     where: tuple[str | int, ...]
-    select: Selection = Selection()
+    select: Selection = EVERYTHING
 
     def new(self, old: Tensor, whole: Tensor, index: Index, site: Site) -> Tensor:
         """What replaces ``old``, the selected part of ``whole`` (every axis kept)."""
@@ -113,7 +115,7 @@ class Scale(Edit):
     factor: float = 1.0
 
     def new(self, old: Tensor, whole: Tensor, index: Index, site: Site) -> Tensor:  # noqa: ARG002
-        """factor · old."""
+        """Factor · old."""
         return old * self.factor
 
 
@@ -158,7 +160,7 @@ class Mean(Edit):
     kind = "mean"
     values: Values | None = None
 
-    def new(self, old: Tensor, whole: Tensor, index: Index, site: Site) -> Tensor:  # noqa: ARG002
+    def new(self, old: Tensor, whole: Tensor, index: Index, site: Site) -> Tensor:
         """The mean activation."""
         if self.values is not None:
             return aligned(self.values, old, self.select, site)
@@ -211,7 +213,7 @@ class Apply(Edit):
     """
 
     kind = "apply"
-    fn: Callable[[Tensor, Hook], Tensor | None] = lambda tensor, hook: None  # noqa: ARG005, E731
+    fn: Callable[[Tensor, Hook], Tensor | None] = lambda tensor, hook: None  # noqa: ARG005
     hook: Hook | None = None
 
     def new(self, old: Tensor, whole: Tensor, index: Index, site: Site) -> Tensor:  # noqa: ARG002
@@ -250,11 +252,6 @@ class Apply(Edit):
         """Of the place and the function's name; a function's content can't be hashed."""
         name = getattr(self.fn, "__qualname__", repr(self.fn))
         return hashlib.sha256(f"apply {self.where} {self.select} {name}".encode()).hexdigest()
-
-
-def version_of(tensor: Tensor) -> int:
-    """How often a tensor was changed in place; −1 if nobody counts (inference mode)."""
-    return -1 if tensor.is_inference() else tensor._version  # noqa: SLF001 - torch has no other
 
 
 def checked(returned: object, old: Tensor, name: str) -> Tensor:

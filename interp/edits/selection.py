@@ -18,9 +18,7 @@ Which = int | tuple[int, ...] | None
 Index = tuple[slice | Tensor, ...]
 
 UNITS = ("d_model", "d_head", "d_mlp", "vocab")
-CROSS_KEYS = frozenset(
-    {Point.CROSS_K, Point.CROSS_V, Point.CROSS_SCORES, Point.CROSS_PATTERN}
-)
+CROSS_KEYS = frozenset({Point.CROSS_K, Point.CROSS_V, Point.CROSS_SCORES, Point.CROSS_PATTERN})
 
 
 @dataclass(frozen=True)

@@ -54,9 +54,7 @@ def load_folder(folder: Path, device: str | torch.device = "cpu") -> Transformer
     config = _read_config(folder / CONFIG)
     weights = _read_weights(folder / WEIGHTS, device)
     tokens, path = config.tokens, folder / TOKENIZER
-    tokenizer = (
-        Tokenizer.from_file(path, bos=tokens.bos, eos=tokens.eos) if path.exists() else None
-    )
+    tokenizer = Tokenizer.from_file(path, bos=tokens.bos, eos=tokens.eos) if path.exists() else None
     with torch.device("meta"):
         shapes = {name: t.shape for name, t in _weights(Transformer(config)).items()}
     _check_weights(weights, shapes, folder)
@@ -102,9 +100,7 @@ def _read_weights(path: Path, device: str | torch.device) -> dict[str, Tensor]:
         raise ModelLoadError(f"{path} is not a sound safetensors file: {error}.") from error
 
 
-def _check_weights(
-    weights: dict[str, Tensor], shapes: dict[str, torch.Size], folder: Path
-) -> None:
+def _check_weights(weights: dict[str, Tensor], shapes: dict[str, torch.Size], folder: Path) -> None:
     for name, shape in shapes.items():
         if name not in weights:
             raise ModelLoadError(f"{folder}: the weight {name} {tuple(shape)} is missing.")

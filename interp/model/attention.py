@@ -155,7 +155,8 @@ class Attention(nn.Module):
             v.transpose(1, 2),
             scale=1 / self.divisor,
             enable_gqa=self.kv_heads != self.n_heads,
-            **self._masking(q.dtype, context),
+            attn_mask=self._fused_mask(q.dtype, context),
+            is_causal=self._is_triangle(context),
         )
         return z.transpose(1, 2)
 
@@ -276,21 +277,23 @@ class Attention(nn.Module):
         scores = scores if bias is None else scores + bias
         return scores if visible is None else scores.masked_fill(~visible, -torch.inf)
 
-    def _masking(self, dtype: torch.dtype, context: Context) -> dict[str, Tensor | bool]:
-        """What the fused kernel needs to know of mask and positions."""
-        return context.once(
-            ("masking", self.mask, self.positions, dtype), lambda: self._mask_for(dtype, context)
-        )
-
-    def _mask_for(self, dtype: torch.dtype, context: Context) -> dict[str, Tensor | bool]:
-        bias = self._distance(dtype, context)
+    def _is_triangle(self, context: Context) -> bool:
+        """Whether the mask is one that the fused kernel knows by heart."""
         whole = context.offset == 0 and context.real is None
-        if bias is None and whole and self.mask.is_causal:
-            return {"is_causal": True}
-        visible = self._visible(context)
-        if bias is None:
-            return {} if visible is None else {"attn_mask": visible}
-        return {"attn_mask": bias if visible is None else bias.masked_fill(~visible, -torch.inf)}
+        return whole and self.mask.is_causal and not self.positions.lowers_scores
+
+    def _fused_mask(self, dtype: torch.dtype, context: Context) -> Tensor | None:
+        """Mask and distance bias in one tensor; ``None`` if the kernel needs none."""
+        if self._is_triangle(context):
+            return None
+
+        def make() -> Tensor | None:
+            bias, visible = self._distance(dtype, context), self._visible(context)
+            if bias is None or visible is None:
+                return visible if bias is None else bias
+            return bias.masked_fill(~visible, -torch.inf)
+
+        return context.once(("fused", self.mask, self.positions, dtype), make)
 
     # ---- where its tensors are ----------------------------------------------------------------
 

@@ -10,7 +10,7 @@ the stream that goes on is then ``("normalized", layer, "ln1")``.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -29,6 +29,7 @@ from interp.tap import Tap, untouched
 Stream = Float[Tensor, "batch pos d_model"]
 
 
+@runtime_checkable
 class Sublayer(Protocol):
     """What a step wraps: the f of x + f(norm(x))."""
 

@@ -7,7 +7,7 @@ and right padding the same thing to a model.
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -75,6 +75,22 @@ class Batch:
                 f"vocabulary 0..{d_vocab - 1}; was the text encoded with this model's tokenizer?"
             )
         return cls(ids, None if bool(real.all()) else real)
+
+    @property
+    def is_real(self) -> Bool[Tensor, "batch pos"]:
+        """Where there is a token and not padding."""
+        return torch.ones_like(self.ids, dtype=torch.bool) if self.real is None else self.real
+
+    def aligned(self, side: Literal["left", "right"]) -> "Batch":
+        """The same rows, all beginning at the left or all ending at the right, without waste."""
+        if self.real is None:
+            return self
+        filled = self.real if side == "right" else ~self.real
+        order = filled.int().argsort(dim=-1, stable=True)
+        ids, real = self.ids.gather(-1, order), self.real.gather(-1, order)
+        used = real.any(0)
+        ids, real = ids[:, used], real[:, used]
+        return Batch(ids, None if bool(real.all()) else real)
 
 
 def _as_ids(tokens: Tensor | Sequence[Sequence[int]] | Sequence[int]) -> Tensor:
@@ -210,7 +226,7 @@ class Context:
         return torch.arange(self.offset, self.n_key, device=self.positions.device)
 
     def once(self, key: Hashable, make: Callable[[], _Made]) -> _Made:
-        """What ``make`` gave the first time ``key`` was asked: masks and angles all layers share."""
+        """What ``make`` gave when ``key`` was first asked: masks and angles that layers share."""
         if key not in self._shared:
             self._shared[key] = make()
         return self._shared[key]  # pyright: ignore[reportReturnType] - made by this very key

@@ -5,7 +5,7 @@ ever reads it.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool
@@ -16,6 +16,7 @@ from interp.model.context import Context
 Visible = Bool[Tensor, "#batch 1 query key"]
 
 
+@runtime_checkable
 class Mask(Protocol):
     """A rule of visibility, chosen when the model is built."""
 

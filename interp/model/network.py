@@ -17,6 +17,7 @@ from interp.errors import InvalidInput, InvalidTokens
 from interp.model.block import Block
 from interp.model.context import Batch, Context, Past
 from interp.model.mlp import bias_of
+from interp.model.positions import AddedEntry
 from interp.model.recipe import KEPT, Layout, Recipe
 from interp.model.stack import WHOLE, Span, Stack
 from interp.points import Atlas, Place, Point
@@ -115,10 +116,10 @@ class Network(nn.Module):
     # ---- what there is ------------------------------------------------------------------------
 
     @property
-    def stacks(self) -> tuple[Stack, ...]:
+    def stacks(self) -> list[Stack]:
         """Its stacks in the order in which they run."""
         found = (getattr(self, name) for name in self.config.stacks)
-        return tuple(stack for stack in found if isinstance(stack, Stack))
+        return [stack for stack in found if isinstance(stack, Stack)]
 
     def stack(self, name: str | None = None) -> Stack:
         """One stack: by its name, or the last."""
@@ -156,6 +157,18 @@ class Network(nn.Module):
     def W_U(self) -> Float[Tensor, "d_model vocab"]:
         """The unembedding (a view)."""
         return self.unembed.weight.mT
+
+    @property
+    def W_pos(self) -> Float[Tensor, "n_ctx d_model"]:
+        """The (last stack's) position embedding.
+
+        Raises:
+            InvalidInput: positions are not added to this model's embedding.
+        """
+        entry = self.stacks[-1].entry
+        if not isinstance(entry, AddedEntry):
+            raise InvalidInput("This model adds no position embedding; it has no W_pos.")
+        return entry.W_pos
 
     # ---- its places ---------------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ class ScaledNorm(Norm):
         return self.by_scale(x, tap(self.points.scale, self.scale(x)))
 
     def centred(self, x: Stream) -> Stream:
-        """x less what the norm subtracts."""
+        """X less what the norm subtracts."""
         raise NotImplementedError
 
     def fused(self, x: Stream) -> Stream:

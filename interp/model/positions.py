@@ -24,7 +24,7 @@ Stream = Float[Tensor, "batch pos d_model"]
 
 
 def angles(positions: Tensor, d: int, base: float) -> Float[Tensor, "*positions d_half"]:
-    """p / base^(2i/d), in float64: the angle of position p at wavelength i."""
+    """P / base^(2i/d), in float64: the angle of position p at wavelength i."""
     wavelengths = base ** (torch.arange(0, d, 2, device=positions.device).double() / d)
     return positions[..., None].double() / wavelengths
 
@@ -97,6 +97,7 @@ class Unturned:
 
     query: Point = Point.Q
     key: Point = Point.K
+    lowers_scores: bool = False
 
     def turn(self, q: Heads, k: Heads, context: Context, tap: Tap) -> tuple[Heads, Heads]:  # noqa: ARG002
         """Queries and keys, as they are."""
@@ -147,9 +148,7 @@ class Rotary(Unturned):
 
     def _by(self, x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
         cos, sin = turn
-        first, second = (
-            x.chunk(2, dim=-1) if self.pairs == "half" else (x[..., 0::2], x[..., 1::2])
-        )
+        first, second = x.chunk(2, dim=-1) if self.pairs == "half" else (x[..., 0::2], x[..., 1::2])
         return pair_up(first * cos - second * sin, second * cos + first * sin, self.pairs)
 
     def layout(self) -> PlaceLayout:
@@ -175,6 +174,7 @@ class HasPositions:
 class ALiBi(Unturned):
     """−slope_h · |i − j|, with slopes 2^(−8h/n) (and BLOOM's rule for other head counts)."""
 
+    lowers_scores: bool = True
     n_heads: int = 1
 
     def slopes(self) -> Float[Tensor, " head"]:

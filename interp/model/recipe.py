@@ -8,7 +8,7 @@ derives the rest when asked.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -16,6 +16,7 @@ from interp.model.context import Context
 from interp.points import Place, Point
 
 
+@runtime_checkable
 class Reader(Protocol):
     """Gives a recipe what it needs: the tensors of its own block, and the run's context."""
 

@@ -91,5 +91,3 @@ class Stack(nn.Module):
     def end(self) -> Place:
         """Where, in the last block, the stream that it gives out is found."""
         return self.block(-1).end
-
-

@@ -5,7 +5,7 @@ second copy of a random sequence, to the token after the same token's first occu
 et al. 2022, "In-context Learning and Induction Heads").
 """
 
-from collections import Counter
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Int
@@ -21,7 +21,7 @@ def held_out_loss(
     model: Transformer, tokens: Int[Tensor, " token"], width: int = 128, rows: int = 64
 ) -> float:
     """Mean next-token loss in nats over consecutive windows of ``width`` tokens, BOS in front."""
-    bos = model.config.tokens.bos
+    bos = model.config.tokens.bos or 0
     windows = tokens[: len(tokens) // (width - 1) * (width - 1)].view(-1, width - 1).long()
     windows = torch.cat([torch.full((len(windows), 1), bos), windows], dim=1)
     total, count = 0.0, 0
@@ -59,15 +59,19 @@ def bigram_loss(
 
 
 def repeated_tokens(
-    model: Transformer, rows: int, half: int, seed: int, exclude: Counter[int] | None = None
+    allowed: Sequence[int], rows: int, half: int, seed: int, bos: int
 ) -> Int[Tensor, "batch pos"]:
-    """BOS, then random tokens twice: ``[rows, 1 + 2·half]``; BOS and ``exclude`` are not drawn."""
-    bos = model.config.tokens.bos
-    allowed = [t for t in range(model.config.d_vocab) if t != bos and t not in (exclude or ())]
+    """BOS, then random ``allowed`` tokens, twice: ``[rows, 1 + 2·half]``."""
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randint(len(allowed), (rows, half), generator=generator)
     tokens = torch.tensor(allowed)[drawn]
-    return torch.cat([torch.full((rows, 1), bos or 0), tokens, tokens], dim=1)
+    return torch.cat([torch.full((rows, 1), bos), tokens, tokens], dim=1)
+
+
+def head_name(scores: Float[Tensor, "layer head"]) -> str:
+    """The head with the highest score, as ``L1H4``."""
+    layer, head = divmod(int(scores.argmax()), scores.shape[1])
+    return f"L{layer}H{head}"
 
 
 def repeated_losses(model: Transformer, tokens: Int[Tensor, "batch pos"]) -> tuple[float, float]:

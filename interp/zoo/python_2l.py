@@ -6,7 +6,9 @@ and two rows in five hold a span that is repeated to fill the row: half of these
 half are tokens drawn by their frequency.
 """
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from jaxtyping import Int
@@ -23,8 +25,19 @@ from interp.config import (
 from interp.tokenizer import Tokenizer
 from interp.transformer import Transformer
 from interp.zoo.bpe import encode_corpus, train_bpe
+from interp.zoo.card import Card
 from interp.zoo.corpus import Corpus, read_corpus
-from interp.zoo.training import Schedule, train
+from interp.zoo.proof import (
+    bigram_loss,
+    head_name,
+    held_out_loss,
+    induction_scores,
+    previous_token_scores,
+    repeated_losses,
+    repeated_tokens,
+    unigram_loss,
+)
+from interp.zoo.training import Report, Schedule, train
 
 NAME = "python-2l"
 VOCABULARY = 512
@@ -70,15 +83,89 @@ def rows(
         yield torch.cat([torch.full((schedule.rows, 1), bos), chosen], dim=1)
 
 
-def make(
-    report: Callable[[int, float], None], schedule: Schedule = SCHEDULE
-) -> tuple[Transformer, Corpus, list[float]]:
-    """Train the model from nothing: the model, what it was trained on, the loss of each step."""
+def make(steps: int | None, report: Report) -> tuple[Transformer, Card]:
+    """Train the model from nothing and measure it.
+
+    Args:
+        steps: how many updates; ``None`` means as many as the bundled model had.
+        report: told of each step.
+    """
+    schedule = SCHEDULE if steps is None else replace(SCHEDULE, steps=steps)
     corpus = read_corpus()
     texts = [document.text for document in corpus.train]
     backend = train_bpe(texts, VOCABULARY)
     tokens = encode_corpus(backend, texts)
     torch.manual_seed(schedule.seed)
     model = Transformer(CONFIG, Tokenizer(backend, bos=CONFIG.tokens.bos))
-    losses = train(model, rows(tokens, schedule, bos=0), schedule, report)
-    return model, corpus, losses
+    begun = time.monotonic()
+    train(model, rows(tokens, schedule, bos=0), schedule, report)
+    seconds = time.monotonic() - begun
+    held_out = encode_corpus(backend, [document.text for document in corpus.held_out])
+    return model, _card(
+        model,
+        corpus,
+        schedule,
+        {**_measured(model, tokens, held_out), "training time (s)": round(seconds)},
+    )
+
+
+def frequent_tokens(tokens: Int[Tensor, " token"], least: int = 200) -> list[int]:
+    """The tokens that occur at least so often, without BOS: those that training has shaped."""
+    counts = torch.bincount(tokens.long(), minlength=VOCABULARY)
+    return [token for token in range(1, VOCABULARY) if counts[token] >= least]
+
+
+def _measured(
+    model: Transformer, tokens: Int[Tensor, " token"], held_out: Int[Tensor, " token"]
+) -> dict[str, float | int | str]:
+    repeated = repeated_tokens(frequent_tokens(tokens), rows=64, half=60, seed=1, bos=0)
+    first, second = repeated_losses(model, repeated)
+    previous, induction = previous_token_scores(model, repeated), induction_scores(model, repeated)
+    return {
+        "held-out loss (nats a token)": held_out_loss(model, held_out),
+        "bigram table's loss (nats a token)": bigram_loss(tokens, held_out, VOCABULARY),
+        "unigram table's loss (nats a token)": unigram_loss(tokens, held_out, VOCABULARY),
+        "loss on random tokens (nats)": first,
+        "loss on their repetition (nats)": second,
+        "best previous-token head": head_name(previous),
+        "its previous-token score": previous.max().item(),
+        "best induction head": head_name(induction),
+        "its induction score": induction.max().item(),
+    }
+
+
+def _card(
+    model: Transformer,
+    corpus: Corpus,
+    schedule: Schedule,
+    figures: dict[str, float | int | str],
+) -> Card:
+    return Card(
+        name=NAME,
+        summary="Two attention-only layers, trained on the Python standard library.",
+        circuit=(
+            f"Induction: {figures['best previous-token head']} attends to the token before, "
+            f"{figures['best induction head']} to the token after an earlier copy of the present "
+            "one. On random tokens, said twice, the loss falls on the second saying."
+        ),
+        data=(
+            f"Source and documentation of the Python {corpus.python} standard library: "
+            f"{corpus.train_bytes / 1e6:.2f} MB to train, {corpus.held_out_bytes / 1e6:.2f} MB "
+            f"held out by file. SHA-256 of the corpus: `{corpus.sha256}`. Byte-level BPE of "
+            f"{VOCABULARY} tokens, trained on the same text. Of the training rows, "
+            f"{REPEATED_ROWS:.0%} hold a span of at least {SHORTEST_SPAN} tokens that is repeated "
+            "to fill the row; half of these spans are text, half tokens drawn by frequency."
+        ),
+        recipe=(
+            f"`interp train {NAME}`: {schedule.steps} steps of {schedule.rows} × {schedule.width} "
+            f"tokens, AdamW, learning rate {schedule.lr} after {schedule.warm_up} steps of warm-up "
+            f"and then by a cosine, weight decay {schedule.weight_decay}, gradients clipped at "
+            f"{schedule.clip}, seed {schedule.seed}; {torch.get_num_threads()} threads."
+        ),
+        limits=(
+            "It has seen rows of 128 tokens, and tokens that are pieces of words: it copies and "
+            "continues code that looks familiar, and knows little else. About 160 of its tokens "
+            "occur fewer than 200 times in training; leave them out of statements about weights."
+        ),
+        figures={"parameters": sum(p.numel() for p in model.parameters()), **figures},
+    )

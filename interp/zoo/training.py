@@ -12,6 +12,8 @@ from interp.metrics import next_token_losses
 from interp.model.context import Batch
 from interp.transformer import Transformer
 
+Report = Callable[[int, int, float], None]
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -49,7 +51,7 @@ def train(
     model: Transformer,
     batches: Iterator[Int[Tensor, "batch pos"]],
     schedule: Schedule,
-    report: Callable[[int, float], None],
+    report: Report,
 ) -> list[float]:
     """Train ``model`` in place.
 
@@ -57,7 +59,7 @@ def train(
         model: a decoder.
         batches: endless token ids.
         schedule: how long and how fast.
-        report: called after each step with its number and its loss in nats.
+        report: called after each step with the number of steps done, of all, and the loss in nats.
 
     Returns:
         The loss of each step.
@@ -82,6 +84,6 @@ def train(
         torch.nn.utils.clip_grad_norm_(model.parameters(), schedule.clip)
         optimizer.step()
         losses.append(loss.item())
-        report(step, losses[-1])
+        report(step + 1, schedule.steps, losses[-1])
     model.eval()
     return losses

@@ -1,0 +1,283 @@
+"""Which heads matter for these prompts? Replace what one head says, and see what the metric does.
+
+effect[l, h, prompt] = metric(z_lh replaced) − metric(clean)
+
+*Zero* ablation writes 0; *mean* ablation the head's mean over all prompts and positions (Wang et
+al. 2022, "Interpretability in the Wild"); *resample* ablation what the head said on another prompt
+at the same position (Chan et al. 2022, "Causal Scrubbing"). A loss rises, a logit difference
+falls, when a head that helps is taken away.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from analyses.figures import heatmap
+from analyses.statistics import Interval, bootstrap
+from interp import PAD, Place, Point, Start, Transformer, edits, run
+from interp.edits import Edit
+from interp.errors import InvalidInput
+from interp.metrics import Loss, Metric, measure
+from interp.model.context import Batch
+from interp.provenance import Provenance
+
+Method = Literal["zero", "mean", "resample"]
+METHODS: tuple[Method, ...] = ("zero", "mean", "resample")
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class HeadAblation:
+    """What the metric does when each head is replaced, prompt by prompt.
+
+    Attributes:
+        clean: the metric with nothing changed.
+        ablated: the metric with one head replaced.
+        metric: what was measured.
+        unit: of the metric.
+        method: how heads were replaced.
+        provenance: what these numbers depend on.
+    """
+
+    clean: Float[Tensor, " prompt"]
+    ablated: Float[Tensor, "layer head prompt"]
+    metric: str
+    unit: str
+    method: Method
+    provenance: Provenance
+
+    @property
+    def effect(self) -> Float[Tensor, "layer head prompt"]:
+        """Ablated less clean, in the metric's unit."""
+        return self.ablated - self.clean
+
+    def interval(self) -> Interval:
+        """The mean effect over prompts with its 95 % bootstrap interval, ``[layer head]``."""
+        return bootstrap(self.effect)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a head, those that matter most first: effect, low, high, n, matters.
+
+        A head matters if the interval of its effect leaves out zero.
+        """
+        interval = self.interval()
+        rows = [
+            {
+                "layer": layer,
+                "head": head,
+                "name": f"L{layer}H{head}",
+                "effect": interval.mean[layer, head].item(),
+                "low": interval.low[layer, head].item(),
+                "high": interval.high[layer, head].item(),
+                "n": interval.n,
+            }
+            for layer, head in self._heads()
+        ]
+        frame = pd.DataFrame(rows)
+        frame["matters"] = (frame["low"] > 0) | (frame["high"] < 0)
+        order = frame["effect"].abs().sort_values(ascending=False, kind="stable").index
+        return frame.loc[order].reset_index(drop=True)
+
+    def to_prompt_frame(self) -> pd.DataFrame:
+        """One row a head and prompt: layer, head, prompt, clean, ablated, effect."""
+        effect = self.effect
+        return pd.DataFrame(
+            {
+                "layer": layer,
+                "head": head,
+                "prompt": prompt,
+                "clean": self.clean[prompt].item(),
+                "ablated": self.ablated[layer, head, prompt].item(),
+                "effect": effect[layer, head, prompt].item(),
+            }
+            for layer, head in self._heads()
+            for prompt in range(effect.shape[-1])
+        )
+
+    def figure(self) -> go.Figure:
+        """Layers down, heads across; the colour is the mean effect, centred on zero."""
+        mean = self.interval().mean
+        return heatmap(
+            mean,
+            title=f"Change of {self.metric} under {self.method} ablation of each head",
+            rows=[str(layer) for layer in range(mean.shape[0])],
+            columns=[str(head) for head in range(mean.shape[1])],
+            axes=("layer", "head"),
+            unit=self.unit,
+            diverging=True,
+        )
+
+    def summary(self, top: int = 10) -> str:
+        """The clean metric and the heads that matter most."""
+        frame = self.to_frame()
+        matter = frame[frame["matters"]]
+        lines = [
+            f"{row.name_:<6} {row.effect:+.4g} {self.unit}  [{row.low:+.4g}, {row.high:+.4g}]"
+            for row in matter.head(top).rename(columns={"name": "name_"}).itertuples()
+        ]
+        first = (
+            f"{self.metric} {self.clean.mean():.4g} {self.unit} on {self.clean.numel()} prompts; "
+            f"{len(matter)} of {len(frame)} heads matter ({self.method} ablation, 95 % interval)"
+        )
+        return "\n".join([first, *lines])
+
+    def _heads(self) -> Iterator[tuple[int, int]]:
+        layers, heads, _ = self.ablated.shape
+        return ((layer, head) for layer in range(layers) for head in range(heads))
+
+
+def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
+    model: Transformer,
+    prompts: str | Sequence[str] | Int[Tensor, "batch pos"],
+    *,
+    metric: Literal["loss"] | Metric = "loss",
+    method: Method = "mean",
+    seed: int = 0,
+    rows: int = 64,
+    progress: Progress | None = None,
+) -> HeadAblation:
+    """Ablate every head of a model with a single stack, one at a time.
+
+    Args:
+        model: the model.
+        prompts: texts, or token ids padded with ``interp.PAD``.
+        metric: ``"loss"`` (next-token, nats) or a metric, e.g. ``interp.metrics.logit_diff(...)``.
+        method: ``zero``, ``mean`` (over all prompts and positions) or ``resample`` (what another
+            prompt, drawn by ``seed``, has at the same position).
+        seed: of the resampling.
+        rows: prompts a forward; does not change the result.
+        progress: called with the number of heads done and of all.
+
+    Returns:
+        Effects per layer, head and prompt.
+
+    Raises:
+        InvalidInput: an unknown method or metric, a model with two stacks, or a single prompt to
+            resample from.
+    """
+    measured = _metric(metric)
+    if method not in METHODS:
+        raise InvalidInput(f"method={method!r} is not known; it is one of {', '.join(METHODS)}.")
+    if len(model.stacks) > 1:
+        raise InvalidInput("ablate_heads takes models with one stack; this has two.")
+    batch = model.batch(prompts).aligned("left")
+    layers, heads = len(model.blocks), model.blocks[0].attn.n_heads
+    replacements = _Replacements(model, batch, method, seed, rows)
+    clean = torch.empty(len(batch.ids), dtype=torch.float64)
+    ablated = torch.empty(layers, heads, len(batch.ids), dtype=torch.float64)
+    total, done = layers * heads * len(batch.ids), 0
+    for chosen in torch.arange(len(batch.ids)).split(rows):
+        part = _rows_of(batch, chosen)
+        own = measured.of_rows(chosen.tolist(), len(batch.ids))
+        tokens = part.ids.where(part.is_real, PAD)
+        plain = run(model, tokens, record="resid_pre")
+        clean[chosen] = _measured(own, plain.logits, part)
+        for layer in range(layers):
+            start = Start(layer, plain.cache["resid_pre", layer])
+            for head in range(heads):
+                edit = replacements.edit(layer, head, chosen, part.ids.shape[1])
+                logits = run(model, tokens, edits=[edit], start=start).logits
+                ablated[layer, head, chosen] = _measured(own, logits, part)
+                done += len(chosen)
+                if progress is not None:
+                    progress(done * layers * heads // total, layers * heads)
+    return HeadAblation(
+        clean=clean,
+        ablated=ablated,
+        metric=measured.name,
+        unit=measured.unit,
+        method=method,
+        provenance=Provenance.of(model, batch, seed=seed),
+    )
+
+
+class _Replacements:
+    """What each head's z is replaced with."""
+
+    def __init__(
+        self, model: Transformer, batch: Batch, method: Method, seed: int, rows: int
+    ) -> None:
+        self._method = method
+        self._values: list[Tensor] = []
+        if method == "zero":
+            return
+        z = [_all_rows(model, batch, layer, rows) for layer in range(len(model.blocks))]
+        if method == "mean":
+            weight = batch.is_real[..., None, None].to(z[0].dtype)
+            self._values = [(x * weight).sum((0, 1)) / weight.sum() for x in z]
+        else:
+            row, column = donors(batch, seed)
+            self._values = [x[row, column] for x in z]
+
+    def edit(self, layer: int, head: int, chosen: Tensor, width: int) -> Edit:
+        """The edit of one head on the chosen prompts."""
+        if self._method == "zero":
+            return edits.zero("z", layer=layer, head=head)
+        if self._method == "mean":
+            return edits.mean("z", self._values[layer][head], layer=layer, head=head)
+        values = self._values[layer][chosen, :width, head]
+        return edits.resample("z", values, layer=layer, head=head)
+
+
+def donors(batch: Batch, seed: int) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"]]:
+    """For each prompt and position, another prompt's row and column: the same one where it can be.
+
+    Where no other prompt is long enough, any position of another prompt serves.
+
+    Raises:
+        InvalidInput: there is a single prompt.
+    """
+    n, width = batch.ids.shape
+    if n < 2:  # noqa: PLR2004 - oneself and another
+        raise InvalidInput("Resampling needs at least two prompts; one was given.")
+    generator = torch.Generator().manual_seed(seed)
+    real = batch.is_real.cpu()
+    others = ~torch.eye(n, dtype=torch.bool)
+    row = torch.empty(n, width, dtype=torch.long)
+    column = torch.arange(width).repeat(n, 1)
+    for position in range(width):
+        candidates = others & real[:, position]
+        alone = ~candidates.any(-1)
+        picked = (candidates | (others & alone[:, None])).double()
+        row[:, position] = torch.multinomial(picked, 1, generator=generator)[:, 0]
+    lengths = real.sum(-1)[row]
+    anywhere = (torch.rand(n, width, generator=generator) * lengths).long()
+    return row.to(batch.ids.device), column.where(column < lengths, anywhere).to(batch.ids.device)
+
+
+def _all_rows(
+    model: Transformer, batch: Batch, layer: int, rows: int
+) -> Float[Tensor, "batch pos head d_head"]:
+    """Z of one layer for all prompts."""
+    place = Place(Point.Z, layer)
+    tokens = batch.ids.where(batch.is_real, PAD)
+    parts = [
+        run(model, part, record=place, stop_at_layer=layer + 1).cache[place]
+        for part in tokens.split(rows)
+    ]
+    return torch.cat(parts)
+
+
+def _rows_of(batch: Batch, chosen: Tensor) -> Batch:
+    real = None if batch.real is None else batch.real[chosen]
+    return Batch(batch.ids[chosen], real)
+
+
+def _measured(metric: Metric, logits: Tensor | None, batch: Batch) -> Tensor:
+    if logits is None:
+        raise InvalidInput("The run stopped before the logits.")
+    return measure(metric, logits, batch).double().cpu()
+
+
+def _metric(metric: Any) -> Metric:  # noqa: ANN401 - checked here
+    if metric == "loss":
+        return Loss()
+    if isinstance(metric, Metric):
+        return metric
+    raise InvalidInput(f'metric={metric!r} should be "loss" or one of interp.metrics.')

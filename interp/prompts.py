@@ -1,0 +1,109 @@
+"""Prompts in a file: one JSON object a line, e.g. ``{"text": "a b a", "target": " b"}``.
+
+``text`` is required; ``target`` and ``distractor`` are texts of one token each, for logit
+differences. A file that does not end in ``.jsonl`` holds one plain prompt a line.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from interp.errors import InvalidInput, InvalidTokens
+from interp.metrics import LogitDiff, logit_diff
+from interp.transformer import Transformer
+
+FIELDS = ("text", "target", "distractor")
+BUNDLED = Path(__file__).parent / "zoo" / "prompts"
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A text, and what is expected to follow it.
+
+    Attributes:
+        text: what the model reads.
+        target: the token that should follow; ``None`` if there is none to expect.
+        distractor: the token that it is compared with.
+        source: where it was read, as ``file:line``.
+    """
+
+    text: str
+    target: str | None = None
+    distractor: str | None = None
+    source: str = ""
+
+
+def bundled_prompts() -> list[str]:
+    """Names of the prompt sets that come with the toolkit."""
+    return sorted(path.stem for path in BUNDLED.glob("*.jsonl"))
+
+
+def read_prompts(path: str | Path) -> list[Prompt]:
+    """The prompts of a file, or of a bundled set by its name.
+
+    Raises:
+        InvalidInput: the file is missing, empty, not UTF-8, or has a malformed line (named).
+    """
+    file = BUNDLED / f"{path}.jsonl" if str(path) in bundled_prompts() else Path(path)
+    read = _json_prompt if file.suffix == ".jsonl" else _plain_prompt
+    lines = _text(file).splitlines()
+    prompts = [read(line, f"{file}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
+    if not prompts:
+        raise InvalidInput(f"{file} holds no prompts; write one a line.")
+    return prompts
+
+
+def logit_diff_of(model: Transformer, prompts: list[Prompt]) -> LogitDiff:
+    """Target less distractor at each prompt's last token.
+
+    Raises:
+        InvalidInput: a prompt lacks one of the two, or it is not a single token.
+    """
+    pairs = [(_token(model, p, "target"), _token(model, p, "distractor")) for p in prompts]
+    return logit_diff(tuple(t for t, _ in pairs), tuple(d for _, d in pairs))
+
+
+def _token(model: Transformer, prompt: Prompt, field: str) -> int:
+    text = getattr(prompt, field)
+    if text is None:
+        raise InvalidInput(f"{prompt.source}: a logit difference needs a {field!r}; none is given.")
+    try:
+        return model.to_single_token(text)
+    except InvalidTokens as error:
+        raise InvalidInput(f"{prompt.source}: {field}: {error}") from error
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(
+            f"{file} is not UTF-8 text (byte {error.start}): {error.reason}."
+        ) from error
+    except OSError as error:
+        known = ", ".join(bundled_prompts())
+        raise InvalidInput(
+            f"{file} can't be read: {error.strerror or error}. Bundled prompt sets: {known}."
+        ) from error
+
+
+def _plain_prompt(line: str, source: str) -> Prompt:
+    return Prompt(line, source=source)
+
+
+def _json_prompt(line: str, source: str) -> Prompt:
+    try:
+        values = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise InvalidInput(f"{source}: not a JSON object: {error}.") from error
+    if not isinstance(values, dict) or not isinstance(values.get("text"), str):
+        raise InvalidInput(f'{source}: expected an object with a "text", got {line[:60]!r}.')
+    unknown = sorted(set(values) - set(FIELDS))
+    if unknown:
+        raise InvalidInput(f"{source}: unknown field {unknown[0]!r}; known: {', '.join(FIELDS)}.")
+    for field in FIELDS:
+        if not isinstance(values.get(field), str | None):
+            raise InvalidInput(f"{source}: {field} should be a text, got {values[field]!r}.")
+    if not values["text"]:
+        raise InvalidInput(f"{source}: the prompt is empty.")
+    return Prompt(**values, source=source)

@@ -1,0 +1,89 @@
+"""Where does a number come from? Model and weights, tokens, edits, settings and versions."""
+
+import hashlib
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+
+from interp.edits import Edit
+from interp.model.context import PAD, Batch
+from interp.model.network import Network
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What must be the same for a number to come out the same.
+
+    Attributes:
+        model: the model's name.
+        weights: SHA-256 of names, shapes and bytes of all weights.
+        tokens: SHA-256 of the token ids, padding included.
+        edits: what was changed, as plain data (a function by its hash).
+        dtype: of the weights.
+        device: where they were.
+        kernel: which attention kernel was asked for.
+        seed: of whatever was drawn.
+        versions: of Python, torch and interp.
+    """
+
+    model: str
+    weights: str
+    tokens: str
+    edits: tuple[str, ...]
+    dtype: str
+    device: str
+    kernel: str
+    seed: int | None
+    versions: dict[str, str]
+
+    @classmethod
+    def of(
+        cls,
+        model: Network,
+        batch: Batch,
+        edits: Sequence[Edit] = (),
+        *,
+        kernel: str = "auto",
+        seed: int | None = None,
+    ) -> "Provenance":
+        """Of a run of ``model`` on ``batch``."""
+        ids = batch.ids.where(batch.is_real, PAD).cpu()
+        content = f"{tuple(ids.shape)} {ids.tolist()}"
+        return cls(
+            model=model.config.name or "unnamed",
+            weights=weight_hash(model),
+            tokens=hashlib.sha256(content.encode()).hexdigest(),
+            edits=tuple(edit.digest for edit in edits),
+            dtype=str(model.dtype).removeprefix("torch."),
+            device=str(model.device),
+            kernel=kernel,
+            seed=seed,
+            versions=versions(),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return asdict(self)
+
+
+def weight_hash(model: Network) -> str:
+    """SHA-256 over names, shapes and bytes of the weights, whatever device they are on."""
+    digest = hashlib.sha256()
+    for name, weight in sorted(model.named_parameters()):
+        digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
+        flat = weight.detach().cpu().contiguous().flatten()
+        digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Of what computes: Python, torch, interp."""
+    try:
+        own = version("interp")
+    except PackageNotFoundError:
+        own = "source"
+    return {"python": platform.python_version(), "torch": torch.__version__, "interp": own}

@@ -1,0 +1,246 @@
+"""Do this model's numbers obey the laws? Identities that need no reference, each with its error.
+
+All run in float64 on random tokens. Errors are relative to the largest number compared (or
+absolute below one); a bound of 0 asks for bit-identical results.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from interp import edits
+from interp.generate import generate
+from interp.model.attention import Attention
+from interp.model.block import PreNorm
+from interp.model.context import PAD, Context
+from interp.model.mask import Bidirectional
+from interp.model.network import Network
+from interp.model.positions import Unturned
+from interp.model.stack import Stack
+from interp.points import Place, Point
+from interp.run import Run, Start, run
+
+EXACT = 0.0
+TIGHT = 1e-12
+
+
+@dataclass(frozen=True)
+class Identity:
+    """One law, and how far this model is from it.
+
+    Attributes:
+        name: what should be equal to what.
+        error: the largest difference found, relative.
+        bound: the largest that is allowed.
+    """
+
+    name: str
+    error: float
+    bound: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the error is within the bound (NaN is not)."""
+        return self.error <= self.bound
+
+
+def verify(model: Network, seed: int = 0) -> list[Identity]:
+    """Check the identities on ``model``.
+
+    Args:
+        model: any; it is copied to float64 and not changed.
+        seed: of the tokens.
+
+    Returns:
+        Every identity that applies to a model of this kind, with its error.
+    """
+    exact = copy.deepcopy(model).double().eval()
+    tokens = _random_tokens(exact, seed)
+    recorded = run(exact, *tokens, record="all")
+    checks: list[Callable[[], Iterator[Identity]]] = [
+        lambda: _inert(exact, tokens, recorded),
+        lambda: _residual(exact, recorded),
+        lambda: _heads(exact, recorded),
+        lambda: _permutation(exact, recorded),
+        lambda: _derived(exact, tokens, recorded),
+        lambda: _restart(exact, tokens, recorded),
+        lambda: _padding(exact, tokens, recorded),
+        lambda: _causality(exact, tokens, recorded),
+        lambda: _generation(exact, tokens),
+    ]
+    with torch.no_grad():
+        return [identity for check in checks for identity in check()]
+
+
+def difference(found: Tensor, expected: Tensor) -> float:
+    """Largest absolute difference over max(1, largest expected); NaN if one is not finite.
+
+    Minus infinity, where scores are masked, must stand in the same cells of both.
+    """
+    masked = found == -torch.inf
+    if not torch.equal(masked, expected == -torch.inf):
+        return float("nan")
+    found, expected = found.masked_fill(masked, 0.0), expected.masked_fill(masked, 0.0)
+    if found.numel() == 0:
+        return 0.0
+    return ((found - expected).abs().max() / expected.abs().max().clamp(min=1.0)).item()
+
+
+def _random_tokens(model: Network, seed: int, rows: int = 3) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    width = min(24, model.config.n_ctx)
+    return [
+        torch.randint(model.config.d_vocab, (rows, width), generator=generator).to(model.device)
+        for _ in model.stacks
+    ]
+
+
+def _logits(done: Run) -> Tensor:
+    return torch.empty(0) if done.logits is None else done.logits
+
+
+def _layers(model: Network) -> Iterator[tuple[Stack, str | None, int]]:
+    for stack in model.stacks:
+        name = stack.name if len(model.stacks) > 1 else None
+        for layer in range(len(stack.blocks)):
+            yield stack, name, layer
+
+
+def _inert(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Identity]:
+    plain = model(*tokens)
+    yield Identity("recording changes nothing", difference(_logits(recorded), plain), EXACT)
+    kept = [place for place, recipe in model.layout().items() if not recipe.on_demand]
+    noops = [edits.scale(place, 1.0) for place in kept]
+    edited = _logits(run(model, *tokens, edits=noops))
+    yield Identity("edits that change nothing change nothing", difference(edited, plain), EXACT)
+
+
+def _residual(model: Network, recorded: Run) -> Iterator[Identity]:
+    """Each step adds what it writes; with pre-norm, so does the whole stack."""
+    worst = worst_sum = 0.0
+    for stack in model.stacks:
+        name = stack.name if len(model.stacks) > 1 else None
+        total: Tensor | None = None
+        for layer in range(len(stack.blocks)):
+            for step in stack.block(layer).steps:
+                out = Point[f"{step.part.upper()}_OUT"]
+                read = recorded.cache[Place(step.read, layer, None, name)]
+                written = recorded.cache[Place(out, layer, None, name)]
+                after = recorded.cache[Place(step.after, layer, None, name)]
+                worst = max(worst, difference(read + written, after))
+                total = (read if total is None else total) + written
+        if total is not None and isinstance(stack.block(0).steps[0], PreNorm):
+            last = recorded.cache[Place(Point.RESID_POST, len(stack.blocks) - 1, None, name)]
+            worst_sum = max(worst_sum, difference(total, last))
+    yield Identity("stream + what a step writes = the next stream", worst, TIGHT)
+    if any(isinstance(stack.block(0).steps[0], PreNorm) for stack in model.stacks):
+        yield Identity("embedding + everything written = the final stream", worst_sum, TIGHT)
+
+
+def _heads(model: Network, recorded: Run) -> Iterator[Identity]:
+    """H(x) = Σ_h A_h x S_h + the constant of the biases."""
+    worst = 0.0
+    for stack, name, layer in _layers(model):
+        attn = stack.block(layer).attn
+        x = _attention_input(stack, name, layer, recorded)
+        pattern = recorded.cache[Place(Point.PATTERN, layer, None, name)]
+        written = sum(pattern[:, h] @ (x @ attn.S(h)) for h in range(attn.n_heads))
+        out = recorded.cache[Place(Point.ATTN_OUT, layer, None, name)]
+        worst = max(worst, difference(written + attn.written_always, out))
+    yield Identity("H(x) = Σ A·x·S, head by head", worst, TIGHT)
+
+
+def _attention_input(stack: Stack, name: str | None, layer: int, recorded: Run) -> Tensor:
+    step = stack.block(layer).steps[0]
+    normalized = Place(Point.NORMALIZED, layer, step.norm, name)
+    if isinstance(step, PreNorm) and normalized in recorded.cache.keys():
+        return recorded.cache[normalized]
+    return recorded.cache[Place(Point.ATTN_IN, layer, None, name)]
+
+
+def _permutation(model: Network, recorded: Run) -> Iterator[Identity]:
+    """The model's own attention, stripped of mask and positions, commutes with permutations."""
+    worst = 0.0
+    for stack, name, layer in _layers(model):
+        x = _attention_input(stack, name, layer, recorded)
+        bare = stripped(stack.block(layer).attn)
+        order = torch.randperm(x.shape[1], generator=torch.Generator().manual_seed(layer))
+        moved = bare(x[:, order], Context.plain(x))
+        worst = max(worst, difference(moved, bare(x, Context.plain(x))[:, order]))
+    yield Identity("h(Px) = P h(x) without mask and positions", worst, TIGHT)
+
+
+def stripped(attn: Attention) -> Attention:
+    """The same weights, with every key visible and no positions."""
+    bare = copy.copy(attn)
+    bare.mask, bare.positions = Bidirectional(), Unturned()
+    return bare
+
+
+def _derived(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Identity]:
+    """What the cache derives = what a forward that forms everything has there."""
+    formed: dict[Place, Tensor] = {}
+
+    def keep(place: Place) -> edits.Edit:
+        return edits.apply(place, lambda tensor, _: formed.update({place: tensor.clone()}))
+
+    run(model, *tokens, edits=[keep(place) for place in model.atlas], kernel="explicit")
+    worst = max(difference(recorded.cache[place], tensor) for place, tensor in formed.items())
+    yield Identity("derived activations = formed activations", worst, TIGHT)
+
+
+def _restart(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Identity]:
+    worst = 0.0
+    last = model.stacks[-1]
+    name = last.name if len(model.stacks) > 1 else None
+    for layer in range(len(last.blocks)):
+        start = Start(layer, recorded.cache[Place(Point.RESID_PRE, layer, None, name)])
+        again = _logits(run(model, *tokens, start=start))
+        worst = max(worst, difference(again, _logits(recorded)))
+    yield Identity("starting at a layer = running from the tokens", worst, TIGHT)
+
+
+def _padding(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Identity]:
+    """Rows of a padded batch = the same rows alone."""
+    short = min(5, tokens[0].shape[1])
+    for side in ("left", "right"):
+        columns = slice(-short, None) if side == "left" else slice(0, short)
+        padded = [t.clone() for t in tokens]
+        for own, whole in zip(padded, tokens, strict=True):
+            own[1] = PAD
+            own[1, columns] = whole[1, :short]
+        found = model(*padded)
+        alone = model(*(t[1:2, :short] for t in tokens))[0]
+        error = difference(found[1, columns], alone)
+        error = max(error, difference(found[0], _logits(recorded)[0]))
+        yield Identity(f"padding on the {side} changes nothing", error, TIGHT)
+
+
+def _causality(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Identity]:
+    """Other later tokens leave earlier logits alone, to the bit."""
+    if model.config.decoder is None:
+        return
+    half = tokens[-1].shape[1] // 2
+    changed = tokens[-1].clone()
+    changed[:, half:] = (changed[:, half:] + 1) % model.config.d_vocab
+    found = model(*tokens[:-1], changed)[:, :half]
+    error = difference(found, _logits(recorded)[:, :half])
+    yield Identity("later tokens do not reach earlier logits", error, EXACT)
+
+
+def _generation(model: Network, tokens: list[Tensor], new: int = 4) -> Iterator[Identity]:
+    """Greedy text with a key/value cache = greedy text without."""
+    if model.config.decoder is None:
+        return
+    *sources, target = tokens
+    begun = target[:, : max(1, model.config.n_ctx - new)][:, :8]
+    written = generate(model, *sources, begun, max_new_tokens=new)
+    slow = begun
+    for _ in range(written.shape[1] - begun.shape[1]):
+        slow = torch.cat([slow, model(*sources, slow)[:, -1:].argmax(-1)], dim=1)
+    same = (written == PAD) | (written == slow)
+    wrong = (~same).sum().item()
+    yield Identity("generating with a key/value cache = without (tokens that differ)", wrong, EXACT)

@@ -1,0 +1,69 @@
+"""What should be known of a bundled model before its numbers are trusted? Its card.
+
+The facts are measured by the recipe that made the model, and written twice: ``card.json`` for
+programs and ``README.md`` for people.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from interp.errors import ModelLoadError
+from interp.loading.folder import write_whole
+
+FILE = "card.json"
+
+
+@dataclass(frozen=True)
+class Card:
+    """The facts about one model.
+
+    Attributes:
+        name: of the model.
+        summary: one line.
+        circuit: what circuit it holds, and what shows it.
+        data: what it was trained on.
+        recipe: how it was made; the command that makes it again.
+        limits: what it can't do.
+        figures: measured numbers by what they are, units included in the name.
+    """
+
+    name: str
+    summary: str
+    circuit: str
+    data: str
+    recipe: str
+    limits: str
+    figures: dict[str, float | int | str]
+
+    def write(self, folder: Path) -> None:
+        """Write ``card.json`` and ``README.md`` into the model's folder."""
+        write_whole(
+            folder / FILE, lambda p: p.write_text(json.dumps(asdict(self), indent=2) + "\n")
+        )
+        write_whole(folder / "README.md", lambda p: p.write_text(self.to_markdown()))
+
+    def to_markdown(self) -> str:
+        """The card as a page."""
+        rows = "\n".join(f"| {name} | {_shown(value)} |" for name, value in self.figures.items())
+        return (
+            f"# {self.name}\n\n{self.summary}\n\n## Circuit\n\n{self.circuit}\n\n"
+            f"## Data\n\n{self.data}\n\n## Recipe\n\n{self.recipe}\n\n"
+            f"## Figures\n\n| what | value |\n| --- | --- |\n{rows}\n\n## Limits\n\n{self.limits}\n"
+        )
+
+
+def read_card(folder: Path) -> Card:
+    """The card in a model's folder.
+
+    Raises:
+        ModelLoadError: there is none, or it is damaged.
+    """
+    try:
+        return Card(**json.loads((folder / FILE).read_text(encoding="utf-8")))
+    except (OSError, json.JSONDecodeError, TypeError) as error:
+        raise ModelLoadError(f"{folder / FILE} can't be read: {error}.") from error
+
+
+def _shown(value: float | str) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

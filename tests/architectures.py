@@ -1,0 +1,191 @@
+"""Small models of every variant: what the laws are tested on.
+
+Each architecture is a :class:`Config`; :func:`build` makes it a float64 model whose every weight,
+gain and bias is random and well away from zero, so that no term of a formula can hide.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from interp import (
+    NO_NORM,
+    PAD,
+    AttentionConfig,
+    Config,
+    MLPConfig,
+    NormConfig,
+    Place,
+    PositionsConfig,
+    StackConfig,
+    TokensConfig,
+    Transformer,
+)
+
+D_MODEL, D_VOCAB, N_CTX = 12, 13, 16
+
+PLAIN = AttentionConfig(3, 4)
+BARE = AttentionConfig(3, 4, bias_q=False, bias_k=False, bias_v=False, bias_o=False)
+GROUPED = AttentionConfig(4, 4, 2, bias_q=False, bias_k=False, bias_v=False, bias_o=False)
+RMS = NormConfig("rmsnorm", bias=False)
+POST = NormConfig(placement="post", final=False)
+ANYWHERE = PositionsConfig("none")
+SINES = PositionsConfig("sinusoidal")
+ALTERNATING_SINES = PositionsConfig("sinusoidal", base=100.0, layout="interleaved")
+ROTARY = PositionsConfig("rotary", base=50.0)
+ALTERNATING_ROTARY = PositionsConfig("rotary", base=50.0, layout="interleaved")
+ALIBI = PositionsConfig("alibi")
+
+
+def _decoder(stack: StackConfig, **rest: object) -> Config:
+    return Config(D_MODEL, D_VOCAB, N_CTX, decoder=stack, **rest)
+
+
+def _encoder(stack: StackConfig, **rest: object) -> Config:
+    return Config(D_MODEL, D_VOCAB, N_CTX, encoder=stack, **rest)
+
+
+def _pair(encoder: StackConfig, decoder: StackConfig, **rest: object) -> Config:
+    tokens = TokensConfig(decoder_start=1)
+    return Config(D_MODEL, D_VOCAB, N_CTX, decoder, encoder, tokens=tokens, **rest)
+
+
+DECODERS = {
+    "seed": _decoder(StackConfig(1, BARE, None, NO_NORM, ANYWHERE)),
+    "biased-seed": _decoder(StackConfig(2, PLAIN, None, NO_NORM, ANYWHERE), bias_u=True),
+    "gpt2": _decoder(StackConfig(2, PLAIN, MLPConfig(10, "gelu_tanh")), tied=True),
+    "llama": _decoder(
+        StackConfig(2, GROUPED, MLPConfig(10, "silu", gated=True, bias_in=False), RMS, ROTARY)
+    ),
+    "gptj": _decoder(
+        StackConfig(
+            2,
+            AttentionConfig(4, 4, 1, bias_k=False, bias_o=False, scale=1.5),
+            MLPConfig(10, "gelu", bias_out=False),
+            NormConfig(bias=False),
+            ALTERNATING_ROTARY,
+        ),
+        bias_u=True,
+    ),
+    "bloom": _decoder(
+        StackConfig(2, AttentionConfig(4, 3), MLPConfig(10), positions=ALIBI), tied=True
+    ),
+    "alibi-odd": _decoder(
+        StackConfig(
+            2,
+            AttentionConfig(3, 4, bias_q=False, bias_v=False),
+            MLPConfig(10, "relu", gated=True, bias_out=False),
+            NormConfig(gain=False),
+            ALIBI,
+        )
+    ),
+    "sinusoidal": _decoder(
+        StackConfig(2, PLAIN, MLPConfig(10, "relu"), NormConfig(gain=False, bias=False), SINES)
+    ),
+    "rotary-only": _decoder(StackConfig(2, PLAIN, None, RMS, ROTARY)),
+    "opt-post": _decoder(StackConfig(2, PLAIN, MLPConfig(10, "relu"), POST)),
+    "post-final": _decoder(
+        StackConfig(
+            2,
+            AttentionConfig(4, 3, 2, bias_q=False, scale=2.0),
+            None,
+            NormConfig("rmsnorm", "post", bias=False, gain=False),
+            ALTERNATING_SINES,
+        )
+    ),
+}
+ENCODERS = {
+    "set-encoder": _encoder(StackConfig(2, PLAIN, MLPConfig(10), NO_NORM, ANYWHERE)),
+    "normed-set-encoder": _encoder(
+        StackConfig(2, GROUPED, MLPConfig(10, "silu", gated=True), RMS, ANYWHERE)
+    ),
+    "bert": _encoder(StackConfig(2, PLAIN, MLPConfig(10), POST), tied=True, bias_u=True),
+    "rotary-encoder": _encoder(StackConfig(2, BARE, MLPConfig(10), NormConfig(), ROTARY)),
+    "alibi-encoder": _encoder(StackConfig(2, PLAIN, None, NormConfig(), ALIBI)),
+    "sinusoidal-encoder": _encoder(StackConfig(1, PLAIN, None, POST, ALTERNATING_SINES)),
+}
+PAIRS = {
+    "marian": _pair(
+        StackConfig(2, PLAIN, MLPConfig(10, "silu"), POST, SINES),
+        StackConfig(2, PLAIN, MLPConfig(10, "silu"), POST, SINES),
+        tied=True,
+        bias_u=True,
+    ),
+    "uneven-pair": _pair(
+        StackConfig(2, GROUPED, MLPConfig(10, "relu", gated=True), RMS, ANYWHERE),
+        StackConfig(1, GROUPED, MLPConfig(10, "relu"), RMS, ROTARY),
+    ),
+    "attention-pair": _pair(
+        StackConfig(1, AttentionConfig(3, 4, 1, bias_k=False), None, NormConfig(), ALIBI),
+        StackConfig(2, AttentionConfig(4, 3, 2, bias_q=False), None, NO_NORM, PositionsConfig()),
+    ),
+}
+ARCHITECTURES = DECODERS | ENCODERS | PAIRS
+GENERATORS = DECODERS | PAIRS
+
+
+def build(config: Config | str, seed: int = 0, dtype: torch.dtype = torch.float64) -> Transformer:
+    """The model, with every parameter drawn anew: gains about ±1, biases and weights about 0."""
+    config = ARCHITECTURES[config] if isinstance(config, str) else config
+    generator = torch.Generator().manual_seed(seed)
+    model = Transformer(config).double()
+    with torch.no_grad():
+        for name, parameter in sorted(model.named_parameters()):
+            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            if name.endswith("gain"):
+                noise = noise.sign() * (0.6 + 0.4 * noise.abs())
+            elif parameter.ndim == 2 and "weight_e" not in name and "W_pos" not in name:
+                noise = noise * 1.3 / parameter.shape[1] ** 0.5
+            parameter.copy_(noise)
+    return model.to(dtype)
+
+
+def tokens_of(
+    config: Config | str, batch: int = 2, pos: int = 5, seed: int = 0
+) -> tuple[Tensor, ...]:
+    """Random ids for each stack: ``(ids,)``, or ``(source, target)`` of different lengths."""
+    config = ARCHITECTURES[config] if isinstance(config, str) else config
+    generator = torch.Generator().manual_seed(seed)
+    lengths = [pos + 1, pos] if len(config.stacks) > 1 else [pos]
+    shapes = [(batch, length) for length in lengths]
+    return tuple(torch.randint(config.d_vocab, s, generator=generator) for s in shapes)
+
+
+def padded(rows: list[Tensor], side: str, extra: int = 0) -> Tensor:
+    """The rows side by side, filled up with ``PAD`` on one side."""
+    width = max(len(row) for row in rows) + extra
+    fills = [torch.full((width - len(row),), PAD) for row in rows]
+    pairs = zip(rows, fills, strict=True)
+    return torch.stack([torch.cat([r, f] if side == "right" else [f, r]) for r, f in pairs])
+
+
+def as_where(place: Place) -> tuple[str | int, ...]:
+    """The place as edits name it."""
+    return tuple(part for part in place.to_json() if part is not None)
+
+
+def distance(actual: Tensor, expected: Tensor) -> float:
+    """max |actual − expected| / max(1, max |expected|); equal infinities are no distance."""
+    assert actual.shape == expected.shape, f"{tuple(actual.shape)} is not {tuple(expected.shape)}"
+    assert actual.dtype == expected.dtype, f"{actual.dtype} is not {expected.dtype}"
+    actual, expected = actual.detach(), expected.detach()
+    same = actual == expected
+    finite = expected.masked_fill(~expected.isfinite(), 0.0).abs().max()
+    return float((actual - expected).abs().masked_fill(same, 0.0).max() / finite.clamp(min=1.0))
+
+
+def assert_close(actual: Tensor, expected: Tensor, bound: float = 1e-12) -> None:
+    """Equal to within ``bound``, relative to the largest number expected (if that is over 1)."""
+    off = distance(actual, expected)
+    assert off <= bound, f"off by {off:.3g}, bound {bound:.3g}"
+
+
+def assert_identical(actual: Tensor, expected: Tensor) -> None:
+    """Equal bit by bit (a zero's sign aside), NaN equal to NaN."""
+    torch.testing.assert_close(actual, expected, rtol=0.0, atol=0.0, equal_nan=True)
+
+
+def with_eos(config: Config, eos: int) -> Config:
+    """The same configuration with an end token."""
+    return replace(config, tokens=replace(config.tokens, eos=eos))

@@ -1,0 +1,189 @@
+"""Attention is what the mathematics says: H(x) = Σ_h A_h x S_h + Σ_h b_V W_O + b_O."""
+
+import pytest
+import torch
+from architectures import ARCHITECTURES, D_MODEL, assert_close, build, distance, tokens_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interp import InterpError, run
+from interp.model.attention import Attention
+from interp.model.context import Context
+from interp.tap import untouched
+
+BOUND = 1e-12
+SINGLE = [name for name, config in ARCHITECTURES.items() if len(config.stacks) == 1]
+TURNING = ["llama", "gptj", "rotary-only", "rotary-encoder"]
+
+
+def stream(seed: int = 0, batch: int = 2, pos: int = 6) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(batch, pos, D_MODEL, generator=generator, dtype=torch.float64)
+
+
+def attention_of(name: str, seed: int = 0) -> Attention:
+    return build(name, seed).blocks[-1].attn
+
+
+def heads_of(attention: Attention) -> range:
+    return range(attention.n_heads)
+
+
+@torch.no_grad()
+def scores_of(attention: Attention, x: torch.Tensor) -> torch.Tensor:
+    """What the module itself puts into its softmax, positions' bias and mask aside."""
+    context = Context.plain(x)
+    q, k, _ = attention.project(x, context, untouched)
+    q, k = attention.positions.turn(q, k, context, untouched)
+    bias = attention.positions.bias(context)
+    scores = attention.scores(q, k, context)
+    return scores if bias is None else scores - bias
+
+
+@settings(max_examples=5)
+@given(seed=st.integers(0, 2**16))
+@pytest.mark.parametrize("name", SINGLE)
+def test_attention_writes_the_sum_over_heads_of_A_x_S(name, seed):
+    """H(x) = Σ_h A_h(x) · x · S_h + written_always."""
+    attention, x = attention_of(name), stream(seed)
+    A = attention.A(x)
+    by_head = [A[:, h] @ (x @ attention.S(h)) for h in heads_of(attention)]
+    assert_close(sum(by_head) + attention.written_always, attention(x, Context.plain(x)), BOUND)
+
+
+@pytest.mark.parametrize("name", ["biased-seed", "gpt2", "bloom", "opt-post", "attention-pair"])
+def test_biases_are_part_of_what_attention_writes(name):
+    """The converse: without written_always the identity fails wherever there are biases."""
+    attention, x = build(name).stacks[-1].block(0).attn, stream()
+    by_head = [attention.A(x)[:, h] @ (x @ attention.S(h)) for h in heads_of(attention)]
+    assert distance(sum(by_head), attention(x, Context.plain(x))) > 1e-3
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_each_head_writes_A_x_S_and_its_share_of_the_bias(name):
+    """result_h = A_h x S_h + b_V W_O, per head, as recorded."""
+    model = build(name)
+    attention = model.blocks[0].attn
+    done = run(model, *tokens_of(name), record="all")
+    reads = ("normalized", 0, "ln1") if _pre_normed(model) else ("attn_in", 0)
+    x, result = done.cache[reads], done.cache["result", 0]
+    for h in heads_of(attention):
+        b_V = attention.b_V[h * attention.kv_heads // attention.n_heads]
+        expected = done.cache["pattern", 0][:, h] @ (x @ attention.S(h)) + b_V @ attention.W_O[h]
+        assert_close(result[:, :, h], expected, BOUND)
+
+
+def _pre_normed(model):
+    norm = next(iter(model.config.stacks.values())).norm
+    return norm.kind != "none" and norm.placement == "pre"
+
+
+@pytest.mark.parametrize("name", [name for name in SINGLE if name not in TURNING])
+def test_scores_are_a_bilinear_form_with_biases_told_exactly(name):
+    """scores · scale = x Y xᵀ + x W_Q b_K + (x W_K b_Q)ᵀ + b_Q b_K."""
+    attention, x = attention_of(name), stream()
+    scores = scores_of(attention, x)
+    for h in heads_of(attention):
+        kv = h * attention.kv_heads // attention.n_heads
+        b_Q, b_K = attention.b_Q[h], attention.b_K[kv]
+        expected = (x @ attention.Y(h)) @ x.mT
+        expected = expected + (x @ (attention.W_Q[h] @ b_K))[..., None]
+        expected = expected + (x @ (attention.W_K[kv] @ b_Q))[:, None, :] + b_Q @ b_K
+        seen = scores[:, h].isfinite()
+        assert_close(scores[:, h][seen], (expected / attention.divisor)[seen], BOUND)
+
+
+@pytest.mark.parametrize("name", ["seed", "rotary-encoder"])
+def test_without_biases_scores_are_x_Y_x_alone(name):
+    attention, x = attention_of(name), stream()
+    scores = scores_of(attention, x)
+    for i in range(x.shape[1]):
+        for j in range(i + 1):
+            for h in heads_of(attention):
+                score = ((x[:, i] @ attention.Y(h, offset=i - j)) * x[:, j]).sum(-1)
+                assert_close(scores[:, h, i, j], score / attention.divisor, BOUND)
+
+
+@pytest.mark.parametrize("name", TURNING)
+def test_with_rotary_positions_Y_of_the_offset_gives_every_score(name):
+    """scores[i, j] · scale = x_i Y(i − j) x_jᵀ, and the biases turned as their positions are."""
+    attention, x = attention_of(name), stream()
+    scores, turned = scores_of(attention, x), attention.positions.turned
+    at = torch.arange(x.shape[1])
+    for h in heads_of(attention):
+        kv = h * attention.kv_heads // attention.n_heads
+        b_q = turned(attention.b_Q[h].expand(len(at), -1), at)
+        b_k = turned(attention.b_K[kv].expand(len(at), -1), at)
+        for i in range(len(at)):
+            for j in range(len(at)):
+                expected = ((x[:, i] @ attention.Y(h, offset=i - j)) * x[:, j]).sum(-1)
+                q = turned(x[:, i] @ attention.W_Q[h], at[i])
+                k = turned(x[:, j] @ attention.W_K[kv], at[j])
+                expected = expected + q @ b_k[j] + k @ b_q[i] + b_q[i] @ b_k[j]
+                if bool(scores[:, h, i, j].isfinite().all()):
+                    assert_close(scores[:, h, i, j], expected / attention.divisor, BOUND)
+
+
+@pytest.mark.parametrize("name", TURNING)
+def test_with_rotary_positions_one_Y_does_not_fit_every_offset(name):
+    """The converse: Y(0) and Y(1) are different matrices."""
+    attention = attention_of(name)
+    assert distance(attention.Y(0, offset=1).form(), attention.Y(0).form()) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bloom", "set-encoder"])
+def test_without_rotary_positions_Y_knows_no_offset(name):
+    attention = attention_of(name)
+    assert torch.equal(attention.Y(0, offset=5).form(), attention.Y(0).form())
+
+
+def test_the_seed_of_the_idea_is_expressible_literally():
+    """No norms, no biases, no positions: x1 = x0 + H(x0), H(x) = Σ_h A_h(x) · x · S_h."""
+    model = build("seed")
+    attention, W_E, W_U = model.blocks[0].attn, model.W_E, model.W_U
+    (ids,) = tokens_of("seed")
+    x0 = W_E[ids]
+    n = x0.shape[1]
+    future = torch.ones(n, n, dtype=torch.bool).triu(1)
+    H = torch.zeros_like(x0)
+    for h in heads_of(attention):
+        scores = (x0 @ attention.Y(h).form() @ x0.mT) / attention.d_head**0.5
+        A = scores.masked_fill(future, -torch.inf).softmax(-1)
+        H = H + A @ x0 @ attention.S(h).form()
+    x1 = x0 + H
+    done = run(model, ids, record=["resid_post"])
+    assert_close(done.cache["resid_post", 0], x1, BOUND)
+    assert_close(done.logits, x1 @ W_U, BOUND)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_rows_of_the_pattern_are_distributions(name):
+    cache = run(build(name), *tokens_of(name), record=["pattern"]).cache
+    for A in (cache[place] for place in cache):
+        assert bool((A >= 0).all())
+        assert_close(A.sum(-1), torch.ones_like(A[..., 0]), BOUND)
+
+
+def test_A_takes_a_stream_without_a_batch_axis():
+    attention, x = attention_of("llama"), stream(batch=1)
+    assert torch.equal(attention.A(x[0]), attention.A(x)[0])
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_weights_by_name_are_views_of_the_stored_matrix(name):
+    """W_Q [head d_model d_head] and so on share memory with what the forward multiplies by."""
+    attention = attention_of(name)
+    stored = attention.weight_qkv.untyped_storage().data_ptr()
+    for W in (attention.W_Q, attention.W_K, attention.W_V):
+        assert W.untyped_storage().data_ptr() == stored
+    assert (
+        attention.W_O.untyped_storage().data_ptr()
+        == attention.weight_o.untyped_storage().data_ptr()
+    )
+
+
+@pytest.mark.parametrize("head", [-1, 3, 99])
+def test_a_head_that_is_not_there_is_refused(head):
+    for circuit in (attention_of("gpt2").S, attention_of("gpt2").Y):
+        with pytest.raises(InterpError, match=str(head)):
+            circuit(head)
