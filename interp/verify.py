@@ -18,6 +18,7 @@ from interp.model.block import PreNorm
 from interp.model.context import PAD, Context
 from interp.model.mask import Bidirectional
 from interp.model.network import Network
+from interp.model.norm import ScaledNorm
 from interp.model.positions import Unturned
 from interp.model.stack import Stack
 from interp.points import Place, Point
@@ -155,9 +156,10 @@ def _heads(model: Network, recorded: Run) -> Iterator[Identity]:
 
 def _attention_input(stack: Stack, name: str | None, layer: int, recorded: Run) -> Tensor:
     step = stack.block(layer).steps[0]
-    normalized = Place(Point.NORMALIZED, layer, step.norm, name)
-    if isinstance(step, PreNorm) and normalized in recorded.cache.keys():
-        return recorded.cache[normalized]
+    if isinstance(step, PreNorm) and isinstance(
+        stack.block(layer).get_submodule(step.norm), ScaledNorm
+    ):
+        return recorded.cache[Place(Point.NORMALIZED, layer, step.norm, name)]
     return recorded.cache[Place(Point.ATTN_IN, layer, None, name)]
 
 

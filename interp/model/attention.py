@@ -33,6 +33,7 @@ from interp.tap import Tap, untouched
 
 Stream = Float[Tensor, "batch pos d_model"]
 Heads = Float[Tensor, "batch pos head d_head"]
+KeyHeads = Float[Tensor, "batch key kv_head d_head"]
 Square = Float[Tensor, "batch head query key"]
 
 
@@ -96,17 +97,19 @@ class Attention(nn.Module):
         z = tap(self.points.z, self.mix(q, k, v, context, tap))
         return tap(self.points.out, self.write(z, tap))
 
-    def project(self, x: Stream, context: Context, tap: Tap) -> tuple[Heads, Heads, Heads]:  # noqa: ARG002
+    def project(self, x: Stream, context: Context, tap: Tap) -> tuple[Heads, KeyHeads, KeyHeads]:  # noqa: ARG002
         """Queries, keys and values, by one product."""
         at = self.points
         q, k, v = self._split(F.linear(x, self.weight_qkv, self._joint_bias()))
         return tap(at.q, q), tap(at.k, k), tap(at.v, v)
 
-    def recall(self, k: Heads, v: Heads, context: Context) -> tuple[Heads, Heads]:
+    def recall(self, k: KeyHeads, v: KeyHeads, context: Context) -> tuple[Tensor, Tensor]:
         """Keys and values of these columns and of those read before."""
         return context.past.extend(self, k, v)
 
-    def mix(self, q: Heads, k: Heads, v: Heads, context: Context, tap: Tap = untouched) -> Heads:
+    def mix(
+        self, q: Heads, k: KeyHeads, v: KeyHeads, context: Context, tap: Tap = untouched
+    ) -> Heads:
         """A·v, by the kernel that forms no more than is wanted."""
         if not tap.forms(self.points.scores, self.points.pattern):
             return self.fused(q, k, v, context)
@@ -123,7 +126,7 @@ class Attention(nn.Module):
 
     # ---- its pieces, which deriving from a cache uses too ------------------------------------
 
-    def scores(self, q: Heads, k: Heads, context: Context) -> Square:
+    def scores(self, q: Heads, k: KeyHeads, context: Context) -> Square:
         """(q·k) / scale + bias of the positions, −inf where masked."""
         scores = einsum(
             q, self._each(k), "batch query head d, batch key head d -> batch head query key"
@@ -137,7 +140,7 @@ class Attention(nn.Module):
         wide = torch.float32 if scores.dtype in (torch.float16, torch.bfloat16) else None
         return masked.softmax(-1, dtype=wide).to(scores.dtype)
 
-    def weigh(self, pattern: Square, v: Heads) -> Heads:
+    def weigh(self, pattern: Square, v: KeyHeads) -> Heads:
         """A·v."""
         return einsum(
             pattern, self._each(v), "batch head query key, batch key head d -> batch query head d"
@@ -147,7 +150,7 @@ class Attention(nn.Module):
         """z·W_O: what each head writes."""
         return einsum(z, self.W_O, "batch pos head d, head d d_model -> batch pos head d_model")
 
-    def fused(self, q: Heads, k: Heads, v: Heads, context: Context) -> Heads:
+    def fused(self, q: Heads, k: KeyHeads, v: KeyHeads, context: Context) -> Heads:
         """A·v without forming A (scaled_dot_product_attention)."""
         z = F.scaled_dot_product_attention(
             q.transpose(1, 2),
@@ -245,7 +248,7 @@ class Attention(nn.Module):
             return None
         return torch.cat([self.b_Q.flatten(), self.b_K.flatten(), self.b_V.flatten()])
 
-    def _split(self, qkv: Float[Tensor, "batch pos width"]) -> tuple[Heads, ...]:
+    def _split(self, qkv: Float[Tensor, "batch pos width"]) -> tuple[Tensor, ...]:
         heads = qkv.unflatten(-1, (-1, self.d_head))
         return heads.split([self.n_heads, self.kv_heads, self.kv_heads], dim=2)
 
@@ -328,13 +331,13 @@ class CrossAttention(Attention):
 
     points = CROSS
 
-    def project(self, x: Stream, context: Context, tap: Tap) -> tuple[Heads, Heads, Heads]:
+    def project(self, x: Stream, context: Context, tap: Tap) -> tuple[Heads, KeyHeads, KeyHeads]:
         """Queries of ``x``; keys and values of the memory, computed once a source."""
         n = self.n_heads * self.d_head
         bias = self._joint_bias()
         q_bias, kv_bias = (None, None) if bias is None else (bias[:n], bias[n:])
 
-        def keys_and_values() -> tuple[Heads, Heads]:
+        def keys_and_values() -> tuple[KeyHeads, KeyHeads]:
             joint = F.linear(self._memory(context), self.weight_qkv[n:], kv_bias)
             k, v = joint.unflatten(-1, (-1, self.d_head)).chunk(2, dim=2)
             return tap(self.points.k, k), tap(self.points.v, v)
@@ -343,7 +346,7 @@ class CrossAttention(Attention):
         q = tap(self.points.q, q)
         return q, *context.past.once(self, keys_and_values)
 
-    def recall(self, k: Heads, v: Heads, context: Context) -> tuple[Heads, Heads]:  # noqa: ARG002
+    def recall(self, k: KeyHeads, v: KeyHeads, context: Context) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """The source's, which do not grow."""
         return k, v
 

@@ -20,6 +20,7 @@ from interp.points import Place, Point
 from interp.tap import Tap
 
 Heads = Float[Tensor, "batch pos head d_head"]
+KeyHeads = Float[Tensor, "batch pos kv_head d_head"]
 Stream = Float[Tensor, "batch pos d_model"]
 
 
@@ -99,7 +100,7 @@ class Unturned:
     key: Point = Point.K
     lowers_scores: bool = False
 
-    def turn(self, q: Heads, k: Heads, context: Context, tap: Tap) -> tuple[Heads, Heads]:  # noqa: ARG002
+    def turn(self, q: Heads, k: KeyHeads, context: Context, tap: Tap) -> tuple[Heads, KeyHeads]:  # noqa: ARG002
         """Queries and keys, as they are."""
         return q, k
 
@@ -125,7 +126,7 @@ class Rotary(Unturned):
     base: float = 10_000.0
     pairs: Layout = "half"
 
-    def turn(self, q: Heads, k: Heads, context: Context, tap: Tap) -> tuple[Heads, Heads]:
+    def turn(self, q: Heads, k: KeyHeads, context: Context, tap: Tap) -> tuple[Heads, KeyHeads]:
         """R(i)·q_i and R(j)·k_j."""
         return (
             tap(self.query, self._by(q, self._angles(q, context))),
