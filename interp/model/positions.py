@@ -7,6 +7,7 @@ Distance lowers the scores: ALiBi, slope · (j − i) (Press et al. 2022).
 
 from dataclasses import dataclass
 from math import floor, log2
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -156,19 +157,14 @@ class Rotary(Unturned):
         """Queries and keys after turning."""
 
         def turned(point: Point) -> Recipe:
-            def make(attn: "HasPositions", of: Reader) -> Tensor:
-                rotary, x = attn.positions, of(point)
+            def make(attn: Any, of: Reader) -> Tensor:  # noqa: ANN401 - the attention that has these
+                rotary: Rotary = attn.positions
+                x = of(point)
                 return rotary._by(x, rotary._angles(x, of.context))
 
             return Recipe(make, needs=(Place(point),))
 
         return {Place(self.query): turned(Point.Q), Place(self.key): turned(Point.K)}
-
-
-class HasPositions:
-    """Whoever owns rotary positions."""
-
-    positions: Rotary
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ NAME = "python-2l"
 VOCABULARY = 512
 REPEATED_ROWS = 0.4
 SHORTEST_SPAN = 8
-SCHEDULE = Schedule(steps=4000)
+SCHEDULE = Schedule(steps=2500)
 
 CONFIG = Config(
     name=NAME,

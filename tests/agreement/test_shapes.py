@@ -140,7 +140,10 @@ def llama():
 
 
 @pytest.fixture(params=[gpt2, llama], ids=["gpt2", "llama"])
-def pair(request):
+def pair(request, monkeypatch):
+    # Their softmax, too, is taken in float32 whatever the scores are.
+    softmax = torch.nn.functional.softmax
+    monkeypatch.setattr(torch.nn.functional, "softmax", lambda x, dim, dtype=None: softmax(x, dim))
     return request.param()
 
 
