@@ -10,7 +10,6 @@ falls, when a head that helps is taken away.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -27,8 +26,7 @@ from interp.metrics import Loss, Metric, measure
 from interp.model.context import Batch
 from interp.provenance import Provenance
 
-Method = Literal["zero", "mean", "resample"]
-METHODS: tuple[Method, ...] = ("zero", "mean", "resample")
+METHODS = ("zero", "mean", "resample")
 Progress = Callable[[int, int], None]
 
 
@@ -49,7 +47,7 @@ class HeadAblation:
     ablated: Float[Tensor, "layer head prompt"]
     metric: str
     unit: str
-    method: Method
+    method: str
     provenance: Provenance
 
     @property
@@ -136,8 +134,8 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
     model: Transformer,
     prompts: str | Sequence[str] | Int[Tensor, "batch pos"],
     *,
-    metric: Literal["loss"] | Metric = "loss",
-    method: Method = "mean",
+    metric: str | Metric = "loss",
+    method: str = "mean",
     seed: int = 0,
     rows: int = 64,
     progress: Progress | None = None,
@@ -200,9 +198,7 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
 class _Replacements:
     """What each head's z is replaced with."""
 
-    def __init__(
-        self, model: Transformer, batch: Batch, method: Method, seed: int, rows: int
-    ) -> None:
+    def __init__(self, model: Transformer, batch: Batch, method: str, seed: int, rows: int) -> None:
         self._method = method
         self._values: list[Tensor] = []
         if method == "zero":
@@ -275,7 +271,7 @@ def _measured(metric: Metric, logits: Tensor | None, batch: Batch) -> Tensor:
     return measure(metric, logits, batch).double().cpu()
 
 
-def _metric(metric: Any) -> Metric:  # noqa: ANN401 - checked here
+def _metric(metric: str | Metric) -> Metric:
     if metric == "loss":
         return Loss()
     if isinstance(metric, Metric):

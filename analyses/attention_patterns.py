@@ -81,7 +81,7 @@ class AttentionPattern:
 
 
 def attention_pattern(
-    model: Transformer, prompt: str | Sequence[int] | Tensor, layer: int, head: int
+    model: Transformer, prompt: str | Sequence[str] | Sequence[int] | Tensor, layer: int, head: int
 ) -> AttentionPattern:
     """The pattern of one head on one prompt.
 

@@ -9,7 +9,7 @@ is left behind, also when it raises.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -26,7 +26,7 @@ from interp.model.recipe import Layout
 from interp.model.stack import Span
 from interp.points import Place, PlaceLike, Point
 
-Kernel = Literal["auto", "fused", "explicit"]
+KERNELS = ("auto", "fused", "explicit")
 Record = PlaceLike | Iterable[PlaceLike] | Callable[[str], bool] | None
 
 
@@ -69,7 +69,7 @@ def run(  # noqa: PLR0913 - each is one thing a run may do, all by keyword
     edits: Sequence[Edit] = (),
     start: Start | None = None,
     stop_at_layer: int | None = None,
-    kernel: Kernel = "auto",
+    kernel: str = "auto",
     gradients_of: Metric | MetricLike | None = None,
     mask: Tensor | None = None,
 ) -> Run:
@@ -206,11 +206,11 @@ def _plan(
     layout: Layout,
     planned: dict[Place, list[Edit]],
     asked: list[Place],
-    kernel: Kernel,
+    kernel: str,
     differentiate: bool,  # noqa: FBT001 - one of the plan's fields
 ) -> Plan:
-    if kernel not in ("auto", "fused", "explicit"):
-        raise InvalidInput(f"kernel={kernel!r} is not known; it is auto, fused or explicit.")
+    if kernel not in KERNELS:
+        raise InvalidInput(f"kernel={kernel!r} is not known; it is one of {', '.join(KERNELS)}.")
     forms = set(planned) | (set(asked) if differentiate else set())
     matrices = [str(place) for place in forms if place.point in ATTENTION_MATRICES]
     if kernel == "fused" and matrices:

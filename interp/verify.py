@@ -244,5 +244,5 @@ def _generation(model: Network, tokens: list[Tensor], new: int = 4) -> Iterator[
     for _ in range(written.shape[1] - begun.shape[1]):
         slow = torch.cat([slow, model(*sources, slow)[:, -1:].argmax(-1)], dim=1)
     same = (written == PAD) | (written == slow)
-    wrong = (~same).sum().item()
+    wrong = float((~same).sum())
     yield Identity("generating with a key/value cache = without (tokens that differ)", wrong, EXACT)

@@ -65,5 +65,5 @@ def read_card(folder: Path) -> Card:
         raise ModelLoadError(f"{folder / FILE} can't be read: {error}.") from error
 
 
-def _shown(value: float | str) -> str:
+def _shown(value: float | int | str) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)

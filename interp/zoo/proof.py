@@ -33,7 +33,7 @@ def held_out_loss(
 
 
 def unigram_loss(
-    train: Int[Tensor, " token"], held_out: Int[Tensor, " token"], d_vocab: int
+    train: Int[Tensor, " token"], held_out: Int[Tensor, " held_out"], d_vocab: int
 ) -> float:
     """Loss in nats of the frequencies in ``train``, one added to each count."""
     counts = torch.bincount(train.long(), minlength=d_vocab).double() + 1
@@ -41,7 +41,7 @@ def unigram_loss(
 
 
 def bigram_loss(
-    train: Int[Tensor, " token"], held_out: Int[Tensor, " token"], d_vocab: int
+    train: Int[Tensor, " token"], held_out: Int[Tensor, " held_out"], d_vocab: int
 ) -> float:
     """Loss in nats of a bigram table of ``train``, backed by its unigram frequencies.
 

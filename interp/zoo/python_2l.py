@@ -116,7 +116,7 @@ def frequent_tokens(tokens: Int[Tensor, " token"], least: int = 200) -> list[int
 
 
 def _measured(
-    model: Transformer, tokens: Int[Tensor, " token"], held_out: Int[Tensor, " token"]
+    model: Transformer, tokens: Int[Tensor, " token"], held_out: Int[Tensor, " held_out"]
 ) -> dict[str, float | int | str]:
     repeated = repeated_tokens(frequent_tokens(tokens), rows=64, half=60, seed=1, bos=0)
     first, second = repeated_losses(model, repeated)

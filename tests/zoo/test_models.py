@@ -1,6 +1,7 @@
 """Each bundled model holds what its card claims, measured on the shipped weights."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +10,9 @@ from safetensors.torch import load_file, save_file
 import interp
 from analyses import ablate_heads
 from interp.errors import InvalidInput, ModelLoadError
+from interp.factored import Factored
 from interp.loading import BUNDLED, save_folder
+from interp.model.attention import Attention
 from interp.zoo import induction_by_hand, python_2l
 from interp.zoo.bpe import encode_corpus
 from interp.zoo.card import read_card
@@ -103,18 +106,21 @@ def test_identities_hold_on_every_bundled_model(name):
     assert not broken
 
 
-def test_a_broken_model_fails_an_identity(trained):
-    weight = trained.blocks[0].attn.weight_o
-    kept = weight.data.clone()
-    try:
-        weight.data[0, 0] = float("nan")
-        assert not all(identity.holds for identity in interp.verify(trained))
-    finally:
-        weight.data.copy_(kept)
+def test_a_model_that_misstates_its_circuit_fails_an_identity(by_hand, monkeypatch):
+    monkeypatch.setattr(Attention, "S", lambda attn, head: Factored(attn.W_V[0], attn.W_O[head]))
+    built = induction_by_hand.build()
+    with torch.no_grad():
+        built.blocks[0].attn.W_V[1, 0] = 1.0
+        built.blocks[0].attn.W_O[1, :, 0] = 1.0
+    failed = [identity.name for identity in interp.verify(built) if not identity.holds]
+    assert failed == ["H(x) = Σ A·x·S, head by head"]
 
 
 def test_training_is_the_same_twice_and_the_recipe_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(python_2l, "SCHEDULE", Schedule(steps=2, rows=2, width=32))
+    corpus = read_corpus()
+    small = replace(corpus, train=corpus.train[:20], held_out=corpus.held_out[:2])
+    monkeypatch.setattr(python_2l, "read_corpus", lambda: small)
     seen = []
     for run in ("first", "second"):
         folder = train("python-2l", tmp_path / run, steps=2, report=lambda *r: seen.append(r))

@@ -1,0 +1,221 @@
+"""Ablation of heads: against brute force, its symmetries, its statistics, and what it refuses."""
+
+import pytest
+import torch
+
+import interp
+from analyses import ablate_heads
+from analyses.ablate_heads import donors
+from analyses.statistics import bootstrap
+from interp import PAD, edits
+from interp.errors import InvalidInput
+from interp.metrics import logit_diff, loss, measure
+from interp.model.context import Batch
+
+BOUND = 1e-12
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    config = interp.Config(
+        d_model=16,
+        d_vocab=20,
+        n_ctx=16,
+        decoder=interp.StackConfig(
+            n_layers=2,
+            attention=interp.AttentionConfig(n_heads=3, d_head=4),
+            mlp=interp.MLPConfig(d_mlp=24),
+        ),
+    )
+    built = interp.Transformer(config).double()
+    for weight in built.parameters():
+        weight.data.add_(0.3 * torch.randn_like(weight))
+    return built
+
+
+@pytest.fixture(scope="module")
+def tokens():
+    """Five prompts of several lengths."""
+    drawn = torch.randint(20, (5, 9), generator=torch.Generator().manual_seed(1))
+    drawn[1, 6:] = PAD
+    drawn[3, 4:] = PAD
+    return drawn
+
+
+def brute_force(model, tokens, edit_of, metric):
+    """One whole forward for each head and each prompt alone."""
+    values = torch.empty(2, 3, len(tokens), dtype=torch.float64)
+    for row, ids in enumerate(tokens):
+        alone = ids[ids != PAD][None]
+        for layer in range(2):
+            for head in range(3):
+                done = interp.run(model, alone, edits=[edit_of(layer, head, row, alone.shape[1])])
+                values[layer, head, row] = measure(
+                    metric.of_rows([row], len(tokens)), done.logits, done.batch
+                )
+    return values
+
+
+@pytest.mark.parametrize("metric", [loss(), logit_diff((1, 2, 3, 4, 5), (6, 7, 8, 9, 10))])
+def test_zero_ablation_is_brute_force(model, tokens, metric):
+    found = ablate_heads(model, tokens, metric=metric, method="zero", rows=2)
+    expected = brute_force(
+        model, tokens, lambda layer, head, *_: edits.zero("z", layer=layer, head=head), metric
+    )
+    assert (found.ablated - expected).abs().max() <= BOUND
+
+
+def test_mean_ablation_is_brute_force_with_the_mean_over_real_tokens(model, tokens):
+    found = ablate_heads(model, tokens, method="mean", rows=3)
+    z = [[] for _ in range(2)]
+    for ids in tokens:
+        cache = interp.run(model, ids[ids != PAD], record="z").cache
+        for layer in range(2):
+            z[layer].append(cache["z", layer][0])
+    means = [torch.cat(rows).mean(0) for rows in z]
+    expected = brute_force(
+        model,
+        tokens,
+        lambda layer, head, *_: edits.replace("z", means[layer][head], layer=layer, head=head),
+        loss(),
+    )
+    assert (found.ablated - expected).abs().max() <= BOUND
+
+
+def test_resample_ablation_is_brute_force_with_the_donors(model, tokens):
+    found = ablate_heads(model, tokens, method="resample", seed=4, rows=2)
+    row, column = donors(Batch(tokens.where(tokens != PAD, 0), tokens != PAD), seed=4)
+    caches = [interp.run(model, ids[ids != PAD], record="z").cache for ids in tokens]
+
+    def edit_of(layer, head, prompt, width):
+        values = torch.stack(
+            [
+                caches[int(row[prompt, p])]["z", layer][0, int(column[prompt, p]), head]
+                for p in range(width)
+            ]
+        )
+        return edits.replace("z", values, layer=layer, head=head)
+
+    expected = brute_force(model, tokens, edit_of, loss())
+    assert (found.ablated - expected).abs().max() <= BOUND
+
+
+def test_donors_are_other_prompts_at_the_same_position_where_there_is_one(tokens):
+    row, column = donors(Batch(tokens.where(tokens != PAD, 0), tokens != PAD), seed=0)
+    assert not (row == torch.arange(5)[:, None]).any()
+    lengths = (tokens != PAD).sum(-1)
+    assert (column < lengths[row]).all()
+    same = column == torch.arange(9)
+    assert same[:, :4].all()
+    alone = donors(
+        Batch(torch.ones(2, 3, dtype=torch.long), torch.tensor([[1, 1, 1], [1, 0, 0]]) > 0), 0
+    )
+    assert (alone[1][0] == 0).all()
+
+
+@pytest.mark.parametrize("method", ["zero", "mean"])
+def test_permuting_prompts_permutes_the_result(model, tokens, method):
+    order = torch.tensor([3, 1, 4, 0, 2])
+    found = ablate_heads(model, tokens[order], method=method)
+    assert (
+        found.effect - ablate_heads(model, tokens, method=method).effect[..., order]
+    ).abs().max() <= 1e-10
+
+
+@pytest.mark.parametrize("method", ["zero", "mean", "resample"])
+def test_permuting_heads_permutes_the_result(model, tokens, method):
+    moved = interp.Transformer(model.config).double()
+    moved.load_state_dict(model.state_dict())
+    order = [2, 0, 1]
+    with torch.no_grad():
+        for new, old in zip(moved.blocks, model.blocks, strict=True):
+            for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V"):
+                getattr(new.attn, name).copy_(getattr(old.attn, name)[order])
+    found, before = (ablate_heads(m, tokens, method=method).effect for m in (moved, model))
+    assert (found - before[:, order]).abs().max() <= 1e-10
+    assert (found - before).abs().max() > 1e-3
+
+
+def test_the_side_of_padding_does_not_matter(model, tokens):
+    left = torch.full_like(tokens, PAD)
+    for row, ids in enumerate(tokens):
+        real = ids[ids != PAD]
+        left[row, -len(real) :] = real
+    found, expected = (ablate_heads(model, t, method="resample").ablated for t in (left, tokens))
+    assert (found - expected).abs().max() <= BOUND
+
+
+def test_a_head_that_writes_nothing_has_no_effect_and_does_not_matter(model, tokens):
+    silent = interp.Transformer(model.config).double()
+    silent.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        silent.blocks[1].attn.W_O[2] = 0
+    result = ablate_heads(silent, tokens, method="mean")
+    assert result.effect[1, 2].abs().max() <= BOUND
+    frame = result.to_frame().set_index("name")
+    assert not frame.loc["L1H2", "matters"]
+    assert result.effect[1, 1].abs().min() > 1e-3
+
+
+def test_frames_are_tidy_and_sorted(model, tokens):
+    result = ablate_heads(model, tokens, method="zero")
+    frame, long = result.to_frame(), result.to_prompt_frame()
+    assert list(frame["effect"].abs()) == sorted(frame["effect"].abs(), reverse=True)
+    assert len(frame) == 6
+    assert len(long) == 30
+    means = long.groupby(["layer", "head"])["effect"].mean()
+    for row in frame.itertuples():
+        assert row.effect == pytest.approx(means[row.layer, row.head], abs=1e-12)
+        assert row.low <= row.effect <= row.high
+
+
+def test_summary_and_figure_speak_of_the_same_numbers(model, tokens):
+    result = ablate_heads(model, tokens, method="zero")
+    frame, summary = result.to_frame(), result.summary()
+    assert f"{frame['matters'].sum()} of 6 heads matter" in summary
+    assert all((row.name in summary) == row.matters for row in frame.itertuples(index=False))
+    assert f"{result.clean.mean():.4g} nats" in summary
+    figure = result.figure()
+    shown = torch.tensor(figure.data[0].z, dtype=torch.float64)
+    assert torch.equal(shown, result.effect.mean(-1))
+    assert figure.data[0].zmin == -figure.data[0].zmax
+    assert "nats" in figure.data[0].colorbar.title.text
+
+
+def test_progress_ends_at_all_heads(model, tokens):
+    seen = []
+    ablate_heads(model, tokens, rows=2, progress=lambda done, of: seen.append((done, of)))
+    assert seen[-1] == (6, 6)
+    assert seen == sorted(seen)
+
+
+def test_provenance_knows_model_and_tokens(model, tokens):
+    one, two = ablate_heads(model, tokens), ablate_heads(model, tokens[:3])
+    assert one.provenance.weights == two.provenance.weights
+    assert one.provenance.tokens != two.provenance.tokens
+    changed = interp.Transformer(model.config).double()
+    assert ablate_heads(changed, tokens).provenance.weights != one.provenance.weights
+
+
+def test_what_it_refuses(model, tokens):
+    with pytest.raises(InvalidInput, match="zero, mean, resample"):
+        ablate_heads(model, tokens, method="one")
+    with pytest.raises(InvalidInput, match="should be"):
+        ablate_heads(model, tokens, metric="los")
+    with pytest.raises(InvalidInput, match="at least two"):
+        ablate_heads(model, tokens[:1], method="resample")
+    with pytest.raises(InvalidInput, match="2 targets were given for 5"):
+        ablate_heads(model, tokens, metric=logit_diff((1, 2), (3, 4)))
+
+
+def test_bootstrap_covers_the_mean_and_shrinks_with_n():
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(400, generator=generator).double()
+    few, many = bootstrap(values[:25]), bootstrap(values)
+    assert few.low < few.mean < few.high
+    assert many.high - many.low < few.high - few.low
+    exact = 1.96 * values.std() / 20
+    assert abs((many.high - many.low) / 2 - exact) < 0.15 * exact
+    constant = bootstrap(torch.full((2, 7), 3.0))
+    assert torch.equal(constant.low, constant.high)
