@@ -14,7 +14,7 @@ from torch import Tensor
 from interp.errors import NotRecorded, StaleCache
 from interp.model.context import Context
 from interp.model.network import Network
-from interp.model.recipe import Layout, Recipe
+from interp.model.recipe import Recipe
 from interp.points import Place, PlaceLike, Point
 from interp.values import version_of
 
@@ -38,7 +38,7 @@ class Cache:
         gradients: dict[Place, Tensor] | None = None,
     ) -> None:
         self._model = model
-        self._layout = model.layout()
+        self._layout = model.layout
         self._asked = dict.fromkeys(asked)
         self._kept = {place: (tensor, version_of(tensor)) for place, tensor in kept.items()}
         self._contexts = contexts
@@ -180,13 +180,13 @@ def needs_of(model: Network, place: Place, recipe: Recipe) -> set[Place]:
     }
 
 
-def leaves(model: Network, place: Place, layout: Layout) -> set[Place]:
+def leaves(model: Network, place: Place) -> set[Place]:
     """The places that must be kept so that ``place`` can be read.
 
     A tensor that every forward forms is kept itself; one that fused kernels go without is derived,
     and what it needs is kept instead.
     """
-    recipe = layout[place]
+    recipe = model.layout[place]
     if not recipe.on_demand:
         return {place}
-    return {leaf for need in needs_of(model, place, recipe) for leaf in leaves(model, need, layout)}
+    return {leaf for need in needs_of(model, place, recipe) for leaf in leaves(model, need)}

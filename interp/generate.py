@@ -17,7 +17,7 @@ from interp.errors import InvalidInput, InvalidTokens
 from interp.listener import Listener
 from interp.model.context import PAD, Batch, Context, Past
 from interp.model.network import Network
-from interp.run import edit_plan
+from interp.plan import edit_plan
 
 
 def generate(

@@ -7,7 +7,7 @@ Recording and editing are arguments of this one call: nothing is registered on t
 is left behind, also when it raises.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,19 +15,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.cache import Cache, leaves, needs_of
+from interp.cache import Cache
 from interp.edits import Edit
-from interp.errors import InvalidEdit, InvalidInput
-from interp.listener import ATTENTION_MATRICES, Listener, Plan
+from interp.errors import InvalidInput
+from interp.listener import Listener
 from interp.metrics import Metric, MetricLike, measure
 from interp.model.context import Batch
 from interp.model.network import Network
-from interp.model.recipe import Layout
 from interp.model.stack import Span
-from interp.points import Place, PlaceLike, Point
-
-KERNELS = ("auto", "fused", "explicit")
-Record = PlaceLike | Iterable[PlaceLike] | Callable[[str], bool] | None
+from interp.plan import Record, asked_of, edit_plan, plan_of, planned_of, reached_by
+from interp.points import Place
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,12 +93,11 @@ def run(  # noqa: PLR0913 - each is one thing a run may do, all by keyword
         HookFailed: a function of the user's raised.
     """
     batches = model.check(*tokens, mask=mask)
-    layout = model.layout()
     span = _span(model, start, stop_at_layer, batches[-1])
-    reached = _reached(model, layout, span)
-    planned = _planned(model, edits, reached)
-    asked = _asked(model, record, reached)
-    plan = _plan(model, layout, planned, asked, kernel, gradients_of is not None)
+    reached = reached_by(model, span)
+    planned = planned_of(model, edits, reached)
+    asked = asked_of(model, record, reached)
+    plan = plan_of(model, planned, asked, kernel, differentiate=gradients_of is not None)
     listener = Listener(plan)
     with torch.set_grad_enabled(gradients_of is not None):
         stream = model.stream(batches, listener, span)
@@ -125,12 +121,6 @@ def run_edited(model: Network, *tokens: Any, edits: Sequence[Edit]) -> Tensor:  
     return logits
 
 
-def edit_plan(model: Network, edits: Sequence[Edit]) -> Plan:
-    """The plan of a whole forward that edits and records nothing."""
-    planned = _planned(model, edits, list(model.layout()))
-    return Plan(edits=planned, forms=frozenset(planned), paired=len(model.stacks) > 1)
-
-
 def _span(model: Network, start: Start | None, stop: int | None, batch: Batch) -> Span:
     n = len(model.stacks[-1].blocks)
     last = n if stop is None else stop + n if stop < 0 else stop
@@ -149,106 +139,6 @@ def _span(model: Network, start: Start | None, stop: int | None, batch: Batch) -
             f"{expected} {model.dtype}."
         )
     return Span(first, None if stop is None else last, stream.to(model.device))
-
-
-def _reached(model: Network, layout: Layout, span: Span) -> list[Place]:
-    """The places that a run of ``span`` passes, in order."""
-    last = model.stacks[-1].name if len(model.stacks) > 1 else None
-    stop = len(model.stacks[-1].blocks) if span.stop is None else span.stop
-
-    def passed(place: Place) -> bool:
-        if place.point is not Point.LOGITS and place.stack != last:
-            return True
-        if place.layer is not None:
-            return span.start <= place.layer < stop
-        if place.point in (Point.EMBED, Point.POS_EMBED):
-            return span.stream is None
-        return span.stop is None
-
-    return [place for place in layout if passed(place)]
-
-
-def _planned(
-    model: Network, edits: Sequence[Edit], reached: list[Place]
-) -> dict[Place, list[Edit]]:
-    planned: dict[Place, list[Edit]] = {}
-    for edit in edits:
-        place = model.atlas.find(edit.where)
-        if place not in reached:
-            raise InvalidEdit(f"{place} is not in the part of the model that this run passes.")
-        edit.select.per_axis(place)
-        planned.setdefault(place, []).append(edit)
-    return planned
-
-
-def _asked(model: Network, record: Record, reached: list[Place]) -> list[Place]:
-    """The places that ``record`` names, in the order of the forward."""
-    if record is None:
-        return []
-    if isinstance(record, str) and record == "all":
-        return reached
-    if callable(record):
-        hooks = model.atlas.hooks
-        return [place for place in reached if record(hooks[place])]
-    several = [record] if isinstance(record, str | tuple | Place | Point) else list(record)
-    named = {place for name in several for place in model.atlas.find_all(name)}
-    outside = [str(place) for place in named if place not in reached]
-    bare = any(
-        isinstance(name, Point) or name in {p.point.label for p in named} for name in several
-    )
-    if outside and not bare:
-        raise InvalidInput(f"{outside[0]} can't be recorded: this run does not pass there.")
-    return [place for place in reached if place in named]
-
-
-def _plan(
-    model: Network,
-    layout: Layout,
-    planned: dict[Place, list[Edit]],
-    asked: list[Place],
-    kernel: str,
-    differentiate: bool,  # noqa: FBT001 - one of the plan's fields
-) -> Plan:
-    if kernel not in KERNELS:
-        raise InvalidInput(f"kernel={kernel!r} is not known; it is one of {', '.join(KERNELS)}.")
-    forms = set(planned) | (set(asked) if differentiate else set())
-    matrices = [str(place) for place in forms if place.point in ATTENTION_MATRICES]
-    if kernel == "fused" and matrices:
-        raise InvalidInput(
-            f'kernel="fused" never forms {matrices[0]}, which is edited or differentiated here; '
-            'say kernel="auto".'
-        )
-    keep = set(asked) if differentiate else _least(model, layout, planned, asked)
-    return Plan(
-        edits=planned,
-        keep=frozenset(keep),
-        forms=frozenset(forms),
-        explicit=kernel == "explicit",
-        differentiate=differentiate,
-        paired=len(model.stacks) > 1,
-    )
-
-
-def _least(
-    model: Network, layout: Layout, planned: dict[Place, list[Edit]], asked: list[Place]
-) -> set[Place]:
-    """The places to keep so that all that is asked can be read.
-
-    What follows from other places that are asked is not kept; but in a block that is edited,
-    all that the forward forms is.
-    """
-    edited = {(place.stack, place.layer) for place in planned}
-    whole = set(asked)
-    keep: set[Place] = set()
-    for place in asked:
-        recipe = layout[place]
-        follows = recipe.make is not None and whole.issuperset(needs_of(model, place, recipe))
-        if (place.stack, place.layer) in edited:
-            formed = place in planned or not recipe.on_demand
-            keep |= leaves(model, place, layout) | ({place} if formed else set())
-        elif not follows:
-            keep |= leaves(model, place, layout)
-    return keep
 
 
 def _exit(model: Network, stream: Tensor, listener: Listener, batch: Batch) -> Tensor:

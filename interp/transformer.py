@@ -16,7 +16,8 @@ from interp.generate import generate
 from interp.metrics import Loss
 from interp.model.context import PAD, Batch
 from interp.model.network import Network
-from interp.run import Record, run, run_edited
+from interp.plan import Record
+from interp.run import run, run_edited
 from interp.tokenizer import Tokenizer
 
 HookFunction = Callable[[Tensor, Hook], Tensor | None]

@@ -113,7 +113,7 @@ def _layers(model: Network) -> Iterator[tuple[Stack, str | None, int]]:
 def _inert(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Identity]:
     plain = model(*tokens)
     yield Identity("recording changes nothing", difference(_logits(recorded), plain), EXACT)
-    kept = [place for place, recipe in model.layout().items() if not recipe.on_demand]
+    kept = [place for place, recipe in model.layout.items() if not recipe.on_demand]
     noops = [edits.scale(place, 1.0) for place in kept]
     edited = _logits(run(model, *tokens, edits=noops))
     yield Identity("edits that change nothing change nothing", difference(edited, plain), EXACT)

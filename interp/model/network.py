@@ -51,7 +51,7 @@ class Network(nn.Module):
         for name in config.stacks:
             self.add_module(name, Stack(config, name))
         self.unembed = Unembedding(config, self.stacks[-1].weight_e)
-        self._atlas: Atlas | None = None
+        self._structure: tuple[Layout, Atlas] | None = None
 
     # ---- the forward --------------------------------------------------------------------------
 
@@ -172,8 +172,31 @@ class Network(nn.Module):
 
     # ---- its places ---------------------------------------------------------------------------
 
+    @property
     def layout(self) -> Layout:
         """Every place in the order of the forward, each with its recipe."""
+        return self._places()[0]
+
+    @property
+    def atlas(self) -> Atlas:
+        """Its places and the names that they answer to."""
+        return self._places()[1]
+
+    def _places(self) -> tuple[Layout, Atlas]:
+        """Layout and atlas, made once: they tell of the kinds of parts, not of their weights."""
+        if self._structure is None:
+            layout = self._lay_out()
+            several = len(self.stacks) > 1
+            layers = {s.name if several else None: len(s.blocks) for s in self.stacks}
+            hooks = {place: hook_name(place, recipe) for place, recipe in layout.items()}
+            self._structure = layout, Atlas(hooks, layers)
+        return self._structure
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles make their own structure: recipes are functions."""
+        return {**self.__dict__, "_structure": None}
+
+    def _lay_out(self) -> Layout:
         places: Layout = {}
         for stack in self.stacks:
             places |= {self._placed(place, stack): r for place, r in stack.layout().items()}
@@ -182,16 +205,6 @@ class Network(nn.Module):
     def _placed(self, place: Place, stack: Stack) -> Place:
         name = stack.name if len(self.stacks) > 1 else None
         return Place(place.point, place.layer, place.norm, name)
-
-    @property
-    def atlas(self) -> Atlas:
-        """Its places and the names that they answer to."""
-        if self._atlas is None:
-            several = len(self.stacks) > 1
-            layers = {s.name if several else None: len(s.blocks) for s in self.stacks}
-            hooks = {place: hook_name(place, recipe) for place, recipe in self.layout().items()}
-            self._atlas = Atlas(hooks, layers)
-        return self._atlas
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as nn.Module has it
         """Stacked weights over layers, e.g. ``model.W_Q [layer head d_model d_head]`` (a copy)."""
