@@ -27,6 +27,8 @@ from interp.model.context import Batch
 from interp.provenance import Provenance
 
 METHODS = ("zero", "mean", "resample")
+ROUNDING = 1e-5
+"""Differences below this part of the metric may be rounding (in float32)."""
 Progress = Callable[[int, int], None]
 
 
@@ -62,7 +64,8 @@ class HeadAblation:
     def to_frame(self) -> pd.DataFrame:
         """One row a head, those that matter most first: effect, low, high, n, matters.
 
-        A head matters if the interval of its effect leaves out zero.
+        A head matters if the interval of its effect leaves out zero by more than rounding may
+        cause. One prompt alone gives no interval, and so no head of which that can be said.
         """
         interval = self.interval()
         rows = [
@@ -78,7 +81,8 @@ class HeadAblation:
             for layer, head in self._heads()
         ]
         frame = pd.DataFrame(rows)
-        frame["matters"] = (frame["low"] > 0) | (frame["high"] < 0)
+        noise = ROUNDING * max(1.0, self.clean.abs().max().item())
+        frame["matters"] = ((frame["low"] > noise) | (frame["high"] < -noise)) & (interval.n > 1)
         order = frame["effect"].abs().sort_values(ascending=False, kind="stable").index
         return frame.loc[order].reset_index(drop=True)
 

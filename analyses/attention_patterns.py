@@ -13,6 +13,10 @@ from interp import Transformer, run
 from interp.errors import InvalidInput
 
 
+LONGEST_HOVER = 256
+"""Beyond so many tokens, a text in each cell would make the figure megabytes."""
+
+
 @dataclass(frozen=True, eq=False)
 class AttentionPattern:
     """One head's attention on one prompt.
@@ -51,14 +55,6 @@ class AttentionPattern:
 
     def figure(self) -> go.Figure:
         """Queries down, keys across; the colour is the weight, from 0 to 1."""
-        labels = [escaped(label) for label in self.labels]
-        hover = [
-            [
-                f"query {q} {labels[q]}<br>key {k} {labels[k]}<br>attention {weight:.3f}"
-                for k, weight in enumerate(row)
-            ]
-            for q, row in enumerate(self.pattern.tolist())
-        ]
         return heatmap(
             self.pattern,
             title=f"Attention of {self.name}",
@@ -67,8 +63,18 @@ class AttentionPattern:
             axes=("query", "key"),
             unit="weight",
             top=1.0,
-            hover=hover,
+            hover=self._hover() if len(self.labels) <= LONGEST_HOVER else None,
         )
+
+    def _hover(self) -> list[list[str]]:
+        labels = [escaped(label) for label in self.labels]
+        return [
+            [
+                f"query {q} {labels[q]}<br>key {k} {labels[k]}<br>attention {weight:.3f}"
+                for k, weight in enumerate(row)
+            ]
+            for q, row in enumerate(self.pattern.tolist())
+        ]
 
     def summary(self) -> str:
         """What each query looks at most."""

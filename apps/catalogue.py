@@ -1,0 +1,58 @@
+"""Which models come with the toolkit?"""
+
+import interp
+from interp.loading import BUNDLED, bundled, load
+from interp.zoo.card import read_card
+
+COLUMNS = [
+    ("model", "left"),
+    ("kind", "left"),
+    ("layers×heads", "right"),
+    ("d_model", "right"),
+    ("vocab", "right"),
+    ("params", "right"),
+    ("size", "right"),
+]
+MILLION = 1_000_000
+
+
+def catalogue() -> list[tuple[str, ...]]:
+    """A row a model, in the order of :data:`COLUMNS`.
+
+    Raises:
+        ModelLoadError: one of them is damaged.
+    """
+    return [_row(name) for name in bundled()]
+
+
+def summaries() -> list[str]:
+    """What each model is, in one line of its card.
+
+    Raises:
+        ModelLoadError: a card is missing or damaged.
+    """
+    return [f"{name}: {read_card(BUNDLED / name).summary}" for name in bundled()]
+
+
+def kind(config: interp.Config) -> str:
+    """What sort of Transformer it is, in a word or two."""
+    if config.encoder is not None and config.decoder is not None:
+        return "encoder-decoder"
+    stack = config.decoder or config.encoder
+    attention_only = stack is not None and stack.mlp is None
+    side = "decoder" if config.decoder is not None else "encoder"
+    return "attention-only" if attention_only and side == "decoder" else side
+
+
+def _row(name: str) -> tuple[str, ...]:
+    model, folder = load(name), BUNDLED / name
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    return (
+        name,
+        kind(model.config),
+        f"{len(model.blocks)}×{model.blocks[0].attn.n_heads}",
+        str(model.config.d_model),
+        str(model.config.d_vocab),
+        f"{sum(weight.numel() for weight in model.parameters()) / MILLION:.2f} M",
+        f"{size / MILLION:.1f} MB",
+    )

@@ -1,0 +1,54 @@
+"""How are tokens and errors shown? As text, whatever they hold."""
+
+import re
+import traceback
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+import streamlit as st
+from markupsafe import Markup
+
+from apps.failures import verdict
+from apps.terminal import tell
+from interp.errors import InterpError
+
+STYLE = """<style>
+.interp-tokens { font: 14px/2 ui-monospace, "DejaVu Sans Mono", Menlo, monospace; max-height: 11em;
+  overflow-y: auto; overflow-wrap: anywhere; }
+.interp-tokens span { padding: 2px 3px; margin: 0 1px; border-radius: 4px; background: #eef1f6;
+  color: #1f2430; white-space: pre-wrap; unicode-bidi: isolate; }
+.interp-tokens span:nth-of-type(even) { background: #dbe1ec; }
+.interp-tokens span.target { background: #cdebd5; outline: 1px solid #2f7d4a; }
+.interp-tokens span.distractor { background: #fff; outline: 1px dashed #b35806; }
+</style>"""
+
+
+def token_strip(labels: Sequence[str], target: str = "", distractor: str = "") -> str:
+    """Tokens as boxes, each with its position; then what should follow, and its rival."""
+    boxes = [
+        Markup('<span title="position {}">{}</span><wbr>').format(position, label)
+        for position, label in enumerate(labels)
+    ]
+    boxes += [
+        Markup(' <span class="{}" title="{}">{}</span>').format(name, name, label)
+        for name, label in (("target", target), ("distractor", distractor))
+        if label
+    ]
+    return Markup('<div class="interp-tokens">{}</div>').format(Markup("").join(boxes))
+
+
+def literal(text: str) -> str:
+    """Text that Markdown shows as it is: every sign that could mean something is escaped."""
+    flat = " ".join(text.split())
+    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", flat)
+
+
+@contextmanager
+def faults_shown() -> Generator[None]:
+    """Errors become messages on the page; what should not happen is told on the terminal too."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, InterpError):
+            tell(traceback.format_exc())
+        st.error(literal(verdict(error)[1]))

@@ -1,0 +1,66 @@
+"""The command line as its users meet it, and one ablation that several tests look at."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import Result
+from playwright.sync_api import Browser, sync_playwright
+from typer.testing import CliRunner
+
+from analyses import HeadAblation
+from apps.cli import app
+from interp.provenance import Provenance
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.fixture(scope="session")
+def command() -> Callable[..., Result]:
+    """Run ``interp`` with some words."""
+    return lambda *words: CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    """A file of three prompts that the model can read."""
+    file = tmp_path / "prompts.jsonl"
+    rows = [("abcdab", "c", "d"), ("xyzxy", "z", "x"), ("kqk", "q", "k")]
+    lines = [dict(zip(("text", "target", "distractor"), row, strict=True)) for row in rows]
+    file.write_text("\n".join(json.dumps(line) for line in lines))
+    return file
+
+
+@pytest.fixture
+def finding() -> Callable[..., HeadAblation]:
+    """A made-up result: clean values, and the effect of each head of a single layer on each."""
+
+    def make(effects: list[list[float]], *, model: str = "made-up") -> HeadAblation:
+        effect = torch.tensor([effects], dtype=torch.float64)
+        clean = torch.full((effect.shape[-1],), 2.0, dtype=torch.float64)
+        provenance = Provenance(
+            model=model,
+            weights="w",
+            tokens="t",
+            edits=(),
+            dtype="float64",
+            device="cpu",
+            kernel="auto",
+            seed=0,
+            versions={"python": "3"},
+        )
+        return HeadAblation(clean, clean + effect, "loss", "nats", "mean", provenance)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """A browser, for as long as tests need one."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()

@@ -1,0 +1,267 @@
+"""Every command on real files: what it prints, what it leaves behind, how it exits."""
+
+import json
+import signal
+import subprocess
+import sys
+from importlib import import_module
+
+import pandas as pd
+import pytest
+
+from apps.serve import choose_port, flags
+from interp.errors import OutOfResources
+from interp.loading import bundled, load
+
+MODEL = "induction-by-hand"
+FILES = ["heads.csv", "heads.parquet", "report.html", "run.json"]
+
+
+def test_help_answers_without_torch():
+    seen = "import sys, apps.cli; print('torch' in sys.modules, 'pandas' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", seen], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
+def test_models_are_listed(command):
+    done = command("models")
+    assert done.exit_code == 0
+    assert all(name in done.stdout for name in bundled())
+    assert "2×4" in done.stdout
+
+
+@pytest.mark.parametrize("metric", ["loss", "logit-diff"])
+@pytest.mark.parametrize("method", ["zero", "mean", "resample"])
+def test_ablate_names_exactly_the_two_real_heads(command, tmp_path, metric, method):
+    words = ["--model", MODEL, "--metric", metric, "--method", method, "--out", tmp_path]
+    done = command("ablate", *words)
+    assert done.exit_code == 0, done.output
+    assert "Two of 8 heads matter" in " ".join(done.stdout.split())
+    described = json.loads((tmp_path / "run.json").read_text())
+    assert sorted(name[:2] for name in described["heads_that_matter"]) == ["L0", "L1"]
+
+
+@pytest.mark.parametrize("metric", ["loss", "logit-diff"])
+@pytest.mark.parametrize("method", ["zero", "mean", "resample"])
+def test_ablate_writes_four_files_that_agree(command, prompts, tmp_path, metric, method):
+    out = tmp_path / "a" / "b"
+    words = ["--prompts", prompts, "--metric", metric, "--method", method, "--top", 3]
+    done = command("ablate", "--model", MODEL, *words, "--out", out)
+    assert done.exit_code == 0, done.output
+    assert sorted(file.name for file in out.iterdir()) == FILES
+    table, columns = pd.read_csv(out / "heads.csv"), pd.read_parquet(out / "heads.parquet")
+    pd.testing.assert_frame_equal(table, columns)
+    assert len(table) == 8
+    described = json.loads((out / "run.json").read_text())
+    assert described["settings"]["method"] == method
+    assert described["clean"]["unit"] == {"loss": "nats", "logit-diff": "logits"}[metric]
+    assert len(described["prompts"]["sha256"]) == 64
+    assert described["provenance"]["model"] == MODEL
+    assert done.stdout.count("L0H") + done.stdout.count("L1H") >= 3
+
+
+def test_ablate_replaces_what_an_earlier_run_wrote(command, prompts, tmp_path):
+    for method in ("zero", "mean"):
+        words = ["--prompts", prompts, "--method", method, "--out", tmp_path / "out"]
+        assert command("ablate", "--model", MODEL, *words).exit_code == 0
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["settings"]["method"] == "mean"
+
+
+def test_ablate_writes_to_reports_by_default(command, prompts, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert command("ablate", "--model", MODEL, "--prompts", prompts).exit_code == 0
+    assert sorted(p.name for p in (tmp_path / "reports" / f"{MODEL}-loss-mean").iterdir()) == FILES
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "can't be read"),
+        (b"", "holds no prompts"),
+        (b'{"text": "ab"}\n\xff\xfe\n', "not UTF-8"),
+        (b'{"text": "ab"}\n{"text": \n', "bad.jsonl:2: not a JSON object"),
+        (b'{"text": "ab"}\n{"txt": "ab"}\n', "bad.jsonl:2: expected an object"),
+        (b'{"text": ""}\n', "bad.jsonl:1: the prompt is empty"),
+        (b'{"text": "' + b"ab" * 500 + b'"}\n', "over this model's context"),
+        (b'{"text": "[bold]a[/bold]"}\n', "can't be written in this vocabulary"),
+    ],
+)
+def test_a_prompt_file_that_cannot_be_used(command, tmp_path, content, said):
+    file = tmp_path / "bad.jsonl"
+    if content is not None:
+        file.write_bytes(content)
+    done = command("ablate", "--model", MODEL, "--prompts", file, "--out", tmp_path / "out")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["ablate", "--model", "no-such-model"], 3, "no-such-model"),
+        (["verify", "--model", "no-such-model"], 3, "no-such-model"),
+        (["explore", "--model", "../../etc"], 3, "bundled models"),
+        (["train", "no-such-model"], 2, "no-such-model"),
+        (["train", MODEL, "--steps", "0"], 2, "at least 1"),
+        (["ablate", "--model", MODEL, "--device", "abacus"], 2, "abacus"),
+        (["ablate", "--model", MODEL, "--device", "meta"], 2, "meta"),
+        (["ablate", "--model", MODEL, "--metric", "luck"], 2, "luck"),
+        (["ablate", "--model", MODEL, "--top", "0"], 2, "--top"),
+        (["dance"], 2, "dance"),
+    ],
+)
+def test_words_that_cannot_be_used(command, tmp_path, monkeypatch, words, code, said):
+    monkeypatch.chdir(tmp_path)
+    done = command(*words)
+    assert done.exit_code == code
+    assert said in done.stderr
+    assert "Traceback" not in done.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_damaged_model_cannot_be_loaded(command, tmp_path):
+    model = tmp_path / "damaged"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    done = command("ablate", "--model", model, "--out", tmp_path / "out")
+    assert done.exit_code == 3
+    assert "config.json" in done.stderr
+
+
+def test_a_model_without_prompts_asks_for_them(command, tmp_path):
+    from interp.loading import save_folder  # noqa: PLC0415 - one test's need
+
+    save_folder(load(MODEL), tmp_path / "own")
+    done = command("ablate", "--model", tmp_path / "own", "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    assert "--prompts" in done.stderr
+
+
+def test_an_out_folder_that_cannot_be_written_fails_before_the_work(command, tmp_path, monkeypatch):
+    monkeypatch.setattr("apps.ablation.find", lambda *_: pytest.fail("the work was begun"))
+    (tmp_path / "file").write_text("kept")
+    done = command("ablate", "--model", MODEL, "--out", tmp_path / "file" / "below")
+    assert done.exit_code == 4
+    assert "can't be written" in done.stderr
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (KeyboardInterrupt(), 130),
+        (MemoryError(), 4),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), 4),
+        (OSError(28, "No space left on device", "/disk"), 4),
+        (RuntimeError("two\nlines"), 1),
+    ],
+)
+def test_an_error_in_the_midst_leaves_nothing(command, tmp_path, monkeypatch, error, code):
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("apps.ablation.write_report", fail)
+    done = command("ablate", "--model", MODEL, "--out", tmp_path / "a" / "b")
+    assert done.exit_code == code
+    assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_debug_shows_the_traceback(command, tmp_path, place):
+    words = ["verify", "--model", "no-such-model"]
+    done = command("--debug", *words) if place == "before" else command(*words, "--debug")
+    assert done.exit_code == 3
+    assert "Traceback" in done.stderr
+    assert "Traceback" not in command(*words).stderr
+
+
+def test_an_escape_code_in_a_name_does_not_reach_the_terminal(command, tmp_path):
+    done = command("verify", "--model", "evil\x1b[2J[red]name")
+    assert "\x1b" not in done.stderr
+    assert "[red]name" in done.stderr
+
+
+def test_ctrl_c_exits_130_and_leaves_nothing(tmp_path):
+    slow = """
+import sys, time, apps.ablation
+from apps.cli import main
+def ablate_heads(*args, **kwargs):
+    print("begun", flush=True)
+    time.sleep(60)
+apps.ablation.ablate_heads = ablate_heads
+main(sys.argv[1:])
+"""
+    words = ["ablate", "--model", MODEL, "--out", str(tmp_path / "out")]
+    with subprocess.Popen(
+        [sys.executable, "-c", slow, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        assert list((tmp_path / "out").iterdir())
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert said == "error: Interrupted; nothing was written.\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_verify_tells_each_identity(command):
+    done = command("verify", "--model", MODEL)
+    assert done.exit_code == 0, done.output
+    assert "✓" in done.stdout
+    assert "✗" not in done.stdout
+
+
+def test_verify_exits_1_when_an_identity_fails(command, monkeypatch):
+    module = import_module("interp.verify")
+    monkeypatch.setattr(module, "verify", lambda _: [module.Identity("one is two", 1.0, 0.0)])
+    done = command("verify", "--model", MODEL)
+    assert done.exit_code == 1
+    assert "✗" in done.stdout
+    assert "one is two" in done.stdout
+
+
+def test_train_writes_a_model_that_loads(command, tmp_path):
+    done = command("train", MODEL, "--out", tmp_path / "made")
+    assert done.exit_code == 0, done.output
+    assert load(tmp_path / "made").config == load(MODEL).config
+    assert (tmp_path / "made" / "README.md").exists()
+
+
+def test_progress_goes_on_stderr(command, tmp_path, monkeypatch):
+    """Where there is no terminal, a line now and then, and none of it on stdout."""
+    monkeypatch.setattr("apps.terminal.QUIET_SECONDS", 0.0)
+    done = command("ablate", "--model", MODEL, "--out", tmp_path)
+    assert "Ablating heads: 8 of 8" in done.stderr
+    assert "Ablating" not in done.stdout
+
+
+def test_the_explorer_is_for_this_machine_alone():
+    given = flags(8501, headless=True)
+    for setting in (
+        "server.address=127.0.0.1",
+        "server.allowedHosts=127.0.0.1",
+        "browser.gatherUsageStats=false",
+        "client.showErrorDetails=none",
+        "server.fileWatcherType=none",
+    ):
+        assert f"--{setting}" in given
+
+
+def test_a_port_in_use_is_refused_or_passed_over():
+    import socket  # noqa: PLC0415 - one test's need
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(OutOfResources, match=str(port)):
+            choose_port(port)
+    assert choose_port(0) > 0

@@ -1,0 +1,146 @@
+"""The report shows what it is given as text, loads nothing, and reads well without scripts."""
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from apps.report import Report, Shown, to_html, write_report
+
+EVIL = "</script><img src=x onerror=alert(1)>&amp;\u2028"
+YES, NO = [1.0, 1.1, 0.9], [0.5, -0.5, 0.0]
+
+
+@pytest.fixture
+def report(finding):
+    """A report in which every text tries to break out."""
+    shown = [Shown((EVIL, "↵", "\u202eright to left"), EVIL, EVIL) for _ in range(3)]
+    return Report(finding([YES, NO], model=EVIL), shown, {EVIL: EVIL})
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, and what scripts hold."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data):
+        if self.elements and self.cdata_elem == "script":
+            self.scripts[-1] += data
+        else:
+            self.text += data
+
+
+def test_texts_stay_texts(report):
+    page = Page(to_html(report))
+    tags = [tag for tag, _ in page.elements]
+    assert "img" not in tags
+    assert tags.count("script") == 3
+    assert not any(name.startswith("on") for _, attrs in page.elements for name in attrs)
+    assert EVIL in page.text
+
+
+def test_the_figure_is_data_without_markup(report):
+    data = Page(to_html(report)).scripts[0]
+    assert "<" not in data
+    assert json.loads(data)["data"][0]["type"] == "heatmap"
+
+
+def test_the_policy_lets_run_what_is_inlined_and_nothing_else(report):
+    page = Page(to_html(report))
+    policy = next(
+        attrs["content"] or ""
+        for tag, attrs in page.elements
+        if tag == "meta" and attrs.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    allowed = re.findall(r"'sha256-([^']+)'", policy)
+    _, *runs = page.scripts
+    hashes = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in runs]
+    assert hashes == allowed
+    assert "http" not in policy
+    assert "unsafe-eval" not in policy
+
+
+def test_nothing_is_fetched(report):
+    for _, attrs in Page(to_html(report)).elements:
+        for name in ("src", "href", "action", "data", "poster"):
+            assert (attrs.get(name) or "#").startswith("#")
+
+
+def test_the_answer_and_every_head_are_plain_text(report):
+    text = Page(to_html(report)).text
+    assert "One of 2 heads matters on these 3 prompts: L0H0 (+1.00 nats)" in " ".join(text.split())
+    for head in ("L0H0", "L0H1"):
+        assert head in text
+
+
+def test_many_heads_and_prompts_are_all_there(finding):
+    n = 40
+    result = finding([[float(i), i + 1.0] * (n // 2) for i in range(30)])
+    html = to_html(Report(result, [Shown((f"token{i}",)) for i in range(n)], {}))
+    text = Page(html).text
+    assert all(f"L0H{i}" in text for i in range(30))
+    assert all(f"token{i}" in text for i in range(n))
+    assert "The other 18 heads" in text
+    assert "The other 28 prompts" in text
+
+
+def test_no_effect_at_all_can_be_shown(finding):
+    assert "No head matters" in to_html(Report(finding([[0.0, 0.0]]), [Shown(("a",))] * 2, {}))
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 400])
+def test_it_opens_in_a_browser_without_a_complaint(report, tmp_path, chromium, width):
+    write_report(report, tmp_path / "report.html")
+    complaints: list[str] = []
+    requests: list[str] = []
+    page = chromium.new_page(viewport={"width": width, "height": 900})
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("dialog", lambda dialog: complaints.append(dialog.message))
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto((tmp_path / "report.html").as_uri())
+    page.wait_for_selector("#map .heatmaplayer image")
+    assert not complaints
+    assert [url for url in requests if not url.startswith(("data:", "blob:"))] == [page.url]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.close()
+
+
+@pytest.mark.browser
+def test_a_dot_leads_to_a_folded_prompt(finding, tmp_path, chromium):
+    n = 20
+    result = finding([[float(i) for i in range(n)]])
+    write_report(Report(result, [Shown((f"t{i}",)) for i in range(n)], {}), tmp_path / "r.html")
+    page = chromium.new_page()
+    page.goto((tmp_path / "r.html").as_uri())
+    assert not page.locator("#prompt-19").is_visible()
+    page.locator("a[href='#prompt-19'] circle").click()
+    page.locator("#prompt-19").wait_for(state="visible")
+    page.close()
+
+
+@pytest.mark.browser
+def test_it_can_be_read_without_scripts(report, tmp_path, chromium):
+    write_report(report, tmp_path / "report.html")
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto((tmp_path / "report.html").as_uri())
+    assert "One of 2 heads matters" in page.inner_text(".answer")
+    assert page.locator("tbody tr").count() == 2
+    assert page.locator("svg.strip circle").count() == 6
+    context.close()
