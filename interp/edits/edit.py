@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from interp.edits.fitting import aligned, checked, donors, laid_along_positions, mean_of
 from interp.edits.selection import Index, Selection, Site
 from interp.errors import HookFailed, InvalidEdit
 from interp.points import Place
@@ -252,73 +253,3 @@ class Apply(Edit):
         """Of the place and the function's name; a function's content can't be hashed."""
         name = getattr(self.fn, "__qualname__", repr(self.fn))
         return hashlib.sha256(f"apply {self.where} {self.select} {name}".encode()).hexdigest()
-
-
-def checked(returned: object, old: Tensor, name: str) -> Tensor:
-    """``returned``, if it can stand where ``old`` stood."""
-    if not isinstance(returned, Tensor):
-        raise InvalidEdit(
-            f"The function given for {name} returned {type(returned).__name__}; it should return a "
-            "tensor, or None to leave things as they are."
-        )
-    for what in ("shape", "dtype", "device"):
-        got, expected = getattr(returned, what), getattr(old, what)
-        if got != expected:
-            got, expected = (tuple(s) if what == "shape" else s for s in (got, expected))
-            raise InvalidEdit(
-                f"The function given for {name} returned {what} {got}; expected {expected}."
-            )
-    return returned
-
-
-def aligned(values: Values | float, old: Tensor, select: Selection, site: Site) -> Tensor:
-    """``values`` broadcast to ``old``; axes selected by a single index need not be there."""
-    if not isinstance(values, Values):
-        return torch.full_like(old, values)
-    tensor = values.tensor.to(old.device)
-    if tensor.dtype != old.dtype:
-        raise InvalidEdit(
-            f"{site.place}: the values are {tensor.dtype}, the activations {old.dtype}; "
-            f"convert them with .to({old.dtype})."
-        )
-    single = [axis for axis, w in enumerate(select.per_axis(site.place)) if isinstance(w, int)]
-    if tensor.ndim <= old.ndim - len(single):
-        missing = old.ndim - len(single) - tensor.ndim
-        tensor = tensor.reshape(*[1] * missing, *tensor.shape)
-        for axis in single:
-            tensor = tensor.unsqueeze(axis)
-    try:
-        return tensor.expand(old.shape)
-    except RuntimeError as error:
-        wanted = [size for axis, size in enumerate(old.shape) if axis not in single]
-        raise InvalidEdit(
-            f"{site.place}: values of shape {tuple(values.tensor.shape)} do not fit the selected "
-            f"part, {tuple(wanted)}."
-        ) from error
-
-
-def laid_along_positions(values: Values | float | None) -> bool:
-    """Whether values have an axis that may be positions (any but the last might)."""
-    return isinstance(values, Values) and values.tensor.ndim > 1
-
-
-def mean_of(x: Tensor, site: Site) -> Tensor:
-    """The mean over rows, and over real positions where the point has one axis of them."""
-    axes = site.place.point.axes
-    if axes[1] not in ("pos", "key"):
-        if site.context.real is not None:
-            raise InvalidEdit(f"{site.place}: a mean over rows needs prompts of one length.")
-        return x.mean(0, keepdim=True)
-    real = site.real(axes[1])
-    if real is None:
-        return x.mean((0, 1), keepdim=True)
-    weight = real[:, -x.shape[1] :].to(x.dtype).reshape(*x.shape[:2], *[1] * (x.ndim - 2))
-    return (x * weight).sum((0, 1), keepdim=True) / weight.sum()
-
-
-def donors(n: int, seed: int) -> Tensor:
-    """A permutation of n rows without a fixed point: one cycle through all, drawn from ``seed``."""
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    chosen = torch.empty_like(order)
-    chosen[order] = order.roll(1)
-    return chosen

@@ -7,25 +7,22 @@ A_h = softmax_rows(x Y_h xᵀ / scale + M), S_h = W_V W_O and Y_h = W_Q W_Kᵀ o
     H(x)     = Σ_h A_h x S_h + Σ_h b_V W_O + b_O          (the rows of A sum to one)
 
 Two kernels compute z = A·v. The fused one never forms A; it is taken unless somebody edits
-scores or pattern, or wants their gradient. Queries, keys and values come from one product:
-their weights are stored as one matrix [heads·d_head, d_model], and ``W_Q [head d_model d_head]``
-and so on are views of it.
+scores or pattern, or wants their gradient.
 """
 
 from dataclasses import dataclass
 
 import torch
-from einops import einsum, rearrange
+from einops import einsum
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from interp.config import AttentionConfig
 from interp.errors import InvalidInput
-from interp.factored import Factored
 from interp.model.context import Context
+from interp.model.heads import HeadWeights
 from interp.model.mask import Mask
-from interp.model.mlp import bias_of, matrix
 from interp.model.positions import Unturned
 from interp.model.recipe import KEPT, Layout, Reader, Recipe
 from interp.points import Place, Point
@@ -63,7 +60,7 @@ CROSS = AttentionPoints(
 )
 
 
-class Attention(nn.Module):
+class Attention(HeadWeights):
     """H(x) = Σ_h A_h(x) · x · S_h, with A_h = softmax(x Y_h xᵀ / scale + M)."""
 
     points = AttentionPoints()
@@ -75,17 +72,9 @@ class Attention(nn.Module):
         mask: Mask,
         positions: Unturned,
     ) -> None:
-        super().__init__()
-        self.n_heads, self.kv_heads, self.d_head = config.n_heads, config.kv_heads, config.d_head
+        super().__init__(config, d_model, positions)
         self.divisor = config.divisor
-        self.mask, self.positions = mask, positions
-        d_query, d_key = self.n_heads * self.d_head, self.kv_heads * self.d_head
-        self.weight_qkv = matrix(d_query + 2 * d_key, d_model)
-        self.weight_o = matrix(d_model, d_query)
-        self.b_q = bias_of(d_query, config.bias_q)
-        self.b_k = bias_of(d_key, config.bias_k)
-        self.b_v = bias_of(d_key, config.bias_v)
-        self.b_O = bias_of(d_model, config.bias_o)
+        self.mask = mask
 
     # ---- the forward -------------------------------------------------------------------------
 
@@ -100,7 +89,7 @@ class Attention(nn.Module):
     def project(self, x: Stream, context: Context, tap: Tap) -> tuple[Heads, KeyHeads, KeyHeads]:  # noqa: ARG002
         """Queries, keys and values, by one product."""
         at = self.points
-        q, k, v = self._split(F.linear(x, self.weight_qkv, self._joint_bias()))
+        q, k, v = self._split(F.linear(x, self.weight_qkv, self.joint_bias()))
         return tap(at.q, q), tap(at.k, k), tap(at.v, v)
 
     def recall(self, k: KeyHeads, v: KeyHeads, context: Context) -> tuple[Tensor, Tensor]:
@@ -129,7 +118,7 @@ class Attention(nn.Module):
     def scores(self, q: Heads, k: KeyHeads, context: Context) -> Square:
         """(q·k) / scale + bias of the positions, −inf where masked."""
         scores = einsum(
-            q, self._each(k), "batch query head d, batch key head d -> batch head query key"
+            q, self.each_query(k), "batch query head d, batch key head d -> batch head query key"
         )
         return self._added(scores / self.divisor, context)
 
@@ -143,7 +132,9 @@ class Attention(nn.Module):
     def weigh(self, pattern: Square, v: KeyHeads) -> Heads:
         """A·v."""
         return einsum(
-            pattern, self._each(v), "batch head query key, batch key head d -> batch query head d"
+            pattern,
+            self.each_query(v),
+            "batch head query key, batch key head d -> batch query head d",
         )
 
     def result(self, z: Heads) -> Float[Tensor, "batch pos head d_model"]:
@@ -163,8 +154,6 @@ class Attention(nn.Module):
         )
         return z.transpose(1, 2)
 
-    # ---- attention as the mathematics has it --------------------------------------------------
-
     def A(self, x: Float[Tensor, "*batch pos d_model"]) -> Float[Tensor, "*batch head query key"]:
         """The pattern that attention forms on ``x``, what its norm gives it; no padding."""
         stream = x if x.ndim == 3 else x[None]  # noqa: PLR2004 - batch pos d_model
@@ -174,94 +163,9 @@ class Attention(nn.Module):
         pattern = self.pattern(self.scores(q, k, context), context)
         return pattern if x.ndim == 3 else pattern[0]  # noqa: PLR2004
 
-    def S(self, head: int) -> Factored:
-        """W_V W_O of one head: what moves, if it is attended to. d_model × d_model, factored."""
-        return Factored(self.W_V[self._group(head)], self.W_O[head])
-
-    def Y(self, head: int, offset: int = 0) -> Factored:
-        """W_Q W_Kᵀ of one head: what attends to what. d_model × d_model, factored.
-
-        Args:
-            head: which head.
-            offset: query position less key position; matters with rotary positions alone.
-        """
-        W_Q, W_K = self.W_Q[head], self.W_K[self._group(head)]
-        turned = self.positions.turned(W_K, torch.tensor(-offset, device=W_K.device))
-        return Factored(W_Q, turned.mT)
-
-    @property
-    def written_always(self) -> Float[Tensor, " d_model"]:
-        """Σ_h b_V W_O + b_O: what H writes whatever x, as the rows of A sum to one."""
-        constant = einsum(
-            self._each(self.b_V, axis=0), self.W_O, "head d, head d d_model -> d_model"
-        )
-        return constant if self.b_O is None else constant + self.b_O
-
-    # ---- weights as views --------------------------------------------------------------------
-
-    @property
-    def W_Q(self) -> Float[Tensor, "head d_model d_head"]:
-        """Query weights (a view)."""
-        return self._rows(0, self.n_heads)
-
-    @property
-    def W_K(self) -> Float[Tensor, "kv_head d_model d_head"]:
-        """Key weights (a view)."""
-        return self._rows(self.n_heads, self.kv_heads)
-
-    @property
-    def W_V(self) -> Float[Tensor, "kv_head d_model d_head"]:
-        """Value weights (a view)."""
-        return self._rows(self.n_heads + self.kv_heads, self.kv_heads)
-
-    @property
-    def W_O(self) -> Float[Tensor, "head d_head d_model"]:
-        """Output weights (a view)."""
-        return rearrange(self.weight_o, "d_model (head d) -> head d d_model", head=self.n_heads)
-
-    @property
-    def b_Q(self) -> Float[Tensor, "head d_head"]:
-        """Query biases, zeros if there are none."""
-        return self._bias(self.b_q, self.n_heads)
-
-    @property
-    def b_K(self) -> Float[Tensor, "kv_head d_head"]:
-        """Key biases, zeros if there are none."""
-        return self._bias(self.b_k, self.kv_heads)
-
-    @property
-    def b_V(self) -> Float[Tensor, "kv_head d_head"]:
-        """Value biases, zeros if there are none."""
-        return self._bias(self.b_v, self.kv_heads)
-
-    def _rows(self, first: int, n: int) -> Float[Tensor, "head d_model d_head"]:
-        rows = self.weight_qkv[first * self.d_head : (first + n) * self.d_head]
-        return rearrange(rows, "(head d) d_model -> head d_model d", head=n)
-
-    def _bias(self, bias: Tensor | None, n: int) -> Float[Tensor, "head d_head"]:
-        if bias is None:
-            return self.weight_qkv.new_zeros(n, self.d_head)
-        return bias.view(n, self.d_head)
-
-    def _joint_bias(self) -> Tensor | None:
-        if self.b_q is None and self.b_k is None and self.b_v is None:
-            return None
-        return torch.cat([self.b_Q.flatten(), self.b_K.flatten(), self.b_V.flatten()])
-
     def _split(self, qkv: Float[Tensor, "batch pos width"]) -> tuple[Tensor, ...]:
         heads = qkv.unflatten(-1, (-1, self.d_head))
         return heads.split([self.n_heads, self.kv_heads, self.kv_heads], dim=2)
-
-    def _group(self, head: int) -> int:
-        if not 0 <= head < self.n_heads:
-            raise InvalidInput(f"Head {head}: this attention has heads 0..{self.n_heads - 1}.")
-        return head * self.kv_heads // self.n_heads
-
-    def _each(self, x: Tensor, axis: int = 2) -> Tensor:
-        """Key/value heads, each repeated for the query heads that share it."""
-        if self.kv_heads == self.n_heads:
-            return x
-        return x.repeat_interleave(self.n_heads // self.kv_heads, dim=axis)
 
     # ---- masks and biases, made once a run ----------------------------------------------------
 
@@ -334,7 +238,7 @@ class CrossAttention(Attention):
     def project(self, x: Stream, context: Context, tap: Tap) -> tuple[Heads, KeyHeads, KeyHeads]:
         """Queries of ``x``; keys and values of the memory, computed once a source."""
         n = self.n_heads * self.d_head
-        bias = self._joint_bias()
+        bias = self.joint_bias()
         q_bias, kv_bias = (None, None) if bias is None else (bias[:n], bias[n:])
 
         def keys_and_values() -> tuple[KeyHeads, KeyHeads]:
