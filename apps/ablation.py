@@ -18,7 +18,8 @@ from analyses.ablate_heads import Progress
 from apps.answer import answer, heads_of
 from apps.report import Report, Shown, write_report
 from interp.errors import InvalidInput
-from interp.loading import load
+from interp.loading import BUNDLED as MODELS
+from interp.loading import bundled, load
 from interp.prompts import (
     BUNDLED,
     Prompt,
@@ -27,9 +28,7 @@ from interp.prompts import (
     read_prompts,
 )
 from interp.spelling import visible
-
-PROMPTS_OF = {"induction-by-hand": "letters", "python-2l": "repeated"}
-"""The prompt set that was written for each bundled model."""
+from interp.zoo.card import read_card
 
 
 @dataclass(frozen=True)
@@ -179,13 +178,13 @@ def prompts_for(model: str) -> str:
     Raises:
         InvalidInput: there is none.
     """
-    if model not in PROMPTS_OF:
+    if model not in bundled():
         known = ", ".join(bundled_prompts())
         raise InvalidInput(
             f"No prompts come with {model!r}: give a file with --prompts, or a bundled set "
             f"({known}) that suits its vocabulary."
         )
-    return PROMPTS_OF[model]
+    return read_card(MODELS / model).prompts
 
 
 def device_of(name: str) -> torch.device:

@@ -40,7 +40,6 @@ class Head:
 
 def heads_of(result: HeadAblation) -> list[Head]:
     """All heads, those with the largest effect first."""
-    several = result.clean.numel() > 1
     return [
         Head(
             int(row["layer"]),
@@ -48,7 +47,7 @@ def heads_of(result: HeadAblation) -> list[Head]:
             float(row["effect"]),
             float(row["low"]),
             float(row["high"]),
-            bool(row["matters"]) and several,
+            bool(row["matters"]),
         )
         for row in result.to_frame().to_dict("records")
     ]

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -27,7 +28,11 @@ class Values:
                 f"The values given (shape {tuple(values.shape)}) hold NaN; an edit that writes NaN "
                 "makes every number after it NaN. Find where it comes from first."
             )
-        self.digest = hashlib.sha256(self._header().encode() + self._bytes()).hexdigest()
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of dtype, shape and bytes."""
+        return hashlib.sha256(self._header().encode() + self._bytes()).hexdigest()
 
     def __eq__(self, other: object) -> bool:
         """Whether dtype, shape and bytes agree."""

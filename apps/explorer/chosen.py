@@ -6,7 +6,7 @@ names models by their bundled names and nothing else: what is not one of them is
 
 import streamlit as st
 
-from apps.ablation import PROMPTS_OF
+from apps.ablation import prompts_for
 from interp.loading import bundled
 from interp.prompts import Prompt, read_prompts
 
@@ -22,7 +22,7 @@ def models() -> list[str]:
 
 def examples(name: str) -> list[Prompt]:
     """The prompts that come with a model."""
-    return read_prompts(PROMPTS_OF[name]) if name in PROMPTS_OF else []
+    return read_prompts(prompts_for(name))
 
 
 def begin(wanted: str | None) -> None:

@@ -25,6 +25,7 @@ class Card:
         data: what it was trained on.
         recipe: how it was made; the command that makes it again.
         limits: what it can't do.
+        prompts: the bundled prompt set that was written for it.
         figures: measured numbers by what they are, units included in the name.
     """
 
@@ -34,6 +35,7 @@ class Card:
     data: str
     recipe: str
     limits: str
+    prompts: str
     figures: dict[str, float | int | str]
 
     def write(self, folder: Path) -> None:
@@ -49,7 +51,7 @@ class Card:
         return (
             f"# {self.name}\n\n{self.summary}\n\n## Circuit\n\n{self.circuit}\n\n"
             f"## Data\n\n{self.data}\n\n## Recipe\n\n{self.recipe}\n\n"
-            f"## Figures\n\n| what | value |\n| --- | --- |\n{rows}\n\n## Limits\n\n{self.limits}\n"
+            f"## Prompts\n\nThe bundled set `{self.prompts}`.\n\n## Figures\n\n| what | value |\n| --- | --- |\n{rows}\n\n## Limits\n\n{self.limits}\n"
         )
 
 

@@ -163,6 +163,7 @@ def make(steps: int | None, report: Report) -> tuple[Transformer, Card]:  # noqa
         data="None: letters and digits, one token each, and BOS.",
         recipe=f"`interp train {NAME}` sets the weights as the recipe of that name spells out.",
         limits=f"It says nothing of a token that it has not yet seen; {N_CTX} tokens at most.",
+        prompts="letters",
         figures={
             "parameters": sum(p.numel() for p in model.parameters()),
             "accuracy on sequences of different tokens": accuracy(model),

@@ -167,5 +167,6 @@ def _card(
             "continues code that looks familiar, and knows little else. About 160 of its tokens "
             "occur fewer than 200 times in training; leave them out of statements about weights."
         ),
+        prompts="repeated",
         figures={"parameters": sum(p.numel() for p in model.parameters()), **figures},
     )
