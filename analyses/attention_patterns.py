@@ -12,7 +12,6 @@ from analyses.figures import escaped, heatmap
 from interp import Transformer, run
 from interp.errors import InvalidInput
 
-
 LONGEST_HOVER = 256
 """Beyond so many tokens, a text in each cell would make the figure megabytes."""
 

@@ -5,7 +5,7 @@ on, by the very functions that the forward applies (see :mod:`interp.model.recip
 cache of everything keeps the streams and q, k, v, z, and derives the rest when it is read.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 import torch
@@ -40,7 +40,7 @@ class Cache:
         self._model = model
         self._layout = model.layout
         self._asked = dict.fromkeys(asked)
-        self._kept = {place: (tensor, version_of(tensor)) for place, tensor in kept.items()}
+        self._kept = {place: _versioned(tensor) for place, tensor in kept.items()}
         self._contexts = contexts
         self._gradients = gradients or {}
         self._weights = _fingerprint(model)
@@ -66,7 +66,7 @@ class Cache:
         return self._tensor(place).clone()
 
     def __contains__(self, name: PlaceLike) -> bool:
-        """Whether the place was recorded."""
+        """Whether the place was recorded; a misspelt one raises, as when it is read."""
         plain, wants_gradient = _without_grad(name)
         place = self._model.atlas.find(plain)
         return place in (self._gradients if wants_gradient else self._asked)
@@ -153,6 +153,12 @@ class _BlockReader:
         return self._read(Place(point, layer, norm, self._block.stack))
 
 
+def _versioned(tensor: Tensor) -> tuple[Tensor, int]:
+    """A tensor and how often it was changed; in inference mode nobody counts, so a copy."""
+    own = tensor.clone() if tensor.is_inference() else tensor
+    return own, version_of(own)
+
+
 def _fingerprint(model: Network) -> tuple[tuple[int, int], ...]:
     """Changes whenever a weight is changed in place or swapped."""
     return tuple((p.data_ptr(), version_of(p)) for p in model.parameters())
@@ -180,13 +186,14 @@ def needs_of(model: Network, place: Place, recipe: Recipe) -> set[Place]:
     }
 
 
-def leaves(model: Network, place: Place) -> set[Place]:
+def leaves(model: Network, place: Place, edited: Collection[Place]) -> set[Place]:
     """The places that must be kept so that ``place`` can be read.
 
-    A tensor that every forward forms is kept itself; one that fused kernels go without is derived,
-    and what it needs is kept instead.
+    A tensor that every forward forms is kept itself, and so is one that is edited; one that fused
+    kernels go without is derived, and what it needs is kept instead.
     """
     recipe = model.layout[place]
-    if not recipe.on_demand:
+    if place in edited or not recipe.on_demand:
         return {place}
-    return {leaf for need in needs_of(model, place, recipe) for leaf in leaves(model, need)}
+    needs = needs_of(model, place, recipe)
+    return {leaf for need in needs for leaf in leaves(model, need, edited)}

@@ -286,7 +286,7 @@ class Config:
             values = json.loads(text)
         except json.JSONDecodeError as error:
             raise InvalidConfig(f"The configuration is not JSON: {error}.") from error
-        return cls.from_dict(values)
+        return _build(cls, values, "config")
 
 
 def _build(kind: type[_Part], values: object, path: str) -> _Part:

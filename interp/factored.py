@@ -24,8 +24,8 @@ class Factored:
         right: ``[... r n]``.
     """
 
-    left: Float[Tensor, "*batch m r"]
-    right: Float[Tensor, "*batch r n"]
+    left: Float[Tensor, "*#batch m r"]
+    right: Float[Tensor, "*#batch rank n"]
 
     def __post_init__(self) -> None:
         if self.left.shape[-1] != self.right.shape[-2]:

@@ -126,7 +126,7 @@ def _check(model: Network, max_new_tokens: int, temperature: float, top_k: int |
         raise InvalidInput("An encoder reads both ways and can't continue a text.")
     if max_new_tokens < 1:
         raise InvalidInput(f"max_new_tokens={max_new_tokens} must be at least 1.")
-    if temperature < 0:
+    if not temperature >= 0:  # also what is no number
         raise InvalidInput(f"temperature={temperature} must be 0 (the likeliest token) or more.")
     if top_k is not None and top_k < 1:
         raise InvalidInput(f"top_k={top_k} must be at least 1.")
@@ -134,7 +134,7 @@ def _check(model: Network, max_new_tokens: int, temperature: float, top_k: int |
 
 def _with_start(model: Network, tokens: tuple[object, ...]) -> tuple[object, ...]:
     """The inputs, with the token that a paired decoder starts from if none is given."""
-    if len(model.stacks) != len(tokens) + 1:
+    if len(tokens) != 1 or len(model.stacks) == 1:
         return tokens
     start = model.config.tokens.decoder_start
     if start is None:

@@ -62,7 +62,9 @@ class Listener:
         if place not in self.plan.keep:
             return value
         if self.plan.differentiate:
-            value = value if value.requires_grad else value.detach().requires_grad_()
+            # A tensor of its own: places that share one would share their gradients too.
+            value = value.view_as(value) if value.requires_grad else value.detach()
+            value = value.requires_grad_()
             self.kept[place] = value
         else:
             self.kept[place] = value.detach()

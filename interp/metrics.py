@@ -20,6 +20,7 @@ from interp.values import Values
 
 MetricLike = Callable[[Tensor], Tensor]
 Targets = int | tuple[int, ...]
+TargetLike = int | Sequence[int] | Tensor
 
 
 @dataclass(frozen=True)
@@ -152,8 +153,7 @@ class Accuracy(Metric):
     ) -> Float[Tensor, " batch"]:
         """1 where the target is the argmax."""
         here = at_position(logits, batch, self.pos)
-        target = torch.tensor(_several(self.target), device=here.device)
-        return (here.argmax(-1) == target).to(here.dtype)
+        return (here.argmax(-1) == _per_row(here, self.target)).to(here.dtype)
 
 
 @dataclass(frozen=True)
@@ -190,22 +190,22 @@ def loss() -> Loss:
     return Loss()
 
 
-def logit(target: Targets | Tensor, pos: int = -1) -> Logit:
+def logit(target: TargetLike, pos: int = -1) -> Logit:
     """The logit of ``target`` (an id, or one a prompt) at a position."""
     return Logit(pos, _targets(target))
 
 
-def logit_diff(target: Targets | Tensor, distractor: Targets | Tensor, pos: int = -1) -> LogitDiff:
+def logit_diff(target: TargetLike, distractor: TargetLike, pos: int = -1) -> LogitDiff:
     """The logit of ``target`` less that of ``distractor`` at a position."""
     return LogitDiff(pos, _targets(target), _targets(distractor))
 
 
-def prob(target: Targets | Tensor, pos: int = -1) -> Probability:
+def prob(target: TargetLike, pos: int = -1) -> Probability:
     """The probability of ``target`` at a position."""
     return Probability(pos, _targets(target))
 
 
-def accuracy(target: Targets | Tensor, pos: int = -1) -> Accuracy:
+def accuracy(target: TargetLike, pos: int = -1) -> Accuracy:
     """Whether ``target`` is the likeliest token at a position."""
     return Accuracy(pos, _targets(target))
 
@@ -275,19 +275,29 @@ def column_of(batch: Batch, pos: int) -> Int[Tensor, " batch"]:
 
 
 def picked(x: Float[Tensor, "batch vocab"], target: Targets) -> Float[Tensor, " batch"]:
-    """``x`` in the column of each row's target."""
-    if isinstance(target, int):
-        return x[:, target]
-    if len(target) != x.shape[0]:
-        raise InvalidInput(f"{len(target)} targets were given for {x.shape[0]} prompts.")
-    return x.gather(-1, torch.tensor(target, device=x.device)[:, None]).squeeze(-1)
+    """``x`` in the column of each row's target.
+
+    Raises:
+        InvalidInput: a target outside the vocabulary, or not one for each row.
+    """
+    return x.gather(-1, _per_row(x, target)[:, None]).squeeze(-1)
+
+
+def _per_row(x: Float[Tensor, "batch vocab"], target: Targets) -> Int[Tensor, " batch"]:
+    several = _several(target)
+    outside = [t for t in several if not 0 <= t < x.shape[1]]
+    if outside:
+        raise InvalidInput(f"Target {outside[0]} is outside the vocabulary 0..{x.shape[1] - 1}.")
+    if not isinstance(target, int) and len(several) != x.shape[0]:
+        raise InvalidInput(f"{len(several)} targets were given for {x.shape[0]} prompts.")
+    return torch.tensor(several, device=x.device).expand(x.shape[0])
 
 
 def _several(target: Targets) -> tuple[int, ...]:
     return (target,) if isinstance(target, int) else target
 
 
-def _targets(target: Targets | Tensor | Sequence[int]) -> Targets:
+def _targets(target: TargetLike) -> Targets:
     if isinstance(target, Tensor):
         target = target.tolist()
     return target if isinstance(target, int) else tuple(int(t) for t in target)

@@ -71,13 +71,12 @@ def asked_of(model: Network, record: Record, reached: list[Place]) -> list[Place
         hooks = model.atlas.hooks
         return [place for place in reached if record(hooks[place])]
     several = [record] if isinstance(record, str | tuple | Place | Point) else list(record)
-    named = {place for name in several for place in model.atlas.find_all(name)}
-    outside = [str(place) for place in named if place not in reached]
-    bare = any(
-        isinstance(name, Point) or name in {p.point.label for p in named} for name in several
-    )
-    if outside and not bare:
-        raise InvalidInput(f"{outside[0]} can't be recorded: this run does not pass there.")
+    named: set[Place] = set()
+    for name in several:
+        passed = set(model.atlas.find_all(name)).intersection(reached)
+        if not passed:
+            raise InvalidInput(f"{name!r} can't be recorded: this run does not pass there.")
+        named |= passed
     return [place for place in reached if place in named]
 
 
@@ -126,9 +125,6 @@ def _least(model: Network, planned: dict[Place, list[Edit]], asked: list[Place])
     for place in asked:
         recipe = layout[place]
         follows = recipe.make is not None and whole.issuperset(needs_of(model, place, recipe))
-        if (place.stack, place.layer) in edited:
-            formed = place in planned or not recipe.on_demand
-            keep |= leaves(model, place) | ({place} if formed else set())
-        elif not follows:
-            keep |= leaves(model, place)
+        if (place.stack, place.layer) in edited or not follows:
+            keep |= leaves(model, place, planned)
     return keep

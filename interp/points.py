@@ -7,7 +7,7 @@ several norms, which one). The names in use since TransformerLens are understood
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import Enum
 from typing import NamedTuple
@@ -168,10 +168,12 @@ PlaceLike = Place | Point | str | tuple[object, ...]
 class Atlas:
     """All places of one model, in the order of its forward, and the names they answer to."""
 
-    def __init__(self, hooks: dict[Place, str], n_layers: dict[str | None, int]) -> None:
+    def __init__(self, hooks: dict[Place, str], n_layers: dict[str, int]) -> None:
+        """Of a model whose stacks have so many layers each."""
         self.hooks = hooks
         self._n_layers = n_layers
-        self._by_hook = {hook: place for place, hook in hooks.items()}
+        self._by_name = {str(place): place for place in hooks}
+        self._by_name |= {hook: place for place, hook in hooks.items()}
 
     def __iter__(self):  # noqa: ANN204 - Iterator[Place]; pyright infers it
         """The places, in order."""
@@ -198,12 +200,10 @@ class Atlas:
         """
         if isinstance(name, tuple) and len(name) == 1 and isinstance(name[0], str):
             name = name[0]
-        if isinstance(name, str) and name in self._by_hook:
-            return self._by_hook[name]
+        if isinstance(name, str) and name in self._by_name:
+            return self._by_name[name]
         wanted = self._read(name)
-        if wanted in self.hooks:
-            return wanted
-        candidates = [p for p in self.hooks if _agrees(p, wanted)]
+        candidates = [place for place in self.hooks if self._agrees(place, wanted)]
         if len(candidates) == 1:
             return candidates[0]
         raise UnknownPlace(self._explain(name, wanted, candidates))
@@ -225,17 +225,31 @@ class Atlas:
         if not parts:
             raise UnknownPlace('An empty tuple names no place; write e.g. ("pattern", 0).')
         point = self._point(parts[0], name)
-        layers = [part for part in parts[1:] if isinstance(part, int)]
+        layers = [p for p in parts[1:] if isinstance(p, int) and not isinstance(p, bool)]
         names = [part for part in parts[1:] if isinstance(part, str)]
         if len(layers) + len(names) + parts[1:].count(None) < len(parts) - 1 or len(layers) > 1:
             raise UnknownPlace(f"{name!r} should be a point, a layer, and perhaps a norm or stack.")
-        stack = next((n for n in names if n in STACKS and n in self._n_layers), None)
+        stack = next((n for n in names if n in STACKS), None)
         norm = next((n for n in names if n not in (*STACKS, *SUBLAYERS)), None)
-        layer = layers[0] if layers else None
-        n_layers = self._n_layers.get(stack, max(self._n_layers.values(), default=0))
+        wanted = Place(point, layers[0] if layers else None, norm, stack)
+        if stack is not None and stack not in self._n_layers:
+            here = replace(wanted, stack=None)
+            raise UnknownPlace(f"{wanted}: this model has no {stack}. Nearest: {here}.")
+        return wanted
+
+    def _agrees(self, place: Place, wanted: Place) -> bool:
+        """Whether ``place`` is what ``wanted`` says, as far as it says something."""
+        only = len(self._n_layers) == 1
+        layer = wanted.layer
         if layer is not None and layer < 0:
-            layer += n_layers
-        return Place(point, layer, norm, stack)
+            (name,) = self._n_layers if only else (place.stack or "",)
+            layer += self._n_layers.get(name, 0)
+        return (
+            place.point is wanted.point
+            and layer in (None, place.layer)
+            and wanted.norm in (None, place.norm)
+            and (only or wanted.stack in (None, place.stack))
+        )
 
     def _point(self, part: object, name: object) -> Point:
         if isinstance(part, Point):
@@ -243,7 +257,7 @@ class Atlas:
         label = str(part)
         found = _BY_LABEL.get(label) or _SYNONYMS.get(label)
         if found is None:
-            known = [*_BY_LABEL, *_SYNONYMS, *self._by_hook]
+            known = [*_BY_LABEL, *_SYNONYMS, *self._by_name]
             raise UnknownPlace(f"There is no place {name!r}.{_nearest(label, known)}")
         return found
 
@@ -259,18 +273,6 @@ class Atlas:
                 f"{_nearest(wanted.point.label, {p.point.label for p in self.hooks})}"
             )
         return f"This model has no place {name!r}.{_nearest(str(wanted), same_point)}"
-
-
-def _agrees(place: Place, wanted: Place) -> bool:
-    """Whether ``place`` is what ``wanted`` says, as far as it says something."""
-    return place.point is wanted.point and all(
-        asked is None or asked == has
-        for asked, has in (
-            (wanted.layer, place.layer),
-            (wanted.norm, place.norm),
-            (wanted.stack, place.stack),
-        )
-    )
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

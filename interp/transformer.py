@@ -17,11 +17,12 @@ from interp.metrics import Loss
 from interp.model.context import PAD, Batch
 from interp.model.network import Network
 from interp.plan import Record
+from interp.points import PlaceLike
 from interp.run import run, run_edited
 from interp.tokenizer import Tokenizer
 
 HookFunction = Callable[[Tensor, Hook], Tensor | None]
-HookName = str | Callable[[str], bool]
+HookName = PlaceLike | Callable[[str], bool]
 
 
 class Transformer(Network):

@@ -54,11 +54,22 @@ class Values:
 
     @classmethod
     def from_json(cls, values: dict[str, object]) -> "Values":
-        """The inverse of :meth:`to_json`."""
-        dtype = getattr(torch, str(values["dtype"]).removeprefix("torch."))
-        raw = np.frombuffer(base64.b64decode(str(values["data"])), dtype=np.uint8).copy()
-        shape = torch.Size(values["shape"])  # pyright: ignore[reportArgumentType] - list[int]
-        return cls(torch.from_numpy(raw).view(dtype).reshape(shape))
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+            InvalidEdit: what is there is not what :meth:`to_json` writes.
+        """
+        try:
+            dtype = getattr(torch, str(values["dtype"]).removeprefix("torch."))
+            data = base64.b64decode(str(values["data"]), validate=True)
+            shape = [int(size) for size in values["shape"]]  # pyright: ignore[reportGeneralTypeIssues]
+            raw = torch.from_numpy(np.frombuffer(data, dtype=np.uint8).copy())
+            return cls(raw.view(dtype).reshape(shape))
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+            raise InvalidEdit(
+                "The values of an edit should have a dtype, a shape and their bytes in base64: "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
     def _header(self) -> str:
         return f"{self.tensor.dtype} {tuple(self.tensor.shape)}"

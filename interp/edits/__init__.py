@@ -5,7 +5,9 @@ keywords, ``layer``, ``norm`` and ``stack`` (which tensor), and ``batch``, ``pos
 ``key`` and ``unit`` (which part of it; several may be given as a list).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from math import isnan
+from operator import index
 from typing import Any, TypedDict, Unpack
 
 from torch import Tensor
@@ -69,7 +71,7 @@ def resample(
 
 def scale(point: PlaceLike, factor: float, **where: Unpack[Where]) -> Scale:
     """Multiply by ``factor``."""
-    return Scale(*_target(point, where), float(factor))
+    return Scale(*_target(point, where), _number(factor))
 
 
 def add(point: PlaceLike, values: Tensor | float, **where: Unpack[Where]) -> Add:
@@ -93,22 +95,36 @@ def from_dict(values: dict[str, Any]) -> Edit:
     """The inverse of :meth:`Edit.to_dict`.
 
     Raises:
-        InvalidEdit: an unknown kind or field.
+        InvalidEdit: an unknown kind or field, or one that does not hold what it should.
     """
-    values = dict(values)
-    kind = KINDS.get(str(values.pop("kind", None)))
+    rest = dict(values)
+    kind = KINDS.get(str(rest.pop("kind", None)))
     if kind is None or kind is Apply:
         known = ", ".join(name for name in KINDS if name != "apply")
-        raise InvalidEdit(f"An edit read from JSON must have a kind among {known}: {values}.")
-    where = tuple(values.pop("where", ()))
-    chosen = {name: _indices(values.pop(name, None)) for name in _SELECTED}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            values[name] = Values.from_json(value)
+        raise InvalidEdit(
+            f"An edit read from JSON must have a kind among {known}; got {values.get('kind')!r}."
+        )
+    where = rest.pop("where", None)
+    if not isinstance(where, list) or not all(isinstance(part, str | int) for part in where):
+        raise InvalidEdit(f'An edit\'s where should be a list as ["z", 1], got {where!r}.')
+    chosen = {name: _indices(rest.pop(name, None), name) for name in _SELECTED}
+    read = {name: _field(name, value) for name, value in rest.items()}
     try:
-        return kind(where, Selection(**chosen), **values)
+        return kind(tuple(where), Selection(**chosen), **read)
     except TypeError as error:
         raise InvalidEdit(f"An edit of kind {kind.kind!r}: {error}.") from error
+
+
+def _field(name: str, value: object) -> object:
+    """A field of an edit, read from JSON."""
+    if name == "values" and isinstance(value, dict):
+        return Values.from_json(value)
+    if name == "seed" or (name == "values" and value is None):
+        return value
+    try:
+        return _number(value)
+    except InvalidEdit as error:
+        raise InvalidEdit(f"The {name} of an edit: {error}") from error
 
 
 _SELECTED = ("batch", "pos", "head", "key", "unit")
@@ -118,7 +134,7 @@ def _target(point: PlaceLike, where: Where) -> tuple[tuple[str | int, ...], Sele
     rest: dict[str, Any] = dict(where)
     name: list[Any] = _named(point)
     name += [rest.pop(part) for part in ("layer", "norm", "stack") if rest.get(part) is not None]
-    chosen = {part: _indices(rest.pop(part, None)) for part in _SELECTED}
+    chosen = {part: _indices(rest.pop(part, None), part) for part in _SELECTED}
     if rest:
         known = ", ".join(Where.__annotations__)
         raise InvalidEdit(f"An edit has no {min(rest)!r}; it takes {known}.")
@@ -133,17 +149,31 @@ def _named(point: PlaceLike) -> list[Any]:
     return [point.label if isinstance(point, Point) else point]
 
 
-def _indices(which: Indices) -> int | tuple[int, ...] | None:
-    if which is None or isinstance(which, int):
-        return which
-    chosen = tuple(int(index) for index in which)
+def _indices(which: object, name: str = "selection") -> int | tuple[int, ...] | None:
+    """One index, several, or ``None`` for all; anything that counts as a whole number will do."""
+    if which is None:
+        return None
+    try:
+        if not isinstance(which, Iterable) or (isinstance(which, Tensor) and which.ndim == 0):
+            return index(which)  # pyright: ignore[reportArgumentType] - refused below
+        chosen = tuple(index(one) for one in which)
+    except TypeError as error:
+        raise InvalidEdit(f"{name}={which!r} should be one or several whole numbers.") from error
     if not chosen or len(set(chosen)) < len(chosen):
-        raise InvalidEdit(f"A selection needs one or more different indices, got {list(which)}.")
+        raise InvalidEdit(f"{name} needs one or more different indices, got {list(chosen)}.")
     return chosen
 
 
 def _data(values: Tensor | float) -> Values | float:
-    return Values(values) if isinstance(values, Tensor) else float(values)
+    return Values(values) if isinstance(values, Tensor) else _number(values)
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidEdit(f"An edit writes numbers or tensors; {value!r} is neither.")
+    if isnan(value):
+        raise InvalidEdit("An edit that writes NaN makes every number after it NaN.")
+    return float(value)
 
 
 __all__ = [

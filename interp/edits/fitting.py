@@ -38,7 +38,7 @@ def aligned(values: Values | float, old: Tensor, select: Selection, site: Site) 
     single = [axis for axis, w in enumerate(select.per_axis(site.place)) if isinstance(w, int)]
     if tensor.ndim <= old.ndim - len(single):
         missing = old.ndim - len(single) - tensor.ndim
-        tensor = tensor.reshape(*[1] * missing, *tensor.shape)
+        tensor = tensor.reshape([1] * missing + list(tensor.shape))
         for axis in single:
             tensor = tensor.unsqueeze(axis)
     try:

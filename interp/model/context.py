@@ -5,7 +5,7 @@ for one. A token's position is its index among the real tokens of its own row, w
 and right padding the same thing to a model.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
@@ -35,7 +35,7 @@ class Batch:
     @classmethod
     def of(
         cls,
-        tokens: Tensor | Sequence[Sequence[int]] | Sequence[int],
+        tokens: object,
         d_vocab: int,
         n_ctx: int,
         mask: Tensor | None = None,
@@ -44,7 +44,8 @@ class Batch:
         """Check ``tokens`` against the vocabulary and the context length.
 
         Args:
-            tokens: ids ``[batch pos]``, or ``[pos]`` for a single row; ``PAD`` where padded.
+            tokens: ids ``[batch pos]``, or ``[pos]`` for a single row; ``PAD`` where padded. A
+                tensor, an array or lists.
             d_vocab: ids must be below it.
             n_ctx: the longest row allowed.
             mask: ``[batch pos]``, nonzero at real tokens, for batches padded in another way.
@@ -93,7 +94,7 @@ class Batch:
         return Batch(ids, None if bool(real.all()) else real)
 
 
-def _as_ids(tokens: Tensor | Sequence[Sequence[int]] | Sequence[int]) -> Tensor:
+def _as_ids(tokens: object) -> Tensor:
     try:
         ids = torch.as_tensor(tokens)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -209,6 +210,14 @@ class Context:
     def kept(self) -> "Context":
         """What deriving needs of it later: without memory and past, which may be large."""
         return replace(self, memory=None, past=NoPast(), _shared={})
+
+    @property
+    def key_positions(self) -> Int[Tensor, "batch key"]:
+        """The position of each *key* among the real tokens of its row."""
+        if self.real is None:
+            columns = torch.arange(self.n_key, device=self.positions.device)
+            return columns.expand(self.positions.shape[0], -1)
+        return (self.real.cumsum(-1) - 1).clamp(min=0)
 
     @property
     def n_query(self) -> int:

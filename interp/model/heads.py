@@ -43,7 +43,7 @@ class HeadWeights(nn.Module):
             head: which head.
             offset: query position less key position; matters with rotary positions alone.
         """
-        W_Q, W_K = self.W_Q[head], self.W_K[self._group(head)]
+        W_K, W_Q = self.W_K[self._group(head)], self.W_Q[head]
         turned = self.positions.turned(W_K, torch.tensor(-offset, device=W_K.device))
         return Factored(W_Q, turned.mT)
 

@@ -168,7 +168,7 @@ class Network(nn.Module):
         entry = self.stacks[-1].entry
         if not isinstance(entry, AddedEntry):
             raise InvalidInput("This model adds no position embedding; it has no W_pos.")
-        return entry.W_pos
+        return entry.table()
 
     # ---- its places ---------------------------------------------------------------------------
 
@@ -186,8 +186,7 @@ class Network(nn.Module):
         """Layout and atlas, made once: they tell of the kinds of parts, not of their weights."""
         if self._structure is None:
             layout = self._lay_out()
-            several = len(self.stacks) > 1
-            layers = {s.name if several else None: len(s.blocks) for s in self.stacks}
+            layers = {stack.name: len(stack.blocks) for stack in self.stacks}
             hooks = {place: hook_name(place, recipe) for place, recipe in layout.items()}
             self._structure = layout, Atlas(hooks, layers)
         return self._structure
@@ -209,8 +208,10 @@ class Network(nn.Module):
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as nn.Module has it
         """Stacked weights over layers, e.g. ``model.W_Q [layer head d_model d_head]`` (a copy)."""
         if name in STACKED:
-            part = STACKED[name]
-            return torch.stack([getattr(getattr(block, part), name) for block in self.blocks])
+            weights = [getattr(getattr(block, STACKED[name]), name) for block in self.blocks]
+            if any(weight is None for weight in weights):
+                raise InvalidInput(f"This model has no {name}.")
+            return torch.stack(weights)
         return super().__getattr__(name)
 
 

@@ -21,7 +21,7 @@ from interp.points import Place, Point
 from interp.tap import Tap
 
 Heads = Float[Tensor, "batch pos head d_head"]
-KeyHeads = Float[Tensor, "batch pos kv_head d_head"]
+KeyHeads = Float[Tensor, "batch key kv_head d_head"]
 Stream = Float[Tensor, "batch pos d_model"]
 
 
@@ -53,11 +53,17 @@ class Entry(nn.Module):
 class AddedEntry(Entry):
     """x + W_pos[position]; ``W_pos`` is ``[n_ctx d_model]``."""
 
-    W_pos: Tensor
-
     def forward(self, x: Stream, context: Context, tap: Tap) -> Stream:
         """X + W_pos[position]."""
-        return x + tap(Point.POS_EMBED, self.W_pos[context.positions])
+        return x + tap(Point.POS_EMBED, self.at(context.positions))
+
+    def at(self, positions: Tensor) -> Tensor:
+        """W_pos[position]."""
+        raise NotImplementedError
+
+    def table(self) -> Tensor:
+        """W_pos."""
+        raise NotImplementedError
 
     def layout(self) -> PlaceLayout:
         """The position embedding."""
@@ -71,15 +77,36 @@ class LearnedEntry(AddedEntry):
         super().__init__()
         self.W_pos = nn.Parameter(torch.randn(n_ctx, d_model) * 0.02)
 
+    def at(self, positions: Tensor) -> Tensor:
+        """W_pos[position]."""
+        return self.W_pos[positions]
+
+    def table(self) -> Tensor:
+        """W_pos."""
+        return self.W_pos
+
 
 class SinusoidalEntry(AddedEntry):
     """Sine and cosine of the position at geometric wavelengths; nothing is trained."""
 
+    like: Tensor
+
     def __init__(self, n_ctx: int, d_model: int, config: PositionsConfig) -> None:
         super().__init__()
-        phase = angles(torch.arange(n_ctx), d_model, config.base)
-        table = pair_up(phase.sin(), phase.cos(), config.layout)
-        self.register_buffer("W_pos", table.to(torch.get_default_dtype()), persistent=False)
+        self.n_ctx, self.d_model = n_ctx, d_model
+        self.base = config.base
+        self.pairs: Layout = config.layout
+        # Holds nothing, but moves with the model: what type the waves have and where they are.
+        self.register_buffer("like", torch.empty(0), persistent=False)
+
+    def at(self, positions: Tensor) -> Tensor:
+        """The waves at ``positions``, computed in float64 whatever the model's type."""
+        phase = angles(positions, self.d_model, self.base)
+        return pair_up(phase.sin(), phase.cos(), self.pairs).to(self.like.dtype)
+
+    def table(self) -> Tensor:
+        """The waves at every position."""
+        return self.at(torch.arange(self.n_ctx, device=self.like.device))
 
 
 def entry_of(config: PositionsConfig, n_ctx: int, d_model: int) -> Entry:
@@ -109,7 +136,7 @@ class Unturned:
         """``x`` as it looks from ``positions``: the same."""
         return x
 
-    def bias(self, context: Context) -> Float[Tensor, "1 head query key"] | None:  # noqa: ARG002
+    def bias(self, context: Context) -> Float[Tensor, "#batch head query key"] | None:  # noqa: ARG002
         """What is added to the scores: nothing."""
         return None
 
@@ -181,12 +208,13 @@ class ALiBi(Unturned):
         odd = torch.arange(1, 1 + 2 * (self.n_heads - power), 2).double()
         return torch.cat([first, 2.0 ** (-4.0 / power * odd)])
 
-    def bias(self, context: Context) -> Float[Tensor, "1 head query key"]:
+    def bias(self, context: Context) -> Float[Tensor, "#batch head query key"]:
         """−slope · distance."""
-        columns = context.columns
-        keys = torch.arange(context.n_key, device=columns.device)
-        distance = (columns[:, None] - keys).abs().double()
-        return -self.slopes().to(columns.device)[None, :, None, None] * distance
+        queries, keys = context.positions, context.key_positions
+        if context.real is None:
+            queries, keys = queries[:1], keys[:1]
+        distance = (queries[:, :, None] - keys[:, None, :]).abs().double()
+        return -self.slopes().to(keys.device)[None, :, None, None] * distance[:, None]
 
 
 def turning_of(config: PositionsConfig, n_heads: int) -> Unturned:

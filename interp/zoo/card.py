@@ -48,11 +48,16 @@ class Card:
     def to_markdown(self) -> str:
         """The card as a page."""
         rows = "\n".join(f"| {name} | {_shown(value)} |" for name, value in self.figures.items())
-        return (
-            f"# {self.name}\n\n{self.summary}\n\n## Circuit\n\n{self.circuit}\n\n"
-            f"## Data\n\n{self.data}\n\n## Recipe\n\n{self.recipe}\n\n"
-            f"## Prompts\n\nThe bundled set `{self.prompts}`.\n\n## Figures\n\n| what | value |\n| --- | --- |\n{rows}\n\n## Limits\n\n{self.limits}\n"
-        )
+        sections = {
+            "Circuit": self.circuit,
+            "Data": self.data,
+            "Recipe": self.recipe,
+            "Prompts": f"The bundled set `{self.prompts}`.",
+            "Figures": f"| what | value |\n| --- | --- |\n{rows}",
+            "Limits": self.limits,
+        }
+        body = "\n\n".join(f"## {title}\n\n{text}" for title, text in sections.items())
+        return f"# {self.name}\n\n{self.summary}\n\n{body}\n"
 
 
 def read_card(folder: Path) -> Card:

@@ -89,12 +89,10 @@ def test_a_causal_mask_breaks_permutation_covariance():
     assert without_order(build(decoder), ids, torch.arange(POS).flip(0)) > 1e-3
 
 
-@settings(max_examples=10)
-@given(order=st.permutations(range(3)).map(torch.tensor))
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_rows_of_a_batch_never_meet(name, order):
-    """Permuting the batch permutes the logits, bit by bit the same at equal shapes."""
-    model = build(name)
+def test_rows_of_a_batch_never_meet(name):
+    """Permuting the batch permutes the logits."""
+    model, order = build(name), torch.tensor([2, 0, 1])
     tokens = tokens_of(name, batch=3)
     with torch.no_grad():
         assert_close(model(*(ids[order] for ids in tokens)), model(*tokens)[order], BOUND)

@@ -1,5 +1,7 @@
 """The stream is the sum of what is written to it: x_end = x_0 + Σ H + Σ MLP."""
 
+from functools import cache as once
+
 import pytest
 import torch
 from architectures import ARCHITECTURES, assert_close, assert_identical, build, distance, tokens_of
@@ -25,6 +27,7 @@ POST = [
 PRE = [name for name in ARCHITECTURES if name not in POST]
 
 
+@once
 def recorded(model: Transformer) -> Cache:
     return run(model, *tokens_of(model.config), record="all").cache
 

@@ -1,0 +1,93 @@
+"""A decoder never looks ahead: later tokens can't change earlier outputs, bit for bit."""
+
+import pytest
+import torch
+from architectures import D_VOCAB, DECODERS, ENCODERS, PAIRS, assert_identical, build, tokens_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interp import run
+
+POS = 6
+cuts = st.integers(1, POS - 1)
+
+
+def changed(ids: torch.Tensor, cut: int) -> torch.Tensor:
+    """Other tokens from ``cut`` on, the shape unchanged."""
+    other = ids.clone()
+    other[:, cut:] = (other[:, cut:] + 1) % D_VOCAB
+    return other
+
+
+@settings(max_examples=5)
+@given(cut=cuts)
+@pytest.mark.parametrize("name", DECODERS)
+def test_later_tokens_cannot_change_earlier_logits(name, cut):
+    model = build(name)
+    (ids,) = tokens_of(name, pos=POS)
+    with torch.no_grad():
+        before, after = model(ids), model(changed(ids, cut))
+    assert_identical(after[:, :cut], before[:, :cut])
+    assert not torch.equal(after[:, cut], before[:, cut])
+
+
+@pytest.mark.parametrize("kernel", ["fused", "explicit"])
+@pytest.mark.parametrize("name", DECODERS)
+def test_later_tokens_cannot_change_any_earlier_activation(name, kernel):
+    """By either kernel; in scores and pattern, earlier queries."""
+    model, cut = build(name), 3
+    (ids,) = tokens_of(name, pos=POS)
+    caches = [run(model, i, record="all", kernel=kernel).cache for i in (ids, changed(ids, cut))]
+    for place in caches[0]:
+        before, after = (cache[place] for cache in caches)
+        if "query" in place.point.axes:
+            before, after = before[:, :, :cut], after[:, :, :cut]
+        else:
+            before, after = before[:, :cut], after[:, :cut]
+        assert_identical(after, before)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_every_earlier_token_changes_what_follows(name):
+    """The converse within a decoder: the last output depends on each token before it."""
+    model = build(name)
+    (ids,) = tokens_of(name, pos=POS)
+    with torch.no_grad():
+        last = model(ids)[:, -1]
+        for pos in range(POS):
+            other = ids.clone()
+            other[:, pos] = (other[:, pos] + 1) % D_VOCAB
+            assert not torch.equal(model(other)[:, -1], last)
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_in_an_encoder_later_tokens_change_earlier_outputs(name):
+    """The converse: what sees both ways is changed from both."""
+    model = build(name)
+    (ids,) = tokens_of(name, pos=POS)
+    with torch.no_grad():
+        before, after = model(ids), model(changed(ids, POS - 1))
+    assert bool((after[:, 0] != before[:, 0]).any(-1).all())
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_target_is_causal_but_sees_the_whole_source(name):
+    model = build(name)
+    source, target = tokens_of(name, pos=POS)
+    with torch.no_grad():
+        logits = model(source, target)
+        later_target = model(source, changed(target, 3))
+        later_source = model(changed(source, POS), target)
+    assert_identical(later_target[:, :3], logits[:, :3])
+    assert not torch.equal(later_target[:, 3], logits[:, 3])
+    assert bool((later_source[:, 0] != logits[:, 0]).any(-1).all())
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_masked_cells_of_the_pattern_are_exactly_zero(name):
+    model = build(name)
+    cache = run(model, *tokens_of(name, pos=POS), record=["pattern", "scores"]).cache
+    future = torch.ones(POS, POS, dtype=torch.bool).triu(1)
+    assert bool((cache["pattern", 0][..., future] == 0).all())
+    assert bool((cache["scores", 0][..., future] == -torch.inf).all())
+    assert bool((cache["pattern", 0][..., ~future] > 0).all())

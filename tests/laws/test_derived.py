@@ -1,0 +1,135 @@
+"""What a cache derives is what the forward formed: the same numbers, by the same functions."""
+
+import pytest
+import torch
+from architectures import (
+    ARCHITECTURES,
+    VARIED,
+    as_where,
+    assert_close,
+    assert_identical,
+    build,
+    padded,
+    tokens_of,
+)
+
+from interp import Place, Transformer, edits, run
+from interp.cache import leaves
+from interp.edits import Apply, Edit
+
+BOUND = 1e-12
+Seen = dict[Place, torch.Tensor]
+
+
+def watch(place: Place, seen: Seen) -> Apply:
+    """An edit that only notes down what it sees, after whatever was edited there before it."""
+
+    def note(tensor: torch.Tensor, hook: object) -> None:
+        seen[place] = tensor.clone()
+
+    return edits.apply(as_where(place), note)
+
+
+def seen_in_forward(
+    model: Transformer, tokens: tuple[torch.Tensor, ...], *changes: Edit
+) -> dict[Place, torch.Tensor]:
+    """Every tensor as the forward itself formed it, all in one run."""
+    seen: Seen = {}
+    run(model, *tokens, edits=[*changes, *(watch(place, seen) for place in model.atlas)])
+    return seen
+
+
+def disturbed(place: Place, like: torch.Tensor) -> Edit:
+    generator = torch.Generator().manual_seed(3)
+    noise = torch.randn(like.shape, generator=generator, dtype=like.dtype)
+    return edits.add(as_where(place), noise)
+
+
+def inputs(name: str, layout: str) -> tuple[torch.Tensor, ...]:
+    if layout == "full":
+        return tokens_of(name)
+    return tuple(padded([ids[0], ids[1][:3]], layout) for ids in tokens_of(name))
+
+
+@pytest.mark.parametrize("layout", ["full", "left"])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_everything_derived_is_what_the_forward_forms(name, layout):
+    model, tokens = build(name), inputs(name, layout)
+    cache = run(model, *tokens, record="all").cache
+    formed = seen_in_forward(model, tokens)
+    assert list(formed) == list(cache) == list(model.atlas)
+    for place, value in cache.items():
+        assert_close(value, formed[place], BOUND)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_each_place_derived_is_bit_identical_to_the_one_formed(name):
+    """Where what comes before was computed by the same kernels."""
+    model, tokens = build(name), tokens_of(name)
+    cache = run(model, *tokens, record="all").cache
+    for place in cache:
+        if place not in cache.kept:
+            seen: Seen = {}
+            run(model, *tokens, edits=[watch(place, seen)])
+            assert_identical(cache[place], seen[place])
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_a_place_recorded_alone_is_bit_identical_to_it_among_all(name):
+    model, tokens = build(name), tokens_of(name)
+    everything = run(model, *tokens, record="all").cache
+    for place in everything:
+        assert_identical(run(model, *tokens, record=[place]).cache[place], everything[place])
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_on_the_explicit_kernel_the_derived_pattern_gives_the_z_that_was_formed(name):
+    """z = A v, bit by bit, from the derived A."""
+    model, tokens = build(name), tokens_of(name)
+    cache = run(model, *tokens, record="all", kernel="explicit").cache
+    for prefix, part in (("", "attn"), ("cross_", "cross_attn")):
+        for place in [p for p in cache if p.point.label == f"{prefix}z"]:
+            attention = getattr(model.stack(place.stack).block(place.layer), part)
+            where = (place.layer, place.stack)
+            A, v = cache[(f"{prefix}pattern", *where)], cache[(f"{prefix}v", *where)]
+            assert_identical(attention.weigh(A, v), cache[place])
+
+
+@pytest.mark.parametrize("name", ["llama", "opt-post", "attention-pair"])
+def test_with_any_place_edited_every_place_is_what_the_forward_saw(name):
+    """Edits anywhere: what is edited, and all behind it, is as the forward had it."""
+    model, tokens = build(name), tokens_of(name)
+    plain = run(model, *tokens, record="all").cache
+    for edited in model.atlas:
+        edit = disturbed(edited, plain[edited])
+        cache = run(model, *tokens, record="all", edits=[edit]).cache
+        formed = seen_in_forward(model, tokens, edit)
+        for place, value in cache.items():
+            assert_close(value, formed[place], BOUND, f"at {place}, {edited} edited")
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_with_a_source_edited_what_derives_from_it_is_what_the_forward_saw(name):
+    """Recorded alone, too: pattern with scores edited, result with z edited, and so on."""
+    model, tokens = build(name), tokens_of(name)
+    plain = run(model, *tokens, record="all").cache
+    layout = model.layout
+    for place, recipe in layout.items():
+        for need in recipe.needs:
+            edited = Place(need.point, place.layer, need.norm, place.stack)
+            if edited not in layout:
+                continue  # an exit reads the last block
+            edit, seen = disturbed(edited, plain[edited]), {}
+            alone = run(model, *tokens, record=[place], edits=[edit]).cache[place]
+            run(model, *tokens, edits=[edit, watch(place, seen)])
+            assert_close(alone, seen[place], BOUND, f"at {place}, {edited} edited")
+
+
+def test_deriving_is_not_recording():
+    """The converse: of all places, a cache of everything holds a part; the rest has its leaves."""
+    model = build("gpt2")
+    cache = run(model, *tokens_of("gpt2"), record="all").cache
+    derived = set(cache) - set(cache.kept)
+    assert {place.point.label for place in derived} >= {"pattern", "scores", "result", "scale"}
+    for place in derived:
+        assert leaves(model, place, edited=()) - {place} <= set(cache)

@@ -1,0 +1,140 @@
+"""A recorded gradient is the slope of the metric as that place is edited: ⟨∂m/∂p, u⟩ = dm/dε."""
+
+import pytest
+import torch
+from architectures import (
+    VARIED,
+    as_where,
+    assert_identical,
+    build,
+    build_new,
+    tokens_of,
+)
+
+from interp import InterpError, Place, Transformer, edits, metrics, run
+
+STEP, BOUND = 1e-4, 1e-6
+
+
+def metric(logits: torch.Tensor) -> torch.Tensor:
+    """A curved function of all logits."""
+    weights = torch.linspace(-1, 1, logits[0].numel(), dtype=logits.dtype).reshape(logits[0].shape)
+    return (logits.tanh() * weights.sin()).sum((1, 2))
+
+
+def direction(like: torch.Tensor) -> torch.Tensor:
+    u = torch.randn(like.shape, generator=torch.Generator().manual_seed(1), dtype=like.dtype)
+    return u / u.norm()
+
+
+def slope(
+    model: Transformer, tokens: tuple[torch.Tensor, ...], place: Place, u: torch.Tensor
+) -> float:
+    """Central difference of the metric as the place is moved along ``u``, to fourth order."""
+
+    def moved(step: float) -> float:
+        edit = edits.add(as_where(place), step * u)
+        return float(metric(run(model, *tokens, edits=[edit]).logits).sum())
+
+    near, far = moved(STEP) - moved(-STEP), moved(2 * STEP) - moved(-2 * STEP)
+    return (8 * near - far) / (12 * STEP)
+
+
+@pytest.mark.parametrize("name", ["seed", "gptj", *VARIED])
+def test_a_gradient_is_the_slope_along_any_direction(name):
+    """For every place, those included that fused kernels never form."""
+    model, tokens = build(name), tokens_of(name, pos=4)
+    cache = run(model, *tokens, record="all", gradients_of=metric).cache
+    wrong = {}
+    for place in cache:
+        gradient = cache[(f"{place.point.label}_grad", *as_where(place)[1:])]
+        u = direction(gradient)
+        expected = slope(model, tokens, place, u)
+        off = abs(float((gradient * u).sum()) - expected)
+        if not off <= BOUND * max(1.0, abs(expected)):
+            wrong[str(place)] = (float((gradient * u).sum()), expected)
+    assert not wrong
+
+
+@pytest.mark.parametrize("name", ["llama", "uneven-pair"])
+def test_a_gradient_recorded_alone_is_the_one_among_all(name):
+    model, tokens = build(name), tokens_of(name, pos=4)
+    everything = run(model, *tokens, record="all", gradients_of=metric).cache
+    for place in model.atlas:
+        name_of_gradient = (f"{place.point.label}_grad", *as_where(place)[1:])
+        alone = run(model, *tokens, record=[place], gradients_of=metric).cache[name_of_gradient]
+        torch.testing.assert_close(alone, everything[name_of_gradient], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert", "uneven-pair"])
+def test_gradients_leave_logits_weights_and_their_gradients_alone(name):
+    model, tokens = build_new(name), tokens_of(name)
+    plain = run(model, *tokens, record=["z", "resid_post"])
+    marks = {key: torch.full_like(p, 7.0) for key, p in model.named_parameters()}
+    for key, parameter in model.named_parameters():
+        parameter.grad = marks[key].clone()
+    done = run(model, *tokens, record=["z", "resid_post"], gradients_of=metrics.loss())
+    assert_identical(done.logits, plain.logits)
+    assert not done.logits.requires_grad
+    for key, parameter in model.named_parameters():
+        assert_identical(parameter.grad, marks[key])
+    for place, value in done.cache.items():
+        assert_identical(value, plain.cache[place])
+        assert not value.requires_grad
+
+
+def test_gradients_need_no_trainable_weights():
+    frozen = build_new("gpt2").requires_grad_(requires_grad=False)
+    record = {"record": ["embed", ("z", 0)], "gradients_of": metric}
+    expected = run(build("gpt2"), *tokens_of("gpt2"), **record).cache
+    cache = run(frozen, *tokens_of("gpt2"), **record).cache
+    assert_identical(cache["embed_grad"], expected["embed_grad"])
+    assert_identical(cache["z_grad", 0], expected["z_grad", 0])
+
+
+def test_gradients_are_taken_with_the_callers_grad_mode_off():
+    model, tokens = build("gpt2"), tokens_of("gpt2")
+    with torch.no_grad():
+        cache = run(model, *tokens, record=["z"], gradients_of=metric).cache
+        assert not torch.is_grad_enabled()
+    assert bool((cache["z_grad", 0] != 0).any())
+
+
+def test_the_next_token_loss_is_what_run_with_cache_differentiates():
+    model, tokens = build("gpt2"), tokens_of("gpt2")
+    _, cache = model.run_with_cache(*tokens, incl_bwd=True)
+    expected = run(model, *tokens, record="all", gradients_of=metrics.loss()).cache
+    assert_identical(cache["z_grad", 0], expected["z_grad", 0])
+    assert_identical(cache["blocks.0.attn.hook_z_grad"], expected["z_grad", 0])
+
+
+def test_a_place_on_which_nothing_depends_has_a_zero_gradient():
+    """Later positions, for a metric that reads the first."""
+    model, tokens = build("gpt2"), tokens_of("gpt2")
+    first = metrics.logit(3, pos=0)
+    gradient = run(model, *tokens, record=["resid_pre"], gradients_of=first).cache[
+        "resid_pre_grad", 0
+    ]
+    assert bool((gradient[:, 1:] == 0).all())
+    assert bool((gradient[:, 0] != 0).any())
+
+
+def test_gradients_can_not_be_had_without_logits_or_places():
+    model, tokens = build("gpt2"), tokens_of("gpt2")
+    with pytest.raises(InterpError, match="stops before"):
+        run(model, *tokens, record=["z"], gradients_of=metric, stop_at_layer=1)
+    with pytest.raises(InterpError, match="record="):
+        run(model, *tokens, gradients_of=metric)
+    with pytest.raises(InterpError, match="gradients_of"):
+        run(model, *tokens, record=["z"]).cache["z_grad", 0]
+
+
+def test_hooks_keep_the_callers_graph():
+    """run_with_hooks under grad mode: backward reaches the weights, as in an ordinary forward."""
+    model, tokens = build_new("gpt2"), tokens_of("gpt2")
+    model.run_with_hooks(
+        *tokens, fwd_hooks=[("blocks.0.attn.hook_z", lambda z, hook: z * 2)]
+    ).sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+    with torch.no_grad():
+        assert not model.run_with_hooks(*tokens).requires_grad

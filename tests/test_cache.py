@@ -1,0 +1,255 @@
+"""A cache holds the least from which all that was asked follows, and what it hands out is yours."""
+
+from contextlib import suppress
+
+import pytest
+import torch
+from architectures import (
+    ARCHITECTURES,
+    D_VOCAB,
+    PLAIN,
+    assert_identical,
+    build,
+    build_new,
+    tokens_of,
+)
+
+from interp import (
+    Cache,
+    Config,
+    MLPConfig,
+    Place,
+    Point,
+    StackConfig,
+    Start,
+    edits,
+    metrics,
+    run,
+)
+from interp.errors import NotRecorded, StaleCache, UnknownPlace
+
+LONG = Config(12, D_VOCAB, 128, decoder=StackConfig(2, PLAIN, MLPConfig(48)))
+
+
+def recorded(record: object = "all", name: str = "gpt2", **settings: object) -> Cache:
+    return run(build(name), *tokens_of(name), record=record, **settings).cache
+
+
+def full_size(cache: Cache) -> int:
+    """Bytes of everything that can be read from it."""
+    return sum(value.nbytes for _, value in cache.items())
+
+
+# What it holds.
+
+
+def test_a_cache_of_everything_keeps_far_less_than_everything():
+    """No score, pattern, result or scale; of a long text a small part of the whole."""
+    cache = run(build(LONG), *tokens_of(LONG, pos=128), record="all").cache
+    assert cache.nbytes < full_size(cache) / 5
+    kept = {place.point for place in cache.kept}
+    assert not kept & {Point.SCORES, Point.PATTERN, Point.RESULT, Point.SCALE}
+    assert list(cache) == list(build(LONG).atlas)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_what_is_kept_is_enough(name):
+    cache = recorded(name=name)
+    assert set(cache.kept) < set(cache)
+    for place in cache:
+        assert cache[place].isnan().sum() == 0
+
+
+def test_a_pattern_recorded_alone_keeps_queries_and_keys():
+    """2 · pos · d numbers instead of pos²."""
+    cache = run(build(LONG), *tokens_of(LONG, pos=128), record=[("pattern", 0)]).cache
+    assert {place.point for place in cache.kept} == {Point.Q, Point.K}
+    assert cache.nbytes < cache["pattern", 0].nbytes / 5
+
+
+@pytest.mark.parametrize("label", ["q", "k", "v"])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "gptj"])
+def test_queries_alone_do_not_hold_keys_and_values(name, label):
+    """They come from one product, but one of them is kept without the others."""
+    cache = recorded([(label, 0)], name)
+    assert cache.nbytes <= 1.25 * cache[label, 0].nbytes
+
+
+def test_queries_keys_and_values_together_are_held_once():
+    cache = recorded([("q", 0), ("k", 0), ("v", 0)])
+    assert cache.nbytes == full_size(cache)
+
+
+def test_nothing_recorded_holds_nothing():
+    cache = recorded(None)
+    assert (len(cache), cache.nbytes, cache.kept, cache.keys()) == (0, 0, [], [])
+
+
+def test_gradients_count_among_the_bytes_held():
+    cache = recorded([("z", 0)], gradients_of=metrics.loss())
+    assert cache.nbytes == 2 * cache["z", 0].nbytes
+
+
+@pytest.mark.gpu
+def test_a_cache_stays_on_the_models_device():
+    model = build_new("gpt2").cuda()
+    cache = run(model, *tokens_of("gpt2"), record="all", gradients_of=metrics.loss()).cache
+    for place, value in cache.items():
+        assert value.device == model.device
+        assert cache[(f"{place.point.label}_grad", place.layer, place.norm)].device == model.device
+
+
+# Reading it.
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_cache_is_read_by_every_name_of_a_place(name):
+    model, cache = build(name), recorded(name=name)
+    for place, hook in model.atlas.hooks.items():
+        assert place in cache
+        assert hook in cache
+        assert_identical(cache[hook], cache[place])
+
+
+def test_a_cache_is_a_mapping():
+    cache = recorded(["z", "embed"])
+    expected = [Place(Point.EMBED), Place(Point.Z, 0), Place(Point.Z, 1)]
+    assert list(cache) == cache.keys() == [place for place, _ in cache.items()] == expected
+    assert len(cache) == 3
+    assert_identical(cache["z", -1], cache["z", 1])
+
+
+def test_what_was_not_recorded_is_told_with_what_was():
+    cache = recorded(["z", "embed"])
+    assert ("pattern", 0) not in cache
+    with pytest.raises(NotRecorded, match=r"pattern,0.*holds embed, z,0, z,1.*record="):
+        cache["pattern", 0]
+    with pytest.raises(NotRecorded, match="holds nothing"):
+        recorded(None)["pattern", 0]
+    with pytest.raises(KeyError) as caught:
+        cache["q", 0]
+    assert str(caught.value).startswith("q,0 was not recorded")
+
+
+def test_what_is_kept_only_for_deriving_was_not_recorded():
+    """The pattern needs q; but who asked for the pattern did not ask for q."""
+    cache = recorded([("pattern", 0)])
+    assert ("q", 0) not in cache
+    with pytest.raises(NotRecorded, match="q,0"):
+        cache["q", 0]
+
+
+def test_a_misspelt_place_is_another_error_than_one_not_recorded():
+    for wrong in (("patern", 0), ("pattern", 9), "blocks.0.attn.hook_patern"):
+        with pytest.raises(UnknownPlace, match="Nearest"):
+            recorded()[wrong]
+
+
+@pytest.mark.parametrize("name", ["embed_grad", ("z_grad", 0), "blocks.0.attn.hook_z_grad"])
+def test_a_gradient_not_taken_is_told(name):
+    cache = recorded()
+    assert name not in cache
+    with pytest.raises(NotRecorded, match=r"No gradient of .*gradients_of=metric"):
+        cache[name]
+
+
+def test_gradients_are_read_by_the_same_names():
+    cache = recorded(["z", "embed"], gradients_of=metrics.loss())
+    for name in ("embed_grad", ("z_grad", 0), ("z_grad", -1), "blocks.0.attn.hook_z_grad"):
+        assert name in cache
+        assert cache[name].shape == cache[name].shape
+    assert ("q_grad", 0) not in cache
+
+
+# What it hands out is the reader's own.
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "uneven-pair"])
+def test_changing_what_was_handed_out_changes_nothing(name, mode):
+    model, tokens = build(name), tokens_of(name)
+    with mode():
+        cache = run(model, *tokens, record="all").cache
+        before = {place: value.clone() for place, value in cache.items()}
+        for place in cache:
+            cache[place].fill_(7.0)
+        for place, value in cache.items():
+            assert_identical(value, before[place])
+        assert_identical(run(model, *tokens).logits, before[Place(Point.LOGITS)])
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_changing_a_runs_logits_never_changes_the_cache_in_silence(mode):
+    """They may share memory; then reading them afterwards is an error, not another number."""
+    model, tokens = build("gpt2"), tokens_of("gpt2")
+    with mode():
+        done = run(model, *tokens, record=["logits"])
+        before = done.logits.clone()
+        done.logits.zero_()
+        with suppress(StaleCache):
+            assert_identical(done.cache["logits"], before)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_changing_the_stream_given_never_changes_the_cache_in_silence(mode):
+    model, tokens = build("gpt2"), tokens_of("gpt2")
+    with mode():
+        x = run(model, *tokens, stop_at_layer=1).stream
+        before = x.clone()
+        done = run(model, *tokens, record=["resid_pre"], start=Start(1, x))
+        x.zero_()
+        with suppress(StaleCache):
+            assert_identical(done.cache["resid_pre", 1], before)
+
+
+def test_changing_gradients_changes_nothing():
+    cache = recorded([("z", 0)], gradients_of=metrics.loss())
+    before = cache["z_grad", 0]
+    cache["z_grad", 0].zero_()
+    assert_identical(cache["z_grad", 0], before)
+
+
+# After the weights have changed.
+
+
+def step(model):
+    loss = model(*tokens_of("gpt2")).square().mean()
+    loss.backward()
+    torch.optim.AdamW(model.parameters(), lr=0.1).step()
+
+
+def in_place(model):
+    with torch.no_grad():
+        model.blocks[0].attn.weight_qkv.mul_(2.0)
+
+
+def loaded(model):
+    model.load_state_dict(build_new("gpt2", seed=1).state_dict())
+
+
+def swapped(model):
+    model.blocks[0].attn.weight_qkv = torch.nn.Parameter(model.blocks[0].attn.weight_qkv * 2)
+
+
+@pytest.mark.parametrize("change", [step, in_place, loaded, swapped, lambda m: m.float()])
+def test_once_the_weights_have_changed_nothing_is_derived(change):
+    model, tokens = build_new("gpt2"), tokens_of("gpt2")
+    cache = run(model, *tokens, record="all").cache
+    kept = {place: cache[place] for place in cache.kept}
+    change(model)
+    for place in cache:
+        if place in kept:
+            assert_identical(cache[place], kept[place])
+        else:
+            with pytest.raises(StaleCache, match="weights"):
+                cache[place]
+
+
+def test_a_new_run_after_a_change_is_of_the_new_weights():
+    """The converse, and edits of a run do not count as a change."""
+    model, tokens = build_new("gpt2"), tokens_of("gpt2")
+    old = run(model, *tokens, record="all").cache
+    run(model, *tokens, edits=[edits.zero("z", layer=0)])
+    before = old["pattern", 0]
+    in_place(model)
+    assert not torch.equal(run(model, *tokens, record="all").cache["pattern", 0], before)

@@ -1,0 +1,259 @@
+"""A Config reads back what it writes, and refuses by name what no model can be."""
+
+import json
+from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
+
+import pytest
+from architectures import ARCHITECTURES, BARE, N_CTX, PLAIN, build
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import interp.config
+from interp import (
+    AttentionConfig,
+    Config,
+    MLPConfig,
+    NormConfig,
+    PositionsConfig,
+    StackConfig,
+    TokensConfig,
+)
+from interp.errors import InvalidConfig
+
+STACK = StackConfig(2, PLAIN, MLPConfig(8))
+WHOLE = Config(12, 13, N_CTX, decoder=STACK)
+sizes = st.integers(1, 2**40)
+positive = st.floats(min_value=1e-6, max_value=1e6)
+
+
+@st.composite
+def attentions(draw) -> AttentionConfig:
+    kv_heads, shared = draw(st.integers(1, 64)), draw(st.integers(1, 8))
+    return AttentionConfig(
+        kv_heads * shared,
+        2 * draw(st.integers(1, 64)),
+        draw(st.sampled_from([None, kv_heads])),
+        *(draw(st.booleans()) for _ in range(4)),
+        draw(st.none() | positive),
+    )
+
+
+mlps = st.builds(
+    MLPConfig,
+    sizes,
+    st.sampled_from(["relu", "gelu", "gelu_tanh", "silu"]),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
+norms = st.one_of(
+    st.builds(
+        NormConfig,
+        st.just("layernorm"),
+        st.sampled_from(["pre", "post"]),
+        st.booleans(),
+        st.booleans(),
+        st.booleans(),
+        positive,
+    ),
+    st.builds(
+        NormConfig,
+        st.just("rmsnorm"),
+        st.sampled_from(["pre", "post"]),
+        st.booleans(),
+        st.booleans(),
+        st.just(value=False),
+        positive,
+    ),
+    st.builds(NormConfig, st.just("none"), st.just("pre"), st.booleans()),
+)
+positions = st.builds(
+    PositionsConfig,
+    st.sampled_from(["none", "learned", "sinusoidal", "rotary", "alibi"]),
+    st.floats(min_value=1.5, max_value=1e7),
+    st.sampled_from(["half", "interleaved"]),
+)
+stacks = st.builds(StackConfig, sizes, attentions(), st.none() | mlps, norms, positions)
+
+
+@st.composite
+def configs(draw) -> Config:
+    encoder, decoder = draw(
+        st.tuples(stacks, stacks) | st.tuples(stacks, st.none()) | st.tuples(st.none(), stacks)
+    )
+    d_vocab = draw(sizes)
+    token = st.none() | st.integers(0, d_vocab - 1)
+    bos, paired = draw(token), encoder is not None and decoder is not None
+    tokens = TokensConfig(
+        bos,
+        draw(token),
+        draw(st.booleans()) if bos is not None else False,
+        draw(token) if paired else None,
+    )
+    flags = (draw(st.booleans()), draw(st.booleans()))
+    d_model, n_ctx = 2 * draw(sizes), draw(sizes)
+    return Config(d_model, d_vocab, n_ctx, decoder, encoder, *flags, tokens, draw(st.text()))
+
+
+@settings(max_examples=60)
+@given(config=configs())
+def test_what_is_written_is_read_back_equal(config):
+    assert Config.from_json(config.to_json()) == config
+    assert Config.from_dict(config.to_dict()) == config
+    assert Config.from_json(json.dumps(json.loads(config.to_json()))) == config
+    assert hash(Config.from_json(config.to_json())) == hash(config)
+
+
+@settings(max_examples=20)
+@given(one=configs(), other=configs())
+def test_different_configurations_are_written_differently(one, other):
+    assert (one.to_json() == other.to_json()) == (one == other)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_read_back_configuration_builds_the_same_model(name):
+    config = ARCHITECTURES[name]
+    again = build(Config.from_json(config.to_json()))
+    expected = build(name)
+    assert list(again.atlas) == list(expected.atlas)
+    assert again.state_dict().keys() == expected.state_dict().keys()
+
+
+def test_a_configuration_is_frozen():
+    with pytest.raises(FrozenInstanceError):
+        WHOLE.d_model = 3
+
+
+def test_every_field_is_documented():
+    for kind in vars(interp.config).values():
+        if is_dataclass(kind):
+            for field in fields(kind):
+                assert field.name in kind.__doc__.split("Attributes:")[1], (kind, field.name)
+
+
+@pytest.mark.parametrize(
+    ("named", "make"),
+    [
+        ("n_heads=0", lambda: AttentionConfig(0, 4)),
+        ("d_head=-1", lambda: AttentionConfig(2, -1)),
+        ("n_kv_heads=0", lambda: AttentionConfig(2, 4, 0)),
+        ("n_heads=3.*n_kv_heads=2", lambda: AttentionConfig(3, 4, 2)),
+        ("n_heads=2.*n_kv_heads=4", lambda: AttentionConfig(2, 4, 4)),
+        ("scale=0", lambda: AttentionConfig(2, 4, scale=0.0)),
+        ("scale=-1", lambda: AttentionConfig(2, 4, scale=-1.0)),
+        ("scale=nan", lambda: AttentionConfig(2, 4, scale=float("nan"))),
+        ("d_mlp=0", lambda: MLPConfig(0)),
+        ("(?s)activation.*gelu_tanh", lambda: read("mlp", activation="tanh")),
+        ("(?s)kind.*layernorm", lambda: read("norm", kind="batchnorm")),
+        ("(?s)placement.*pre.*post", lambda: read("norm", placement="sandwich")),
+        ("bias=True.*RMSNorm", lambda: NormConfig("rmsnorm")),
+        ('placement=.*kind="none"', lambda: NormConfig("none", "post")),
+        ("eps=-1", lambda: NormConfig(eps=-1.0)),
+        ("eps=nan", lambda: NormConfig(eps=float("nan"))),
+        ("(?s)kind.*rotary", lambda: read("positions", kind="relative")),
+        ("(?s)layout.*half", lambda: read("positions", layout="thirds")),
+        ("base=1.0", lambda: PositionsConfig(base=1.0)),
+        ("base=nan", lambda: PositionsConfig(base=float("nan"))),
+        ("n_layers=0", lambda: StackConfig(0, PLAIN)),
+        (
+            "d_head=3 is odd",
+            lambda: StackConfig(
+                1, AttentionConfig(2, 3), None, NormConfig(), PositionsConfig("rotary")
+            ),
+        ),
+        ("prepend_bos.*bos is None", lambda: TokensConfig(prepend_bos=True)),
+        ("d_model=0", lambda: replace(WHOLE, d_model=0)),
+        ("d_vocab=0", lambda: replace(WHOLE, d_vocab=0)),
+        ("n_ctx=-5", lambda: replace(WHOLE, n_ctx=-5)),
+        ("decoder=.*encoder=", lambda: Config(12, 13, 8)),
+        ("d_model=11 is odd", lambda: Config(11, 13, 8, encoder=sinusoidal())),
+        ("tokens.bos=13", lambda: replace(WHOLE, tokens=TokensConfig(bos=13))),
+        ("tokens.eos=-1", lambda: replace(WHOLE, tokens=TokensConfig(eos=-1))),
+        (
+            "decoder_start.*encoder–decoder",
+            lambda: replace(WHOLE, tokens=TokensConfig(decoder_start=1)),
+        ),
+    ],
+)
+def test_an_impossible_combination_is_refused_by_name(named, make):
+    with pytest.raises(InvalidConfig, match=named):
+        make()
+
+
+def sinusoidal() -> StackConfig:
+    return StackConfig(1, BARE, None, NormConfig(), PositionsConfig("sinusoidal"))
+
+
+def read(part: str, **changed: object) -> Config:
+    """A written configuration, one part of which is changed by hand, read back."""
+    values = WHOLE.to_dict()
+    values["decoder"][part] |= changed
+    return Config.from_dict(values)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        (("widht",), 3, "config has no field 'widht'.*d_model"),
+        (("decoder", "n_layer"), 3, r"config\.decoder has no field 'n_layer'.*n_layers"),
+        (("decoder", "norm", "x"), 3, r"config\.decoder\.norm has no field 'x'"),
+        (("d_model",), "12", r"config\.d_model should be of type int, got '12'"),
+        (("d_model",), 12.0, r"config\.d_model should be of type int"),
+        (("d_model",), True, r"config\.d_model should be of type int"),
+        (("d_model",), None, r"config\.d_model should be of type int"),
+        (("tied",), 1, r"config\.tied should be of type bool"),
+        (("name",), 3, r"config\.name should be of type str"),
+        (("decoder",), 3, r"config\.decoder should be an object"),
+        (("decoder",), [], r"config\.decoder should be an object"),
+        (("decoder", "attention"), None, r"config\.decoder\.attention"),
+        (("decoder", "attention", "scale"), "x", r"config\.decoder\.attention\.scale.*float"),
+        (("decoder", "norm", "eps"), None, r"config\.decoder\.norm\.eps should be of type float"),
+        (("decoder", "positions", "kind"), 3, "kind"),
+        (("decoder", "positions", "kind"), [], "kind"),
+    ],
+)
+def test_a_field_that_does_not_fit_is_named_with_its_path(path, value, told):
+    values = WHOLE.to_dict()
+    *parents, last = path
+    inner = values
+    for parent in parents:
+        inner = inner[parent]
+    inner[last] = value
+    with pytest.raises(InvalidConfig, match=told):
+        Config.from_dict(values)
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        (("d_vocab",), r"config.*d_vocab"),
+        (("decoder", "n_layers"), r"config\.decoder.*n_layers"),
+        (("decoder", "attention"), r"config\.decoder.*attention"),
+        (("decoder", "attention", "d_head"), r"config\.decoder\.attention.*d_head"),
+        (("decoder", "mlp", "d_mlp"), r"config\.decoder\.mlp.*d_mlp"),
+    ],
+)
+def test_a_missing_field_is_named_with_its_path(path, told):
+    values = WHOLE.to_dict()
+    *parents, last = path
+    inner = values
+    for parent in parents:
+        inner = inner[parent]
+    del inner[last]
+    with pytest.raises(InvalidConfig, match=told):
+        Config.from_dict(values)
+
+
+def test_what_has_a_default_may_be_missing():
+    """The converse; and whole numbers are good numbers where a float is asked for."""
+    attention = {"n_heads": 3, "d_head": 4, "scale": 2}
+    values = {"d_model": 12, "d_vocab": 13, "n_ctx": 16}
+    config = Config.from_dict(values | {"decoder": {"n_layers": 2, "attention": attention}})
+    expected = StackConfig(2, AttentionConfig(3, 4, scale=2.0))
+    assert config == Config(12, 13, 16, decoder=expected)
+
+
+@pytest.mark.parametrize("text", ["", "{", "not json", "[1]", "3", '"d_model"', "null"])
+def test_what_is_no_object_is_no_configuration(text):
+    with pytest.raises(InvalidConfig, match="config"):
+        Config.from_json(text)

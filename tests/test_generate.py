@@ -1,0 +1,108 @@
+"""What generation can't do is refused, by the setting's name, before any token is made."""
+
+import pytest
+import torch
+from architectures import (
+    N_CTX,
+    assert_identical,
+    build,
+    build_new,
+    padded,
+    tokens_of,
+)
+
+from interp import PAD, Config, InterpError, StackConfig, Transformer, edits
+from interp.errors import InvalidEdit, InvalidTokens, UnknownPlace
+
+MODEL = build("gpt2")
+(IDS,) = tokens_of("gpt2")
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"max_new_tokens": 0}, "max_new_tokens=0.*at least 1"),
+        ({"max_new_tokens": -3}, "max_new_tokens=-3.*at least 1"),
+        ({"temperature": -0.5}, "temperature=-0.5"),
+        ({"temperature": float("nan")}, "temperature=nan"),
+        ({"top_k": 0}, "top_k=0.*at least 1"),
+        ({"top_k": -1}, "top_k=-1.*at least 1"),
+    ],
+)
+def test_a_setting_that_means_nothing_is_refused(settings, told):
+    with pytest.raises(InterpError, match=told):
+        MODEL.generate(IDS, **({"max_new_tokens": 2} | settings))
+
+
+def test_a_text_over_the_context_is_refused_before_it_is_begun():
+    with pytest.raises(InvalidTokens, match=rf"5 tokens and 12 new.*{N_CTX}.*at most 11"):
+        MODEL.generate(IDS, max_new_tokens=N_CTX - 4)
+    longest = padded([IDS[0], IDS[1][:2]], "left", extra=7)
+    with pytest.raises(InvalidTokens, match="5 tokens and 12 new"):
+        MODEL.generate(longest, max_new_tokens=N_CTX - 4)
+
+
+def test_padding_does_not_count_against_the_context():
+    """The converse."""
+    longest = padded([IDS[0], IDS[1][:2]], "left", extra=7)
+    text = MODEL.generate(longest, max_new_tokens=N_CTX - 5)
+    assert text.shape == (2, N_CTX)
+
+
+def test_an_encoder_generates_nothing():
+    with pytest.raises(InterpError, match="encoder"):
+        build("bert").generate(IDS)
+
+
+def test_a_pair_without_a_start_token_needs_the_targets_beginning():
+    stack = StackConfig(1, MODEL.config.decoder.attention)
+    model = Transformer(Config(12, 13, N_CTX, decoder=stack, encoder=stack))
+    with pytest.raises(InterpError, match="decoder_start is None"):
+        model.generate(IDS, max_new_tokens=2)
+    assert model.generate(IDS, IDS[:, :1], max_new_tokens=2).shape == (2, 3)
+
+
+def test_edits_are_checked_as_in_a_run():
+    with pytest.raises(UnknownPlace, match="Nearest"):
+        MODEL.generate(IDS, max_new_tokens=2, edits=[edits.zero("zz", layer=0)])
+    with pytest.raises(InvalidEdit, match="no 'key'"):
+        MODEL.generate(IDS, max_new_tokens=2, edits=[edits.zero("z", layer=0, key=0)])
+    with pytest.raises(InvalidEdit, match="head 7"):
+        MODEL.generate(IDS, max_new_tokens=2, edits=[edits.zero("z", layer=0, head=7)])
+
+
+def test_logits_that_are_no_numbers_are_told():
+    model = build_new("gpt2")
+    with torch.no_grad():
+        model.blocks[0].attn.weight_o.fill_(torch.nan)
+    for temperature in (0.0, 1.0):
+        with pytest.raises(InterpError, match="NaN"):
+            model.generate(IDS, max_new_tokens=2, temperature=temperature)
+
+
+def test_more_candidates_than_tokens_are_all_of_them():
+    drawn = {"max_new_tokens": 4, "temperature": 1.0, "seed": 3}
+    assert_identical(MODEL.generate(IDS, top_k=99, **drawn), MODEL.generate(IDS, **drawn))
+
+
+def test_what_comes_back_begins_with_the_prompt_padded_on_the_left():
+    ids = padded([IDS[0], IDS[1][:3]], "right", extra=2)
+    text = MODEL.generate(ids, max_new_tokens=3)
+    assert text.shape == (2, 8)
+    assert_identical(text[0, :5], IDS[0])
+    assert text[1, :2].tolist() == [PAD, PAD]
+    assert_identical(text[1, 2:5], IDS[1][:3])
+    assert text.dtype == torch.int64
+
+
+def test_a_single_row_comes_back_as_a_batch_of_one():
+    assert_identical(
+        MODEL.generate(IDS[0], max_new_tokens=3), MODEL.generate(IDS[:1], max_new_tokens=3)
+    )
+
+
+def test_no_gradient_is_kept_and_the_grad_mode_is_the_callers():
+    text = MODEL.generate(IDS, max_new_tokens=2)
+    assert torch.is_grad_enabled()
+    assert not text.requires_grad
+    assert all(p.grad is None for p in MODEL.parameters())

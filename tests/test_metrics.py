@@ -1,0 +1,207 @@
+"""A metric is its formula, reads what it says it reads, and takes each row alone."""
+
+import pytest
+import torch
+from architectures import D_VOCAB, assert_close, assert_identical, build, padded, tokens_of
+from torch.nn import functional as F  # noqa: N812 - as everyone writes it
+
+from interp import InterpError, metrics, run
+from interp.metrics import measure
+from interp.model.context import Batch
+
+N_CTX = 16
+MODEL = build("gpt2")
+(TOKENS,) = tokens_of("gpt2", batch=3, pos=5)
+LOGITS = run(MODEL, TOKENS).logits
+BATCH = Batch.of(TOKENS, D_VOCAB, N_CTX)
+ROWS = [TOKENS[0], TOKENS[1][:3], TOKENS[2][:2]]
+
+
+def kl_to_zero() -> metrics.KL:
+    return metrics.kl(torch.zeros_like(LOGITS))
+
+
+def all_metrics() -> dict[str, metrics.Metric]:
+    return {
+        "loss": metrics.loss(),
+        "logit": metrics.logit(3),
+        "logit-of-each": metrics.logit((1, 2, 3), pos=1),
+        "logit-diff": metrics.logit_diff(4, 7, pos=0),
+        "logit-diff-of-each": metrics.logit_diff(torch.tensor([4, 5, 6]), (0, 1, 2)),
+        "prob": metrics.prob(2),
+        "accuracy": metrics.accuracy(11),
+    }
+
+
+def test_the_loss_is_the_mean_cross_entropy_of_the_next_token_in_nats():
+    expected = F.cross_entropy(LOGITS[:, :-1].mT, TOKENS[:, 1:], reduction="none").mean(-1)
+    assert_close(metrics.loss()(LOGITS, BATCH), expected)
+
+
+def test_a_model_that_knows_nothing_loses_the_logarithm_of_its_vocabulary():
+    assert_close(
+        metrics.loss()(torch.zeros_like(LOGITS), BATCH),
+        torch.full((3,), D_VOCAB, dtype=torch.float64).log(),
+    )
+
+
+def test_logits_and_their_differences_are_read_at_a_position():
+    assert_identical(metrics.logit(3)(LOGITS, BATCH), LOGITS[:, -1, 3])
+    assert_identical(metrics.logit(3, pos=1)(LOGITS, BATCH), LOGITS[:, 1, 3])
+    diff = metrics.logit_diff(3, 5, pos=-2)(LOGITS, BATCH)
+    assert_identical(diff, LOGITS[:, -2, 3] - LOGITS[:, -2, 5])
+
+
+@pytest.mark.parametrize("target", [[1, 4, 2], (1, 4, 2), torch.tensor([1, 4, 2])])
+def test_every_prompt_may_have_a_target_of_its_own(target):
+    rows = torch.arange(3)
+    expected = LOGITS[rows, -1, torch.tensor([1, 4, 2])]
+    assert_identical(metrics.logit(target)(LOGITS, BATCH), expected)
+    assert_identical(metrics.logit_diff(target, 0)(LOGITS, BATCH), expected - LOGITS[:, -1, 0])
+    probability = LOGITS[:, -1].softmax(-1)[rows, torch.tensor([1, 4, 2])]
+    assert_identical(metrics.prob(target)(LOGITS, BATCH), probability)
+
+
+def test_probabilities_sum_to_one_and_accuracies_to_one_hit():
+    total = sum(metrics.prob(t)(LOGITS, BATCH) for t in range(D_VOCAB))
+    assert_close(total, torch.ones(3, dtype=torch.float64))
+    hits = sum(metrics.accuracy(t)(LOGITS, BATCH) for t in range(D_VOCAB))
+    assert_identical(hits, torch.ones(3, dtype=torch.float64))
+    best = LOGITS[:, -1].argmax(-1)
+    assert_identical(metrics.accuracy(best)(LOGITS, BATCH), torch.ones(3, dtype=torch.float64))
+
+
+def test_the_divergence_is_the_expected_difference_of_logarithms():
+    """KL(reference ‖ model) in nats, mean over positions or at one; zero for the same, ≥ 0 else."""
+    reference = LOGITS.flip(0)
+    p, q = reference.log_softmax(-1), LOGITS.log_softmax(-1)
+    expected = (p.exp() * (p - q)).sum(-1)
+    assert_close(metrics.kl(reference)(LOGITS, BATCH), expected.mean(-1))
+    assert_close(metrics.kl(reference, pos=1)(LOGITS, BATCH), expected[:, 1])
+    assert_close(metrics.kl(LOGITS)(LOGITS, BATCH), torch.zeros(3, dtype=torch.float64))
+    assert bool((metrics.kl(reference)(LOGITS, BATCH)[[0, 2]] > 0).all())
+    assert_close(metrics.kl(LOGITS + 5.0)(LOGITS, BATCH), torch.zeros(3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", all_metrics())
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_row_measures_the_same_padded_as_alone(name, side):
+    metric = all_metrics()[name]
+    ids = padded(ROWS, side)
+    together = run(MODEL, ids)
+    measured = measure(metric, together.logits, together.batch)
+    for row, tokens in enumerate(ROWS):
+        own = metric
+        if name.endswith("of-each"):
+            picked = {"target": metric.target[row]}
+            if name.startswith("logit-diff"):
+                picked["distractor"] = metric.distractor[row]
+            make = metrics.logit_diff if "distractor" in picked else metrics.logit
+            own = make(**picked, pos=metric.pos)
+        alone = run(MODEL, tokens)
+        assert_close(measured[row], measure(own, alone.logits, alone.batch)[0])
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_divergence_measures_real_positions_alone(side):
+    together = run(MODEL, padded(ROWS, side))
+    reference = torch.zeros_like(together.logits)
+    for pos in (None, -1, 0):
+        measured = metrics.kl(reference, pos)(together.logits, together.batch)
+        for row, tokens in enumerate(ROWS):
+            alone = run(MODEL, tokens)
+            own = metrics.kl(torch.zeros_like(alone.logits), pos)
+            assert_close(measured[row], own(alone.logits, alone.batch)[0])
+
+
+@pytest.mark.parametrize("name", all_metrics())
+def test_a_metric_depends_on_no_column_and_position_that_it_does_not_name(name):
+    """What it says it reads is enough: all else may be changed."""
+    metric = all_metrics()[name]
+    expected = metric(LOGITS, BATCH)
+    if metric.pos is not None:
+        other = torch.full_like(LOGITS, 1e3)
+        other[:, metric.pos] = LOGITS[:, metric.pos]
+        assert_identical(metric(other, BATCH), expected)
+    if metric.columns is not None:
+        columns = list(metric.columns)
+        other = torch.full_like(LOGITS, 1e3)
+        other[..., columns] = LOGITS[..., columns]
+        assert_identical(metric(other, BATCH), expected)
+
+
+@pytest.mark.parametrize("name", ["loss", "prob", "accuracy"])
+def test_a_metric_that_normalizes_reads_every_column(name):
+    """The converse: a softmax or an argmax needs the others."""
+    assert all_metrics()[name].columns is None
+
+
+def test_permuting_the_batch_permutes_what_is_measured():
+    order = torch.tensor([2, 0, 1])
+    moved = Batch.of(TOKENS[order], D_VOCAB, N_CTX)
+    for metric in (metrics.loss(), metrics.logit(3), metrics.prob(2), metrics.accuracy(11)):
+        assert_identical(metric(LOGITS[order], moved), metric(LOGITS, BATCH)[order])
+
+
+def test_a_metric_is_data():
+    for name, metric in all_metrics().items():
+        again = all_metrics()[name]
+        assert metric == again
+        assert hash(metric) == hash(again)
+        assert metric.name
+    assert kl_to_zero() == kl_to_zero()
+    assert hash(kl_to_zero()) == hash(kl_to_zero())
+    assert metrics.logit(3) != metrics.logit(4)
+    assert metrics.kl(LOGITS) != kl_to_zero()
+
+
+# What is not a metric.
+
+
+def test_a_plain_function_may_give_a_number_a_prompt_or_one():
+    assert_identical(measure(lambda x: x[:, -1, 0], LOGITS, BATCH), LOGITS[:, -1, 0])
+    assert_identical(measure(lambda x: x.mean(), LOGITS, BATCH), LOGITS.mean())
+    for wrong in (lambda x: x, lambda x: x[:, -1], lambda x: x[0, :2, 0]):
+        with pytest.raises(InterpError, match=r"one number a prompt, \[3\].*shape"):
+            measure(wrong, LOGITS, BATCH)
+
+
+def test_what_is_no_number_is_told():
+    with pytest.raises(InterpError, match="NaN"):
+        measure(metrics.loss(), LOGITS * torch.nan, BATCH)
+
+
+def test_a_single_token_has_no_loss():
+    done = run(MODEL, padded([TOKENS[0], TOKENS[1][:1]], "left"))
+    with pytest.raises(InterpError, match="Prompt 1 is a single token"):
+        measure(metrics.loss(), done.logits, done.batch)
+
+
+@pytest.mark.parametrize("pos", [5, -6])
+def test_a_position_that_a_prompt_lacks_is_told(pos):
+    for metric in (metrics.logit(0, pos), metrics.kl(LOGITS, pos), metrics.prob(0, pos)):
+        with pytest.raises(InterpError, match=f"{pos} of prompt 0.*5 tokens"):
+            measure(metric, LOGITS, BATCH)
+    done = run(MODEL, padded(ROWS, "right"))
+    with pytest.raises(InterpError, match=r"Position 2 of prompt 2.*2 tokens"):
+        measure(metrics.logit(0, pos=2), done.logits, done.batch)
+
+
+@pytest.mark.parametrize("make", [metrics.logit, metrics.prob, metrics.accuracy])
+def test_as_many_targets_as_prompts_are_needed(make):
+    with pytest.raises(InterpError, match=r"2 targets.*3 prompts"):
+        measure(make((1, 2)), LOGITS, BATCH)
+    with pytest.raises(InterpError, match=r"2 targets.*3 prompts"):
+        measure(metrics.logit_diff(0, (1, 2)), LOGITS, BATCH)
+
+
+@pytest.mark.parametrize("make", [metrics.logit, metrics.prob, metrics.accuracy])
+@pytest.mark.parametrize("target", [D_VOCAB, -1, (0, D_VOCAB, 1), (0, 1, -1)])
+def test_a_target_outside_the_vocabulary_is_told(make, target):
+    with pytest.raises(InterpError, match="vocabulary"):
+        measure(make(target), LOGITS, BATCH)
+
+
+def test_a_reference_of_another_shape_is_told():
+    with pytest.raises(InterpError, match=r"reference is \(3, 4, 13\).*logits \(3, 5, 13\)"):
+        measure(metrics.kl(LOGITS[:, :-1]), LOGITS, BATCH)

@@ -1,0 +1,263 @@
+"""Every name of a place means that place, and a name that means none says which are near."""
+
+import pytest
+import torch
+from architectures import ARCHITECTURES, PAIRS, as_where, build, tokens_of
+
+from interp import InterpError, Place, Point, edits, run
+from interp.errors import UnknownPlace
+
+GPT2, LLAMA, PAIR, UNEVEN = (build(n) for n in ("gpt2", "llama", "attention-pair", "uneven-pair"))
+PATTERN = Place(Point.PATTERN, 0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        PATTERN,
+        (Point.PATTERN, 0),
+        ("pattern", 0),
+        ("pattern", -2),
+        (Point.PATTERN, -2),
+        ("pattern", 0, None),
+        ("pattern", 0, "attn"),
+        ("attn", 0),
+        ("pattern", 0, "decoder"),
+        "blocks.0.attn.hook_pattern",
+        ("blocks.0.attn.hook_pattern",),
+    ],
+)
+def test_every_way_to_say_it_means_the_same_place(name):
+    assert GPT2.atlas.find(name) == PATTERN
+
+
+@pytest.mark.parametrize(
+    ("hook", "place"),
+    [
+        ("hook_embed", Place(Point.EMBED)),
+        ("hook_pos_embed", Place(Point.POS_EMBED)),
+        ("blocks.0.hook_resid_pre", Place(Point.RESID_PRE, 0)),
+        ("blocks.1.hook_attn_in", Place(Point.ATTN_IN, 1)),
+        ("blocks.0.ln1.hook_scale", Place(Point.SCALE, 0, "ln1")),
+        ("blocks.1.ln2.hook_normalized", Place(Point.NORMALIZED, 1, "ln2")),
+        ("blocks.0.attn.hook_q", Place(Point.Q, 0)),
+        ("blocks.0.attn.hook_k", Place(Point.K, 0)),
+        ("blocks.0.attn.hook_v", Place(Point.V, 0)),
+        ("blocks.0.attn.hook_attn_scores", Place(Point.SCORES, 0)),
+        ("blocks.0.attn.hook_pattern", Place(Point.PATTERN, 0)),
+        ("blocks.1.attn.hook_z", Place(Point.Z, 1)),
+        ("blocks.1.attn.hook_result", Place(Point.RESULT, 1)),
+        ("blocks.1.hook_attn_out", Place(Point.ATTN_OUT, 1)),
+        ("blocks.1.hook_resid_mid", Place(Point.RESID_MID, 1)),
+        ("blocks.1.hook_mlp_in", Place(Point.MLP_IN, 1)),
+        ("blocks.0.mlp.hook_pre", Place(Point.PRE, 0)),
+        ("blocks.0.mlp.hook_post", Place(Point.POST, 0)),
+        ("blocks.0.hook_mlp_out", Place(Point.MLP_OUT, 0)),
+        ("blocks.1.hook_resid_post", Place(Point.RESID_POST, 1)),
+        ("ln_final.hook_scale", Place(Point.FINAL_SCALE)),
+        ("ln_final.hook_normalized", Place(Point.FINAL_NORMALIZED)),
+    ],
+)
+def test_the_names_that_fingers_know_are_understood(hook, place):
+    assert GPT2.atlas.find(hook) == place
+    assert GPT2.atlas.hooks[place] == hook
+
+
+def test_a_gate_is_what_the_field_calls_hook_pre():
+    """Of a gated MLP: hook_pre is before the activation, hook_pre_linear is the other factor."""
+    assert LLAMA.atlas.find("blocks.0.mlp.hook_pre") == Place(Point.GATE, 0)
+    assert LLAMA.atlas.find("blocks.0.mlp.hook_pre_linear") == Place(Point.PRE, 0)
+    assert LLAMA.atlas.find("blocks.0.attn.hook_rot_q") == Place(Point.ROT_Q, 0)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_place_answers_to_its_tuple_hook_and_json(name):
+    atlas = build(name).atlas
+    assert len(set(atlas.hooks.values())) == len(atlas) == len(set(atlas))
+    for place, hook in atlas.hooks.items():
+        for spelling in (place, hook, (hook,), as_where(place), tuple(place.to_json())):
+            assert atlas.find(spelling) == place
+
+
+@pytest.mark.parametrize("name", ["gpt2", "uneven-pair"])
+def test_every_place_answers_to_what_it_is_printed_as(name):
+    """Messages offer places as they are printed: what is offered must be understood."""
+    atlas = build(name).atlas
+    for place in atlas:
+        assert atlas.find(str(place)) == place
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_negative_layers_count_from_the_end_of_their_own_stack(name):
+    model = build(name)
+    for place in model.atlas:
+        if place.layer is not None:
+            n = len(model.stack(place.stack).blocks)
+            where = (place.point, place.layer - n, place.norm, place.stack)
+            assert model.atlas.find(where) == place
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_places_come_in_the_order_of_the_forward(name):
+    """The order in which hooks are called, and in which a cache lists them."""
+    model, tokens, called = build(name), tokens_of(name), []
+
+    def note(tensor: torch.Tensor, hook: object) -> None:
+        called.append(hook.place)
+
+    model.run_with_hooks(*tokens, fwd_hooks=[(lambda name: True, note)])
+    assert called == list(model.atlas)
+    assert list(run(model, *tokens, record="all").cache) == called
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_tensor_has_the_axes_that_its_point_tells(name):
+    model, tokens = build(name), tokens_of(name)
+    cache = run(model, *tokens, record="all").cache
+    for place, value in cache.items():
+        config = model.config.stacks[place.stack or model.stacks[-1].name]
+        source, target = tokens[0].shape[1], tokens[-1].shape[1]
+        own = source if place.stack == "encoder" else target
+        cross = place.point.label.startswith("cross")
+        keys_and_values = place.point.label.removeprefix("cross_") in ("k", "v", "rot_k")
+        attention = config.attention
+        sizes = {
+            "batch": 2,
+            "pos": own,
+            "query": own,
+            "key": source if cross else own,
+            "head": attention.kv_heads if keys_and_values else attention.n_heads,
+            "d_head": attention.d_head,
+            "d_model": model.config.d_model,
+            "d_mlp": config.mlp.d_mlp if config.mlp else None,
+            "vocab": model.config.d_vocab,
+            "one": 1,
+        }
+        assert tuple(value.shape) == tuple(sizes[axis] for axis in place.point.axes), place
+
+
+def test_in_a_pair_the_stack_may_stand_anywhere():
+    for name in [("z", 0, "encoder"), ("z", "encoder", 0), "encoder.0.attn.hook_z"]:
+        assert PAIR.atlas.find(name) == Place(Point.Z, 0, None, "encoder")
+    assert PAIR.atlas.find("decoder.1.cross_attn.hook_pattern").point is Point.CROSS_PATTERN
+    assert PAIR.atlas.find(("scale", "encoder", 0)) == Place(Point.SCALE, 0, "ln1", "encoder")
+
+
+def test_what_only_one_stack_has_needs_no_stack():
+    """cross_* is in the decoder alone, logits in neither; negative layers are the decoder's."""
+    for layer in (0, -2):
+        found = PAIR.atlas.find(("cross_z", layer))
+        assert found == Place(Point.CROSS_Z, 0, None, "decoder")
+    assert PAIR.atlas.find("logits") == Place(Point.LOGITS)
+    assert UNEVEN.atlas.find(("cross_z", -1)) == Place(Point.CROSS_Z, 0, None, "decoder")
+
+
+@pytest.mark.parametrize("name", [("z", 0), ("resid_post", -1), "embed"])
+def test_in_a_pair_what_both_have_needs_its_stack(name):
+    for model in (PAIR, UNEVEN):
+        with pytest.raises(UnknownPlace, match=r"leaves open.*encoder.*decoder"):
+            model.atlas.find(name)
+
+
+def test_a_norm_is_named_where_a_block_has_several():
+    assert build("rotary-only").atlas.find(("scale", 0)) == Place(Point.SCALE, 0, "ln1")
+    with pytest.raises(UnknownPlace, match=r"leaves open.*scale,0,ln1.*scale,0,ln2"):
+        GPT2.atlas.find(("scale", 0))
+
+
+def test_a_layer_is_named_where_there_are_several():
+    assert build("seed").atlas.find("z") == Place(Point.Z, 0)
+    with pytest.raises(UnknownPlace, match=r"leaves open.*z,0.*z,1"):
+        GPT2.atlas.find("z")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "near"),
+    [
+        ("blocks.0.attn.hook_patern", "blocks.0.attn.hook_pattern"),
+        ("blocks.0.hook_pattern", "blocks.0.attn.hook_pattern"),
+        ("blocks.7.hook_resid_post", "blocks.1.hook_resid_post"),
+        ("ln_final.hook_scal", "ln_final.hook_scale"),
+        (("patern", 0), "pattern"),
+        (("resid", 0), "resid_"),
+        (("pattern", 7), "pattern,"),
+        (("pattern", -3), "pattern,"),
+        (("scale", 0, "ln3"), "scale,0,ln"),
+        (("gate", 0), "has no 'gate'.*Nearest"),
+        (("rot_q", 0), "q"),
+        ("cross_z", "z"),
+        (("z", 0, "encoder"), "z,0"),
+        (Place(Point.Z, 0, None, "encoder"), "z,0"),
+        ((), "pattern"),
+        ((3, 0), "Nearest"),
+    ],
+)
+def test_a_misspelt_place_names_the_nearest(wrong, near):
+    """Everywhere that a place is asked for."""
+    with pytest.raises(UnknownPlace, match=near):
+        GPT2.atlas.find(wrong)
+    with pytest.raises(UnknownPlace, match=near):
+        run(GPT2, *tokens_of("gpt2"), record=[wrong])
+    with pytest.raises(InterpError, match=near):
+        run(GPT2, *tokens_of("gpt2"), edits=[edits.zero(wrong)])
+    with pytest.raises(UnknownPlace, match=near):
+        GPT2.run_with_hooks(*tokens_of("gpt2"), fwd_hooks=[(wrong, print)])
+    with pytest.raises(UnknownPlace, match=near):
+        run(GPT2, *tokens_of("gpt2"), record="all").cache[wrong]
+
+
+@pytest.mark.parametrize("name", [("z", 0.0), ("z", [0]), ("z", 0, 1.5)])
+def test_what_is_neither_layer_norm_nor_stack_is_told(name):
+    with pytest.raises(UnknownPlace, match="z"):
+        GPT2.atlas.find(name)
+
+
+def test_a_misspelt_place_is_told_before_the_forward():
+    """The model is never run: one whose every forward fails still names the place."""
+
+    class Broken(type(GPT2)):
+        def stream(self, *args, **kwargs):
+            raise AssertionError("a forward was run")
+
+    model = Broken(GPT2.config)
+    tokens = tokens_of("gpt2")
+    good = ("z", 0)
+    for wrong in (("patern", 0), "blocks.0.attn.hook_patern"):
+        with pytest.raises(UnknownPlace):
+            run(model, *tokens, record=[good, wrong])
+        with pytest.raises(UnknownPlace):
+            run(model, *tokens, edits=[edits.zero(good), edits.zero(wrong)])
+        with pytest.raises(UnknownPlace):
+            model.run_with_hooks(*tokens, fwd_hooks=[(good, print), (wrong, print)])
+        with pytest.raises(UnknownPlace):
+            model.run_with_cache(*tokens, names_filter=wrong)
+        with pytest.raises(UnknownPlace):
+            model.generate(*tokens, max_new_tokens=1, edits=[edits.zero(wrong)])
+    with pytest.raises(AssertionError, match="forward"):
+        run(model, *tokens, record=[good])
+
+
+def test_a_filter_that_no_hook_passes_is_told():
+    with pytest.raises(UnknownPlace, match="true of no place"):
+        GPT2.run_with_hooks(*tokens_of("gpt2"), fwd_hooks=[(lambda name: "nope" in name, print)])
+
+
+def test_unknown_places_are_key_errors_with_a_readable_message():
+    with pytest.raises(KeyError) as caught:
+        GPT2.atlas.find(("patern", 0))
+    assert str(caught.value).startswith("There is no place ('patern', 0).")
+
+
+def test_listing_the_points_is_their_documentation():
+    """Label, axes, one line and a hook name, each label and name once."""
+    assert len({point.label for point in Point}) == len(Point)
+    for point in Point:
+        for part in (point.label, " ".join(point.axes), point.value.meaning, point.value.hook):
+            assert part
+            assert part in point.describe()
+
+
+def test_every_point_is_somewhere():
+    """No point is documented that no architecture here has."""
+    assert {p.point for n in ARCHITECTURES for p in build(n).atlas} == set(Point)
+    assert {p.stack for n in PAIRS for p in build(n).atlas} == {"encoder", "decoder", None}
