@@ -2,37 +2,13 @@
 
 import pytest
 import torch
-from architectures import assert_identical, build, padded, tokens_of
+from architectures import assert_identical, build, padded
+from edited import BATCH, CACHE, D_HEAD, HEADS, MODEL, POS, TOKENS, Z, after, changed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interp import PAD, InterpError, edits, run
-from interp.edits import Edit
 from interp.errors import InvalidEdit
-
-BATCH, POS, HEADS, D_HEAD, D_MODEL = 3, 5, 3, 4, 12
-MODEL = build("gpt2")
-TOKENS = tokens_of("gpt2", batch=BATCH, pos=POS)
-CACHE = run(MODEL, *TOKENS, record="all").cache
-Z = CACHE["z", 0]
-
-
-def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=torch.float64)
-
-
-def after(edit: Edit, tokens: tuple = TOKENS, place: object = ("z", 0)) -> torch.Tensor:
-    """The tensor at a place as the edit leaves it."""
-    return run(MODEL, *tokens, record=[place], edits=[edit]).cache[place]
-
-
-def changed(part: object, value: torch.Tensor | float) -> torch.Tensor:
-    """Z, another value in one part."""
-    expected = Z.clone()
-    expected[part] = value
-    return expected
-
 
 SELECTIONS = [
     ({"batch": 1}, (1,)),
