@@ -27,8 +27,8 @@ from interp.model.context import Batch
 from interp.provenance import Provenance
 
 METHODS = ("zero", "mean", "resample")
-ROUNDING = 1e-5
-"""Differences below this part of the metric may be rounding (in float32)."""
+ROUNDING = 100
+"""Differences below so many units in the last place of the metric may be rounding."""
 Progress = Callable[[int, int], None]
 
 
@@ -81,7 +81,8 @@ class HeadAblation:
             for layer, head in self._heads()
         ]
         frame = pd.DataFrame(rows)
-        noise = ROUNDING * max(1.0, self.clean.abs().max().item())
+        unit = torch.finfo(getattr(torch, self.provenance.dtype)).eps
+        noise = ROUNDING * unit * max(1.0, self.clean.abs().max().item())
         frame["matters"] = ((frame["low"] > noise) | (frame["high"] < -noise)) & (interval.n > 1)
         order = frame["effect"].abs().sort_values(ascending=False, kind="stable").index
         return frame.loc[order].reset_index(drop=True)
@@ -168,7 +169,9 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
         raise InvalidInput(f"method={method!r} is not known; it is one of {', '.join(METHODS)}.")
     if len(model.stacks) > 1:
         raise InvalidInput("ablate_heads takes models with one stack; this has two.")
-    batch = model.batch(prompts).aligned("left")
+    batch = model.batch(prompts)
+    if isinstance(measured, Loss) and model.config.decoder is None:
+        raise InvalidInput("An encoder sees the next token; measure something else than its loss.")
     layers, heads = len(model.blocks), model.blocks[0].attn.n_heads
     replacements = _Replacements(model, batch, method, seed, rows)
     clean = torch.empty(len(batch.ids), dtype=torch.float64)
@@ -183,7 +186,7 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
         for layer in range(layers):
             start = Start(layer, plain.cache["resid_pre", layer])
             for head in range(heads):
-                edit = replacements.edit(layer, head, chosen, part.ids.shape[1])
+                edit = replacements.edit(layer, head, chosen)
                 logits = run(model, tokens, edits=[edit], start=start).logits
                 ablated[layer, head, chosen] = _measured(own, logits, part)
                 done += len(chosen)
@@ -215,13 +218,13 @@ class _Replacements:
             row, column = donors(batch, seed)
             self._values = [x[row, column] for x in z]
 
-    def edit(self, layer: int, head: int, chosen: Tensor, width: int) -> Edit:
+    def edit(self, layer: int, head: int, chosen: Tensor) -> Edit:
         """The edit of one head on the chosen prompts."""
         if self._method == "zero":
             return edits.zero("z", layer=layer, head=head)
         if self._method == "mean":
             return edits.mean("z", self._values[layer][head], layer=layer, head=head)
-        values = self._values[layer][chosen, :width, head]
+        values = self._values[layer][chosen, :, head]
         return edits.resample("z", values, layer=layer, head=head)
 
 
@@ -237,18 +240,22 @@ def donors(batch: Batch, seed: int) -> tuple[Int[Tensor, "batch pos"], Int[Tenso
     if n < 2:  # noqa: PLR2004 - oneself and another
         raise InvalidInput("Resampling needs at least two prompts; one was given.")
     generator = torch.Generator().manual_seed(seed)
-    real = batch.is_real.cpu()
+    # Wherever padding is: order[i, p] is the column of the p-th token of prompt i.
+    order = batch.is_real.cpu().int().argsort(dim=-1, descending=True, stable=True)
+    lengths = batch.is_real.cpu().sum(-1)
     others = ~torch.eye(n, dtype=torch.bool)
-    row = torch.empty(n, width, dtype=torch.long)
-    column = torch.arange(width).repeat(n, 1)
+    rows = torch.empty(n, width, dtype=torch.long)
     for position in range(width):
-        candidates = others & real[:, position]
+        candidates = others & (lengths > position)
         alone = ~candidates.any(-1)
         picked = (candidates | (others & alone[:, None])).double()
-        row[:, position] = torch.multinomial(picked, 1, generator=generator)[:, 0]
-    lengths = real.sum(-1)[row]
-    anywhere = (torch.rand(n, width, generator=generator) * lengths).long()
-    return row.to(batch.ids.device), column.where(column < lengths, anywhere).to(batch.ids.device)
+        rows[:, position] = torch.multinomial(picked, 1, generator=generator)[:, 0]
+    anywhere = (torch.rand(n, width, generator=generator) * lengths[rows]).long()
+    positions = torch.arange(width).expand(n, -1)
+    positions = positions.where(positions < lengths[rows], anywhere)
+    row = torch.empty_like(rows).scatter_(1, order, rows)
+    column = torch.empty_like(rows).scatter_(1, order, order[rows, positions])
+    return row.to(batch.ids.device), column.to(batch.ids.device)
 
 
 def _all_rows(

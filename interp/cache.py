@@ -27,6 +27,10 @@ class Cache:
     Read as ``cache["pattern", 0]``, ``cache["resid_post", -1]``, ``cache["scale", 4, "ln1"]``,
     ``cache["blocks.0.attn.hook_pattern"]``; with gradients, ``cache["z_grad", 0]``. What is handed
     out is the reader's own: changing it changes nothing here.
+
+    What is derived is derived from the model's weights as they were: a change of theirs by an
+    optimizer, in place or by loading is noticed and refused. A write through ``weight.data``, which
+    torch does not count, is not.
     """
 
     def __init__(

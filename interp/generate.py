@@ -85,7 +85,8 @@ def sample(
     if top_k is not None:
         least = logits.topk(min(top_k, logits.shape[-1]), dim=-1).values[:, -1:]
         logits = logits.masked_fill(logits < least, -torch.inf)
-    probabilities = (logits / temperature).float().softmax(-1)
+    highest = logits.max(-1, keepdim=True).values
+    probabilities = ((logits - highest).double() / temperature).softmax(-1)
     return torch.multinomial(probabilities, 1, generator=generator).squeeze(-1)
 
 
@@ -121,15 +122,14 @@ class _Reader:
         return logits
 
 
-def _check(model: Network, max_new_tokens: int, temperature: float, top_k: int | None) -> None:
+def _check(model: Network, max_new_tokens: object, temperature: object, top_k: object) -> None:
     if model.config.decoder is None:
         raise InvalidInput("An encoder reads both ways and can't continue a text.")
-    if max_new_tokens < 1:
-        raise InvalidInput(f"max_new_tokens={max_new_tokens} must be at least 1.")
-    if not temperature >= 0:  # also what is no number
-        raise InvalidInput(f"temperature={temperature} must be 0 (the likeliest token) or more.")
-    if top_k is not None and top_k < 1:
-        raise InvalidInput(f"top_k={top_k} must be at least 1.")
+    for name, count in (("max_new_tokens", max_new_tokens), ("top_k", top_k)):
+        if count is not None and (not isinstance(count, int) or count < 1):
+            raise InvalidInput(f"{name}={count!r} must be a whole number of at least 1.")
+    if not isinstance(temperature, int | float) or not temperature >= 0:  # also what is NaN
+        raise InvalidInput(f"temperature={temperature!r} must be 0 (the likeliest token) or more.")
 
 
 def _with_start(model: Network, tokens: tuple[object, ...]) -> tuple[object, ...]:

@@ -39,6 +39,11 @@ class Plan:
     differentiate: bool = False
     paired: bool = False
 
+    @property
+    def all_edits(self) -> tuple[Edit, ...]:
+        """Every edit, place by place."""
+        return tuple(edit for some in self.edits.values() for edit in some)
+
 
 @dataclass(frozen=True, eq=False)
 class Listener:

@@ -6,9 +6,10 @@ of the logits ``[batch pos vocab]`` serves as a metric too, and reads all.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar
+from operator import index
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -28,7 +29,7 @@ class Metric(ABC):
     """A number a prompt.
 
     Attributes:
-        pos: the position read, among each row's real tokens; ``None`` reads all.
+        pos: the position read, among each row's real tokens; ``None`` if it is not a single one.
     """
 
     unit: ClassVar[str] = "logits"
@@ -223,7 +224,13 @@ def measure(
     Raises:
         InvalidInput: a result that is neither, or that is not a number.
     """
-    values = metric(logits, batch) if isinstance(metric, Metric) else metric(logits)
+    if logits.dtype in (torch.float16, torch.bfloat16):
+        logits = logits.float()
+    if not callable(metric):
+        raise InvalidInput(f"A metric is one of interp.metrics or a function, not {metric!r}.")
+    values = _called(metric, logits, batch)
+    if not isinstance(values, Tensor):
+        raise InvalidInput(f"A metric gives a tensor; this one gave {type(values).__name__}.")
     if values.shape not in ((), (logits.shape[0],)):
         raise InvalidInput(
             f"A metric gives one number a prompt, [{logits.shape[0]}]; this one gave shape "
@@ -237,17 +244,30 @@ def measure(
     return values
 
 
+def _called(metric: Metric | MetricLike, logits: Tensor, batch: Batch) -> object:
+    return metric(logits, batch) if isinstance(metric, Metric) else metric(logits)
+
+
 def next_token_losses(
     logits: Float[Tensor, "batch pos vocab"], batch: Batch
 ) -> tuple[Float[Tensor, "batch prediction"], Bool[Tensor, "batch prediction"]]:
     """−log p of each next token in nats (0 at padding), and where there is one."""
-    log_probs = logits[:, :-1].log_softmax(-1)
-    targets = batch.ids[:, 1:, None]
-    losses = -log_probs.gather(-1, targets).squeeze(-1)
+    targets = _next_real(batch)[:, :-1]
+    losses = -logits[:, :-1].log_softmax(-1).gather(-1, targets[..., None]).squeeze(-1)
     if batch.real is None:
         return losses, torch.ones_like(losses, dtype=torch.bool)
-    counted = batch.real[:, 1:] & batch.real[:, :-1]
+    lengths = batch.real.sum(-1, keepdim=True)
+    counted = (batch.real & (batch.real.cumsum(-1) < lengths))[:, :-1]
     return losses.where(counted, 0.0), counted
+
+
+def _next_real(batch: Batch) -> Int[Tensor, "batch pos"]:
+    """The token that follows each token among the real ones of its row, whatever is between."""
+    if batch.real is None:
+        return batch.ids.roll(-1, dims=1)
+    order = batch.real.int().argsort(dim=-1, descending=True, stable=True)
+    following = batch.ids.gather(-1, order).roll(-1, dims=1)
+    return torch.zeros_like(batch.ids).scatter_(1, order, following)
 
 
 def at_position(
@@ -297,7 +317,12 @@ def _several(target: Targets) -> tuple[int, ...]:
     return (target,) if isinstance(target, int) else target
 
 
-def _targets(target: TargetLike) -> Targets:
-    if isinstance(target, Tensor):
-        target = target.tolist()
-    return target if isinstance(target, int) else tuple(int(t) for t in target)
+def _targets(target: Any) -> Targets:  # noqa: ANN401 - checked here
+    try:
+        if not isinstance(target, Iterable) or (isinstance(target, Tensor) and target.ndim == 0):
+            return index(target)
+        return tuple(index(one) for one in target)
+    except TypeError as error:
+        raise InvalidInput(
+            f"Targets are token ids, one or one a prompt; got {target!r}."
+        ) from error

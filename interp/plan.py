@@ -47,13 +47,22 @@ def planned_of(
         InvalidEdit: the run does not pass there, or the point lacks an axis that is selected.
     """
     planned: dict[Place, list[Edit]] = {}
-    for edit in edits:
+    for edit in _listed(edits):
         place = model.atlas.find(edit.where)
         if place not in reached:
             raise InvalidEdit(f"{place} is not in the part of the model that this run passes.")
         edit.select.per_axis(place)
         planned.setdefault(place, []).append(edit)
     return planned
+
+
+def _listed(edits: object) -> list[Edit]:
+    listed: list[Edit] = []
+    for edit in edits if isinstance(edits, Iterable) else [edits]:
+        if not isinstance(edit, Edit):
+            raise InvalidEdit(f"edits= takes a list of edits as edits.zero(...), got {edit!r}.")
+        listed.append(edit)
+    return listed
 
 
 def asked_of(model: Network, record: Record, reached: list[Place]) -> list[Place]:

@@ -46,7 +46,7 @@ def read_prompts(path: str | Path) -> list[Prompt]:
     """
     file = BUNDLED / f"{path}.jsonl" if str(path) in bundled_prompts() else Path(path)
     read = _json_prompt if file.suffix == ".jsonl" else _plain_prompt
-    lines = _text(file).splitlines()
+    lines = _text(file).split("\n")  # splitlines() would also split at form feeds
     prompts = [read(line, f"{file}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
     if not prompts:
         raise InvalidInput(f"{file} holds no prompts; write one a line.")
@@ -75,7 +75,7 @@ def _token(model: Transformer, prompt: Prompt, field: str) -> int:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidInput(
             f"{file} is not UTF-8 text (byte {error.start}): {error.reason}."

@@ -20,6 +20,7 @@ class Provenance:
 
     Attributes:
         model: the model's name.
+        config: SHA-256 of its configuration.
         weights: SHA-256 of names, shapes and bytes of all weights.
         tokens: SHA-256 of the token ids, padding included.
         edits: what was changed, as plain data (a function by its hash).
@@ -31,6 +32,7 @@ class Provenance:
     """
 
     model: str
+    config: str
     weights: str
     tokens: str
     edits: tuple[str, ...]
@@ -55,6 +57,7 @@ class Provenance:
         content = f"{tuple(ids.shape)} {ids.tolist()}"
         return cls(
             model=model.config.name or "unnamed",
+            config=hashlib.sha256(model.config.to_json().encode()).hexdigest(),
             weights=weight_hash(model),
             tokens=hashlib.sha256(content.encode()).hexdigest(),
             edits=tuple(edit.digest for edit in edits),

@@ -68,7 +68,7 @@ def run(  # noqa: PLR0913 - each is one thing a run may do, all by keyword
     stop_at_layer: int | None = None,
     kernel: str = "auto",
     gradients_of: Metric | MetricLike | None = None,
-    mask: Tensor | None = None,
+    mask: object = None,
 ) -> Run:
     """Run ``model`` once, recording and editing.
 
@@ -107,22 +107,31 @@ def run(  # noqa: PLR0913 - each is one thing a run may do, all by keyword
     kept = _compact({place: tensor.detach() for place, tensor in listener.kept.items()})
     cache = Cache(model, asked, kept, listener.contexts, gradients)
     stopped = None if span.stop is None else stream.detach()
-    return Run(
-        None if logits is None else logits.detach(), stopped, cache, batches[-1], tuple(edits)
-    )
+    given = None if logits is None else logits.detach()
+    return Run(given, stopped, cache, batches[-1], listener.plan.all_edits)
 
 
-def run_edited(model: Network, *tokens: Any, edits: Sequence[Edit]) -> Tensor:  # noqa: ANN401
+def run_edited(
+    model: Network,
+    *tokens: Any,  # noqa: ANN401 - whatever model.check reads
+    edits: Sequence[Edit],
+    mask: object = None,
+) -> Tensor:
     """Only the logits of an edited run, with the caller's own grad mode, as ``model(tokens)``."""
-    batches = model.check(*tokens)
+    batches = model.check(*tokens, mask=mask)
     listener = Listener(edit_plan(model, edits))
     logits = _exit(model, model.stream(batches, listener), listener, batches[-1])
     listener.check_met()
     return logits
 
 
-def _span(model: Network, start: Start | None, stop: int | None, batch: Batch) -> Span:
+def _span(model: Network, start: object, stop: object, batch: Batch) -> Span:
     n = len(model.stacks[-1].blocks)
+    if not isinstance(stop, int | None) or not isinstance(start, Start | None):
+        raise InvalidInput(
+            "start= takes an interp.Start and stop_at_layer= a whole number; got "
+            f"{start!r} and {stop!r}."
+        )
     last = n if stop is None else stop + n if stop < 0 else stop
     first = 0 if start is None else start.layer + n if start.layer < 0 else start.layer
     if not 0 <= last <= n:
@@ -158,6 +167,11 @@ def _gradients(
     if not places:
         raise InvalidInput("gradients_of needs record=: the places whose gradient is wanted.")
     total = measure(metric, logits, batch).sum()
+    if not total.requires_grad:
+        raise InvalidInput(
+            "gradients_of: this metric has no gradient (accuracy has none, and nothing has one "
+            "under torch.inference_mode())."
+        )
     tensors = [listener.kept[place] for place in places]
     found = torch.autograd.grad(total, tensors, materialize_grads=True)
     return dict(zip(places, found, strict=True))

@@ -99,7 +99,7 @@ class Transformer(Network):
         """
         return self._tokenizer().single_token(text)
 
-    def batch(self, tokens: Any, mask: Tensor | None = None) -> Batch:  # noqa: ANN401
+    def batch(self, tokens: Any, mask: object = None) -> Batch:  # noqa: ANN401
         """Checked token ids of ids or of texts."""
         texts = isinstance(tokens, str) or (
             isinstance(tokens, list | tuple) and bool(tokens) and isinstance(tokens[0], str)
@@ -129,6 +129,7 @@ class Transformer(Network):
         names_filter: Record = "all",
         stop_at_layer: int | None = None,
         incl_bwd: bool = False,
+        mask: object = None,
     ) -> tuple[Tensor, Cache]:
         """Logits (or the stream, if stopped) and what ``names_filter`` names; see :func:`run`.
 
@@ -137,10 +138,18 @@ class Transformer(Network):
             names_filter: ``"all"``, a place, several, or a function of the hook name.
             stop_at_layer: end before this layer.
             incl_bwd: also the gradients of the next-token loss, as ``cache["z_grad", 0]``.
+            mask: as of ``model(...)``.
         """
         record = "all" if names_filter is None else names_filter
         measured = Loss() if incl_bwd else None
-        done = run(self, *tokens, record=record, stop_at_layer=stop_at_layer, gradients_of=measured)
+        done = run(
+            self,
+            *tokens,
+            record=record,
+            stop_at_layer=stop_at_layer,
+            gradients_of=measured,
+            mask=mask,
+        )
         given = done.stream if done.logits is None else done.logits
         if given is None:
             raise InvalidInput("The run gave neither logits nor a stream.")
@@ -150,6 +159,7 @@ class Transformer(Network):
         self,
         *tokens: Any,  # noqa: ANN401 - ids or texts
         fwd_hooks: Sequence[tuple[HookName, HookFunction]] = (),
+        mask: object = None,
     ) -> Float[Tensor, "batch pos vocab"]:
         """Logits of a forward in which each ``fn(tensor, hook)`` may change a tensor.
 
@@ -161,7 +171,7 @@ class Transformer(Network):
             UnknownPlace: a misspelt name, before the forward.
             HookFailed: ``fn`` raised; nothing stays attached.
         """
-        return run_edited(self, *tokens, edits=self._as_edits(fwd_hooks))
+        return run_edited(self, *tokens, edits=self._as_edits(fwd_hooks), mask=mask)
 
     def _as_edits(self, hooks: Sequence[tuple[HookName, HookFunction]]) -> list[Edit]:
         made: list[Edit] = []

@@ -63,8 +63,13 @@ def test_positions_count_among_a_rows_own_tokens(lengths, side, pos):
     rows = [torch.randint(13, (n,), generator=generator) for n in lengths]
     ids = padded(rows, side, extra=1)
     plain = run(MODEL, ids, record=["z"]).cache["z", 0]
-    written = after(edits.zero("z", layer=0, pos=pos), (ids,))
     wanted = [pos] if isinstance(pos, int) else pos
+    if any(len({p % n for p in wanted}) < len(wanted) for n in lengths):
+        # The same position by two names: what is written there, and its gradient, would be double.
+        with pytest.raises(InvalidEdit, match="twice"):
+            after(edits.zero("z", layer=0, pos=pos), (ids,))
+        return
+    written = after(edits.zero("z", layer=0, pos=pos), (ids,))
     for row, n in enumerate(lengths):
         columns = (ids[row] != PAD).nonzero()[:, 0]
         zeroed = {int(columns[p % n]) for p in wanted}
@@ -133,3 +138,18 @@ def test_a_selection_of_none_or_of_one_twice_is_refused(several):
 def test_a_keyword_that_no_edit_has_is_refused():
     with pytest.raises(InterpError, match="heads"):
         edits.zero("z", layer=0, heads=1)
+
+
+def test_only_the_rows_selected_need_to_have_the_position():
+    ids = padded([TOKENS[0][0], TOKENS[0][1][:3]], "right")
+    plain = run(MODEL, ids, record=["z"]).cache["z", 0]
+    written = after(edits.zero("z", layer=0, batch=0, pos=4), (ids,))
+    assert (written[0, 4] == 0).all()
+    assert_identical(written[1], plain[1])
+    with pytest.raises(InvalidEdit, match="row 1"):
+        after(edits.zero("z", layer=0, batch=1, pos=4), (ids,))
+
+
+def test_one_head_by_two_names_is_refused():
+    with pytest.raises(InvalidEdit, match="twice"):
+        after(edits.scale("z", 2.0, layer=0, head=(0, -HEADS)))

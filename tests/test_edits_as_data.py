@@ -164,3 +164,32 @@ def test_values_are_equal_by_content(tensor):
     assert Values(tensor + 1) != one
     assert Values(tensor[None]) != one
     assert Values(tensor.to(torch.complex64)) != one
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        None,
+        [1],
+        {"kind": "scale", "where": ["z", 0]},
+        {"kind": "add", "where": ["z", 0]},
+        {"kind": "replace", "where": ["z", 0], "values": None},
+        {"kind": "resample", "where": ["z", 0], "seed": "x"},
+    ],
+)
+def test_an_edit_without_what_it_writes_is_refused(written):
+    """It would do nothing, and say nothing."""
+    with pytest.raises(InvalidEdit):
+        edits.from_dict(written)
+
+
+def test_a_result_is_not_the_edits_own_data():
+    values = torch.ones(2, 3, 13, dtype=torch.float64)
+    edit = edits.replace("logits", values)
+    run(build("gpt2"), torch.tensor([[1, 2, 3], [4, 5, 6]]), edits=[edit]).logits.zero_()
+    assert (edit.values.tensor == 1).all()
+
+
+def test_functions_with_other_code_have_other_digests():
+    one, two = (edits.apply("z", fn, layer=0) for fn in (lambda z, _: z, lambda z, _: 2 * z))
+    assert one.digest != two.digest

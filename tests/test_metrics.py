@@ -5,7 +5,7 @@ import torch
 from architectures import D_VOCAB, assert_close, assert_identical, build, padded, tokens_of
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
-from interp import InterpError, metrics, run
+from interp import PAD, InterpError, metrics, run
 from interp.metrics import measure
 from interp.model.context import Batch
 
@@ -205,3 +205,36 @@ def test_a_target_outside_the_vocabulary_is_told(make, target):
 def test_a_reference_of_another_shape_is_told():
     with pytest.raises(InterpError, match=r"reference is \(3, 4, 13\).*logits \(3, 5, 13\)"):
         measure(metrics.kl(LOGITS[:, :-1]), LOGITS, BATCH)
+
+
+def test_the_loss_passes_over_padding_within_a_row():
+    model, row = build("gpt2"), [1, 2, 3, 4]
+    whole = run(model, torch.tensor([row]))
+    broken = run(model, torch.tensor([[1, 2, PAD, 3, 4]]))
+    found, expected = (measure(metrics.loss(), r.logits, r.batch) for r in (broken, whole))
+    assert_close(found, expected, 1e-12)
+
+
+def test_half_precision_logits_are_measured_in_float32():
+    logits = LOGITS.bfloat16()
+    assert_close(
+        measure(metrics.loss(), logits, BATCH),
+        measure(metrics.loss(), logits.float(), BATCH),
+        0.0,
+    )
+
+
+@pytest.mark.parametrize("target", [3.5, [3.7, 2.2, 1.0], "a"])
+def test_a_target_that_is_no_token_id_is_told(target):
+    with pytest.raises(InterpError, match="token ids"):
+        metrics._targets(target)
+
+
+def test_a_metric_that_gives_no_tensor_is_told():
+    with pytest.raises(InterpError, match="gives a tensor"):
+        measure(lambda logits: 1.0, LOGITS, BATCH)
+
+
+def test_a_metric_without_a_gradient_is_told():
+    with pytest.raises(InterpError, match="no gradient"):
+        run(build("gpt2"), torch.tensor([[1, 2]]), record="z", gradients_of=metrics.accuracy(3))

@@ -68,3 +68,10 @@ def test_a_target_must_be_one_token(tmp_path, line, said):
     prompts = read_prompts(write(tmp_path, line))
     with pytest.raises(InvalidInput, match=said):
         logit_diff_of(interp.load("induction-by-hand"), prompts)
+
+
+def test_only_line_feeds_end_a_line_and_a_byte_order_mark_is_no_text(tmp_path):
+    (plain,) = read_prompts(write(tmp_path, "\ufeffone\x0ctwo\n".encode(), "p.txt"))
+    assert plain.text == "one\x0ctwo"
+    (spoken,) = read_prompts(write(tmp_path, '{"text": "a\u2028b"}\n'))
+    assert spoken.text == "a\u2028b"

@@ -91,12 +91,14 @@ def apply(
     return Apply(*_target(point, where), fn)
 
 
-def from_dict(values: dict[str, Any]) -> Edit:
+def from_dict(values: Any) -> Edit:  # noqa: ANN401 - whatever a file holds
     """The inverse of :meth:`Edit.to_dict`.
 
     Raises:
         InvalidEdit: an unknown kind or field, or one that does not hold what it should.
     """
+    if not isinstance(values, dict):
+        raise InvalidEdit(f"An edit read from JSON should be an object, got {values!r}.")
     rest = dict(values)
     kind = KINDS.get(str(rest.pop("kind", None)))
     if kind is None or kind is Apply:
@@ -108,6 +110,9 @@ def from_dict(values: dict[str, Any]) -> Edit:
     if not isinstance(where, list) or not all(isinstance(part, str | int) for part in where):
         raise InvalidEdit(f'An edit\'s where should be a list as ["z", 1], got {where!r}.')
     chosen = {name: _indices(rest.pop(name, None), name) for name in _SELECTED}
+    for name in _NEEDED.get(kind.kind, ()):
+        if rest.get(name) is None:
+            raise InvalidEdit(f"An edit of kind {kind.kind!r} needs {name!r}.")
     read = {name: _field(name, value) for name, value in rest.items()}
     try:
         return kind(tuple(where), Selection(**chosen), **read)
@@ -119,14 +124,17 @@ def _field(name: str, value: object) -> object:
     """A field of an edit, read from JSON."""
     if name == "values" and isinstance(value, dict):
         return Values.from_json(value)
-    if name == "seed" or (name == "values" and value is None):
-        return value
+    if name == "values" and value is None:
+        return None
+    if name == "seed":
+        return _indices(value, name)
     try:
         return _number(value)
     except InvalidEdit as error:
         raise InvalidEdit(f"The {name} of an edit: {error}") from error
 
 
+_NEEDED = {"scale": ("factor",), "add": ("values",), "replace": ("values",)}
 _SELECTED = ("batch", "pos", "head", "key", "unit")
 
 

@@ -68,7 +68,8 @@ class Edit:
         index = site.index(self.select, x.shape)
         new = self.new(x[index], x, index, site)
         if self.select.everything:
-            return new.expand_as(x)
+            # A tensor of the run's own: neither the edit's data nor the user's is handed on.
+            return new.expand_as(x).clone()
         changed = x.clone()
         changed[index] = new
         return changed
@@ -250,6 +251,9 @@ class Apply(Edit):
 
     @property
     def digest(self) -> str:
-        """Of the place and the function's name; a function's content can't be hashed."""
+        """Of the place, and of the function's name and code (not of what it closes over)."""
         name = getattr(self.fn, "__qualname__", repr(self.fn))
-        return hashlib.sha256(f"apply {self.where} {self.select} {name}".encode()).hexdigest()
+        code = getattr(self.fn, "__code__", None)
+        body = "" if code is None else f"{code.co_code.hex()} {code.co_consts} {code.co_names}"
+        said = f"apply {self.where} {self.select} {name} {body}"
+        return hashlib.sha256(said.encode()).hexdigest()

@@ -60,7 +60,7 @@ def mean_of(x: Tensor, site: Site) -> Tensor:
     """The mean over rows, and over real positions where the point has one axis of them."""
     axes = site.place.point.axes
     if axes[1] not in ("pos", "key"):
-        if site.context.real is not None:
+        if site.context.real is not None or site.real("key") is not None:
             raise InvalidEdit(f"{site.place}: a mean over rows needs prompts of one length.")
         return x.mean(0, keepdim=True)
     real = site.real(axes[1])

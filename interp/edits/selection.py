@@ -85,7 +85,8 @@ class Site:
         chosen: list[slice | Tensor] = []
         for axis, which, size in zip(axes, selection.per_axis(self.place), shape, strict=True):
             if axis in ("pos", "query", "key") and which is not None:
-                chosen.append(self._columns(axis, as_tuple(which), size))
+                rows = self._plain("batch", selection.batch, shape[0])
+                chosen.append(self._columns(axis, as_tuple(which), size, rows))
             else:
                 chosen.append(self._plain(axis, which, size))
         if all(isinstance(index, slice) for index in chosen):
@@ -102,22 +103,36 @@ class Site:
                     f"{self.place}: {axis} {index} is outside 0..{size - 1} ({size} in all)."
                 )
         wanted = tuple(index % size for index in wanted)
+        if len(set(wanted)) < len(wanted):
+            raise InvalidEdit(f"{self.place}: {axis} {which} selects the same one twice.")
         if len(wanted) == 1:
             return slice(wanted[0], wanted[0] + 1)
         return torch.tensor(wanted, device=self.context.positions.device)
 
-    def _columns(self, axis: str, wanted: tuple[int, ...], size: int) -> slice | Tensor:
+    def _columns(
+        self, axis: str, wanted: tuple[int, ...], size: int, rows: slice | Tensor
+    ) -> slice | Tensor:
         """Columns of positions: the same for all rows without padding, else ``[batch n]``."""
         real = self.real(axis)
         if real is None:
             return self._plain(axis, wanted, size)
-        return torch.stack([self._column(real, p) for p in wanted], dim=1)
+        columns = torch.stack([self._column(real, p, rows) for p in wanted], dim=1)
+        ordered = columns[rows].sort(dim=1).values
+        if bool((ordered[:, 1:] == ordered[:, :-1]).any()):
+            raise InvalidEdit(f"{self.place}: {axis} {wanted} selects a position twice in a row.")
+        return columns
 
-    def _column(self, real: Bool[Tensor, "batch key"], position: int) -> Int[Tensor, " batch"]:
+    def _column(
+        self, real: Bool[Tensor, "batch key"], position: int, rows: slice | Tensor
+    ) -> Int[Tensor, " batch"]:
+        """The column of a position in every row; only the selected rows need to have it."""
         lengths = real.sum(-1)
         wanted = position + lengths if position < 0 else torch.full_like(lengths, position)
-        if bool(((wanted < 0) | (wanted >= lengths)).any()):
-            row = int(((wanted < 0) | (wanted >= lengths)).nonzero()[0])
+        selected = torch.zeros_like(lengths, dtype=torch.bool)
+        selected[rows] = True
+        lacking = selected & ((wanted < 0) | (wanted >= lengths))
+        if bool(lacking.any()):
+            row = int(lacking.nonzero()[0])
             raise InvalidEdit(
                 f"{self.place}: position {position} of row {row}, which has only "
                 f"{int(lengths[row])} tokens."

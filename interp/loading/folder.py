@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from interp.config import Config
-from interp.errors import InvalidConfig, ModelLoadError, OutOfResources
+from interp.errors import InvalidConfig, InvalidInput, ModelLoadError, OutOfResources
 from interp.tokenizer import Tokenizer
 from interp.transformer import Transformer
 
@@ -98,6 +98,8 @@ def _read_weights(path: Path, device: str | torch.device) -> dict[str, Tensor]:
         raise ModelLoadError(f"{path} is missing: the folder has no weights.") from error
     except (SafetensorError, OSError, ValueError) as error:
         raise ModelLoadError(f"{path} is not a sound safetensors file: {error}.") from error
+    except (RuntimeError, AssertionError) as error:
+        raise InvalidInput(f"Weights can't be put on {device}: {error}") from error
 
 
 def _check_weights(weights: dict[str, Tensor], shapes: dict[str, torch.Size], folder: Path) -> None:

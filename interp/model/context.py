@@ -38,7 +38,7 @@ class Batch:
         tokens: object,
         d_vocab: int,
         n_ctx: int,
-        mask: Tensor | None = None,
+        mask: object = None,
         device: torch.device | str | None = None,
     ) -> "Batch":
         """Check ``tokens`` against the vocabulary and the context length.
@@ -112,7 +112,8 @@ def _as_ids(tokens: object) -> Tensor:
     return ids.long()
 
 
-def _checked_mask(mask: Tensor, ids: Tensor) -> Tensor:
+def _checked_mask(mask: object, ids: Tensor) -> Tensor:
+    mask = torch.as_tensor(mask)
     mask = mask[None] if mask.ndim == 1 else mask
     if mask.shape != ids.shape:
         raise InvalidTokens(

@@ -55,7 +55,7 @@ class Network(nn.Module):
 
     # ---- the forward --------------------------------------------------------------------------
 
-    def forward(self, *tokens: Any, mask: Tensor | None = None) -> Logits:  # noqa: ANN401
+    def forward(self, *tokens: Any, mask: object = None) -> Logits:  # noqa: ANN401
         """Logits of token ids.
 
         Args:
@@ -72,11 +72,11 @@ class Network(nn.Module):
         """
         return self.unembed(self.stream(self.check(*tokens, mask=mask)))
 
-    def batch(self, tokens: Any, mask: Tensor | None = None) -> Batch:  # noqa: ANN401
+    def batch(self, tokens: Any, mask: object = None) -> Batch:  # noqa: ANN401
         """The tokens of one stack, checked; see :meth:`Batch.of`."""
         return Batch.of(tokens, self.config.d_vocab, self.config.n_ctx, mask, self.device)
 
-    def check(self, *tokens: Any, mask: Tensor | None = None) -> list[Batch]:  # noqa: ANN401
+    def check(self, *tokens: Any, mask: object = None) -> list[Batch]:  # noqa: ANN401
         """The tokens of each stack, checked; see :meth:`Batch.of`."""
         if len(tokens) != len(self.stacks):
             wanted = " and ".join(

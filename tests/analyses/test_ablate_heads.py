@@ -219,3 +219,19 @@ def test_bootstrap_covers_the_mean_and_shrinks_with_n():
     assert abs((many.high - many.low) / 2 - exact) < 0.15 * exact
     constant = bootstrap(torch.full((2, 7), 3.0))
     assert torch.equal(constant.low, constant.high)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_reference_keeps_its_place_beside_padded_prompts(model, side):
+    """KL to the clean logits is zero for the clean model, wherever padding is."""
+    padded = torch.tensor([[PAD, PAD, 1, 2, 3], [4, 5, 6, 7, 8]])
+    padded = padded if side == "left" else padded.flip(-1)
+    result = ablate_heads(model, padded, metric=interp.metrics.kl(model(padded)), method="zero")
+    assert result.clean.abs().max() <= BOUND
+    assert result.effect.min() > 0
+
+
+def test_the_loss_of_an_encoder_is_refused(model):
+    config = interp.Config(d_model=16, d_vocab=20, n_ctx=16, encoder=model.config.decoder)
+    with pytest.raises(InvalidInput, match="encoder"):
+        ablate_heads(interp.Transformer(config), torch.tensor([[1, 2]]), method="zero")

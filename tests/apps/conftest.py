@@ -43,6 +43,7 @@ def finding() -> Callable[..., HeadAblation]:
         clean = torch.full((effect.shape[-1],), 2.0, dtype=torch.float64)
         provenance = Provenance(
             model=model,
+            config="c",
             weights="w",
             tokens="t",
             edits=(),
