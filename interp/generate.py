@@ -51,7 +51,7 @@ def generate(
     """
     _check(model, max_new_tokens, temperature, top_k)
     *sources, prompt = model.check(*_with_start(model, tokens))
-    batch = prompt.aligned("right")
+    batch = prompt.ending_together()
     longest = int(batch.is_real.sum(-1).max())
     if longest + max_new_tokens > model.config.n_ctx:
         raise InvalidTokens(

@@ -7,7 +7,7 @@ and right padding the same thing to a model.
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -82,12 +82,11 @@ class Batch:
         """Where there is a token and not padding."""
         return torch.ones_like(self.ids, dtype=torch.bool) if self.real is None else self.real
 
-    def aligned(self, side: Literal["left", "right"]) -> "Batch":
-        """The same rows, all beginning at the left or all ending at the right, without waste."""
+    def ending_together(self) -> "Batch":
+        """The same rows, all ending at the right, with no more padding before them than need be."""
         if self.real is None:
             return self
-        filled = self.real if side == "right" else ~self.real
-        order = filled.int().argsort(dim=-1, stable=True)
+        order = self.real.int().argsort(dim=-1, stable=True)
         ids, real = self.ids.gather(-1, order), self.real.gather(-1, order)
         used = real.any(0)
         ids, real = ids[:, used], real[:, used]

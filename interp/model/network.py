@@ -15,7 +15,7 @@ from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 from interp.config import Config
 from interp.errors import InvalidInput, InvalidTokens
 from interp.model.block import Block
-from interp.model.context import Batch, Context, Past
+from interp.model.context import Batch, Context
 from interp.model.mlp import bias_of
 from interp.model.positions import AddedEntry
 from interp.model.recipe import KEPT, Layout, Recipe
@@ -104,13 +104,11 @@ class Network(nn.Module):
             raise InvalidInput("A model without stacks computes nothing.")
         return memory
 
-    def contexts(
-        self, batches: Sequence[Batch], past: Past | None = None, offset: int = 0
-    ) -> list[Context]:
-        """Positions and padding of each stack; the last one's may continue a ``past``."""
+    def contexts(self, batches: Sequence[Batch]) -> list[Context]:
+        """Positions and padding of each stack."""
         *sources, last = batches
         before = sources[-1].real if sources else None
-        own = Context.of(last, offset, past, source_real=before)
+        own = Context.of(last, source_real=before)
         return [*(Context.of(batch) for batch in sources), own]
 
     # ---- what there is ------------------------------------------------------------------------
