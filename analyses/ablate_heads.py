@@ -19,11 +19,11 @@ from torch import Tensor
 
 from analyses.figures import heatmap
 from analyses.statistics import Interval, bootstrap
-from interp import PAD, Place, Point, Start, Transformer, edits, run
+from interp import Start, Transformer, edits, run
 from interp.edits import Edit
 from interp.errors import InvalidInput
 from interp.metrics import Loss, Metric, measure
-from interp.model.context import Batch
+from interp.model.context import Batch, tokens_first
 from interp.provenance import Provenance
 
 METHODS = ("zero", "mean", "resample")
@@ -178,16 +178,15 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
     ablated = torch.empty(layers, heads, len(batch.ids), dtype=torch.float64)
     total, done = layers * heads * len(batch.ids), 0
     for chosen in torch.arange(len(batch.ids)).split(rows):
-        part = _rows_of(batch, chosen)
+        part = batch.rows(chosen)
         own = measured.of_rows(chosen.tolist(), len(batch.ids))
-        tokens = part.ids.where(part.is_real, PAD)
-        plain = run(model, tokens, record="resid_pre")
+        plain = run(model, part.tokens, record="resid_pre")
         clean[chosen] = _measured(own, plain.logits, part)
         for layer in range(layers):
             start = Start(layer, plain.cache["resid_pre", layer])
             for head in range(heads):
                 edit = replacements.edit(layer, head, chosen)
-                logits = run(model, tokens, edits=[edit], start=start).logits
+                logits = run(model, part.tokens, edits=[edit], start=start).logits
                 ablated[layer, head, chosen] = _measured(own, logits, part)
                 done += len(chosen)
                 if progress is not None:
@@ -210,7 +209,7 @@ class _Replacements:
         self._values: list[Tensor] = []
         if method == "zero":
             return
-        z = [_all_rows(model, batch, layer, rows) for layer in range(len(model.blocks))]
+        z = _z_of_all(model, batch, rows)
         if method == "mean":
             weight = batch.is_real[..., None, None].to(z[0].dtype)
             self._values = [(x * weight).sum((0, 1)) / weight.sum() for x in z]
@@ -241,8 +240,7 @@ def donors(batch: Batch, seed: int) -> tuple[Int[Tensor, "batch pos"], Int[Tenso
         raise InvalidInput("Resampling needs at least two prompts; one was given.")
     generator = torch.Generator().manual_seed(seed)
     # Wherever padding is: order[i, p] is the column of the p-th token of prompt i.
-    order = batch.is_real.cpu().int().argsort(dim=-1, descending=True, stable=True)
-    lengths = batch.is_real.cpu().sum(-1)
+    order, lengths = tokens_first(batch.is_real.cpu()), batch.is_real.cpu().sum(-1)
     others = ~torch.eye(n, dtype=torch.bool)
     rows = torch.empty(n, width, dtype=torch.long)
     for position in range(width):
@@ -258,22 +256,12 @@ def donors(batch: Batch, seed: int) -> tuple[Int[Tensor, "batch pos"], Int[Tenso
     return row.to(batch.ids.device), column.to(batch.ids.device)
 
 
-def _all_rows(
-    model: Transformer, batch: Batch, layer: int, rows: int
-) -> Float[Tensor, "batch pos head d_head"]:
-    """Z of one layer for all prompts."""
-    place = Place(Point.Z, layer)
-    tokens = batch.ids.where(batch.is_real, PAD)
-    parts = [
-        run(model, part, record=place, stop_at_layer=layer + 1).cache[place]
-        for part in tokens.split(rows)
+def _z_of_all(model: Transformer, batch: Batch, rows: int) -> list[Tensor]:
+    """Z of each layer ``[batch pos head d_head]``, for all prompts."""
+    caches = [run(model, part, record="z").cache for part in batch.tokens.split(rows)]
+    return [
+        torch.cat([cache["z", layer] for cache in caches]) for layer in range(len(model.blocks))
     ]
-    return torch.cat(parts)
-
-
-def _rows_of(batch: Batch, chosen: Tensor) -> Batch:
-    real = None if batch.real is None else batch.real[chosen]
-    return Batch(batch.ids[chosen], real)
 
 
 def _measured(metric: Metric, logits: Tensor | None, batch: Batch) -> Tensor:

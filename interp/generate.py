@@ -68,7 +68,7 @@ def generate(
             ended = ended | (new == _end(model))
             if bool(ended.all()):
                 break
-    return batch.ids if batch.real is None else batch.ids.where(batch.real, PAD)
+    return batch.tokens
 
 
 def sample(

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.errors import InvalidInput
-from interp.model.context import Batch
+from interp.model.context import Batch, column_of, tokens_first
 from interp.values import Values
 
 MetricLike = Callable[[Tensor], Tensor]
@@ -265,7 +265,7 @@ def _next_real(batch: Batch) -> Int[Tensor, "batch pos"]:
     """The token that follows each token among the real ones of its row, whatever is between."""
     if batch.real is None:
         return batch.ids.roll(-1, dims=1)
-    order = batch.real.int().argsort(dim=-1, descending=True, stable=True)
+    order = tokens_first(batch.real)
     following = batch.ids.gather(-1, order).roll(-1, dims=1)
     return torch.zeros_like(batch.ids).scatter_(1, order, following)
 
@@ -273,25 +273,18 @@ def _next_real(batch: Batch) -> Int[Tensor, "batch pos"]:
 def at_position(
     x: Float[Tensor, "batch pos ..."], batch: Batch, pos: int | None
 ) -> Float[Tensor, "batch ..."]:
-    """``x`` at position ``pos`` among each row's real tokens."""
-    rows = torch.arange(x.shape[0], device=x.device)
-    return x[rows, column_of(batch, -1 if pos is None else pos)]
-
-
-def column_of(batch: Batch, pos: int) -> Int[Tensor, " batch"]:
-    """In which column each row's position ``pos`` stands.
+    """``x`` at position ``pos`` among each row's real tokens.
 
     Raises:
         InvalidInput: a row is too short to have that position.
     """
-    real = batch.is_real
-    lengths = real.sum(-1)
-    wanted = lengths + pos if pos < 0 else torch.full_like(lengths, pos)
-    short = (wanted < 0) | (wanted >= lengths)
-    if bool(short.any()):
-        row = int(short.nonzero()[0])
-        raise InvalidInput(f"Position {pos} of prompt {row}, which has {int(lengths[row])} tokens.")
-    return ((real.cumsum(-1) - 1 == wanted[:, None]) & real).int().argmax(-1)
+    pos = -1 if pos is None else pos
+    columns, lacking = column_of(batch.is_real, pos)
+    if bool(lacking.any()):
+        row = int(lacking.nonzero()[0])
+        length = int(batch.is_real[row].sum())
+        raise InvalidInput(f"Position {pos} of prompt {row}, which has {length} tokens.")
+    return x[torch.arange(x.shape[0], device=x.device), columns]
 
 
 def picked(x: Float[Tensor, "batch vocab"], target: Targets) -> Float[Tensor, " batch"]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from interp.edits import Edit
-from interp.model.context import PAD, Batch
+from interp.model.context import Batch
 from interp.model.network import Network
 
 
@@ -53,7 +53,7 @@ class Provenance:
         seed: int | None = None,
     ) -> "Provenance":
         """Of a run of ``model`` on ``batch``."""
-        ids = batch.ids.where(batch.is_real, PAD).cpu()
+        ids = batch.tokens.cpu()
         content = f"{tuple(ids.shape)} {ids.tolist()}"
         return cls(
             model=model.config.name or "unnamed",

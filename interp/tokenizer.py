@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from operator import index
 from pathlib import Path
 from typing import Final, SupportsIndex
-from uuid import uuid4
 
 import tokenizers
 
 from interp.errors import InvalidTokens, ModelLoadError
+from interp.files import write_whole
 from interp.spelling import spelling_of, unknown_token, visible
 
 PAD_LABEL: Final = "∅"
@@ -80,13 +80,8 @@ class Tokenizer:
 
     def save(self, path: str | Path) -> None:
         """Writes a `tokenizer.json`, whole or not at all; `bos` and `eos` are not part of it."""
-        path = Path(path)
-        partial = path.with_name(f".{path.name}.{uuid4().hex}.partial")
-        try:
-            partial.write_text(self._backend.to_str(pretty=True), encoding="utf-8")
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        text = self._backend.to_str(pretty=True)
+        write_whole(Path(path), lambda partial: partial.write_text(text, encoding="utf-8"))
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`, with no BOS, EOS or other special token added.

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.errors import InvalidEdit
-from interp.model.context import Context
+from interp.model.context import Context, column_of
 from interp.points import Place, Point
 
 Which = int | tuple[int, ...] | None
@@ -126,18 +126,17 @@ class Site:
         self, real: Bool[Tensor, "batch key"], position: int, rows: slice | Tensor
     ) -> Int[Tensor, " batch"]:
         """The column of a position in every row; only the selected rows need to have it."""
-        lengths = real.sum(-1)
-        wanted = position + lengths if position < 0 else torch.full_like(lengths, position)
-        selected = torch.zeros_like(lengths, dtype=torch.bool)
+        columns, lacking = column_of(real, position)
+        selected = torch.zeros_like(lacking)
         selected[rows] = True
-        lacking = selected & ((wanted < 0) | (wanted >= lengths))
-        if bool(lacking.any()):
-            row = int(lacking.nonzero()[0])
+        short = selected & lacking
+        if bool(short.any()):
+            row = int(short.nonzero()[0])
             raise InvalidEdit(
                 f"{self.place}: position {position} of row {row}, which has only "
-                f"{int(lengths[row])} tokens."
+                f"{int(real[row].sum())} tokens."
             )
-        return ((real.cumsum(-1) - 1 == wanted[:, None]) & real).int().argmax(-1)
+        return columns
 
 
 def as_tuple(which: int | tuple[int, ...]) -> tuple[int, ...]:

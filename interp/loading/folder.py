@@ -5,9 +5,6 @@ finite: nothing is ever filled in at random.
 """
 
 import json
-import os
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -17,6 +14,7 @@ from torch import Tensor
 
 from interp.config import Config
 from interp.errors import InvalidConfig, InvalidInput, ModelLoadError, OutOfResources
+from interp.files import write_whole
 from interp.tokenizer import Tokenizer
 from interp.transformer import Transformer
 
@@ -62,19 +60,6 @@ def load_folder(folder: Path, device: str | torch.device = "cpu") -> Transformer
     model = Transformer(config, tokenizer).to(dtype=dtype, device=device)
     model.load_state_dict(weights, strict=False)  # the names were checked; tied ones stand once
     return model
-
-
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` fill a temporary file beside ``path``, then rename it: all or nothing."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        write(temporary)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _weights(model: Transformer) -> dict[str, Tensor]:

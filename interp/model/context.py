@@ -82,6 +82,15 @@ class Batch:
         """Where there is a token and not padding."""
         return torch.ones_like(self.ids, dtype=torch.bool) if self.real is None else self.real
 
+    @property
+    def tokens(self) -> Int[Tensor, "batch pos"]:
+        """The ids with ``PAD`` where there is padding: what :meth:`of` read."""
+        return self.ids if self.real is None else self.ids.where(self.real, PAD)
+
+    def rows(self, chosen: Int[Tensor, " row"]) -> "Batch":
+        """Some of the rows."""
+        return Batch(self.ids[chosen], None if self.real is None else self.real[chosen])
+
     def ending_together(self) -> "Batch":
         """The same rows, all ending at the right, with no more padding before them than need be."""
         if self.real is None:
@@ -91,6 +100,24 @@ class Batch:
         used = real.any(0)
         ids, real = ids[:, used], real[:, used]
         return Batch(ids, None if bool(real.all()) else real)
+
+
+def tokens_first(real: Bool[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
+    """Each row's columns, those that hold tokens first: ``[b, p]`` is where position p stands."""
+    return real.int().argsort(dim=-1, descending=True, stable=True)
+
+
+def column_of(
+    real: Bool[Tensor, "batch pos"], position: int
+) -> tuple[Int[Tensor, " batch"], Bool[Tensor, " batch"]]:
+    """In which column each row's ``position`` stands, and which rows are too short to have it.
+
+    Positions count the real tokens of a row; negative ones from its end.
+    """
+    lengths = real.sum(-1)
+    wanted = lengths + position if position < 0 else torch.full_like(lengths, position)
+    lacking = (wanted < 0) | (wanted >= lengths)
+    return ((real.cumsum(-1) - 1 == wanted[:, None]) & real).int().argmax(-1), lacking
 
 
 def _as_ids(tokens: object) -> Tensor:

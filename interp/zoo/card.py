@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from interp.errors import ModelLoadError
-from interp.loading.folder import write_whole
+from interp.files import write_whole
 
 FILE = "card.json"
 
