@@ -89,7 +89,7 @@ class Attention(HeadWeights):
     def project(self, x: Stream, context: Context, tap: Tap) -> tuple[Heads, KeyHeads, KeyHeads]:  # noqa: ARG002
         """Queries, keys and values, by one product."""
         at = self.points
-        q, k, v = self._split(F.linear(x, self.weight_qkv, self.joint_bias()))
+        q, k, v = self._split(self.linear(x, self.weight_qkv, self.joint_bias()))
         return tap(at.q, q), tap(at.k, k), tap(at.v, v)
 
     def recall(self, k: KeyHeads, v: KeyHeads, context: Context) -> tuple[Tensor, Tensor]:
@@ -109,7 +109,7 @@ class Attention(HeadWeights):
     def write(self, z: Heads, tap: Tap = untouched) -> Stream:
         """Σ_h z_h W_O + b_O."""
         if not tap.forms(self.points.result):
-            return F.linear(z.flatten(2), self.weight_o, self.b_O)
+            return self.linear(z.flatten(2), self.weight_o, self.b_O)
         written = tap(self.points.result, self.result(z)).sum(2)
         return written if self.b_O is None else written + self.b_O
 
@@ -242,11 +242,11 @@ class CrossAttention(Attention):
         q_bias, kv_bias = (None, None) if bias is None else (bias[:n], bias[n:])
 
         def keys_and_values() -> tuple[KeyHeads, KeyHeads]:
-            joint = F.linear(self._memory(context), self.weight_qkv[n:], kv_bias)
+            joint = self.linear(self._memory(context), self.weight_qkv[n:], kv_bias)
             k, v = joint.unflatten(-1, (-1, self.d_head)).chunk(2, dim=2)
             return tap(self.points.k, k), tap(self.points.v, v)
 
-        q = F.linear(x, self.weight_qkv[:n], q_bias).unflatten(-1, (-1, self.d_head))
+        q = self.linear(x, self.weight_qkv[:n], q_bias).unflatten(-1, (-1, self.d_head))
         q = tap(self.points.q, q)
         return q, *context.past.once(self, keys_and_values)
 

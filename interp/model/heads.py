@@ -8,16 +8,17 @@ they can be set (Elhage et al. 2021 write W_Q, W_K, W_V, W_O and the two low-ran
 import torch
 from einops import einsum, rearrange
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from interp.config import AttentionConfig
 from interp.errors import InvalidInput
 from interp.factored import Factored
+from interp.model.linear import Linear
 from interp.model.mlp import bias_of, matrix
 from interp.model.positions import Unturned
 
 
-class HeadWeights(nn.Module):
+class HeadWeights(Linear):
     """The weights of one attention, stored for speed and shown as the mathematics has them."""
 
     def __init__(self, config: AttentionConfig, d_model: int, positions: Unturned) -> None:

@@ -15,6 +15,7 @@ from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from interp.config import Activation, MLPConfig
 from interp.model.context import Context
+from interp.model.linear import Linear
 from interp.model.recipe import Layout, Reader, Recipe
 from interp.points import Place, Point
 from interp.tap import Tap, untouched
@@ -40,7 +41,7 @@ def bias_of(n: int, present: bool) -> nn.Parameter | None:  # noqa: FBT001 - rea
     return nn.Parameter(torch.zeros(n)) if present else None
 
 
-class MLP(nn.Module):
+class MLP(Linear):
     """x ↦ act(x·W_in + b_in)·W_out + b_out."""
 
     def __init__(self, config: MLPConfig, d_model: int) -> None:
@@ -61,11 +62,11 @@ class MLP(nn.Module):
 
     def pre(self, x: Stream) -> Neurons:
         """x·W_in + b_in."""
-        return F.linear(x, self.weight_in, self.b_in)
+        return self.linear(x, self.weight_in, self.b_in)
 
     def write(self, post: Neurons) -> Stream:
         """post·W_out + b_out."""
-        return F.linear(post, self.weight_out, self.b_out)
+        return self.linear(post, self.weight_out, self.b_out)
 
     @property
     def W_in(self) -> Float[Tensor, "d_model d_mlp"]:
@@ -101,7 +102,7 @@ class GatedMLP(MLP):
 
     def gate(self, x: Stream) -> Neurons:
         """x·W_gate + b_gate."""
-        return F.linear(x, self.weight_gate, self.b_gate)
+        return self.linear(x, self.weight_gate, self.b_gate)
 
     @property
     def W_gate(self) -> Float[Tensor, "d_model d_mlp"]:

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from interp.config import Config
 from interp.errors import InvalidInput, InvalidTokens
 from interp.model.block import Block
 from interp.model.context import Batch, Context
+from interp.model.linear import Linear
 from interp.model.mlp import bias_of
 from interp.model.positions import AddedEntry
 from interp.model.recipe import KEPT, Layout, Recipe
@@ -27,7 +27,7 @@ Stream = Float[Tensor, "batch pos d_model"]
 Logits = Float[Tensor, "batch pos vocab"]
 
 
-class Unembedding(nn.Module):
+class Unembedding(Linear):
     """x ↦ x·W_U + b_U."""
 
     def __init__(self, config: Config, tied_to: nn.Parameter) -> None:
@@ -39,7 +39,7 @@ class Unembedding(nn.Module):
 
     def forward(self, x: Stream, tap: Tap = untouched) -> Logits:
         """x·W_U + b_U."""
-        return tap(Point.LOGITS, F.linear(x, self.weight, self.b_U))
+        return tap(Point.LOGITS, self.linear(x, self.weight, self.b_U))
 
 
 class Network(nn.Module):

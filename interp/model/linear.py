@@ -1,0 +1,19 @@
+"""How is x·Wᵀ + b computed? By a kernel that each part of a model holds, and that can be changed.
+
+Nearly all the time of a forward goes into these products, so which kernel computes them is worth a
+choice (see :mod:`interp.packed`); the mathematics is the same.
+"""
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - as everyone writes it
+
+Kernel = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""``kernel(x [... n_in], weight [n_out n_in], bias [n_out] or None)`` gives ``[... n_out]``."""
+
+
+class Linear(nn.Module):
+    """A part of a model that multiplies by weights: every product goes through ``linear``."""
+
+    linear: Kernel = staticmethod(F.linear)
