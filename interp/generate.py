@@ -15,8 +15,9 @@ from torch import Tensor
 from interp.edits import Edit
 from interp.errors import InvalidInput, InvalidTokens
 from interp.listener import Listener
-from interp.model.context import PAD, Batch, Context, Past
+from interp.model.context import PAD, Batch, Context
 from interp.model.network import Network
+from interp.model.past import Past
 from interp.plan import edit_plan
 
 

@@ -80,11 +80,23 @@ class Attention(HeadWeights):
 
     def forward(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
         """H(x)."""
+        return self.outer(self.inner(x, context, tap), tap)
+
+    def inner(self, x: Stream, context: Context, tap: Tap = untouched) -> Heads:
+        """A·v of each head."""
         q, k, v = self.project(x, context, tap)
         q, k = self.positions.turn(q, k, context, tap)
         k, v = self.recall(k, v, context)
-        z = tap(self.points.z, self.mix(q, k, v, context, tap))
-        return tap(self.points.out, self.write(z, tap))
+        return self.mix(q, k, v, context, tap)
+
+    def outer(self, inner: Heads, tap: Tap = untouched) -> Stream:
+        """Σ_h z_h W_O + b_O."""
+        return tap(self.points.out, self.write(tap(self.points.z, inner), tap))
+
+    @property
+    def between(self) -> Point:
+        """What the heads say: z."""
+        return self.points.z
 
     def project(self, x: Stream, context: Context, tap: Tap) -> tuple[Heads, KeyHeads, KeyHeads]:  # noqa: ARG002
         """Queries, keys and values, by one product."""
@@ -95,6 +107,13 @@ class Attention(HeadWeights):
     def recall(self, k: KeyHeads, v: KeyHeads, context: Context) -> tuple[Tensor, Tensor]:
         """Keys and values of these columns and of those read before."""
         return context.past.extend(self, k, v)
+
+    def remember(self, x: Stream, context: Context) -> tuple[Tensor, Tensor]:
+        """Keys and values that the columns of ``x`` give to others, and of those read before."""
+        bias, first = self.joint_bias(), self.n_heads * self.d_head
+        joint = self.linear(x, self.weight_qkv[first:], None if bias is None else bias[first:])
+        k, v = joint.unflatten(-1, (-1, self.d_head)).chunk(2, dim=2)
+        return self.recall(self.positions.turn(k, k, context, untouched)[1], v, context)
 
     def mix(
         self, q: Heads, k: KeyHeads, v: KeyHeads, context: Context, tap: Tap = untouched
@@ -186,7 +205,7 @@ class Attention(HeadWeights):
 
     def _is_triangle(self, context: Context) -> bool:
         """Whether the mask is one that the fused kernel knows by heart."""
-        whole = context.offset == 0 and context.real is None
+        whole = context.n_query == context.n_key and context.real is None
         return whole and self.mask.is_causal and not self.positions.lowers_scores
 
     def _fused_mask(self, dtype: torch.dtype, context: Context) -> Tensor | None:

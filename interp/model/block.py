@@ -9,6 +9,7 @@ The places ``resid_mid`` and ``resid_post`` are the *sums*, as in TransformerLen
 the stream that goes on is then ``("normalized", layer, "ln1")``.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -21,6 +22,7 @@ from interp.model.context import Context
 from interp.model.mask import AcrossStacks, Mask
 from interp.model.mlp import MLP, mlp_of
 from interp.model.norm import Norm, norm_of
+from interp.model.past import Seen
 from interp.model.positions import Unturned, turning_of
 from interp.model.recipe import KEPT, Layout, Reader, Recipe, owned
 from interp.points import Place, Point
@@ -31,15 +33,44 @@ Stream = Float[Tensor, "batch pos d_model"]
 
 @runtime_checkable
 class Sublayer(Protocol):
-    """What a step wraps: the f of x + f(norm(x))."""
+    """What a step wraps: the f of x + f(norm(x)), in two halves: f(x) = outer(inner(x)).
 
-    def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
-        """What is written."""
+    The tensor between them is what heads or neurons have to say, before it is written.
+    """
+
+    def inner(self, x: Stream, context: Context, tap: Tap) -> Tensor:
+        """What the heads (z) or the neurons (post) say."""
+        ...
+
+    def outer(self, inner: Tensor, tap: Tap) -> Stream:
+        """What is written of it."""
+        ...
+
+    @property
+    def between(self) -> Point:
+        """The point of the tensor between the halves."""
         ...
 
     def layout(self, source: Place) -> Layout:
         """Its places, given where it reads."""
         ...
+
+
+@dataclass(frozen=True)
+class Door:
+    """Where in a block a forward can be entered, given the tensors that it would have made there.
+
+    Attributes:
+        first: the first place that a forward passes after entering here.
+        needs: the places of the tensors to enter with.
+        step: which step of the block comes next.
+        through: ``through(tensors, tap)``, the stream before that step.
+    """
+
+    first: Place
+    needs: tuple[Place, ...]
+    step: int
+    through: Callable[[Sequence[Tensor], Tap], Stream]
 
 
 @dataclass(frozen=True)
@@ -60,7 +91,42 @@ class Step:
 
     def __call__(self, block: "Block", x: Stream, context: Context, tap: Tap) -> Stream:
         """The stream after this step."""
+        f, _ = self._parts(block)
+        return self.finish(block, x, f.inner(self.read_by(block, x, tap), context, tap), tap)
+
+    def read_by(self, block: "Block", x: Stream, tap: Tap) -> Stream:
+        """What the sub-layer is given of the stream before this step."""
         raise NotImplementedError
+
+    def finish(self, block: "Block", x: Stream, inner: Tensor, tap: Tap) -> Stream:
+        """The rest of the step, from the stream before it and what heads or neurons said."""
+        f, _ = self._parts(block)
+        return self.leave(block, x + f.outer(inner, tap), tap)
+
+    def leave(self, block: "Block", total: Stream, tap: Tap) -> Stream:
+        """The rest of the step, from the sum."""
+        raise NotImplementedError
+
+    def doors(self, block: "Block", index: int, before: Place) -> list[Door]:
+        """Where a forward can be entered: before the step, in its middle, after its sum."""
+        f, _ = self._parts(block)
+        between, after = Place(f.between), Place(self.after)
+
+        def to_step(given: Sequence[Tensor], tap: Tap) -> Stream:  # noqa: ARG001 - taps nothing
+            return given[0]
+
+        def to_inner(given: Sequence[Tensor], tap: Tap) -> Stream:
+            x, inner = given
+            return self.finish(block, x, inner, tap)
+
+        def to_sum(given: Sequence[Tensor], tap: Tap) -> Stream:
+            return self.leave(block, given[0], tap)
+
+        return [
+            Door(Place(self.read), (before,), index, to_step),
+            Door(between, (before, between), index + 1, to_inner),
+            Door(after, (after,), index + 1, to_sum),
+        ]
 
     def layout(self, block: "Block", before: Place) -> tuple[Layout, Place]:
         """The step's places, given where the stream before it is; and where the one after is."""
@@ -80,11 +146,14 @@ class Step:
 class PreNorm(Step):
     """x ↦ x + f(norm(x))."""
 
-    def __call__(self, block: "Block", x: Stream, context: Context, tap: Tap) -> Stream:
-        """X + f(norm(x))."""
-        f, norm = self._parts(block)
-        read = norm(tap(self.read, x), tap.at(norm=self.norm))
-        return tap(self.after, x + f(read, context, tap))
+    def read_by(self, block: "Block", x: Stream, tap: Tap) -> Stream:
+        """norm(x)."""
+        _, norm = self._parts(block)
+        return norm(tap(self.read, x), tap.at(norm=self.norm))
+
+    def leave(self, block: "Block", total: Stream, tap: Tap) -> Stream:  # noqa: ARG002
+        """The sum, as it is."""
+        return tap(self.after, total)
 
     def layout(self, block: "Block", before: Place) -> tuple[Layout, Place]:
         """Read, norm, sub-layer, sum."""
@@ -104,11 +173,14 @@ class PreNorm(Step):
 class PostNorm(Step):
     """x ↦ norm(x + f(x))."""
 
-    def __call__(self, block: "Block", x: Stream, context: Context, tap: Tap) -> Stream:
-        """norm(x + f(x))."""
-        f, norm = self._parts(block)
-        after = tap(self.after, x + f(tap(self.read, x), context, tap))
-        return norm(after, tap.at(norm=self.norm))
+    def read_by(self, block: "Block", x: Stream, tap: Tap) -> Stream:  # noqa: ARG002
+        """x, as it is."""
+        return tap(self.read, x)
+
+    def leave(self, block: "Block", total: Stream, tap: Tap) -> Stream:
+        """The norm of the sum."""
+        _, norm = self._parts(block)
+        return norm(tap(self.after, total), tap.at(norm=self.norm))
 
     def layout(self, block: "Block", before: Place) -> tuple[Layout, Place]:
         """Read, sub-layer, sum, norm."""
@@ -157,9 +229,37 @@ class Block(nn.Module):
     def forward(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
         """Each step in turn."""
         x = tap(Point.RESID_PRE, x)
-        for step in self.steps:
-            x = step(self, x, context, tap)
+        return self.forward_from(0, x, context, tap)
+
+    def forward_from(self, step: int, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
+        """The steps from one on, given the stream before it."""
+        for later in self.steps[step:]:
+            x = later(self, x, context, tap)
         return x
+
+    def enter(
+        self, door: Door, given: Sequence[Tensor], context: Context, tap: Tap = untouched
+    ) -> Stream:
+        """What comes after a door, given the tensors that it needs."""
+        return self.forward_from(door.step, door.through(given, tap), context, tap)
+
+    def doors(self) -> list[Door]:
+        """Where a forward of this block can be entered, in order."""
+        before = Place(Point.RESID_PRE)
+        found = [Door(before, (before,), 0, lambda given, tap: tap(Point.RESID_PRE, given[0]))]
+        for index, step in enumerate(self.steps):
+            found += step.doors(self, index, before)
+            before = step.layout(self, before)[1]
+        return found
+
+    def at_columns(self, x: Stream, columns: slice, context: Context) -> Stream:
+        """The stream after this block in some columns alone.
+
+        Keys and values are those of all columns; nothing else is computed outside of the chosen.
+        """
+        read = self.steps[0].read_by(self, x, untouched)
+        k, v = self.attn.remember(read, context)
+        return self(x[:, columns], context.narrowed(columns, Seen(self.attn, k, v, context.past)))
 
     def layout(self) -> Layout:
         """Its places in the order of the forward."""

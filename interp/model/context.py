@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.errors import InvalidTokens
+from interp.model.past import NoPast, Past, copied
 
 PAD = -1
 
@@ -148,45 +149,6 @@ def _checked_mask(mask: object, ids: Tensor) -> Tensor:
     return mask.bool()
 
 
-class Past:
-    """Keys and values of the tokens already read, per attention: the key/value cache."""
-
-    def __init__(self) -> None:
-        self._held: dict[object, tuple[Tensor, Tensor]] = {}
-
-    def extend(self, owner: object, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Append new keys and values along ``pos`` and return all of them."""
-        if owner in self._held:
-            past_k, past_v = self._held[owner]
-            k, v = torch.cat([past_k, k], dim=1), torch.cat([past_v, v], dim=1)
-        self._held[owner] = (k, v)
-        return k, v
-
-    def once(
-        self, owner: object, make: Callable[[], tuple[Tensor, Tensor]]
-    ) -> tuple[Tensor, Tensor]:
-        """What ``make`` gave the first time (the keys and values of a fixed source)."""
-        if owner not in self._held:
-            self._held[owner] = make()
-        return self._held[owner]
-
-
-class NoPast(Past):
-    """Remembers nothing: the past of an ordinary forward."""
-
-    def extend(self, owner: object, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """The new keys and values alone."""
-        return k, v
-
-    def once(
-        self,
-        owner: object,  # noqa: ARG002 - Past's signature
-        make: Callable[[], tuple[Tensor, Tensor]],
-    ) -> tuple[Tensor, Tensor]:
-        """What ``make`` gives."""
-        return make()
-
-
 @dataclass(frozen=True, eq=False)
 class Context:
     """Positions and padding of one stack in one forward.
@@ -198,6 +160,7 @@ class Context:
         memory: what the encoder gave out, for a decoder of a pair.
         memory_real: which of its columns hold tokens; ``None`` if all do.
         past: keys and values of earlier columns.
+        ahead: how many columns after these can be attended to.
     """
 
     positions: Int[Tensor, "batch pos"]
@@ -206,6 +169,7 @@ class Context:
     memory: Float[Tensor, "batch source d_model"] | None = None
     memory_real: Bool[Tensor, "batch source"] | None = None
     past: Past = field(default_factory=NoPast)
+    ahead: int = 0
     _shared: dict[Hashable, object] = field(default_factory=dict)
 
     @classmethod
@@ -238,6 +202,30 @@ class Context:
         """What deriving needs of it later: without memory and past, which may be large."""
         return replace(self, memory=None, past=NoPast(), _shared={})
 
+    def narrowed(self, columns: slice, past: Past) -> "Context":
+        """Of some of these columns, all of which can still be attended to through ``past``."""
+        first, stop, _ = columns.indices(self.n_query)
+        return replace(
+            self,
+            positions=self.positions[:, columns],
+            offset=self.offset + first,
+            ahead=self.ahead + self.n_query - stop,
+            past=past,
+            _shared={},
+        )
+
+    def copied(self, copies: int, past: Past) -> "Context":
+        """Of so many copies of the batch, one after another."""
+        return replace(
+            self,
+            positions=copied(self.positions, copies),
+            real=None if self.real is None else copied(self.real, copies),
+            memory=None,
+            memory_real=None if self.memory_real is None else copied(self.memory_real, copies),
+            past=past,
+            _shared={},
+        )
+
     @property
     def key_positions(self) -> Int[Tensor, "batch key"]:
         """The position of each *key* among the real tokens of its row."""
@@ -254,12 +242,13 @@ class Context:
     @property
     def n_key(self) -> int:
         """How many columns it can attend to."""
-        return self.offset + self.n_query
+        return self.offset + self.n_query + self.ahead
 
     @property
     def columns(self) -> Int[Tensor, " query"]:
         """The columns that this forward reads."""
-        return torch.arange(self.offset, self.n_key, device=self.positions.device)
+        last = self.offset + self.n_query
+        return torch.arange(self.offset, last, device=self.positions.device)
 
     def once(self, key: Hashable, make: Callable[[], _Made]) -> _Made:
         """What ``make`` gave when ``key`` was first asked: masks and angles that layers share."""

@@ -25,6 +25,11 @@ class Mask(Protocol):
         """Whether, without padding, it is the lower triangle that fused kernels know by heart."""
         ...
 
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether a query may see keys of later columns."""
+        ...
+
     def visible(self, context: Context) -> Visible | None:
         """True where a query may see a key; ``None`` if every query sees every key."""
         ...
@@ -35,6 +40,7 @@ class Causal:
     """A query sees the keys of its own column and earlier ones."""
 
     is_causal: bool = True
+    looks_ahead: bool = False
 
     def visible(self, context: Context) -> Visible:
         """The lower triangle, less padding."""
@@ -47,6 +53,7 @@ class Bidirectional:
     """A query sees every real key."""
 
     is_causal: bool = False
+    looks_ahead: bool = True
 
     def visible(self, context: Context) -> Visible | None:
         """Everything, less padding."""
@@ -63,6 +70,7 @@ class AcrossStacks:
     """A query of the decoder sees every real token of the source."""
 
     is_causal: bool = False
+    looks_ahead: bool = True
 
     def visible(self, context: Context) -> Visible | None:
         """The source, less its padding."""
@@ -75,7 +83,7 @@ def _without_padding(rule: Bool[Tensor, "query key"], context: Context) -> Visib
         return rule[None, None]
     columns = context.columns
     keys = torch.arange(context.n_key, device=columns.device)
-    padded = ~context.real[:, context.offset :, None]
+    padded = ~context.real[:, columns, None]
     seen = rule & context.real[:, None, :]
     itself = keys == columns[:, None]
     return torch.where(padded, itself, seen)[:, None]

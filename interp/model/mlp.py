@@ -52,9 +52,22 @@ class MLP(Linear):
         self.b_in = bias_of(config.d_mlp, config.bias_in)
         self.b_out = bias_of(d_model, config.bias_out)
 
-    def forward(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:  # noqa: ARG002
+    def forward(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
         """Write what the neurons that x excites have to say."""
-        return tap(Point.MLP_OUT, self.write(tap(Point.POST, self.neurons(x, tap))))
+        return self.outer(self.inner(x, context, tap), tap)
+
+    def inner(self, x: Stream, context: Context, tap: Tap = untouched) -> Neurons:  # noqa: ARG002
+        """What each neuron says of each column by itself."""
+        return self.neurons(x, tap)
+
+    def outer(self, inner: Neurons, tap: Tap = untouched) -> Stream:
+        """What is written of it."""
+        return tap(Point.MLP_OUT, self.write(tap(Point.POST, inner)))
+
+    @property
+    def between(self) -> Point:
+        """What the neurons say."""
+        return Point.POST
 
     def neurons(self, x: Stream, tap: Tap = untouched) -> Neurons:
         """act(x·W_in + b_in)."""
