@@ -10,6 +10,7 @@ run.logits, run.cache["pattern", 0]
 
 from interp import edits, metrics
 from interp.cache import Cache
+from interp.cache_file import load_cache
 from interp.config import (
     NO_NORM,
     AttentionConfig,
@@ -54,6 +55,7 @@ __all__ = [
     "bundled_prompts",
     "edits",
     "load",
+    "load_cache",
     "metrics",
     "read_prompts",
     "run",

@@ -5,17 +5,22 @@ on, by the very functions that the forward applies (see :mod:`interp.model.recip
 cache of everything keeps the streams and q, k, v, z, and derives the rest when it is read.
 """
 
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
+from itertools import chain
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from interp.errors import NotRecorded, StaleCache
+from interp.cache_format import Contents, write_contents
+from interp.deriving import Derivation
+from interp.errors import InvalidInput, NotRecorded, StaleCache
+from interp.holding import cheaper_formed, compact, converted, is_fresh
 from interp.model.context import Context
 from interp.model.network import Network
-from interp.model.recipe import Recipe
 from interp.points import Place, PlaceLike, Point
+from interp.provenance import weight_hash
 from interp.values import version_of
 
 GRAD = "_grad"
@@ -42,12 +47,20 @@ class Cache:
         gradients: dict[Place, Tensor] | None = None,
     ) -> None:
         self._model = model
-        self._layout = model.layout
         self._asked = dict.fromkeys(asked)
-        self._kept = {place: _versioned(tensor) for place, tensor in kept.items()}
-        self._contexts = contexts
+        self._kept = _versioned(converted(kept, _owned))
         self._gradients = gradients or {}
-        self._weights = _fingerprint(model)
+        self._derive = Derivation(model, contexts)
+        self._weight_hash: str | None = None
+        self._device: torch.device | None = None
+        self._dtype: torch.dtype | None = None
+
+    @classmethod
+    def restored(cls, model: Network, contents: Contents) -> "Cache":
+        """The cache that was saved as ``contents``; ``model`` ran, or has its structure alone."""
+        cache = cls(model, contents.asked, contents.kept, contents.contexts, contents.gradients)
+        cache._dtype, cache._weight_hash = contents.dtype, contents.weights
+        return cache
 
     def __getitem__(self, name: PlaceLike) -> Tensor:
         """The tensor at a place (or, with ``_grad`` behind the name, its gradient).
@@ -63,11 +76,13 @@ class Cache:
         if wants_gradient:
             return self._gradient(place)
         if place not in self._asked:
-            raise NotRecorded(
-                f"{place} was not recorded; this run holds {self._held()}. "
-                "Add it to run(..., record=)."
-            )
-        return self._tensor(place).clone()
+            raise self._not_recorded(place)
+        if place in self._kept:
+            return self._held(place).clone()
+        made = self._derived(place)
+        kept = (tensor for tensor, _ in self._kept.values())
+        others = chain(kept, self._model.parameters(), self._model.buffers())
+        return made if is_fresh(made, others) else made.clone()
 
     def __contains__(self, name: PlaceLike) -> bool:
         """Whether the place was recorded; a misspelt one raises, as when it is read."""
@@ -103,6 +118,111 @@ class Cache:
         storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
         return sum(storages.values())
 
+    # ---- what is held, where and how ---------------------------------------------------------
+
+    def keep(self, places: PlaceLike | Iterable[PlaceLike]) -> "Cache":
+        """Form what would be derived and hold it: reading it again costs no more than a copy.
+
+        What is held no longer depends on the weights, and is rounded but once by :meth:`to`.
+
+        Args:
+            places: ``"all"``, a place or several; a bare label means every layer recorded.
+
+        Returns:
+            This cache.
+
+        Raises:
+            UnknownPlace: the model has no such place.
+            NotRecorded: this run did not record it.
+            StaleCache: as when it is read.
+        """
+        for place in self._asked_by(places):
+            if place not in self._kept:
+                self._kept |= _versioned({place: self._derived(place)})
+        return self
+
+    def trim(self) -> None:
+        """Form what is smaller than what it would be derived from, and let go of that."""
+        for makes, sources in cheaper_formed(self._model, self._asked, self._all_held()):
+            self.keep(makes)
+            for place in sources:
+                del self._kept[place]
+        self._kept = _versioned(compact(self._all_held()))
+
+    def to(self, target: torch.device | torch.dtype | str) -> "Cache":
+        """The same activations and gradients elsewhere, or in another type.
+
+        What is derived is still computed where the model is and in the model's own type, and then
+        moved or cast. So on another device, and in a wider type, it is the same numbers. After
+        narrowing it follows from what was rounded: :meth:`keep` first what is to be rounded alone.
+
+        Args:
+            target: a device or its name, or a floating-point type.
+
+        Returns:
+            A new cache; this one stays as it is.
+
+        Raises:
+            InvalidInput: there is no such device, or the type holds no fractions.
+            StaleCache: as when it is read.
+        """
+        moved = copy(self)
+        if isinstance(target, torch.dtype):
+            if not target.is_floating_point:
+                raise InvalidInput(f"A cache can't be cast to {target}: it holds fractions.")
+            moved._dtype = target
+        else:
+            moved._device = _checked_device(target)
+        moved._kept = _versioned(converted(self._all_held(), moved._placed))
+        moved._gradients = converted(self._gradients, moved._placed)
+        return moved
+
+    def save(self, path: str | Path) -> None:
+        """Write the cache, complete or not at all; :func:`interp.load_cache` reads it.
+
+        Raises:
+            OutOfResources: the file can't be written.
+            StaleCache: the weights have changed since the run, or a tensor was.
+        """
+        if self._derive.is_stale:
+            raise StaleCache(
+                "The weights have changed since the run, and the file must say which they were; "
+                "save a cache before changing them."
+            )
+        contents = Contents(
+            config=self._model.config,
+            weights=self._weight_hash or weight_hash(self._model),
+            asked=list(self._asked),
+            kept=self._all_held(),
+            gradients=self._gradients,
+            contexts=self._derive.contexts,
+            dtype=self._dtype,
+        )
+        write_contents(contents, Path(path))
+
+    # ---- reading -----------------------------------------------------------------------------
+
+    def _asked_by(self, places: PlaceLike | Iterable[PlaceLike]) -> list[Place]:
+        if isinstance(places, str) and places == "all":
+            return list(self._asked)
+        alone = isinstance(places, str | tuple | Place | Point)
+        found: list[Place] = []
+        for name in [places] if alone else places:
+            meant = self._model.atlas.find_all(name)
+            recorded = [place for place in meant if place in self._asked]
+            if not recorded:
+                raise self._not_recorded(meant[0])
+            found += recorded
+        return found
+
+    def _not_recorded(self, place: Place) -> NotRecorded:
+        names = [str(place) for place in self._asked]
+        shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")  # noqa: PLR2004 - a line
+        return NotRecorded(
+            f"{place} was not recorded; this run holds {shown or 'nothing'}. "
+            "Add it to run(..., record=)."
+        )
+
     def _gradient(self, place: Place) -> Tensor:
         if place not in self._gradients:
             raise NotRecorded(
@@ -111,61 +231,56 @@ class Cache:
             )
         return self._gradients[place].clone()
 
-    def _held(self) -> str:
-        names = [str(place) for place in self._asked]
-        shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")  # noqa: PLR2004 - a line
-        return shown or "nothing"
-
-    def _tensor(self, place: Place) -> Tensor:
-        """The tensor itself, kept or derived; for reading alone."""
-        if place in self._kept:
-            tensor, version = self._kept[place]
-            if version_of(tensor) != version:
-                raise StaleCache(
-                    f"{place} was changed in place after the run (it is shared with the run's own "
-                    "result); work on a .clone() of it."
-                )
-            return tensor
-        recipe = self._layout[place]
-        if recipe.make is None:
-            raise NotRecorded(f"{place} was not kept, and nothing kept tells what it was.")
-        if _fingerprint(self._model) != self._weights:
+    def _held(self, place: Place) -> Tensor:
+        """The tensor kept at a place, for reading alone."""
+        tensor, version = self._kept[place]
+        if version_of(tensor) != version:
             raise StaleCache(
-                f"{place} is derived from the model's weights, and they have changed since the "
-                "run; read it before changing them, or record it by name."
+                f"{place} was changed in place after the run (it is shared with the run's own "
+                "result); work on a .clone() of it."
             )
-        block = replace(place, layer=_layer_of(self._model, place))
-        reader = _BlockReader(self._tensor, block, self._contexts[place.stack])
-        with torch.no_grad():
-            return recipe.make(self._part(place, recipe), reader)
+        return tensor
 
-    def _part(self, place: Place, recipe: Recipe) -> object:
-        stack = self._model.stack(place.stack)
-        owner = stack if place.layer is None else stack.block(place.layer)
-        return getattr(owner, recipe.part) if recipe.part else owner
+    def _all_held(self) -> dict[Place, Tensor]:
+        return {place: self._held(place) for place in self._kept}
 
+    def _derived(self, place: Place) -> Tensor:
+        """The tensor that follows from those kept, for reading alone."""
 
-class _BlockReader:
-    """Reads other places of one block on behalf of a recipe (of the last one, at the exit)."""
+        def read(source: Place) -> Tensor:
+            return self._as_computed(self._held(source))
 
-    def __init__(self, read: Callable[[Place], Tensor], block: Place, context: Context) -> None:
-        self._read, self._block = read, block
-        self.context = context
+        return self._placed(self._derive(place, self._kept, read))
 
-    def __call__(self, point: Point, norm: str | None = None) -> Tensor:
-        layer = self._block.layer if point.in_block else None
-        return self._read(Place(point, layer, norm, self._block.stack))
+    def _placed(self, tensor: Tensor) -> Tensor:
+        """The tensor where and in the type that the readers of this cache want it."""
+        return tensor.to(self._device or tensor.device, self._dtype or tensor.dtype)
 
-
-def _versioned(tensor: Tensor) -> tuple[Tensor, int]:
-    """A tensor and how often it was changed; in inference mode nobody counts, so a copy."""
-    own = tensor.clone() if tensor.is_inference() else tensor
-    return own, version_of(own)
+    def _as_computed(self, tensor: Tensor) -> Tensor:
+        """The tensor where and in the type that the model computes it."""
+        device = tensor.device if self._device is None else self._model.device
+        return tensor.to(device, tensor.dtype if self._dtype is None else self._model.dtype)
 
 
-def _fingerprint(model: Network) -> tuple[tuple[int, int], ...]:
-    """Changes whenever a weight is changed in place or swapped."""
-    return tuple((p.data_ptr(), version_of(p)) for p in model.parameters())
+def _checked_device(target: object) -> torch.device:
+    try:
+        device = torch.device(target)  # pyright: ignore[reportArgumentType, reportCallIssue] - tried
+        torch.empty(0, device=device)
+    except (RuntimeError, TypeError, AssertionError) as error:
+        raise InvalidInput(
+            f"{target!r} is no device that tensors can be moved to (nor a torch.dtype): {error}"
+        ) from error
+    return device
+
+
+def _owned(tensor: Tensor) -> Tensor:
+    """The tensor; in inference mode, where nobody counts how often it is changed, a copy."""
+    return tensor.clone() if tensor.is_inference() else tensor
+
+
+def _versioned(tensors: Mapping[Place, Tensor]) -> dict[Place, tuple[Tensor, int]]:
+    """Each with how often it was changed until now."""
+    return {place: (tensor, version_of(tensor)) for place, tensor in tensors.items()}
 
 
 def _without_grad(name: PlaceLike) -> tuple[PlaceLike, bool]:
@@ -174,30 +289,3 @@ def _without_grad(name: PlaceLike) -> tuple[PlaceLike, bool]:
     if isinstance(name, tuple) and name and isinstance(name[0], str) and name[0].endswith(GRAD):
         return (name[0].removesuffix(GRAD), *name[1:]), True
     return name, False
-
-
-def _layer_of(model: Network, place: Place) -> int:
-    """The block that a recipe reads: the place's own, or the last one for the exit."""
-    return len(model.stack(place.stack).blocks) - 1 if place.layer is None else place.layer
-
-
-def needs_of(model: Network, place: Place, recipe: Recipe) -> set[Place]:
-    """The places of this model that the recipe of ``place`` reads."""
-    layer = _layer_of(model, place)
-    return {
-        Place(need.point, layer if need.point.in_block else None, need.norm, place.stack)
-        for need in recipe.needs
-    }
-
-
-def leaves(model: Network, place: Place, edited: Collection[Place]) -> set[Place]:
-    """The places that must be kept so that ``place`` can be read.
-
-    A tensor that every forward forms is kept itself, and so is one that is edited; one that fused
-    kernels go without is derived, and what it needs is kept instead.
-    """
-    recipe = model.layout[place]
-    if place in edited or not recipe.on_demand:
-        return {place}
-    needs = needs_of(model, place, recipe)
-    return {leaf for need in needs for leaf in leaves(model, need, edited)}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from interp.cache import leaves, needs_of
+from interp.deriving import leaves, needs_of
 from interp.edits import Edit
 from interp.errors import InvalidEdit, InvalidInput
 from interp.listener import ATTENTION_MATRICES, Plan

@@ -104,8 +104,9 @@ def run(  # noqa: PLR0913 - each is one thing a run may do, all by keyword
         logits = _exit(model, stream, listener, batches[-1]) if span.stop is None else None
         gradients = _gradients(listener, gradients_of, logits, batches[-1])
     listener.check_met()
-    kept = _compact({place: tensor.detach() for place, tensor in listener.kept.items()})
+    kept = {place: tensor.detach() for place, tensor in listener.kept.items()}
     cache = Cache(model, asked, kept, listener.contexts, gradients)
+    cache.trim()
     stopped = None if span.stop is None else stream.detach()
     given = None if logits is None else logits.detach()
     return Run(given, stopped, cache, batches[-1], listener.plan.all_edits)
@@ -175,21 +176,3 @@ def _gradients(
     tensors = [listener.kept[place] for place in places]
     found = torch.autograd.grad(total, tensors, materialize_grads=True)
     return dict(zip(places, found, strict=True))
-
-
-def _compact(kept: dict[Place, Tensor]) -> dict[Place, Tensor]:
-    """The same tensors, without holding much larger ones that they are views of.
-
-    Queries, keys and values are views of one product: kept together they hold it, kept alone each
-    would hold the others too, so then it is copied.
-    """
-    used: dict[int, dict[tuple[int, torch.Size], int]] = {}
-    for tensor in kept.values():
-        views = used.setdefault(tensor.untyped_storage().data_ptr(), {})
-        views[(int(tensor.storage_offset()), tensor.shape)] = tensor.nbytes
-    lean: dict[Place, Tensor] = {}
-    for place, tensor in kept.items():
-        storage = tensor.untyped_storage()
-        wasteful = storage.nbytes() > 1.25 * sum(used[storage.data_ptr()].values())
-        lean[place] = tensor.clone() if wasteful else tensor
-    return lean

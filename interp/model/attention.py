@@ -135,18 +135,19 @@ class Attention(HeadWeights):
     # ---- its pieces, which deriving from a cache uses too ------------------------------------
 
     def scores(self, q: Heads, k: KeyHeads, context: Context) -> Square:
-        """(q·k) / scale + bias of the positions, −inf where masked."""
+        """(q / scale)·k + bias of the positions, −inf where masked."""
         scores = einsum(
-            q, self.each_query(k), "batch query head d, batch key head d -> batch head query key"
+            q / self.divisor,
+            self.each_query(k),
+            "batch query head d, batch key head d -> batch head query key",
         )
-        return self._added(scores / self.divisor, context)
+        return self._add_mask(scores, context)
 
     def pattern(self, scores: Square, context: Context) -> Square:
         """A: the softmax over keys. What is masked stays masked, whatever became of its score."""
         visible = self._visible(context)
         masked = scores if visible is None else scores.masked_fill(~visible, -torch.inf)
-        wide = torch.float32 if scores.dtype in (torch.float16, torch.bfloat16) else None
-        return masked.softmax(-1, dtype=wide).to(scores.dtype)
+        return softmax_rows(masked)
 
     def weigh(self, pattern: Square, v: KeyHeads) -> Heads:
         """A·v."""
@@ -198,10 +199,11 @@ class Attention(HeadWeights):
 
         return context.once(("bias", self.positions, dtype), make)
 
-    def _added(self, scores: Square, context: Context) -> Square:
+    def _add_mask(self, scores: Square, context: Context) -> Square:
+        """+ M, written into ``scores``: a matrix this large costs more to allocate than to add."""
         bias, visible = self._distance(scores.dtype, context), self._visible(context)
-        scores = scores if bias is None else scores + bias
-        return scores if visible is None else scores.masked_fill(~visible, -torch.inf)
+        scores = scores if bias is None else scores.add_(bias)
+        return scores if visible is None else scores.masked_fill_(~visible, -torch.inf)
 
     def _is_triangle(self, context: Context) -> bool:
         """Whether the mask is one that the fused kernel knows by heart."""
@@ -232,6 +234,8 @@ class Attention(HeadWeights):
             return attn.scores(of(query), of(key), of.context)
 
         def pattern(attn: Attention, of: Reader) -> Tensor:
+            if of.derives(at.scores):  # masked, and nobody else's: the rows can change in place
+                return softmax_rows(of(at.scores), in_place=True)
             return attn.pattern(of(at.scores), of.context)
 
         return {
@@ -247,6 +251,13 @@ class Attention(HeadWeights):
             ),
             Place(at.out): Recipe(lambda attn, of: attn.write(of(at.z)), (Place(at.z),)),
         }
+
+
+def softmax_rows(scores: Square, *, in_place: bool = False) -> Square:
+    """exp(s) / Σ_keys exp(s), row by row; of half-precision scores, computed in float32."""
+    if scores.dtype in (torch.float16, torch.bfloat16):
+        return scores.softmax(-1, dtype=torch.float32).to(scores.dtype)
+    return torch.softmax(scores, -1, out=scores) if in_place else scores.softmax(-1)
 
 
 class CrossAttention(Attention):

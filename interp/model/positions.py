@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from interp.config import Layout, PositionsConfig
 from interp.model.context import Context
-from interp.model.recipe import KEPT, Reader, Recipe
 from interp.model.recipe import Layout as PlaceLayout
+from interp.model.recipe import Reader, Recipe
 from interp.points import Place, Point
 from interp.tap import Tap
 
@@ -66,8 +66,12 @@ class AddedEntry(Entry):
         raise NotImplementedError
 
     def layout(self) -> PlaceLayout:
-        """The position embedding."""
-        return {Place(Point.POS_EMBED): KEPT}
+        """The position embedding, which follows from the positions alone."""
+
+        def added(entry: AddedEntry, of: Reader) -> Tensor:
+            return entry.at(of.context.positions)
+
+        return {Place(Point.POS_EMBED): Recipe(added, part="entry")}
 
 
 class LearnedEntry(AddedEntry):

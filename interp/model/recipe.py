@@ -26,6 +26,10 @@ class Reader(Protocol):
         """The tensor at that place of the same block."""
         ...
 
+    def derives(self, point: Point) -> bool:
+        """Whether that tensor is made anew for whoever reads it, and so may be written into."""
+        ...
+
 
 @dataclass(frozen=True)
 class Recipe:
