@@ -4,15 +4,18 @@ All that it knows is the plan of one run and where in the model it is being call
 the run is over, so is it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from interp.edits import Edit, Site
+from interp.edits import Site
 from interp.errors import InvalidEdit, InvalidInput
 from interp.model.context import Context
 from interp.points import Place, Point
+
+Change = Callable[[Tensor, Site], Tensor]
+"""What is done to a tensor found at a place: an edit, or several that share a batch."""
 
 ATTENTION_MATRICES = frozenset(
     {Point.SCORES, Point.PATTERN, Point.CROSS_SCORES, Point.CROSS_PATTERN}
@@ -32,17 +35,12 @@ class Plan:
         paired: whether places say which stack they are in.
     """
 
-    edits: Mapping[Place, Sequence[Edit]] = field(default_factory=dict)
+    edits: Mapping[Place, Sequence[Change]] = field(default_factory=dict)
     keep: frozenset[Place] = frozenset()
     forms: frozenset[Place] = frozenset()
     explicit: bool = False
     differentiate: bool = False
     paired: bool = False
-
-    @property
-    def all_edits(self) -> tuple[Edit, ...]:
-        """Every edit, place by place."""
-        return tuple(edit for some in self.edits.values() for edit in some)
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,6 +42,11 @@ class Metric(ABC):
         """The vocabulary columns read; ``None`` if all are."""
         return None
 
+    @property
+    def laid_out(self) -> bool:
+        """Whether it compares with something laid along the batch's own columns."""
+        return False
+
     def of_rows(self, rows: Sequence[int], n: int) -> "Metric":
         """The same metric for some of ``n`` prompts: what is given one a prompt goes with them.
 
@@ -85,7 +90,26 @@ class Loss(Metric):
 
 
 @dataclass(frozen=True)
-class Logit(Metric):
+class AtPosition(Metric):
+    """A metric of the logits at one position."""
+
+    def __call__(
+        self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
+    ) -> Float[Tensor, " batch"]:
+        """What :meth:`of` says of the logits at the position."""
+        return self.of(at_position(logits, batch, self.pos))
+
+    @abstractmethod
+    def of(self, here: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
+        """One number a row, from the logits at its position."""
+
+    def among_columns(self) -> "AtPosition":
+        """The same metric of logits that hold only ``columns``, in their order."""
+        return self
+
+
+@dataclass(frozen=True)
+class Logit(AtPosition):
     """The logit of a target."""
 
     name = "logit"
@@ -96,15 +120,17 @@ class Logit(Metric):
         """The targets."""
         return _several(self.target)
 
-    def __call__(
-        self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
-    ) -> Float[Tensor, " batch"]:
+    def of(self, here: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
         """logits[pos, target]."""
-        return picked(at_position(logits, batch, self.pos), self.target)
+        return picked(here, self.target)
+
+    def among_columns(self) -> "Logit":
+        """The target is where it stands among the columns."""
+        return replace(self, target=_renumbered(self.target, 0))
 
 
 @dataclass(frozen=True)
-class LogitDiff(Metric):
+class LogitDiff(AtPosition):
     """The logit of a target less that of a distractor."""
 
     name = "logit difference"
@@ -116,16 +142,19 @@ class LogitDiff(Metric):
         """Targets and distractors."""
         return (*_several(self.target), *_several(self.distractor))
 
-    def __call__(
-        self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
-    ) -> Float[Tensor, " batch"]:
+    def of(self, here: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
         """logits[pos, target] − logits[pos, distractor]."""
-        here = at_position(logits, batch, self.pos)
         return picked(here, self.target) - picked(here, self.distractor)
+
+    def among_columns(self) -> "LogitDiff":
+        """Targets come first among the columns, then distractors."""
+        first = len(_several(self.target))
+        target, distractor = _renumbered(self.target, 0), _renumbered(self.distractor, first)
+        return replace(self, target=target, distractor=distractor)
 
 
 @dataclass(frozen=True)
-class Probability(Metric):
+class Probability(AtPosition):
     """The probability of a target."""
 
     name = "probability"
@@ -133,15 +162,13 @@ class Probability(Metric):
 
     target: Targets = 0
 
-    def __call__(
-        self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
-    ) -> Float[Tensor, " batch"]:
+    def of(self, here: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
         """softmax(logits[pos])[target]."""
-        return picked(at_position(logits, batch, self.pos).softmax(-1), self.target)
+        return picked(here.softmax(-1), self.target)
 
 
 @dataclass(frozen=True)
-class Accuracy(Metric):
+class Accuracy(AtPosition):
     """Whether the target has the highest logit (1 or 0)."""
 
     name = "accuracy"
@@ -149,11 +176,8 @@ class Accuracy(Metric):
 
     target: Targets = 0
 
-    def __call__(
-        self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
-    ) -> Float[Tensor, " batch"]:
+    def of(self, here: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
         """1 where the target is the argmax."""
-        here = at_position(logits, batch, self.pos)
         return (here.argmax(-1) == _per_row(here, self.target)).to(here.dtype)
 
 
@@ -165,6 +189,11 @@ class KL(Metric):
     unit = "nats"
 
     reference: Values | None = None
+
+    @property
+    def laid_out(self) -> bool:
+        """The reference has the batch's columns."""
+        return True
 
     def __call__(
         self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
@@ -228,13 +257,16 @@ def measure(
         logits = logits.float()
     if not callable(metric):
         raise InvalidInput(f"A metric is one of interp.metrics or a function, not {metric!r}.")
-    values = _called(metric, logits, batch)
+    return checked(_called(metric, logits, batch), logits.shape[0])
+
+
+def checked(values: object, n: int) -> Tensor:
+    """``values``, if they are what a metric may say of ``n`` prompts; see :func:`measure`."""
     if not isinstance(values, Tensor):
         raise InvalidInput(f"A metric gives a tensor; this one gave {type(values).__name__}.")
-    if values.shape not in ((), (logits.shape[0],)):
+    if values.shape not in ((), (n,)):
         raise InvalidInput(
-            f"A metric gives one number a prompt, [{logits.shape[0]}]; this one gave shape "
-            f"{tuple(values.shape)}."
+            f"A metric gives one number a prompt, [{n}]; this one gave shape {tuple(values.shape)}."
         )
     if bool(values.isnan().any()):
         raise InvalidInput(
@@ -278,13 +310,22 @@ def at_position(
     Raises:
         InvalidInput: a row is too short to have that position.
     """
-    pos = -1 if pos is None else pos
+    columns = required_columns(batch, -1 if pos is None else pos)
+    return x[torch.arange(x.shape[0], device=x.device), columns]
+
+
+def required_columns(batch: Batch, pos: int) -> Int[Tensor, " batch"]:
+    """The column of position ``pos`` in each row.
+
+    Raises:
+        InvalidInput: a row is too short to have that position.
+    """
     columns, lacking = column_of(batch.is_real, pos)
     if bool(lacking.any()):
         row = int(lacking.nonzero()[0])
         length = int(batch.is_real[row].sum())
         raise InvalidInput(f"Position {pos} of prompt {row}, which has {length} tokens.")
-    return x[torch.arange(x.shape[0], device=x.device), columns]
+    return columns
 
 
 def picked(x: Float[Tensor, "batch vocab"], target: Targets) -> Float[Tensor, " batch"]:
@@ -308,6 +349,11 @@ def _per_row(x: Float[Tensor, "batch vocab"], target: Targets) -> Int[Tensor, " 
 
 def _several(target: Targets) -> tuple[int, ...]:
     return (target,) if isinstance(target, int) else target
+
+
+def _renumbered(targets: Targets, first: int) -> Targets:
+    """Where targets stand if they are listed from ``first`` on."""
+    return first if isinstance(targets, int) else tuple(range(first, first + len(targets)))
 
 
 def _targets(target: Any) -> Targets:  # noqa: ANN401 - checked here

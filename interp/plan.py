@@ -47,7 +47,7 @@ def planned_of(
         InvalidEdit: the run does not pass there, or the point lacks an axis that is selected.
     """
     planned: dict[Place, list[Edit]] = {}
-    for edit in _listed(edits):
+    for edit in listed(edits):
         place = model.atlas.find(edit.where)
         if place not in reached:
             raise InvalidEdit(f"{place} is not in the part of the model that this run passes.")
@@ -56,13 +56,18 @@ def planned_of(
     return planned
 
 
-def _listed(edits: object) -> list[Edit]:
-    listed: list[Edit] = []
+def listed(edits: object) -> list[Edit]:
+    """Edits as a list; a single one is a list of one.
+
+    Raises:
+        InvalidEdit: something among them is no edit.
+    """
+    found: list[Edit] = []
     for edit in edits if isinstance(edits, Iterable) else [edits]:
         if not isinstance(edit, Edit):
             raise InvalidEdit(f"edits= takes a list of edits as edits.zero(...), got {edit!r}.")
-        listed.append(edit)
-    return listed
+        found.append(edit)
+    return found
 
 
 def asked_of(model: Network, record: Record, reached: list[Place]) -> list[Place]:

@@ -46,15 +46,14 @@ class Provenance:
     def of(
         cls,
         model: Network,
-        batch: Batch,
+        *batches: Batch,
         edits: Sequence[Edit] = (),
-        *,
         kernel: str = "auto",
         seed: int | None = None,
     ) -> "Provenance":
-        """Of a run of ``model`` on ``batch``."""
-        ids = batch.tokens.cpu()
-        content = f"{tuple(ids.shape)} {ids.tolist()}"
+        """Of a run of ``model`` on ``batches``, one a stack."""
+        ids = [batch.tokens.cpu() for batch in batches]
+        content = " ".join(f"{tuple(own.shape)} {own.tolist()}" for own in ids)
         return cls(
             model=model.config.name or "unnamed",
             config=hashlib.sha256(model.config.to_json().encode()).hexdigest(),

@@ -109,7 +109,8 @@ def run(  # noqa: PLR0913 - each is one thing a run may do, all by keyword
     cache.trim()
     stopped = None if span.stop is None else stream.detach()
     given = None if logits is None else logits.detach()
-    return Run(given, stopped, cache, batches[-1], listener.plan.all_edits)
+    made = tuple(edit for several in planned.values() for edit in several)
+    return Run(given, stopped, cache, batches[-1], made)
 
 
 def run_edited(

@@ -75,6 +75,11 @@ class Edit:
         return changed
 
     @property
+    def reads_rows(self) -> bool:
+        """Whether what it writes depends on more of the run than the selected part of the row."""
+        return False
+
+    @property
     def pointwise(self) -> bool:
         """Whether what it does at one position neither knows of others nor of its own place."""
         return self.select.pos is None and self.select.key is None
@@ -169,6 +174,11 @@ class Mean(Edit):
         return mean_of(whole, site).expand_as(whole)[index]
 
     @property
+    def reads_rows(self) -> bool:
+        """If it is a mean over this run."""
+        return self.values is None
+
+    @property
     def pointwise(self) -> bool:
         """Not if it is a mean over this run, nor if the values might be laid along positions."""
         given = self.values is not None and not laid_along_positions(self.values)
@@ -198,6 +208,11 @@ class Resample(Edit):
                 "of one length. Give edits.resample(values=...) the donor's activations instead."
             )
         return whole[donors(n, self.seed).to(whole.device)][index]
+
+    @property
+    def reads_rows(self) -> bool:
+        """If the donor is another row of this run."""
+        return self.values is None
 
     @property
     def pointwise(self) -> bool:
@@ -232,6 +247,11 @@ class Apply(Edit):
         if returned is None:
             return old if version_of(handed) == before and before >= 0 else handed
         return checked(returned, old, hook.name)
+
+    @property
+    def reads_rows(self) -> bool:
+        """Nobody knows what a function reads."""
+        return True
 
     @property
     def pointwise(self) -> bool:

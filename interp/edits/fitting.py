@@ -1,10 +1,13 @@
 """Does what an edit would write fit where it would stand? Alignment, means and donors."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from interp.edits.selection import Selection, Site
 from interp.errors import InvalidEdit
+from interp.points import Place
 from interp.values import Values
 
 
@@ -35,20 +38,32 @@ def aligned(values: Values | float, old: Tensor, select: Selection, site: Site) 
             f"{site.place}: the values are {tensor.dtype}, the activations {old.dtype}; "
             f"convert them with .to({old.dtype})."
         )
-    single = [axis for axis, w in enumerate(select.per_axis(site.place)) if isinstance(w, int)]
-    if tensor.ndim <= old.ndim - len(single):
-        missing = old.ndim - len(single) - tensor.ndim
-        tensor = tensor.reshape([1] * missing + list(tensor.shape))
-        for axis in single:
-            tensor = tensor.unsqueeze(axis)
+    shape = laid_out(tensor.shape, select, site.place)
     try:
-        return tensor.expand(old.shape)
+        return tensor.reshape(shape).expand(old.shape)
     except RuntimeError as error:
+        single = _single(select, site.place)
         wanted = [size for axis, size in enumerate(old.shape) if axis not in single]
         raise InvalidEdit(
             f"{site.place}: values of shape {tuple(values.tensor.shape)} do not fit the selected "
             f"part, {tuple(wanted)}."
         ) from error
+
+
+def laid_out(shape: Sequence[int], select: Selection, place: Place) -> tuple[int, ...]:
+    """The shape of values, one size for each axis of ``place``: 1 where they repeat."""
+    single, n = _single(select, place), len(place.point.axes)
+    sizes = list(shape)
+    if len(sizes) <= n - len(single):
+        sizes = [1] * (n - len(single) - len(sizes)) + sizes
+        for axis in single:
+            sizes.insert(axis, 1)
+    return tuple([1] * (n - len(sizes)) + sizes)
+
+
+def _single(select: Selection, place: Place) -> list[int]:
+    """The axes along which one index is selected: values need not have them."""
+    return [axis for axis, which in enumerate(select.per_axis(place)) if isinstance(which, int)]
 
 
 def laid_along_positions(values: Values | float | None) -> bool:

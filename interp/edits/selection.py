@@ -77,7 +77,7 @@ class Site:
         return self.context.real
 
     def index(self, selection: Selection, shape: torch.Size) -> Index:
-        """How to index a tensor of ``shape``.
+        """How to index a tensor of ``shape``, which holds the columns that the context reads.
 
         Every axis stays: a single index selects a slice of length one.
         """
@@ -92,6 +92,16 @@ class Site:
         if all(isinstance(index, slice) for index in chosen):
             return tuple(chosen)
         return open_mesh(chosen, shape, self.context.positions.device)
+
+    def _from(self, first: int, wanted: tuple[int, ...], n: int) -> tuple[int, ...]:
+        """Indices into the columns from ``first`` on of positions among ``n``."""
+        if first == 0:
+            return wanted
+        counted = tuple(p + n - first if p < 0 else p - first for p in wanted)
+        for position, column in zip(wanted, counted, strict=True):
+            if column < 0:
+                raise InvalidEdit(f"{self.place}: position {position} was read before.")
+        return counted
 
     def _plain(self, axis: str, which: Which, size: int) -> slice | Tensor:
         if which is None:
@@ -113,10 +123,11 @@ class Site:
         self, axis: str, wanted: tuple[int, ...], size: int, rows: slice | Tensor
     ) -> slice | Tensor:
         """Columns of positions: the same for all rows without padding, else ``[batch n]``."""
-        real = self.real(axis)
+        real, first = self.real(axis), 0 if axis == "key" else self.context.offset
         if real is None:
-            return self._plain(axis, wanted, size)
-        columns = torch.stack([self._column(real, p, rows) for p in wanted], dim=1)
+            n = size if axis == "key" else self.context.n_key
+            return self._plain(axis, self._from(first, wanted, n), size)
+        columns = torch.stack([self._column(real, p, rows) for p in wanted], dim=1) - first
         ordered = columns[rows].sort(dim=1).values
         if bool((ordered[:, 1:] == ordered[:, :-1]).any()):
             raise InvalidEdit(f"{self.place}: {axis} {wanted} selects a position twice in a row.")

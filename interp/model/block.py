@@ -271,6 +271,11 @@ class Block(nn.Module):
         return places
 
     @property
+    def last_mix(self) -> int:
+        """The last step in which a column looks at others."""
+        return max(n for n, step in enumerate(self.steps) if step.part != "mlp")
+
+    @property
     def end(self) -> Place:
         """Where the stream that this block gives out is found."""
         return self.steps[-1].layout(self, Place(Point.RESID_PRE))[1]

@@ -94,10 +94,20 @@ class Batch:
 
     def ending_together(self) -> "Batch":
         """The same rows, all ending at the right, with no more padding before them than need be."""
-        if self.real is None:
-            return self
-        order = self.real.int().argsort(dim=-1, stable=True)
-        ids, real = self.ids.gather(-1, order), self.real.gather(-1, order)
+        return self if self.real is None else self._ordered(self.real.int().argsort(stable=True))
+
+    def starting_together(self) -> "Batch":
+        """The same rows, all starting at the left, with no more padding behind than need be."""
+        return self if self.real is None else self._ordered(tokens_first(self.real))
+
+    def copied(self, copies: int) -> "Batch":
+        """So many copies of the rows, one after another."""
+        return Batch(
+            copied(self.ids, copies), None if self.real is None else copied(self.real, copies)
+        )
+
+    def _ordered(self, order: Int[Tensor, "batch pos"]) -> "Batch":
+        ids, real = self.ids.gather(-1, order), self.is_real.gather(-1, order)
         used = real.any(0)
         ids, real = ids[:, used], real[:, used]
         return Batch(ids, None if bool(real.all()) else real)
@@ -225,6 +235,16 @@ class Context:
             past=past,
             _shared={},
         )
+
+    def of_copy(self, copy: int, copies: int) -> "Context":
+        """Positions and padding of one of the copies."""
+
+        def own(x: Tensor | None) -> Tensor | None:
+            return None if x is None else x.unflatten(0, (copies, -1))[copy]
+
+        positions = self.positions.unflatten(0, (copies, -1))[copy]
+        changed = replace(self, positions=positions, real=own(self.real), memory=None)
+        return replace(changed, memory_real=own(self.memory_real), past=NoPast(), _shared={})
 
     @property
     def key_positions(self) -> Int[Tensor, "batch key"]:

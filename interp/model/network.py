@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from interp.config import Config
 from interp.errors import InvalidInput, InvalidTokens
@@ -40,6 +41,10 @@ class Unembedding(Linear):
     def forward(self, x: Stream, tap: Tap = untouched) -> Logits:
         """x·W_U + b_U."""
         return tap(Point.LOGITS, self.linear(x, self.weight, self.b_U))
+
+    def some(self, x: Stream, columns: Int[Tensor, " column"]) -> Float[Tensor, "batch pos column"]:
+        """x·W_U + b_U in some columns of the vocabulary alone."""
+        return F.linear(x, self.weight[columns], None if self.b_U is None else self.b_U[columns])
 
 
 class Network(nn.Module):

@@ -1,0 +1,117 @@
+"""What does each of many edits do? One clean forward, and of each edited one only what differs.
+
+    heads = [edits.zero("z", layer=layer, head=head) for layer in range(12) for head in range(12)]
+    table = interp.sweep(model, tokens, heads, interp.metrics.logit_diff(target, distractor))
+    table.values, table.effect                                            # [edit prompt]
+
+The numbers are those of one whole forward an edit (``interp.run(model, tokens, edits=[edit])``): an
+edited forward begins where the edit acts, many are run as one along the batch, earlier columns of a
+causal model are looked back at instead of computed again, and only what the metric reads is
+finished. (Prefix reuse is what key/value caches do for generating text; the same holds for layers.)
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from interp.edits import Edit
+from interp.errors import InvalidInput
+from interp.metrics import Metric, MetricLike, required_columns
+from interp.model.context import Batch
+from interp.model.network import Network
+from interp.sweep.executor import Executor, Outcome, executor_of, local
+from interp.sweep.items import items_of
+from interp.sweep.memory import Budget
+from interp.sweep.result import Interrupted, Sweep
+from interp.sweep.schedule import jobs_of
+from interp.sweep.table import Table
+from interp.sweep.work import Worker
+
+__all__ = ["Executor", "Interrupted", "Outcome", "Sweep", "local", "sweep"]
+
+Progress = Callable[[int, int], None]
+"""Called with the number of cells (edit × prompt) done, and of all."""
+
+
+def sweep(  # noqa: PLR0913 - each is one thing a sweep may be told, all but the first by keyword
+    model: Network,
+    tokens: Any,  # noqa: ANN401 - whatever model.check reads: ids, texts; a pair of them for a pair
+    edits: Sequence[Edit | Sequence[Edit]],
+    metric: Metric | MetricLike,
+    *,
+    mask: object = None,
+    memory: float | None = None,
+    progress: Progress | None = None,
+    cancelled: Callable[[], bool] | None = None,
+    executor: str | Executor = "local",
+    resume: Sweep | None = None,
+) -> Sweep:
+    """The metric under each of many edits, prompt by prompt.
+
+    Args:
+        model: the model.
+        tokens: what ``model(...)`` takes; ``(source, target)`` for an encoder–decoder.
+        edits: what is swept over: each an edit, or several that are made together.
+        metric: what is measured; a plain function of the logits gives one number a prompt. A metric
+            at one position is the fastest: nothing is finished that it does not read.
+        mask: as of ``model(...)``.
+        memory: bytes that the forwards may take; a quarter of what is free if nothing is said. It
+            decides how many are run as one, and never a number.
+        progress: called after each forward with the cells done and all cells.
+        cancelled: asked after each forward; if true, what is done is returned, and the rest is NaN
+            (see :attr:`Sweep.done`). Ctrl-C raises :class:`Interrupted`, which holds the same.
+        executor: where forwards are run: ``"local"``, or an :class:`Executor`.
+        resume: what an earlier call with the same arguments got done; the rest is computed.
+
+    Raises:
+        UnknownPlace: a misspelt place, before anything is computed.
+        InvalidEdit: an edit that does not fit.
+        InvalidInput: a metric, a budget or an executor that can't be used.
+        OutOfResources: not even one edited forward fits into the budget.
+    """
+    batches = tuple(model.check(*_inputs(model, tokens), mask=mask))
+    items = items_of(model, edits)
+    check_metric(metric, model, batches[-1])
+    worker = Worker(model, Budget.of(model, memory))
+    table = Table(model, batches, items, metric)
+    left = table.resumed(resume)
+    rows = worker.footprint(batches, metric, tuple(left)).copies(worker.budget)
+    jobs = jobs_of(batches, left, metric, max(1, rows))
+    try:
+        for outcome in executor_of(executor)(jobs, worker):
+            table.fill(outcome)
+            if progress is not None:
+                progress(int(table.done.sum()), table.done.numel())
+            if cancelled is not None and cancelled():
+                break
+    except KeyboardInterrupt as error:
+        raise Interrupted(table.result()) from error
+    return table.result()
+
+
+def _inputs(model: Network, tokens: Any) -> tuple[Any, ...]:  # noqa: ANN401 - checked by the model
+    """What the model is called with."""
+    if len(model.stacks) == 1:
+        return (tokens,)
+    if isinstance(tokens, tuple) and len(tokens) == len(model.stacks):
+        return tokens
+    raise InvalidInput("This model reads two inputs: give interp.sweep the tuple (source, target).")
+
+
+def check_metric(metric: object, model: Network, batch: Batch) -> None:
+    """Make sure before anything is run that a metric can be taken.
+
+    Raises:
+        InvalidInput: no metric, a target outside the vocabulary, not one target a prompt, or a
+            prompt too short for its position.
+    """
+    if not isinstance(metric, Metric):
+        if not callable(metric):
+            raise InvalidInput(f"A metric is one of interp.metrics or a function, not {metric!r}.")
+        return
+    metric.of_rows(range(len(batch.ids)), len(batch.ids))
+    vocabulary = model.config.d_vocab
+    outside = [column for column in metric.columns or () if not 0 <= column < vocabulary]
+    if outside:
+        raise InvalidInput(f"Target {outside[0]} is outside the vocabulary 0..{vocabulary - 1}.")
+    if metric.pos is not None:
+        required_columns(batch, metric.pos)

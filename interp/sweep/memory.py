@@ -1,0 +1,135 @@
+"""How many edited forwards fit into memory at once? Worked out before the first of them runs.
+
+A forward holds, at its peak, the stream a few times over and what one sub-layer forms beside it:
+neurons, attention matrices where they are formed, the logits at the end.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from interp.errors import InvalidInput
+from interp.model.network import Network
+from interp.points import Place, Point
+
+SHARE = 0.25
+"""How much of the free memory a sweep takes for its forwards, if nothing else is said."""
+WIDEST = 24 * 2**20
+"""On a CPU, bytes of the largest tensor of a forward: larger ones are allocated anew each time,
+page by page, which costs more than running a few more forwards."""
+UNKNOWN = 4 * 2**30
+"""Free memory where the system does not tell."""
+STREAMS = 6
+"""How often the stream, or a copy of its size, is there at a time."""
+NEURONS = 3
+MATRICES = 3
+LOGITS = 3
+"""How often what a sub-layer forms is there at a time."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What the forwards of a sweep may take.
+
+    Attributes:
+        nbytes: in all.
+        widest: of the largest tensor; ``None`` if it does not matter.
+    """
+
+    nbytes: int
+    widest: int | None = None
+
+    @classmethod
+    def of(cls, model: Network, asked: object) -> "Budget":
+        """The bytes asked for, or a share of those free.
+
+        Raises:
+            InvalidInput: not a positive number of bytes.
+        """
+        if asked is None:
+            free = free_bytes(model.device)
+            return cls(int(free * SHARE), None if model.device.type == "cuda" else WIDEST)
+        if isinstance(asked, bool) or not isinstance(asked, int | float) or not asked > 0:
+            raise InvalidInput(f"memory={asked!r} must be a number of bytes, or None.")
+        return cls(int(asked))
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes that one edited forward of one prompt takes.
+
+    Attributes:
+        peak: at the most, at a time.
+        widest: of its largest tensor.
+    """
+
+    peak: int
+    widest: int
+
+    def copies(self, budget: Budget) -> int:
+        """How many fit; 0 if not even one does."""
+        most = budget.nbytes // max(1, self.peak)
+        return most if budget.widest is None else min(most, max(1, budget.widest // self.widest))
+
+
+def footprint(model: Network, width: int, read: int, formed: Iterable[Place]) -> Footprint:
+    """What one edited forward of one prompt takes.
+
+    Args:
+        model: the model.
+        width: columns that are computed, of the longest stack.
+        read: numbers that the metric reads of the logits: columns times vocabulary.
+        formed: places that are edited, and so formed.
+    """
+    stream, points = width * model.config.d_model, {place.point for place in formed}
+    sizes = [stream, read * LOGITS]
+    peaks = [read * LOGITS]
+    for config in model.config.stacks.values():
+        heads = config.attention.n_heads
+        neurons = width * (config.mlp.d_mlp if config.mlp is not None else 0)
+        joint = width * config.attention.d_head * (heads + 2 * config.attention.kv_heads)
+        square = heads * width * width if points & MATRIX_POINTS else 0
+        result = stream * heads if points & RESULT_POINTS else 0
+        sizes += [neurons, joint, square, result]
+        peaks += [neurons * NEURONS, 3 * joint + square * MATRICES, 2 * result]
+    size = model.unembed.weight.element_size()
+    return Footprint(size * (STREAMS * stream + max(peaks)), size * max(sizes))
+
+
+MATRIX_POINTS = {Point.SCORES, Point.PATTERN, Point.CROSS_SCORES, Point.CROSS_PATTERN}
+RESULT_POINTS = {Point.RESULT, Point.CROSS_RESULT}
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that is free where the model lives."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    found = [_meminfo(), _of_container()]
+    return min((free for free in found if free is not None), default=UNKNOWN)
+
+
+def _meminfo() -> int | None:
+    """What the system says could be used without swapping."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    said = [line.split() for line in lines if line.startswith("MemAvailable")]
+    return int(said[0][1]) * 1024 if said else None
+
+
+def _of_container() -> int | None:
+    """What a container's limit leaves, if there is one."""
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+        used = Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+    return None if limit == "max" else max(0, int(limit) - int(used))
+
+
+def megabytes(nbytes: float) -> str:
+    """For a reader."""
+    return f"{nbytes / 2**20:,.1f} MiB"

@@ -1,0 +1,122 @@
+"""How is one job of a sweep done? One clean forward, then fold after fold within the budget."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from interp.errors import OutOfResources
+from interp.metrics import AtPosition, Metric, MetricLike
+from interp.model.context import Batch
+from interp.model.network import Network
+from interp.sweep.clean import Clean, Job
+from interp.sweep.executor import Outcome
+from interp.sweep.fold import Fold, Folded
+from interp.sweep.items import Entrance, Item
+from interp.sweep.memory import Budget, Footprint, footprint, megabytes
+from interp.sweep.schedule import folds_of
+
+
+@dataclass
+class Worker:
+    """Does the jobs of one sweep.
+
+    Attributes:
+        model: the model.
+        budget: what its forwards may take.
+        most: copies a forward, after memory gave out with twice as many; it may do so once.
+    """
+
+    model: Network
+    budget: Budget
+    most: int | None = None
+
+    def __call__(self, job: Job) -> Iterator[Outcome]:
+        """What each fold finds."""
+        copies = self.copies(job)
+        with torch.no_grad():
+            clean = Clean.of(self.model, job)
+            unedited = Folded(clean, job, nothing_done(self.model, job)).values()[0]
+        for fold in folds_of(self.model, job, copies):
+            for part in self._cut(fold):
+                yield from self._outcomes(clean, job, part, unedited)
+
+    def copies(self, job: Job) -> int:
+        """How many edited forwards of a job's prompts fit at once.
+
+        Raises:
+            OutOfResources: not one.
+        """
+        one = self.footprint(job.batches, job.metric, job.items)
+        if one.peak * len(job.rows) > self.budget.nbytes:
+            raise OutOfResources(
+                f"One edited forward of {len(job.rows)} prompts takes about "
+                f"{megabytes(one.peak * len(job.rows))}; the sweep may take "
+                f"{megabytes(self.budget.nbytes)}. Give it more with memory=, or fewer or shorter "
+                "prompts."
+            )
+        return max(1, one.copies(self.budget) // len(job.rows))
+
+    def footprint(
+        self, batches: tuple[Batch, ...], metric: Metric | MetricLike, items: tuple[Item, ...]
+    ) -> Footprint:
+        """Of one prompt."""
+        width = max(batch.ids.shape[1] for batch in batches)
+        read = self.model.config.d_vocab * (1 if isinstance(metric, AtPosition) else width)
+        formed = [place for item in items for place, _ in item.planned]
+        return footprint(self.model, width, read, formed)
+
+    def _cut(self, fold: Fold) -> Iterator[Fold]:
+        """The fold in parts that are small enough by what is known now."""
+        most = self.most or len(fold.items)
+        for begun in range(0, len(fold.items), most):
+            yield Fold(fold.items[begun : begun + most], fold.first)
+
+    def _outcomes(
+        self, clean: Clean, job: Job, fold: Fold, unedited: Tensor, note: str | None = None
+    ) -> Iterator[Outcome]:
+        values = self._values(clean, job, fold)
+        if values is not None:
+            indices = tuple(item.index for item in fold.items)
+            yield Outcome(indices, job.rows, values, unedited, note)
+            return
+        self.most = (len(fold.items) + 1) // 2
+        note = f"Memory gave out with {len(fold.items)} edits a forward: went on with {self.most}."
+        for part in self._cut(fold):
+            yield from self._outcomes(clean, job, part, unedited, note)
+
+    def _values(self, clean: Clean, job: Job, fold: Fold) -> Tensor | None:
+        """The metric of a fold; ``None`` if memory gave out for the first time.
+
+        Raises:
+            OutOfResources: it gave out again, or with a single edit.
+        """
+        try:
+            with torch.no_grad():
+                return Folded(clean, job, fold).values()
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            if self.most is not None or len(fold.items) == 1:
+                one = self.footprint(job.batches, job.metric, fold.items).peak
+                raise OutOfResources(
+                    f"Memory gave out with {len(fold.items)} edits of {len(job.rows)} prompts a "
+                    f"forward, about {megabytes(one * len(job.rows) * len(fold.items))}. Say what "
+                    "the sweep may take with memory=, or give it fewer or shorter prompts."
+                ) from error
+        return None
+
+
+def nothing_done(model: Network, job: Job) -> Fold:
+    """The fold that changes nothing: what it measures is the clean metric."""
+    before = (None,) * (len(model.stacks) - 1)
+    entrances = (*before, Entrance(len(model.stacks[-1].blocks)))
+    return Fold((Item(-1, (), entrances, job.items[0].freedom),), 0)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory gave out, on whatever device."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
+        said in str(error) for said in ("can't allocate memory", "not enough memory")
+    )
