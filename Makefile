@@ -55,8 +55,8 @@ format: .venv/.installed-dev ## Rewrite the code in the house style
 	$(BIN)/ruff format
 
 .PHONY: bench
-bench: .venv/.installed-dev ## Time the forward against transformers
-	$(BIN)/python benchmarks/forward.py $(BENCH)
+bench: .venv/.installed-bench ## Time everything against transformers and TransformerLens
+	$(BIN)/python -m benchmarks $(BENCH)
 
 .PHONY: hooks
 hooks: .venv/.installed-dev ## Lint before every commit
@@ -77,4 +77,8 @@ clean: ## Remove .venv, caches, builds and reports
 
 .venv/.installed-dev: .venv/.installed
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+.venv/.installed-bench: .venv/.installed
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[bench]'
 	@touch $@

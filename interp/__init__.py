@@ -28,6 +28,7 @@ from interp.model.context import PAD
 from interp.points import Place, Point
 from interp.prompts import bundled_prompts, read_prompts
 from interp.run import Run, Start, run
+from interp.sweep import Interrupted, Sweep, sweep
 from interp.tokenizer import Tokenizer
 from interp.transformer import Transformer
 from interp.verify import verify
@@ -40,6 +41,7 @@ __all__ = [
     "Config",
     "Factored",
     "InterpError",
+    "Interrupted",
     "MLPConfig",
     "NormConfig",
     "Place",
@@ -48,6 +50,7 @@ __all__ = [
     "Run",
     "StackConfig",
     "Start",
+    "Sweep",
     "Tokenizer",
     "TokensConfig",
     "Transformer",
@@ -59,5 +62,6 @@ __all__ = [
     "metrics",
     "read_prompts",
     "run",
+    "sweep",
     "verify",
 ]

@@ -64,6 +64,8 @@ class Attention(HeadWeights):
     """H(x) = Σ_h A_h(x) · x · S_h, with A_h = softmax(x Y_h xᵀ / scale + M)."""
 
     points = AttentionPoints()
+    looks_across = False
+    """Whether keys and values are another stack's."""
 
     def __init__(
         self,
@@ -97,6 +99,12 @@ class Attention(HeadWeights):
     def between(self) -> Point:
         """What the heads say: z."""
         return self.points.z
+
+    @property
+    def recalled(self) -> tuple[Point, Point]:
+        """Where the keys and values are that other columns look at."""
+        key = self.positions.key if self.positions.layout() else self.points.k
+        return key, self.points.v
 
     def project(self, x: Stream, context: Context, tap: Tap) -> tuple[Heads, KeyHeads, KeyHeads]:  # noqa: ARG002
         """Queries, keys and values, by one product."""
@@ -228,7 +236,7 @@ class Attention(HeadWeights):
     def layout(self, source: Place) -> Layout:  # noqa: ARG002 - q, k and v are kept
         """Its places in the order of the forward, and how each follows from those before."""
         at, positions = self.points, self.positions
-        query, key = (at.q, at.k) if not positions.layout() else (positions.query, positions.key)
+        query, key = positions.query if positions.layout() else at.q, self.recalled[0]
 
         def scores(attn: Attention, of: Reader) -> Tensor:
             return attn.scores(of(query), of(key), of.context)
@@ -264,6 +272,7 @@ class CrossAttention(Attention):
     """Queries from the decoder's stream, keys and values from what the encoder gave out."""
 
     points = CROSS
+    looks_across = True
 
     def project(self, x: Stream, context: Context, tap: Tap) -> tuple[Heads, KeyHeads, KeyHeads]:
         """Queries of ``x``; keys and values of the memory, computed once a source."""

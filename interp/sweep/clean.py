@@ -76,7 +76,7 @@ class Clean:
         held: dict[object, tuple[Tensor, Tensor]] = {}
         for layer in range(len(self.model.stacks[-1].blocks)):
             for attention, (key, value) in recalled(self.model, layer, back=columns > 0):
-                anew = attention.looks_across and not edited.isdisjoint((key, value))
+                anew = attention.looks_across and changes_across(edited, key, value)
                 if not anew and key in self.tensors:
                     held[attention] = self.tensors[key], self.tensors[value]
         return Copied(held, copies, columns)
@@ -125,6 +125,11 @@ def recalled(
         key, value = (placed(Place(point), here) for point in attention.recalled)
         found.append((attention, (key, value)))
     return found
+
+
+def changes_across(edited: set[Place], key: Place, value: Place) -> bool:
+    """Whether edits change the keys and values that are made of another stack's output."""
+    return any(place in (key, value) or place.stack not in (None, key.stack) for place in edited)
 
 
 def given_out(model: Network, number: int) -> Place:
