@@ -262,15 +262,13 @@ class Cache:
         return tensor.to(device, tensor.dtype if self._dtype is None else self._model.dtype)
 
 
-def _checked_device(target: object) -> torch.device:
+def _checked_device(target: torch.device | str) -> torch.device:
     try:
-        device = torch.device(target)  # pyright: ignore[reportArgumentType, reportCallIssue] - tried
-        torch.empty(0, device=device)
-    except (RuntimeError, TypeError, AssertionError) as error:
+        return torch.empty(0, device=target).device
+    except (RuntimeError, AssertionError) as error:
         raise InvalidInput(
             f"{target!r} is no device that tensors can be moved to (nor a torch.dtype): {error}"
         ) from error
-    return device
 
 
 def _owned(tensor: Tensor) -> Tensor:

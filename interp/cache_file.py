@@ -9,7 +9,6 @@ from interp.cache import Cache
 from interp.cache_format import Contents, read_contents
 from interp.errors import InvalidInput
 from interp.model.network import Network
-from interp.points import Point
 from interp.provenance import weight_hash
 
 
@@ -37,7 +36,7 @@ def load_cache(path: str | Path, model: Network | None = None) -> Cache:
         structure = model
         _check_model(model, contents, path)
     named = {*contents.asked, *contents.kept, *contents.gradients}
-    stacks = {place.stack for place in structure.layout if place.point is not Point.LOGITS}
+    stacks = {None, *structure.config.stacks}
     if not named.issubset(structure.layout) or not stacks.issuperset(contents.contexts):
         raise InvalidInput(f"{path} is damaged: it names places that its model does not have.")
     return Cache.restored(structure, contents)

@@ -135,7 +135,8 @@ def _contents(header: dict[str, Any], tensor: Callable[[str], Tensor]) -> Conten
 
     def once(name: str) -> Tensor:
         if name not in read:
-            read[name] = tensor(name)
+            # A copy is aligned, and outlives the file.
+            read[name] = tensor(name).clone()
         return read[name]
 
     def places(listed: list[Any]) -> dict[Place, Tensor]:
@@ -176,12 +177,11 @@ def _context_to_json(context: Context, named: _Named) -> dict[str, Any]:
 
 
 def _context(values: dict[str, Any], tensor: Callable[[str], Tensor]) -> Context:
-    return Context(
-        **{
-            name: tensor(value[1]) if isinstance(value, list) else value
-            for name, value in values.items()
-        }
-    )
+    read: dict[str, Any] = {
+        name: tensor(value[1]) if isinstance(value, list) else value
+        for name, value in values.items()
+    }
+    return Context(**read)
 
 
 def _name_of(dtype: torch.dtype) -> str:

@@ -13,7 +13,7 @@ from architectures import (
     tokens_of,
 )
 
-from interp import Place, Transformer, edits, run
+from interp import Place, Point, Transformer, edits, run
 from interp.deriving import leaves
 from interp.edits import Apply, Edit
 
@@ -123,6 +123,38 @@ def test_with_a_source_edited_what_derives_from_it_is_what_the_forward_saw(name)
             alone = run(model, *tokens, record=[place], edits=[edit]).cache[place]
             run(model, *tokens, edits=[edit, watch(place, seen)])
             assert_close(alone, seen[place], BOUND, f"at {place}, {edited} edited")
+
+
+@pytest.mark.parametrize("layout", ["full", "left"])
+@pytest.mark.parametrize("name", ["gpt2", "bloom"])
+def test_an_edited_score_of_a_masked_key_stays_masked(name, layout):
+    """In the forward and when the pattern is derived from what was edited; the rest changes."""
+    model, tokens = build(name), inputs(name, layout)
+    plain = run(model, *tokens, record="pattern").cache["pattern", 0]
+    raised = torch.rand(plain.shape, dtype=plain.dtype)
+    edit, seen = edits.replace(("scores", 0), raised), {}
+    cache = run(model, *tokens, record="all", edits=[edit]).cache
+    run(model, *tokens, edits=[edit, watch(Place(Point.PATTERN, 0), seen)])
+    assert_identical(cache["pattern", 0], seen[Place(Point.PATTERN, 0)])
+    masked = plain == 0
+    assert masked.any()
+    assert not cache["pattern", 0][masked].any()
+    assert not torch.allclose(cache["pattern", 0], plain)
+    assert_identical(cache["scores", 0], raised)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_deriving_leaves_what_it_reads_as_it_was(name):
+    """Twice, in either order, and from what was formed before: the same numbers."""
+    model, tokens = build(name), tokens_of(name)
+    cache = run(model, *tokens, record="all").cache
+    first = dict(cache.items())
+    for place in reversed(list(cache)):
+        assert_identical(cache[place], first[place])
+    formed = run(model, *tokens, record="all").cache
+    formed.keep([place for place in formed if "scores" in place.point.label])
+    for place in formed:
+        assert_identical(formed[place], first[place])
 
 
 def test_deriving_is_not_recording():
