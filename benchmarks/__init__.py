@@ -1,0 +1,1 @@
+"""How fast is it, against what others offer and against what the machine can do?"""

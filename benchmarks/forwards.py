@@ -1,0 +1,160 @@
+"""How long is a forward: alone, with everything recorded, with everything formed and stored?"""
+
+from collections.abc import Iterator
+from functools import partial
+
+from torch import Tensor
+
+import interp
+from benchmarks.bench import Bench, Makers
+from benchmarks.limits import Products, multiply_adds
+from benchmarks.models import KERNELS
+from benchmarks.table import Mark, Row
+from benchmarks.timing import Timed, Work, ready
+from interp import Cache, Point
+
+PLAIN = {"default": Mark(1.0), "packed": Mark(0.55)}
+RECORDED = {"default": Mark(1.05), "packed": Mark(0.60)}
+STORED = {"default": Mark(0.80), "packed": Mark(0.45)}
+RECORDED_ON_CUDA = Mark(1.15)
+
+NOT_THEIRS = (Point.ATTN_IN, Point.MLP_IN, Point.RESULT)
+"""What it stores only if told so (``use_attn_in``, ``use_hook_mlp_in``, ``use_attn_result``)."""
+
+
+# ---- the works --------------------------------------------------------------------------------
+
+
+def plain(bench: Bench, kernel: str, tokens: Tensor) -> Work:
+    """Our logits."""
+    return partial(bench.ours[kernel], tokens)
+
+
+def recorded(bench: Bench, kernel: str, tokens: Tensor) -> Work:
+    """Our logits, and a cache from which everything follows."""
+    return partial(interp.run, bench.ours[kernel], tokens, record="all")
+
+
+def stored(bench: Bench, kernel: str, tokens: Tensor) -> Work:
+    """Our logits, and all tensors that TransformerLens stores, each formed and held."""
+    return partial(all_stored, bench.ours[kernel], tokens)
+
+
+def all_stored(model: interp.Transformer, tokens: Tensor) -> Cache:
+    """A cache in which nothing that TransformerLens stores by default is left to be derived."""
+    cache = interp.run(model, tokens, record="all").cache
+    return cache.keep([place for place in cache if place.point not in NOT_THEIRS])
+
+
+def huggingface(bench: Bench, attention: str, tokens: Tensor) -> Work:
+    """The logits of transformers, without its key/value cache."""
+    model = getattr(bench.peers, attention)
+    return lambda: model(tokens, use_cache=False).logits
+
+
+def lens_stored(bench: Bench, tokens: Tensor) -> Work:
+    """The logits and cache of TransformerLens."""
+    return partial(bench.peers.lens.run_with_cache, tokens)
+
+
+# ---- the comparisons --------------------------------------------------------------------------
+
+
+def agreement(bench: Bench) -> Iterator[Row]:
+    """Do all compute the same? The largest difference of their logits from ours."""
+    tokens = bench.setting.tokens(*bench.setting.passes[0])
+    ours = bench.ours.default(tokens)
+    works, absent = ready(
+        {
+            "packed": partial(plain, bench, "packed", tokens),
+            "transformers sdpa": partial(huggingface, bench, "sdpa", tokens),
+            "transformers eager": partial(huggingface, bench, "eager", tokens),
+            "TransformerLens": lambda: partial(bench.peers.lens, tokens),
+        }
+    )
+    scale = ours.abs().max()
+    for other in [*works, *absent]:
+        gap = None if other in absent else ((works[other]() - ours).abs().max() / scale).item()
+        yield Row(
+            section="agreement",
+            work="largest difference of logits, of the largest",
+            kernel="default",
+            against=other,
+            ours=gap,
+            unit="",
+            why=absent.get(other, ""),
+        )
+
+
+def forward(bench: Bench) -> Iterator[Row]:
+    """Plain and recorded forwards against the plain one of transformers."""
+    for rows, width in bench.setting.passes:
+        tokens = bench.setting.tokens(rows, width)
+        makers: Makers = {
+            "sdpa": partial(huggingface, bench, "sdpa", tokens),
+            "eager": partial(huggingface, bench, "eager", tokens),
+        }
+        for kernel in KERNELS:
+            makers |= {
+                kernel: partial(plain, bench, kernel, tokens),
+                f"recorded, {kernel}": partial(recorded, bench, kernel, tokens),
+                **bench.products(kernel, tokens.numel()),
+            }
+        yield from _forward_rows(bench, bench.timed(makers), tokens)
+
+
+def _forward_rows(bench: Bench, timed: Timed, tokens: Tensor) -> Iterator[Row]:
+    alone = Products.count(bench.ours.default, tokens.numel())
+    counted = multiply_adds(partial(bench.ours.default, tokens)), alone
+    shape = "×".join(map(str, tokens.shape))
+    for kernel in KERNELS:
+        for work, name, marks in (
+            ("plain forward", kernel, PLAIN),
+            ("all recorded", f"recorded, {kernel}", RECORDED),
+        ):
+            row = Row(
+                section="forward",
+                work=f"{work} {shape}",
+                kernel=kernel,
+                against="transformers sdpa, plain",
+                mark=bench.mark(cpu=marks[kernel]),
+            )
+            yield bench.limited(bench.row(row, timed, name, "sdpa"), timed, name, counted)
+        row = Row(
+            section="forward",
+            work=f"all recorded {shape}",
+            kernel=kernel,
+            against="our plain forward",
+            mark=bench.mark(cuda=RECORDED_ON_CUDA),
+        )
+        yield bench.row(row, timed, f"recorded, {kernel}", kernel)
+    row = Row(
+        section="forward",
+        work=f"plain forward {shape}",
+        kernel="default",
+        against="transformers eager",
+    )
+    yield bench.row(row, timed, "default", "eager")
+
+
+def formed(bench: Bench) -> Iterator[Row]:
+    """Everything formed and stored, against TransformerLens, at all but the longest pass."""
+    for rows, width in bench.setting.passes[:-1]:
+        tokens = bench.setting.tokens(rows, width)
+        makers: Makers = {"lens": partial(lens_stored, bench, tokens)}
+        for kernel in KERNELS:
+            makers[kernel] = partial(stored, bench, kernel, tokens)
+            makers |= bench.products(kernel, tokens.numel())
+        timed = bench.timed(makers)
+        alone = Products.count(bench.ours.default, tokens.numel())
+        counted = multiply_adds(partial(all_stored, bench.ours.default, tokens)), alone
+        for kernel in KERNELS:
+            row = Row(
+                section="stored",
+                work=f"all formed and stored {rows}×{width}",
+                kernel=kernel,
+                against="TransformerLens run_with_cache",
+                mark=bench.mark(cpu=STORED[kernel]),
+            )
+            row = bench.row(row, timed, kernel, "lens")
+            yield bench.limited(row, timed, kernel, counted)

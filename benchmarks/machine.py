@@ -1,0 +1,54 @@
+"""On what was it measured? Versions, processor, threads, type, kernels."""
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.models import Ours, Setting, kernel_ran
+from benchmarks.peers import PACKAGES, version
+from benchmarks.timing import Absent
+
+
+def busy() -> str:
+    """How many processes wanted the processor over the last minute, where the system tells it.
+
+    If others run beside what is measured, the figures are worth little: threads
+    that wait for one another can make a forward ten times slower.
+    """
+    return f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
+
+
+def told(setting: Setting, ours: Ours) -> dict[str, Any]:
+    """What the figures depend on, by name."""
+    on_cuda = setting.device.type == "cuda"
+    names: dict[str, Any] = {
+        "processor": processor(),
+        "device": torch.cuda.get_device_name(setting.device) if on_cuda else "cpu",
+        "system": platform.system(),
+        "threads": setting.threads,
+        "dtype": str(setting.dtype).removeprefix("torch."),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+    if on_cuda:
+        names["tf32"] = "on" if torch.backends.cuda.matmul.allow_tf32 else "off"
+    names |= {package: version(package) or "not installed" for package in PACKAGES}
+    for kernel in setting.kernels:
+        try:
+            names[f"{kernel} kernel"] = kernel_ran(ours[kernel])
+        except Absent as reason:
+            names[f"{kernel} kernel"] = f"none ({reason})"
+    return names
+
+
+def processor() -> str:
+    """The processor's own name, where the system tells it."""
+    known = Path("/proc/cpuinfo")
+    if known.exists():
+        for line in known.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,153 @@
+"""What it is compared with: the models of others, with the very weights of ours.
+
+    pip install -c constraints.txt -e '.[bench]'    # transformers and TransformerLens 3.9
+    pip install 'nnsight<0.9'                       # one more, if wanted
+
+Each is used by its public calls. One that is not installed is :class:`~benchmarks.timing.Absent`,
+and the table says so. TransformerLens 3.9 and nnsight 0.8 were both found to work beside the torch
+and transformers of ``constraints.txt``.
+"""
+
+import importlib
+import warnings
+from functools import cached_property
+from importlib import metadata
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import interp
+from benchmarks.models import Ours, Setting
+from benchmarks.timing import Absent
+
+PACKAGES = ("transformers", "transformer-lens", "nnsight")
+
+
+def version(package: str) -> str | None:
+    """The version installed; ``None`` if it is not."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+class Peers:
+    """The same model in other libraries, each made when it is first asked for."""
+
+    def __init__(self, setting: Setting, ours: Ours) -> None:
+        self._setting = setting
+        self._ours = ours
+
+    @cached_property
+    def sdpa(self) -> Any:  # noqa: ANN401 - a class of transformers
+        """GPT2LMHeadModel of transformers with fused attention."""
+        return self._huggingface("sdpa")
+
+    @cached_property
+    def eager(self) -> Any:  # noqa: ANN401 - a class of transformers
+        """The same with attention matrices formed; it shares its weights with the other."""
+        model, other = self._huggingface("eager"), self.sdpa
+        for own, shared in zip(model.parameters(), other.parameters(), strict=True):
+            own.data = shared.data
+        return model
+
+    @cached_property
+    def lens(self) -> Any:  # noqa: ANN401 - a class of transformer_lens
+        """HookedTransformer of TransformerLens."""
+        library, shape = imported("transformer_lens", "transformer-lens"), self._setting.shape
+        config = library.HookedTransformerConfig(
+            n_layers=shape.n_layers,
+            d_model=shape.d_model,
+            n_ctx=shape.n_ctx,
+            d_head=shape.d_head,
+            n_heads=shape.n_heads,
+            d_mlp=4 * shape.d_model,
+            d_vocab=shape.d_vocab,
+            act_fn="gelu_new",
+            normalization_type="LN",
+            device=str(self._setting.device),
+            dtype=self._setting.dtype,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of the class as a whole
+            model = library.HookedTransformer(config).eval()
+        give_lens(model, self._ours.default)
+        return model
+
+    @cached_property
+    def nnsight(self) -> Any:  # noqa: ANN401 - a class of nnsight
+        """The GPT-2 of transformers, wrapped by nnsight."""
+        return imported("nnsight", "nnsight").NNsight(self.sdpa)
+
+    def _huggingface(self, attention: str) -> Any:  # noqa: ANN401 - a class of transformers
+        library, shape = imported("transformers", "transformers"), self._setting.shape
+        config = library.GPT2Config(
+            vocab_size=shape.d_vocab,
+            n_positions=shape.n_ctx,
+            n_embd=shape.d_model,
+            n_layer=shape.n_layers,
+            n_head=shape.n_heads,
+            bos_token_id=0,
+            eos_token_id=0,
+            attn_implementation=attention,
+        )
+        model = library.GPT2LMHeadModel(config).to(self._setting.device, self._setting.dtype).eval()
+        give_huggingface(model, self._ours.default)
+        return model
+
+
+def imported(module: str, package: str) -> ModuleType:
+    """A library, imported.
+
+    Raises:
+        Absent: it is not installed, or can't be imported.
+    """
+    if version(package) is None:
+        raise Absent(f"{package} is not installed")
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise Absent(f"{package} can't be imported: {error}") from error
+
+
+@torch.no_grad()
+def give_huggingface(model: Any, ours: interp.Transformer) -> None:  # noqa: ANN401
+    """Write our weights into a GPT2LMHeadModel (whose matrices are [in out])."""
+    theirs, stack = model.transformer, ours.stacks[-1]
+    theirs.wte.weight.copy_(ours.W_E)
+    theirs.wpe.weight.copy_(ours.W_pos)
+    _give(theirs.ln_f, stack.final_norm.gain, stack.final_norm.bias)
+    for block, own in zip(theirs.h, ours.blocks, strict=True):
+        _give(block.ln_1, own.ln1.gain, own.ln1.bias)
+        _give(block.attn.c_attn, own.attn.weight_qkv.mT, own.attn.joint_bias())
+        _give(block.attn.c_proj, own.attn.weight_o.mT, own.attn.b_O)
+        _give(block.ln_2, own.ln2.gain, own.ln2.bias)
+        _give(block.mlp.c_fc, own.mlp.weight_in.mT, own.mlp.b_in)
+        _give(block.mlp.c_proj, own.mlp.weight_out.mT, own.mlp.b_out)
+
+
+def _give(part: Any, weight: Tensor, bias: Tensor) -> None:  # noqa: ANN401 - a module of theirs
+    part.weight.copy_(weight)
+    part.bias.copy_(bias)
+
+
+@torch.no_grad()
+def give_lens(model: Any, ours: interp.Transformer) -> None:  # noqa: ANN401
+    """Write our weights into a HookedTransformer; its names for them are ours."""
+    stack = ours.stacks[-1]
+    model.embed.W_E.copy_(ours.W_E)
+    model.pos_embed.W_pos.copy_(ours.W_pos)
+    model.unembed.W_U.copy_(ours.W_U)
+    model.unembed.b_U.zero_()
+    norms = [(model.ln_final, stack.final_norm)]
+    for block, own in zip(model.blocks, ours.blocks, strict=True):
+        norms += [(block.ln1, own.ln1), (block.ln2, own.ln2)]
+        for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O"):
+            getattr(block.attn, name).copy_(getattr(own.attn, name))
+        for name in ("W_in", "W_out", "b_in", "b_out"):
+            getattr(block.mlp, name).copy_(getattr(own.mlp, name))
+    for norm, own in norms:
+        norm.w.copy_(own.gain)
+        norm.b.copy_(own.bias)

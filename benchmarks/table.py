@@ -1,0 +1,217 @@
+"""What came of it? One row a comparison, with its mark; as a table, as JSON, as Markdown."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.timing import Absent
+
+BEGIN, END = "<!-- figures of make bench -->", "<!-- end of figures -->"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How much of the other's amount ours may be.
+
+    Attributes:
+        bound: the number.
+        times_less: whether the other's must be at least ``bound`` times ours; otherwise ours may
+            be at most ``bound`` times the other's.
+    """
+
+    bound: float
+    times_less: bool = False
+
+    def shown(self, ratio: float) -> str:
+        """A ratio (ours / theirs) in the mark's own terms."""
+        return f"{1 / ratio:.2f} × less" if self.times_less else f"{ratio:.2f}"
+
+    def holds(self, ratio: float) -> bool:
+        """Whether a ratio (ours / theirs) is good enough."""
+        return 1 / ratio >= self.bound if self.times_less else ratio <= self.bound
+
+    def __str__(self) -> str:
+        """``≤ 1.05`` or ``≥ 4 × less``."""
+        return f"≥ {self.bound:g} × less" if self.times_less else f"≤ {self.bound:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One comparison.
+
+    Attributes:
+        section: the part of the benchmarks that it belongs to.
+        work: what was done.
+        kernel: by which kernel of ours.
+        against: what it is compared with; empty if with nothing.
+        ours: our amount.
+        theirs: the other's.
+        unit: of both.
+        ratio: ours / theirs; the median over rounds where both were timed in turn.
+        mark: what the ratio should be, if that was set.
+        unjudged: why the mark does not apply here.
+        rounds: how many times each was timed (0 for what is counted, not timed).
+        multiply_adds: how many our work does.
+        of_limit: our seconds over those that the multiply-adds alone take.
+        why: why it was not measured.
+        note: what else to know.
+    """
+
+    section: str
+    work: str
+    kernel: str
+    against: str = ""
+    ours: float | None = None
+    theirs: float | None = None
+    unit: str = "s"
+    ratio: float | None = None
+    mark: Mark | None = None
+    unjudged: str = ""
+    rounds: int = 0
+    multiply_adds: float | None = None
+    of_limit: float | None = None
+    why: str = ""
+    note: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """``holds``, ``misses``, or why neither can be said."""
+        if self.why:
+            return f"not measured: {self.why}"
+        if self.mark is None or self.ratio is None:
+            return ""
+        if self.unjudged:
+            return f"not judged: {self.unjudged}"
+        return "holds" if self.mark.holds(self.ratio) else "misses"
+
+    def cells(self) -> list[str]:
+        """As text, one a column of :data:`COLUMNS`."""
+        ratio = "" if self.ratio is None else (self.mark or Mark(0)).shown(self.ratio)
+        return [
+            self.work,
+            self.kernel,
+            self.against,
+            _amount(self.ours, self.unit),
+            _amount(self.theirs, self.unit),
+            ratio,
+            "" if self.mark is None else str(self.mark),
+            "; ".join(filter(None, (self.verdict, self.note))),
+            str(self.rounds or ""),
+            "" if self.multiply_adds is None else f"{self.multiply_adds / 1e9:.3g}",
+            "" if self.of_limit is None else f"{self.of_limit:.2f}",
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, the verdict included."""
+        return {**asdict(self), "verdict": self.verdict}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "Row":
+        """The inverse of :meth:`to_dict`."""
+        rest = {name: value for name, value in data.items() if name not in ("verdict", "mark")}
+        mark = data.get("mark")
+        return cls(**rest, mark=None if mark is None else Mark(**mark))
+
+
+COLUMNS = (
+    "work",
+    "kernel",
+    "against",
+    "ours",
+    "theirs",
+    "ratio",
+    "mark",
+    "",
+    "rounds",
+    "G mul-adds",
+    "of limit",
+)
+_AMOUNTS = slice(3, 6)
+_VERDICT = COLUMNS.index("")
+
+
+def _amount(value: float | None, unit: str) -> str:
+    if value is None:
+        return ""
+    if unit == "s" and value < 1:
+        return f"{value * 1000:.3g} ms"
+    return f"{value:.4g} {unit}" if value < 1e4 else f"{value:,.0f} {unit}"  # noqa: PLR2004 - legible
+
+
+def to_text(rows: Sequence[Row], machine: dict[str, Any]) -> str:
+    """The table for a terminal, a section at a time, and a last line about the marks."""
+    lines = [f"{name:<14} {value}" for name, value in machine.items()]
+    cells = [row.cells() for row in rows]
+    free = [index for index in range(len(COLUMNS)) if index != _VERDICT]
+    width = {i: max(len(COLUMNS[i]), *(len(c[i]) for c in cells)) for i in free}
+    order = [*free, _VERDICT]
+
+    def line(texts: Sequence[str]) -> str:
+        padded = [texts[i].ljust(width.get(i, 0)) for i in order]
+        return "  ".join(padded).rstrip()
+
+    section = ""
+    for row, texts in zip(rows, cells, strict=True):
+        if row.section != section:
+            section = row.section
+            lines += ["", f"== {section}", line(COLUMNS)]
+        lines.append(line(texts))
+    return "\n".join([*lines, "", tally(rows)])
+
+
+def tally(rows: Sequence[Row]) -> str:
+    """How many marks hold, miss, or could not be told."""
+    marked = [row.verdict for row in rows if row.mark is not None]
+    held, missed = marked.count("holds"), marked.count("misses")
+    return (
+        f"{len(marked)} marks: {held} hold, {missed} missed, "
+        f"{len(marked) - held - missed} not measured or not judged"
+    )
+
+
+def to_markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
+    """The rows that have a mark, for the README."""
+    told = ", ".join(f"{name} {value}" for name, value in machine.items())
+    head = ("work", "kernel", "against", "ours", "theirs", "ratio", "mark", "")
+    lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
+    lines += [
+        f"| {' | '.join(cell.replace('|', '∣') for cell in row.cells()[: _VERDICT + 1])} |"
+        for row in rows
+        if row.mark is not None
+    ]
+    return "\n".join([*lines, "", f"Measured with {told}."])
+
+
+def write_between_marks(path: Path, figures: str) -> None:
+    """Replace what stands in a file between its two marks.
+
+    Raises:
+        Absent: the file lacks them.
+    """
+    text = path.read_text(encoding="utf-8")
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise Absent(f"{path} has no {BEGIN} … {END} to write between")
+    path.write_text(f"{before}{BEGIN}\n{figures}\n{END}{after}", encoding="utf-8")
+
+
+def to_json(rows: Sequence[Row], machine: dict[str, Any]) -> str:
+    """Everything, to be read by :func:`from_json`."""
+    data = {"machine": machine, "rows": [row.to_dict() for row in rows]}
+    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+
+
+def from_json(text: str) -> tuple[list[Row], dict[str, Any]]:
+    """Rows and machine of a file written before.
+
+    Raises:
+        Absent: it is not such a file.
+    """
+    try:
+        data = json.loads(text)
+        return [Row.from_dict(row) for row in data["rows"]], dict(data["machine"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise Absent(f"that is no file of figures: {error!r}") from error

@@ -1,0 +1,109 @@
+"""How long does a piece of work take? Several are timed in turn, so that all meet one machine.
+
+A clock that drifts, a neighbour on the machine or a warm cache then reaches all of them, and what
+is compared is the ratio within each round.
+"""
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+Work = Callable[[], object]
+
+
+class Absent(Exception):
+    """Something that a measurement needs is not there; the message says what."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Seconds of each work, round by round, and why others could not be timed.
+
+    Attributes:
+        seconds: of each work, one number a round.
+        absent: works that could not be done here, and why.
+    """
+
+    seconds: Mapping[str, list[float]] = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)
+
+    def why_not(self, *works: str) -> str:
+        """Why one of ``works`` was not timed; empty if all were."""
+        return "; ".join(dict.fromkeys(self.absent[work] for work in works if work in self.absent))
+
+    def median(self, work: str) -> float | None:
+        """Median seconds of a work; ``None`` if it was not timed."""
+        return None if work in self.absent else statistics.median(self.seconds[work])
+
+    def rounds(self, work: str) -> int:
+        """How many times a work was timed."""
+        return 0 if work in self.absent else len(self.seconds[work])
+
+    def ratio(self, work: str, other: str) -> float | None:
+        """Median over the rounds of what ``work`` took over what ``other`` took."""
+        if work in self.absent or other in self.absent:
+            return None
+        pairs = zip(self.seconds[work], self.seconds[other], strict=True)
+        return statistics.median(own / theirs for own, theirs in pairs)
+
+
+def once(work: Work, device: torch.device) -> float:
+    """Seconds of one go; what it returns is let go of after the clock has stopped."""
+    if device.type == "cuda":
+        return _once_on_cuda(work)
+    begun = time.perf_counter()
+    result = work()
+    taken = time.perf_counter() - begun
+    del result
+    return taken
+
+
+def _once_on_cuda(work: Work) -> float:
+    """As :func:`once`, from one event on the device to another, with all work done between."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    begin.record()
+    result = work()
+    end.record()
+    torch.cuda.synchronize()
+    del result
+    return begin.elapsed_time(end) / 1000
+
+
+def alternate(
+    makers: Mapping[str, Callable[[], Work]], rounds: int, warmup: int, device: torch.device
+) -> Timed:
+    """Time works in turn, round by round.
+
+    Args:
+        makers: each makes a work, or raises :class:`Absent`.
+        rounds: how many times each is timed.
+        warmup: rounds before, which are not counted.
+        device: where it happens.
+    """
+    works, absent = ready(makers)
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    gc.collect()
+    with torch.no_grad():
+        for turn in range(warmup + rounds):
+            for name, work in works.items():
+                taken = once(work, device)
+                if turn >= warmup:
+                    seconds[name].append(taken)
+    return Timed(seconds, absent)
+
+
+def ready(makers: Mapping[str, Callable[[], Work]]) -> tuple[dict[str, Work], dict[str, str]]:
+    """The works that can be done here, and why the others can't."""
+    works: dict[str, Work] = {}
+    absent: dict[str, str] = {}
+    for name, make in makers.items():
+        try:
+            works[name] = make()
+        except Absent as reason:
+            absent[name] = str(reason)
+    return works, absent

@@ -1,0 +1,200 @@
+"""The benchmarks run from end to end and say what they could not measure; nothing is timed."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from benchmarks import __main__ as command
+from benchmarks import limits, peers
+from benchmarks.bench import Bench
+from benchmarks.models import QUICK
+from benchmarks.table import BEGIN, END, Mark, Row, from_json, to_json
+from benchmarks.timing import Absent, Timed, alternate
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def figures(tmp_path_factory):
+    out = tmp_path_factory.mktemp("bench") / "bench.json"
+    threads = torch.get_num_threads()
+    assert command.main(["--quick", "--threads", "1", "--out", str(out)]) == 0
+    assert torch.get_num_threads() == threads
+    return out
+
+
+@pytest.fixture(scope="module")
+def rows(figures):
+    return json.loads(figures.read_text(encoding="utf-8"))["rows"]
+
+
+def test_every_section_gives_rows(rows):
+    assert {row["section"] for row in rows} == set(command.SECTIONS)
+
+
+def of(rows, section, work="", kernel=None, against=""):
+    return [
+        row
+        for row in rows
+        if row["section"] == section
+        and work in row["work"]
+        and kernel in (None, row["kernel"])
+        and against in row["against"]
+    ]
+
+
+@pytest.mark.parametrize("kernel", ["default", "packed"])
+@pytest.mark.parametrize(
+    ("section", "work", "against", "n"),
+    [
+        ("forward", "plain forward", "transformers sdpa", 2),
+        ("forward", "all recorded", "transformers sdpa", 2),
+        ("stored", "all formed and stored", "TransformerLens", 1),
+        ("heads", "heads zeroed", "TransformerLens", 1),
+        ("heads", "heads zeroed", "transformers, a hook", 1),
+        ("heads", "heads zeroed", "at the matrix rate", 1),
+        ("patching", "layers × positions replaced", "brute force", 1),
+        ("patterns", "in turn", "forming them", 1),
+    ],
+)
+def test_every_mark_has_its_row_in_both_kernels(rows, section, work, against, n, kernel):
+    found = [row for row in of(rows, section, work, kernel, against) if row["mark"]]
+    assert len(found) == n
+
+
+def test_marks_without_a_clock_have_their_rows(rows):
+    assert [row["mark"]["bound"] for row in of(rows, "cache")] == [8, 3.5]
+    (counted,) = [row for row in of(rows, "heads") if row["unit"] == "G mul-adds"]
+    assert counted["mark"]["bound"] == 3
+    assert counted["ratio"] < 1
+
+
+def test_each_row_was_measured_or_says_why_not(rows):
+    assert all((row["ours"] is not None) or row["why"] for row in rows)
+    assert all((row["theirs"] is not None) or row["why"] for row in rows if row["mark"])
+
+
+def test_a_tiny_model_is_judged_by_no_mark(rows):
+    verdicts = {row["verdict"].partition(":")[0] for row in rows if row["mark"]}
+    assert verdicts <= {"not judged", "not measured"}
+
+
+def test_peers_compute_the_same(rows):
+    gaps = [row["ours"] for row in of(rows, "agreement") if row["ours"] is not None]
+    assert gaps
+    assert max(gaps) < 1e-5
+
+
+def test_it_says_on_what_it_ran(figures):
+    machine = json.loads(figures.read_text(encoding="utf-8"))["machine"]
+    told = {"processor", "threads", "dtype", "torch", "transformers", "default kernel"}
+    assert told <= set(machine)
+    assert machine["threads"] == 1
+
+
+def test_an_absent_peer_is_said(monkeypatch, capsys):
+    monkeypatch.setattr(peers, "version", lambda package: None)
+    assert command.main(["--quick", "--threads", "1", "--only", "forward,stored,heads"]) == 0
+    shown = capsys.readouterr().out
+    for package in ("transformers", "transformer-lens", "nnsight"):
+        assert f"not measured: {package} is not installed" in shown
+
+
+def test_figures_go_between_the_marks_of_a_readme(figures, tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
+    command.main(["--from", str(figures), "--readme", str(readme)])
+    once = readme.read_text(encoding="utf-8")
+    assert once.startswith(f"before\n{BEGIN}\n| work |")
+    assert once.endswith(f"{END}\nafter\n")
+    assert "old" not in once
+    command.main(["--from", str(figures), "--readme", str(readme)])
+    assert readme.read_text(encoding="utf-8") == once
+
+
+def test_the_projects_readme_has_the_marks():
+    text = (command.Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    assert text.index(BEGIN) < text.index(END)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "--only nothing",
+        "--rounds 0",
+        "--threads two",
+        "--kernel fastest",
+        "--dtype float8",
+        "--tf32",
+        "--from /does/not/exist.json",
+        "--from pyproject.toml",
+        pytest.param(
+            "--device cuda",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is one here"),
+        ),
+    ],
+)
+def test_wrong_input_is_refused(wrong, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        command.main(["--quick", *wrong.split()])
+    assert stopped.value.code == 2
+    assert "error:" in capsys.readouterr().err
+
+
+# ---- the pieces ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mark", "good", "bad"),
+    [(Mark(1.05), 1.05, 1.06), (Mark(4, times_less=True), 0.25, 0.26)],
+)
+def test_a_mark_holds_up_to_its_bound(mark, good, bad):
+    assert mark.holds(good)
+    assert not mark.holds(bad)
+
+
+def test_a_row_survives_json():
+    row = Row(section="s", work="w", kernel="k", ours=1.0, ratio=0.2, mark=Mark(4, times_less=True))
+    assert from_json(to_json([row], {"threads": 2})) == ([row], {"threads": 2})
+    assert row.verdict == "holds"
+
+
+def test_works_are_done_in_turn_and_the_absent_one_is_told():
+    done = []
+
+    def absent():
+        raise Absent("there is none")
+
+    makers = {name: lambda name=name: lambda: done.append(name) for name in "ab"}
+    timed = alternate({**makers, "c": absent}, rounds=2, warmup=1, device=CPU)
+    assert "".join(done) == "ababab"
+    assert timed.rounds("a") == timed.rounds("b") == 2
+    assert timed.median("c") is None
+    assert timed.why_not("a", "c") == "there is none"
+
+
+def test_a_ratio_is_the_median_over_rounds():
+    timed = Timed({"ours": [1.0, 2.0, 30.0], "theirs": [2.0, 2.0, 3.0]})
+    assert timed.ratio("ours", "theirs") == 1.0
+
+
+def test_multiply_adds_are_those_of_the_formula():
+    """Layers · (12 d² n + 2 n² d) + vocab · d · n, also where attention is fused."""
+    shape, n = QUICK.shape, 8
+    model = Bench(QUICK).ours.default
+    d = shape.d_model
+    expected = shape.n_layers * (12 * d * d * n + 2 * n * n * d) + shape.d_vocab * d * n
+    assert limits.multiply_adds(lambda: model(QUICK.tokens(1, n))) == expected
+    assert limits.Products.count(model, n) == shape.n_layers * 12 * d * d * n
+
+
+def test_it_needs_no_page_and_no_plot():
+    """What is timed is not slowed by what only the explorer needs."""
+    code = (
+        "import sys, benchmarks.__main__; print({'plotly', 'streamlit', 'pandas'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
