@@ -25,6 +25,7 @@ from interp.errors import InterpError
 from interp.factored import Factored
 from interp.loading import bundled, load
 from interp.model.context import PAD
+from interp.packed import packed, packing_gain
 from interp.points import Place, Point
 from interp.prompts import bundled_prompts, read_prompts
 from interp.run import Run, Start, run
@@ -60,6 +61,8 @@ __all__ = [
     "load",
     "load_cache",
     "metrics",
+    "packed",
+    "packing_gain",
     "read_prompts",
     "run",
     "sweep",

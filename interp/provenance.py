@@ -27,6 +27,8 @@ class Provenance:
         dtype: of the weights.
         device: where they were.
         kernel: which attention kernel was asked for.
+        products: which kernel computed products with weights (those with gradients are always the
+            default's).
         seed: of whatever was drawn.
         versions: of Python, torch and interp.
     """
@@ -39,6 +41,7 @@ class Provenance:
     dtype: str
     device: str
     kernel: str
+    products: str
     seed: int | None
     versions: dict[str, str]
 
@@ -63,6 +66,7 @@ class Provenance:
             dtype=str(model.dtype).removeprefix("torch."),
             device=str(model.device),
             kernel=kernel,
+            products=model.products,
             seed=seed,
             versions=versions(),
         )

@@ -13,7 +13,17 @@ Kernel = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """``kernel(x [... n_in], weight [n_out n_in], bias [n_out] or None)`` gives ``[... n_out]``."""
 
 
+DEFAULT = "default"
+"""The name of the kernel that every model begins with."""
+
+
 class Linear(nn.Module):
     """A part of a model that multiplies by weights: every product goes through ``linear``."""
 
     linear: Kernel = staticmethod(F.linear)
+
+    @property
+    def products(self) -> str:
+        """The name of the kernel of its products: what the kernel says of its weights."""
+        told = getattr(self.linear, "name_for", None)
+        return DEFAULT if told is None else told(next(self.parameters()))

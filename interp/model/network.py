@@ -152,6 +152,15 @@ class Network(nn.Module):
         return self.unembed.weight.dtype
 
     @property
+    def products(self) -> str:
+        """Which kernel computes its products with weights where no gradient is wanted.
+
+        ``default``, or ``packed (oneDNN)`` after :func:`interp.packed`.
+        """
+        parts = [part for part in self.modules() if isinstance(part, Linear)]
+        return " and ".join(sorted({part.products for part in parts}))
+
+    @property
     def W_E(self) -> Float[Tensor, "vocab d_model"]:
         """The (last stack's) token embedding."""
         return self.stacks[-1].weight_e

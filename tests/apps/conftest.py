@@ -50,6 +50,7 @@ def finding() -> Callable[..., HeadAblation]:
             dtype="float64",
             device="cpu",
             kernel="auto",
+            products="default",
             seed=0,
             versions={"python": "3"},
         )
