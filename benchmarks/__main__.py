@@ -79,7 +79,9 @@ def _measure(asked: argparse.Namespace) -> tuple[list[Row], dict[str, Any]]:
         rows: list[Row] = []
         for name in asked.only:
             print(f"measuring {name} …", file=sys.stderr, flush=True)
-            rows += SECTIONS[name](bench)
+            for row in SECTIONS[name](bench):
+                rows.append(row)
+                print("  " + "  ".join(filter(None, row.cells())), file=sys.stderr, flush=True)
         return rows, {**told(setting, bench.ours), "load before": load}
     finally:
         torch.set_num_threads(threads)
