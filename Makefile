@@ -35,6 +35,10 @@ explore: .venv/.installed ## Open the explorer in a browser
 test: .venv/.installed-dev ## Run all tests
 	$(BIN)/python -m pytest $(PYTEST)
 
+.PHONY: nightly
+nightly: .venv/.installed-dev ## Run the long forms of tests that have a short one
+	$(BIN)/python -m pytest -m nightly $(PYTEST)
+
 .PHONY: lint
 lint: lint-ruff lint-format lint-types lint-imports ## Check style, types and the direction of imports
 

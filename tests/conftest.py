@@ -20,7 +20,12 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what this machine cannot run."""
+    """Leave out what this machine cannot run, and the long forms unless they are asked for."""
+    if "nightly" not in config.option.markexpr:
+        long = [item for item in items if item.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
+
     if not torch.cuda.is_available():
         needs_gpu = [item for item in items if item.get_closest_marker("gpu")]
         config.hook.pytest_deselected(items=needs_gpu)

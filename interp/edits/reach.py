@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import IntEnum
 
-from interp.edits.edit import Edit, Mean
+from interp.edits.edit import Edit, Mean, Scale, Zero
 from interp.edits.fitting import laid_out
 from interp.edits.selection import as_tuple
 from interp.model.context import Batch, column_of
-from interp.points import Place
+from interp.points import Place, Point
 from interp.values import Values
+
+PATTERNS = frozenset({Point.PATTERN, Point.CROSS_PATTERN})
 
 
 class Freedom(IntEnum):
@@ -32,6 +34,9 @@ def freedom(edit: Edit, place: Place) -> Freedom:
     """How the batch may be taken apart under ``edit``, which is made at ``place``."""
     if edit.select.batch is not None or edit.reads_rows:
         return Freedom.WHOLE
+    if place.point in PATTERNS and not isinstance(edit, Zero | Scale):
+        # It writes at padding too, and what is written in a pattern is attended to.
+        return Freedom.ROWS
     values = values_of(edit)
     if values is None:
         return Freedom.ANY

@@ -252,7 +252,9 @@ class Block(nn.Module):
             before = step.layout(self, before)[1]
         return found
 
-    def at_columns(self, x: Stream, columns: slice, context: Context) -> Stream:
+    def at_columns(
+        self, x: Stream, columns: slice, context: Context
+    ) -> Float[Tensor, "batch column d_model"]:
         """The stream after this block in some columns alone.
 
         Keys and values are those of all columns; nothing else is computed outside of the chosen.

@@ -242,9 +242,15 @@ class Context:
         def own(x: Tensor | None) -> Tensor | None:
             return None if x is None else x.unflatten(0, (copies, -1))[copy]
 
-        positions = self.positions.unflatten(0, (copies, -1))[copy]
-        changed = replace(self, positions=positions, real=own(self.real), memory=None)
-        return replace(changed, memory_real=own(self.memory_real), past=NoPast(), _shared={})
+        return replace(
+            self,
+            positions=self.positions.unflatten(0, (copies, -1))[copy],
+            real=own(self.real),
+            memory=None,
+            memory_real=own(self.memory_real),
+            past=NoPast(),
+            _shared={},
+        )
 
     @property
     def key_positions(self) -> Int[Tensor, "batch key"]:

@@ -24,6 +24,7 @@ from interp.sweep.memory import Budget
 from interp.sweep.result import Interrupted, Sweep
 from interp.sweep.schedule import jobs_of
 from interp.sweep.table import Table
+from interp.sweep.ways import Ways
 from interp.sweep.work import Worker
 
 __all__ = ["Executor", "Interrupted", "Outcome", "Sweep", "local", "sweep"]
@@ -35,14 +36,14 @@ Progress = Callable[[int, int], None]
 def sweep(  # noqa: PLR0913 - each is one thing a sweep may be told, all but the first by keyword
     model: Network,
     tokens: Any,  # noqa: ANN401 - whatever model.check reads: ids, texts; a pair of them for a pair
-    edits: Sequence[Edit | Sequence[Edit]],
+    edits: Edit | Sequence[Edit | Sequence[Edit]],
     metric: Metric | MetricLike,
     *,
     mask: object = None,
-    memory: float | None = None,
+    memory: object = None,
     progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
-    executor: str | Executor = "local",
+    executor: object = "local",
     resume: Sweep | None = None,
 ) -> Sweep:
     """The metric under each of many edits, prompt by prompt.
@@ -69,9 +70,10 @@ def sweep(  # noqa: PLR0913 - each is one thing a sweep may be told, all but the
         OutOfResources: not even one edited forward fits into the budget.
     """
     batches = tuple(model.check(*_inputs(model, tokens), mask=mask))
-    items = items_of(model, edits)
+    ways = Ways(model)
+    items = items_of(ways, edits)
     check_metric(metric, model, batches[-1])
-    worker = Worker(model, Budget.of(model, memory))
+    worker = Worker(ways, Budget.of(model, memory))
     table = Table(model, batches, items, metric)
     left = table.resumed(resume)
     rows = worker.footprint(batches, metric, tuple(left)).copies(worker.budget)

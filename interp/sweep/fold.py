@@ -19,10 +19,10 @@ from interp.listener import Listener, Plan
 from interp.metrics import AtPosition, checked, measure, required_columns
 from interp.model.context import Context
 from interp.model.past import copied
-from interp.model.stack import Stack
 from interp.points import Place, Point
 from interp.sweep.clean import Clean, Job
-from interp.sweep.items import ENTRY, Entrance, Item, door_of, needs_of
+from interp.sweep.items import Item
+from interp.sweep.ways import ENTRY, Entrance
 
 EVERY = slice(0, None)
 
@@ -72,13 +72,13 @@ class Folded:
 
     def __init__(self, clean: Clean, job: Job, fold: Fold) -> None:
         self.clean, self.job, self.fold = clean, job, fold
-        self.model, self.copies = clean.model, len(fold.items)
+        self.ways, self.model, self.copies = clean.ways, clean.ways.model, len(fold.items)
         self.edits: dict[Place, list[tuple[int, Edit]]] = {}
         for copy, item in enumerate(fold.items):
             for place, edit in item.of_rows(job.rows, job.n):
                 self.edits.setdefault(place, []).append((copy, edit))
         shared = {place: [Shared(tuple(own), self.copies)] for place, own in self.edits.items()}
-        paired = len(self.model.stacks) > 1
+        paired = self.ways.last > 0
         self.listener = Listener(Plan(shared, forms=frozenset(shared), paired=paired))
 
     def values(self) -> Float[Tensor, "item prompt"]:
@@ -104,9 +104,9 @@ class Folded:
 
     def _last_stack(self, memory: Tensor | None) -> tuple[Tensor, slice]:
         """The stream after the last block, and the columns that it is of."""
-        number, stack = len(self.model.stacks) - 1, self.model.stacks[-1]
+        number, stack = self.ways.last, self.model.stacks[-1]
         entrance, last, reads = self.fold.entrances[-1] or ENTRY, len(stack.blocks) - 1, self._reads
-        nothing_mixes = mixes_no_more(stack, entrance) and all(map(self._pointwise, self.edits))
+        nothing_mixes = self.ways.mixes_no_more(entrance) and all(map(self._pointwise, self.edits))
         columns = reads if reads and nothing_mixes else slice(self.fold.first, None)
         context = self._context(number, columns, memory)
         tap = self._tap(number, context)
@@ -128,9 +128,9 @@ class Folded:
         if entrance == ENTRY:
             batch = self.clean.batches[number].copied(self.copies)
             return stack.embed(batch, context, tap), 0
-        places = needs_of(self.model, number, entrance)
+        places = self.ways.needs(number, entrance)
         given = [copied(self.clean.tensors[place][:, columns], self.copies) for place in places]
-        door = door_of(stack, entrance)
+        door = self.ways.door(number, entrance)
         if door is None:
             return given[0], entrance.layer
         block, tap = stack.block(entrance.layer), tap.at(layer=entrance.layer)
@@ -150,7 +150,7 @@ class Folded:
     def _measured(self, x: Tensor, columns: slice) -> Tensor:
         """The metric, from the stream after the last block."""
         metric = self.job.metric
-        exits = [place for place in self._of_stack(len(self.model.stacks) - 1) if is_exit(place)]
+        exits = [place for place in self._of_stack(self.ways.last) if is_exit(place)]
         if not isinstance(metric, AtPosition):
             logits = self._logits(*self._from_the_first(x, columns))
             return self._each(logits, lambda own: measure(metric, own, self.job.batches[-1]))
@@ -179,23 +179,19 @@ class Folded:
         return torch.stack(values).reshape(self.copies, -1)
 
     def _normed(self, x: Tensor, columns: slice) -> Tensor:
-        number = len(self.model.stacks) - 1
-        return self.model.stacks[-1].final_norm(
-            x, self._tap(number, self._context(number, columns))
-        )
+        tap = self._tap(self.ways.last, self._context(self.ways.last, columns))
+        return self.model.stacks[-1].final_norm(x, tap)
 
     def _logits(self, x: Tensor, columns: slice) -> Tensor:
-        number = len(self.model.stacks) - 1
-        tap = self._tap(number, self._context(number, columns))
+        tap = self._tap(self.ways.last, self._context(self.ways.last, columns))
         return self.model.unembed(self._normed(x, columns), tap)
 
     def _from_the_first(self, x: Tensor, columns: slice) -> tuple[Tensor, slice]:
         """The stream in all columns: those that were not computed are the clean ones."""
         if columns.start == 0:
             return x, columns
-        number = len(self.model.stacks) - 1
-        (end,) = needs_of(self.model, number, Entrance(len(self.model.stacks[-1].blocks)))
-        before = copied(self.clean.tensors[end][:, : columns.start], self.copies)
+        end = self.clean.tensors[self.ways.end(self.ways.last)]
+        before = copied(end[:, : columns.start], self.copies)
         return torch.cat([before, x], dim=1), EVERY
 
     @cached_property
@@ -232,13 +228,3 @@ def at(x: Float[Tensor, "row pos n"], column: Int[Tensor, " row"]) -> Float[Tens
 def is_exit(place: Place) -> bool:
     """Whether a place lies after the last block (of some stack)."""
     return place.point in (Point.FINAL_SCALE, Point.FINAL_NORMALIZED, Point.LOGITS)
-
-
-def mixes_no_more(stack: Stack, entrance: Entrance) -> bool:
-    """Whether no column looks at another after an entrance."""
-    door = door_of(stack, entrance)
-    block = stack.block(-1)
-    whole = entrance.layer >= len(stack.blocks)
-    return whole or (
-        door is not None and entrance.layer == len(stack.blocks) - 1 and door.step > block.last_mix
-    )

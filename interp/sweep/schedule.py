@@ -12,10 +12,10 @@ import torch
 from interp.edits.reach import Freedom
 from interp.metrics import Metric, MetricLike
 from interp.model.context import Batch
-from interp.model.network import Network
 from interp.sweep.clean import Job, lengths
 from interp.sweep.fold import Fold
 from interp.sweep.items import Item
+from interp.sweep.ways import Ways
 
 WASTE = 8
 """One column in so many may be computed for nothing."""
@@ -92,9 +92,9 @@ def metric_of(
     return metric.of_rows(rows, n) if isinstance(metric, Metric) else metric
 
 
-def folds_of(model: Network, job: Job, copies: int) -> Iterator[Fold]:
+def folds_of(ways: Ways, job: Job, copies: int) -> Iterator[Fold]:
     """The items of a job, gathered to be run as one; those that start alike next to each other."""
-    first = {item.index: item.first_column(model, job.batches) for item in job.items}
+    first = {item.index: item.first_column(ways, job.batches) for item in job.items}
     width = job.batches[-1].ids.shape[1]
 
     def entered(item: Item) -> tuple[object, ...]:

@@ -9,13 +9,13 @@ from torch import Tensor
 from interp.errors import OutOfResources
 from interp.metrics import AtPosition, Metric, MetricLike
 from interp.model.context import Batch
-from interp.model.network import Network
 from interp.sweep.clean import Clean, Job
 from interp.sweep.executor import Outcome
 from interp.sweep.fold import Fold, Folded
-from interp.sweep.items import Entrance, Item
+from interp.sweep.items import Item
 from interp.sweep.memory import Budget, Footprint, footprint, megabytes
 from interp.sweep.schedule import folds_of
+from interp.sweep.ways import Ways
 
 
 @dataclass
@@ -23,12 +23,12 @@ class Worker:
     """Does the jobs of one sweep.
 
     Attributes:
-        model: the model.
+        ways: of the model.
         budget: what its forwards may take.
         most: copies a forward, after memory gave out with twice as many; it may do so once.
     """
 
-    model: Network
+    ways: Ways
     budget: Budget
     most: int | None = None
 
@@ -36,9 +36,9 @@ class Worker:
         """What each fold finds."""
         copies = self.copies(job)
         with torch.no_grad():
-            clean = Clean.of(self.model, job)
-            unedited = Folded(clean, job, nothing_done(self.model, job)).values()[0]
-        for fold in folds_of(self.model, job, copies):
+            clean = Clean.of(self.ways, job)
+            unedited = Folded(clean, job, nothing_done(self.ways, job)).values()[0]
+        for fold in folds_of(self.ways, job, copies):
             for part in self._cut(fold):
                 yield from self._outcomes(clean, job, part, unedited)
 
@@ -63,9 +63,9 @@ class Worker:
     ) -> Footprint:
         """Of one prompt."""
         width = max(batch.ids.shape[1] for batch in batches)
-        read = self.model.config.d_vocab * (1 if isinstance(metric, AtPosition) else width)
+        read = self.ways.model.config.d_vocab * (1 if isinstance(metric, AtPosition) else width)
         formed = [place for item in items for place, _ in item.planned]
-        return footprint(self.model, width, read, formed)
+        return footprint(self.ways.model, width, read, formed)
 
     def _cut(self, fold: Fold) -> Iterator[Fold]:
         """The fold in parts that are small enough by what is known now."""
@@ -108,11 +108,9 @@ class Worker:
         return None
 
 
-def nothing_done(model: Network, job: Job) -> Fold:
+def nothing_done(ways: Ways, job: Job) -> Fold:
     """The fold that changes nothing: what it measures is the clean metric."""
-    before = (None,) * (len(model.stacks) - 1)
-    entrances = (*before, Entrance(len(model.stacks[-1].blocks)))
-    return Fold((Item(-1, (), entrances, job.items[0].freedom),), 0)
+    return Fold((Item(-1, (), ways.entrances([]), job.items[0].freedom),), 0)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

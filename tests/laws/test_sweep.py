@@ -1,0 +1,223 @@
+"""A sweep does less than one whole forward an edit, and finds the same numbers.
+
+Reuse = brute force, for every architecture, at every place, for every kind of edit and selection,
+with padding on either side: whatever is left out had no part in the metric.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from architectures import (
+    ARCHITECTURES,
+    as_where,
+    assert_close,
+    build,
+    padded,
+    tokens_of,
+)
+from torch import Tensor
+
+from interp import Place, Run, Sweep, Transformer, edits, metrics, run, sweep
+from interp.edits import Edit
+from interp.metrics import measure
+from interp.sweep.items import Item
+
+PADDING = ["none", "right", "left"]
+PROMPTS = 3
+
+
+def inputs(name: str, padding: str) -> tuple[Tensor, ...]:
+    """Three prompts of six tokens; padded, of four, five and six."""
+    tokens = tokens_of(name, batch=PROMPTS, pos=6)
+    if padding == "none":
+        return tokens
+    return tuple(padded([own[0], own[1][:-2], own[2][:-1]], padding) for own in tokens)
+
+
+def swept(model: Transformer, tokens: tuple[Tensor, ...], *args: object, **more: object) -> Sweep:
+    return sweep(model, tokens if len(tokens) > 1 else tokens[0], *args, **more)
+
+
+def whole_forward(model: Transformer, tokens: tuple[Tensor, ...], made: object) -> Run:
+    return run(model, *tokens, edits=made if isinstance(made, list) else [made])
+
+
+def drawn(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def selections(axes: tuple[str, ...]) -> Iterator[dict[str, object]]:
+    """One part of a tensor after another."""
+    yield {}
+    yield {"batch": 1}
+    if axes[-1] not in ("one", "key"):
+        yield {"unit": (0, 2)}
+    if "head" in axes:
+        yield {"head": 0}
+    if "key" in axes:
+        yield {"key": 1}
+    if "pos" in axes or "query" in axes:
+        yield from ({"pos": 2}, {"pos": -1}, {"pos": (1, -1)})
+
+
+def kinds_at(where: tuple, axes: tuple[str, ...], shape: torch.Size, padding: str) -> list:
+    """Edits of every kind at one place, and two made together."""
+    several: list[Edit | list[Edit]] = [
+        edits.scale(where, -0.7, **part) for part in selections(axes)
+    ]
+    several += [
+        edits.scale(where, 0.3) if axes[-1] == "one" else edits.zero(where),
+        edits.add(where, 0.4),
+        edits.replace(where, drawn(shape[-1])),
+        edits.mean(where, drawn(*shape[2:])),
+        edits.resample(where, drawn(*shape)),
+        edits.apply(where, lambda tensor, _: tensor * 1.5),
+        [edits.scale(where, 0.2), edits.add("logits", 0.5, unit=2)],
+    ]
+    if padding == "none":
+        several.append(edits.resample(where))
+    if padding == "none" or axes[1] == "pos":
+        several.append(edits.mean(where))
+    return several
+
+
+def some_edits(
+    model: Transformer, tokens: tuple[Tensor, ...], padding: str, a_place: int | None
+) -> list:
+    """So many kinds of edits at each place, others at the next; ``None`` for all at all."""
+    cache = run(model, *tokens, record="all").cache
+    made: list[Edit | list[Edit]] = []
+    for number, place in enumerate(model.layout):
+        kinds = kinds_at(as_where(place), place.point.axes, cache[place].shape, padding)
+        chosen = range(len(kinds)) if a_place is None else range(a_place)
+        made += [kinds[(5 * number + 7 * turn) % len(kinds)] for turn in chosen]
+    return made
+
+
+@pytest.mark.parametrize("a_place", [2, pytest.param(None, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("padding", PADDING)
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_reuse_is_brute_force(name: str, padding: str, a_place: int | None) -> None:
+    """metric(sweep)[edit, prompt] = metric(one whole forward with that edit)[prompt]."""
+    model, tokens = build(name), inputs(name, padding)
+    made = some_edits(model, tokens, padding, a_place)
+    measured = [metrics.logit_diff((1, 2, 3), 0), metrics.logit(3, pos=1), metrics.prob(2)]
+    if model.config.decoder is not None:
+        measured.append(metrics.loss())
+    expected = {metric: [] for metric in measured}
+    for several in made:
+        forward = whole_forward(model, tokens, several)
+        for metric in measured:
+            expected[metric].append(measure(metric, forward.logits, forward.batch))
+    for metric in measured:
+        table = swept(model, tokens, made, metric)
+        brute = torch.stack(expected[metric])
+        off = (table.values - brute).abs().amax(1) / brute.abs().max().clamp(min=1)
+        worst = int(off.argmax())
+        assert table.complete
+        assert off[worst] <= 1e-12, f"off by {off[worst]:.3g}: {metric} under {made[worst]}"
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "marian"])
+def test_every_edit_changes_something(name: str) -> None:
+    """The converse: these edits are not ones that nobody would notice."""
+    model, tokens = build(name), inputs(name, "none")
+    made = [edits.scale(as_where(place), -0.7) for place in model.layout]
+    if "scores" in {place.point.label for place in model.layout}:
+        made = [edit for edit in made if "embed" not in edit.where]
+    table = swept(model, tokens, made, metrics.logit_diff((1, 2, 3), 0))
+    unmoved = [
+        made[row].where
+        for row in range(len(made))
+        if table.effect[row].abs().max() < 1e-6 and "k" not in made[row].where
+    ]
+    assert unmoved == []
+
+
+@pytest.mark.parametrize("padding", PADDING)
+def test_the_clean_metric_is_that_of_a_plain_forward(padding: str) -> None:
+    model, (tokens,) = build("gpt2"), inputs("gpt2", padding)
+    for metric in (metrics.loss(), metrics.logit(2), metrics.kl(model(tokens).detach())):
+        plain = run(model, tokens)
+        table = sweep(model, tokens, edits.zero("z", layer=0), metric)
+        assert_close(table.clean, measure(metric, plain.logits, plain.batch))
+
+
+def test_looking_back_needs_a_model_that_does_not_look_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The converse of reusing earlier columns: where later ones are seen, it would be wrong."""
+    model, (tokens,) = build("normed-set-encoder"), inputs("normed-set-encoder", "none")
+    made, metric = [edits.scale("resid_pre", -0.7, layer=0, pos=3)], metrics.logit(2)
+    forward = run(model, tokens, edits=made)
+    brute = measure(metric, forward.logits, forward.batch)
+    assert_close(sweep(model, tokens, made, metric).values[0], brute)
+    monkeypatch.setattr(Item, "first_column", lambda *_: 3)
+    assert not torch.allclose(sweep(model, tokens, made, metric).values[0], brute, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bloom", "bert", "uneven-pair"])
+def test_company_changes_no_number(name: str) -> None:
+    """Prompts and edits that share a sweep know nothing of each other."""
+    model, tokens = build(name), inputs(name, "right")
+    made = [edits.scale(as_where(place), 0.3) for place in list(model.layout)[::3]]
+    made += (
+        [
+            edits.scale("resid_pre", 2.0, layer=0, pos=p, stack=model.stacks[-1].name)
+            for p in (0, -1)
+        ]
+        if len(model.stacks) == 1
+        else []
+    )
+    metric = metrics.logit_diff(1, 2)
+    together = swept(model, tokens, made, metric).values
+    for prompt in range(PROMPTS):
+        alone = tuple(own[prompt : prompt + 1] for own in tokens)
+        alone = tuple(own[own >= 0][None] for own in alone)
+        assert_close(swept(model, alone, made, metric).values[:, 0], together[:, prompt])
+    for row in (0, len(made) - 1):
+        assert_close(swept(model, tokens, [made[row]], metric).values[0], together[row])
+
+
+@pytest.mark.parametrize("memory", [200_000, 30_000, 20_000])
+@pytest.mark.parametrize("padding", PADDING)
+def test_memory_changes_no_number(memory: int, padding: str) -> None:
+    model, (tokens,) = build("gpt2"), inputs("gpt2", padding)
+    made = [edits.zero("z", layer=layer, head=head) for layer in range(2) for head in range(3)]
+    made += [edits.scale("resid_pre", 0.0, layer=1, pos=p) for p in (0, 1, -1)]
+    for metric in (metrics.loss(), metrics.logit(1)):
+        whole = sweep(model, tokens, made, metric).values
+        assert_close(sweep(model, tokens, made, metric, memory=memory).values, whole)
+
+
+def test_float32_agrees_with_brute_force() -> None:
+    model, (tokens,) = build("gpt2", dtype=torch.float32), inputs("gpt2", "right")
+    made = [edits.scale(as_where(place), 0.3) for place in model.layout]
+    table = sweep(model, tokens, made, metrics.logit(1))
+    for row, edit in enumerate(made):
+        forward = run(model, tokens, edits=[edit])
+        brute = measure(metrics.logit(1), forward.logits, forward.batch).double()
+        assert_close(table.values[row], brute, 1e-5, edit.where)
+
+
+def test_permuting_prompts_permutes_the_table() -> None:
+    model, (tokens,) = build("llama"), inputs("llama", "left")
+    made = [edits.zero("z", layer=layer, head=head) for layer in range(2) for head in range(4)]
+    order = torch.tensor([2, 0, 1])
+    metric = metrics.logit_diff((1, 2, 3), (4, 5, 6))
+    moved = metrics.logit_diff((3, 1, 2), (6, 4, 5))
+    assert_close(
+        sweep(model, tokens[order], made, moved).values,
+        sweep(model, tokens, made, metric).values[:, order],
+        1e-10,
+    )
+
+
+def test_places_are_found_in_both_stacks() -> None:
+    """An edit of the encoder moves the target's logits, through cross-attention alone."""
+    model, tokens = build("marian"), inputs("marian", "none")
+    places = [place for place in model.layout if place.stack == "encoder"]
+    first = Place(places[0].point, None, None, "encoder")
+    table = swept(model, tokens, [edits.zero(as_where(first), pos=2)], metrics.logit(1))
+    assert table.effect.abs().min() > 1e-6
