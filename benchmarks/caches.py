@@ -164,7 +164,7 @@ def _reading_together(bench: Bench, kernel: str, tokens: Tensor) -> Work:
 
 def _patterns_stored(bench: Bench, kernel: str, tokens: Tensor) -> Work:
     model = bench.ours[kernel]
-    return lambda: interp.run(model, tokens, record="all").cache.keep("pattern")
+    return lambda: interp.run(model, tokens, record="all", store="pattern").cache
 
 
 def _with_difference(timed: Timed) -> Timed:

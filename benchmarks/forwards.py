@@ -43,8 +43,8 @@ def stored(bench: Bench, kernel: str, tokens: Tensor) -> Work:
 
 def all_stored(model: interp.Transformer, tokens: Tensor) -> Cache:
     """A cache in which nothing that TransformerLens stores by default is left to be derived."""
-    cache = interp.run(model, tokens, record="all").cache
-    return cache.keep([place for place in cache if place.point not in NOT_THEIRS])
+    theirs = [place for place in model.layout if place.point not in NOT_THEIRS]
+    return interp.run(model, tokens, store=theirs).cache
 
 
 def huggingface(bench: Bench, attention: str, tokens: Tensor) -> Work:

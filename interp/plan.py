@@ -1,6 +1,7 @@
 """What will a run do beside computing? Which edits where, and the least that it must keep."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from interp.deriving import leaves, needs_of
 from interp.edits import Edit
@@ -12,6 +13,23 @@ from interp.points import Place, PlaceLike, Point
 
 KERNELS = ("auto", "fused", "explicit")
 Record = PlaceLike | Iterable[PlaceLike] | Callable[[str], bool] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """What a run is to give.
+
+    Attributes:
+        recorded: places that can be read afterwards.
+        stored: those among them that are held as the forward forms them.
+        kernel: of attention: ``auto``, ``fused`` or ``explicit``.
+        differentiate: whether gradients by what is recorded are taken.
+    """
+
+    recorded: list[Place]
+    stored: list[Place]
+    kernel: str
+    differentiate: bool
 
 
 def edit_plan(model: Network, edits: Sequence[Edit]) -> Plan:
@@ -97,26 +115,24 @@ def asked_of(model: Network, record: Record, reached: list[Place]) -> list[Place
 def plan_of(
     model: Network,
     planned: dict[Place, list[Edit]],
-    asked: list[Place],
-    kernel: str,
-    *,
-    differentiate: bool,
+    wanted: Wanted,
 ) -> Plan:
-    """The plan of a run that makes ``planned`` edits and records what is ``asked``.
+    """The plan of a run that makes ``planned`` edits and gives what is ``wanted``.
 
     Raises:
         InvalidInput: an unknown kernel, or the fused one where a matrix must be formed.
     """
+    asked, kernel, differentiate = wanted.recorded, wanted.kernel, wanted.differentiate
     if kernel not in KERNELS:
         raise InvalidInput(f"kernel={kernel!r} is not known; it is one of {', '.join(KERNELS)}.")
-    forms = set(planned) | (set(asked) if differentiate else set())
+    forms = {*planned, *wanted.stored, *(asked if differentiate else [])}
     matrices = [str(place) for place in forms if place.point in ATTENTION_MATRICES]
     if kernel == "fused" and matrices:
         raise InvalidInput(
-            f'kernel="fused" never forms {matrices[0]}, which is edited or differentiated here; '
+            f'kernel="fused" never forms {matrices[0]}, which is to be formed here; '
             'say kernel="auto".'
         )
-    keep = set(asked) if differentiate else _least(model, planned, asked)
+    keep = set(asked) if differentiate else {*_least(model, planned, asked), *wanted.stored}
     return Plan(
         edits=planned,
         keep=frozenset(keep),

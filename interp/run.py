@@ -23,7 +23,7 @@ from interp.metrics import Metric, MetricLike, measure
 from interp.model.context import Batch
 from interp.model.network import Network
 from interp.model.stack import Span
-from interp.plan import Record, asked_of, edit_plan, plan_of, planned_of, reached_by
+from interp.plan import Record, Wanted, asked_of, edit_plan, plan_of, planned_of, reached_by
 from interp.points import Place
 
 
@@ -63,6 +63,7 @@ def run(  # noqa: PLR0913 - each is one thing a run may do, all by keyword
     model: Network,
     *tokens: Any,  # noqa: ANN401 - whatever model.check reads: ids, and texts if it has a tokenizer
     record: Record = None,
+    store: Record = None,
     edits: Sequence[Edit] = (),
     start: Start | None = None,
     stop_at_layer: int | None = None,
@@ -77,6 +78,8 @@ def run(  # noqa: PLR0913 - each is one thing a run may do, all by keyword
         *tokens: what ``model(...)`` takes: ids ``[batch pos]``; source and target for a pair.
         record: ``"all"``, a place or several (a bare label means every layer), or a function of
             the TransformerLens name. ``None`` records nothing.
+        store: places, named likewise, that are recorded and held as the forward forms them, where
+            ``record`` would derive them when they are read: more memory, and no time at reading.
         edits: changes to make, in order where they meet.
         start: begin at a layer from a given stream; no layer before it is run.
         stop_at_layer: end before this layer (of the last stack); negative counts from the end.
@@ -96,8 +99,11 @@ def run(  # noqa: PLR0913 - each is one thing a run may do, all by keyword
     span = _span(model, start, stop_at_layer, batches[-1])
     reached = reached_by(model, span)
     planned = planned_of(model, edits, reached)
-    asked = asked_of(model, record, reached)
-    plan = plan_of(model, planned, asked, kernel, differentiate=gradients_of is not None)
+    stored = asked_of(model, store, reached)
+    recorded = {*asked_of(model, record, reached), *stored}
+    asked = [place for place in reached if place in recorded]
+    wanted = Wanted(asked, stored, kernel, differentiate=gradients_of is not None)
+    plan = plan_of(model, planned, wanted)
     listener = Listener(plan)
     with torch.set_grad_enabled(gradients_of is not None):
         stream = model.stream(batches, listener, span)

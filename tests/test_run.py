@@ -6,6 +6,7 @@ from architectures import (
     ARCHITECTURES,
     GENERATORS,
     as_where,
+    assert_close,
     assert_identical,
     build,
     build_new,
@@ -270,3 +271,25 @@ def test_the_function_of_an_edit_may_be_handed_on_with_a_name_of_its_own():
     assert isinstance(told[0], Hook)
     assert told[0].place == Z
     assert told[0].layer() == 0
+
+
+@pytest.mark.parametrize(
+    "place", [("pattern", 0), ("scores", 1), ("result", 0), ("scale", 0, "ln1")]
+)
+def test_what_is_stored_is_held_and_the_same_as_what_is_derived(place):
+    stored, derived = run(MODEL, *TOKENS, store=[place]), run(MODEL, *TOKENS, record="all")
+    assert MODEL.atlas.find(place) in stored.cache.kept
+    assert_close(stored.cache[place], derived.cache[place])
+    assert_close(stored.logits, derived.logits)
+
+
+def test_storing_records_and_recording_all_does_not_store():
+    both = run(MODEL, *TOKENS, record="q", store="attn_out").cache
+    assert {place.point.label for place in both} == {"q", "attn_out"}
+    whole = run(MODEL, *TOKENS, record="all").cache
+    assert MODEL.atlas.find(("attn_out", 0)) not in whole.kept
+
+
+def test_the_fused_kernel_stores_no_pattern():
+    with pytest.raises(InvalidInput, match="fused"):
+        run(MODEL, *TOKENS, store="pattern", kernel="fused")
