@@ -9,7 +9,7 @@ falls, when a head that helps is taken away.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -19,10 +19,10 @@ from torch import Tensor
 
 from analyses.figures import heatmap
 from analyses.statistics import Interval, bootstrap
-from interp import Start, Transformer, edits, run
+from interp import Transformer, edits, run, sweep
 from interp.edits import Edit
 from interp.errors import InvalidInput
-from interp.metrics import Loss, Metric, measure
+from interp.metrics import Loss, Metric
 from interp.model.context import Batch, tokens_first
 from interp.provenance import Provenance
 
@@ -143,6 +143,7 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
     method: str = "mean",
     seed: int = 0,
     rows: int = 64,
+    memory: float | None = None,
     progress: Progress | None = None,
 ) -> HeadAblation:
     """Ablate every head of a model with a single stack, one at a time.
@@ -154,7 +155,8 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
         method: ``zero``, ``mean`` (over all prompts and positions) or ``resample`` (what another
             prompt, drawn by ``seed``, has at the same position).
         seed: of the resampling.
-        rows: prompts a forward; does not change the result.
+        rows: prompts a forward where activations are collected; does not change the result.
+        memory: bytes that the sweep may take, as of :func:`interp.sweep`.
         progress: called with the number of heads done and of all.
 
     Returns:
@@ -174,31 +176,29 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
         raise InvalidInput("An encoder sees the next token; measure something else than its loss.")
     layers, heads = len(model.blocks), model.blocks[0].attn.n_heads
     replacements = _Replacements(model, batch, method, seed, rows)
-    clean = torch.empty(len(batch.ids), dtype=torch.float64)
-    ablated = torch.empty(layers, heads, len(batch.ids), dtype=torch.float64)
-    total, done = layers * heads * len(batch.ids), 0
-    for chosen in torch.arange(len(batch.ids)).split(rows):
-        part = batch.rows(chosen)
-        own = measured.of_rows(chosen.tolist(), len(batch.ids))
-        plain = run(model, part.tokens, record="resid_pre")
-        clean[chosen] = _measured(own, plain.logits, part)
-        for layer in range(layers):
-            start = Start(layer, plain.cache["resid_pre", layer])
-            for head in range(heads):
-                edit = replacements.edit(layer, head, chosen)
-                logits = run(model, part.tokens, edits=[edit], start=start).logits
-                ablated[layer, head, chosen] = _measured(own, logits, part)
-                done += len(chosen)
-                if progress is not None:
-                    progress(done * layers * heads // total, layers * heads)
-    return HeadAblation(
-        clean=clean,
-        ablated=ablated,
-        metric=measured.name,
-        unit=measured.unit,
-        method=method,
-        provenance=Provenance.of(model, batch, seed=seed),
+    table = sweep(
+        model,
+        batch.tokens,
+        [replacements.edit(layer, head) for layer in range(layers) for head in range(heads)],
+        measured,
+        memory=memory,
+        progress=_counting_heads(progress, len(batch.ids)),
     )
+    return HeadAblation(
+        clean=table.clean,
+        ablated=table.values.unflatten(0, (layers, heads)),
+        metric=table.metric,
+        unit=table.unit,
+        method=method,
+        provenance=replace(table.provenance, seed=seed),
+    )
+
+
+def _counting_heads(progress: Progress | None, prompts: int) -> Progress | None:
+    """Progress in heads, from that in cells of the table."""
+    if progress is None:
+        return None
+    return lambda done, cells: progress(done // prompts, cells // prompts)
 
 
 class _Replacements:
@@ -217,14 +217,13 @@ class _Replacements:
             row, column = donors(batch, seed)
             self._values = [x[row, column] for x in z]
 
-    def edit(self, layer: int, head: int, chosen: Tensor) -> Edit:
-        """The edit of one head on the chosen prompts."""
+    def edit(self, layer: int, head: int) -> Edit:
+        """The edit of one head."""
         if self._method == "zero":
             return edits.zero("z", layer=layer, head=head)
         if self._method == "mean":
             return edits.mean("z", self._values[layer][head], layer=layer, head=head)
-        values = self._values[layer][chosen, :, head]
-        return edits.resample("z", values, layer=layer, head=head)
+        return edits.resample("z", self._values[layer][:, :, head], layer=layer, head=head)
 
 
 def donors(batch: Batch, seed: int) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"]]:
@@ -262,12 +261,6 @@ def _z_of_all(model: Transformer, batch: Batch, rows: int) -> list[Tensor]:
     return [
         torch.cat([cache["z", layer] for cache in caches]) for layer in range(len(model.blocks))
     ]
-
-
-def _measured(metric: Metric, logits: Tensor | None, batch: Batch) -> Tensor:
-    if logits is None:
-        raise InvalidInput("The run stopped before the logits.")
-    return measure(metric, logits, batch).double().cpu()
 
 
 def _metric(metric: str | Metric) -> Metric:
