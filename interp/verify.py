@@ -13,6 +13,7 @@ from torch import Tensor
 
 from interp import edits
 from interp.generate import generate
+from interp.metrics import logit
 from interp.model.attention import Attention
 from interp.model.block import PreNorm
 from interp.model.context import PAD, Context
@@ -23,6 +24,7 @@ from interp.model.positions import Unturned
 from interp.model.stack import Stack
 from interp.points import Place, Point
 from interp.run import Run, Start, run
+from interp.sweep import sweep
 
 EXACT = 0.0
 TIGHT = 1e-12
@@ -68,6 +70,7 @@ def verify(model: Network, seed: int = 0) -> list[Identity]:
         lambda: _permutation(exact, recorded),
         lambda: _derived(exact, tokens, recorded),
         lambda: _restart(exact, tokens, recorded),
+        lambda: _sweep(exact, tokens),
         lambda: _padding(exact, tokens, recorded),
         lambda: _causality(exact, tokens, recorded),
         lambda: _generation(exact, tokens),
@@ -203,6 +206,18 @@ def _restart(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Id
         again = _logits(run(model, *tokens, start=start))
         worst = max(worst, difference(again, _logits(recorded)))
     yield Identity("starting at a layer = running from the tokens", worst, TIGHT)
+
+
+def _sweep(model: Network, tokens: list[Tensor]) -> Iterator[Identity]:
+    """A sweep = one whole forward an edit: heads, the stream at a position, what the MLP says."""
+    points = (Point.Z, Point.RESID_MID, Point.RESID_PRE, Point.POST)
+    places = [place for place in model.layout if place.point in points]
+    made = [edits.scale(place, -0.5) for place in places]
+    made += [edits.scale(place, -0.5, pos=1) for place in places]
+    table = sweep(model, tokens[0] if len(tokens) == 1 else tuple(tokens), made, logit(0))
+    brute = torch.stack([_logits(run(model, *tokens, edits=[edit]))[:, -1, 0] for edit in made])
+    error = difference(table.values.to(brute.device), brute)
+    yield Identity("a sweep = one whole forward an edit", error, TIGHT)
 
 
 def _padding(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Identity]:

@@ -40,7 +40,8 @@ def interp(*arguments):
 
 
 @pytest.mark.parametrize("code", blocks(README, "python"), ids=range(len(blocks(README, "python"))))
-def test_the_python_of_the_readme_runs(code, capsys):
+def test_the_python_of_the_readme_runs(code, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
 
 
