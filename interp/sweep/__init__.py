@@ -11,14 +11,18 @@ finished. (Prefix reuse is what key/value caches do for generating text; the sam
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
+
+import torch
 
 from interp.edits import Edit
 from interp.errors import InvalidInput
-from interp.metrics import Metric, MetricLike, required_columns
+from interp.metrics import Loss, Metric, MetricLike, required_columns
 from interp.model.context import Batch
 from interp.model.network import Network
 from interp.sweep.executor import Executor, Outcome, executor_of, local
+from interp.sweep.fits import check_items
 from interp.sweep.items import items_of
 from interp.sweep.memory import Budget
 from interp.sweep.result import Interrupted, Sweep
@@ -65,21 +69,25 @@ def sweep(  # noqa: PLR0913 - each is one thing a sweep may be told, all but the
 
     Raises:
         UnknownPlace: a misspelt place, before anything is computed.
-        InvalidEdit: an edit that does not fit.
-        InvalidInput: a metric, a budget or an executor that can't be used.
+        InvalidEdit: an edit that does not fit, before anything is computed.
+        InvalidInput: a metric, a budget or an executor that can't be used, or the result of another
+            sweep to resume.
         OutOfResources: not even one edited forward fits into the budget.
     """
     batches = tuple(model.check(*_inputs(model, tokens), mask=mask))
     ways = Ways(model)
     items = items_of(ways, edits)
+    check_items(model, batches, items)
     check_metric(metric, model, batches[-1])
-    worker = Worker(ways, Budget.of(model, memory))
+    run_by, worker = executor_of(executor), Worker(ways, Budget.of(model, memory))
     table = Table(model, batches, items, metric)
-    left = table.resumed(resume)
-    rows = worker.footprint(batches, metric, tuple(left)).copies(worker.budget)
-    jobs = jobs_of(batches, left, metric, max(1, rows))
+    table.resume(resume)
+    rows = worker.footprint(batches, metric, tuple(items)).copies(worker.budget)
+    jobs = table.left_of(jobs_of(batches, items, metric, max(1, rows)))
+    for job in jobs:
+        worker.copies(job)
     try:
-        for outcome in executor_of(executor)(jobs, worker):
+        for outcome in run_by(jobs, worker):
             table.fill(outcome)
             if progress is not None:
                 progress(int(table.done.sum()), table.done.numel())
@@ -103,17 +111,19 @@ def check_metric(metric: object, model: Network, batch: Batch) -> None:
     """Make sure before anything is run that a metric can be taken.
 
     Raises:
-        InvalidInput: no metric, a target outside the vocabulary, not one target a prompt, or a
-            prompt too short for its position.
+        InvalidInput: no metric, a target outside the vocabulary, not one target a prompt, a
+            reference of another shape, or a prompt too short for it.
     """
     if not isinstance(metric, Metric):
         if not callable(metric):
             raise InvalidInput(f"A metric is one of interp.metrics or a function, not {metric!r}.")
         return
-    metric.of_rows(range(len(batch.ids)), len(batch.ids))
-    vocabulary = model.config.d_vocab
-    outside = [column for column in metric.columns or () if not 0 <= column < vocabulary]
-    if outside:
-        raise InvalidInput(f"Target {outside[0]} is outside the vocabulary 0..{vocabulary - 1}.")
     if metric.pos is not None:
         required_columns(batch, metric.pos)
+    if isinstance(metric, Loss):  # whether a next token is there does not depend on which
+        one_word = Batch(torch.zeros_like(batch.ids), batch.real)
+        metric(torch.zeros(*batch.ids.shape, 1, device=batch.ids.device), one_word)
+    logits = torch.empty(*batch.ids.shape, model.config.d_vocab, device="meta")
+    with suppress(RuntimeError):  # these have no numbers: it can check no more than their shape
+        metric(logits, batch)
+    metric.of_rows(range(len(batch.ids)), len(batch.ids))

@@ -6,6 +6,7 @@ neurons, attention matrices where they are formed, the logits at the end.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 
 import torch
@@ -51,8 +52,9 @@ class Budget:
         if asked is None:
             free = free_bytes(model.device)
             return cls(int(free * SHARE), None if model.device.type == "cuda" else WIDEST)
-        if isinstance(asked, bool) or not isinstance(asked, int | float) or not asked > 0:
-            raise InvalidInput(f"memory={asked!r} must be a number of bytes, or None.")
+        number = isinstance(asked, int | float) and not isinstance(asked, bool)
+        if not number or not isfinite(asked) or asked <= 0:
+            raise InvalidInput(f"memory={asked!r} must be a positive number of bytes, or None.")
         return cls(int(asked))
 
 

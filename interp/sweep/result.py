@@ -7,10 +7,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.edits import Edit
+from interp.metrics import Metric, MetricLike
 from interp.provenance import Provenance
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Sweep:
     """The metric under every edit, prompt by prompt.
 
@@ -21,6 +22,7 @@ class Sweep:
         edits: what was done in each row: one edit, or several together.
         metric: what was measured.
         unit: of the metric.
+        measured: the metric itself.
         provenance: what these numbers depend on.
         notes: what a reader should know of how they came about.
     """
@@ -31,8 +33,15 @@ class Sweep:
     edits: tuple[tuple[Edit, ...], ...]
     metric: str
     unit: str
+    measured: Metric | MetricLike
     provenance: Provenance
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """What was measured of how much; the numbers themselves may be very many."""
+        edits, prompts = self.values.shape
+        left = "" if self.complete else f", {int((~self.done).sum())} cells not done"
+        return f"Sweep({self.metric} under {edits} edits of {prompts} prompts{left})"
 
     @property
     def effect(self) -> Float[Tensor, "edit prompt"]:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -10,6 +11,7 @@ from interp.metrics import Metric, MetricLike
 from interp.model.context import Batch
 from interp.model.network import Network
 from interp.provenance import Provenance
+from interp.sweep.clean import Job
 from interp.sweep.executor import Outcome
 from interp.sweep.items import Item
 from interp.sweep.result import Sweep
@@ -30,7 +32,7 @@ class Table:
         self._values = torch.full(shape, torch.nan, dtype=torch.float64)
         self._clean = torch.full(shape[1:], torch.nan, dtype=torch.float64)
         self._edits = tuple(tuple(edit for _, edit in item.planned) for item in items)
-        self._items, self._metric = items, metric
+        self._metric = metric
         made = [edit for several in self._edits for edit in several]
         self._provenance = Provenance.of(model, *batches, edits=made)
         self._notes: dict[str, None] = {}
@@ -45,20 +47,15 @@ class Table:
             self._notes[outcome.note] = None
             warnings.warn(outcome.note, ResourceWarning, stacklevel=3)
 
-    def resumed(self, earlier: Sweep | None) -> list[Item]:
-        """Take over what was done earlier; gives the items that are left.
+    def resume(self, earlier: object) -> None:
+        """Take over what was done earlier, if anything was.
 
         Raises:
             InvalidInput: it was another sweep.
         """
         if earlier is None:
-            return list(self._items)
-        same = (
-            earlier.edits == self._edits
-            and earlier.provenance == self._provenance
-            and (earlier.metric, earlier.unit) == self._named()
-        )
-        if not same:
+            return
+        if not isinstance(earlier, Sweep) or not self._is_of(earlier):
             raise InvalidInput(
                 "resume= takes the result of a sweep with the same model, weights, tokens, edits "
                 "and metric; this one differs in one of them."
@@ -67,7 +64,15 @@ class Table:
         self._values = earlier.values.clone()
         self._clean = earlier.clean.clone()
         self._notes |= dict.fromkeys(earlier.notes)
-        return [item for item in self._items if not bool(self.done[item.index].all())]
+
+    def left_of(self, jobs: Sequence[Job]) -> list[Job]:
+        """The jobs without the items whose every cell is done."""
+        found: list[Job] = []
+        for job in jobs:
+            done = self.done[:, list(job.rows)].all(dim=1)
+            left = tuple(item for item in job.items if not bool(done[item.index]))
+            found += [replace(job, items=left)] if left else []
+        return found
 
     def result(self) -> Sweep:
         """All that is known now."""
@@ -79,9 +84,15 @@ class Table:
             edits=self._edits,
             metric=metric,
             unit=unit,
+            measured=self._metric,
             provenance=self._provenance,
             notes=tuple(self._notes),
         )
+
+    def _is_of(self, earlier: Sweep) -> bool:
+        """Whether an earlier result is of this very sweep."""
+        same_edits = earlier.edits == self._edits and earlier.measured == self._metric
+        return same_edits and earlier.provenance == self._provenance
 
     def _named(self) -> tuple[str, str]:
         """What was measured, and its unit."""

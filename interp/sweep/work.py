@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from interp.errors import OutOfResources
+from interp.errors import InterpError, OutOfResources
 from interp.metrics import AtPosition, Metric, MetricLike
 from interp.model.context import Batch
 from interp.sweep.clean import Clean, Job
@@ -35,9 +35,7 @@ class Worker:
     def __call__(self, job: Job) -> Iterator[Outcome]:
         """What each fold finds."""
         copies = self.copies(job)
-        with torch.no_grad():
-            clean = Clean.of(self.ways, job)
-            unedited = Folded(clean, job, nothing_done(self.ways, job)).values()[0]
+        clean, unedited = self._unedited(job)
         for fold in folds_of(self.ways, job, copies):
             for part in self._cut(fold):
                 yield from self._outcomes(clean, job, part, unedited)
@@ -66,6 +64,21 @@ class Worker:
         read = self.ways.model.config.d_vocab * (1 if isinstance(metric, AtPosition) else width)
         formed = [place for item in items for place, _ in item.planned]
         return footprint(self.ways.model, width, read, formed)
+
+    def _unedited(self, job: Job) -> tuple[Clean, Tensor]:
+        """What is kept of the clean forward, and its metric.
+
+        Raises:
+            OutOfResources: memory gave out.
+        """
+        try:
+            with torch.no_grad():
+                clean = Clean.of(self.ways, job)
+                return clean, Folded(clean, job, nothing_done(self.ways, job)).values()[0]
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise self._gave_out(job, "the unedited forward", 1) from error
 
     def _cut(self, fold: Fold) -> Iterator[Fold]:
         """The fold in parts that are small enough by what is known now."""
@@ -99,13 +112,17 @@ class Worker:
             if not is_out_of_memory(error):
                 raise
             if self.most is not None or len(fold.items) == 1:
-                one = self.footprint(job.batches, job.metric, fold.items).peak
-                raise OutOfResources(
-                    f"Memory gave out with {len(fold.items)} edits of {len(job.rows)} prompts a "
-                    f"forward, about {megabytes(one * len(job.rows) * len(fold.items))}. Say what "
-                    "the sweep may take with memory=, or give it fewer or shorter prompts."
-                ) from error
+                edited = f"{len(fold.items)} edits a forward"
+                raise self._gave_out(job, edited, len(fold.items)) from error
         return None
+
+    def _gave_out(self, job: Job, what: str, copies: int) -> OutOfResources:
+        one = self.footprint(job.batches, job.metric, job.items).peak
+        return OutOfResources(
+            f"Memory gave out with {what}, {len(job.rows)} prompts each: about "
+            f"{megabytes(one * len(job.rows) * copies)}. Say what the sweep may take with memory=, "
+            "or give it fewer or shorter prompts."
+        )
 
 
 def nothing_done(ways: Ways, job: Job) -> Fold:
@@ -115,6 +132,8 @@ def nothing_done(ways: Ways, job: Job) -> Fold:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory gave out, on whatever device."""
+    if isinstance(error, InterpError):
+        return False
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
         said in str(error) for said in ("can't allocate memory", "not enough memory")
     )
