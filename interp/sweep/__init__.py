@@ -11,18 +11,14 @@ finished. (Prefix reuse is what key/value caches do for generating text; the sam
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
-
-import torch
 
 from interp.edits import Edit
 from interp.errors import InvalidInput
-from interp.metrics import Loss, Metric, MetricLike, required_columns
-from interp.model.context import Batch
+from interp.metrics import Metric, MetricLike
 from interp.model.network import Network
 from interp.sweep.executor import Executor, Outcome, executor_of, local
-from interp.sweep.fits import check_items
+from interp.sweep.fits import check_items, check_metric, on_cpu
 from interp.sweep.items import items_of
 from interp.sweep.memory import Budget
 from interp.sweep.result import Interrupted, Sweep
@@ -77,8 +73,8 @@ def sweep(  # noqa: PLR0913 - each is one thing a sweep may be told, all but the
     batches = tuple(model.check(*_inputs(model, tokens), mask=mask))
     ways = Ways(model)
     items = items_of(ways, edits)
-    check_items(model, batches, items)
-    check_metric(metric, model, batches[-1])
+    check_items(model, on_cpu(batches), items)
+    check_metric(metric, model, on_cpu(batches)[-1])
     run_by, worker = executor_of(executor), Worker(ways, Budget.of(model, memory))
     table = Table(model, batches, items, metric)
     table.resume(resume)
@@ -105,25 +101,3 @@ def _inputs(model: Network, tokens: Any) -> tuple[Any, ...]:  # noqa: ANN401 - c
     if isinstance(tokens, tuple) and len(tokens) == len(model.stacks):
         return tokens
     raise InvalidInput("This model reads two inputs: give interp.sweep the tuple (source, target).")
-
-
-def check_metric(metric: object, model: Network, batch: Batch) -> None:
-    """Make sure before anything is run that a metric can be taken.
-
-    Raises:
-        InvalidInput: no metric, a target outside the vocabulary, not one target a prompt, a
-            reference of another shape, or a prompt too short for it.
-    """
-    if not isinstance(metric, Metric):
-        if not callable(metric):
-            raise InvalidInput(f"A metric is one of interp.metrics or a function, not {metric!r}.")
-        return
-    if metric.pos is not None:
-        required_columns(batch, metric.pos)
-    if isinstance(metric, Loss):  # whether a next token is there does not depend on which
-        one_word = Batch(torch.zeros_like(batch.ids), batch.real)
-        metric(torch.zeros(*batch.ids.shape, 1, device=batch.ids.device), one_word)
-    logits = torch.empty(*batch.ids.shape, model.config.d_vocab, device="meta")
-    with suppress(RuntimeError):  # these have no numbers: it can check no more than their shape
-        metric(logits, batch)
-    metric.of_rows(range(len(batch.ids)), len(batch.ids))

@@ -52,10 +52,10 @@ class Budget:
         if asked is None:
             free = free_bytes(model.device)
             return cls(int(free * SHARE), None if model.device.type == "cuda" else WIDEST)
-        number = isinstance(asked, int | float) and not isinstance(asked, bool)
-        if not number or not isfinite(asked) or asked <= 0:
+        number = asked if isinstance(asked, int | float) and not isinstance(asked, bool) else 0
+        if not isfinite(number) or number <= 0:
             raise InvalidInput(f"memory={asked!r} must be a positive number of bytes, or None.")
-        return cls(int(asked))
+        return cls(int(number))
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,6 @@ def _of_container() -> int | None:
     return None if limit == "max" else max(0, int(limit) - int(used))
 
 
-def megabytes(nbytes: float) -> str:
+def megabytes(nbytes: int) -> str:
     """For a reader."""
     return f"{nbytes / 2**20:,.1f} MiB"

@@ -1,0 +1,106 @@
+"""Does every edit fit where it is to be made, and the metric what it is to read?
+
+What does not fit would be noticed when its turn comes, which may be after hours. What is needed to
+know is there before anything is run: the shape of the tensor at each place, and the prompts'
+padding. So each edit is made once, and the metric taken once, of a tensor that has a shape and a
+dtype but no numbers.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import torch
+
+from interp.edits import Apply, Edit, Site
+from interp.edits.selection import CROSS_KEYS
+from interp.errors import InvalidInput
+from interp.metrics import Loss, Metric, required_columns
+from interp.model.context import Batch, Context
+from interp.model.network import Network
+from interp.points import Place, Point
+from interp.sweep.items import Item
+
+KEYS_AND_VALUES = frozenset({Point.K, Point.V, Point.ROT_K, Point.CROSS_K, Point.CROSS_V})
+
+
+def on_cpu(batches: Sequence[Batch]) -> list[Batch]:
+    """The tokens where looking at them is cheap."""
+    return [
+        Batch(batch.ids.cpu(), None if batch.real is None else batch.real.cpu())
+        for batch in batches
+    ]
+
+
+def check_items(model: Network, batches: Sequence[Batch], items: Sequence[Item]) -> None:
+    """Make sure that every edit can be made.
+
+    Raises:
+        InvalidEdit: a selection outside of the tensor, values of another shape or dtype, or an
+            average over rows that can't be taken.
+    """
+    contexts = model.contexts(batches)
+    for item in items:
+        for place, edit in item.planned:
+            shape, context = shape_at(model, batches, place), contexts[stack_of(model, place)]
+            check_fit(edit, place, shape, model.dtype, context)
+
+
+def check_fit(
+    edit: Edit, place: Place, shape: Sequence[int], dtype: torch.dtype, context: Context
+) -> None:
+    """Make sure that an edit of a tensor of this shape and dtype can be made; see above."""
+    site, blank = Site(place, context), torch.empty(shape, dtype=dtype, device="meta")
+    index = site.index(edit.select, blank.shape)
+    if isinstance(edit, Apply):
+        return  # a user's function is called with numbers, or not at all
+    with suppress(RuntimeError):  # padding has numbers and the tensor none: they can't be weighed
+        edit.new(blank[index], blank, index, site)
+
+
+def stack_of(model: Network, place: Place) -> int:
+    """The number of the stack that a place is in."""
+    names = [stack.name for stack in model.stacks]
+    return len(names) - 1 if place.stack is None else names.index(place.stack)
+
+
+def shape_at(model: Network, batches: Sequence[Batch], place: Place) -> tuple[int, ...]:
+    """The shape of the tensor at a place, in a forward of ``batches``."""
+    number = stack_of(model, place)
+    config = model.config.stacks[model.stacks[number].name]
+    width = batches[number].ids.shape[1]
+    heads, mlp = config.attention, config.mlp
+    sizes = {
+        "batch": len(batches[0].ids),
+        "pos": width,
+        "query": width,
+        "key": batches[0].ids.shape[1] if place.point in CROSS_KEYS else width,
+        "head": heads.kv_heads if place.point in KEYS_AND_VALUES else heads.n_heads,
+        "d_head": heads.d_head,
+        "d_mlp": 0 if mlp is None else mlp.d_mlp,
+        "d_model": model.config.d_model,
+        "vocab": model.config.d_vocab,
+        "one": 1,
+    }
+    return tuple(sizes[axis] for axis in place.point.axes)
+
+
+def check_metric(metric: object, model: Network, batch: Batch) -> None:
+    """Make sure before anything is run that a metric can be taken.
+
+    Raises:
+        InvalidInput: no metric, a target outside the vocabulary, not one target a prompt, a
+            reference of another shape, or a prompt too short for it.
+    """
+    if not isinstance(metric, Metric):
+        if not callable(metric):
+            raise InvalidInput(f"A metric is one of interp.metrics or a function, not {metric!r}.")
+        return
+    if metric.pos is not None:
+        required_columns(batch, metric.pos)
+    if isinstance(metric, Loss):  # whether a next token is there does not depend on which
+        one_word = Batch(torch.zeros_like(batch.ids), batch.real)
+        metric(torch.zeros(*batch.ids.shape, 1, device=batch.ids.device), one_word)
+    logits = torch.empty(*batch.ids.shape, model.config.d_vocab, device="meta")
+    with suppress(RuntimeError):  # these have no numbers: it can check no more than their shape
+        metric(logits, batch)
+    metric.of_rows(range(len(batch.ids)), len(batch.ids))
