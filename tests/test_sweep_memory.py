@@ -1,0 +1,167 @@
+"""Memory decides how many edited forwards are run as one; when it gives out, a sweep says so."""
+
+import pytest
+import torch
+from architectures import assert_close, assert_identical, build, padded, tokens_of
+from torch import Tensor
+
+from interp import edits, metrics, sweep
+from interp.errors import HookFailed, InvalidInput, OutOfResources
+from interp.sweep.clean import Clean
+from interp.sweep.fold import Folded
+
+MODEL = build("gpt2")
+TOKENS = tokens_of("gpt2", batch=2)[0]
+METRIC = metrics.logit_diff(1, 2)
+HEADS = [edits.zero("z", layer=layer, head=head) for layer in range(2) for head in range(3)]
+SMALL = 16_000
+"""Room for one edited forward of both prompts, not for three."""
+
+OUT_OF_MEMORY = [
+    torch.OutOfMemoryError("CUDA out of memory"),
+    RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+    MemoryError(),
+]
+
+
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many edits each forward had."""
+    found, values = [], Folded.values
+
+    def counted(folded: Folded) -> Tensor:
+        found.append(folded.copies)
+        return values(folded)
+
+    monkeypatch.setattr(Folded, "values", counted)
+    return found
+
+
+def fails_over(monkeypatch: pytest.MonkeyPatch, most: int, error: BaseException) -> None:
+    """Forwards of more than so many copies do not fit."""
+    values = Folded.values
+
+    def limited(folded: Folded) -> Tensor:
+        if folded.copies > most:
+            raise error
+        return values(folded)
+
+    monkeypatch.setattr(Folded, "values", limited)
+
+
+def test_less_memory_means_fewer_edits_a_forward_and_the_same_numbers(sizes):
+    whole = sweep(MODEL, TOKENS, HEADS, METRIC)
+    assert max(sizes) == 3
+    sizes.clear()
+    small = sweep(MODEL, TOKENS, HEADS, METRIC, memory=SMALL)
+    assert max(sizes) < 3
+    assert_close(small.values, whole.values)
+    assert small.notes == whole.notes == ()
+
+
+def test_less_memory_means_fewer_prompts_a_forward():
+    rows: list[int] = []
+
+    def noting(jobs, work):
+        for job in jobs:
+            rows.append(len(job.rows))
+            yield from work(job)
+
+    table = sweep(MODEL, TOKENS, HEADS, METRIC, memory=SMALL / 2, executor=noting)
+    assert rows == [1, 1]
+    assert_close(table.values, sweep(MODEL, TOKENS, HEADS, METRIC).values)
+
+
+@pytest.mark.parametrize("several", [HEADS, [edits.zero("z", layer=0, batch=1)]])
+def test_too_little_is_said_with_the_estimate_before_anything_is_run(monkeypatch, several):
+    monkeypatch.setattr(Clean, "of", lambda *_: pytest.fail("a forward was run"))
+    with pytest.raises(OutOfResources, match=r"MiB.*MiB.*memory="):
+        sweep(MODEL, TOKENS, several, METRIC, memory=1000)
+
+
+def test_a_part_that_is_too_large_is_known_before_the_others_are_run(monkeypatch):
+    """A batch that can't be taken apart needs more than rows that can."""
+    monkeypatch.setattr(Clean, "of", lambda *_: pytest.fail("a forward was run"))
+    many = TOKENS.repeat(20, 1)
+    with pytest.raises(OutOfResources, match="40 prompts"):
+        sweep(MODEL, many, [*HEADS, edits.resample("z", layer=0)], METRIC, memory=SMALL)
+
+
+@pytest.mark.parametrize("memory", [0, -1, float("nan"), float("inf"), "big", True, [1]])
+def test_no_amount_of_memory(memory):
+    with pytest.raises(InvalidInput, match=r"memory=.*positive number of bytes"):
+        sweep(MODEL, TOKENS, HEADS, METRIC, memory=memory)
+
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY)
+def test_out_of_memory_halves_the_forwards_once_and_says_so(monkeypatch, error):
+    whole = sweep(MODEL, TOKENS, HEADS, METRIC)
+    fails_over(monkeypatch, 2, error)
+    told: list[int] = []
+    with pytest.warns(ResourceWarning, match="3 edits a forward: went on with 2") as caught:
+        table = sweep(MODEL, TOKENS, HEADS, METRIC, progress=lambda done, _: told.append(done))
+    assert len(caught) == len(table.notes) == 1
+    assert str(caught[0].message) == table.notes[0]
+    assert told == [4, 6, 10, 12]
+    assert_close(table.values, whole.values)
+
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY)
+def test_out_of_memory_again_is_the_end(monkeypatch, error):
+    fails_over(monkeypatch, 1, error)
+    with pytest.raises(OutOfResources, match=r"2 edits.*2 prompts.*MiB.*memory=") as caught:
+        sweep(MODEL, TOKENS, HEADS, METRIC)
+    assert caught.value.__cause__ is error
+
+
+def test_one_edit_that_does_not_fit_can_not_be_halved(monkeypatch):
+    at_all = [len(HEADS)]
+    values = Folded.values
+
+    def failing(folded: Folded) -> Tensor:
+        if folded.edits:
+            at_all.append(folded.copies)
+            raise OUT_OF_MEMORY[0]
+        return values(folded)
+
+    monkeypatch.setattr(Folded, "values", failing)
+    with pytest.raises(OutOfResources, match="1 edits"):
+        sweep(MODEL, TOKENS, HEADS[0], METRIC)
+    assert at_all[1:] == [1]
+
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY)
+def test_out_of_memory_in_the_clean_forward(monkeypatch, error):
+    def failing(*_: object) -> Clean:
+        raise error
+
+    monkeypatch.setattr(Clean, "of", failing)
+    with pytest.raises(OutOfResources, match=r"unedited forward.*MiB") as caught:
+        sweep(MODEL, TOKENS, HEADS, METRIC)
+    assert caught.value.__cause__ is error
+
+
+def test_other_errors_pass_through_as_they_are(monkeypatch):
+    """The converse: not every RuntimeError is about memory."""
+    error = RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+    fails_over(monkeypatch, 2, error)
+    with pytest.raises(RuntimeError) as caught:
+        sweep(MODEL, TOKENS, HEADS, METRIC)
+    assert caught.value is error
+
+
+def test_what_a_users_function_says_of_memory_is_the_functions_own():
+    def failing(z, hook):
+        raise RuntimeError("not enough memory for my table")
+
+    with pytest.raises(HookFailed, match="my table"):
+        sweep(MODEL, TOKENS, edits.apply("z", failing, layer=0), METRIC)
+
+
+def test_without_a_word_the_numbers_are_the_same(sizes):
+    """Whatever is free on this machine."""
+    once, again = (sweep(MODEL, TOKENS, HEADS, METRIC) for _ in range(2))
+    assert_identical(once.values, again.values)
+    ragged = padded([TOKENS[0], TOKENS[1][:2]], "left")
+    small = sweep(MODEL, ragged, HEADS, METRIC, memory=SMALL)
+    assert_close(small.values, sweep(MODEL, ragged, HEADS, METRIC).values)
