@@ -92,7 +92,8 @@ class Heads:
                 return z
 
             name = f"blocks.{layer}.attn.hook_z"
-            return model.run_with_hooks(tokens, fwd_hooks=[(name, zero)])[:, -1, TARGET]
+            logits = model.run_with_hooks(tokens, fwd_hooks=[(name, zero)])
+            return logits[:, -1, TARGET].clone()  # a view would hold all of the logits
 
         return lambda: torch.stack([ablated(*head) for head in self.heads])
 
@@ -108,7 +109,8 @@ class Heads:
 
             handle = model.transformer.h[layer].attn.c_proj.register_forward_pre_hook(zero)
             try:
-                return model(tokens, use_cache=False, logits_to_keep=1).logits[:, -1, TARGET]
+                logits = model(tokens, use_cache=False, logits_to_keep=1).logits
+                return logits[:, -1, TARGET].clone()
             finally:
                 handle.remove()
 

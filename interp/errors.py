@@ -6,9 +6,15 @@ line returns: 2 for bad input, 3 for a model that can't be loaded, 4 for exhaust
 
 
 class InterpError(Exception):
-    """The root of the family."""
+    """The root of the family.
+
+    Attributes:
+        exit_code: what the command line returns.
+        result: what long work had done before this was raised, if it had done something.
+    """
 
     exit_code = 2
+    result: object = None
 
 
 class InvalidConfig(InterpError, ValueError):

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
 from interp.edits import Edit
 from interp.model.context import Batch
 from interp.model.network import Network
+from interp.values import version_of
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,25 @@ class Provenance:
 
 
 def weight_hash(model: Network) -> str:
-    """SHA-256 over names, shapes and bytes of the weights, whatever device they are on."""
+    """SHA-256 over names, shapes and bytes of the weights, whatever device they are on.
+
+    Worked out once a model, and again when a weight was changed, swapped or moved (a sum that
+    differs tells of what was written through ``weight.data``, which nobody counts).
+    """
+    state = tuple(
+        (weight.data_ptr(), version_of(weight), weight.detach().sum().item())
+        for weight in model.parameters()
+    )
+    known = _KNOWN.get(model)
+    if known is None or known[0] != state:
+        known = _KNOWN[model] = (state, _hashed(model))
+    return known[1]
+
+
+_KNOWN: WeakKeyDictionary[Network, tuple[object, str]] = WeakKeyDictionary()
+
+
+def _hashed(model: Network) -> str:
     digest = hashlib.sha256()
     for name, weight in sorted(model.named_parameters()):
         digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())

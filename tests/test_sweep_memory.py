@@ -14,7 +14,7 @@ MODEL = build("gpt2")
 TOKENS = tokens_of("gpt2", batch=2)[0]
 METRIC = metrics.logit_diff(1, 2)
 HEADS = [edits.zero("z", layer=layer, head=head) for layer in range(2) for head in range(3)]
-SMALL = 16_000
+SMALL = 20_000
 """Room for one edited forward of both prompts, not for three."""
 
 OUT_OF_MEMORY = [
@@ -75,7 +75,7 @@ def test_less_memory_means_fewer_prompts_a_forward():
 @pytest.mark.parametrize("several", [HEADS, [edits.zero("z", layer=0, batch=1)]])
 def test_too_little_is_said_with_the_estimate_before_anything_is_run(monkeypatch, several):
     monkeypatch.setattr(Clean, "of", lambda *_: pytest.fail("a forward was run"))
-    with pytest.raises(OutOfResources, match=r"MiB.*MiB.*memory="):
+    with pytest.raises(OutOfResources, match=r"[KM]iB.*[KM]iB.*memory="):
         sweep(MODEL, TOKENS, several, METRIC, memory=1000)
 
 
@@ -109,7 +109,7 @@ def test_out_of_memory_halves_the_forwards_once_and_says_so(monkeypatch, error):
 @pytest.mark.parametrize("error", OUT_OF_MEMORY)
 def test_out_of_memory_again_is_the_end(monkeypatch, error):
     fails_over(monkeypatch, 1, error)
-    with pytest.raises(OutOfResources, match=r"2 edits.*2 prompts.*MiB.*memory=") as caught:
+    with pytest.raises(OutOfResources, match=r"2 edits.*2 prompts.*[KM]iB.*memory=") as caught:
         sweep(MODEL, TOKENS, HEADS, METRIC)
     assert caught.value.__cause__ is error
 
@@ -136,7 +136,7 @@ def test_out_of_memory_in_the_clean_forward(monkeypatch, error):
         raise error
 
     monkeypatch.setattr(Clean, "of", failing)
-    with pytest.raises(OutOfResources, match=r"unedited forward.*MiB") as caught:
+    with pytest.raises(OutOfResources, match=r"unedited forward.*[KM]iB") as caught:
         sweep(MODEL, TOKENS, HEADS, METRIC)
     assert caught.value.__cause__ is error
 

@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from interp.edits import Edit
-from interp.errors import InvalidInput
+from interp.errors import InterpError, InvalidInput
 from interp.metrics import Metric, MetricLike
 from interp.model.network import Network
+from interp.sweep.clean import Job
 from interp.sweep.executor import Executor, Outcome, executor_of, local
 from interp.sweep.fits import check_items, check_metric, on_cpu
 from interp.sweep.items import items_of
@@ -63,7 +64,7 @@ def sweep(  # noqa: PLR0913 - each is one thing a sweep may be told, all but the
         executor: where forwards are run: ``"local"``, or an :class:`Executor`.
         resume: what an earlier call with the same arguments got done; the rest is computed.
 
-    Raises:
+    Raises (an error midway holds what was done, as its ``result``):
         UnknownPlace: a misspelt place, before anything is computed.
         InvalidEdit: an edit that does not fit, before anything is computed.
         InvalidInput: a metric, a budget or an executor that can't be used, or the result of another
@@ -78,8 +79,10 @@ def sweep(  # noqa: PLR0913 - each is one thing a sweep may be told, all but the
     run_by, worker = executor_of(executor), Worker(ways, Budget.of(model, memory))
     table = Table(model, batches, items, metric)
     table.resume(resume)
-    rows = worker.footprint(batches, metric, tuple(items)).copies(worker.budget)
-    jobs = table.left_of(jobs_of(batches, items, metric, max(1, rows)))
+    n = len(batches[0].ids)
+    whole = Job(tuple(range(n)), batches, metric, tuple(items), n)
+    together = worker.footprint(whole).prompts(worker.budget)
+    jobs = table.left_of(jobs_of(batches, items, metric, together))
     for job in jobs:
         worker.copies(job)
     try:
@@ -91,6 +94,9 @@ def sweep(  # noqa: PLR0913 - each is one thing a sweep may be told, all but the
                 break
     except KeyboardInterrupt as error:
         raise Interrupted(table.result()) from error
+    except InterpError as error:
+        error.result = table.result()
+        raise
     return table.result()
 
 

@@ -20,6 +20,9 @@ SHARE = 0.25
 WIDEST = 24 * 2**20
 """On a CPU, bytes of the largest tensor of a forward: larger ones are allocated anew each time,
 page by page, which costs more than running a few more forwards."""
+WIDEST_PACKED = 12 * 2**20
+"""The same where weights are packed once: without laying them out anew at each product, fewer rows
+are as good, and what is formed stays in the processor's cache."""
 UNKNOWN = 4 * 2**30
 """Free memory where the system does not tell."""
 STREAMS = 6
@@ -51,7 +54,8 @@ class Budget:
         """
         if asked is None:
             free = free_bytes(model.device)
-            return cls(int(free * SHARE), None if model.device.type == "cuda" else WIDEST)
+            widest = WIDEST if model.products == "default" else WIDEST_PACKED
+            return cls(int(free * SHARE), None if model.device.type == "cuda" else widest)
         number = asked if isinstance(asked, int | float) and not isinstance(asked, bool) else 0
         if not isfinite(number) or number <= 0:
             raise InvalidInput(f"memory={asked!r} must be a positive number of bytes, or None.")
@@ -65,18 +69,35 @@ class Footprint:
     Attributes:
         peak: at the most, at a time.
         widest: of its largest tensor.
+        kept: of what is kept of the clean forward.
     """
 
     peak: int
     widest: int
+    kept: int
 
-    def copies(self, budget: Budget) -> int:
-        """How many fit; 0 if not even one does."""
-        most = budget.nbytes // max(1, self.peak)
-        return most if budget.widest is None else min(most, max(1, budget.widest // self.widest))
+    def least(self, prompts: int) -> int:
+        """Bytes of one edited forward of so many prompts, and what is kept of the clean one."""
+        return prompts * (self.peak + self.kept)
+
+    def prompts(self, budget: Budget) -> int:
+        """How many prompts to run together: at least one."""
+        return max(1, self._narrow(budget, budget.nbytes // self.least(1), 1))
+
+    def copies(self, budget: Budget, prompts: int) -> int:
+        """How many edited forwards of so many prompts to run as one: at least one."""
+        free = budget.nbytes - prompts * self.kept
+        return max(1, self._narrow(budget, free // (prompts * self.peak), prompts))
+
+    def _narrow(self, budget: Budget, most: int, prompts: int) -> int:
+        if budget.widest is None:
+            return most
+        return min(most, budget.widest // (prompts * self.widest))
 
 
-def footprint(model: Network, width: int, read: int, formed: Iterable[Place]) -> Footprint:
+def footprint(
+    model: Network, width: int, read: int, formed: Iterable[Place], kept: int
+) -> Footprint:
     """What one edited forward of one prompt takes.
 
     Args:
@@ -84,6 +105,7 @@ def footprint(model: Network, width: int, read: int, formed: Iterable[Place]) ->
         width: columns that are computed, of the longest stack.
         read: numbers that the metric reads of the logits: columns times vocabulary.
         formed: places that are edited, and so formed.
+        kept: how many places of the clean forward are kept.
     """
     stream, points = width * model.config.d_model, {place.point for place in formed}
     sizes = [stream, read * LOGITS]
@@ -97,7 +119,8 @@ def footprint(model: Network, width: int, read: int, formed: Iterable[Place]) ->
         sizes += [neurons, joint, square, result]
         peaks += [neurons * NEURONS, 3 * joint + square * MATRICES, 2 * result]
     size = model.unembed.weight.element_size()
-    return Footprint(size * (STREAMS * stream + max(peaks)), size * max(sizes))
+    peak = STREAMS * stream + max(peaks)
+    return Footprint(size * peak, size * max(sizes), size * stream * kept)
 
 
 MATRIX_POINTS = {Point.SCORES, Point.PATTERN, Point.CROSS_SCORES, Point.CROSS_PATTERN}
@@ -132,6 +155,9 @@ def _of_container() -> int | None:
     return None if limit == "max" else max(0, int(limit) - int(used))
 
 
-def megabytes(nbytes: int) -> str:
+def size_of(nbytes: int) -> str:
     """For a reader."""
-    return f"{nbytes / 2**20:,.1f} MiB"
+    return f"{nbytes / 2**20:,.0f} MiB" if nbytes >= TEN_MEGABYTES else f"{nbytes / 2**10:,.1f} KiB"
+
+
+TEN_MEGABYTES = 10 * 2**20

@@ -7,13 +7,12 @@ import torch
 from torch import Tensor
 
 from interp.errors import InterpError, OutOfResources
-from interp.metrics import AtPosition, Metric, MetricLike
-from interp.model.context import Batch
-from interp.sweep.clean import Clean, Job
+from interp.metrics import AtPosition
+from interp.sweep.clean import Clean, Job, wanted_by
 from interp.sweep.executor import Outcome
 from interp.sweep.fold import Fold, Folded
 from interp.sweep.items import Item
-from interp.sweep.memory import Budget, Footprint, footprint, megabytes
+from interp.sweep.memory import Budget, Footprint, footprint, size_of
 from interp.sweep.schedule import folds_of
 from interp.sweep.ways import Ways
 
@@ -46,24 +45,22 @@ class Worker:
         Raises:
             OutOfResources: not one.
         """
-        one = self.footprint(job.batches, job.metric, job.items)
-        if one.peak * len(job.rows) > self.budget.nbytes:
+        one, prompts = self.footprint(job), len(job.rows)
+        if one.least(prompts) > self.budget.nbytes:
             raise OutOfResources(
-                f"One edited forward of {len(job.rows)} prompts takes about "
-                f"{megabytes(one.peak * len(job.rows))}; the sweep may take "
-                f"{megabytes(self.budget.nbytes)}. Give it more with memory=, or fewer or shorter "
+                f"One edited forward of {prompts} prompts, and what is kept of the clean one, take "
+                f"about {size_of(one.least(prompts))}; the sweep may take "
+                f"{size_of(self.budget.nbytes)}. Give it more with memory=, or fewer or shorter "
                 "prompts."
             )
-        return max(1, one.copies(self.budget) // len(job.rows))
+        return one.copies(self.budget, prompts)
 
-    def footprint(
-        self, batches: tuple[Batch, ...], metric: Metric | MetricLike, items: tuple[Item, ...]
-    ) -> Footprint:
+    def footprint(self, job: Job) -> Footprint:
         """Of one prompt."""
-        width = max(batch.ids.shape[1] for batch in batches)
-        read = self.ways.model.config.d_vocab * (1 if isinstance(metric, AtPosition) else width)
-        formed = [place for item in items for place, _ in item.planned]
-        return footprint(self.ways.model, width, read, formed)
+        width, model = max(batch.ids.shape[1] for batch in job.batches), self.ways.model
+        read = model.config.d_vocab * (1 if isinstance(job.metric, AtPosition) else width)
+        formed = [place for item in job.items for place, _ in item.planned]
+        return footprint(model, width, read, formed, kept=len(wanted_by(self.ways, job)))
 
     def _unedited(self, job: Job) -> tuple[Clean, Tensor]:
         """What is kept of the clean forward, and its metric.
@@ -117,10 +114,10 @@ class Worker:
         return None
 
     def _gave_out(self, job: Job, what: str, copies: int) -> OutOfResources:
-        one = self.footprint(job.batches, job.metric, job.items).peak
+        one = self.footprint(job).peak
         return OutOfResources(
             f"Memory gave out with {what}, {len(job.rows)} prompts each: about "
-            f"{megabytes(one * len(job.rows) * copies)}. Say what the sweep may take with memory=, "
+            f"{size_of(one * len(job.rows) * copies)}. Say what the sweep may take with memory=, "
             "or give it fewer or shorter prompts."
         )
 
