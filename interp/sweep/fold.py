@@ -115,7 +115,8 @@ class Folded:
             x = stack.block(later)(x, context, tap.at(layer=later))
         if layer > last:
             return x, columns
-        if reads is None or any(place.layer == last for place in self._of_stack(number)):
+        bound = any(place.layer == last for place in self._of_stack(number)) or self._exits_bound
+        if reads is None or bound:
             return stack.block(last)(x, context, tap.at(layer=last)), columns
         window = slice(reads.start - columns.start, reads.stop - columns.start)
         return stack.block(last).at_columns(x, window, context), reads
@@ -150,16 +151,15 @@ class Folded:
     def _measured(self, x: Tensor, columns: slice) -> Tensor:
         """The metric, from the stream after the last block."""
         metric = self.job.metric
-        exits = [place for place in self._of_stack(self.ways.last) if is_exit(place)]
         if not isinstance(metric, AtPosition):
             logits = self._logits(*self._from_the_first(x, columns))
             return self._each(logits, lambda own: measure(metric, own, self.job.batches[-1]))
         if self._reads is None:
             x, columns = self._from_the_first(x, columns)
         place = self._read_in.repeat(self.copies) - columns.start
-        if not all(map(self._pointwise, exits)):
+        if self._exits_bound:
             here = at(self._logits(x, columns), place)
-        elif Place(Point.LOGITS) in exits or metric.columns is None:
+        elif Place(Point.LOGITS) in self.edits or metric.columns is None:
             here = self._logits(at(x, place)[:, None], columns)[:, 0]
         else:
             metric, chosen = metric.among_columns(), torch.tensor(metric.columns, device=x.device)
@@ -214,6 +214,12 @@ class Folded:
     def _of_stack(self, number: int) -> list[Place]:
         name = self.model.stacks[number].name
         return [place for place in self.edits if place.stack in (None, name)]
+
+    @cached_property
+    def _exits_bound(self) -> bool:
+        """Whether an edit after the last block needs more columns than the metric reads."""
+        exits = [place for place in self._of_stack(self.ways.last) if is_exit(place)]
+        return not all(map(self._pointwise, exits))
 
     def _pointwise(self, place: Place) -> bool:
         """Whether what is done there at one column does not depend on others."""

@@ -119,6 +119,27 @@ def test_reuse_is_brute_force(name: str, padding: str, a_place: int | None) -> N
         assert off[worst] <= 1e-12, f"off by {off[worst]:.3g}: {metric} under {made[worst]}"
 
 
+@pytest.mark.parametrize("padding", PADDING)
+@pytest.mark.parametrize("name", ["gpt2", "post-final", "bert", "uneven-pair"])
+def test_edits_made_together_are_brute_force(name: str, padding: str) -> None:
+    """One anywhere and one at another place, in any columns: the later one is not cut off."""
+    model, tokens = build(name), inputs(name, padding)
+    places = [place for place in model.layout if "pos" in place.point.axes]
+    exits = [place for place in places if place.layer is None]
+    made = [
+        [edits.scale(as_where(place), 0.3), edits.scale(as_where(other), -0.7, pos=pos)]
+        for number, place in enumerate(places[::3])
+        for other in (exits[-1], exits[-2], places[(7 * number) % len(places)])
+        for pos in (1, -1)
+    ]
+    for metric in (metrics.logit(3), metrics.logit(3, pos=2)):
+        table = swept(model, tokens, made, metric)
+        for row, several in enumerate(made):
+            forward = whole_forward(model, tokens, several)
+            brute = measure(metric, forward.logits, forward.batch)
+            assert_close(table.values[row], brute, what=several)
+
+
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "marian"])
 def test_every_edit_changes_something(name: str) -> None:
     """The converse: these edits are not ones that nobody would notice."""
