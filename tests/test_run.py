@@ -290,6 +290,14 @@ def test_storing_records_and_recording_all_does_not_store():
     assert MODEL.atlas.find(("attn_out", 0)) not in whole.kept
 
 
+def test_storing_a_scale_leaves_the_norm_as_it_is():
+    """And an edit does not: the scale that is written is the one that divides."""
+    stored = run(MODEL, *TOKENS, store="scale")
+    assert_identical(stored.logits, PLAIN)
+    doubled = run(MODEL, *TOKENS, edits=[edits.scale("scale", 2.0, layer=0, norm="ln1")])
+    assert not torch.allclose(doubled.logits, PLAIN)
+
+
 def test_the_fused_kernel_stores_no_pattern():
     with pytest.raises(InvalidInput, match="fused"):
         run(MODEL, *TOKENS, store="pattern", kernel="fused")

@@ -61,7 +61,10 @@ class ScaledNorm(Norm):
     def _normalize(self, x: Stream, tap: Tap) -> Stream:
         if not tap.forms(self.points.scale):
             return self.fused(x)
-        return self.by_scale(x, tap(self.points.scale, self.scale(x)))
+        formed = self.scale(x)
+        scale = tap(self.points.scale, formed)
+        # Who only looks gets the fused kernel's numbers; another scale, or its gradient, needs it.
+        return self.fused(x) if scale is formed else self.by_scale(x, scale)
 
     def centred(self, x: Stream) -> Stream:
         """X less what the norm subtracts."""
