@@ -7,6 +7,7 @@ from architectures import ARCHITECTURES, build, build_new, padded, tokens_of
 from interp import edits, metrics, run, sweep
 from interp.errors import InterpError, InvalidEdit, InvalidInput, InvalidTokens, UnknownPlace
 from interp.sweep import fits
+from interp.sweep.ways import Ways
 
 MODEL = build("gpt2")
 TOKENS = tokens_of("gpt2", batch=3, pos=5)[0]
@@ -124,9 +125,9 @@ def test_what_fits_is_not_refused(edit):
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_the_shape_of_every_tensor_is_known_beforehand(name):
     model, tokens = build(name), tokens_of(name)
-    batches = model.check(*tokens)
+    batches, ways = model.check(*tokens), Ways(model)
     for place, tensor in run(model, *tokens, record="all").cache.items():
-        assert fits.shape_at(model, batches, place) == tuple(tensor.shape), place
+        assert fits.shape_at(ways, batches, place) == tuple(tensor.shape), place
 
 
 # Metrics.

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import index
 from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -24,7 +23,7 @@ from interp.metrics.kinds import (
     Metric,
     Probability,
 )
-from interp.metrics.reading import Targets, next_token_losses, required_columns
+from interp.metrics.reading import Targets, next_token_losses, required_columns, widened
 from interp.model.context import Batch
 from interp.values import Values
 
@@ -48,6 +47,7 @@ __all__ = [
     "next_token_losses",
     "prob",
     "required_columns",
+    "widened",
 ]
 
 MetricLike = Callable[[Tensor], Tensor]
@@ -92,8 +92,7 @@ def measure(
     Raises:
         InvalidInput: a result that is neither, or that is not a number.
     """
-    if logits.dtype in (torch.float16, torch.bfloat16):
-        logits = logits.float()
+    logits = widened(logits)
     if not callable(metric):
         raise InvalidInput(f"A metric is one of interp.metrics or a function, not {metric!r}.")
     return checked(_called(metric, logits, batch), logits.shape[0])

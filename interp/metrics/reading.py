@@ -33,6 +33,11 @@ def _next_real(batch: Batch) -> Int[Tensor, "batch pos"]:
     return torch.zeros_like(batch.ids).scatter_(1, order, following)
 
 
+def widened(logits: Tensor) -> Tensor:
+    """Logits in a type that is precise enough to measure: half precision as float32."""
+    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+
+
 def at_position(
     x: Float[Tensor, "batch pos ..."], batch: Batch, pos: int | None
 ) -> Float[Tensor, "batch ..."]:

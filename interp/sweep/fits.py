@@ -19,6 +19,7 @@ from interp.model.context import Batch, Context
 from interp.model.network import Network
 from interp.points import Place, Point
 from interp.sweep.items import Item
+from interp.sweep.ways import Ways
 
 KEYS_AND_VALUES = frozenset({Point.K, Point.V, Point.ROT_K, Point.CROSS_K, Point.CROSS_V})
 
@@ -31,17 +32,17 @@ def on_cpu(batches: Sequence[Batch]) -> list[Batch]:
     ]
 
 
-def check_items(model: Network, batches: Sequence[Batch], items: Sequence[Item]) -> None:
+def check_items(ways: Ways, batches: Sequence[Batch], items: Sequence[Item]) -> None:
     """Make sure that every edit can be made.
 
     Raises:
         InvalidEdit: a selection outside of the tensor, values of another shape or dtype, or an
             average over rows that can't be taken.
     """
-    contexts = model.contexts(batches)
+    model, contexts = ways.model, ways.model.contexts(batches)
     for item in items:
         for place, edit in item.planned:
-            shape, context = shape_at(model, batches, place), contexts[stack_of(model, place)]
+            shape, context = shape_at(ways, batches, place), contexts[ways.number_of(place)]
             check_fit(edit, place, shape, model.dtype, context)
 
 
@@ -57,15 +58,9 @@ def check_fit(
         edit.new(blank[index], blank, index, site)
 
 
-def stack_of(model: Network, place: Place) -> int:
-    """The number of the stack that a place is in."""
-    names = [stack.name for stack in model.stacks]
-    return len(names) - 1 if place.stack is None else names.index(place.stack)
-
-
-def shape_at(model: Network, batches: Sequence[Batch], place: Place) -> tuple[int, ...]:
+def shape_at(ways: Ways, batches: Sequence[Batch], place: Place) -> tuple[int, ...]:
     """The shape of the tensor at a place, in a forward of ``batches``."""
-    number = stack_of(model, place)
+    model, number = ways.model, ways.number_of(place)
     config = model.config.stacks[model.stacks[number].name]
     width = batches[number].ids.shape[1]
     heads, mlp = config.attention, config.mlp

@@ -16,7 +16,7 @@ from torch import Tensor
 from interp.edits import Edit, Site
 from interp.errors import InvalidInput
 from interp.listener import Listener, Plan
-from interp.metrics import AtPosition, checked, measure, required_columns
+from interp.metrics import AtPosition, checked, measure, required_columns, widened
 from interp.model.context import Context
 from interp.model.past import copied
 from interp.points import Place, Point
@@ -115,7 +115,7 @@ class Folded:
             x = stack.block(later)(x, context, tap.at(layer=later))
         if layer > last:
             return x, columns
-        bound = any(place.layer == last for place in self._of_stack(number)) or self._exits_bound
+        bound = any(place.layer == last for place in self._in_last_stack) or self._exits_bound
         if reads is None or bound:
             return stack.block(last)(x, context, tap.at(layer=last)), columns
         window = slice(reads.start - columns.start, reads.stop - columns.start)
@@ -165,8 +165,7 @@ class Folded:
             metric, chosen = metric.among_columns(), torch.tensor(metric.columns, device=x.device)
             normed = self._normed(at(x, place)[:, None], columns)
             here = self.model.unembed.some(normed, chosen)[:, 0]
-        here = here.float() if here.dtype in (torch.float16, torch.bfloat16) else here
-        return self._each(here, lambda own: checked(metric.of(own), own.shape[0]))
+        return self._each(widened(here), lambda own: checked(metric.of(own), own.shape[0]))
 
     def _each(self, read: Tensor, measured: Callable[[Tensor], Tensor]) -> Tensor:
         """What is measured of each copy."""
@@ -211,14 +210,14 @@ class Folded:
 
     # ---- its edits ----------------------------------------------------------------------------
 
-    def _of_stack(self, number: int) -> list[Place]:
-        name = self.model.stacks[number].name
-        return [place for place in self.edits if place.stack in (None, name)]
+    @property
+    def _in_last_stack(self) -> list[Place]:
+        return [place for place in self.edits if self.ways.number_of(place) == self.ways.last]
 
     @cached_property
     def _exits_bound(self) -> bool:
         """Whether an edit after the last block needs more columns than the metric reads."""
-        exits = [place for place in self._of_stack(self.ways.last) if is_exit(place)]
+        exits = [place for place in self._in_last_stack if is_exit(place)]
         return not all(map(self._pointwise, exits))
 
     def _pointwise(self, place: Place) -> bool:

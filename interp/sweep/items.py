@@ -38,8 +38,7 @@ class Item:
 
     def first_column(self, ways: Ways, batches: Sequence[Batch]) -> int:
         """The first column of the last stack that is computed anew."""
-        last = ways.model.stacks[-1].name
-        elsewhere = any(place.stack not in (None, last) for place, _ in self.planned)
+        elsewhere = any(ways.number_of(place) < ways.last for place, _ in self.planned)
         if ways.looks_ahead or elsewhere:
             return 0
         return min((first_column(edit, batches[-1]) for _, edit in self.planned), default=0)

@@ -32,17 +32,14 @@ def jobs_of(
         metric: what is measured.
         rows: how many prompts a job may have, where their batch may be taken apart.
     """
-    bound = freedom_under(metric, batches)
+    bound, n = freedom_under(metric, batches), len(batches[0].ids)
     jobs: list[Job] = []
     for level in Freedom:
         own = tuple(item for item in items if min(item.freedom, bound) == level)
         if own:
             jobs += [
-                Job(
-                    chosen, laid(batches, chosen, level), metric_of(metric, chosen, batches), own, n
-                )
+                Job(chosen, laid(batches, chosen, level), metric_of(metric, chosen, n), own, n)
                 for chosen in parts(batches, level, rows)
-                for n in [len(batches[0].ids)]
             ]
     return jobs
 
@@ -84,11 +81,8 @@ def laid(batches: Sequence[Batch], rows: tuple[int, ...], level: Freedom) -> tup
     return tuple(b.starting_together() if level == Freedom.ANY else b for b in chosen)
 
 
-def metric_of(
-    metric: Metric | MetricLike, rows: tuple[int, ...], batches: Sequence[Batch]
-) -> Metric | MetricLike:
-    """What is measured of some prompts."""
-    n = len(batches[0].ids)
+def metric_of(metric: Metric | MetricLike, rows: tuple[int, ...], n: int) -> Metric | MetricLike:
+    """What is measured of some of ``n`` prompts."""
     return metric.of_rows(rows, n) if isinstance(metric, Metric) else metric
 
 

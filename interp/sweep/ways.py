@@ -45,11 +45,19 @@ class Ways:
         self._ends = [stack.end for stack in model.stacks]
         self._outputs = [list(stack.final_norm.layout(stack.end)) for stack in model.stacks]
 
+    def number_of(self, place: Place) -> int:
+        """Which stack a place is in; the logits are the last one's."""
+        if place.stack is None:
+            return self.last
+        return [stack.name for stack in self.model.stacks].index(place.stack)
+
     def entrances(self, places: Collection[Place]) -> tuple[Entrance | None, ...]:
         """Where each stack is entered if these places are edited; ``None``: it runs as it ran."""
         found: list[Entrance | None] = []
         for number in range(self.last + 1):
-            own = [self._entrance(number, place) for place in places if self._in(place, number)]
+            own = [
+                self._entrance(number, place) for place in places if self.number_of(place) == number
+            ]
             if any(found):
                 own.append(self._across(number))
             if not own and number == self.last:
@@ -131,9 +139,6 @@ class Ways:
         """Where a stack first reads what the one before it gave out."""
         firsts = [door.first.point for door in self._doors[number][0]]
         return Entrance(0, firsts.index(Point.CROSS_ATTN_IN))
-
-    def _in(self, place: Place, number: int) -> bool:
-        return place.stack == self._name(number) or (place.stack is None and number == self.last)
 
     def _name(self, number: int) -> str | None:
         return self.model.stacks[number].name if self.last > 0 else None
