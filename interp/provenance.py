@@ -31,6 +31,8 @@ class Provenance:
         kernel: which attention kernel was asked for.
         products: which kernel computed products with weights (those with gradients are always the
             default's).
+        precision: how float32 products are rounded, as PyTorch was told: ``ieee``, ``tf32``,
+            ``bf16``; of another dtype, its own name.
         seed: of whatever was drawn.
         versions: of Python, torch and interp.
     """
@@ -44,6 +46,7 @@ class Provenance:
     device: str
     kernel: str
     products: str
+    precision: str
     seed: int | None
     versions: dict[str, str]
 
@@ -69,6 +72,7 @@ class Provenance:
             device=str(model.device),
             kernel=kernel,
             products=model.products,
+            precision=precision(model),
             seed=seed,
             versions=versions(),
         )
@@ -76,6 +80,21 @@ class Provenance:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
         return asdict(self)
+
+
+def precision(model: Network) -> str:
+    """What float32 products are rounded to on the model's device; nobody here ever sets it.
+
+    It is ``torch.backends.fp32_precision``, or what stands in its place for one device's products
+    (``torch.set_float32_matmul_precision`` writes those); where nothing is said, ``ieee``.
+    """
+    if model.dtype != torch.float32:
+        return str(model.dtype).removeprefix("torch.")
+    on_cpu = model.device.type == "cpu"
+    own: Any = torch.backends.mkldnn if on_cpu else torch.backends.cuda
+    every: Any = torch.backends
+    told = (own.matmul.fp32_precision, every.fp32_precision)
+    return next((one for one in told if one != "none"), "ieee")
 
 
 def weight_hash(model: Network) -> str:

@@ -21,6 +21,7 @@ from interp.sweep.fold import Folded
 
 LAYERS, HEADS, COLUMNS = 3, 3, 6
 LAST = metrics.logit_diff(1, 2)
+LAST_DIVERGENCE = metrics.kl(torch.zeros(2, COLUMNS, ARCHITECTURES["gpt2"].d_vocab), pos=-1)
 Seen = list[tuple[int, tuple[tuple[int, ...], ...]]]
 Watch = Callable[[type, str], Seen]
 
@@ -140,7 +141,9 @@ def test_where_columns_look_ahead_all_are_computed(watch):
     assert widths_of(encoder, heads, "attn", 0) == {COLUMNS}
 
 
-@pytest.mark.parametrize(("metric", "width"), [(LAST, 1), (metrics.loss(), COLUMNS)])
+@pytest.mark.parametrize(
+    ("metric", "width"), [(LAST, 1), (LAST_DIVERGENCE, 1), (metrics.loss(), COLUMNS)]
+)
 @pytest.mark.parametrize("label", ["z", "resid_post"])
 def test_the_last_block_is_finished_where_the_metric_reads(
     model, tokens, watch, label, metric, width

@@ -133,7 +133,7 @@ def _provenance(result: HeadAblation) -> dict[str, str]:
         "tokens SHA-256": known.tokens,
         "method": result.method,
         "metric": f"{result.metric}, {result.unit}",
-        "dtype, device": f"{known.dtype}, {known.device}",
+        "dtype, device": f"{known.dtype} (products {known.precision}), {known.device}",
         "kernels": f"attention {known.kernel}, products {known.products}",
         "seed": str(known.seed),
         "versions": ", ".join(f"{name} {number}" for name, number in known.versions.items()),

@@ -17,6 +17,7 @@ from interp.metrics.kinds import (
     KL,
     Accuracy,
     AtPosition,
+    KLAt,
     Logit,
     LogitDiff,
     Loss,
@@ -31,6 +32,7 @@ __all__ = [
     "KL",
     "Accuracy",
     "AtPosition",
+    "KLAt",
     "Logit",
     "LogitDiff",
     "Loss",
@@ -79,9 +81,9 @@ def accuracy(target: TargetLike, pos: int = -1) -> Accuracy:
     return Accuracy(pos, _targets(target))
 
 
-def kl(reference: Float[Tensor, "batch pos vocab"], pos: int | None = None) -> KL:
+def kl(reference: Float[Tensor, "batch pos vocab"], pos: int | None = None) -> KL | KLAt:
     """KL(reference ‖ model) in nats, at a position or averaged over all."""
-    return KL(pos, Values(reference))
+    return KL(None, Values(reference)) if pos is None else KLAt(pos, Values(reference))
 
 
 def measure(

@@ -16,6 +16,7 @@ from interp.metrics.reading import (
     per_row,
     picked,
     several,
+    widened,
 )
 from interp.model.context import Batch
 from interp.values import Values
@@ -94,7 +95,11 @@ class AtPosition(Metric):
         self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
     ) -> Float[Tensor, " batch"]:
         """What :meth:`of` says of the logits at the position."""
-        return self.of(at_position(logits, batch, self.pos))
+        return self.bound(batch).of(at_position(logits, batch, self.pos))
+
+    def bound(self, batch: Batch) -> "AtPosition":  # noqa: ARG002 - most compare with nothing
+        """The same metric of this batch alone: what it compares with is that at the position."""
+        return self
 
     @abstractmethod
     def of(self, here: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
@@ -180,7 +185,7 @@ class Accuracy(AtPosition):
 
 @dataclass(frozen=True)
 class KL(Metric):
-    """KL(reference ‖ model) over the next token, in nats; mean over positions if none is given."""
+    """KL(reference ‖ model) over the next token, mean over a prompt's positions, in nats."""
 
     name = "KL divergence"
     unit = "nats"
@@ -195,21 +200,64 @@ class KL(Metric):
     def __call__(
         self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
     ) -> Float[Tensor, " batch"]:
-        """Σ_v p_ref(v) (log p_ref(v) − log p(v))."""
-        if self.reference is None:
-            raise InvalidInput("kl needs the logits to compare with: interp.metrics.kl(logits).")
-        reference = self.reference.tensor.to(logits.device)
-        if reference.shape != logits.shape:
-            raise InvalidInput(
-                f"kl: the reference is {tuple(reference.shape)}, the logits {tuple(logits.shape)}."
-            )
-        log_p, log_q = reference.log_softmax(-1), logits.log_softmax(-1)
-        divergence = (log_p.exp() * (log_p - log_q)).sum(-1)
-        if self.pos is not None:
-            return at_position(divergence, batch, self.pos)
+        """Σ_v p_ref(v) (log p_ref(v) − log p(v)), averaged over real tokens."""
+        divergence = _divergence(_compared_with(self.reference, logits), logits)
         if batch.real is None:
             return divergence.mean(-1)
         return (divergence * batch.real).sum(-1) / batch.real.sum(-1)
+
+
+@dataclass(frozen=True)
+class KLAt(AtPosition):
+    """KL(reference ‖ model) over the next token at one position, in nats.
+
+    Attributes:
+        reference: logits ``[batch pos vocab]``, or those at the position alone: ``[batch vocab]``.
+    """
+
+    name = "KL divergence"
+    unit = "nats"
+
+    reference: Values | None = None
+
+    @property
+    def laid_out(self) -> bool:
+        """The reference has the batch's columns."""
+        return True
+
+    def bound(self, batch: Batch) -> "KLAt":
+        """Compared with the reference at the position alone."""
+        if self.reference is None or self.reference.tensor.ndim != 3:  # noqa: PLR2004
+            return self
+        there = self.reference.tensor.to(batch.ids.device)
+        if there.shape[:2] != batch.ids.shape:
+            raise InvalidInput(
+                f"kl: the reference is {tuple(there.shape)}, the tokens {tuple(batch.ids.shape)}."
+            )
+        return replace(self, reference=Values(at_position(there, batch, self.pos)))
+
+    def of(self, here: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
+        """Σ_v p_ref(v) (log p_ref(v) − log p(v)) at the position."""
+        return _divergence(_compared_with(self.reference, here), here)
+
+
+def _compared_with(reference: Values | None, logits: Tensor) -> Tensor:
+    """The logits to compare with, of the same shape."""
+    if reference is None:
+        raise InvalidInput("kl needs the logits to compare with: interp.metrics.kl(logits).")
+    if reference.tensor.shape != logits.shape:
+        raise InvalidInput(
+            f"kl: the reference is {tuple(reference.tensor.shape)}, the logits "
+            f"{tuple(logits.shape)}."
+        )
+    return widened(reference.tensor).to(logits.device)
+
+
+def _divergence(
+    reference: Float[Tensor, "... vocab"], logits: Float[Tensor, "... vocab"]
+) -> Tensor:
+    log_p, log_q = reference.log_softmax(-1), logits.log_softmax(-1)
+    return (log_p.exp() * (log_p - log_q)).sum(-1)
 
 
 def _renumbered(targets: Targets, first: int) -> Targets:

@@ -129,9 +129,11 @@ class Attention(HeadWeights):
         """A·v, by the kernel that forms no more than is wanted."""
         if not tap.forms(self.points.scores, self.points.pattern):
             return self.fused(q, k, v, context)
-        scores = tap(self.points.scores, self.scores(q, k, context))
-        pattern = tap(self.points.pattern, self.pattern(scores, context))
-        return self.weigh(pattern, v)
+        formed = self.scores(q, k, context)
+        scores = tap(self.points.scores, formed)
+        # Scores that nobody changed are masked; a matrix this large is not masked twice.
+        pattern = softmax_rows(scores) if scores is formed else self.pattern(scores, context)
+        return self.weigh(tap(self.points.pattern, pattern), v)
 
     def write(self, z: Heads, tap: Tap = untouched) -> Stream:
         """Σ_h z_h W_O + b_O."""

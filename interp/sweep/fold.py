@@ -165,7 +165,8 @@ class Folded:
             metric, chosen = metric.among_columns(), torch.tensor(metric.columns, device=x.device)
             normed = self._normed(at(x, place)[:, None], columns)
             here = self.model.unembed.some(normed, chosen)[:, 0]
-        return self._each(widened(here), lambda own: checked(metric.of(own), own.shape[0]))
+        bound = metric.bound(self.job.batches[-1])
+        return self._each(widened(here), lambda own: checked(bound.of(own), own.shape[0]))
 
     def _each(self, read: Tensor, measured: Callable[[Tensor], Tensor]) -> Tensor:
         """What is measured of each copy."""

@@ -51,6 +51,7 @@ def finding() -> Callable[..., HeadAblation]:
             device="cpu",
             kernel="auto",
             products="default",
+            precision="ieee",
             seed=0,
             versions={"python": "3"},
         )

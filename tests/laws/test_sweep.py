@@ -157,12 +157,15 @@ def test_every_edit_changes_something(name: str) -> None:
 
 
 @pytest.mark.parametrize("padding", PADDING)
-def test_the_clean_metric_is_that_of_a_plain_forward(padding: str) -> None:
+def test_every_metric_is_that_of_whole_forwards(padding: str) -> None:
     model, (tokens,) = build("gpt2"), inputs("gpt2", padding)
-    for metric in (metrics.loss(), metrics.logit(2), metrics.kl(model(tokens).detach())):
-        plain = run(model, tokens)
-        table = sweep(model, tokens, edits.zero("z", layer=0), metric)
+    other = model(tokens).detach().roll(1, 0)
+    for metric in (metrics.loss(), metrics.logit(2), metrics.kl(other), metrics.kl(other, pos=-2)):
+        plain, edit = run(model, tokens), edits.zero("z", layer=0)
+        edited = run(model, tokens, edits=[edit])
+        table = sweep(model, tokens, edit, metric)
         assert_close(table.clean, measure(metric, plain.logits, plain.batch))
+        assert_close(table.values[0], measure(metric, edited.logits, edited.batch))
 
 
 def test_looking_back_needs_a_model_that_does_not_look_ahead(
