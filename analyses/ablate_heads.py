@@ -23,7 +23,7 @@ from interp import Transformer, edits, run, sweep
 from interp.edits import Edit
 from interp.errors import InvalidInput
 from interp.metrics import Loss, Metric
-from interp.model.context import Batch, tokens_first
+from interp.model.batch import Batch, tokens_first
 from interp.provenance import Provenance
 
 METHODS = ("zero", "mean", "resample")

@@ -15,16 +15,22 @@ from interp.config import (
     NO_NORM,
     AttentionConfig,
     Config,
+    EmbeddingConfig,
+    ExpertsConfig,
+    HeadConfig,
+    LayerConfig,
     MLPConfig,
     NormConfig,
+    PatchConfig,
     PositionsConfig,
+    ScalingConfig,
     StackConfig,
     TokensConfig,
 )
 from interp.errors import InterpError
 from interp.factored import Factored
 from interp.loading import bundled, load
-from interp.model.context import PAD
+from interp.model.batch import PAD
 from interp.packed import packed, packing_gain
 from interp.points import Place, Point
 from interp.prompts import bundled_prompts, read_prompts
@@ -40,15 +46,21 @@ __all__ = [
     "AttentionConfig",
     "Cache",
     "Config",
+    "EmbeddingConfig",
+    "ExpertsConfig",
     "Factored",
+    "HeadConfig",
     "InterpError",
     "Interrupted",
+    "LayerConfig",
     "MLPConfig",
     "NormConfig",
+    "PatchConfig",
     "Place",
     "Point",
     "PositionsConfig",
     "Run",
+    "ScalingConfig",
     "StackConfig",
     "Start",
     "Sweep",

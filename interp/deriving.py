@@ -74,7 +74,7 @@ class Derivation:
     def _part(self, place: Place, recipe: Recipe) -> object:
         stack = self.model.stack(place.stack)
         owner = stack if place.layer is None else stack.block(place.layer)
-        return getattr(owner, recipe.part) if recipe.part else owner
+        return owner.get_submodule(recipe.part)
 
 
 def _fingerprint(model: Network) -> tuple[tuple[int, int], ...]:

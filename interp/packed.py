@@ -195,7 +195,7 @@ class _Packing:
 
 def _check(model: Network) -> None:
     """Make sure that packing this model's weights is possible at all."""
-    weight = model.unembed.weight
+    weight = next(model.parameters())
     if not _is_there():
         raise InvalidInput(
             f"PyTorch {torch.__version__} lacks oneDNN on this machine, or its operation "

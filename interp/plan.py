@@ -9,7 +9,7 @@ from interp.errors import InvalidEdit, InvalidInput
 from interp.listener import ATTENTION_MATRICES, Plan
 from interp.model.network import Network
 from interp.model.stack import Span
-from interp.points import Place, PlaceLike, Point
+from interp.points import ENTRY, Place, PlaceLike, Point
 
 KERNELS = ("auto", "fused", "explicit")
 Record = PlaceLike | Iterable[PlaceLike] | Callable[[str], bool] | None
@@ -48,7 +48,7 @@ def reached_by(model: Network, span: Span) -> list[Place]:
             return True
         if place.layer is not None:
             return span.start <= place.layer < stop
-        if place.point in (Point.EMBED, Point.POS_EMBED):
+        if place.point in ENTRY:
             return span.stream is None
         return span.stop is None
 

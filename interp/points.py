@@ -6,13 +6,9 @@ several norms, which one). The names in use since TransformerLens are understood
 ``"blocks.0.attn.hook_pattern"`` is ``("pattern", 0)``.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from difflib import get_close_matches
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
-
-from interp.errors import UnknownPlace
 
 
 class PointSpec(NamedTuple):
@@ -31,6 +27,9 @@ _SQUARE = ("batch", "head", "query", "key")
 _WRITES = ("batch", "pos", "head", "d_model")
 _NEURONS = ("batch", "pos", "d_mlp")
 _SCALE = ("batch", "pos", "one")
+_HEAD_SCALE = ("batch", "pos", "head", "one")
+_EXPERTS = ("batch", "pos", "expert")
+_EACH = ("batch", "pos", "expert", "d_mlp")
 
 
 class Point(Enum):
@@ -42,6 +41,18 @@ class Point(Enum):
 
     EMBED = PointSpec("embed", _STREAM, "hook_embed", "token embedding")
     POS_EMBED = PointSpec("pos_embed", _STREAM, "hook_pos_embed", "position embedding added to it")
+    TYPE_EMBED = PointSpec(
+        "type_embed", _STREAM, "hook_token_type_embed", "embedding of the token's type added to it"
+    )
+    EMBED_TOTAL = PointSpec(
+        "embed_total", _STREAM, "embed.hook_total", "their sum, which the embedding's norm reads"
+    )
+    EMBED_SCALE = PointSpec(
+        "embed_scale", _SCALE, "embed.ln.hook_scale", "divisor of the embedding's norm"
+    )
+    EMBED_NORMALIZED = PointSpec(
+        "embed_normalized", _STREAM, "embed.ln.hook_normalized", "the embedding's norm's output"
+    )
 
     RESID_PRE = PointSpec("resid_pre", _STREAM, "hook_resid_pre", "the stream entering a block")
     ATTN_IN = PointSpec("attn_in", _STREAM, "hook_attn_in", "what attention reads, before its norm")
@@ -50,12 +61,25 @@ class Point(Enum):
     Q = PointSpec("q", _HEADS, "attn.hook_q", "queries")
     K = PointSpec("k", _HEADS, "attn.hook_k", "keys (key/value heads)")
     V = PointSpec("v", _HEADS, "attn.hook_v", "values (key/value heads)")
+    Q_SCALE = PointSpec(
+        "q_scale", _HEAD_SCALE, "attn.q_norm.hook_scale", "divisor of queries' norm"
+    )
+    Q_NORMALIZED = PointSpec(
+        "q_normalized", _HEADS, "attn.q_norm.hook_normalized", "queries after their norm"
+    )
+    K_SCALE = PointSpec("k_scale", _HEAD_SCALE, "attn.k_norm.hook_scale", "divisor of keys' norm")
+    K_NORMALIZED = PointSpec(
+        "k_normalized", _HEADS, "attn.k_norm.hook_normalized", "keys after their norm"
+    )
     ROT_Q = PointSpec("rot_q", _HEADS, "attn.hook_rot_q", "queries after rotary positions")
     ROT_K = PointSpec("rot_k", _HEADS, "attn.hook_rot_k", "keys after rotary positions")
     SCORES = PointSpec("scores", _SQUARE, "attn.hook_attn_scores", "q·k / scale, -inf where masked")
     PATTERN = PointSpec("pattern", _SQUARE, "attn.hook_pattern", "A, the softmax of scores")
     Z = PointSpec("z", _HEADS, "attn.hook_z", "A·v per head")
     RESULT = PointSpec("result", _WRITES, "attn.hook_result", "z·W_O, what each head writes")
+    ATTN_RAW = PointSpec(
+        "attn_raw", _STREAM, "hook_attn_raw", "what attention gives to the norm of what it writes"
+    )
     ATTN_OUT = PointSpec("attn_out", _STREAM, "hook_attn_out", "what attention writes")
     RESID_MID = PointSpec("resid_mid", _STREAM, "hook_resid_mid", "the stream + attn_out")
 
@@ -86,9 +110,25 @@ class Point(Enum):
     GATE = PointSpec("gate", _NEURONS, "mlp.hook_gate", "x·W_gate before its activation")
     PRE = PointSpec("pre", _NEURONS, "mlp.hook_pre", "x·W_in before the activation")
     POST = PointSpec("post", _NEURONS, "mlp.hook_post", "the neurons' activations")
+    ROUTER = PointSpec("router", _EXPERTS, "mlp.hook_router", "logits of each expert")
+    EXPERT_WEIGHTS = PointSpec(
+        "expert_weights", _EXPERTS, "mlp.hook_expert_weights", "of each expert, 0 if not chosen"
+    )
+    EXPERT_GATE = PointSpec("expert_gate", _EACH, "mlp.hook_expert_gate", "x·W_gate of each expert")
+    EXPERT_PRE = PointSpec("expert_pre", _EACH, "mlp.hook_expert_pre", "x·W_in of each expert")
+    EXPERT_POST = PointSpec(
+        "expert_post", _EACH, "mlp.hook_expert_post", "the neurons' activations in each expert"
+    )
+    MLP_RAW = PointSpec(
+        "mlp_raw", _STREAM, "hook_mlp_raw", "what the MLP gives to the norm of what it writes"
+    )
     MLP_OUT = PointSpec("mlp_out", _STREAM, "hook_mlp_out", "what the MLP writes")
     RESID_POST = PointSpec("resid_post", _STREAM, "hook_resid_post", "the stream + the last write")
 
+    HEAD_PRE = PointSpec(
+        "head_pre", _STREAM, "mlm_head.hook_pre", "x·W + b of a masked model's head"
+    )
+    HEAD_POST = PointSpec("head_post", _STREAM, "mlm_head.hook_post", "the same, activated")
     FINAL_SCALE = PointSpec("final_scale", _SCALE, "ln_final.hook_scale", "final norm's divisor")
     FINAL_NORMALIZED = PointSpec(
         "final_normalized", _STREAM, "ln_final.hook_normalized", "the final norm's output"
@@ -108,7 +148,7 @@ class Point(Enum):
     @property
     def in_block(self) -> bool:
         """Whether the point belongs to a layer (the entry and the exit do not)."""
-        return self not in _OUTSIDE
+        return self not in ENTRY | EXIT
 
     def describe(self) -> str:
         """One line: label, axes, meaning, the TransformerLens name."""
@@ -116,22 +156,22 @@ class Point(Enum):
         return f"{self.label:<16} [{axes}]  {self.value.meaning}  ({self.value.hook})"
 
 
-_OUTSIDE = frozenset(
-    {Point.EMBED, Point.POS_EMBED, Point.FINAL_SCALE, Point.FINAL_NORMALIZED, Point.LOGITS}
+ENTRY = frozenset(
+    {
+        Point.EMBED,
+        Point.POS_EMBED,
+        Point.TYPE_EMBED,
+        Point.EMBED_TOTAL,
+        Point.EMBED_SCALE,
+        Point.EMBED_NORMALIZED,
+    }
 )
-_BY_LABEL = {point.label: point for point in Point}
-_SYNONYMS = {
-    "attn": Point.PATTERN,
-    "attn_logits": Point.SCORES,
-    "attn_scores": Point.SCORES,
-    "pre_linear": Point.PRE,
-    "resid_mid_cross": Point.CROSS_RESID_MID,
-}
-
-
+"""Points before the first block."""
+EXIT = frozenset(
+    {Point.HEAD_PRE, Point.HEAD_POST, Point.FINAL_SCALE, Point.FINAL_NORMALIZED, Point.LOGITS}
+)
+"""Points behind the last."""
 STACKS = ("encoder", "decoder")
-SUBLAYERS = ("attn", "mlp", "a", "m")
-"""What may stand behind a layer in the field's idiom without telling anything new."""
 
 
 @dataclass(frozen=True)
@@ -162,120 +202,4 @@ class Place:
 
 
 PlaceLike = Place | Point | str | tuple[object, ...]
-"""Anything :meth:`Atlas.find` understands: ``("pattern", 0)``, a hook name, a :class:`Place`."""
-
-
-class Atlas:
-    """All places of one model, in the order of its forward, and the names they answer to."""
-
-    def __init__(self, hooks: dict[Place, str], n_layers: dict[str, int]) -> None:
-        """Of a model whose stacks have so many layers each."""
-        self.hooks = hooks
-        self._n_layers = n_layers
-        self._by_name = {str(place): place for place in hooks}
-        self._by_name |= {hook: place for place, hook in hooks.items()}
-
-    def __iter__(self):  # noqa: ANN204 - Iterator[Place]; pyright infers it
-        """The places, in order."""
-        return iter(self.hooks)
-
-    def __contains__(self, place: object) -> bool:
-        """Whether this model has that place."""
-        return place in self.hooks
-
-    def __len__(self) -> int:
-        """How many places there are."""
-        return len(self.hooks)
-
-    def find(self, name: PlaceLike) -> Place:
-        """The place that ``name`` means in this model.
-
-        Args:
-            name: a :class:`Place`; a :class:`Point` or label (entry and exit); a tuple of a point,
-                a layer (negative counts from the end) and, where needed, a norm and a stack in
-                any order; or a TransformerLens hook name.
-
-        Raises:
-            UnknownPlace: there is no such place, or the name leaves open which one is meant.
-        """
-        if isinstance(name, tuple) and len(name) == 1 and isinstance(name[0], str):
-            name = name[0]
-        if isinstance(name, str) and name in self._by_name:
-            return self._by_name[name]
-        wanted = self._read(name)
-        candidates = [place for place in self.hooks if self._agrees(place, wanted)]
-        if len(candidates) == 1:
-            return candidates[0]
-        raise UnknownPlace(self._explain(name, wanted, candidates))
-
-    def find_all(self, name: PlaceLike) -> list[Place]:
-        """Like :meth:`find`, but a bare label or point means that point in every layer."""
-        if isinstance(name, Point) or (isinstance(name, str) and "." not in name):
-            wanted = self._read(name)
-            found = [place for place in self.hooks if place.point is wanted.point]
-            if found:
-                return found
-        return [self.find(name)]
-
-    def _read(self, name: PlaceLike) -> Place:
-        if isinstance(name, Place):
-            parts: tuple[object, ...] = (name.point, name.layer, name.norm, name.stack)
-        else:
-            parts = name if isinstance(name, tuple) else (name,)
-        if not parts:
-            raise UnknownPlace('An empty tuple names no place; write e.g. ("pattern", 0).')
-        point = self._point(parts[0], name)
-        layers = [p for p in parts[1:] if isinstance(p, int) and not isinstance(p, bool)]
-        names = [part for part in parts[1:] if isinstance(part, str)]
-        if len(layers) + len(names) + parts[1:].count(None) < len(parts) - 1 or len(layers) > 1:
-            raise UnknownPlace(f"{name!r} should be a point, a layer, and perhaps a norm or stack.")
-        stack = next((n for n in names if n in STACKS), None)
-        norm = next((n for n in names if n not in (*STACKS, *SUBLAYERS)), None)
-        wanted = Place(point, layers[0] if layers else None, norm, stack)
-        if stack is not None and stack not in self._n_layers:
-            here = replace(wanted, stack=None)
-            raise UnknownPlace(f"{wanted}: this model has no {stack}. Nearest: {here}.")
-        return wanted
-
-    def _agrees(self, place: Place, wanted: Place) -> bool:
-        """Whether ``place`` is what ``wanted`` says, as far as it says something."""
-        only = len(self._n_layers) == 1
-        layer = wanted.layer
-        if layer is not None and layer < 0:
-            (name,) = self._n_layers if only else (place.stack or "",)
-            layer += self._n_layers.get(name, 0)
-        return (
-            place.point is wanted.point
-            and layer in (None, place.layer)
-            and wanted.norm in (None, place.norm)
-            and (only or wanted.stack in (None, place.stack))
-        )
-
-    def _point(self, part: object, name: object) -> Point:
-        if isinstance(part, Point):
-            return part
-        label = str(part)
-        found = _BY_LABEL.get(label) or _SYNONYMS.get(label)
-        if found is None:
-            known = [*_BY_LABEL, *_SYNONYMS, *self._by_name]
-            raise UnknownPlace(f"There is no place {name!r}.{_nearest(label, known)}")
-        return found
-
-    def _explain(self, name: object, wanted: Place, candidates: list[Place]) -> str:
-        name = str(name) if isinstance(name, Place) else name
-        if candidates:
-            choices = ", ".join(str(place) for place in candidates[:6])
-            return f"{name!r} leaves open which place is meant; say one of: {choices}."
-        same_point = [str(place) for place in self.hooks if place.point is wanted.point]
-        if not same_point:
-            return (
-                f"{name!r}: this model has no {wanted.point.label!r}."
-                f"{_nearest(wanted.point.label, {p.point.label for p in self.hooks})}"
-            )
-        return f"This model has no place {name!r}.{_nearest(str(wanted), same_point)}"
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    known = list(known)
-    near = get_close_matches(name, known, n=3, cutoff=0.4) or known[:3]
-    return f" Nearest: {', '.join(near)}."
+"""What names a place: ``("pattern", 0)``, a hook name, a :class:`Place`."""

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from interp.edits import Edit
-from interp.model.context import Batch
+from interp.model.batch import Batch
 from interp.model.network import Network
 from interp.values import version_of
 
@@ -24,7 +24,7 @@ class Provenance:
         model: the model's name.
         config: SHA-256 of its configuration.
         weights: SHA-256 of names, shapes and bytes of all weights.
-        tokens: SHA-256 of the token ids, padding included.
+        tokens: SHA-256 of the token ids, padding included (and of types and images).
         edits: what was changed, as plain data (a function by its hash).
         dtype: of the weights.
         device: where they were.
@@ -60,13 +60,11 @@ class Provenance:
         seed: int | None = None,
     ) -> "Provenance":
         """Of a run of ``model`` on ``batches``, one a stack."""
-        ids = [batch.tokens.cpu() for batch in batches]
-        content = " ".join(f"{tuple(own.shape)} {own.tolist()}" for own in ids)
         return cls(
             model=model.config.name or "unnamed",
             config=hashlib.sha256(model.config.to_json().encode()).hexdigest(),
             weights=weight_hash(model),
-            tokens=hashlib.sha256(content.encode()).hexdigest(),
+            tokens=_read_by(batches),
             edits=tuple(edit.digest for edit in edits),
             dtype=str(model.dtype).removeprefix("torch."),
             device=str(model.device),
@@ -80,6 +78,17 @@ class Provenance:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
         return asdict(self)
+
+
+def _read_by(batches: Sequence[Batch]) -> str:
+    """SHA-256 of what the stacks read."""
+    content = " ".join(
+        f"{tuple(own.shape)} {own.tolist()}"
+        for batch in batches
+        for own in (batch.tokens, batch.types, batch.images)
+        if own is not None
+    )
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def precision(model: Network) -> str:

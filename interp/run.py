@@ -20,7 +20,7 @@ from interp.edits import Edit
 from interp.errors import InvalidInput
 from interp.listener import Listener
 from interp.metrics import Metric, MetricLike, measure
-from interp.model.context import Batch
+from interp.model.batch import Batch
 from interp.model.network import Network
 from interp.model.stack import Span
 from interp.plan import Record, Wanted, asked_of, edit_plan, plan_of, planned_of, reached_by
@@ -45,8 +45,10 @@ class Run:
     """What a run gave.
 
     Attributes:
-        logits: ``[batch pos vocab]``; ``None`` if the run stopped before them.
-        stream: ``[batch pos d_model]``, the stream where it stopped; ``None`` if it did not.
+        logits: ``[batch pos vocab]``; ``None`` if the run stopped before them, or the model has
+            none.
+        stream: ``[batch pos d_model]``, the stream where it stopped, or that a model without
+            logits gives out; ``None`` else.
         cache: what was recorded.
         batch: the tokens, checked; of the last stack.
         edits: what was changed.
@@ -107,13 +109,14 @@ def run(  # noqa: PLR0913 - each is one thing a run may do, all by keyword
     listener = Listener(plan)
     with torch.set_grad_enabled(gradients_of is not None):
         stream = model.stream(batches, listener, span)
-        logits = _exit(model, stream, listener, batches[-1]) if span.stop is None else None
+        ends = span.stop is None and model.config.unembeds
+        logits = _exit(model, stream, listener, batches[-1]) if ends else None
         gradients = _gradients(listener, gradients_of, logits, batches[-1])
     listener.check_met()
     kept = {place: tensor.detach() for place, tensor in listener.kept.items()}
     cache = Cache(model, asked, kept, listener.contexts, gradients)
     cache.trim()
-    stopped = None if span.stop is None else stream.detach()
+    stopped = None if ends else stream.detach()
     given = None if logits is None else logits.detach()
     made = tuple(edit for several in planned.values() for edit in several)
     return Run(given, stopped, cache, batches[-1], made)
@@ -170,7 +173,7 @@ def _gradients(
     if metric is None:
         return {}
     if logits is None:
-        raise InvalidInput("gradients_of needs the logits; this run stops before them.")
+        raise InvalidInput("gradients_of needs the logits; this run has none.")
     places = list(listener.kept)
     if not places:
         raise InvalidInput("gradients_of needs record=: the places whose gradient is wanted.")

@@ -78,6 +78,20 @@ class Tokenizer:
             ) from error
         return cls(backend, bos=bos, eos=eos)
 
+    def named(self, bos: int | None, eos: int | None) -> "Tokenizer":
+        """The same tokenizer, told which tokens begin and end a text (those that it has)."""
+        own = [None if id_ is None or id_ not in self._tokens else id_ for id_ in (bos, eos)]
+        return Tokenizer(self._backend, bos=own[0], eos=own[1])
+
+    def adds(self) -> tuple[list[int], list[int]]:
+        """The ids that it would put before and behind a text, were it asked to."""
+        alone = self._backend.encode("a", add_special_tokens=False).ids
+        whole = self._backend.encode("a", add_special_tokens=True).ids
+        first = next(
+            (n for n in range(len(whole)) if whole[n : n + len(alone)] == alone), len(whole)
+        )
+        return whole[:first], whole[first + len(alone) :]
+
     def save(self, path: str | Path) -> None:
         """Writes a `tokenizer.json`, whole or not at all; `bos` and `eos` are not part of it."""
         text = self._backend.to_str(pretty=True)

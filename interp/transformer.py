@@ -14,7 +14,7 @@ from interp.edits.edit import Apply
 from interp.errors import InvalidInput, InvalidTokens, UnknownPlace
 from interp.generate import generate
 from interp.metrics import Loss
-from interp.model.context import PAD, Batch
+from interp.model.batch import PAD, Batch
 from interp.model.network import Network
 from interp.plan import Record
 from interp.points import PlaceLike
@@ -40,6 +40,8 @@ class Transformer(Network):
             )
         super().__init__(config)
         self.tokenizer = tokenizer
+        self.agreement: float | None = None
+        """How far it was from the model that it was made of, when it was loaded."""
 
     # ---- text ---------------------------------------------------------------------------------
 
@@ -99,12 +101,20 @@ class Transformer(Network):
         """
         return self._tokenizer().single_token(text)
 
-    def batch(self, tokens: Any, mask: object = None) -> Batch:  # noqa: ANN401
-        """Checked token ids of ids or of texts."""
+    def batch(
+        self,
+        tokens: Any,  # noqa: ANN401
+        mask: object = None,
+        *,
+        types: object = None,
+        stack: str | None = None,
+    ) -> Batch:
+        """Checked token ids of ids or of texts; see :meth:`Network.batch`."""
         texts = isinstance(tokens, str) or (
             isinstance(tokens, list | tuple) and bool(tokens) and isinstance(tokens[0], str)
         )
-        return super().batch(self.to_tokens(tokens) if texts else tokens, mask)
+        given = self.to_tokens(tokens) if texts else tokens
+        return super().batch(given, mask, types=types, stack=stack)
 
     def _encoded(self, text: str, prepend_bos: bool | None) -> list[int]:  # noqa: FBT001
         ids = self._tokenizer().encode(text)
@@ -114,7 +124,9 @@ class Transformer(Network):
             raise InvalidInput("prepend_bos=True, but this model has no BOS token.")
         if not ids:
             raise InvalidTokens(f"The prompt {text!r} is empty: it has no token.")
-        return [bos, *ids] if rule and bos is not None and ids[0] != bos else ids
+        ids = [bos, *ids] if rule and bos is not None and ids[0] != bos else ids
+        eos = self.config.tokens.eos if self.config.tokens.append_eos else None
+        return ids if eos is None or ids[-1] == eos else [*ids, eos]
 
     def _tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:

@@ -15,10 +15,15 @@ from interp import (
     PAD,
     AttentionConfig,
     Config,
+    EmbeddingConfig,
+    ExpertsConfig,
+    HeadConfig,
+    LayerConfig,
     MLPConfig,
     NormConfig,
     Place,
     PositionsConfig,
+    ScalingConfig,
     StackConfig,
     TokensConfig,
     Transformer,
@@ -37,6 +42,16 @@ ALTERNATING_SINES = PositionsConfig("sinusoidal", base=100.0, layout="interleave
 ROTARY = PositionsConfig("rotary", base=50.0)
 ALTERNATING_ROTARY = PositionsConfig("rotary", base=50.0, layout="interleaved")
 ALIBI = PositionsConfig("alibi")
+PARTIAL = PositionsConfig("rotary", base=50.0, d_rotary=2)
+BUCKETS = PositionsConfig("buckets", n_buckets=8, max_distance=9)
+GEGLU = MLPConfig(10, "gelu_tanh", gated=True, bias_in=False, bias_out=False)
+OFFSET = NormConfig("rmsnorm", "sandwich", bias=False, unit_offset=True)
+
+
+def scaled(kind: str, **rest: object) -> PositionsConfig:
+    """Rotary positions stretched beyond a context of 5 tokens, so that tests cross it."""
+    told = {"factor": 3.0, "original_ctx": 5} | rest
+    return PositionsConfig("rotary", base=50.0, scaling=ScalingConfig(kind, **told))
 
 
 def _decoder(stack: StackConfig, **rest: object) -> Config:
@@ -96,12 +111,131 @@ DECODERS = {
         )
     ),
 }
+DECODERS |= {
+    "neox": _decoder(
+        StackConfig(2, PLAIN, MLPConfig(10), NormConfig(placement="parallel"), PARTIAL)
+    ),
+    "phi": _decoder(
+        StackConfig(
+            2,
+            AttentionConfig(3, 4, qk_norm=NormConfig()),
+            MLPConfig(10, "gelu_tanh"),
+            NormConfig(placement="parallel_tied"),
+            PARTIAL,
+        ),
+        bias_u=True,
+    ),
+    "gemma2": _decoder(
+        StackConfig(
+            2,
+            replace(GROUPED, scale=1.7, cap=2.0),
+            GEGLU,
+            OFFSET,
+            ROTARY,
+            EmbeddingConfig(scale=12**0.5),
+            (LayerConfig((0,), replace(GROUPED, scale=1.7, cap=2.0, window=3)),),
+        ),
+        tied=True,
+        logit_cap=3.0,
+    ),
+    "gemma3": _decoder(
+        StackConfig(
+            2,
+            replace(GROUPED, qk_norm=replace(OFFSET, placement="pre")),
+            GEGLU,
+            OFFSET,
+            scaled("linear"),
+            EmbeddingConfig(scale=12**0.5),
+            (
+                LayerConfig(
+                    (1,),
+                    replace(GROUPED, qk_norm=replace(OFFSET, placement="pre"), window=2),
+                    positions=ALTERNATING_ROTARY,
+                ),
+            ),
+        ),
+        tied=True,
+    ),
+    "olmo2": _decoder(
+        StackConfig(
+            2,
+            replace(GROUPED, qk_norm=RMS, qk_norm_over="heads"),
+            MLPConfig(10, "silu", gated=True, bias_in=False, bias_out=False),
+            NormConfig("rmsnorm", "write", bias=False),
+            scaled("yarn"),
+        )
+    ),
+    "mixtral": _decoder(
+        StackConfig(
+            2,
+            replace(GROUPED, window=4),
+            MLPConfig(
+                6, "silu", gated=True, bias_in=False, bias_out=False, experts=ExpertsConfig(4, 2)
+            ),
+            RMS,
+            scaled("dynamic"),
+        )
+    ),
+    "qwen-moe": _decoder(
+        StackConfig(
+            2,
+            replace(GROUPED, qk_norm=RMS),
+            MLPConfig(10, "silu", gated=True, bias_in=False, bias_out=False),
+            RMS,
+            scaled("longrope", short=(1.0, 1.5), long=(2.0, 3.0), amplitude=1.2),
+            exceptions=(
+                LayerConfig(
+                    (1,),
+                    mlp=MLPConfig(
+                        6,
+                        "silu",
+                        gated=True,
+                        bias_in=False,
+                        bias_out=False,
+                        experts=ExpertsConfig(3, 2, renormalised=False),
+                    ),
+                ),
+            ),
+        )
+    ),
+    "bloom-stream": _decoder(
+        StackConfig(
+            2,
+            AttentionConfig(4, 3),
+            MLPConfig(10, "gelu_bloom"),
+            NormConfig(placement="stream"),
+            ALIBI,
+            EmbeddingConfig(norm=NormConfig()),
+        ),
+        tied=True,
+    ),
+    "opt-350m": _decoder(
+        StackConfig(2, PLAIN, MLPConfig(10, "relu"), POST, embedding=EmbeddingConfig(width=5)),
+        d_unembed=5,
+        tied=True,
+    ),
+    "llama3": _decoder(
+        StackConfig(2, PLAIN, MLPConfig(10, "quick_gelu"), NormConfig(), scaled("llama3"))
+    ),
+}
 ENCODERS = {
     "set-encoder": _encoder(StackConfig(2, PLAIN, MLPConfig(10), NO_NORM, ANYWHERE)),
     "normed-set-encoder": _encoder(
         StackConfig(2, GROUPED, MLPConfig(10, "silu", gated=True), RMS, ANYWHERE)
     ),
     "bert": _encoder(StackConfig(2, PLAIN, MLPConfig(10), POST), tied=True, bias_u=True),
+    "bert-types": _encoder(
+        StackConfig(
+            2,
+            PLAIN,
+            MLPConfig(10),
+            POST,
+            embedding=EmbeddingConfig(n_types=2, norm=NormConfig()),
+        ),
+        head=HeadConfig("gelu"),
+        tied=True,
+        bias_u=True,
+    ),
     "rotary-encoder": _encoder(StackConfig(2, BARE, MLPConfig(10), NormConfig(), ROTARY)),
     "alibi-encoder": _encoder(StackConfig(2, PLAIN, None, NormConfig(), ALIBI)),
     "sinusoidal-encoder": _encoder(StackConfig(1, PLAIN, None, POST, ALTERNATING_SINES)),
@@ -122,6 +256,24 @@ PAIRS = {
         StackConfig(2, AttentionConfig(4, 3, 2, bias_q=False), None, NO_NORM, PositionsConfig()),
     ),
 }
+PAIRS |= {
+    "t5": _pair(
+        StackConfig(2, replace(BARE, scale=1.0), MLPConfig(10, "relu"), RMS, BUCKETS),
+        StackConfig(2, replace(BARE, scale=1.0), GEGLU, RMS, BUCKETS),
+        shared=True,
+        tied=True,
+        logit_scale=12**-0.5,
+    ),
+    "bart": _pair(
+        StackConfig(1, PLAIN, MLPConfig(10), POST, embedding=EmbeddingConfig(norm=NormConfig())),
+        StackConfig(
+            2, PLAIN, MLPConfig(10), POST, embedding=EmbeddingConfig(scale=2.0, norm=NormConfig())
+        ),
+        d_vocab_source=17,
+    ),
+}
+HEADLESS = _decoder(StackConfig(2, PLAIN, MLPConfig(10)), unembeds=False)
+"""Gives out its last stream."""
 ARCHITECTURES = DECODERS | ENCODERS | PAIRS
 GENERATORS = DECODERS | PAIRS
 # Every point, norms before and after, and two stacks: for laws that take many runs a place.

@@ -7,7 +7,7 @@ from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from interp import PAD, InterpError, metrics, run
 from interp.metrics import measure
-from interp.model.context import Batch
+from interp.model.batch import Batch
 
 N_CTX = 16
 MODEL = build("gpt2")

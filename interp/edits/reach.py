@@ -12,7 +12,7 @@ from enum import IntEnum
 from interp.edits.edit import Edit, Mean, Scale, Zero
 from interp.edits.fitting import laid_out
 from interp.edits.selection import as_tuple
-from interp.model.context import Batch, column_of
+from interp.model.batch import Batch, column_of
 from interp.points import Place, Point
 from interp.values import Values
 

@@ -11,7 +11,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.errors import InvalidEdit
-from interp.model.context import Context, column_of
+from interp.model.batch import column_of
+from interp.model.context import Context
 from interp.points import Place, Point
 
 Which = int | tuple[int, ...] | None

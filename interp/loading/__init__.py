@@ -1,4 +1,4 @@
-"""Where does a model come from? A bundled name, or a folder."""
+"""Where does a model come from? A bundled name, a folder, the hub, or one in memory."""
 
 from pathlib import Path
 
@@ -6,6 +6,8 @@ import torch
 
 from interp.errors import ModelLoadError
 from interp.loading.folder import CONFIG, load_folder, save_folder
+from interp.loading.foreign import families
+from interp.loading.live import is_live, load_live
 from interp.transformer import Transformer
 
 BUNDLED = Path(__file__).parent.parent / "zoo" / "models"
@@ -16,26 +18,44 @@ def bundled() -> list[str]:
     return sorted(path.parent.name for path in BUNDLED.glob(f"*/{CONFIG}"))
 
 
-def load(source: str | Path, device: str | torch.device = "cpu") -> Transformer:
-    """Load a model.
+def load(
+    source: object,
+    device: str | torch.device | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+    tokenizer: object = None,
+) -> Transformer:
+    """Load a model, ready to run.
 
     Args:
-        source: the name of a bundled model, or a folder with ``config.json`` and
-            ``model.safetensors``.
-        device: where its weights go.
+        source: the name of a bundled model; a folder with ``config.json``, safetensors (one file
+            or several) and perhaps ``tokenizer.json``; or a live model of ``transformers``, base
+            or with a head, whose weights are copied.
+        device: where its weights go; a live model's own, or the CPU, if nothing is said.
+        dtype: to compute in; ``None`` means that of the weights.
+        tokenizer: reads and writes text in place of the folder's: ours, one of ``tokenizers``, or
+            a fast one of ``transformers``.
 
     Raises:
-        ModelLoadError: there is no such model, or its files are damaged.
+        ModelLoadError: there is no such model, its family is not known, its files are damaged, or
+            its weights are not its configuration's.
     """
+    if is_live(source):
+        return load_live(source, tokenizer, dtype, device)
+    if not isinstance(source, str | Path):
+        raise ModelLoadError(f"A model is loaded from {FORMS}; got {type(source).__name__}.")
+    place = "cpu" if device is None else device
     name = str(source)
     if name in bundled():
-        return load_folder(BUNDLED / name, device).eval()
-    folder = Path(source)
-    if folder.is_dir():
-        return load_folder(folder, device).eval()
+        return load_folder(BUNDLED / name, place, dtype, tokenizer)
+    if Path(source).is_dir():
+        return load_folder(Path(source), place, dtype, tokenizer)
     raise ModelLoadError(
-        f"{name!r} is neither a bundled model ({', '.join(bundled())}) nor a folder."
+        f"{name!r} is neither a bundled model ({', '.join(bundled())}) nor a folder. A model is "
+        f"loaded from {FORMS}."
     )
 
 
-__all__ = ["BUNDLED", "bundled", "load", "load_folder", "save_folder"]
+FORMS = "a bundled name, a folder with config.json and safetensors, or a live model of transformers"
+
+__all__ = ["BUNDLED", "bundled", "families", "load", "load_folder", "save_folder"]

@@ -1,24 +1,30 @@
-"""A model as a folder: ``config.json``, ``model.safetensors``, ``tokenizer.json``.
+"""A model as a folder: ``config.json``, its weights as safetensors, ``tokenizer.json``.
 
-Weights are read from safetensors alone, and every one must be there, of the right shape and
-finite: nothing is ever filled in at random.
+Our own folders hold our own configuration; any other that says ``model_type`` is read by its family
+(see :mod:`interp.loading.foreign`). Nothing in a folder is ever run as code: ``auto_map`` and the
+like are only text.
 """
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from interp.config import Config
-from interp.errors import InvalidConfig, InvalidInput, ModelLoadError, OutOfResources
+from interp.errors import InvalidConfig, ModelLoadError, OutOfResources
 from interp.files import write_whole
+from interp.loading.assemble import as_written, assembled
+from interp.loading.foreign import family_of
+from interp.loading.source import Files
+from interp.loading.special_tokens import attach, equip, given_tokenizer
 from interp.tokenizer import Tokenizer
 from interp.transformer import Transformer
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
+MOST_CONFIG = 2**24
 
 
 def save_folder(model: Transformer, folder: Path, dtype: torch.dtype | None = None) -> None:
@@ -43,22 +49,33 @@ def save_folder(model: Transformer, folder: Path, dtype: torch.dtype | None = No
         raise OutOfResources(f"{folder} can't be written: {error}.") from error
 
 
-def load_folder(folder: Path, device: str | torch.device = "cpu") -> Transformer:
-    """Read a model that :func:`save_folder` wrote.
+def load_folder(
+    folder: Path,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | None = None,
+    tokenizer: object = None,
+) -> Transformer:
+    """Read a model: one that :func:`save_folder` wrote, or one of a family that is known.
 
     Raises:
-        ModelLoadError: a file is missing or damaged, or the weights are not this configuration's.
+        ModelLoadError: a file is missing or damaged, the family is not known, or the weights are
+            not this configuration's.
     """
-    config = _read_config(folder / CONFIG)
-    weights = _read_weights(folder / WEIGHTS, device)
-    tokens, path = config.tokens, folder / TOKENIZER
-    tokenizer = Tokenizer.from_file(path, bos=tokens.bos, eos=tokens.eos) if path.exists() else None
-    with torch.device("meta"):
-        shapes = {name: t.shape for name, t in _weights(Transformer(config)).items()}
-    _check_weights(weights, shapes, folder)
-    dtype = next(iter(weights.values())).dtype
-    model = Transformer(config, tokenizer).to(dtype=dtype, device=device)
-    model.load_state_dict(weights, strict=False)  # the names were checked; tied ones stand once
+    fields = _read_config(folder / CONFIG)
+    path = folder / TOKENIZER
+    own = Tokenizer.from_file(path) if tokenizer is None and path.exists() else None
+    reader = own or given_tokenizer(tokenizer)
+    try:
+        if "model_type" in fields:
+            model = assembled(family_of(fields), fields, Files(folder), dtype, device)
+            equip(model, fields, reader)
+        else:
+            model = as_written(Config.from_dict(fields), Files(folder), dtype, device)
+            attach(model, reader)
+    except InvalidConfig as error:
+        raise ModelLoadError(f"{folder / CONFIG} does not describe a model: {error}") from error
+    except ModelLoadError as error:
+        raise ModelLoadError(_within(folder, error)) from error
     return model
 
 
@@ -67,37 +84,20 @@ def _weights(model: Transformer) -> dict[str, Tensor]:
     return {name: p.detach() for name, p in model.named_parameters()}
 
 
-def _read_config(path: Path) -> Config:
+def _read_config(path: Path) -> dict[str, Any]:
     try:
-        return Config.from_json(path.read_text(encoding="utf-8"))
+        if path.stat().st_size > MOST_CONFIG:
+            raise ModelLoadError(f"{path} is larger than any configuration.")
+        fields = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ModelLoadError(f"{path} can't be read: {error.strerror or error}.") from error
-    except (InvalidConfig, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except ValueError as error:
         raise ModelLoadError(f"{path} does not describe a model: {error}") from error
+    if not isinstance(fields, dict):
+        raise ModelLoadError(f"{path} does not describe a model: it is no object with fields.")
+    return fields
 
 
-def _read_weights(path: Path, device: str | torch.device) -> dict[str, Tensor]:
-    try:
-        return load_file(path, device=str(device))
-    except FileNotFoundError as error:
-        raise ModelLoadError(f"{path} is missing: the folder has no weights.") from error
-    except (SafetensorError, OSError, ValueError) as error:
-        raise ModelLoadError(f"{path} is not a sound safetensors file: {error}.") from error
-    except (RuntimeError, AssertionError) as error:
-        raise InvalidInput(f"Weights can't be put on {device}: {error}") from error
-
-
-def _check_weights(weights: dict[str, Tensor], shapes: dict[str, torch.Size], folder: Path) -> None:
-    for name, shape in shapes.items():
-        if name not in weights:
-            raise ModelLoadError(f"{folder}: the weight {name} {tuple(shape)} is missing.")
-        found = weights[name]
-        if found.shape != shape:
-            raise ModelLoadError(
-                f"{folder}: {name} is {tuple(found.shape)}; the config asks for {tuple(shape)}."
-            )
-        if not found.is_floating_point() or not bool(found.isfinite().all()):
-            raise ModelLoadError(f"{folder}: {name} holds values that are not finite numbers.")
-    extra = sorted(set(weights) - set(shapes))
-    if extra:
-        raise ModelLoadError(f"{folder}: {extra[0]} belongs to no part of this model.")
+def _within(folder: Path, error: ModelLoadError) -> str:
+    """An error's message, with the folder in front."""
+    return str(error) if str(folder) in str(error) else f"{folder}: {error}"

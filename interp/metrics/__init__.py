@@ -25,7 +25,7 @@ from interp.metrics.kinds import (
     Probability,
 )
 from interp.metrics.reading import Targets, next_token_losses, required_columns, widened
-from interp.model.context import Batch
+from interp.model.batch import Batch
 from interp.values import Values
 
 __all__ = [

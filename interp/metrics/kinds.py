@@ -18,7 +18,7 @@ from interp.metrics.reading import (
     several,
     widened,
 )
-from interp.model.context import Batch
+from interp.model.batch import Batch
 from interp.values import Values
 
 

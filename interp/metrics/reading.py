@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.errors import InvalidInput
-from interp.model.context import Batch, column_of, tokens_first
+from interp.model.batch import Batch, column_of, tokens_first
 
 Targets = int | tuple[int, ...]
 """A token id, or one a prompt."""

@@ -6,8 +6,11 @@ A_h = softmax_rows(x Y_h xᵀ / scale + M), S_h = W_V W_O and Y_h = W_Q W_Kᵀ o
     scores_h = (x W_Q + b_Q)(x W_K + b_K)ᵀ / scale
     H(x)     = Σ_h A_h x S_h + Σ_h b_V W_O + b_O          (the rows of A sum to one)
 
+Where a model says so, queries and keys are normed first (Henry et al. 2020), turned by their
+positions, and scores are capped before the mask.
+
 Two kernels compute z = A·v. The fused one never forms A; it is taken unless somebody edits
-scores or pattern, or wants their gradient.
+scores or pattern, or wants their gradient (or scores are capped, which it does not know).
 """
 
 from dataclasses import dataclass
@@ -19,12 +22,14 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from interp.config import AttentionConfig
-from interp.errors import InvalidInput
+from interp.model.cap import cap_of
 from interp.model.context import Context
 from interp.model.heads import HeadWeights
 from interp.model.mask import Mask
+from interp.model.masking import Masking
+from interp.model.norm import KEYS, QUERIES, Norm, NormPoints, norm_of
 from interp.model.positions import Unturned
-from interp.model.recipe import KEPT, Layout, Reader, Recipe
+from interp.model.recipe import KEPT, Layout, Reader, Recipe, owned
 from interp.points import Place, Point
 from interp.tap import Tap, untouched
 
@@ -48,22 +53,12 @@ class AttentionPoints:
     out: Point = Point.ATTN_OUT
 
 
-CROSS = AttentionPoints(
-    Point.CROSS_Q,
-    Point.CROSS_K,
-    Point.CROSS_V,
-    Point.CROSS_SCORES,
-    Point.CROSS_PATTERN,
-    Point.CROSS_Z,
-    Point.CROSS_RESULT,
-    Point.CROSS_ATTN_OUT,
-)
+PLAIN = AttentionPoints()
 
 
 class Attention(HeadWeights):
     """H(x) = Σ_h A_h(x) · x · S_h, with A_h = softmax(x Y_h xᵀ / scale + M)."""
 
-    points = AttentionPoints()
     looks_across = False
     """Whether keys and values are another stack's."""
 
@@ -73,10 +68,15 @@ class Attention(HeadWeights):
         d_model: int,
         mask: Mask,
         positions: Unturned,
+        points: AttentionPoints = PLAIN,
     ) -> None:
         super().__init__(config, d_model, positions)
+        self.points = points
         self.divisor = config.divisor
-        self.mask = mask
+        self.masking = Masking(mask, positions)
+        self.cap = cap_of(config.cap)
+        self.q_norm = head_norm(config, self.n_heads, QUERIES)
+        self.k_norm = head_norm(config, self.kv_heads, KEYS)
 
     # ---- the forward -------------------------------------------------------------------------
 
@@ -87,7 +87,7 @@ class Attention(HeadWeights):
     def inner(self, x: Stream, context: Context, tap: Tap = untouched) -> Heads:
         """A·v of each head."""
         q, k, v = self.project(x, context, tap)
-        q, k = self.positions.turn(q, k, context, tap)
+        q, k = self.meeting(q, k, context, tap)
         k, v = self.recall(k, v, context)
         return self.mix(q, k, v, context, tap)
 
@@ -103,14 +103,20 @@ class Attention(HeadWeights):
     @property
     def recalled(self) -> tuple[Point, Point]:
         """Where the keys and values are that other columns look at."""
-        key = self.positions.key if self.positions.layout() else self.points.k
-        return key, self.points.v
+        return self._meeting[1].point, self.points.v
 
     def project(self, x: Stream, context: Context, tap: Tap) -> tuple[Heads, KeyHeads, KeyHeads]:  # noqa: ARG002
         """Queries, keys and values, by one product."""
         at = self.points
         q, k, v = self._split(self.linear(x, self.weight_qkv, self.joint_bias()))
         return tap(at.q, q), tap(at.k, k), tap(at.v, v)
+
+    def meeting(
+        self, q: Heads, k: KeyHeads, context: Context, tap: Tap = untouched
+    ) -> tuple[Heads, KeyHeads]:
+        """Queries and keys as they meet: normed, then turned."""
+        q, k = self.q_norm(q, tap), self.k_norm(k, tap)
+        return self.positions.query(q, context, tap), self.positions.key(k, context, tap)
 
     def recall(self, k: KeyHeads, v: KeyHeads, context: Context) -> tuple[Tensor, Tensor]:
         """Keys and values of these columns and of those read before."""
@@ -121,13 +127,13 @@ class Attention(HeadWeights):
         bias, first = self.joint_bias(), self.n_heads * self.d_head
         joint = self.linear(x, self.weight_qkv[first:], None if bias is None else bias[first:])
         k, v = joint.unflatten(-1, (-1, self.d_head)).chunk(2, dim=2)
-        return self.recall(self.positions.turn(k, k, context, untouched)[1], v, context)
+        return self.recall(self.positions.key(self.k_norm(k), context, untouched), v, context)
 
     def mix(
         self, q: Heads, k: KeyHeads, v: KeyHeads, context: Context, tap: Tap = untouched
     ) -> Heads:
         """A·v, by the kernel that forms no more than is wanted."""
-        if not tap.forms(self.points.scores, self.points.pattern):
+        if self.cap.fuses and not tap.forms(self.points.scores, self.points.pattern):
             return self.fused(q, k, v, context)
         formed = self.scores(q, k, context)
         scores = tap(self.points.scores, formed)
@@ -145,17 +151,17 @@ class Attention(HeadWeights):
     # ---- its pieces, which deriving from a cache uses too ------------------------------------
 
     def scores(self, q: Heads, k: KeyHeads, context: Context) -> Square:
-        """(q / scale)·k + bias of the positions, −inf where masked."""
+        """(q / scale)·k, capped, + bias of the positions, −inf where masked."""
         scores = einsum(
             q / self.divisor,
             self.each_query(k),
             "batch query head d, batch key head d -> batch head query key",
         )
-        return self._add_mask(scores, context)
+        return self.masking.add(self.cap(scores), context)
 
     def pattern(self, scores: Square, context: Context) -> Square:
         """A: the softmax over keys. What is masked stays masked, whatever became of its score."""
-        visible = self._visible(context)
+        visible = self.masking.visible(context)
         masked = scores if visible is None else scores.masked_fill(~visible, -torch.inf)
         return softmax_rows(masked)
 
@@ -179,8 +185,8 @@ class Attention(HeadWeights):
             v.transpose(1, 2),
             scale=1 / self.divisor,
             enable_gqa=self.kv_heads != self.n_heads,
-            attn_mask=self._fused_mask(q.dtype, context),
-            is_causal=self._is_triangle(context),
+            attn_mask=self.masking.fused(q.dtype, context),
+            is_causal=self.masking.is_triangle(context),
         )
         return z.transpose(1, 2)
 
@@ -189,59 +195,32 @@ class Attention(HeadWeights):
         stream = x if x.ndim == 3 else x[None]  # noqa: PLR2004 - batch pos d_model
         context = Context.plain(stream)
         q, k, _ = self.project(stream, context, untouched)
-        q, k = self.positions.turn(q, k, context, untouched)
-        pattern = self.pattern(self.scores(q, k, context), context)
+        pattern = self.pattern(self.scores(*self.meeting(q, k, context), context), context)
         return pattern if x.ndim == 3 else pattern[0]  # noqa: PLR2004
+
+    @property
+    def _normed(self) -> tuple[Place, Place]:
+        """Where queries and keys are found before they turn."""
+        return self.q_norm.output(Place(self.points.q)), self.k_norm.output(Place(self.points.k))
+
+    @property
+    def _meeting(self) -> tuple[Place, Place]:
+        """Where queries and keys are found as they meet: normed and turned."""
+        *_, query, key = *self._normed, *self.positions.layout(*self._normed)
+        return query, key
 
     def _split(self, qkv: Float[Tensor, "batch pos width"]) -> tuple[Tensor, ...]:
         heads = qkv.unflatten(-1, (-1, self.d_head))
         return heads.split([self.n_heads, self.kv_heads, self.kv_heads], dim=2)
 
-    # ---- masks and biases, made once a run ----------------------------------------------------
-
-    def _visible(self, context: Context) -> Tensor | None:
-        return context.once(self.mask, lambda: self.mask.visible(context))
-
-    def _distance(self, dtype: torch.dtype, context: Context) -> Tensor | None:
-        def make() -> Tensor | None:
-            bias = self.positions.bias(context)
-            return None if bias is None else bias.to(dtype)
-
-        return context.once(("bias", self.positions, dtype), make)
-
-    def _add_mask(self, scores: Square, context: Context) -> Square:
-        """+ M, written into ``scores``: a matrix this large costs more to allocate than to add."""
-        bias, visible = self._distance(scores.dtype, context), self._visible(context)
-        scores = scores if bias is None else scores.add_(bias)
-        return scores if visible is None else scores.masked_fill_(~visible, -torch.inf)
-
-    def _is_triangle(self, context: Context) -> bool:
-        """Whether the mask is one that the fused kernel knows by heart."""
-        whole = context.n_query == context.n_key and context.real is None
-        return whole and self.mask.is_causal and not self.positions.lowers_scores
-
-    def _fused_mask(self, dtype: torch.dtype, context: Context) -> Tensor | None:
-        """Mask and distance bias in one tensor; ``None`` if the kernel needs none."""
-        if self._is_triangle(context):
-            return None
-
-        def make() -> Tensor | None:
-            bias, visible = self._distance(dtype, context), self._visible(context)
-            if bias is None or visible is None:
-                return visible if bias is None else bias
-            return bias.masked_fill(~visible, -torch.inf)
-
-        return context.once(("fused", self.mask, self.positions, dtype), make)
-
     # ---- where its tensors are ----------------------------------------------------------------
 
     def layout(self, source: Place) -> Layout:  # noqa: ARG002 - q, k and v are kept
         """Its places in the order of the forward, and how each follows from those before."""
-        at, positions = self.points, self.positions
-        query, key = positions.query if positions.layout() else at.q, self.recalled[0]
+        at, (query, key) = self.points, self._meeting
 
         def scores(attn: Attention, of: Reader) -> Tensor:
-            return attn.scores(of(query), of(key), of.context)
+            return attn.scores(of(query.point), of(key.point), of.context)
 
         def pattern(attn: Attention, of: Reader) -> Tensor:
             if of.derives(at.scores):  # masked, and nobody else's: the rows can change in place
@@ -252,8 +231,10 @@ class Attention(HeadWeights):
             Place(at.q): KEPT,
             Place(at.k): KEPT,
             Place(at.v): KEPT,
-            **positions.layout(),
-            Place(at.scores): Recipe(scores, (Place(query), Place(key)), on_demand=True),
+            **owned("q_norm", self.q_norm.layout(Place(at.q))),
+            **owned("k_norm", self.k_norm.layout(Place(at.k))),
+            **self.positions.layout(*self._normed),
+            Place(at.scores): Recipe(scores, (query, key), on_demand=True),
             Place(at.pattern): Recipe(pattern, (Place(at.scores),), on_demand=True),
             Place(at.z): KEPT,
             Place(at.result): Recipe(
@@ -263,39 +244,16 @@ class Attention(HeadWeights):
         }
 
 
+def head_norm(config: AttentionConfig, n: int, points: NormPoints) -> Norm:
+    """The norm of queries or keys: of each head, or of all ``n`` together."""
+    if config.qk_norm is None:
+        return Norm()
+    shape = (config.d_head,) if config.qk_norm_over == "head" else (n, config.d_head)
+    return norm_of(config.qk_norm, *shape, points=points)
+
+
 def softmax_rows(scores: Square, *, in_place: bool = False) -> Square:
     """exp(s) / Σ_keys exp(s), row by row; of half-precision scores, computed in float32."""
     if scores.dtype in (torch.float16, torch.bfloat16):
         return scores.softmax(-1, dtype=torch.float32).to(scores.dtype)
     return torch.softmax(scores, -1, out=scores) if in_place else scores.softmax(-1)
-
-
-class CrossAttention(Attention):
-    """Queries from the decoder's stream, keys and values from what the encoder gave out."""
-
-    points = CROSS
-    looks_across = True
-
-    def project(self, x: Stream, context: Context, tap: Tap) -> tuple[Heads, KeyHeads, KeyHeads]:
-        """Queries of ``x``; keys and values of the memory, computed once a source."""
-        n = self.n_heads * self.d_head
-        bias = self.joint_bias()
-        q_bias, kv_bias = (None, None) if bias is None else (bias[:n], bias[n:])
-
-        def keys_and_values() -> tuple[KeyHeads, KeyHeads]:
-            joint = self.linear(self._memory(context), self.weight_qkv[n:], kv_bias)
-            k, v = joint.unflatten(-1, (-1, self.d_head)).chunk(2, dim=2)
-            return tap(self.points.k, k), tap(self.points.v, v)
-
-        q = self.linear(x, self.weight_qkv[:n], q_bias).unflatten(-1, (-1, self.d_head))
-        q = tap(self.points.q, q)
-        return q, *context.past.once(self, keys_and_values)
-
-    def recall(self, k: KeyHeads, v: KeyHeads, context: Context) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """The source's, which do not grow."""
-        return k, v
-
-    def _memory(self, context: Context) -> Stream:
-        if context.memory is None:
-            raise InvalidInput("Cross-attention needs the source: run model(source, target).")
-        return context.memory

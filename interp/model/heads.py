@@ -25,6 +25,7 @@ class HeadWeights(Linear):
         super().__init__()
         self.n_heads, self.kv_heads, self.d_head = config.n_heads, config.kv_heads, config.d_head
         self.positions = positions
+        self.norms_heads = config.qk_norm is not None
         d_query, d_key = self.n_heads * self.d_head, self.kv_heads * self.d_head
         self.weight_qkv = matrix(d_query + 2 * d_key, d_model)
         self.weight_o = matrix(d_model, d_query)
@@ -43,10 +44,20 @@ class HeadWeights(Linear):
         Args:
             head: which head.
             offset: query position less key position; matters with rotary positions alone.
+
+        Raises:
+            InvalidInput: queries and keys are normed, so that no matrix says it.
         """
+        if self.norms_heads:
+            raise InvalidInput(
+                "This attention norms its queries and keys, so its scores are no bilinear form of "
+                "what it reads and there is no Y; see W_Q, W_K and the places q_normalized, "
+                "k_normalized."
+            )
         W_K, W_Q = self.W_K[self._group(head)], self.W_Q[head]
-        turned = self.positions.turned(W_K, torch.tensor(-offset, device=W_K.device))
-        return Factored(W_Q, turned.mT)
+        here = torch.tensor(0, device=W_K.device)
+        query, key = self.positions.turned(W_Q, here), self.positions.turned(W_K, here - offset)
+        return Factored(query, key.mT)
 
     @property
     def written_always(self) -> Float[Tensor, " d_model"]:

@@ -21,13 +21,12 @@ class Mask(Protocol):
     """A rule of visibility, chosen when the model is built."""
 
     @property
-    def is_causal(self) -> bool:
-        """Whether, without padding, it is the lower triangle that fused kernels know by heart."""
-        ...
-
-    @property
     def looks_ahead(self) -> bool:
         """Whether a query may see keys of later columns."""
+        ...
+
+    def is_triangle(self, context: Context) -> bool:
+        """Whether, but for padding, it is the lower triangle that fused kernels know by heart."""
         ...
 
     def visible(self, context: Context) -> Visible | None:
@@ -39,27 +38,52 @@ class Mask(Protocol):
 class Causal:
     """A query sees the keys of its own column and earlier ones."""
 
-    is_causal: bool = True
     looks_ahead: bool = False
+
+    def is_triangle(self, context: Context) -> bool:  # noqa: ARG002 - whatever is read
+        """It is."""
+        return True
 
     def visible(self, context: Context) -> Visible:
         """The lower triangle, less padding."""
         keys = torch.arange(context.n_key, device=context.positions.device)
-        return _without_padding(keys <= context.columns[:, None], context)
+        return _without_padding((keys <= context.columns[:, None])[None], context)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A query sees its own key and those of so many positions before it that ``size`` are seen."""
+
+    size: int
+    looks_ahead: bool = False
+
+    def is_triangle(self, context: Context) -> bool:
+        """As long as all fits in."""
+        return context.n_key <= self.size
+
+    def visible(self, context: Context) -> Visible:
+        """The band under the diagonal, less padding."""
+        keys = torch.arange(context.n_key, device=context.positions.device)
+        earlier = keys <= context.columns[:, None]
+        apart = context.positions[:, :, None] - context.key_positions[:, None, :]
+        return _without_padding(earlier & (apart < self.size), context)
 
 
 @dataclass(frozen=True)
 class Bidirectional:
     """A query sees every real key."""
 
-    is_causal: bool = False
     looks_ahead: bool = True
+
+    def is_triangle(self, context: Context) -> bool:  # noqa: ARG002 - whatever is read
+        """It is not."""
+        return False
 
     def visible(self, context: Context) -> Visible | None:
         """Everything, less padding."""
         if context.real is None:
             return None
-        n = (context.n_query, context.n_key)
+        n = (1, context.n_query, context.n_key)
         return _without_padding(
             torch.ones(n, dtype=torch.bool, device=context.positions.device), context
         )
@@ -69,8 +93,11 @@ class Bidirectional:
 class AcrossStacks:
     """A query of the decoder sees every real token of the source."""
 
-    is_causal: bool = False
     looks_ahead: bool = True
+
+    def is_triangle(self, context: Context) -> bool:  # noqa: ARG002 - whatever is read
+        """It is not."""
+        return False
 
     def visible(self, context: Context) -> Visible | None:
         """The source, less its padding."""
@@ -78,9 +105,9 @@ class AcrossStacks:
         return None if real is None else real[:, None, None, :]
 
 
-def _without_padding(rule: Bool[Tensor, "query key"], context: Context) -> Visible:
+def _without_padding(rule: Bool[Tensor, "#batch query key"], context: Context) -> Visible:
     if context.real is None:
-        return rule[None, None]
+        return rule[:1, None]
     columns = context.columns
     keys = torch.arange(context.n_key, device=columns.device)
     padded = ~context.real[:, columns, None]

@@ -23,11 +23,25 @@ from interp.tap import Tap, untouched
 Stream = Float[Tensor, "batch pos d_model"]
 Neurons = Float[Tensor, "batch pos d_mlp"]
 
+
+def gelu_bloom(x: Tensor) -> Tensor:
+    """GELU's tanh form with √(2/π) rounded to eight digits, as BLOOM was trained."""
+    return x * 0.5 * (1.0 + torch.tanh(0.79788456 * x * (1.0 + 0.044715 * x * x)))
+
+
+def quick_gelu(x: Tensor) -> Tensor:
+    """x·σ(1.702 x)."""
+    return x * torch.sigmoid(1.702 * x)
+
+
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "gelu_bloom": gelu_bloom,
+    "quick_gelu": quick_gelu,
     "silu": F.silu,
+    "tanh": torch.tanh,
 }
 
 
@@ -44,8 +58,9 @@ def bias_of(n: int, present: bool) -> nn.Parameter | None:  # noqa: FBT001 - rea
 class MLP(Linear):
     """x ↦ act(x·W_in + b_in)·W_out + b_out."""
 
-    def __init__(self, config: MLPConfig, d_model: int) -> None:
+    def __init__(self, config: MLPConfig, d_model: int, out: Point = Point.MLP_OUT) -> None:
         super().__init__()
+        self.out = out
         self.act = ACTIVATIONS[config.activation]
         self.weight_in = matrix(config.d_mlp, d_model)
         self.weight_out = matrix(d_model, config.d_mlp)
@@ -62,7 +77,7 @@ class MLP(Linear):
 
     def outer(self, inner: Neurons, tap: Tap = untouched) -> Stream:
         """What is written of it."""
-        return tap(Point.MLP_OUT, self.write(tap(Point.POST, inner)))
+        return tap(self.out, self.write(tap(Point.POST, inner)))
 
     @property
     def between(self) -> Point:
@@ -93,7 +108,7 @@ class MLP(Linear):
 
     def layout(self, source: Place) -> Layout:
         """Places of the MLP, which reads ``source``."""
-        pre, post, out = Place(Point.PRE), Place(Point.POST), Place(Point.MLP_OUT)
+        pre, post, out = Place(Point.PRE), Place(Point.POST), Place(self.out)
         return {
             pre: Recipe(lambda mlp, of: mlp.pre(of(source.point, source.norm)), (source,)),
             post: Recipe(lambda mlp, of: mlp.act(of(Point.PRE)), (pre,)),
@@ -104,8 +119,8 @@ class MLP(Linear):
 class GatedMLP(MLP):
     """x ↦ (act(x·W_gate + b_gate) * (x·W_in + b_in))·W_out + b_out."""
 
-    def __init__(self, config: MLPConfig, d_model: int) -> None:
-        super().__init__(config, d_model)
+    def __init__(self, config: MLPConfig, d_model: int, out: Point = Point.MLP_OUT) -> None:
+        super().__init__(config, d_model, out)
         self.weight_gate = matrix(config.d_mlp, d_model)
         self.b_gate = bias_of(config.d_mlp, config.bias_in)
 
@@ -137,10 +152,5 @@ class GatedMLP(MLP):
             gate: Recipe(read_gate, (source,), hook="mlp.hook_pre"),
             pre: Recipe(plain[pre].make, (source,), hook="mlp.hook_pre_linear"),
             post: Recipe(gated, (gate, pre)),
-            Place(Point.MLP_OUT): plain[Place(Point.MLP_OUT)],
+            Place(self.out): plain[Place(self.out)],
         }
-
-
-def mlp_of(config: MLPConfig, d_model: int) -> MLP:
-    """The MLP that ``config`` describes."""
-    return GatedMLP(config, d_model) if config.gated else MLP(config, d_model)

@@ -8,43 +8,25 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
+from interp.atlas import Atlas
 from interp.config import Config
 from interp.errors import InvalidInput, InvalidTokens
+from interp.model.batch import Batch
 from interp.model.block import Block
-from interp.model.context import Batch, Context
+from interp.model.context import Context
+from interp.model.entry import AddedPositions
 from interp.model.linear import Linear
-from interp.model.mlp import bias_of
-from interp.model.positions import AddedEntry
-from interp.model.recipe import KEPT, Layout, Recipe
+from interp.model.recipe import Layout, Recipe
 from interp.model.stack import WHOLE, Span, Stack
-from interp.points import Atlas, Place, Point
+from interp.model.unembedding import Unembedding, exit_of
+from interp.points import Place
 from interp.tap import Tap, untouched
 
 Stream = Float[Tensor, "batch pos d_model"]
 Logits = Float[Tensor, "batch pos vocab"]
-
-
-class Unembedding(Linear):
-    """x ↦ x·W_U + b_U."""
-
-    def __init__(self, config: Config, tied_to: nn.Parameter) -> None:
-        super().__init__()
-        width = config.d_model**0.5
-        free = torch.randn(config.d_vocab, config.d_model) / width
-        self.weight = tied_to if config.tied else nn.Parameter(free)
-        self.b_U = bias_of(config.d_vocab, config.bias_u)
-
-    def forward(self, x: Stream, tap: Tap = untouched) -> Logits:
-        """x·W_U + b_U."""
-        return tap(Point.LOGITS, self.linear(x, self.weight, self.b_U))
-
-    def some(self, x: Stream, columns: Int[Tensor, " column"]) -> Float[Tensor, "batch pos column"]:
-        """x·W_U + b_U in some columns of the vocabulary alone."""
-        return F.linear(x, self.weight[columns], None if self.b_U is None else self.b_U[columns])
 
 
 class Network(nn.Module):
@@ -53,9 +35,12 @@ class Network(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
+        shared: nn.Parameter | None = None
         for name in config.stacks:
-            self.add_module(name, Stack(config, name))
-        self.unembed = Unembedding(config, self.stacks[-1].weight_e)
+            stack = Stack(config, name, shared)
+            self.add_module(name, stack)
+            shared = stack.weight_e if config.shared else None
+        self.unembed = exit_of(config, self.stacks[-1].weight_e)
         self._structure: tuple[Layout, Atlas] | None = None
 
     # ---- the forward --------------------------------------------------------------------------
@@ -77,9 +62,36 @@ class Network(nn.Module):
         """
         return self.unembed(self.stream(self.check(*tokens, mask=mask)))
 
-    def batch(self, tokens: Any, mask: object = None) -> Batch:  # noqa: ANN401
-        """The tokens of one stack, checked; see :meth:`Batch.of`."""
-        return Batch.of(tokens, self.config.d_vocab, self.config.n_ctx, mask, self.device)
+    def batch(
+        self,
+        tokens: Any,  # noqa: ANN401
+        mask: object = None,
+        *,
+        types: object = None,
+        stack: str | None = None,
+    ) -> Batch:
+        """The tokens of one stack, checked; what it gives can stand wherever tokens can.
+
+        Args:
+            tokens: ids ``[batch pos]``, or images; see :meth:`Batch.of`, :meth:`Batch.of_images`.
+            mask: nonzero at real tokens, if they were padded with something else than ``PAD``.
+            types: the type of each token, for a model that has them.
+            stack: which stack reads them; the last, if nothing is said.
+        """
+        name = stack or self.stacks[-1].name
+        own = self.config.stacks[name].embedding
+        if isinstance(tokens, Batch):
+            mask, types = (
+                tokens.real if mask is None else mask,
+                tokens.types if types is None else types,
+            )
+            tokens = tokens.ids if tokens.images is None else tokens.images
+        if own.patches is not None:
+            return Batch.of_images(tokens, own.patches, self.dtype, self.device)
+        if types is not None and not own.n_types:
+            raise InvalidTokens("types= were given, but this model knows no types of tokens.")
+        vocabulary = self.config.vocabulary_of(name)
+        return Batch.of(tokens, vocabulary, self.config.n_ctx, mask, types, self.device)
 
     def check(self, *tokens: Any, mask: object = None) -> list[Batch]:  # noqa: ANN401
         """The tokens of each stack, checked; see :meth:`Batch.of`."""
@@ -91,7 +103,10 @@ class Network(nn.Module):
                 for stack in self.stacks
             )
             raise InvalidTokens(f"This model reads {wanted}; got {len(tokens)} inputs.")
-        batches = [self.batch(ids, None if index else mask) for index, ids in enumerate(tokens)]
+        batches = [
+            self.batch(ids, None if index else mask, stack=stack.name)
+            for index, (ids, stack) in enumerate(zip(tokens, self.stacks, strict=True))
+        ]
         if len({batch.ids.shape[0] for batch in batches}) > 1:
             rows = " and ".join(str(batch.ids.shape[0]) for batch in batches)
             raise InvalidTokens(f"Source and target must have as many rows; got {rows}.")
@@ -142,14 +157,23 @@ class Network(nn.Module):
         return [self.stacks[0].block(layer) for layer in range(len(self.stacks[0].blocks))]
 
     @property
+    def needs_length(self) -> bool:
+        """Whether what becomes of early tokens depends on how long their text is."""
+        return any(
+            stack.block(layer).attn.positions.needs_length
+            for stack in self.stacks
+            for layer in range(len(stack.blocks))
+        )
+
+    @property
     def device(self) -> torch.device:
         """Where its weights live."""
-        return self.unembed.weight.device
+        return next(self.parameters()).device
 
     @property
     def dtype(self) -> torch.dtype:
         """The type of its weights."""
-        return self.unembed.weight.dtype
+        return next(self.parameters()).dtype
 
     @property
     def products(self) -> str:
@@ -162,13 +186,26 @@ class Network(nn.Module):
 
     @property
     def W_E(self) -> Float[Tensor, "vocab d_model"]:
-        """The (last stack's) token embedding."""
-        return self.stacks[-1].weight_e
+        """The (last stack's) token embedding.
+
+        Raises:
+            InvalidInput: it reads images.
+        """
+        weight = self.stacks[-1].weight_e
+        if weight is None:
+            raise InvalidInput("This model reads images; it has no W_E.")
+        return weight
 
     @property
     def W_U(self) -> Float[Tensor, "d_model vocab"]:
-        """The unembedding (a view)."""
-        return self.unembed.weight.mT
+        """The unembedding, from the stream to the logits.
+
+        Raises:
+            InvalidInput: it gives out no logits.
+        """
+        if not isinstance(self.unembed, Unembedding):
+            raise InvalidInput("This model gives out its last stream; it has no W_U.")
+        return self.unembed.W_U
 
     @property
     def W_pos(self) -> Float[Tensor, "n_ctx d_model"]:
@@ -178,7 +215,7 @@ class Network(nn.Module):
             InvalidInput: positions are not added to this model's embedding.
         """
         entry = self.stacks[-1].entry
-        if not isinstance(entry, AddedEntry):
+        if not isinstance(entry, AddedPositions):
             raise InvalidInput("This model adds no position embedding; it has no W_pos.")
         return entry.table()
 
@@ -211,7 +248,7 @@ class Network(nn.Module):
         places: Layout = {}
         for stack in self.stacks:
             places |= {self._placed(place, stack): r for place, r in stack.layout().items()}
-        return places | {Place(Point.LOGITS): KEPT}
+        return places | self.unembed.layout()
 
     def _placed(self, place: Place, stack: Stack) -> Place:
         name = stack.name if len(self.stacks) > 1 else None

@@ -3,6 +3,7 @@
 LayerNorm: Ba et al. 2016. RMSNorm leaves the mean alone: Zhang & Sennrich 2019.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -15,19 +16,23 @@ from interp.model.recipe import Layout, Reader, Recipe
 from interp.points import Place, Point
 from interp.tap import Tap, untouched
 
-Stream = Float[Tensor, "batch pos d_model"]
-Scale = Float[Tensor, "batch pos one"]
+Features = Float[Tensor, "batch pos *features"]
+"""The stream, or queries or keys by head; the last axes are normed."""
+Scale = Float[Tensor, "batch pos *ones"]
 
 
 @dataclass(frozen=True)
 class NormPoints:
-    """Which places a norm taps: those of a block's norm, or of the last one."""
+    """Which places a norm taps: those of a block's norm, or of another."""
 
     scale: Point = Point.SCALE
     normalized: Point = Point.NORMALIZED
 
 
 FINAL = NormPoints(Point.FINAL_SCALE, Point.FINAL_NORMALIZED)
+EMBEDDED = NormPoints(Point.EMBED_SCALE, Point.EMBED_NORMALIZED)
+QUERIES = NormPoints(Point.Q_SCALE, Point.Q_NORMALIZED)
+KEYS = NormPoints(Point.K_SCALE, Point.K_NORMALIZED)
 
 
 class Norm(nn.Module):
@@ -35,7 +40,7 @@ class Norm(nn.Module):
 
     points: NormPoints
 
-    def forward(self, x: Stream, tap: Tap = untouched) -> Stream:  # noqa: ARG002
+    def forward(self, x: Features, tap: Tap = untouched) -> Features:  # noqa: ARG002
         """x, as it is."""
         return x
 
@@ -43,22 +48,32 @@ class Norm(nn.Module):
         """No places of its own."""
         return {}
 
+    def output(self, source: Place, norm: str | None = None) -> Place:
+        """Where what it gives out is found."""
+        return [source, *self.layout(source, norm)][-1]
+
 
 class ScaledNorm(Norm):
-    """x ↦ centred(x) / scale(x) · gain + bias, in one fused kernel unless the scale is wanted."""
+    """x ↦ centred(x) / scale(x) · gain + bias, in one fused kernel unless the scale is wanted.
 
-    def __init__(self, config: NormConfig, d_model: int, points: NormPoints) -> None:
+    Args:
+        config: which norm.
+        shape: of what is normed together: ``(d_model,)``, ``(d_head,)`` or ``(head, d_head)``.
+        points: where it is tapped.
+    """
+
+    def __init__(self, config: NormConfig, shape: tuple[int, ...], points: NormPoints) -> None:
         super().__init__()
-        self.points = points
-        self.eps = config.eps
-        self.gain = nn.Parameter(torch.ones(d_model)) if config.gain else None
-        self.bias = nn.Parameter(torch.zeros(d_model)) if config.bias else None
+        self.points, self.shape, self.eps = points, shape, config.eps
+        self.axes = tuple(range(-len(shape), 0))
+        self.gain = nn.Parameter(torch.ones(shape)) if config.gain else None
+        self.bias = nn.Parameter(torch.zeros(shape)) if config.bias else None
 
-    def forward(self, x: Stream, tap: Tap = untouched) -> Stream:
+    def forward(self, x: Features, tap: Tap = untouched) -> Features:
         """The norm of x."""
         return tap(self.points.normalized, self._normalize(x, tap))
 
-    def _normalize(self, x: Stream, tap: Tap) -> Stream:
+    def _normalize(self, x: Features, tap: Tap) -> Features:
         if not tap.forms(self.points.scale):
             return self.fused(x)
         formed = self.scale(x)
@@ -66,23 +81,28 @@ class ScaledNorm(Norm):
         # Who only looks gets the fused kernel's numbers; another scale, or its gradient, needs it.
         return self.fused(x) if scale is formed else self.by_scale(x, scale)
 
-    def centred(self, x: Stream) -> Stream:
+    def centred(self, x: Features) -> Features:
         """X less what the norm subtracts."""
         raise NotImplementedError
 
-    def fused(self, x: Stream) -> Stream:
+    def fused(self, x: Features) -> Features:
         """The whole norm in one kernel."""
         raise NotImplementedError
 
-    def scale(self, x: Stream) -> Scale:
+    def scale(self, x: Features) -> Scale:
         """√(mean square of the centred x + eps)."""
-        return (self.centred(x).square().mean(-1, keepdim=True) + self.eps).sqrt()
+        return (self.centred(x).square().mean(self.axes, keepdim=True) + self.eps).sqrt()
 
-    def by_scale(self, x: Stream, scale: Scale) -> Stream:
+    def by_scale(self, x: Features, scale: Scale) -> Features:
         """The norm with a given divisor."""
-        y = self.centred(x) / scale
-        y = y if self.gain is None else y * self.gain
+        y, gain = self.centred(x) / scale, self.multiplier
+        y = y if gain is None else y * gain
         return y if self.bias is None else y + self.bias
+
+    @property
+    def multiplier(self) -> Tensor | None:
+        """What the normed x is multiplied by; ``None`` if by nothing."""
+        return self.gain
 
     def layout(self, source: Place, norm: str | None = None) -> Layout:
         """Its scale and its output, both from ``source``."""
@@ -102,33 +122,59 @@ class ScaledNorm(Norm):
 class LayerNorm(ScaledNorm):
     """Centred by the mean."""
 
-    def centred(self, x: Stream) -> Stream:
+    def centred(self, x: Features) -> Features:
         """X − mean(x)."""
-        return x - x.mean(-1, keepdim=True)
+        return x - x.mean(self.axes, keepdim=True)
 
-    def fused(self, x: Stream) -> Stream:
+    def fused(self, x: Features) -> Features:
         """LayerNorm in one kernel."""
-        return F.layer_norm(x, x.shape[-1:], self.gain, self.bias, self.eps)
+        return F.layer_norm(x, self.shape, self.gain, self.bias, self.eps)
 
 
 class RMSNorm(ScaledNorm):
     """Not centred."""
 
-    def centred(self, x: Stream) -> Stream:
+    def centred(self, x: Features) -> Features:
         """x, as it is."""
         return x
 
-    def fused(self, x: Stream) -> Stream:
+    def fused(self, x: Features) -> Features:
         """RMSNorm in one kernel."""
-        return F.rms_norm(x, x.shape[-1:], self.gain, self.eps)
+        return F.rms_norm(x, self.shape, self.multiplier, self.eps)
 
 
-def norm_of(config: NormConfig, d_model: int, points: NormPoints | None = None) -> Norm:
-    """The norm that ``config`` describes."""
-    match config.kind:
-        case "layernorm":
-            return LayerNorm(config, d_model, points or NormPoints())
-        case "rmsnorm":
-            return RMSNorm(config, d_model, points or NormPoints())
-        case "none":
-            return Norm()
+class OffsetRMSNorm(RMSNorm):
+    """Multiplied by 1 + the gain that was learned (Gemma).
+
+    In half precision all of it is computed in float32: 1 + gain would lose most of the gain.
+    """
+
+    def __init__(self, config: NormConfig, shape: tuple[int, ...], points: NormPoints) -> None:
+        super().__init__(config, shape, points)
+        self.gain = nn.Parameter(torch.zeros(shape))
+
+    @property
+    def multiplier(self) -> Tensor:
+        """1 + gain."""
+        gain = torch.zeros(self.shape) if self.gain is None else self.gain
+        return 1.0 + (gain.float() if gain.dtype in (torch.float16, torch.bfloat16) else gain)
+
+    def fused(self, x: Features) -> Features:
+        """RMSNorm in one kernel."""
+        gain = self.multiplier
+        return F.rms_norm(x.to(gain.dtype), self.shape, gain, self.eps).to(x.dtype)
+
+    def by_scale(self, x: Features, scale: Scale) -> Features:
+        """The norm with a given divisor."""
+        gain = self.multiplier
+        return (x.to(gain.dtype) / scale.to(gain.dtype) * gain).to(x.dtype)
+
+
+def norm_of(config: NormConfig, *shape: int, points: NormPoints | None = None) -> Norm:
+    """The norm that ``config`` describes, of what has this ``shape``."""
+    if config.kind == "none":
+        return Norm()
+    kinds: dict[str, Callable[[NormConfig, tuple[int, ...], NormPoints], ScaledNorm]]
+    kinds = {"layernorm": LayerNorm, "rmsnorm": RMSNorm}
+    kind = OffsetRMSNorm if config.unit_offset else kinds[config.kind]
+    return kind(config, shape, points or NormPoints())

@@ -1,208 +1,142 @@
-"""How does a model know where a token stands? By an entry, by turning, or by distance.
+"""How does attention know how far apart two tokens are? By turning, or by what scores gain or lose.
 
-Entries are added to the embedding: learned (GPT-2) or sinusoidal (Vaswani et al. 2017, §3.5).
-Turning rotates queries and keys, so that q_i·k_j depends on i − j (RoPE, Su et al. 2021).
-Distance lowers the scores: ALiBi, slope · (j − i) (Press et al. 2022).
+Turning rotates queries and keys, so that q_i·k_j depends on i − j (RoPE, Su et al. 2021). Distance
+lowers the scores by slope · |i − j| (ALiBi, Press et al. 2022), or adds to them what was learned
+for its range (T5, Raffel et al. 2020).
 """
 
 from dataclasses import dataclass
-from math import floor, log2
+from math import floor, log, log2
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from interp.config import Layout, PositionsConfig
+from interp.config import Layout, PositionsConfig, ScalingConfig
 from interp.model.context import Context
+from interp.model.entry import pair_up
 from interp.model.recipe import Layout as PlaceLayout
 from interp.model.recipe import Reader, Recipe
+from interp.model.scaling import depends_on_length, scaled
 from interp.points import Place, Point
 from interp.tap import Tap
 
 Heads = Float[Tensor, "batch pos head d_head"]
-KeyHeads = Float[Tensor, "batch key kv_head d_head"]
-Stream = Float[Tensor, "batch pos d_model"]
+Distances = Float[Tensor, "#batch head query key"]
 
 
-def angles(positions: Tensor, d: int, base: float) -> Float[Tensor, "*positions d_half"]:
-    """P / base^(2i/d), in float64: the angle of position p at wavelength i."""
-    wavelengths = base ** (torch.arange(0, d, 2, device=positions.device).double() / d)
-    return positions[..., None].double() / wavelengths
-
-
-def pair_up(first: Tensor, second: Tensor, layout: Layout) -> Tensor:
-    """Lay pairs out as (first half, second half) or alternating."""
-    if layout == "half":
-        return torch.cat([first, second], dim=-1)
-    return torch.stack([first, second], dim=-1).flatten(-2)
-
-
-class Entry(nn.Module):
-    """No positions at the entry; the parent of those that there are."""
-
-    def forward(self, x: Stream, context: Context, tap: Tap) -> Stream:  # noqa: ARG002
-        """x, as it is."""
-        return x
-
-    def layout(self) -> PlaceLayout:
-        """No places of its own."""
-        return {}
-
-
-class AddedEntry(Entry):
-    """x + W_pos[position]; ``W_pos`` is ``[n_ctx d_model]``."""
-
-    def forward(self, x: Stream, context: Context, tap: Tap) -> Stream:
-        """X + W_pos[position]."""
-        return x + tap(Point.POS_EMBED, self.at(context.positions))
-
-    def at(self, positions: Tensor) -> Tensor:
-        """W_pos[position]."""
-        raise NotImplementedError
-
-    def table(self) -> Tensor:
-        """W_pos."""
-        raise NotImplementedError
-
-    def layout(self) -> PlaceLayout:
-        """The position embedding, which follows from the positions alone."""
-
-        def added(entry: AddedEntry, of: Reader) -> Tensor:
-            return entry.at(of.context.positions)
-
-        return {Place(Point.POS_EMBED): Recipe(added, part="entry")}
-
-
-class LearnedEntry(AddedEntry):
-    """A trained vector a position."""
-
-    def __init__(self, n_ctx: int, d_model: int) -> None:
-        super().__init__()
-        self.W_pos = nn.Parameter(torch.randn(n_ctx, d_model) * 0.02)
-
-    def at(self, positions: Tensor) -> Tensor:
-        """W_pos[position]."""
-        return self.W_pos[positions]
-
-    def table(self) -> Tensor:
-        """W_pos."""
-        return self.W_pos
-
-
-class SinusoidalEntry(AddedEntry):
-    """Sine and cosine of the position at geometric wavelengths; nothing is trained."""
-
-    like: Tensor
-
-    def __init__(self, n_ctx: int, d_model: int, config: PositionsConfig) -> None:
-        super().__init__()
-        self.n_ctx, self.d_model = n_ctx, d_model
-        self.base = config.base
-        self.pairs: Layout = config.layout
-        # Holds nothing, but moves with the model: what type the waves have and where they are.
-        self.register_buffer("like", torch.empty(0), persistent=False)
-
-    def at(self, positions: Tensor) -> Tensor:
-        """The waves at ``positions``, computed in float64 whatever the model's type."""
-        phase = angles(positions, self.d_model, self.base)
-        return pair_up(phase.sin(), phase.cos(), self.pairs).to(self.like.dtype)
-
-    def table(self) -> Tensor:
-        """The waves at every position."""
-        return self.at(torch.arange(self.n_ctx, device=self.like.device))
-
-
-def entry_of(config: PositionsConfig, n_ctx: int, d_model: int) -> Entry:
-    """The entry that ``config`` describes."""
-    match config.kind:
-        case "learned":
-            return LearnedEntry(n_ctx, d_model)
-        case "sinusoidal":
-            return SinusoidalEntry(n_ctx, d_model, config)
-        case _:
-            return Entry()
-
-
-@dataclass(frozen=True)
 class Unturned:
     """Attention that knows nothing of positions; the parent of those that do."""
 
-    query: Point = Point.Q
-    key: Point = Point.K
-    lowers_scores: bool = False
+    lowers_scores = False
+    """Whether something is added to the scores."""
+    needs_length = False
+    """Whether what is done to early tokens depends on how long their text is."""
 
-    def turn(self, q: Heads, k: KeyHeads, context: Context, tap: Tap) -> tuple[Heads, KeyHeads]:  # noqa: ARG002
-        """Queries and keys, as they are."""
-        return q, k
+    def query(self, q: Heads, context: Context, tap: Tap) -> Heads:  # noqa: ARG002
+        """Queries, as they are."""
+        return q
+
+    def key(self, k: Heads, context: Context, tap: Tap) -> Heads:  # noqa: ARG002
+        """Keys, as they are."""
+        return k
 
     def turned(self, x: Tensor, positions: Tensor) -> Tensor:  # noqa: ARG002
         """``x`` as it looks from ``positions``: the same."""
         return x
 
-    def bias(self, context: Context) -> Float[Tensor, "#batch head query key"] | None:  # noqa: ARG002
+    def bias(self, context: Context) -> Distances | None:  # noqa: ARG002
         """What is added to the scores: nothing."""
         return None
 
-    def layout(self) -> PlaceLayout:
-        """No places of its own."""
+    def layout(self, query: Place, key: Place) -> PlaceLayout:  # noqa: ARG002
+        """No places of its own, behind those of queries and keys."""
         return {}
 
 
 @dataclass(frozen=True)
 class Rotary(Unturned):
-    """Each pair of dimensions turns by position / base^(2i/d_head)."""
+    """Each pair of dimensions turns by position / base^(2i/d), or slower where stretched.
 
-    query: Point = Point.ROT_Q
-    key: Point = Point.ROT_K
+    Attributes:
+        base: of the wavelengths.
+        pairs: where the two of a pair stand.
+        d: how many dimensions turn, the first ones; ``None`` means all.
+        scaling: how it was stretched to longer texts.
+    """
+
     base: float = 10_000.0
     pairs: Layout = "half"
+    d: int | None = None
+    scaling: ScalingConfig | None = None
 
-    def turn(self, q: Heads, k: KeyHeads, context: Context, tap: Tap) -> tuple[Heads, KeyHeads]:
-        """R(i)·q_i and R(j)·k_j."""
-        return (
-            tap(self.query, self._by(q, self._angles(q, context))),
-            tap(self.key, self._by(k, self._angles(k, context))),
-        )
+    @property
+    def needs_length(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether the angles depend on the length of the text."""
+        return depends_on_length(self.scaling)
+
+    def query(self, q: Heads, context: Context, tap: Tap) -> Heads:
+        """R(i)·q_i."""
+        return tap(Point.ROT_Q, self._by(q, self._turn(q, context)))
+
+    def key(self, k: Heads, context: Context, tap: Tap) -> Heads:
+        """R(j)·k_j."""
+        return tap(Point.ROT_K, self._by(k, self._turn(k, context)))
 
     def turned(
         self, x: Float[Tensor, "... d_head"], positions: Tensor
     ) -> Float[Tensor, "... d_head"]:
-        """R(position)·x for ``x`` of any leading shape that ``positions`` broadcasts to."""
-        phase = angles(positions, x.shape[-1], self.base)
-        return self._by(x, (phase.cos().to(x.dtype), phase.sin().to(x.dtype)))
+        """R(position)·x for ``x`` of any leading shape that ``positions`` broadcasts to.
 
-    def _angles(self, x: Heads, context: Context) -> tuple[Tensor, Tensor]:
+        In a text no longer than the model was trained on, where that matters.
+        """
+        rates = scaled(self.d or x.shape[-1], self.base, self.scaling, None)
+        phase = positions[..., None].double() * rates.to(positions.device)
+        return self._by(x, self._waves(phase, x.dtype))
+
+    def _turn(self, x: Heads, context: Context) -> tuple[Tensor, Tensor]:
+        d = self.d or x.shape[-1]
+
         def make() -> tuple[Tensor, Tensor]:
-            phase = angles(context.positions, x.shape[-1], self.base)[:, :, None]
-            return phase.cos().to(x.dtype), phase.sin().to(x.dtype)
+            lengths = context.lengths if self.needs_length else None
+            rates = scaled(d, self.base, self.scaling, lengths).to(x.device)
+            rates = rates if lengths is None else rates[:, None]
+            phase = context.positions[..., None].double() * rates
+            return self._waves(phase[:, :, None], x.dtype)
 
-        return context.once((self, x.shape[-1], x.dtype), make)
+        return context.once((self, d, x.dtype), make)
+
+    def _waves(self, phase: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        times = 1.0 if self.scaling is None else self.scaling.amplitude
+        return (times * phase.cos()).to(dtype), (times * phase.sin()).to(dtype)
 
     def _by(self, x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
         cos, sin = turn
+        x, rest = (x, None) if self.d is None else (x[..., : self.d], x[..., self.d :])
         first, second = x.chunk(2, dim=-1) if self.pairs == "half" else (x[..., 0::2], x[..., 1::2])
-        return pair_up(first * cos - second * sin, second * cos + first * sin, self.pairs)
+        turned = pair_up(first * cos - second * sin, second * cos + first * sin, self.pairs)
+        return turned if rest is None else torch.cat([turned, rest], dim=-1)
 
-    def layout(self) -> PlaceLayout:
+    def layout(self, query: Place, key: Place) -> PlaceLayout:
         """Queries and keys after turning."""
 
-        def turned(point: Point) -> Recipe:
+        def turned(source: Place) -> Recipe:
             def make(attn: Any, of: Reader) -> Tensor:  # noqa: ANN401 - the attention that has these
                 rotary: Rotary = attn.positions
-                x = of(point)
-                return rotary._by(x, rotary._angles(x, of.context))
+                x = of(source.point)
+                return rotary._by(x, rotary._turn(x, of.context))
 
-            return Recipe(make, needs=(Place(point),))
+            return Recipe(make, needs=(source,))
 
-        return {Place(self.query): turned(Point.Q), Place(self.key): turned(Point.K)}
+        return {Place(Point.ROT_Q): turned(query), Place(Point.ROT_K): turned(key)}
 
 
 @dataclass(frozen=True)
 class ALiBi(Unturned):
     """−slope_h · |i − j|, with slopes 2^(−8h/n) (and BLOOM's rule for other head counts)."""
 
-    lowers_scores: bool = True
+    lowers_scores = True
     n_heads: int = 1
 
     def slopes(self) -> Float[Tensor, " head"]:
@@ -212,21 +146,75 @@ class ALiBi(Unturned):
         odd = torch.arange(1, 1 + 2 * (self.n_heads - power), 2).double()
         return torch.cat([first, 2.0 ** (-4.0 / power * odd)])
 
-    def bias(self, context: Context) -> Float[Tensor, "#batch head query key"]:
+    def bias(self, context: Context) -> Distances:
         """−slope · distance."""
-        queries, keys = context.positions, context.key_positions
-        if context.real is None:
-            queries, keys = queries[:1], keys[:1]
-        distance = (queries[:, :, None] - keys[:, None, :]).abs().double()
-        return -self.slopes().to(keys.device)[None, :, None, None] * distance[:, None]
+        distance = key_less_query(context).abs().double()
+        return -self.slopes().to(distance.device)[None, :, None, None] * distance[:, None]
 
 
-def turning_of(config: PositionsConfig, n_heads: int) -> Unturned:
+class Ranges(nn.Module):
+    """What was learned for each range of distances and head: T5's table, which layers share."""
+
+    def __init__(self, n_buckets: int, n_heads: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(n_buckets, n_heads) * 0.1)
+
+
+@dataclass(frozen=True)
+class Buckets(Unturned):
+    """+ table[range of j − i]: near distances one by one, farther ones in growing ranges.
+
+    Attributes:
+        table: what is added.
+        max_distance: distances from here on share the last range.
+        both_ways: whether keys behind a query have ranges of their own (in an encoder).
+    """
+
+    lowers_scores = True
+    table: Ranges
+    max_distance: int
+    both_ways: bool
+
+    def bias(self, context: Context) -> Distances:
+        """The table's entry for each pair."""
+        ranges = self.range_of(key_less_query(context))
+        return self.table.weight[ranges].movedim(-1, 1)
+
+    def range_of(self, distance: Int[Tensor, "batch query key"]) -> Int[Tensor, "batch query key"]:
+        """Which range each distance (key less query) falls into."""
+        n = self.table.weight.shape[0] // (2 if self.both_ways else 1)
+        later = n * (distance > 0) if self.both_ways else torch.zeros_like(distance)
+        far = distance.abs() if self.both_ways else (-distance).clamp(min=0)
+        exact = n // 2
+        # In float32, as the weights were trained: borders between ranges depend on it.
+        beyond = (far.float() / exact).clamp(min=1).log() / log(self.max_distance / exact)
+        wide = (exact + (beyond * (n - exact)).long()).clamp(max=n - 1)
+        return later + torch.where(far < exact, far, wide)
+
+
+def key_less_query(context: Context) -> Int[Tensor, "batch query key"]:
+    """J − i, of one row if all are alike."""
+    queries, keys = context.positions, context.key_positions
+    if context.real is None:
+        queries, keys = queries[:1], keys[:1]
+    return keys[:, None, :] - queries[:, :, None]
+
+
+def ranges_of(config: PositionsConfig, n_heads: int) -> Ranges | None:
+    """The table that the layers of a stack share, if they do."""
+    return Ranges(config.n_buckets, n_heads) if config.kind == "buckets" else None
+
+
+def turning_of(
+    config: PositionsConfig, n_heads: int, ranges: Ranges | None, *, both_ways: bool
+) -> Unturned:
     """How attention knows positions under ``config``."""
     match config.kind:
         case "rotary":
-            return Rotary(base=config.base, pairs=config.layout)
+            return Rotary(config.base, config.layout, config.d_rotary, config.scaling)
         case "alibi":
-            return ALiBi(n_heads=n_heads)
+            return ALiBi(n_heads)
+        case "buckets" if ranges is not None:
+            return Buckets(ranges, config.max_distance, both_ways)
         case _:
             return Unturned()

@@ -59,5 +59,8 @@ KEPT = Recipe()
 
 
 def owned(part: str, layout: Layout) -> Layout:
-    """The same layout, told which module of the block it belongs to."""
-    return {place: replace(recipe, part=part) for place, recipe in layout.items()}
+    """The same layout, told in which module its parts are."""
+    return {
+        place: replace(recipe, part=f"{part}.{recipe.part}" if recipe.part else part)
+        for place, recipe in layout.items()
+    }

@@ -1,25 +1,26 @@
 """What is a stack? An entry, blocks, and perhaps a last norm: one tower of the model."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
-from interp.config import Config
+from interp.config import NO_NORM, Config, StackConfig
+from interp.model.batch import Batch
 from interp.model.block import Block
-from interp.model.context import Batch, Context
-from interp.model.mask import Bidirectional, Causal
-from interp.model.norm import FINAL, Norm, norm_of
-from interp.model.positions import entry_of
-from interp.model.recipe import KEPT, Layout, owned
+from interp.model.context import Context
+from interp.model.entry import positions_of, tokens_of, types_of
+from interp.model.mask import Bidirectional, Causal, Mask, Window
+from interp.model.norm import EMBEDDED, FINAL, Norm, norm_of
+from interp.model.positions import ranges_of, turning_of
+from interp.model.recipe import KEPT, Layout, Reader, Recipe, owned
+from interp.model.unembedding import MaskedHead
 from interp.points import Place, Point
 from interp.tap import Tap, untouched
 
 Stream = Float[Tensor, "batch pos d_model"]
-
-MASKS = {"encoder": Bidirectional(), "decoder": Causal()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,19 +42,40 @@ WHOLE = Span()
 
 
 class Stack(nn.Module):
-    """x ↦ norm(block_L(… block_1(W_E[ids] + positions)))."""
+    """x ↦ norm(block_L(… block_1(entry(tokens)))).
 
-    def __init__(self, config: Config, name: str) -> None:
+    Args:
+        config: of the whole model.
+        name: which of its stacks: ``encoder`` or ``decoder``.
+        shared: the token embedding of another stack, if it is this one's too.
+    """
+
+    def __init__(self, config: Config, name: str, shared: nn.Parameter | None = None) -> None:
         super().__init__()
-        own = config.stacks[name]
-        paired = name == "decoder" and config.encoder is not None
+        own, d_model = config.stacks[name], config.d_model
         self.name = name
-        self.weight_e = nn.Parameter(torch.randn(config.d_vocab, config.d_model) * 0.02)
-        self.entry = entry_of(own.positions, config.n_ctx, config.d_model)
-        self.blocks = nn.ModuleList(
-            Block(own, config.d_model, MASKS[name], paired=paired) for _ in range(own.n_layers)
-        )
-        self.final_norm = norm_of(own.norm, config.d_model, FINAL) if own.norm.final else Norm()
+        self.weight_e = own_embedding(config, name) if shared is None else shared
+        self.tokens = tokens_of(own.embedding, d_model)
+        self.entry = positions_of(own.positions, config.n_ctx, d_model)
+        self.types = types_of(own.embedding, d_model)
+        self.embed_norm = norm_of(own.embedding.norm or NO_NORM, d_model, points=EMBEDDED)
+        self.ranges = ranges_of(own.positions, own.attention.n_heads)
+        self.blocks = nn.ModuleList(self._blocks(config, own))
+        last = name == list(config.stacks)[-1]
+        if last and config.head is not None:
+            self.final_norm: Norm = MaskedHead(config.head, d_model)
+        else:
+            self.final_norm = norm_of(own.norm, d_model, points=FINAL) if own.norm.final else Norm()
+
+    def _blocks(self, config: Config, own: StackConfig) -> Iterator[Block]:
+        encodes = self.name == "encoder"
+        paired = not encodes and config.encoder is not None
+        for layer in range(own.n_layers):
+            parts = own.of_layer(layer)
+            heads = parts.attention.n_heads
+            turning = turning_of(parts.positions, heads, self.ranges, both_ways=encodes)
+            mask = mask_of(parts.attention.window, both_ways=encodes)
+            yield Block(parts, config.d_model, mask, turning, paired=paired)
 
     def forward(
         self, batch: Batch, context: Context, tap: Tap = untouched, span: Span = WHOLE
@@ -65,9 +87,11 @@ class Stack(nn.Module):
         return self.final_norm(x, tap) if span.stop is None else x
 
     def embed(self, batch: Batch, context: Context, tap: Tap = untouched) -> Stream:
-        """W_E[ids] + positions."""
-        ids = batch.ids[:, context.offset :]
-        return self.entry(tap(Point.EMBED, F.embedding(ids, self.weight_e)), context, tap)
+        """norm(tokens + positions + types), with those that there are."""
+        x = tap(Point.EMBED, self.tokens(batch, context, self.weight_e))
+        x = self.entry(x, batch, context, tap)
+        x = self.types(x, batch, context, tap)
+        return self.embed_norm(tap(Point.EMBED_TOTAL, x), tap)
 
     def block(self, layer: int) -> Block:
         """The block of a layer."""
@@ -78,7 +102,7 @@ class Stack(nn.Module):
 
     def layout(self) -> Layout:
         """Its places in the order of the forward."""
-        places: Layout = {Place(Point.EMBED): KEPT, **self.entry.layout()}
+        places = self._entering()
         for layer in range(len(self.blocks)):
             block = self.block(layer)
             places |= {
@@ -87,7 +111,42 @@ class Stack(nn.Module):
             }
         return places | owned("final_norm", self.final_norm.layout(self.end))
 
+    def _entering(self) -> Layout:
+        """The places before the first block."""
+        places: Layout = {
+            Place(Point.EMBED): KEPT,
+            **owned("entry", self.entry.layout()),
+            **owned("types", self.types.layout()),
+        }
+        normed = self.embed_norm.layout(Place(Point.EMBED_TOTAL))
+        if not normed:
+            return places
+        terms = tuple(places)
+
+        def total(_: object, of: Reader) -> Tensor:
+            first, *others = (of(term.point) for term in terms)
+            return sum(others, start=first)
+
+        summed: Layout = {Place(Point.EMBED_TOTAL): Recipe(total, terms)}
+        return places | summed | owned("embed_norm", normed)
+
     @property
     def end(self) -> Place:
         """Where, in the last block, the stream that it gives out is found."""
         return self.block(-1).end
+
+
+def own_embedding(config: Config, name: str) -> nn.Parameter | None:
+    """W_E of a stack; images have none."""
+    own = config.stacks[name].embedding
+    if own.patches is not None:
+        return None
+    width = own.width or config.d_model
+    return nn.Parameter(torch.randn(config.vocabulary_of(name), width) * 0.02)
+
+
+def mask_of(window: int | None, *, both_ways: bool) -> Mask:
+    """Which keys a query sees."""
+    if both_ways:
+        return Bidirectional()
+    return Causal() if window is None else Window(window)

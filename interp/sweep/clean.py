@@ -11,7 +11,8 @@ from itertools import chain
 from torch import Tensor
 
 from interp.metrics import Metric, MetricLike
-from interp.model.context import Batch, Context
+from interp.model.batch import Batch
+from interp.model.context import Context
 from interp.model.past import Copied
 from interp.points import Place
 from interp.run import run
@@ -58,8 +59,7 @@ class Clean:
     def of(cls, ways: Ways, job: Job) -> "Clean":
         """Run the prompts of ``job`` and keep what its items need."""
         model, wanted = ways.model, wanted_by(ways, job)
-        tokens = [batch.tokens for batch in job.batches]
-        done = run(model, *tokens, record=wanted, stop_at_layer=ways.exit(ways.last).layer)
+        done = run(model, *job.batches, record=wanted, stop_at_layer=ways.exit(ways.last).layer)
         tensors = {place: done.cache[place] for place in wanted}
         return cls(ways, job.batches, tuple(model.contexts(job.batches)), tensors)
 

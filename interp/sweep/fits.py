@@ -15,7 +15,8 @@ from interp.edits import Apply, Edit, Site
 from interp.edits.selection import CROSS_KEYS
 from interp.errors import InvalidInput
 from interp.metrics import Loss, Metric, required_columns
-from interp.model.context import Batch, Context
+from interp.model.batch import Batch
+from interp.model.context import Context
 from interp.model.network import Network
 from interp.points import Place, Point
 from interp.sweep.items import Item
@@ -86,6 +87,8 @@ def check_metric(metric: object, model: Network, batch: Batch) -> None:
         InvalidInput: no metric, a target outside the vocabulary, not one target a prompt, a
             reference of another shape, or a prompt too short for it.
     """
+    if not model.config.unembeds:
+        raise InvalidInput("This model has no logits that a metric could measure.")
     if not isinstance(metric, Metric):
         if not callable(metric):
             raise InvalidInput(f"A metric is one of interp.metrics or a function, not {metric!r}.")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from interp.edits import Edit
 from interp.edits.reach import Freedom, first_column, freedom, of_rows
 from interp.errors import InvalidEdit
-from interp.model.context import Batch
+from interp.model.batch import Batch
 from interp.plan import listed
 from interp.points import Place
 from interp.sweep.ways import Entrance, Ways

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from interp.config import StackConfig
 from interp.errors import InvalidInput
 from interp.model.network import Network
 from interp.points import Place, Point
@@ -110,19 +111,32 @@ def footprint(
     stream, points = width * model.config.d_model, {place.point for place in formed}
     sizes = [stream, read * LOGITS]
     peaks = [read * LOGITS]
-    for config in model.config.stacks.values():
-        heads = config.attention.n_heads
-        neurons = width * (config.mlp.d_mlp if config.mlp is not None else 0)
-        joint = width * config.attention.d_head * (heads + 2 * config.attention.kv_heads)
-        square = heads * width * width if points & MATRIX_POINTS else 0
-        result = stream * heads if points & RESULT_POINTS else 0
-        sizes += [neurons, joint, square, result]
-        peaks += [neurons * NEURONS, 3 * joint + square * MATRICES, 2 * result]
-    size = model.unembed.weight.element_size()
+    for stack in model.config.stacks.values():
+        for config in {stack.of_layer(layer) for layer in range(stack.n_layers)}:
+            attention, heads = config.attention, config.attention.n_heads
+            neurons = width * neurons_of(config, points)
+            joint = width * attention.d_head * (heads + 2 * attention.kv_heads)
+            forms = points & MATRIX_POINTS or attention.cap is not None
+            square = heads * width * width if forms else 0
+            result = stream * heads if points & RESULT_POINTS else 0
+            sizes += [neurons, joint, square, result]
+            peaks += [neurons * NEURONS, 3 * joint + square * MATRICES, 2 * result]
+    size = model.dtype.itemsize
     peak = STREAMS * stream + max(peaks)
     return Footprint(size * peak, size * max(sizes), size * stream * kept)
 
 
+def neurons_of(config: StackConfig, points: set[Point]) -> int:
+    """Neurons that a forward has at once for each token: those of all experts if it forms them."""
+    if config.mlp is None:
+        return 0
+    experts = config.mlp.experts
+    if experts is None:
+        return config.mlp.d_mlp
+    return config.mlp.d_mlp * (experts.n_experts if points & EXPERT_POINTS else experts.n_chosen)
+
+
+EXPERT_POINTS = {Point.EXPERT_GATE, Point.EXPERT_PRE, Point.EXPERT_POST}
 MATRIX_POINTS = {Point.SCORES, Point.PATTERN, Point.CROSS_SCORES, Point.CROSS_PATTERN}
 RESULT_POINTS = {Point.RESULT, Point.CROSS_RESULT}
 

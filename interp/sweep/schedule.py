@@ -11,7 +11,7 @@ import torch
 
 from interp.edits.reach import Freedom
 from interp.metrics import Metric, MetricLike
-from interp.model.context import Batch
+from interp.model.batch import Batch
 from interp.sweep.clean import Job, lengths
 from interp.sweep.fold import Fold
 from interp.sweep.items import Item

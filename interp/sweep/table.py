@@ -8,7 +8,7 @@ import torch
 
 from interp.errors import InvalidInput
 from interp.metrics import Metric, MetricLike
-from interp.model.context import Batch
+from interp.model.batch import Batch
 from interp.model.network import Network
 from interp.provenance import Provenance
 from interp.sweep.clean import Job

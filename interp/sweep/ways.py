@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from interp.model.attention import Attention
-from interp.model.block import Door
 from interp.model.network import Network
+from interp.model.step import Door
+from interp.points import ENTRY as ENTRY_POINTS
 from interp.points import Place, Point
 
 
@@ -104,7 +105,7 @@ class Ways:
     def looks_ahead(self) -> bool:
         """Whether columns of the last stack see later ones."""
         stack = self.model.stacks[-1]
-        return any(stack.block(n).attn.mask.looks_ahead for n in range(len(stack.blocks)))
+        return any(stack.block(n).attn.masking.mask.looks_ahead for n in range(len(stack.blocks)))
 
     @cached_property
     def recalled(self) -> list[list[tuple[Attention, Place, Place]]]:
@@ -124,7 +125,7 @@ class Ways:
         return found
 
     def _entrance(self, number: int, place: Place) -> Entrance:
-        if place.point in (Point.EMBED, Point.POS_EMBED):
+        if place.point in ENTRY_POINTS:
             return ENTRY
         if place.layer is None:
             return self.exit(number)

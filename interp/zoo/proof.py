@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.metrics import next_token_losses
-from interp.model.context import Batch
+from interp.model.batch import Batch
 from interp.run import run
 from interp.transformer import Transformer
 

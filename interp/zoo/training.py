@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.metrics import next_token_losses
-from interp.model.context import Batch
+from interp.model.batch import Batch
 from interp.transformer import Transformer
 
 Report = Callable[[int, int, float], None]

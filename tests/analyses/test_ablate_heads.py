@@ -10,7 +10,7 @@ from analyses.statistics import bootstrap
 from interp import PAD, edits
 from interp.errors import InvalidInput
 from interp.metrics import logit_diff, loss, measure
-from interp.model.context import Batch
+from interp.model.batch import Batch
 
 BOUND = 1e-12
 

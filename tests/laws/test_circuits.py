@@ -1,5 +1,8 @@
 """Attention is what the mathematics says: H(x) = Σ_h A_h x S_h + Σ_h b_V W_O + b_O."""
 
+from copy import copy
+from dataclasses import replace
+
 import pytest
 import torch
 from architectures import ARCHITECTURES, D_MODEL, assert_close, build, distance, tokens_of
@@ -7,13 +10,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interp import InterpError, run
+from interp.errors import InvalidInput
 from interp.model.attention import Attention
+from interp.model.cap import Uncapped
 from interp.model.context import Context
 from interp.tap import untouched
 
 BOUND = 1e-12
 SINGLE = [name for name, config in ARCHITECTURES.items() if len(config.stacks) == 1]
-TURNING = ["llama", "gptj", "rotary-only", "rotary-encoder"]
+NORMED = [
+    name
+    for name in SINGLE
+    if any(own.attention.qk_norm for own in ARCHITECTURES[name].stacks.values())
+]
+TURNING = ["llama", "gptj", "rotary-only", "rotary-encoder", "neox", "llama3"]
+"""Turn, by angles that do not depend on the length of the text."""
+UNTURNED = [
+    name
+    for name in SINGLE
+    if not any(own.positions.kind == "rotary" for own in ARCHITECTURES[name].stacks.values())
+]
 
 
 def stream(seed: int = 0, batch: int = 2, pos: int = 6) -> torch.Tensor:
@@ -34,7 +50,7 @@ def scores_of(attention: Attention, x: torch.Tensor) -> torch.Tensor:
     """What the module itself puts into its softmax, positions' bias and mask aside."""
     context = Context.plain(x)
     q, k, _ = attention.project(x, context, untouched)
-    q, k = attention.positions.turn(q, k, context, untouched)
+    q, k = attention.meeting(q, k, context)
     bias = attention.positions.bias(context)
     scores = attention.scores(q, k, context)
     return scores if bias is None else scores - bias
@@ -65,7 +81,8 @@ def test_each_head_writes_A_x_S_and_its_share_of_the_bias(name):
     model = build(name)
     attention = model.blocks[0].attn
     done = run(model, *tokens_of(name), record="all")
-    reads = ("normalized", 0, "ln1") if _pre_normed(model) else ("attn_in", 0)
+    block = model.blocks[0]
+    reads = replace(block.steps[0].source(block), layer=0)
     x, result = done.cache[reads], done.cache["result", 0]
     for h in heads_of(attention):
         b_V = attention.b_V[h * attention.kv_heads // attention.n_heads]
@@ -73,12 +90,7 @@ def test_each_head_writes_A_x_S_and_its_share_of_the_bias(name):
         assert_close(result[:, :, h], expected, BOUND)
 
 
-def _pre_normed(model):
-    norm = next(iter(model.config.stacks.values())).norm
-    return norm.kind != "none" and norm.placement == "pre"
-
-
-@pytest.mark.parametrize("name", [name for name in SINGLE if name not in TURNING])
+@pytest.mark.parametrize("name", UNTURNED)
 def test_scores_are_a_bilinear_form_with_biases_told_exactly(name):
     """scores · scale = x Y xᵀ + x W_Q b_K + (x W_K b_Q)ᵀ + b_Q b_K."""
     attention, x = attention_of(name), stream()
@@ -122,6 +134,24 @@ def test_with_rotary_positions_Y_of_the_offset_gives_every_score(name):
                 expected = expected + q @ b_k[j] + k @ b_q[i] + b_q[i] @ b_k[j]
                 if bool(scores[:, h, i, j].isfinite().all()):
                     assert_close(scores[:, h, i, j], expected / attention.divisor, BOUND)
+
+
+@pytest.mark.parametrize("name", NORMED)
+def test_where_queries_and_keys_are_normed_there_is_no_Y(name):
+    with pytest.raises(InvalidInput, match="no bilinear form"):
+        attention_of(name).Y(0)
+
+
+def test_a_cap_bounds_the_scores_and_keeps_their_order():
+    """scores = cap · tanh(x Y xᵀ / scale / cap)."""
+    attention, x = build("gemma2").blocks[0].attn, 3 * stream()
+    capped = scores_of(attention, x)
+    bare = copy(attention)
+    bare.cap = Uncapped()
+    raw = scores_of(bare, x)
+    seen = raw.isfinite()
+    assert_close(capped[seen], 2.0 * (raw[seen] / 2.0).tanh(), BOUND)
+    assert float(capped[seen].abs().max()) <= 2.0 < float(raw[seen].abs().max())
 
 
 @pytest.mark.parametrize("name", TURNING)

@@ -121,7 +121,7 @@ def test_a_place_on_which_nothing_depends_has_a_zero_gradient():
 
 def test_gradients_can_not_be_had_without_logits_or_places():
     model, tokens = build("gpt2"), tokens_of("gpt2")
-    with pytest.raises(InterpError, match="stops before"):
+    with pytest.raises(InterpError, match="this run has none"):
         run(model, *tokens, record=["z"], gradients_of=metric, stop_at_layer=1)
     with pytest.raises(InterpError, match="record="):
         run(model, *tokens, gradients_of=metric)

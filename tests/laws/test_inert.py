@@ -63,7 +63,8 @@ def test_recording_everything_changes_no_bit(name, layout):
     assert_identical(run(model, *tokens, record="all").logits, plain(model, tokens))
     assert_identical(run(model, *tokens).logits, plain(model, tokens))
     assert_identical(model.run_with_cache(*tokens)[0], plain(model, tokens))
-    assert_identical(model.run_with_hooks(*tokens), plain(model, tokens))
+    # With gradients on, some attention takes another kernel; hooks leave that as it is.
+    assert_identical(model.run_with_hooks(*tokens), model(*tokens))
 
 
 @pytest.mark.parametrize("name", VARIED)

@@ -1,5 +1,6 @@
 """The stream is the sum of what is written to it: x_end = x_0 + Σ H + Σ MLP."""
 
+from dataclasses import replace
 from functools import cache as once
 
 import pytest
@@ -9,22 +10,29 @@ from architectures import ARCHITECTURES, assert_close, assert_identical, build, 
 from interp import Cache, Place, Point, Transformer, run
 
 BOUND = 1e-12
-WRITES = {Point.EMBED, Point.POS_EMBED, Point.ATTN_OUT, Point.CROSS_ATTN_OUT, Point.MLP_OUT}
-AROUND = {
-    Point.ATTN_OUT: (Point.ATTN_IN, Point.RESID_MID),
-    Point.CROSS_ATTN_OUT: (Point.CROSS_ATTN_IN, Point.CROSS_RESID_MID),
-    Point.MLP_OUT: (Point.MLP_IN, Point.RESID_POST),
-}
-HEADS = {
-    Point.RESULT: ("attn", Point.ATTN_OUT),
-    Point.CROSS_RESULT: ("cross_attn", Point.CROSS_ATTN_OUT),
-}
-POST = [
+ENTERS = {Point.EMBED, Point.POS_EMBED, Point.TYPE_EMBED}
+WRITES = {Point.ATTN_OUT, Point.CROSS_ATTN_OUT, Point.MLP_OUT}
+HEADS = {Point.RESULT: "attn", Point.CROSS_RESULT: "cross_attn"}
+
+
+def placed(*placements: str) -> list[str]:
+    """The architectures with a stack whose norms stand so."""
+    return [
+        name
+        for name, config in ARCHITECTURES.items()
+        if any(stack.norm.placement in placements for stack in config.stacks.values())
+    ]
+
+
+POST = placed("post")
+BROKEN = placed("post", "stream")
+ADDING = [name for name in ARCHITECTURES if name not in BROKEN]
+"""Nothing changes their stream but what is added."""
+NORMED_ENTRY = [
     name
     for name, config in ARCHITECTURES.items()
-    if any(stack.norm.placement == "post" for stack in config.stacks.values())
+    if any(stack.embedding.norm for stack in config.stacks.values())
 ]
-PRE = [name for name in ARCHITECTURES if name not in POST]
 
 
 @once
@@ -46,12 +54,14 @@ def beside(place: Place, point: Point) -> Place:
 
 
 def written(model: Transformer, cache: Cache) -> dict[Place, torch.Tensor]:
-    """Everything written to the last stack's stream."""
+    """Everything written to the last stack's stream, its normed embedding as one where it is."""
     stack = last_stack(model)
-    return {p: t for p, t in cache.items() if p.point in WRITES and p.stack == stack}
+    normed = Place(Point.EMBED_NORMALIZED, stack=stack)
+    entry = {normed.point} if normed in set(cache) else ENTERS
+    return {p: t for p, t in cache.items() if p.point in WRITES | entry and p.stack == stack}
 
 
-@pytest.mark.parametrize("name", PRE)
+@pytest.mark.parametrize("name", ADDING)
 def test_everything_written_sums_to_the_final_stream(name):
     """x_end = Σ everything written, with the norms before what is written."""
     model = build(name)
@@ -60,7 +70,7 @@ def test_everything_written_sums_to_the_final_stream(name):
     assert_close(sum(written(model, cache).values()), end, BOUND)
 
 
-@pytest.mark.parametrize("name", PRE)
+@pytest.mark.parametrize("name", ADDING)
 def test_nothing_written_can_be_left_out_of_the_sum(name):
     """The converse: without any one of its terms the sum is another."""
     model = build(name)
@@ -71,40 +81,75 @@ def test_nothing_written_can_be_left_out_of_the_sum(name):
         assert distance(rest, end) > 1e-3, place
 
 
-@pytest.mark.parametrize("name", POST)
-def test_norms_after_the_sum_break_the_sum_of_everything_written(name):
-    """Another converse: where the sum itself is normed, the end is no sum of what was written."""
+@pytest.mark.parametrize("name", BROKEN)
+def test_norms_in_the_stream_break_the_sum_of_everything_written(name):
+    """Another converse: where the stream itself is normed, the end is no sum of its terms."""
     model = build(name)
-    cache = recorded(model)
-    end = cache[last(cache, Point.NORMALIZED)]
+    cache, stack = recorded(model), model.stacks[-1]
+    end = cache[replace(stack.end, layer=len(stack.blocks) - 1, stack=last_stack(model))]
     assert distance(sum(written(model, cache).values()), end) > 1e-3
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_each_step_adds_what_it_writes_to_what_it_reads(name):
-    """after = read + written, step by step, wherever the norms stand."""
-    cache = recorded(build(name))
-    steps = [place for place in cache if place.point in AROUND]
-    assert steps
-    for place in steps:
-        read, after = (beside(place, point) for point in AROUND[place.point])
-        if after not in set(cache):
-            after = beside(place, Point.RESID_POST)  # the last step's sum, whatever it is
-        assert_close(cache[read] + cache[place], cache[after], BOUND)
+def test_each_step_adds_what_it_writes(name):
+    """after = base + Σ written, step by step, wherever the norms stand."""
+    model = build(name)
+    cache = recorded(model)
+    for stack in model.stacks:
+        own = stack.name if len(model.stacks) > 1 else None
+        for layer in range(len(stack.blocks)):
+            block, before = stack.block(layer), Place(Point.RESID_PRE)
+            for step in block.steps:
+                base, *writes, after = (
+                    cache[replace(place, layer=layer, stack=own)]
+                    for place in (
+                        step.base(block, before),
+                        *(Place(point) for point in step.writes),
+                        Place(step.after),
+                    )
+                )
+                assert_close(base + sum(writes), after, BOUND)
+                assert all(distance(base, base + one) > 1e-3 for one in writes)
+                before = step.layout(block, before)[1]
+
+
+@pytest.mark.parametrize("name", placed("parallel", "parallel_tied"))
+def test_parallel_parts_read_the_same_stream(name):
+    """x + attn(ln1(x)) + mlp(ln2(x)): the MLP does not see what attention writes."""
+    model = build(name)
+    cache = recorded(model)
+    for layer in range(2):
+        assert_identical(cache["attn_in", layer], cache["mlp_in", layer])
+        total = cache["resid_pre", layer] + cache["attn_out", layer] + cache["mlp_out", layer]
+        assert_close(total, cache["resid_post", layer], BOUND)
+        assert Place(Point.RESID_MID, layer) not in set(cache)
+
+
+@pytest.mark.parametrize("name", placed("sandwich", "write"))
+def test_what_is_written_is_normed_where_a_norm_stands_there(name):
+    """attn_out = norm(attn_raw), mlp_out = norm(mlp_raw)."""
+    model = build(name)
+    cache, block = recorded(model), model.blocks[0]
+    for raw, out, step in zip(("attn", "mlp"), ("attn", "mlp"), block.steps, strict=True):
+        norm = block.get_submodule(step.last_norm)
+        assert_close(norm(cache[f"{raw}_raw", 0]), cache[f"{out}_out", 0], BOUND)
+        assert distance(cache[f"{raw}_raw", 0], cache[f"{out}_out", 0]) > 1e-3
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_the_first_stream_is_token_plus_position(name):
-    """x_0 = W_E[ids] + positions, in each stack."""
-    cache = recorded(build(name))
-    for place in list(cache):
-        if place.point is Point.EMBED:
-            position = beside(place, Point.POS_EMBED)
-            start = cache[place] + (cache[position] if position in set(cache) else 0.0)
-            assert_close(start, cache[Place(Point.RESID_PRE, 0, stack=place.stack)], BOUND)
+def test_the_first_stream_is_token_plus_position_plus_type(name):
+    """x_0 = norm(W_E[ids] + positions + types), with those that there are, in each stack."""
+    model = build(name)
+    cache = recorded(model)
+    for stack in model.stacks:
+        own = stack.name if len(model.stacks) > 1 else None
+        start = sum(t for p, t in cache.items() if p.point in ENTERS and p.stack == own)
+        entered = cache[Place(Point.RESID_PRE, 0, stack=own)]
+        assert_close(stack.embed_norm(start), entered, BOUND)
+        assert (name in NORMED_ENTRY) or distance(start, entered) <= BOUND
 
 
-@pytest.mark.parametrize("name", PRE)
+@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name not in POST])
 def test_a_block_reads_what_the_one_before_left(name):
     cache = recorded(build(name))
     for place in list(cache):
@@ -126,24 +171,27 @@ def test_after_a_post_norm_the_stream_is_the_normalized_sum(name):
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_what_attention_writes_is_the_sum_over_its_heads_and_the_bias(name):
-    """attn_out = Σ_h result_h + b_O."""
+    """What attention gives out = Σ_h result_h + b_O."""
     model = build(name)
     cache = recorded(model)
     for place in list(cache):
         if place.point in HEADS:
-            part, out = HEADS[place.point]
-            b_O = getattr(model.stack(place.stack).block(place.layer), part).b_O
-            total = cache[place].sum(2) + (0.0 if b_O is None else b_O)
-            assert_close(total, cache[beside(place, out)], BOUND)
+            attn = getattr(model.stack(place.stack).block(place.layer), HEADS[place.point])
+            total = cache[place].sum(2) + (0.0 if attn.b_O is None else attn.b_O)
+            assert_close(total, cache[beside(place, attn.points.out)], BOUND)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_the_logits_are_a_linear_reading_of_the_end(name):
-    """logits = x W_U + b_U, x being the last of the stream's sums and norms."""
+    """logits = x W_U + b_U, x being the last of the stream's sums and norms (but for a cap)."""
     model = build(name)
     done = run(model, *tokens_of(name), record="all")
     read = (Point.FINAL_NORMALIZED, Point.NORMALIZED, Point.RESID_POST)
     stack = last_stack(model)
     x = done.cache[[p for p in done.cache if p.point in read and p.stack == stack][-1]]
     b_U = model.unembed.b_U
-    assert_close(x @ model.W_U + (0.0 if b_U is None else b_U), done.logits, BOUND)
+    read_off = x @ model.W_U + (0.0 if b_U is None else b_U)
+    cap = model.config.logit_cap
+    expected = read_off if cap is None else cap * (read_off / cap).tanh()
+    assert_close(expected, done.logits, BOUND)
+    assert cap is None or distance(read_off, done.logits) > 1e-3

@@ -1,0 +1,55 @@
+"""Nested dictionaries to dataclasses: every field of the right type, or an error with its path."""
+
+from dataclasses import fields, is_dataclass
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from interp.errors import InvalidConfig
+
+_Part = TypeVar("_Part")
+
+
+def build(kind: type[_Part], values: object, path: str) -> _Part:
+    """Make the dataclass ``kind`` from nested dictionaries, refusing what does not fit.
+
+    Raises:
+        InvalidConfig: an unknown, missing or ill-typed field, named with its path.
+    """
+    if not isinstance(values, dict):
+        raise InvalidConfig(f"{path} should be an object with fields, got {values!r}.")
+    hints = get_type_hints(kind)
+    names = [field.name for field in fields(kind)]  # pyright: ignore[reportArgumentType] - a dataclass
+    unknown = sorted(set(values) - set(names))
+    if unknown:
+        raise InvalidConfig(f"{path} has no field {unknown[0]!r}; its fields: {', '.join(names)}.")
+    read = {name: _value(hints[name], value, f"{path}.{name}") for name, value in values.items()}
+    try:
+        return kind(**read)
+    except TypeError as error:
+        raise InvalidConfig(f"{path}: {error}.") from error
+
+
+def _value(hint: Any, value: object, path: str) -> object:  # noqa: ANN401 - a type hint
+    """``value`` read as ``hint``: a dataclass, a Literal, a number, several, or one or None."""
+    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if value is None and type(None) in options:
+        return None
+    (option,) = [option for option in options if option is not type(None)]
+    if is_dataclass(option):
+        return build(option, value, path)  # pyright: ignore[reportArgumentType] - a class
+    if get_origin(option) is tuple:
+        return _several(get_args(option)[0], value, path)
+    if get_origin(option) is Literal:
+        return value  # checked by the part itself, which knows its own name for it
+    exact = isinstance(value, option) and isinstance(value, bool) == (option is bool)
+    if exact:
+        return value
+    if option is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    raise InvalidConfig(f"{path} should be of type {option.__name__}, got {value!r}.")
+
+
+def _several(hint: Any, value: object, path: str) -> tuple[object, ...]:  # noqa: ANN401 - a type hint
+    if not isinstance(value, list | tuple):
+        raise InvalidConfig(f"{path} should be a list, got {value!r}.")
+    return tuple(_value(hint, one, f"{path}[{index}]") for index, one in enumerate(value))

@@ -1,0 +1,200 @@
+"""Is every weight there, of the right shape and finite? Then a model is made of them.
+
+First everything is checked that names, shapes and types can tell; only then is a weight read. None
+is ever filled in at random.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from interp.config import Config
+from interp.errors import InvalidConfig, InvalidInput, ModelLoadError
+from interp.loading.family import Family
+from interp.loading.raw import Raw
+from interp.loading.source import Source
+from interp.loading.weight import Table, at
+from interp.transformer import Transformer
+
+
+def assembled(
+    family: Family,
+    fields: Mapping[str, Any],
+    source: Source,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+) -> Transformer:
+    """The model that a foreign configuration and its weights make.
+
+    Args:
+        family: which kind it is.
+        fields: of its ``config.json``.
+        source: its weights.
+        dtype: to compute in; ``None`` means that of the weights.
+        device: where they go.
+
+    Raises:
+        ModelLoadError: a field or a weight that is missing, extra, or not what it should be.
+    """
+    names = _named(family, source.keys())
+    head = _head(family, fields, names, source)
+    raw = Raw(family.name, fields, family.defaults, frozenset(names), head)
+    raw.only("quantization_config")
+    try:
+        config = family.config(raw)
+    except InvalidConfig as error:
+        raise ModelLoadError(f"{family.name}: config.json describes no model: {error}") from error
+    unneeded = {family.head} if head == "tied" else set[str]()
+    table = family.weights(config, raw)
+    used = {key for weight in table.values() for key in weight.keys}
+    extra = sorted(set(names) - used - unneeded)
+    if extra:
+        raise ModelLoadError(
+            f"{family.name}: {names[extra[0]]} belongs to no part of this model (so do "
+            f"{len(extra) - 1} others); is config.json another model's?"
+        )
+    return filled(config, table, names, source, dtype, device)
+
+
+def as_written(
+    config: Config,
+    source: Source,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+) -> Transformer:
+    """The model whose weights have our own names."""
+    names = {key: key for key in source.keys()}  # noqa: SIM118 - a source is no dictionary
+    with torch.device("meta"):
+        table = {name: at(name) for name, _ in Transformer(config).named_parameters()}
+    extra = sorted(set(names) - set(table))
+    if extra:
+        raise ModelLoadError(f"{extra[0]} belongs to no part of this model.")
+    return filled(config, table, names, source, dtype, device)
+
+
+def filled(
+    config: Config,
+    table: Table,
+    names: Mapping[str, str],
+    source: Source,
+    dtype: torch.dtype | None,
+    device: str | torch.device | None,
+) -> Transformer:
+    """The model of ``config``, each weight made as ``table`` says.
+
+    Args:
+        config: what the model is.
+        table: our names, and what each is made of.
+        names: the source's name of each key in the table.
+        source: the tensors.
+        dtype: to compute in; ``None`` means the one that most weights have.
+        device: where they go.
+
+    Raises:
+        ModelLoadError: a weight that is missing, of another shape or type, or not finite.
+        InvalidInput: no such device.
+    """
+    with torch.device("meta"):
+        model = Transformer(config)
+    _check(model, table, names, source)
+    common = dtype or _commonest(source.dtype(names[key]) for w in table.values() for key in w.keys)
+    made: dict[int, nn.Parameter] = {}
+    for name, parameter in model.named_parameters():
+        tensor = table[name](lambda key: source.read(names[key]))
+        if not is_finite(tensor):
+            raise ModelLoadError(f"{name} holds values that are not finite numbers.")
+        made[id(parameter)] = nn.Parameter(_placed(tensor, common, device).contiguous())
+    for module in model.modules():
+        for name, own in module.named_parameters(recurse=False):
+            module.register_parameter(name, made[id(own)])
+        for name, buffer in module.named_buffers(recurse=False):
+            module.register_buffer(
+                name, torch.empty(buffer.shape, dtype=common, device=device), persistent=False
+            )
+    return model.eval()
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether no element is NaN or infinite; by one sum, unless that is not finite itself."""
+    half = tensor.dtype in (torch.float16, torch.bfloat16)
+    total = tensor.sum(dtype=torch.float32 if half else None)
+    return bool(total.isfinite()) or bool(tensor.isfinite().all())
+
+
+def _named(family: Family, keys: Iterable[str]) -> dict[str, str]:
+    """The source's name of each weight, by the family's own."""
+    names: dict[str, str] = {}
+    for key in keys:
+        name = family.known_as(key)
+        if name is None:
+            continue
+        if name in names:
+            raise ModelLoadError(f"{family.name}: {names[name]} and {key} are the same weight.")
+        names[name] = key
+    return names
+
+
+def _head(
+    family: Family, fields: Mapping[str, Any], names: Mapping[str, str], source: Source
+) -> str:
+    """Whether the unembedding is ``tied``, has weights of its ``own``, or there is ``none``.
+
+    Two matrices that are there both are compared by value, whatever the configuration says.
+    """
+    said = fields.get("tie_word_embeddings")
+    ties = family.ties if said is None else bool(said)
+    if family.head not in names:
+        return "tied" if ties and family.embedding in names else "none"
+    if family.embedding not in names:
+        return "own"
+    head, embedding = names[family.head], names[family.embedding]
+    if source.shape(head) != source.shape(embedding):
+        return "own"
+    return "tied" if torch.equal(source.read(head), source.read(embedding)) else "own"
+
+
+def _check(model: nn.Module, table: Table, names: Mapping[str, str], source: Source) -> None:
+    """Make sure that all is there and fits, without reading any of it."""
+
+    def outline(key: str) -> Tensor:
+        if key not in names:
+            raise ModelLoadError(f"The weight {key} is missing.")
+        dtype = source.dtype(names[key])
+        if dtype is None:
+            raise ModelLoadError(
+                f"{names[key]} is of a type that is no floating-point number (is the model "
+                "quantised?); give the weights as float32, float16 or bfloat16."
+            )
+        return torch.empty(source.shape(names[key]), dtype=dtype, device="meta")
+
+    for name, parameter in model.named_parameters():
+        if name not in table:
+            raise ModelLoadError(f"The weight {name} {tuple(parameter.shape)} is missing.")
+        try:
+            found = tuple(table[name](outline).shape)
+        except (RuntimeError, IndexError, TypeError) as error:
+            shapes = {names[key]: source.shape(names[key]) for key in table[name].keys}
+            raise ModelLoadError(
+                f"{name} {tuple(parameter.shape)} can't be made of {shapes}: {error}"
+            ) from error
+        if found != tuple(parameter.shape):
+            made_of = ", ".join(f"{names[k]} {source.shape(names[k])}" for k in table[name].keys)
+            raise ModelLoadError(
+                f"{name} made of {made_of} is {found}; the config asks for "
+                f"{tuple(parameter.shape)}."
+            )
+
+
+def _commonest(types: Iterable[torch.dtype | None]) -> torch.dtype:
+    found = Counter(dtype for dtype in types if dtype is not None)
+    return found.most_common(1)[0][0]
+
+
+def _placed(tensor: Tensor, dtype: torch.dtype, device: str | torch.device | None) -> Tensor:
+    try:
+        return tensor.to(device=device, dtype=dtype)
+    except (RuntimeError, AssertionError) as error:
+        raise InvalidInput(f"Weights can't be put on {device}: {error}") from error

@@ -1,0 +1,100 @@
+"""A model that ``transformers`` holds in memory, base or with a head: the same weights as ours.
+
+After loading, both read the same few tokens; the largest difference of what they give out is kept
+as the model's ``agreement`` and stands in every provenance.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp.errors import ModelLoadError
+from interp.loading.assemble import assembled
+from interp.loading.foreign import family_of
+from interp.loading.source import Live
+from interp.loading.special_tokens import equip, given_tokenizer
+from interp.model.entry import Patches
+from interp.transformer import Transformer
+
+FAR = {torch.float64: 1e-5, torch.float32: 1e-2}
+"""A difference, of the largest number, that only another function can make. (Attention and norms
+of ``transformers`` round to float32 whatever the type of the weights.)"""
+FAR_IN_HALF = 0.3
+TRIED = 8
+"""Tokens of the check."""
+
+
+def is_live(source: object) -> bool:
+    """Whether something looks like a model of ``transformers``."""
+    return isinstance(source, torch.nn.Module) and hasattr(source, "config")
+
+
+def load_live(
+    theirs: Any,  # noqa: ANN401 - transformers is not imported here
+    tokenizer: object = None,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+) -> Transformer:
+    """Our form of a live model; a copy of its weights, on its device if no other is named.
+
+    Raises:
+        ModelLoadError: its family is not known, it has weights that ours lacks, or what it gives
+            out differs from what ours does.
+    """
+    fields = theirs.config.to_dict()
+    weights = theirs.state_dict()
+    first = next(iter(weights.values()), None)
+    place = device if device is not None or first is None else first.device
+    model = assembled(family_of(fields), fields, Live(weights), dtype, place)
+    equip(model, fields, given_tokenizer(tokenizer))
+    model.agreement = _checked(model, theirs)
+    return model
+
+
+@torch.no_grad()
+def _checked(model: Transformer, theirs: Any) -> float:  # noqa: ANN401 - transformers' own
+    """The largest difference of what both give out, of the largest number.
+
+    Raises:
+        ModelLoadError: it is so large that the two compute different things.
+    """
+    inputs, named = _inputs(model)
+    trains = theirs.training
+    theirs.eval()
+    try:
+        told = theirs(**{name: x.to(next(theirs.parameters()).device) for name, x in named.items()})
+    finally:
+        theirs.train(trains)
+    expected = getattr(told, "logits", None)
+    expected = told.last_hidden_state if expected is None else expected
+    ends = hasattr(told, "logits")
+    found = model(*inputs) if ends else model.stream(model.check(*inputs))
+    if expected.ndim < found.ndim:  # a class a text or an image: what is said at its first token
+        found = found[:, 0]
+    gap = (found.double().cpu() - expected.double().cpu()).abs().max()
+    error = (gap / expected.double().abs().max().clamp(min=1.0).cpu()).item()
+    bound = FAR.get(model.dtype, FAR_IN_HALF)
+    if not error <= bound:
+        raise ModelLoadError(
+            f"What this model gives out differs from {type(theirs).__name__} by {error:.2g} of the "
+            f"largest number ({bound:.2g} is allowed): it has a part that is not known here. "
+            "Please report its config."
+        )
+    return error
+
+
+def _inputs(model: Transformer) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """A few tokens (or an image) for each stack, and what ``transformers`` calls them."""
+    generator = torch.Generator().manual_seed(0)
+    patches = model.stacks[0].tokens
+    if isinstance(patches, Patches):
+        image = torch.randn(1, *patches.reads, generator=generator)
+        image = image.to(model.device, model.dtype)
+        return [image], {"pixel_values": image}
+    ids = [
+        torch.randint(model.config.vocabulary_of(stack.name), (1, TRIED), generator=generator)
+        for stack in model.stacks
+    ]
+    names = ("input_ids", "decoder_input_ids")
+    return ids, dict(zip(names, ids, strict=False))

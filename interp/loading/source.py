@@ -1,0 +1,202 @@
+"""What do weights come from? Safetensors files, checked by their headers alone, or a live model.
+
+Nothing is read or allocated before the headers are known to be sound: names that stand twice,
+tensors that reach beyond the file, parts that are missing are found first.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from interp.errors import ModelLoadError
+
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+MOST_HEADER = 100 * 2**20
+TYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+}
+"""The types of weights that can be computed with."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Tensors by name."""
+
+    def keys(self) -> list[str]:
+        """The names."""
+        ...
+
+    def shape(self, key: str) -> tuple[int, ...]:
+        """How large one is."""
+        ...
+
+    def dtype(self, key: str) -> torch.dtype | None:
+        """Its type; ``None`` if it is none that a model computes in."""
+        ...
+
+    def read(self, key: str) -> Tensor:
+        """The tensor itself."""
+        ...
+
+
+class Files:
+    """The safetensors files of a folder.
+
+    Args:
+        folder: holds ``model.safetensors``, or its parts and ``model.safetensors.index.json``.
+
+    Raises:
+        ModelLoadError: a file is missing, cut short or damaged, or a name stands twice.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._where: dict[str, Path] = {}
+        self._told: dict[str, dict[str, Any]] = {}
+        expected = _expected(folder)
+        for path in dict.fromkeys(expected.values()) if expected else [folder / WEIGHTS]:
+            for key, told in _header(path).items():
+                if key in self._told:
+                    raise ModelLoadError(
+                        f"{folder}: the weight {key} stands in {self._where[key].name} and in "
+                        f"{path.name}."
+                    )
+                self._told[key], self._where[key] = told, path
+        for key, path in expected.items():
+            if self._where.get(key) != path:
+                raise ModelLoadError(
+                    f"{folder}: {INDEX} promises {key} in {path.name}; it lacks it."
+                )
+        self._open = {path: _opened(path) for path in dict.fromkeys(self._where.values())}
+
+    def keys(self) -> list[str]:
+        """The names."""
+        return list(self._told)
+
+    def shape(self, key: str) -> tuple[int, ...]:
+        """How large one is, as its header says."""
+        return tuple(self._told[key]["shape"])
+
+    def dtype(self, key: str) -> torch.dtype | None:
+        """Its type; ``None`` if it is none that a model computes in."""
+        return TYPES.get(self._told[key]["dtype"])
+
+    def read(self, key: str) -> Tensor:
+        """The tensor, as the file has it; its memory is the file's until it is written to."""
+        path = self._where[key]
+        try:
+            return self._open[path].get_tensor(key)
+        except (SafetensorError, OSError, RuntimeError, ValueError) as error:
+            raise ModelLoadError(f"{path}: {key} can't be read: {error}.") from error
+
+
+class Live:
+    """The weights of a model in memory.
+
+    Args:
+        weights: by name, as ``state_dict()`` gives them.
+
+    Raises:
+        ModelLoadError: one is on the meta device: it has a shape and no content.
+    """
+
+    def __init__(self, weights: Mapping[str, Tensor]) -> None:
+        self._weights = dict(weights)
+        empty = [key for key, weight in self._weights.items() if weight.is_meta]
+        if empty:
+            raise ModelLoadError(
+                f"{empty[0]} is on the meta device and holds nothing; load the model's weights "
+                "before giving it here (no device_map, no low-memory initialisation)."
+            )
+
+    def keys(self) -> list[str]:
+        """The names."""
+        return list(self._weights)
+
+    def shape(self, key: str) -> tuple[int, ...]:
+        """How large one is."""
+        return tuple(self._weights[key].shape)
+
+    def dtype(self, key: str) -> torch.dtype | None:
+        """Its type; ``None`` if it is none that a model computes in."""
+        dtype = self._weights[key].dtype
+        return dtype if dtype in TYPES.values() else None
+
+    def read(self, key: str) -> Tensor:
+        """A copy: what is done to one model is not done to the other."""
+        return self._weights[key].detach().clone()
+
+
+def _expected(folder: Path) -> dict[str, Path]:
+    """Which file each name is promised in; nothing if there is a single file.
+
+    Raises:
+        ModelLoadError: an index that is damaged, or that names files outside of the folder.
+    """
+    index = folder / INDEX
+    if (folder / WEIGHTS).is_file() or not index.is_file():
+        return {}
+    try:
+        promised = json.loads(index.read_text(encoding="utf-8"), object_pairs_hook=_unique)
+        files = promised["weight_map"]
+        pairs = [(str(key), str(name)) for key, name in files.items()]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelLoadError(f"{index} is no sound index of weights: {error}.") from error
+    for _, name in pairs:
+        if Path(name).name != name or name in ("", ".", "..") or "\\" in name:
+            raise ModelLoadError(
+                f"{index} names the file {name!r}; parts of a model are plain names inside its "
+                "folder."
+            )
+    return {key: folder / name for key, name in pairs}
+
+
+def _header(path: Path) -> dict[str, dict[str, Any]]:
+    """What a file says that it holds, each tensor inside of it.
+
+    Raises:
+        ModelLoadError: the file is missing, or says what can't be.
+    """
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if not 0 < length <= min(size - 8, MOST_HEADER):
+                raise ValueError(f"a header of {length} bytes in a file of {size}")  # noqa: TRY301
+            told = json.loads(file.read(length), object_pairs_hook=_unique)
+        told.pop("__metadata__", None)
+        for key, one in told.items():
+            first, last = one["data_offsets"]
+            if not 0 <= first <= last <= size - 8 - length:
+                raise ValueError(f"{key} reaches beyond the end: the file is cut short")  # noqa: TRY301
+            if any(not isinstance(n, int) or n < 0 for n in one["shape"]):
+                raise ValueError(f"{key} has the shape {one['shape']}")  # noqa: TRY301
+    except FileNotFoundError as error:
+        raise ModelLoadError(f"{path} is missing: the folder lacks these weights.") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelLoadError(f"{path} is not a sound safetensors file: {error}.") from error
+    return told
+
+
+def _opened(path: Path) -> Any:  # noqa: ANN401 - the library's own
+    try:
+        return safe_open(str(path), framework="pt")
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ModelLoadError(f"{path} is not a sound safetensors file: {error}.") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose names each stand once."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice!r} stands twice")
+    return found

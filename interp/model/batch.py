@@ -1,0 +1,212 @@
+"""What does a stack read? Checked token ids, which of them are padding, and the types of tokens.
+
+Padding is the token id ``PAD = -1``, which is no token of any vocabulary and so can't be taken
+for one. An image is a batch too: its squares are its tokens, without ids.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.config import PatchConfig
+from interp.errors import InvalidTokens
+from interp.model.past import copied
+
+PAD = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Checked token ids.
+
+    Attributes:
+        ids: token ids; 0 stands where there is padding.
+        real: where there is a token and not padding; ``None`` if there is no padding.
+        types: the type of each token (BERT's segments); ``None`` if all are 0.
+        images: what the tokens are squares of, if they are; ids are 0 then.
+    """
+
+    ids: Int[Tensor, "batch pos"]
+    real: Bool[Tensor, "batch pos"] | None = None
+    types: Int[Tensor, "batch pos"] | None = None
+    images: Float[Tensor, "batch channel height width"] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        tokens: object,
+        d_vocab: int,
+        n_ctx: int,
+        mask: object = None,
+        types: object = None,
+        device: torch.device | str | None = None,
+    ) -> "Batch":
+        """Check ``tokens`` against the vocabulary and the context length.
+
+        Args:
+            tokens: ids ``[batch pos]``, or ``[pos]`` for a single row; ``PAD`` where padded. A
+                tensor, an array or lists.
+            d_vocab: ids must be below it.
+            n_ctx: the longest row allowed.
+            mask: ``[batch pos]``, nonzero at real tokens, for batches padded in another way.
+            types: ``[batch pos]``, the type of each token, if not all are 0.
+            device: where the model lives.
+
+        Raises:
+            InvalidTokens: no tokens, too many, not whole numbers, outside the vocabulary, a row
+                of padding only, or a mask of another shape.
+        """
+        ids = _as_ids(tokens).to(device)
+        real = ids != PAD
+        if mask is not None:
+            real = real & _checked_mask(mask, ids).to(ids.device)
+        lengths = real.sum(-1)
+        if lengths.numel() and int(lengths.max()) > n_ctx:
+            raise InvalidTokens(
+                f"A row of {int(lengths.max())} tokens is over this model's context of {n_ctx}; "
+                "shorten it or split it."
+            )
+        if int(lengths.min()) == 0:
+            row = int(lengths.argmin())
+            raise InvalidTokens(f"Row {row} holds no token, only padding; drop that prompt.")
+        ids = torch.where(real, ids, 0)
+        if int(ids.min()) < 0 or int(ids.max()) >= d_vocab:
+            row, pos = ((ids < 0) | (ids >= d_vocab)).nonzero()[0].tolist()
+            raise InvalidTokens(
+                f"Token id {int(ids[row, pos])} at row {row}, position {pos} is outside the "
+                f"vocabulary 0..{d_vocab - 1}; was the text encoded with this model's tokenizer?"
+            )
+        own = None if types is None else _checked_types(types, ids).to(ids.device)
+        return cls(ids, None if bool(real.all()) else real, own)
+
+    @classmethod
+    def of_images(
+        cls, images: object, patches: PatchConfig, dtype: torch.dtype, device: torch.device
+    ) -> "Batch":
+        """Check images: ``[batch channel height width]``, or one without ``batch``.
+
+        Raises:
+            InvalidTokens: another shape, whole numbers, or numbers that are not finite.
+        """
+        given = torch.as_tensor(images)
+        given = given[None] if given.ndim == 3 else given  # noqa: PLR2004 - one image
+        expected = (patches.channels, patches.height, patches.width)
+        if given.ndim != 4 or tuple(given.shape[1:]) != expected or len(given) == 0:  # noqa: PLR2004
+            raise InvalidTokens(
+                f"This model reads images [batch channel height width] of {expected}; got "
+                f"{tuple(given.shape)}."
+            )
+        if not given.is_floating_point() or not bool(given.isfinite().all()):
+            raise InvalidTokens(
+                f"Images must be finite fractions, normalised as the model was trained on; got "
+                f"{given.dtype}."
+            )
+        n = patches.n_special + patches.n_patches
+        ids = torch.zeros(len(given), n, dtype=torch.long, device=device)
+        return cls(ids, images=given.to(device, dtype))
+
+    @property
+    def is_real(self) -> Bool[Tensor, "batch pos"]:
+        """Where there is a token and not padding."""
+        return torch.ones_like(self.ids, dtype=torch.bool) if self.real is None else self.real
+
+    @property
+    def tokens(self) -> Int[Tensor, "batch pos"]:
+        """The ids with ``PAD`` where there is padding: what :meth:`of` read."""
+        return self.ids if self.real is None else self.ids.where(self.real, PAD)
+
+    def types_from(self, column: int) -> Int[Tensor, "batch pos"]:
+        """The types of the tokens from a column on."""
+        ids = self.ids[:, column:]
+        return torch.zeros_like(ids) if self.types is None else self.types[:, column:]
+
+    def rows(self, chosen: Int[Tensor, " row"]) -> "Batch":
+        """Some of the rows."""
+        return self._each(lambda own: own[chosen])
+
+    def ending_together(self) -> "Batch":
+        """The same rows, all ending at the right, with no more padding before them than need be."""
+        return self if self.real is None else self._ordered(self.real.int().argsort(stable=True))
+
+    def starting_together(self) -> "Batch":
+        """The same rows, all starting at the left, with no more padding behind than need be."""
+        return self if self.real is None else self._ordered(tokens_first(self.real))
+
+    def copied(self, copies: int) -> "Batch":
+        """So many copies of the rows, one after another."""
+        return self._each(lambda own: copied(own, copies))
+
+    def _ordered(self, order: Int[Tensor, "batch pos"]) -> "Batch":
+        used = self.is_real.gather(-1, order).any(0)
+        laid = self._each(lambda own: own.gather(-1, order)[:, used])
+        return laid if laid.real is None or not bool(laid.real.all()) else replace(laid, real=None)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        """The same batch with each of its tensors changed alike."""
+
+        def changed(own: Tensor | None) -> Tensor | None:
+            return None if own is None else change(own)
+
+        return Batch(
+            change(self.ids), changed(self.real), changed(self.types), changed(self.images)
+        )
+
+
+def tokens_first(real: Bool[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
+    """Each row's columns, those that hold tokens first: ``[b, p]`` is where position p stands."""
+    return real.int().argsort(dim=-1, descending=True, stable=True)
+
+
+def column_of(
+    real: Bool[Tensor, "batch pos"], position: int
+) -> tuple[Int[Tensor, " batch"], Bool[Tensor, " batch"]]:
+    """In which column each row's ``position`` stands, and which rows are too short to have it.
+
+    Positions count the real tokens of a row; negative ones from its end.
+    """
+    lengths = real.sum(-1)
+    wanted = lengths + position if position < 0 else torch.full_like(lengths, position)
+    lacking = (wanted < 0) | (wanted >= lengths)
+    return ((real.cumsum(-1) - 1 == wanted[:, None]) & real).int().argmax(-1), lacking
+
+
+def _as_ids(tokens: object) -> Tensor:
+    try:
+        ids = torch.as_tensor(tokens)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidTokens(
+            f"Tokens must be whole numbers [batch pos] of one length: {error}. "
+            "model.to_tokens([...]) pads texts of several lengths."
+        ) from error
+    if ids.numel() == 0:
+        raise InvalidTokens("The prompt is empty: there is no token to run the model on.")
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise InvalidTokens(f"Token ids must be whole numbers, got a tensor of {ids.dtype}.")
+    ids = ids[None] if ids.ndim == 1 else ids
+    if ids.ndim != 2:  # noqa: PLR2004 - batch and pos
+        raise InvalidTokens(f"Tokens must be [batch pos], got shape {tuple(ids.shape)}.")
+    return ids.long()
+
+
+def _checked_mask(mask: object, ids: Tensor) -> Tensor:
+    mask = torch.as_tensor(mask)
+    mask = mask[None] if mask.ndim == 1 else mask
+    if mask.shape != ids.shape:
+        raise InvalidTokens(
+            f"The mask is {tuple(mask.shape)}, the tokens are {tuple(ids.shape)}; they must agree."
+        )
+    return mask.bool()
+
+
+def _checked_types(types: object, ids: Tensor) -> Tensor:
+    types = torch.as_tensor(types)
+    types = types[None] if types.ndim == 1 else types
+    if types.shape != ids.shape or types.is_floating_point() or int(types.min()) < 0:
+        raise InvalidTokens(
+            f"The types are {tuple(types.shape)} {types.dtype}, the tokens {tuple(ids.shape)}; "
+            "give one whole number from 0 a token."
+        )
+    return types.long()

@@ -1,0 +1,147 @@
+"""What does the last stream say of each token? logits = x·W_U + b_U, perhaps scaled, capped.
+
+A masked language model reads norm(act(x·W + b)) instead of x (Devlin et al. 2019); that is its
+last norm here, as it stands where others have one.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - as everyone writes it
+
+from interp.config import Config, HeadConfig
+from interp.model.cap import cap_of
+from interp.model.entry import Projection
+from interp.model.linear import Linear
+from interp.model.mlp import ACTIVATIONS, bias_of, matrix
+from interp.model.norm import FINAL, Norm, norm_of
+from interp.model.recipe import KEPT, Layout, Reader, Recipe, owned
+from interp.points import Place, Point
+from interp.tap import Tap, untouched
+
+Stream = Float[Tensor, "batch pos d_model"]
+Logits = Float[Tensor, "batch pos vocab"]
+
+
+class Exit(Linear):
+    """A model without logits gives out its last stream, as it is; the parent of unembeddings."""
+
+    def forward(self, x: Stream, tap: Tap = untouched) -> Tensor:  # noqa: ARG002
+        """X."""
+        return x
+
+    def layout(self) -> Layout:
+        """No places of its own."""
+        return {}
+
+
+class Unembedding(Exit):
+    """x ↦ x·W_U + b_U."""
+
+    def __init__(self, config: Config, tied_to: nn.Parameter | None) -> None:
+        super().__init__()
+        width = config.d_unembed or config.d_model
+        free = torch.randn(config.d_vocab, width) / width**0.5
+        self.weight = nn.Parameter(free) if tied_to is None else tied_to
+        self.b_U = bias_of(config.d_vocab, config.bias_u)
+        self.cap = cap_of(config.logit_cap)
+
+    def forward(self, x: Stream, tap: Tap = untouched) -> Logits:
+        """x·W_U + b_U."""
+        return tap(Point.LOGITS, self.cap(self.linear(self.read(x), self.weight, self.b_U)))
+
+    def some(self, x: Stream, columns: Int[Tensor, " column"]) -> Float[Tensor, "batch pos column"]:
+        """x·W_U + b_U in some columns of the vocabulary alone."""
+        bias = None if self.b_U is None else self.b_U[columns]
+        return self.cap(F.linear(self.read(x), self.weight[columns], bias))
+
+    def read(self, x: Stream) -> Float[Tensor, "batch pos width"]:
+        """What W_U reads of x: that itself."""
+        return x
+
+    @property
+    def W_U(self) -> Float[Tensor, "d_model vocab"]:
+        """From the stream to the logits."""
+        return self.weight.mT
+
+    def layout(self) -> Layout:
+        """The logits."""
+        return {Place(Point.LOGITS): KEPT}
+
+
+class ScaledUnembedding(Unembedding):
+    """x ↦ scale·x·W_U + b_U (T5, whose W_U is W_E)."""
+
+    def __init__(self, config: Config, tied_to: nn.Parameter | None, scale: float) -> None:
+        super().__init__(config, tied_to)
+        self.scale = scale
+
+    def read(self, x: Stream) -> Stream:
+        """scale·x."""
+        return x * self.scale
+
+    @property
+    def W_U(self) -> Float[Tensor, "d_model vocab"]:
+        """From the stream to the logits (a copy)."""
+        return self.scale * self.weight.mT
+
+
+class ProjectedUnembedding(Unembedding):
+    """x ↦ x·W_P·W_U + b_U (OPT-350m, whose W_U is narrower than the stream)."""
+
+    def __init__(self, config: Config, tied_to: nn.Parameter | None, width: int) -> None:
+        super().__init__(config, tied_to)
+        self.project = Projection(config.d_model, width)
+
+    def read(self, x: Stream) -> Float[Tensor, "batch pos width"]:
+        """x·W_P."""
+        return self.project(x)
+
+    @property
+    def W_U(self) -> Float[Tensor, "d_model vocab"]:
+        """From the stream to the logits (a copy)."""
+        return self.project.weight.mT @ self.weight.mT
+
+
+def exit_of(config: Config, embedding: nn.Parameter | None) -> Exit:
+    """What stands behind the last stack of ``config``; tied to its ``embedding`` or not."""
+    tied_to = embedding if config.tied else None
+    if not config.unembeds:
+        return Exit()
+    if config.logit_scale is not None:
+        return ScaledUnembedding(config, tied_to, config.logit_scale)
+    if config.d_unembed is not None:
+        return ProjectedUnembedding(config, tied_to, config.d_unembed)
+    return Unembedding(config, tied_to)
+
+
+class MaskedHead(Linear, Norm):
+    """x ↦ norm(act(x·W + b)): what a masked language model reads the tokens off."""
+
+    def __init__(self, config: HeadConfig, d_model: int) -> None:
+        super().__init__()
+        self.act = ACTIVATIONS[config.activation]
+        self.weight, self.bias = matrix(d_model, d_model), bias_of(d_model, present=True)
+        self.norm = norm_of(config.norm, d_model, points=FINAL)
+
+    def forward(self, x: Stream, tap: Tap = untouched) -> Stream:
+        """norm(act(x·W + b))."""
+        said = self.act(tap(Point.HEAD_PRE, self.pre(x)))
+        return self.norm(tap(Point.HEAD_POST, said), tap)
+
+    def pre(self, x: Stream) -> Stream:
+        """x·W + b."""
+        return self.linear(x, self.weight, self.bias)
+
+    def layout(self, source: Place, norm: str | None = None) -> Layout:  # noqa: ARG002
+        """Its places, from the last stream on."""
+        pre, post = Place(Point.HEAD_PRE), Place(Point.HEAD_POST)
+
+        def before(head: MaskedHead, of: Reader) -> Tensor:
+            return head.pre(of(source.point, source.norm))
+
+        return {
+            pre: Recipe(before, (source,)),
+            post: Recipe(lambda head, of: head.act(of(Point.HEAD_PRE)), (pre,)),
+            **owned("norm", self.norm.layout(post)),
+        }
