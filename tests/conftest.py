@@ -16,6 +16,14 @@ torch.set_num_threads(1)
 # A test that would download a model fails at once, the same with and without a network.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of the agreement tests, which must be known before they are collected."""
+    parser.addoption(
+        "--write-models", action="store_true", help="write the errors found into docs/models.md"
+    )
+
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 

@@ -1,0 +1,45 @@
+"""The largest error of each family, as a table for readers."""
+
+from collections.abc import Mapping
+
+import torch
+import transformers
+
+Errors = Mapping[str, Mapping[str, float]]
+
+PREAMBLE = """# Models
+
+What `interp.load` reads, and how far each family's numbers are from those of Hugging Face
+`transformers`: the largest difference over several small random models (float64, eager attention),
+relative to the largest number compared or to 1. The bound is 1e-9. *Activations* are all that both
+have: streams, queries, keys, values, scores, patterns, z, what attention and MLP write.
+
+This page is written by `make models`, from the tests in `tests/agreement/`.
+"""
+
+
+def rows(worst: Errors) -> list[tuple[str, str, str, str, str]]:
+    """Family; logits; activations; padding; gradient."""
+    found = []
+    for family, errors in sorted(worst.items()):
+        rest = [e for what, e in errors.items() if what not in ("logits", "padding", "gradient")]
+        cells = [errors.get("logits"), max(rest, default=None)]
+        cells += [errors.get("padding"), errors.get("gradient")]
+        found.append((family, *(("–" if e is None else f"{e:.1e}") for e in cells)))
+    return found
+
+
+def to_text(worst: Errors) -> str:
+    """For a terminal."""
+    head = ("family", "logits", "activations", "padding", "gradient")
+    lines = [head, *rows(worst)]
+    width = max(len(line[0]) for line in lines)
+    return "\n".join(f"{f:<{width}}" + "".join(f"{c:>13}" for c in cells) for f, *cells in lines)
+
+
+def to_markdown(worst: Errors) -> str:
+    """For docs/models.md."""
+    head = "| family | logits | activations | padding | gradient |\n|---|---|---|---|---|"
+    lines = ["| " + " | ".join(row) + " |" for row in rows(worst)]
+    versions = f"Measured with transformers {transformers.__version__}, torch {torch.__version__}."
+    return "\n".join([PREAMBLE, head, *lines, "", versions, ""])

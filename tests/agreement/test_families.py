@@ -1,0 +1,80 @@
+"""Every family computes what Hugging Face's does, to 1e-9 in float64.
+
+Each case is a small random model of ``transformers``; ours is loaded from it. Compared are logits,
+every activation that both have, rows padded on either side, gradients, and generated text.
+"""
+
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+
+import pytest
+import torch
+from agreement.comparing import BOUND, Family, both, compared, inputs_of, noted, off, pair_of
+from agreement.exact import exact
+
+import interp
+
+pytestmark = pytest.mark.agreement
+
+ROOMS = sorted(path.stem for path in (Path(__file__).parent / "families").glob("[a-z]*.py"))
+FAMILIES: list[Family] = [
+    family for room in ROOMS for family in import_module(f"agreement.families.{room}").FAMILIES
+]
+CASES = [
+    pytest.param(family, case, id=f"{family.name}-{case}")
+    for family in FAMILIES
+    for case in family.cases
+]
+
+
+@pytest.mark.parametrize(("family", "case"), CASES)
+def test_logits_and_every_shared_activation_agree(family, case):
+    theirs, ours = pair_of(family, case)
+    for what, error in compared(family, theirs, ours, inputs_of(family, ours)).items():
+        noted(family, what, error)
+    for what, check in family.checks.items():
+        noted(family, what, check(theirs, ours))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize(("family", "case"), CASES)
+def test_padded_rows_agree(family, case, side):
+    """Compared at real tokens alone: what stands at padding means nothing."""
+    if side not in family.pads:
+        pytest.skip(f"{family.name} takes padding on the {side} for tokens")
+    theirs, ours = pair_of(family, case)
+    inputs = inputs_of(family, ours)
+    columns = slice(4, None) if side == "left" else slice(0, 7)
+    mask = torch.zeros_like(inputs[0])
+    mask[0], mask[1, columns] = 1, 1
+    more: dict[str, object] = {}
+    if "position_ids" in signature(theirs.forward).parameters:
+        more["position_ids"] = family.places((mask.cumsum(-1) - 1).clamp(min=0))
+    with torch.no_grad():
+        found, expected = both(family, (theirs, ours), inputs, mask, **more)
+    if family.reads == "tokens" and expected.ndim == 3:
+        found, expected = found[mask.bool()], expected[mask.bool()]
+    noted(family, "padding", off(found, expected))
+
+
+@pytest.mark.parametrize(("family", "case"), CASES)
+def test_gradients_by_the_embedding_agree(family, case):
+    """Of a sum of what is given out, with random weights, by the (first) embedding."""
+    theirs, ours = pair_of(family, case)
+    found, expected = both(family, (theirs, ours), inputs_of(family, ours))
+    generator = torch.Generator().manual_seed(3)
+    weights = torch.randn(expected.shape, generator=generator, dtype=torch.float64)
+    (wanted,) = torch.autograd.grad((expected * weights).sum(), family.embedding(theirs))
+    (grad,) = torch.autograd.grad((found * weights).sum(), family.own_embedding(ours))
+    noted(family, "gradient", off(grad, wanted.reshape(grad.shape)))
+
+
+@pytest.mark.parametrize(("family", "case"), CASES)
+def test_the_check_at_loading_is_kept(family, case):
+    """What is measured at loading stands in the provenance."""
+    theirs, _ = pair_of(family, case)
+    with exact():
+        loaded = interp.load(theirs)
+    assert loaded.agreement is not None
+    assert loaded.agreement <= BOUND
