@@ -126,6 +126,25 @@ def verify(*, model: Model = DEFAULT_MODEL) -> None:
 
 @app.command()
 @fails_plainly
+def convert(
+    source: Annotated[str, typer.Argument(help="A checkpoint of nanoGPT, a folder, hub:org/name.")],
+    folder: Annotated[Path, typer.Argument(help="Where the model goes, made if need be.")],
+    *,
+    allow_pickle: Annotated[
+        bool, typer.Option("--allow-pickle", help="Read a pickle: its weights alone.")
+    ] = False,
+) -> None:
+    """Write a model as a folder with safetensors."""
+    from interp.loading import load, save_folder  # noqa: PLC0415
+
+    model = load(source, allow_pickle=allow_pickle)
+    save_folder(model, folder)
+    weights = sum(weight.numel() for weight in model.parameters())
+    say(f"{folder}: {weights:,} weights, {str(model.dtype).removeprefix('torch.')}.")
+
+
+@app.command()
+@fails_plainly
 def explore(
     *,
     model: Annotated[str, typer.Option("--model", "-m", help="A bundled model.")] = DEFAULT_MODEL,

@@ -6,6 +6,7 @@ from math import prod
 from torch import Tensor
 
 from interp.deriving import sources_of
+from interp.model.axes import fixed_axes
 from interp.model.network import Network
 from interp.points import Place
 
@@ -81,11 +82,12 @@ def view_of(tensor: Tensor) -> tuple[object, ...]:
 
 def _bytes_of(model: Network, place: Place, held: Mapping[Place, Tensor]) -> int:
     """How large the tensor at ``place`` will be, told from those that it is derived from."""
-    sizes = {"one": 1, "d_model": model.config.d_model}
+    sizes = fixed_axes(model.config, place)
     sources = [(source, held[source]) for source in sources_of(model, place, held)]
     for source, tensor in sources:
         for axis, size in zip(source.point.axes, tensor.shape, strict=True):
-            sizes[axis] = max(size, sizes.get(axis, 0))
+            if axis in ("batch", "pos", "query", "key"):
+                sizes[axis] = max(size, sizes.get(axis, 0))
     sizes = {"query": sizes.get("pos", 1), "key": sizes.get("pos", 1), **sizes}
     return prod(sizes[axis] for axis in place.point.axes) * sources[0][1].itemsize
 

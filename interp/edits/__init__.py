@@ -2,7 +2,7 @@
 
 Each takes a point (``"z"``, a :class:`~interp.points.Point`, a tuple or a hook name) and, as
 keywords, ``layer``, ``norm`` and ``stack`` (which tensor), and ``batch``, ``pos``, ``head``,
-``key`` and ``unit`` (which part of it; several may be given as a list).
+``key``, ``unit`` and ``expert`` (which part of it; several may be given as a list).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -42,6 +42,7 @@ class Where(TypedDict, total=False):
     head: Indices
     key: Indices
     unit: Indices
+    expert: Indices
 
 
 KINDS: dict[str, type[Edit]] = {
@@ -135,7 +136,7 @@ def _field(name: str, value: object) -> object:
 
 
 _NEEDED = {"scale": ("factor",), "add": ("values",), "replace": ("values",)}
-_SELECTED = ("batch", "pos", "head", "key", "unit")
+_SELECTED = ("batch", "pos", "head", "key", "unit", "expert")
 
 
 def _target(point: PlaceLike, where: Where) -> tuple[tuple[str | int, ...], Selection]:

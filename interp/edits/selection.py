@@ -32,6 +32,7 @@ class Selection:
         head: heads (key/value heads for k and v).
         key: key positions, in scores, pattern, and the keys and values of cross-attention.
         unit: dimensions of the last axis: d_model, d_head, d_mlp or vocabulary.
+        expert: experts, in the points of a mixture.
     """
 
     batch: Which = None
@@ -39,11 +40,12 @@ class Selection:
     head: Which = None
     key: Which = None
     unit: Which = None
+    expert: Which = None
 
     @property
     def everything(self) -> bool:
         """Whether nothing is left out."""
-        return all(w is None for w in (self.batch, self.pos, self.head, self.key, self.unit))
+        return self == Selection()
 
     def per_axis(self, place: Place) -> tuple[Which, ...]:
         """What is selected along each axis of ``place``.
@@ -55,7 +57,7 @@ class Selection:
         unit = next((axis for axis in axes if axis in UNITS), "unit")
         token = "query" if "query" in axes else "pos"
         asked = {"batch": self.batch, token: self.pos, "head": self.head, "key": self.key}
-        asked[unit] = self.unit
+        asked |= {unit: self.unit, "expert": self.expert}
         for axis, which in asked.items():
             if which is not None and axis not in axes:
                 raise InvalidEdit(

@@ -1,10 +1,13 @@
-"""Where does a model come from? A bundled name, a folder, the hub, or one in memory."""
+"""Where does a model come from? A bundled name, a folder, the hub, a checkpoint, or memory."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from interp.errors import ModelLoadError
+from interp.loading import hub
+from interp.loading.checkpoint import is_checkpoint, load_checkpoint
 from interp.loading.folder import CONFIG, load_folder, save_folder
 from interp.loading.foreign import families
 from interp.loading.live import is_live, load_live
@@ -24,17 +27,20 @@ def load(
     *,
     dtype: torch.dtype | None = None,
     tokenizer: object = None,
+    allow_pickle: bool = False,
 ) -> Transformer:
     """Load a model, ready to run.
 
     Args:
         source: the name of a bundled model; a folder with ``config.json``, safetensors (one file
-            or several) and perhaps ``tokenizer.json``; or a live model of ``transformers``, base
-            or with a head, whose weights are copied.
+            or several) and perhaps ``tokenizer.json``; ``"hub:org/name@revision"``; a live model
+            of ``transformers``, base or with a head, whose weights are copied; or a checkpoint of
+            nanoGPT.
         device: where its weights go; a live model's own, or the CPU, if nothing is said.
         dtype: to compute in; ``None`` means that of the weights.
         tokenizer: reads and writes text in place of the folder's: ours, one of ``tokenizers``, or
             a fast one of ``transformers``.
+        allow_pickle: whether a checkpoint, which is a pickle, may be read (its weights alone).
 
     Raises:
         ModelLoadError: there is no such model, its family is not known, its files are damaged, or
@@ -48,6 +54,11 @@ def load(
     name = str(source)
     if name in bundled():
         return load_folder(BUNDLED / name, place, dtype, tokenizer)
+    if name.startswith(hub.PREFIX):
+        folder, own_name = hub.fetched(name)
+        return named(load_folder(folder, place, dtype, tokenizer), own_name)
+    if is_checkpoint(Path(source)):
+        return load_checkpoint(Path(source), place, dtype, tokenizer, allow_pickle=allow_pickle)
     if Path(source).is_dir():
         return load_folder(Path(source), place, dtype, tokenizer)
     raise ModelLoadError(
@@ -56,6 +67,15 @@ def load(
     )
 
 
-FORMS = "a bundled name, a folder with config.json and safetensors, or a live model of transformers"
+def named(model: Transformer, name: str) -> Transformer:
+    """The same model under a name."""
+    model.config = replace(model.config, name=name)
+    return model
+
+
+FORMS = (
+    'a bundled name, a folder with config.json and safetensors, "hub:org/name@revision", a live '
+    "model of transformers, or a checkpoint of nanoGPT"
+)
 
 __all__ = ["BUNDLED", "bundled", "families", "load", "load_folder", "save_folder"]

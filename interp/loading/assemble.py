@@ -39,14 +39,20 @@ def assembled(
     Raises:
         ModelLoadError: a field or a weight that is missing, extra, or not what it should be.
     """
-    names = _named(family, source.keys())
-    head = _head(family, fields, names, source)
+    fields = family.fields_of(fields)
+    said = fields.get("tie_word_embeddings")
+    ties = family.ties if said is None else bool(said)
+    names = _less_copies(family, _named(family, source.keys()), source, ties=ties)
+    head = _head(family, names, source, ties=ties)
     raw = Raw(family.name, fields, family.defaults, frozenset(names), head)
     raw.only("quantization_config")
+    raw.only("per_layer_config")
     try:
         config = family.config(raw)
     except InvalidConfig as error:
         raise ModelLoadError(f"{family.name}: config.json describes no model: {error}") from error
+    if config.decoder is not None:
+        raw.only("is_causal", (True,))
     unneeded = {family.head} if head == "tied" else set[str]()
     table = family.weights(config, raw)
     used = {key for weight in table.values() for key in weight.keys}
@@ -137,23 +143,40 @@ def _named(family: Family, keys: Iterable[str]) -> dict[str, str]:
     return names
 
 
-def _head(
-    family: Family, fields: Mapping[str, Any], names: Mapping[str, str], source: Source
-) -> str:
+def _less_copies(
+    family: Family, names: Mapping[str, str], source: Source, *, ties: bool
+) -> dict[str, str]:
+    """The names, less those of the embedding's copies; one of them, if need be, stands for it."""
+    found = dict(names)
+    copies = (*family.copies, family.head) if ties else family.copies
+    there = [name for name in copies if name in found]
+    if family.copies and there:
+        found.setdefault(family.embedding, found[there[0]])
+    for name in family.copies:
+        if name in found and _same(source, found[name], found[family.embedding]):
+            del found[name]
+    return found
+
+
+def _same(source: Source, one: str, other: str) -> bool:
+    """Whether two tensors are equal, number by number."""
+    if one == other:
+        return True
+    if source.shape(one) != source.shape(other):
+        return False
+    return torch.equal(source.read(one), source.read(other))
+
+
+def _head(family: Family, names: Mapping[str, str], source: Source, *, ties: bool) -> str:
     """Whether the unembedding is ``tied``, has weights of its ``own``, or there is ``none``.
 
     Two matrices that are there both are compared by value, whatever the configuration says.
     """
-    said = fields.get("tie_word_embeddings")
-    ties = family.ties if said is None else bool(said)
     if family.head not in names:
         return "tied" if ties and family.embedding in names else "none"
     if family.embedding not in names:
         return "own"
-    head, embedding = names[family.head], names[family.embedding]
-    if source.shape(head) != source.shape(embedding):
-        return "own"
-    return "tied" if torch.equal(source.read(head), source.read(embedding)) else "own"
+    return "tied" if _same(source, names[family.head], names[family.embedding]) else "own"
 
 
 def _check(model: nn.Module, table: Table, names: Mapping[str, str], source: Source) -> None:

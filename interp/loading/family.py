@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from interp.config import Config
+from interp.errors import ModelLoadError
 from interp.loading.raw import Raw
 from interp.loading.weight import Table
 
@@ -24,10 +25,13 @@ class Family:
         config: our configuration, from theirs.
         weights: what each of our weights is made of.
         defaults: what their class takes where the file says nothing.
+        aliases: other names of fields, and the one that they stand for.
         names: patterns of weights' names, and what stands for them: prefixes that may be missing,
             and other spellings on disk or in a live model.
         ignored: patterns of names that are no weights of the model's function.
-        embedding: name of the token embedding, to which the head may be tied.
+        embedding: name of the (last stack's) token embedding, to which the head may be tied.
+        copies: names under which the same embedding may stand again; the first that is there stands
+            for it where it is missing. One that holds other numbers is a weight of its own.
         head: name of the unembedding.
         ties: whether the head is tied where the file says nothing.
     """
@@ -37,9 +41,11 @@ class Family:
     config: Callable[[Raw], Config]
     weights: Callable[[Config, Raw], Table]
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
     names: tuple[tuple[str, str], ...] = ()
     ignored: tuple[str, ...] = ()
     embedding: str = ""
+    copies: tuple[str, ...] = ()
     head: str = "lm_head.weight"
     ties: bool = True
 
@@ -48,3 +54,20 @@ class Family:
         for pattern, name in self.names:
             key = re.sub(pattern, name, key)
         return None if any(re.search(pattern, key) for pattern in self.ignored) else key
+
+    def fields_of(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of a ``config.json`` under the family's own names.
+
+        Raises:
+            ModelLoadError: two names of one field that say different things.
+        """
+        named = {name: value for name, value in fields.items() if name not in self.aliases}
+        for alias, name in self.aliases.items():
+            value, other = fields.get(alias), named.get(name)
+            if value is not None and other not in (None, value):
+                raise ModelLoadError(
+                    f"{self.name}: config.json says {name}={other!r} and {alias}={value!r}, which "
+                    "are two names of one field."
+                )
+            named |= {} if value is None else {name: value}
+        return named

@@ -6,6 +6,7 @@ like are only text.
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,7 @@ def load_folder(
     try:
         if "model_type" in fields:
             model = assembled(family_of(fields), fields, Files(folder), dtype, device)
+            model.config = replace(model.config, name=folder.resolve().name)
             equip(model, fields, reader)
         else:
             model = as_written(Config.from_dict(fields), Files(folder), dtype, device)

@@ -4,6 +4,7 @@ After loading, both read the same few tokens; the largest difference of what the
 as the model's ``agreement`` and stands in every provenance.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -47,6 +48,8 @@ def load_live(
     first = next(iter(weights.values()), None)
     place = device if device is not None or first is None else first.device
     model = assembled(family_of(fields), fields, Live(weights), dtype, place)
+    name = fields.get("_name_or_path") or type(theirs).__name__
+    model.config = replace(model.config, name=str(name))
     equip(model, fields, given_tokenizer(tokenizer))
     model.agreement = _checked(model, theirs)
     return model

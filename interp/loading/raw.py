@@ -71,6 +71,10 @@ class Raw:
         """A field where null means something: the default only if it is not there at all."""
         return self._fields[name] if name in self._fields else self._defaults.get(name)
 
+    def having(self, **fields: Any) -> "Raw":  # noqa: ANN401 - JSON
+        """The same with some fields that say something else."""
+        return Raw(self.family, {**self._fields, **fields}, self._defaults, self.keys, self.head)
+
     def whole(self, name: str) -> int:
         """A whole number of at least 1."""
         value = self[name]
@@ -108,6 +112,14 @@ class Raw:
         value = self._fields.get(name, self._defaults.get(name))
         if value is not None and value not in values:
             raise self.refused(name, value, " or ".join(map(repr, values)) or "nothing")
+
+    def no_others(self, *names: str) -> None:
+        """Refuse fields whose names are not among these."""
+        others = sorted(set(self._fields) - set(names))
+        if others:
+            raise ModelLoadError(
+                f"{self.family}: {others[0]!r} is not known here; known are {', '.join(names)}."
+            )
 
     def refused(self, name: str, value: object, expected: str) -> ModelLoadError:
         """The error for a value that this toolkit does not know."""

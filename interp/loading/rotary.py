@@ -16,25 +16,30 @@ KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 OLD_NAMES = {"su": "longrope"}
 
 
-def rotary(raw: Raw, kind: str | None = None, theta: float | None = None) -> PositionsConfig:
+def rotary(
+    raw: Raw, kind: str | None = None, theta: float | None = None, share: float | None = None
+) -> PositionsConfig:
     """Rotary positions in halves, as a configuration describes them.
 
     Args:
         raw: the configuration.
         kind: of layers, as ``full_attention``, where each has its own.
         theta: the base where nothing is said; by default the family's ``rope_theta``.
+        share: of a head's dimensions that turn where nothing is said; by default the family's
+            ``partial_rotary_factor``, or all.
 
     Raises:
         ModelLoadError: a scaling that is not known, or that lacks what it needs.
     """
     said = _parameters(raw, kind)
     base = said.get("rope_theta", raw.get("rope_theta", 10_000.0) if theta is None else theta)
-    share = said.get("partial_rotary_factor", raw.get("partial_rotary_factor", 1.0))
+    usual = raw.get("partial_rotary_factor", 1.0) if share is None else share
+    turning = said.get("partial_rotary_factor", usual)
     d_head = raw.get("head_dim", raw.whole("hidden_size") // raw.whole("num_attention_heads"))
     return PositionsConfig(
         kind="rotary",
         base=float(base),
-        d_rotary=None if share == 1 else int(d_head * share),
+        d_rotary=None if turning == 1 else int(d_head * turning),
         scaling=_scaling(raw, said),
     )
 
@@ -51,7 +56,11 @@ def _parameters(raw: Raw, kind: str | None) -> Mapping[str, Any]:
     if not isinstance(said, Mapping):
         raise raw.refused("rope_parameters", said, "an object")
     nested = said.get(kind) if kind is not None else None
-    return nested if isinstance(nested, Mapping) else said
+    if isinstance(nested, Mapping):
+        return nested
+    if any(isinstance(value, Mapping) for value in said.values()):
+        raise raw.refused("rope_parameters", said, "one object for all layers")
+    return said
 
 
 def _named(said: Mapping[str, Any]) -> str:

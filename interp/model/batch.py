@@ -123,6 +123,10 @@ class Batch:
         ids = self.ids[:, column:]
         return torch.zeros_like(ids) if self.types is None else self.types[:, column:]
 
+    def to(self, device: torch.device | str) -> "Batch":
+        """The same batch elsewhere."""
+        return self._each(lambda own: own.to(device))
+
     def rows(self, chosen: Int[Tensor, " row"]) -> "Batch":
         """Some of the rows."""
         return self._each(lambda own: own[chosen])

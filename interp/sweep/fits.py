@@ -15,22 +15,18 @@ from interp.edits import Apply, Edit, Site
 from interp.edits.selection import CROSS_KEYS
 from interp.errors import InvalidInput
 from interp.metrics import Loss, Metric, required_columns
+from interp.model.axes import fixed_axes
 from interp.model.batch import Batch
 from interp.model.context import Context
 from interp.model.network import Network
-from interp.points import Place, Point
+from interp.points import Place
 from interp.sweep.items import Item
 from interp.sweep.ways import Ways
-
-KEYS_AND_VALUES = frozenset({Point.K, Point.V, Point.ROT_K, Point.CROSS_K, Point.CROSS_V})
 
 
 def on_cpu(batches: Sequence[Batch]) -> list[Batch]:
     """The tokens where looking at them is cheap."""
-    return [
-        Batch(batch.ids.cpu(), None if batch.real is None else batch.real.cpu())
-        for batch in batches
-    ]
+    return [batch.to("cpu") for batch in batches]
 
 
 def check_items(ways: Ways, batches: Sequence[Batch], items: Sequence[Item]) -> None:
@@ -61,21 +57,13 @@ def check_fit(
 
 def shape_at(ways: Ways, batches: Sequence[Batch], place: Place) -> tuple[int, ...]:
     """The shape of the tensor at a place, in a forward of ``batches``."""
-    model, number = ways.model, ways.number_of(place)
-    config = model.config.stacks[model.stacks[number].name]
-    width = batches[number].ids.shape[1]
-    heads, mlp = config.attention, config.mlp
+    width = batches[ways.number_of(place)].ids.shape[1]
     sizes = {
+        **fixed_axes(ways.model.config, place),
         "batch": len(batches[0].ids),
         "pos": width,
         "query": width,
         "key": batches[0].ids.shape[1] if place.point in CROSS_KEYS else width,
-        "head": heads.kv_heads if place.point in KEYS_AND_VALUES else heads.n_heads,
-        "d_head": heads.d_head,
-        "d_mlp": 0 if mlp is None else mlp.d_mlp,
-        "d_model": model.config.d_model,
-        "vocab": model.config.d_vocab,
-        "one": 1,
     }
     return tuple(sizes[axis] for axis in place.point.axes)
 

@@ -43,6 +43,10 @@ def whole_forward(model: Transformer, tokens: tuple[Tensor, ...], made: object) 
     return run(model, *tokens, edits=made if isinstance(made, list) else [made])
 
 
+UNZEROED = ("one", "expert")
+"""A divisor can't be 0, and a router without a preference has no highest few."""
+
+
 def drawn(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
@@ -51,8 +55,10 @@ def selections(axes: tuple[str, ...]) -> Iterator[dict[str, object]]:
     """One part of a tensor after another."""
     yield {}
     yield {"batch": 1}
-    if axes[-1] not in ("one", "key"):
+    if axes[-1] not in ("one", "key", "expert"):
         yield {"unit": (0, 2)}
+    if "expert" in axes:
+        yield {"expert": (0, 2)}
     if "head" in axes:
         yield {"head": 0}
     if "key" in axes:
@@ -67,7 +73,7 @@ def kinds_at(where: tuple, axes: tuple[str, ...], shape: torch.Size, padding: st
         edits.scale(where, -0.7, **part) for part in selections(axes)
     ]
     several += [
-        edits.scale(where, 0.3) if axes[-1] == "one" else edits.zero(where),
+        edits.scale(where, 0.3) if axes[-1] in UNZEROED else edits.zero(where),
         edits.add(where, 0.4),
         edits.replace(where, drawn(shape[-1])),
         edits.mean(where, drawn(*shape[2:])),
