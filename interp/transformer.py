@@ -18,6 +18,7 @@ from interp.model.batch import PAD, Batch
 from interp.model.network import Network
 from interp.plan import Record
 from interp.points import PlaceLike
+from interp.processed import processed
 from interp.run import run, run_edited
 from interp.tokenizer import Tokenizer
 
@@ -115,6 +116,43 @@ class Transformer(Network):
         )
         given = self.to_tokens(tokens) if texts else tokens
         return super().batch(given, mask, types=types, stack=stack)
+
+    # ---- views of its weights -----------------------------------------------------------------
+
+    def processed(
+        self,
+        *,
+        fold_norms: bool = True,
+        center_writing: bool = True,
+        center_unembed: bool = True,
+        fold_value_biases: bool = True,
+    ) -> "Transformer":
+        """A new model with the same function, whose weights are easier to read.
+
+        The same logits; log-probabilities, if logits are centred. Tied weights are tied no more.
+
+        Args:
+            fold_norms: gains of the norms before sub-layers and the unembedding become 1 and
+                biases 0; the matrices that read them take them in.
+            center_writing: embeddings, W_O, b_O, W_out and b_out have mean zero over d_model.
+            center_unembed: W_U and b_U have mean zero over the vocabulary.
+            fold_value_biases: b_V becomes 0; b_O takes it in.
+
+        Raises:
+            InvalidInput: a step that would change what this model computes, by its name; say
+                ``False`` for it.
+        """
+        made = processed(
+            self,
+            norms=fold_norms,
+            writing=center_writing,
+            unembed=center_unembed,
+            value_biases=fold_value_biases,
+        )
+        if not isinstance(made, Transformer):
+            raise TypeError(f"A {type(made).__name__} is no Transformer.")
+        made.tokenizer, made.agreement = self.tokenizer, self.agreement
+        return made
 
     def _encoded(self, text: str, prepend_bos: bool | None) -> list[int]:  # noqa: FBT001
         ids = self._tokenizer().encode(text)

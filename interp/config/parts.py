@@ -245,6 +245,8 @@ class PositionsConfig:
         one_of(self, "kind", PositionKind)
         one_of(self, "layout", Layout)
         positive(self, "n_buckets", "max_distance")
+        if self.d_rotary is not None:
+            positive(self, "d_rotary")
         if not self.base > 1:
             raise InvalidConfig(f"positions base={self.base} must be > 1.")
         if (self.d_rotary or self.scaling) and self.kind != "rotary":

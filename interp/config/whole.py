@@ -66,7 +66,9 @@ class Config:
         tied: whether W_U is the transpose of W_E.
         bias_u: whether the unembedding has a bias.
         unembeds: whether there is an unembedding; without one a model gives out its last stream.
-        head: what comes before the unembedding of a masked language model.
+        n_classes: number of classes that the logits tell apart, if those are not the tokens.
+        head: what comes before the unembedding of a masked language model or a classifier.
+        pooler: whether ``model.pooler`` makes tanh(x·W + b) of the first token's stream.
         d_unembed: width that the unembedding reads, if a matrix brings the stream to it.
         logit_scale: what the stream is multiplied by before the unembedding.
         logit_cap: logits l become cap·tanh(l / cap).
@@ -84,7 +86,9 @@ class Config:
     tied: bool = False
     bias_u: bool = False
     unembeds: bool = True
+    n_classes: int | None = None
     head: HeadConfig | None = None
+    pooler: bool = False
     d_unembed: int | None = None
     logit_scale: float | None = None
     logit_cap: float | None = None
@@ -146,7 +150,14 @@ class Config:
             raise InvalidConfig(f"tied=True: W_U would read {reads} dimensions, W_E has others.")
         if self.tied and last.embedding.patches:
             raise InvalidConfig("tied=True: an image has no tokens whose embedding could be used.")
-        if not self.unembeds and (self.tied or self.bias_u or self.head or self.logit_cap):
+        if self.n_classes is not None:
+            positive(self, "n_classes")
+            if self.tied:
+                raise InvalidConfig("tied=True: W_E tells tokens apart, not n_classes= of texts.")
+        if self.head is not None and last.norm.final:
+            raise InvalidConfig("head= stands where the last norm would; say norm final=False.")
+        told = (self.tied, self.bias_u, self.n_classes, self.head, self.logit_cap)
+        if not self.unembeds and any(told):
             raise InvalidConfig("unembeds=False: there are no logits to tie, bias or cap.")
 
     def _check_tokens(self) -> None:
@@ -171,6 +182,11 @@ class Config:
         """The stacks in the order in which they run."""
         pair = {"encoder": self.encoder, "decoder": self.decoder}
         return {name: stack for name, stack in pair.items() if stack is not None}
+
+    @property
+    def n_logits(self) -> int:
+        """How many scores the unembedding gives out: one a class, or one a token."""
+        return self.d_vocab if self.n_classes is None else self.n_classes
 
     def vocabulary_of(self, stack: str) -> int:
         """How many tokens a stack reads."""

@@ -1,0 +1,150 @@
+"""Other weights, the same function: each step is exact, or refused by its name."""
+
+import pytest
+import torch
+from architectures import ARCHITECTURES, HEADLESS, assert_close, build, distance, tokens_of
+
+from interp import InterpError, run
+from interp.errors import InvalidInput
+from interp.model.attention import Attention
+from interp.model.norm import LayerNorm, OffsetRMSNorm, ScaledNorm
+
+BOUND = 1e-9
+STEPS = ("fold_norms", "center_writing", "center_unembed", "fold_value_biases")
+LAYERNORMS = ["gpt2", "gptj", "bloom", "alibi-odd", "neox", "phi", "llama3", "rotary-encoder"]
+REFUSED = {
+    "fold_norms": ["opt-post", "post-final", "olmo2", "bloom-stream", "bert", "marian", "bart"],
+    "center_writing": ["seed", "llama", "opt-post", "gemma2", "sinusoidal", "bert", "t5"],
+    "center_unembed": ["gemma2"],
+    "fold_value_biases": [],
+}
+
+
+def only(*steps: str) -> dict[str, bool]:
+    return {step: step in steps for step in STEPS}
+
+
+def exact_for(step: str) -> list[str]:
+    """The architectures for which a step goes through."""
+    found = []
+    for name in ARCHITECTURES:
+        try:
+            build(name).processed(**only(step))
+        except InterpError:
+            continue
+        found.append(name)
+    return found
+
+
+def said(model, name: str, *, up_to_a_constant: bool) -> torch.Tensor:
+    with torch.no_grad():
+        logits = model(*tokens_of(name))
+    return logits.log_softmax(-1) if up_to_a_constant else logits
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_leaves_the_function_as_it_is_or_is_refused_by_name(step):
+    names = exact_for(step)
+    assert len(names) >= len(LAYERNORMS)
+    for name in names:
+        model, centred = build(name), step == "center_unembed"
+        other = model.processed(**only(step))
+        found, expected = (said(m, name, up_to_a_constant=centred) for m in (other, model))
+        assert_close(found, expected, BOUND, name)
+    for name in set(ARCHITECTURES) - set(names):
+        with pytest.raises(InvalidInput, match=f"^{step}=True"):
+            build(name).processed(**only(step))
+
+
+@pytest.mark.parametrize(
+    ("step", "name"), [(step, name) for step, names in REFUSED.items() for name in names]
+)
+def test_what_would_change_the_function_is_refused(step, name):
+    with pytest.raises(InvalidInput, match=f"{step}=True"):
+        build(name).processed(**only(step))
+
+
+@pytest.mark.parametrize("name", LAYERNORMS)
+def test_all_steps_together_leave_the_probabilities_as_they_are(name):
+    model = build(name)
+    other = model.processed()
+    found, expected = (said(m, name, up_to_a_constant=True) for m in (other, model))
+    assert_close(found, expected, BOUND)
+    assert distance(said(other, name, up_to_a_constant=False), model(*tokens_of(name))) > 1e-3
+
+
+@pytest.mark.parametrize("name", exact_for("fold_norms"))
+def test_norms_that_are_folded_neither_multiply_nor_add(name):
+    model = build(name)
+    other = model.processed(**only("fold_norms"))
+    for stack in other.stacks:
+        for layer in range(len(stack.blocks)):
+            for step in stack.block(layer).steps:
+                norm = stack.block(layer).get_submodule(step.norm)
+                if isinstance(norm, ScaledNorm):
+                    assert norm.multiplier is None or bool((norm.multiplier == 1).all())
+                    assert norm.bias is None or bool((norm.bias == 0).all())
+    gains = [n.multiplier for n in model.modules() if isinstance(n, LayerNorm | OffsetRMSNorm)]
+    assert all(gain is None or bool((gain != 1).any()) for gain in gains)
+
+
+@pytest.mark.parametrize("name", LAYERNORMS)
+def test_all_that_is_written_has_mean_zero(name):
+    """And did not before; so the streams have, at every layer."""
+    model, tokens = build(name), tokens_of(name)
+    other = model.processed(**only("center_writing"))
+    before, after = (run(m, *tokens, record="all").cache for m in (model, other))
+    for place in after:
+        if place.point.label in ("resid_pre", "attn_out", "mlp_out", "resid_post"):
+            assert float(after[place].mean(-1).abs().max()) < 1e-12
+            assert float(before[place].mean(-1).abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize("name", exact_for("center_unembed"))
+def test_logits_have_mean_zero(name):
+    model = build(name)
+    other = model.processed(**only("center_unembed"))
+    found, before = (said(m, name, up_to_a_constant=False) for m in (other, model))
+    assert float(found.mean(-1).abs().max()) < 1e-12
+    assert float(before.mean(-1).abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "gptj", "bert", "marian"])
+def test_value_biases_are_written_by_the_output_bias(name):
+    other = build(name).processed(**only("fold_value_biases"))
+    for part in other.modules():
+        if isinstance(part, Attention):
+            assert part.b_v is None or bool((part.b_v == 0).all())
+            written = torch.zeros_like(part.W_O[0, 0]) if part.b_O is None else part.b_O
+            assert_close(part.written_always, written)
+
+
+def test_the_model_given_stays_as_it_is():
+    model = build("gpt2")
+    before = [weight.clone() for weight in model.parameters()]
+    other = model.processed()
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert model.config.tied
+    assert not other.config.tied
+    assert other.tokenizer is model.tokenizer
+    with torch.no_grad():
+        other.W_E.zero_()
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_a_model_without_logits_has_none_to_centre():
+    model = build(HEADLESS)
+    with pytest.raises(InvalidInput, match="no logits"):
+        model.processed(**only("center_unembed"))
+    other = model.processed(center_unembed=False)
+    tokens = tokens_of("gpt2")
+    assert_close(run(other, *tokens).stream, run(model, *tokens).stream, BOUND)
+
+
+def test_precision_is_that_of_the_model():
+    model = build("gpt2", dtype=torch.float32)
+    other = model.processed()
+    assert other.dtype == torch.float32
+    tokens = tokens_of("gpt2")
+    found, expected = (m(*tokens).log_softmax(-1) for m in (other, model))
+    assert_close(found, expected, 1e-5)
