@@ -12,9 +12,15 @@ import interp.config
 from interp import (
     AttentionConfig,
     Config,
+    EmbeddingConfig,
+    ExpertsConfig,
+    HeadConfig,
+    LayerConfig,
     MLPConfig,
     NormConfig,
+    PatchConfig,
     PositionsConfig,
+    ScalingConfig,
     StackConfig,
     TokensConfig,
 )
@@ -41,10 +47,20 @@ def attentions(draw) -> AttentionConfig:
 mlps = st.builds(
     MLPConfig,
     sizes,
-    st.sampled_from(["relu", "gelu", "gelu_tanh", "silu"]),
+    st.sampled_from(["relu", "gelu", "gelu_tanh", "gelu_bloom", "quick_gelu", "silu", "tanh"]),
     st.booleans(),
     st.booleans(),
     st.booleans(),
+) | st.builds(
+    MLPConfig,
+    sizes,
+    st.just("silu"),
+    st.just(value=True),
+    st.just(value=False),
+    st.just(value=False),
+    st.builds(
+        lambda n, more, *rest: ExpertsConfig(n + more, n, *rest), sizes, sizes, st.booleans()
+    ),
 )
 norms = st.one_of(
     st.builds(
@@ -61,25 +77,55 @@ norms = st.one_of(
         st.just("rmsnorm"),
         st.sampled_from(["pre", "post"]),
         st.booleans(),
-        st.booleans(),
+        st.just(value=True),
         st.just(value=False),
         positive,
+        st.booleans(),
     ),
     st.builds(NormConfig, st.just("none"), st.just("pre"), st.booleans()),
 )
+bases = st.floats(min_value=1.5, max_value=1e7)
+layouts = st.sampled_from(["half", "interleaved"])
+scalings = st.builds(
+    ScalingConfig,
+    st.sampled_from(["linear", "dynamic", "llama3", "yarn"]),
+    positive,
+    sizes,
+    beta_fast=positive,
+    truncate=st.booleans(),
+    amplitude=positive,
+)
 positions = st.builds(
     PositionsConfig,
-    st.sampled_from(["none", "learned", "sinusoidal", "rotary", "alibi"]),
-    st.floats(min_value=1.5, max_value=1e7),
-    st.sampled_from(["half", "interleaved"]),
+    st.sampled_from(["none", "learned", "sinusoidal", "alibi", "buckets"]),
+    bases,
+    layouts,
+) | st.builds(
+    PositionsConfig, st.just("rotary"), bases, layouts, st.none() | st.just(2), st.none() | scalings
 )
-stacks = st.builds(StackConfig, sizes, attentions(), st.none() | mlps, norms, positions)
+embeddings = st.builds(
+    EmbeddingConfig, st.none() | positive, st.none() | sizes, st.integers(0, 4), st.none() | norms
+)
+stacks = st.builds(
+    StackConfig, st.integers(1, 9), attentions(), st.none() | mlps, norms, positions, embeddings
+)
+
+
+@st.composite
+def differing(draw, stack: StackConfig) -> StackConfig:
+    """The same stack with another MLP in its last layer, if it has one."""
+    other = draw(mlps) if stack.mlp else None
+    return replace(stack, exceptions=(LayerConfig((stack.n_layers - 1,), mlp=other),))
 
 
 @st.composite
 def configs(draw) -> Config:
     encoder, decoder = draw(
         st.tuples(stacks, stacks) | st.tuples(stacks, st.none()) | st.tuples(st.none(), stacks)
+    )
+    encoder, decoder = (
+        stack if stack is None or draw(st.booleans()) else draw(differing(stack))
+        for stack in (encoder, decoder)
     )
     d_vocab = draw(sizes)
     token = st.none() | st.integers(0, d_vocab - 1)
@@ -90,11 +136,26 @@ def configs(draw) -> Config:
         draw(st.booleans()) if bos is not None else False,
         draw(token) if paired else None,
     )
-    flags = (draw(st.booleans()), draw(st.booleans()))
     d_model, n_ctx = 2 * draw(sizes), draw(sizes)
-    return Config(d_model, d_vocab, n_ctx, decoder, encoder, *flags, tokens, draw(st.text()))
+    return Config(
+        d_model,
+        d_vocab,
+        n_ctx,
+        decoder,
+        encoder,
+        bias_u=draw(st.booleans()),
+        logit_cap=draw(st.none() | positive),
+        shared=draw(st.booleans()) and paired,
+        tokens=tokens,
+        name=draw(st.text()),
+    )
 
 
+# The checker of annotations draws at random which item of a tuple it looks at.
+beartype_draws = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
+
+
+@beartype_draws
 @settings(max_examples=60)
 @given(config=configs())
 def test_what_is_written_is_read_back_equal(config):
@@ -104,6 +165,7 @@ def test_what_is_written_is_read_back_equal(config):
     assert hash(Config.from_json(config.to_json())) == hash(config)
 
 
+@beartype_draws
 @settings(max_examples=20)
 @given(one=configs(), other=configs())
 def test_different_configurations_are_written_differently(one, other):
@@ -131,6 +193,34 @@ def test_every_field_is_documented():
                 assert field.name in kind.__doc__.split("Attributes:")[1], (kind, field.name)
 
 
+def turning(**rest: object) -> StackConfig:
+    return StackConfig(1, PLAIN, None, NormConfig(), PositionsConfig("rotary", **rest))
+
+
+def longrope(short: tuple[float, ...], long: tuple[float, ...]) -> ScalingConfig:
+    return ScalingConfig("longrope", 2.0, 4, short=short, long=long)
+
+
+def differs(**rest: object) -> StackConfig:
+    return replace(STACK, exceptions=(LayerConfig((1,), **rest),))
+
+
+def seeing(edge: int, size: int) -> StackConfig:
+    return replace(STACK, embedding=EmbeddingConfig(patches=PatchConfig(edge, edge, size)))
+
+
+def windowed() -> StackConfig:
+    return replace(STACK, attention=replace(PLAIN, window=2))
+
+
+def normed() -> StackConfig:
+    return replace(STACK, attention=replace(PLAIN, qk_norm=NormConfig()))
+
+
+def sandwich() -> StackConfig:
+    return replace(STACK, norm=NormConfig(placement="sandwich"))
+
+
 @pytest.mark.parametrize(
     ("named", "make"),
     [
@@ -143,9 +233,9 @@ def test_every_field_is_documented():
         ("scale=-1", lambda: AttentionConfig(2, 4, scale=-1.0)),
         ("scale=nan", lambda: AttentionConfig(2, 4, scale=float("nan"))),
         ("d_mlp=0", lambda: MLPConfig(0)),
-        ("(?s)activation.*gelu_tanh", lambda: read("mlp", activation="tanh")),
+        ("(?s)activation.*gelu_tanh", lambda: read("mlp", activation="mish")),
         ("(?s)kind.*layernorm", lambda: read("norm", kind="batchnorm")),
-        ("(?s)placement.*pre.*post", lambda: read("norm", placement="sandwich")),
+        ("(?s)placement.*pre.*post", lambda: read("norm", placement="between")),
         ("bias=True.*RMSNorm", lambda: NormConfig("rmsnorm")),
         ('placement=.*kind="none"', lambda: NormConfig("none", "post")),
         ("eps=-1", lambda: NormConfig(eps=-1.0)),
@@ -156,11 +246,39 @@ def test_every_field_is_documented():
         ("base=nan", lambda: PositionsConfig(base=float("nan"))),
         ("n_layers=0", lambda: StackConfig(0, PLAIN)),
         (
-            "d_head=3 is odd",
+            "pairs.*d_head=3.*3 are to turn",
             lambda: StackConfig(
                 1, AttentionConfig(2, 3), None, NormConfig(), PositionsConfig("rotary")
             ),
         ),
+        ("window=0", lambda: AttentionConfig(2, 4, window=0)),
+        ("cap=0.0", lambda: AttentionConfig(2, 4, cap=0.0)),
+        ("n_chosen=3.*n_experts=2", lambda: ExpertsConfig(2, 3)),
+        ("gated=True", lambda: MLPConfig(4, experts=ExpertsConfig(2, 1))),
+        ("unit_offset", lambda: NormConfig(unit_offset=True)),
+        ("(?s)kind.*yarn", lambda: read("positions", kind="rotary", scaling={"kind": "far"})),
+        ("factor=0", lambda: ScalingConfig("linear", 0.0)),
+        ("short=.*longrope", lambda: ScalingConfig("longrope", 2.0)),
+        ("low < high", lambda: ScalingConfig("llama3", 2.0, low=4.0, high=1.0)),
+        ("d_rotary= and scaling=", lambda: PositionsConfig("learned", d_rotary=2)),
+        ("n_buckets=6", lambda: PositionsConfig("buckets", n_buckets=6)),
+        ("6 are to turn", lambda: turning(d_rotary=6)),
+        ("one number a pair: 2", lambda: turning(scaling=longrope((1.0,), (1.0, 2.0)))),
+        ("needs an MLP", lambda: StackConfig(1, PLAIN, None, NormConfig(placement="parallel"))),
+        ("layer 2", lambda: replace(STACK, exceptions=(LayerConfig((2,)),))),
+        ("n_heads or d_head", lambda: differs(attention=AttentionConfig(4, 3))),
+        ("all layers share", lambda: differs(positions=PositionsConfig("none"))),
+        ("cut into squares of 3", lambda: PatchConfig(8, 9, 3)),
+        ("9 patches and 1 special", lambda: replace(WHOLE, decoder=None, encoder=seeing(9, 3))),
+        ("window=.*decoder", lambda: replace(WHOLE, encoder=windowed())),
+        ("qk_norm=.*decoder alone", lambda: replace(WHOLE, decoder=normed(), encoder=STACK)),
+        ("placement=.*decoder alone", lambda: replace(WHOLE, decoder=sandwich(), encoder=STACK)),
+        ("W_U would read 4", lambda: replace(WHOLE, tied=True, d_unembed=4)),
+        ("head=.*final=False", lambda: replace(WHOLE, head=HeadConfig())),
+        ("unembeds=False", lambda: replace(WHOLE, unembeds=False, tied=True)),
+        ("shared is for", lambda: replace(WHOLE, shared=True)),
+        ("d_vocab_source is for", lambda: replace(WHOLE, d_vocab_source=5)),
+        ("append_eos.*eos is None", lambda: TokensConfig(append_eos=True)),
         ("prepend_bos.*bos is None", lambda: TokensConfig(prepend_bos=True)),
         ("d_model=0", lambda: replace(WHOLE, d_model=0)),
         ("d_vocab=0", lambda: replace(WHOLE, d_vocab=0)),

@@ -11,6 +11,9 @@ GPT2, LLAMA, PAIR, UNEVEN = (build(n) for n in ("gpt2", "llama", "attention-pair
 PATTERN = Place(Point.PATTERN, 0)
 
 
+KEYS_AND_VALUES = ("k", "v", "rot_k", "k_scale", "k_normalized")
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -116,10 +119,11 @@ def test_a_tensor_has_the_axes_that_its_point_tells(name):
     cache = run(model, *tokens, record="all").cache
     for place, value in cache.items():
         config = model.config.stacks[place.stack or model.stacks[-1].name]
+        config = config if place.layer is None else config.of_layer(place.layer)
         source, target = tokens[0].shape[1], tokens[-1].shape[1]
         own = source if place.stack == "encoder" else target
         cross = place.point.label.startswith("cross")
-        keys_and_values = place.point.label.removeprefix("cross_") in ("k", "v", "rot_k")
+        keys_and_values = place.point.label.removeprefix("cross_") in KEYS_AND_VALUES
         attention = config.attention
         sizes = {
             "batch": 2,
@@ -133,6 +137,10 @@ def test_a_tensor_has_the_axes_that_its_point_tells(name):
             "vocab": model.config.d_vocab,
             "one": 1,
         }
+        if config.mlp is not None and config.mlp.experts is not None:
+            sizes["expert"] = config.mlp.experts.n_experts
+        if place.point.label in ("q_scale", "k_scale") and attention.qk_norm_over == "heads":
+            sizes["head"] = 1
         assert tuple(value.shape) == tuple(sizes[axis] for axis in place.point.axes), place
 
 
