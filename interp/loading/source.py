@@ -6,6 +6,7 @@ tensors that reach beyond the file, parts that are missing are found first.
 
 import json
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -60,6 +61,7 @@ class Files:
     def __init__(self, folder: Path) -> None:
         self._where: dict[str, Path] = {}
         self._told: dict[str, dict[str, Any]] = {}
+        self._open: dict[Path, Any] = {}
         expected = _expected(folder)
         for path in dict.fromkeys(expected.values()) if expected else [folder / WEIGHTS]:
             for key, told in _header(path).items():
@@ -74,7 +76,6 @@ class Files:
                 raise ModelLoadError(
                     f"{folder}: {INDEX} promises {key} in {path.name}; it lacks it."
                 )
-        self._open = {path: _opened(path) for path in dict.fromkeys(self._where.values())}
 
     def keys(self) -> list[str]:
         """The names."""
@@ -92,9 +93,14 @@ class Files:
         """The tensor, as the file has it; its memory is the file's until it is written to."""
         path = self._where[key]
         try:
-            return self._open[path].get_tensor(key)
+            return self._opened(path).get_tensor(key)
         except (SafetensorError, OSError, RuntimeError, ValueError) as error:
             raise ModelLoadError(f"{path}: {key} can't be read: {error}.") from error
+
+    def _opened(self, path: Path) -> Any:  # noqa: ANN401 - the library's own
+        if path not in self._open:
+            self._open[path] = safe_open(str(path), framework="pt")
+        return self._open[path]
 
 
 class Live:
@@ -173,11 +179,9 @@ def _header(path: Path) -> dict[str, dict[str, Any]]:
             told = json.loads(file.read(length), object_pairs_hook=_unique)
         told.pop("__metadata__", None)
         for key, one in told.items():
-            first, last = one["data_offsets"]
-            if not 0 <= first <= last <= size - 8 - length:
-                raise ValueError(f"{key} reaches beyond the end: the file is cut short")  # noqa: TRY301
-            if any(not isinstance(n, int) or n < 0 for n in one["shape"]):
-                raise ValueError(f"{key} has the shape {one['shape']}")  # noqa: TRY301
+            wrong = _wrong_with(one, size - 8 - length)
+            if wrong:
+                raise ValueError(f"{key} {wrong}")  # noqa: TRY301
     except FileNotFoundError as error:
         raise ModelLoadError(f"{path} is missing: the folder lacks these weights.") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -185,11 +189,17 @@ def _header(path: Path) -> dict[str, dict[str, Any]]:
     return told
 
 
-def _opened(path: Path) -> Any:  # noqa: ANN401 - the library's own
-    try:
-        return safe_open(str(path), framework="pt")
-    except (SafetensorError, OSError, ValueError) as error:
-        raise ModelLoadError(f"{path} is not a sound safetensors file: {error}.") from error
+def _wrong_with(told: Mapping[str, Any], room: int) -> str | None:
+    """What can't be about the place of one tensor among ``room`` bytes."""
+    (first, last), shape = told["data_offsets"], told["shape"]
+    if not 0 <= first <= last <= room:
+        return "reaches beyond the end: the file is cut short"
+    if any(not isinstance(n, int) or n < 0 for n in shape):
+        return f"has the shape {shape}"
+    dtype = TYPES.get(told["dtype"])
+    if dtype is not None and prod(shape) * dtype.itemsize != last - first:
+        return f"has {last - first} bytes, which is not what its shape {shape} takes"
+    return None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
