@@ -21,6 +21,7 @@ from benchmarks.bench import Bench
 from benchmarks.caches import memory, patterns, size
 from benchmarks.forwards import agreement, formed, forward
 from benchmarks.imports import importing
+from benchmarks.loading import loading
 from benchmarks.machine import busy, told
 from benchmarks.models import KERNELS, QUICK, Setting
 from benchmarks.patching import patching
@@ -39,6 +40,7 @@ SECTIONS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "heads": heads,
     "patching": patching,
     "import": importing,
+    "loading": loading,
     "scaling": scaling,
 }
 

@@ -1,0 +1,79 @@
+"""How long does a folder take to load, and how much memory? GPT-2-small's shape, random weights."""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import interp
+from benchmarks.bench import Bench
+from benchmarks.caches import MB
+from benchmarks.memory import peak
+from benchmarks.peers import imported
+from benchmarks.table import Mark, Row
+from benchmarks.timing import Absent, Work
+
+SECONDS, MEMORY = Mark(1.5), Mark(1.3)
+
+
+def loading(bench: Bench) -> Iterator[Row]:
+    """Against transformers, both reading what it wrote; and the peak against the weights' size."""
+    kind = "float32, on a CPU"
+    seconds = Row(
+        section="loading",
+        work=f"load a folder, {kind}",
+        kernel="",
+        against="transformers from_pretrained",
+        mark=bench.mark(cpu=SECONDS),
+    )
+    memory = Row(
+        section="loading",
+        work=f"peak memory, load a folder, {kind}",
+        kernel="",
+        against="the weights",
+        unit="MB",
+        mark=bench.mark(cpu=MEMORY),
+    )
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        try:
+            library = _written(bench, folder)
+        except Absent as reason:
+            yield bench.judged(_unmeasured(seconds, reason))
+            yield bench.judged(_unmeasured(memory, reason))
+            return
+        makers = {
+            "ours": lambda: partial(interp.load, folder),
+            "theirs": lambda: _theirs(library, folder),
+        }
+        yield bench.row(seconds, bench.timed(makers), "ours", "theirs")
+        yield bench.judged(_peak(memory, folder))
+
+
+def _written(bench: Bench, folder: Path) -> Any:  # noqa: ANN401 - a module of transformers
+    """The folder that transformers writes of the peer of our model."""
+    library = imported("transformers", "transformers")
+    bench.peers.sdpa.to("cpu", torch.float32).save_pretrained(folder)
+    return library
+
+
+def _theirs(library: Any, folder: Path) -> Work:  # noqa: ANN401 - a module of transformers
+    library.utils.logging.disable_progress_bar()
+    return partial(library.GPT2LMHeadModel.from_pretrained, folder)
+
+
+def _peak(row: Row, folder: Path) -> Row:
+    weights = sum(weight.nbytes for weight in interp.load(folder).parameters())
+    try:
+        most = peak(partial(interp.load, folder), torch.device("cpu"))
+    except Absent as reason:
+        return _unmeasured(row, reason)
+    return replace(row, ours=most / MB, theirs=weights / MB, ratio=most / weights)
+
+
+def _unmeasured(row: Row, reason: Absent) -> Row:
+    return replace(row, why=str(reason))
