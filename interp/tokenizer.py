@@ -85,12 +85,13 @@ class Tokenizer:
 
     def adds(self) -> tuple[list[int], list[int]]:
         """The ids that it would put before and behind a text, were it asked to."""
-        alone = self._backend.encode("a", add_special_tokens=False).ids
-        whole = self._backend.encode("a", add_special_tokens=True).ids
-        first = next(
-            (n for n in range(len(whole)) if whole[n : n + len(alone)] == alone), len(whole)
-        )
-        return whole[:first], whole[first + len(alone) :]
+        if not self._backend.num_special_tokens_to_add(is_pair=False):
+            return [], []
+        text = next((text for text in ("a", *self._tokens.values()) if self._reads(text)), "")
+        whole = self._backend.encode(text, add_special_tokens=True)
+        places = [place for place, of in enumerate(whole.sequence_ids) if of is not None]
+        first, last = (places[0], places[-1]) if places else (len(whole), len(whole))
+        return whole.ids[:first], whole.ids[last + 1 :]
 
     def save(self, path: str | Path) -> None:
         """Writes a `tokenizer.json`, whole or not at all; `bos` and `eos` are not part of it."""
@@ -187,6 +188,13 @@ class Tokenizer:
             f"Tokenizer({self._spelling.kind}, {self.vocab_size} tokens, "
             f"bos={self.bos}, eos={self.eos})"
         )
+
+    def _reads(self, text: str) -> bool:
+        """Whether a text is one token or more."""
+        try:
+            return bool(self._backend.encode(text, add_special_tokens=False).ids)
+        except Exception:  # the library raises nothing narrower
+            return False
 
     def _checked(self, id_: SupportsIndex) -> int:
         known = index(id_)

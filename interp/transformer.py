@@ -41,8 +41,6 @@ class Transformer(Network):
             )
         super().__init__(config)
         self.tokenizer = tokenizer
-        self.agreement: float | None = None
-        """How far it was from the model that it was made of, when it was loaded."""
 
     # ---- text ---------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from interp.metrics import logit
 from interp.model.attention import Attention
 from interp.model.batch import PAD
 from interp.model.context import Context
+from interp.model.entry import Patches
 from interp.model.experts import Experts
 from interp.model.mask import Bidirectional
 from interp.model.masking import Masking
@@ -62,7 +63,7 @@ def verify(model: Network, seed: int = 0) -> list[Identity]:
         Every identity that applies to a model of this kind, with its error.
     """
     exact = copy.deepcopy(model).double().eval()
-    tokens = _random_tokens(exact, seed)
+    tokens = _inputs(exact, seed)
     recorded = run(exact, *tokens, record="all")
     checks: list[Callable[[], Iterator[Identity]]] = [
         lambda: _inert(exact, tokens, recorded),
@@ -94,17 +95,24 @@ def difference(found: Tensor, expected: Tensor) -> float:
     return ((found - expected).abs().max() / expected.abs().max().clamp(min=1.0)).item()
 
 
-def _random_tokens(model: Network, seed: int, rows: int = 3) -> list[Tensor]:
+def _inputs(model: Network, seed: int, rows: int = 3) -> list[Tensor]:
+    """Random tokens for each stack, or images."""
     generator = torch.Generator().manual_seed(seed)
+    first = model.stacks[0].tokens
+    if isinstance(first, Patches):
+        images = torch.randn(rows, *first.reads, generator=generator, dtype=torch.float64)
+        return [images.to(model.device)]
     width = min(24, model.config.n_ctx)
+    sizes = [model.config.vocabulary_of(stack.name) for stack in model.stacks]
     return [
-        torch.randint(model.config.d_vocab, (rows, width), generator=generator).to(model.device)
-        for _ in model.stacks
+        torch.randint(size, (rows, width), generator=generator).to(model.device) for size in sizes
     ]
 
 
-def _logits(done: Run) -> Tensor:
-    return torch.empty(0) if done.logits is None else done.logits
+def _said(done: Run) -> Tensor:
+    """The logits, or what a model without them gives out."""
+    given = done.stream if done.logits is None else done.logits
+    return torch.empty(0) if given is None else given
 
 
 def _layers(model: Network) -> Iterator[tuple[Stack, str | None, int]]:
@@ -116,10 +124,10 @@ def _layers(model: Network) -> Iterator[tuple[Stack, str | None, int]]:
 
 def _inert(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Identity]:
     plain = model(*tokens)
-    yield Identity("recording changes nothing", difference(_logits(recorded), plain), EXACT)
+    yield Identity("recording changes nothing", difference(_said(recorded), plain), EXACT)
     kept = [place for place, recipe in model.layout.items() if not recipe.on_demand]
     noops = [edits.scale(place, 1.0) for place in kept]
-    edited = _logits(run(model, *tokens, edits=noops))
+    edited = _said(run(model, *tokens, edits=noops))
     yield Identity("edits that change nothing change nothing", difference(edited, plain), EXACT)
 
 
@@ -204,25 +212,29 @@ def _restart(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Id
     name = last.name if len(model.stacks) > 1 else None
     for layer in range(len(last.blocks)):
         start = Start(layer, recorded.cache[Place(Point.RESID_PRE, layer, None, name)])
-        again = _logits(run(model, *tokens, start=start))
-        worst = max(worst, difference(again, _logits(recorded)))
+        again = _said(run(model, *tokens, start=start))
+        worst = max(worst, difference(again, _said(recorded)))
     yield Identity("starting at a layer = running from the tokens", worst, TIGHT)
 
 
 def _sweep(model: Network, tokens: list[Tensor]) -> Iterator[Identity]:
     """A sweep = one whole forward an edit: heads, the stream at a position, what the MLP says."""
+    if not model.config.unembeds:
+        return
     points = (Point.Z, Point.RESID_MID, Point.RESID_PRE, Point.POST)
     places = [place for place in model.layout if place.point in points]
     made = [edits.scale(place, -0.5) for place in places]
     made += [edits.scale(place, -0.5, pos=1) for place in places]
     table = sweep(model, tokens[0] if len(tokens) == 1 else tuple(tokens), made, logit(0))
-    brute = torch.stack([_logits(run(model, *tokens, edits=[edit]))[:, -1, 0] for edit in made])
+    brute = torch.stack([_said(run(model, *tokens, edits=[edit]))[:, -1, 0] for edit in made])
     error = difference(table.values.to(brute.device), brute)
     yield Identity("a sweep = one whole forward an edit", error, TIGHT)
 
 
 def _padding(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Identity]:
     """Rows of a padded batch = the same rows alone."""
+    if tokens[0].is_floating_point():
+        return  # images have no padding
     short = min(5, tokens[0].shape[1])
     for side in ("left", "right"):
         columns = slice(-short, None) if side == "left" else slice(0, short)
@@ -233,7 +245,7 @@ def _padding(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Id
         found = model(*padded)
         alone = model(*(t[1:2, :short] for t in tokens))[0]
         error = difference(found[1, columns], alone)
-        error = max(error, difference(found[0], _logits(recorded)[0]))
+        error = max(error, difference(found[0], _said(recorded)[0]))
         yield Identity(f"padding on the {side} changes nothing", error, TIGHT)
 
 
@@ -248,7 +260,7 @@ def _causality(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[
     changed = tokens[-1].clone()
     changed[:, half:] = (changed[:, half:] + 1) % model.config.d_vocab
     found = model(*tokens[:-1], changed)[:, :half]
-    error = difference(found, _logits(recorded)[:, :half])
+    error = difference(found, _said(recorded)[:, :half])
     routed = any(isinstance(part, Experts) for part in model.modules())
     bound = TIGHT if routed else EXACT
     yield Identity("later tokens do not reach earlier logits", error, bound)
@@ -256,7 +268,7 @@ def _causality(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[
 
 def _generation(model: Network, tokens: list[Tensor], new: int = 4) -> Iterator[Identity]:
     """Greedy text with a key/value cache = greedy text without."""
-    if model.config.decoder is None:
+    if model.config.decoder is None or not model.config.unembeds:
         return
     *sources, target = tokens
     begun = target[:, : max(1, model.config.n_ctx - new)][:, :8]

@@ -127,6 +127,7 @@ def _map(result: HeadAblation) -> go.Figure:
 
 def _provenance(result: HeadAblation) -> dict[str, str]:
     known = result.provenance
+    loaded = known.agreement
     return {
         "model": known.model,
         "weights SHA-256": known.weights,
@@ -136,6 +137,7 @@ def _provenance(result: HeadAblation) -> dict[str, str]:
         "dtype, device": f"{known.dtype} (products {known.precision}), {known.device}",
         "kernels": f"attention {known.kernel}, products {known.products}",
         "seed": str(known.seed),
+        **({} if loaded is None else {"off the model it was loaded from": f"{loaded:.1e}"}),
         "versions": ", ".join(f"{name} {number}" for name, number in known.versions.items()),
     }
 

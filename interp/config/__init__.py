@@ -16,6 +16,7 @@ from interp.config.parts import (
     Placement,
     PositionsConfig,
     ScalingConfig,
+    ScalingKind,
 )
 from interp.config.stack import EmbeddingConfig, LayerConfig, PatchConfig, StackConfig
 from interp.config.whole import Config, HeadConfig, TokensConfig
@@ -36,6 +37,7 @@ __all__ = [
     "Placement",
     "PositionsConfig",
     "ScalingConfig",
+    "ScalingKind",
     "StackConfig",
     "TokensConfig",
 ]

@@ -4,20 +4,25 @@ First everything is checked that names, shapes and types can tell; only then is 
 is ever filled in at random.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from interp.config import Config
-from interp.errors import InvalidConfig, InvalidInput, ModelLoadError
+from interp.errors import InvalidInput, ModelLoadError
 from interp.loading.family import Family
 from interp.loading.raw import Raw
-from interp.loading.source import Source
+from interp.loading.source import TYPES, Source
 from interp.loading.weight import Table, at
 from interp.transformer import Transformer
+
+LAYERS = re.compile(r"(n|num|num_hidden|num_decoder|encoder|decoder)_layers?")
+EXPERTS = re.compile(r"_experts$")
 
 
 def assembled(
@@ -40,8 +45,9 @@ def assembled(
         ModelLoadError: a field or a weight that is missing, extra, or not what it should be.
     """
     fields = family.fields_of(fields)
-    said = fields.get("tie_word_embeddings")
-    ties = family.ties if said is None else bool(said)
+    _check_counts(family, fields, source)
+    told = Raw(family.name, fields, family.defaults)
+    ties: bool = told.get("tie_word_embeddings", family.ties)
     names = _less_copies(family, _named(family, source.keys()), source, ties=ties)
     head = _head(family, names, source, ties=ties)
     raw = Raw(family.name, fields, family.defaults, frozenset(names), head)
@@ -49,14 +55,14 @@ def assembled(
     raw.only("per_layer_config")
     try:
         config = family.config(raw)
-    except InvalidConfig as error:
+    except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError) as error:
         raise ModelLoadError(f"{family.name}: config.json describes no model: {error}") from error
     if config.decoder is not None:
         raw.only("is_causal", (True,))
     unneeded = {family.head} if head == "tied" else set[str]()
     table = family.weights(config, raw)
     used = {key for weight in table.values() for key in weight.keys}
-    extra = sorted(set(names) - used - unneeded)
+    extra = sorted(n for n in set(names) - used - unneeded if not family.may_leave(n))
     if extra:
         raise ModelLoadError(
             f"{family.name}: {names[extra[0]]} belongs to no part of this model (so do "
@@ -73,8 +79,12 @@ def as_written(
 ) -> Transformer:
     """The model whose weights have our own names."""
     names = {key: key for key in source.keys()}  # noqa: SIM118 - a source is no dictionary
-    with torch.device("meta"):
-        table = {name: at(name) for name, _ in Transformer(config).named_parameters()}
+    layers = sum(stack.n_layers for stack in config.stacks.values())
+    if layers > len(names):
+        raise ModelLoadError(
+            f"The config asks for {layers} layers; there are {len(names)} weights."
+        )
+    table = {name: at(name) for name, _ in _outlined(config).named_parameters()}
     extra = sorted(set(names) - set(table))
     if extra:
         raise ModelLoadError(f"{extra[0]} belongs to no part of this model.")
@@ -101,18 +111,21 @@ def filled(
 
     Raises:
         ModelLoadError: a weight that is missing, of another shape or type, or not finite.
-        InvalidInput: no such device.
+        InvalidInput: no such device, or a type that nothing can be computed in.
     """
-    with torch.device("meta"):
-        model = Transformer(config)
+    if dtype is not None and dtype not in TYPES.values():
+        known = ", ".join(str(one).removeprefix("torch.") for one in TYPES.values())
+        raise InvalidInput(f"dtype={dtype} is none that a model computes in; those are {known}.")
+    model = _outlined(config)
     _check(model, table, names, source)
     common = dtype or _commonest(source.dtype(names[key]) for w in table.values() for key in w.keys)
     made: dict[int, nn.Parameter] = {}
     for name, parameter in model.named_parameters():
-        tensor = table[name](lambda key: source.read(names[key]))
+        tensor = table[name](lambda key: source.read(names[key])).to(common)
         if not is_finite(tensor):
-            raise ModelLoadError(f"{name} holds values that are not finite numbers.")
-        made[id(parameter)] = nn.Parameter(_placed(tensor, common, device).contiguous())
+            kind = str(common).removeprefix("torch.")
+            raise ModelLoadError(f"{name} holds values that are not finite numbers in {kind}.")
+        made[id(parameter)] = nn.Parameter(_placed(tensor, common, device))
     for module in model.modules():
         for name, own in module.named_parameters(recurse=False):
             module.register_parameter(name, made[id(own)])
@@ -123,11 +136,36 @@ def filled(
     return model.eval()
 
 
+def _outlined(config: Config) -> Transformer:
+    """The model with shapes and no weights."""
+    try:
+        with torch.device("meta"):
+            return Transformer(config)
+    except (RuntimeError, TypeError, OverflowError) as error:
+        raise ModelLoadError(f"No model has the sizes that the config asks for: {error}") from error
+
+
 def is_finite(tensor: Tensor) -> bool:
     """Whether no element is NaN or infinite; by one sum, unless that is not finite itself."""
     half = tensor.dtype in (torch.float16, torch.bfloat16)
     total = tensor.sum(dtype=torch.float32 if half else None)
     return bool(total.isfinite()) or bool(tensor.isfinite().all())
+
+
+def _check_counts(family: Family, fields: Mapping[str, Any], source: Source) -> None:
+    """Make sure that there can be so many layers and experts, before anything is made for each.
+
+    A layer has a weight or more, an expert a number or more.
+    """
+    keys = source.keys()
+    numbers = sum(prod(source.shape(key)) for key in keys)
+    for name, value in fields.items():
+        most = len(keys) if LAYERS.fullmatch(name) else numbers if EXPERTS.search(name) else None
+        if most is not None and isinstance(value, int) and value > most:
+            raise ModelLoadError(
+                f"{family.name}: config.json says {name}={value}; there are {len(keys)} weights of "
+                f"{numbers} numbers."
+            )
 
 
 def _named(family: Family, keys: Iterable[str]) -> dict[str, str]:
@@ -146,15 +184,24 @@ def _named(family: Family, keys: Iterable[str]) -> dict[str, str]:
 def _less_copies(
     family: Family, names: Mapping[str, str], source: Source, *, ties: bool
 ) -> dict[str, str]:
-    """The names, less those of the embedding's copies; one of them, if need be, stands for it."""
-    found = dict(names)
-    copies = (*family.copies, family.head) if ties else family.copies
-    there = [name for name in copies if name in found]
-    if family.copies and there:
-        found.setdefault(family.embedding, found[there[0]])
-    for name in family.copies:
-        if name in found and _same(source, found[name], found[family.embedding]):
-            del found[name]
+    """The names, where one embedding serves several stacks: it has one name, and each stack has it.
+
+    A copy that holds other numbers stays: it is a stack's own.
+    """
+    if not family.copies:
+        return dict(names)
+    own = (family.embedding, *family.copies)
+    stands_for_all = (family.shared, *own, family.head) if ties else (family.shared, *own)
+    common = next((names[name] for name in stands_for_all if name in names), None)
+    found = {name: key for name, key in names.items() if name != family.shared}
+    if common is None:
+        return found
+    embedding = found.setdefault(family.embedding, common)
+    for copy in family.copies:
+        if _same(source, found.get(copy, common), embedding):
+            found.pop(copy, None)
+        else:
+            found.setdefault(copy, common)
     return found
 
 
@@ -183,8 +230,6 @@ def _check(model: nn.Module, table: Table, names: Mapping[str, str], source: Sou
     """Make sure that all is there and fits, without reading any of it."""
 
     def outline(key: str) -> Tensor:
-        if key not in names:
-            raise ModelLoadError(f"The weight {key} is missing.")
         dtype = source.dtype(names[key])
         if dtype is None:
             raise ModelLoadError(
@@ -194,8 +239,11 @@ def _check(model: nn.Module, table: Table, names: Mapping[str, str], source: Sou
         return torch.empty(source.shape(names[key]), dtype=dtype, device="meta")
 
     for name, parameter in model.named_parameters():
-        if name not in table:
-            raise ModelLoadError(f"The weight {name} {tuple(parameter.shape)} is missing.")
+        missing = [k for k in table[name].keys if k not in names] if name in table else [name]
+        if missing:
+            raise ModelLoadError(
+                f"The weight {missing[0]} is missing; {name} {tuple(parameter.shape)} is made of it."
+            )
         try:
             found = tuple(table[name](outline).shape)
         except (RuntimeError, IndexError, TypeError) as error:

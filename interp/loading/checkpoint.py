@@ -50,7 +50,7 @@ def load_checkpoint(
     held = _read(path)
     fields = {**held["model_args"], "model_type": "nanogpt"}
     model = assembled(families()["nanogpt"], fields, Live(held["model"]), dtype, device)
-    equip(model, {}, given_tokenizer(tokenizer))
+    equip(model, fields, given_tokenizer(tokenizer))
     return model
 
 
@@ -61,7 +61,7 @@ def _read(path: Path) -> Mapping[str, Any]:
         raise ModelLoadError(
             f"{path} holds more than weights and plain values, and is not read: {error}"
         ) from error
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except Exception as error:  # the unpickler raises whatever damaged bytes lead it to
         raise ModelLoadError(f"{path} is no sound checkpoint: {error}") from error
     if not isinstance(held, Mapping) or not {"model", "model_args"} <= set(held):
         raise ModelLoadError(
@@ -70,6 +70,7 @@ def _read(path: Path) -> Mapping[str, Any]:
         )
     weights, arguments = held["model"], held["model_args"]
     sound = isinstance(weights, Mapping) and isinstance(arguments, Mapping)
+    sound = sound and all(isinstance(name, str) for name in (*weights, *arguments))
     if not sound or not all(isinstance(weight, Tensor) for weight in weights.values()):
         raise ModelLoadError(f"{path}: 'model' should hold tensors by name, 'model_args' settings.")
     return held

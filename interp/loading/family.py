@@ -29,9 +29,10 @@ class Family:
         names: patterns of weights' names, and what stands for them: prefixes that may be missing,
             and other spellings on disk or in a live model.
         ignored: patterns of names that are no weights of the model's function.
+        spare: patterns of names of weights that a model may leave unused: those of a second head.
         embedding: name of the (last stack's) token embedding, to which the head may be tied.
-        copies: names under which the same embedding may stand again; the first that is there stands
-            for it where it is missing. One that holds other numbers is a weight of its own.
+        copies: names of other stacks' token embeddings, which may be the same.
+        shared: name of the matrix that stands for those of them that are missing.
         head: name of the unembedding.
         ties: whether the head is tied where the file says nothing.
     """
@@ -44,8 +45,10 @@ class Family:
     aliases: Mapping[str, str] = field(default_factory=dict)
     names: tuple[tuple[str, str], ...] = ()
     ignored: tuple[str, ...] = ()
+    spare: tuple[str, ...] = ()
     embedding: str = ""
     copies: tuple[str, ...] = ()
+    shared: str = ""
     head: str = "lm_head.weight"
     ties: bool = True
 
@@ -54,6 +57,10 @@ class Family:
         for pattern, name in self.names:
             key = re.sub(pattern, name, key)
         return None if any(re.search(pattern, key) for pattern in self.ignored) else key
+
+    def may_leave(self, name: str) -> bool:
+        """Whether a weight, by the family's own name, may be there and belong to no part."""
+        return any(re.search(pattern, name) for pattern in self.spare)
 
     def fields_of(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of a ``config.json`` under the family's own names.

@@ -90,14 +90,19 @@ def _read_config(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MOST_CONFIG:
             raise ModelLoadError(f"{path} is larger than any configuration.")
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
     except OSError as error:
         raise ModelLoadError(f"{path} can't be read: {error.strerror or error}.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelLoadError(f"{path} does not describe a model: {error}") from error
     if not isinstance(fields, dict):
         raise ModelLoadError(f"{path} does not describe a model: it is no object with fields.")
     return fields
+
+
+def _no_number(name: str) -> None:
+    """NaN and infinity, which Python would read."""
+    raise ValueError(f"{name} is no number.")
 
 
 def _within(folder: Path, error: ModelLoadError) -> str:

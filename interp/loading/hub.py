@@ -12,7 +12,9 @@ from interp.loading.source import Files
 
 PREFIX = "hub:"
 WANTED = ["config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer.json"]
-NAME = re.compile(r"(?P<repo>[\w.-]+(/[\w.-]+)?)(@(?P<revision>[\w./-]+))?")
+FIRST = ["config.json", "tokenizer.json"]
+"""What a cache that knows of it must have; whether the weights are all there, their index tells."""
+NAME = re.compile(r"(?!.*\.\.)(?P<repo>[\w.-]+(/[\w.-]+)?)(@(?P<revision>\w[\w./-]*))?")
 
 
 def fetched(name: str) -> tuple[Path, str]:
@@ -40,7 +42,7 @@ def _cached(repo: str, revision: str | None) -> Path | None:
 
     try:
         folder = Path(
-            snapshot_download(repo, revision=revision, allow_patterns=WANTED, local_files_only=True)
+            snapshot_download(repo, revision=revision, allow_patterns=FIRST, local_files_only=True)
         )
         Files(folder)
     except (LocalEntryNotFoundError, HFValidationError, ModelLoadError, OSError):
@@ -50,15 +52,10 @@ def _cached(repo: str, revision: str | None) -> Path | None:
 
 def _downloaded(repo: str, revision: str | None) -> Path:
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - slow to import
-    from huggingface_hub.errors import (  # noqa: PLC0415
-        HfHubHTTPError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-    )
 
     try:
         return Path(snapshot_download(repo, revision=revision, allow_patterns=WANTED))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+    except Exception as error:  # its network library's own, which changed between versions
         said = str(error).strip().split("\n")[0]
         raise ModelLoadError(
             f"{PREFIX}{repo}{'@' + revision if revision else ''} can't be had: {said} (The files "

@@ -16,12 +16,15 @@ from interp.loading.foreign import family_of
 from interp.loading.source import Live
 from interp.loading.special_tokens import equip, given_tokenizer
 from interp.model.entry import Patches
+from interp.model.unembedding import ProjectedUnembedding
 from interp.transformer import Transformer
 
 FAR = {torch.float64: 1e-5, torch.float32: 1e-2}
 """A difference, of the largest number, that only another function can make. (Attention and norms
 of ``transformers`` round to float32 whatever the type of the weights.)"""
 FAR_IN_HALF = 0.3
+GIVEN_OUT = ("logits", "prediction_logits", "last_hidden_state")
+"""What ``transformers`` calls what a model gives out: the first that there is counts."""
 TRIED = 8
 """Tokens of the check."""
 
@@ -43,7 +46,13 @@ def load_live(
         ModelLoadError: its family is not known, it has weights that ours lacks, or what it gives
             out differs from what ours does.
     """
-    fields = theirs.config.to_dict()
+    told = getattr(theirs.config, "to_dict", dict)()
+    if "model_type" not in told:
+        raise ModelLoadError(
+            f"{type(theirs).__name__} is no model of transformers: its config says no model_type. "
+            "Give other models as a folder."
+        )
+    fields = {**told, "architectures": [type(theirs).__name__]}
     weights = theirs.state_dict()
     first = next(iter(weights.values()), None)
     place = device if device is not None or first is None else first.device
@@ -62,22 +71,38 @@ def _checked(model: Transformer, theirs: Any) -> float:  # noqa: ANN401 - transf
     Raises:
         ModelLoadError: it is so large that the two compute different things.
     """
-    inputs, named = _inputs(model)
-    trains = theirs.training
+    inputs, named = _inputs(model, getattr(theirs.config, "pad_token_id", None))
+    own = next(theirs.parameters())
+    named = {
+        name: x.to(own.device, own.dtype if x.is_floating_point() else None)
+        for name, x in named.items()
+    }
+    modes = [(module, module.training) for module in theirs.modules()]
     theirs.eval()
     try:
-        told = theirs(**{name: x.to(next(theirs.parameters()).device) for name, x in named.items()})
+        told = theirs(**named, return_dict=True)
     finally:
-        theirs.train(trains)
-    expected = getattr(told, "logits", None)
-    expected = told.last_hidden_state if expected is None else expected
-    ends = expected is not told.get("last_hidden_state")
-    found = model(*inputs) if ends else model.stream(model.check(*inputs))
+        for module, trains in modes:
+            module.training = trains
+    given = next((name for name in GIVEN_OUT if told.get(name) is not None), None)
+    if given is None:
+        raise ModelLoadError(
+            f"{type(theirs).__name__} gives out {', '.join(told)}; this toolkit compares one of "
+            f"{', '.join(GIVEN_OUT)}."
+        )
+    expected: Tensor = told[given]
+    streams = given == "last_hidden_state"
+    found = last_stream(model, *inputs) if streams else model(*inputs)
     if expected.ndim < found.ndim:  # a class a text or an image: what is said at its first token
         found = found[:, 0]
+    if found.shape != expected.shape:
+        raise ModelLoadError(
+            f"{type(theirs).__name__} gives out {given} of shape {tuple(expected.shape)}, this "
+            f"model {tuple(found.shape)}: it has a part that is not known here."
+        )
     gap = (found.double().cpu() - expected.double().cpu()).abs().max()
     error = (gap / expected.double().abs().max().clamp(min=1.0).cpu()).item()
-    bound = FAR.get(model.dtype, FAR_IN_HALF)
+    bound = max(FAR.get(dtype, FAR_IN_HALF) for dtype in (model.dtype, own.dtype))
     if not error <= bound:
         raise ModelLoadError(
             f"What this model gives out differs from {type(theirs).__name__} by {error:.2g} of the "
@@ -87,6 +112,12 @@ def _checked(model: Transformer, theirs: Any) -> float:  # noqa: ANN401 - transf
     return error
 
 
+def last_stream(model: Transformer, *inputs: Tensor, mask: Tensor | None = None) -> Tensor:
+    """What a base model of theirs gives out: behind the matrix to W_U's width, if there is one."""
+    x = model.stream(model.check(*inputs, mask=mask))
+    return model.unembed.read(x) if isinstance(model.unembed, ProjectedUnembedding) else x
+
+
 def _shortest(model: Transformer) -> int:
     """So few tokens that no model stretches its positions for them."""
     scalings = [stack.positions.scaling for stack in model.config.stacks.values()]
@@ -94,8 +125,11 @@ def _shortest(model: Transformer) -> int:
     return max(1, min([*trained, model.config.n_ctx]))
 
 
-def _inputs(model: Transformer) -> tuple[list[Tensor], dict[str, Tensor]]:
-    """A few tokens (or an image) for each stack, and what ``transformers`` calls them."""
+def _inputs(model: Transformer, pad: object) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """A few tokens (or an image) for each stack, and what ``transformers`` calls them.
+
+    None is what they pad with, which some models give no position.
+    """
     generator = torch.Generator().manual_seed(0)
     patches = model.stacks[0].tokens
     if isinstance(patches, Patches):
@@ -103,9 +137,10 @@ def _inputs(model: Transformer) -> tuple[list[Tensor], dict[str, Tensor]]:
         image = image.to(model.device, model.dtype)
         return [image], {"pixel_values": image}
     tried = min(TRIED, _shortest(model))
-    ids = [
-        torch.randint(model.config.vocabulary_of(stack.name), (1, tried), generator=generator)
-        for stack in model.stacks
-    ]
+    ids: list[Tensor] = []
+    for stack in model.stacks:
+        others = max(1, model.config.vocabulary_of(stack.name) - 1)
+        drawn = torch.randint(others, (1, tried), generator=generator)
+        ids.append(drawn + (drawn >= pad) if isinstance(pad, int) and others > 1 else drawn)
     names = ("input_ids", "decoder_input_ids")
     return ids, dict(zip(names, ids, strict=False))

@@ -26,6 +26,15 @@ ACTIVATIONS: dict[str, Any] = {
 }
 """Names of ``transformers``, and ours."""
 
+KINDS: dict[type, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a word",
+}
+LARGEST = 2**63
+"""No size is as large as this."""
+
 
 class Raw:
     """The fields of a foreign configuration.
@@ -63,9 +72,18 @@ class Raw:
         raise ModelLoadError(f"{self.family}: config.json lacks {name!r}.")
 
     def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - JSON
-        """A field that may be missing or null."""
+        """A field that may be missing or null.
+
+        Raises:
+            ModelLoadError: ``default`` is a flag, a number or a word, and the field is none.
+        """
         value = self._fields.get(name, self._defaults.get(name))
-        return default if value is None else value
+        if value is None:
+            return default
+        kind = type(default)
+        if kind in KINDS and not _is_a(kind, value):
+            raise self.refused(name, value, KINDS[kind])
+        return value
 
     def said(self, name: str) -> Any:  # noqa: ANN401 - JSON
         """A field where null means something: the default only if it is not there at all."""
@@ -78,22 +96,22 @@ class Raw:
     def whole(self, name: str) -> int:
         """A whole number of at least 1."""
         value = self[name]
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if not _is_a(int, value) or value < 1:
             raise self.refused(name, value, "a whole number of at least 1")
         return value
 
     def number(self, name: str) -> float:
         """A number."""
         value = self[name]
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.refused(name, value, "a number")
+        if not _is_a(float, value):
+            raise self.refused(name, value, KINDS[float])
         return float(value)
 
     def flag(self, name: str) -> bool:
         """True or false."""
         value = self[name]
-        if not isinstance(value, bool):
-            raise self.refused(name, value, "true or false")
+        if not _is_a(bool, value):
+            raise self.refused(name, value, KINDS[bool])
         return value
 
     def one_of(self, name: str, meanings: Mapping[Any, _Meaning]) -> _Meaning:
@@ -121,9 +139,28 @@ class Raw:
                 f"{self.family}: {others[0]!r} is not known here; known are {', '.join(names)}."
             )
 
+    @property
+    def n_classes(self) -> int:
+        """How many a classifier tells apart: two where nothing is said."""
+        return len(self.get("id2label", ())) or self.get("num_labels", 2)
+
+    def saved_as(self, *tasks: str) -> str | None:
+        """The first of ``tasks`` with which a class among ``architectures`` ends, if any does."""
+        classes = self.get("architectures", ())
+        ends = (task for task in tasks if any(str(name).endswith(task) for name in classes))
+        return next(ends, None)
+
     def refused(self, name: str, value: object, expected: str) -> ModelLoadError:
         """The error for a value that this toolkit does not know."""
         return ModelLoadError(
             f"{self.family}: config.json says {name}={value!r}; this toolkit knows {expected} here "
             "and does not guess."
         )
+
+
+def _is_a(kind: type, value: Any) -> bool:  # noqa: ANN401 - JSON
+    """Whether a field is of a kind; true is no number, and a number is finite and has a size."""
+    if kind in (bool, str):
+        return isinstance(value, kind)
+    number = isinstance(value, int) or (kind is float and isinstance(value, float))
+    return number and not isinstance(value, bool) and abs(value) < LARGEST

@@ -8,12 +8,19 @@ from collections.abc import Mapping
 from math import log, sqrt
 from typing import Any
 
-from interp.config import PositionsConfig, ScalingConfig
-from interp.errors import ModelLoadError
+from interp.config import PositionsConfig, ScalingConfig, ScalingKind
 from interp.loading.raw import Raw
 
-KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
-OLD_NAMES = {"su": "longrope"}
+KINDS: dict[str, ScalingKind | None] = {
+    "default": None,
+    "linear": "linear",
+    "dynamic": "dynamic",
+    "llama3": "llama3",
+    "yarn": "yarn",
+    "longrope": "longrope",
+    "su": "longrope",
+}
+"""Names of ``transformers``, some of them old, and ours."""
 
 
 def rotary(
@@ -32,16 +39,21 @@ def rotary(
         ModelLoadError: a scaling that is not known, or that lacks what it needs.
     """
     said = _parameters(raw, kind)
-    base = said.get("rope_theta", raw.get("rope_theta", 10_000.0) if theta is None else theta)
-    usual = raw.get("partial_rotary_factor", 1.0) if share is None else share
-    turning = said.get("partial_rotary_factor", usual)
+    usual: float = raw.get("rope_theta", 10_000.0) if theta is None else theta
+    turning = turning_share(raw, kind, share)
     d_head = raw.get("head_dim", raw.whole("hidden_size") // raw.whole("num_attention_heads"))
     return PositionsConfig(
         kind="rotary",
-        base=float(base),
+        base=float(said.get("rope_theta", float(usual))),
         d_rotary=None if turning == 1 else int(d_head * turning),
         scaling=_scaling(raw, said),
     )
+
+
+def turning_share(raw: Raw, kind: str | None = None, usual: float | None = None) -> float:
+    """Of a head's dimensions, those that turn; ``usual`` where nothing is said, or all."""
+    share: float = raw.get("partial_rotary_factor", 1.0) if usual is None else usual
+    return _parameters(raw, kind).get("partial_rotary_factor", float(share))
 
 
 def longest(raw: Raw) -> int:
@@ -51,76 +63,78 @@ def longest(raw: Raw) -> int:
     return int(trained * said.get("factor", 1.0)) if grows else trained
 
 
-def _parameters(raw: Raw, kind: str | None) -> Mapping[str, Any]:
-    said = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+def _parameters(raw: Raw, kind: str | None) -> Raw:
+    said = raw.get("rope_scaling") or raw.get("rope_parameters") or {}  # theirs: the older wins
     if not isinstance(said, Mapping):
         raise raw.refused("rope_parameters", said, "an object")
     nested = said.get(kind) if kind is not None else None
     if isinstance(nested, Mapping):
-        return nested
+        return Raw(raw.family, nested, {})
     if any(isinstance(value, Mapping) for value in said.values()):
         raise raw.refused("rope_parameters", said, "one object for all layers")
-    return said
+    return Raw(raw.family, said, {})
 
 
-def _named(said: Mapping[str, Any]) -> str:
-    name = said.get("rope_type", said.get("type", "default"))
-    return OLD_NAMES.get(name, name)
+def _named(said: Raw) -> ScalingKind | None:
+    """Our name of the scaling; ``None`` if there is none."""
+    name: object = said.get("rope_type", said.get("type", "default"))
+    if not isinstance(name, str) or name not in KINDS:
+        raise said.refused("rope_type", name, "one of " + ", ".join(KINDS))
+    return KINDS[name]
 
 
-def _scaling(raw: Raw, said: Mapping[str, Any]) -> ScalingConfig | None:
+def _scaling(raw: Raw, said: Raw) -> ScalingConfig | None:
     name = _named(said)
-    if name not in KINDS:
-        raise raw.refused("rope_type", name, "one of " + ", ".join(KINDS))
-    if name == "default":
+    if name is None:
         return None
     trained = raw.whole("max_position_embeddings")
-    first = raw.get("original_max_position_embeddings")
-    if first is None or name == "dynamic":
-        first = trained if name == "dynamic" else said.get("original_max_position_embeddings")
-    original = trained if first is None else int(first)
-    factor = said.get("factor")
-    factor = trained / original if factor is None else float(factor)
-    try:
-        return ScalingConfig(name, factor, original, **_details(name, said, factor, original))
-    except KeyError as error:
-        raise ModelLoadError(
-            f"{raw.family}: config.json lacks {error} for rope_type {name!r}."
-        ) from error
+    original = trained if name == "dynamic" else _original(raw, said, trained)
+    stretched = name in ("yarn", "longrope") and said.get("factor") is None
+    factor = trained / original if stretched else said.number("factor")
+    return ScalingConfig(name, factor, original, **_details(name, said, factor, original))
 
 
-def _details(name: str, said: Mapping[str, Any], factor: float, original: int) -> dict[str, Any]:
+def _original(raw: Raw, said: Raw, trained: int) -> int:
+    """Tokens that the model read before its positions were stretched."""
+    name = "original_max_position_embeddings"
+    holder = raw if raw.get(name) is not None else said
+    return trained if holder.get(name) is None else holder.whole(name)
+
+
+def _details(name: str, said: Raw, factor: float, original: int) -> dict[str, Any]:
     """What is told of one kind alone."""
     if name == "llama3":
-        return {
-            "low": float(said["low_freq_factor"]),
-            "high": float(said["high_freq_factor"]),
-        }
+        return {"low": said.number("low_freq_factor"), "high": said.number("high_freq_factor")}
     if name == "yarn":
         return {
-            "beta_fast": float(said.get("beta_fast") or 32),
-            "beta_slow": float(said.get("beta_slow") or 1),
-            "truncate": bool(said.get("truncate", True)),
+            "beta_fast": float(said.get("beta_fast", 32.0) or 32),
+            "beta_slow": float(said.get("beta_slow", 1.0) or 1),
+            "truncate": said.get("truncate", True),
             "amplitude": _yarn_amplitude(said, factor),
         }
     if name == "longrope":
-        told = said.get("attention_factor")
         grown = 1.0 if factor <= 1 else sqrt(1 + log(factor) / log(original))
         return {
-            "short": tuple(map(float, said["short_factor"])),
-            "long": tuple(map(float, said["long_factor"])),
-            "amplitude": grown if told is None else float(told),
+            "short": _numbers(said, "short_factor"),
+            "long": _numbers(said, "long_factor"),
+            "amplitude": float(said.get("attention_factor", grown)),
         }
     return {}
 
 
-def _yarn_amplitude(said: Mapping[str, Any], factor: float) -> float:
+def _numbers(said: Raw, name: str) -> tuple[float, ...]:
+    values = said[name]
+    if not isinstance(values, list) or not all(isinstance(x, int | float) for x in values):
+        raise said.refused(name, values, "a list of numbers")
+    return tuple(map(float, values))
+
+
+def _yarn_amplitude(said: Raw, factor: float) -> float:
     """0.1·log(factor) + 1, unless it is told (Peng et al. 2023, equation 22)."""
-    told, scale, every = (said.get(n) for n in ("attention_factor", "mscale", "mscale_all_dim"))
-    if told is not None:
-        return float(told)
 
     def grown(times: float) -> float:
         return 1.0 if factor <= 1 else 0.1 * times * log(factor) + 1.0
 
-    return grown(scale) / grown(every) if scale and every else grown(1.0)
+    scale, every = said.get("mscale", 0.0), said.get("mscale_all_dim", 0.0)
+    usual = grown(scale) / grown(every) if scale and every else grown(1.0)
+    return float(said.get("attention_factor", usual))

@@ -12,6 +12,7 @@ import tokenizers
 
 from interp.config import Config, TokensConfig
 from interp.errors import ModelLoadError
+from interp.loading.foreign import family_of
 from interp.tokenizer import Tokenizer
 from interp.transformer import Transformer
 
@@ -37,12 +38,16 @@ def equip(model: Transformer, fields: Mapping[str, Any], tokenizer: Tokenizer | 
     """Give a model that was just made its tokenizer and its special tokens.
 
     What the tokenizer adds in front of a text is BOS, what it adds behind is EOS; where it adds
-    nothing, the ids are those that ``config.json`` names, and no text gets them.
+    nothing, the ids are those that ``config.json`` names (or means, by what the family's class
+    takes), and no text gets them.
 
     Raises:
         ModelLoadError: the tokenizer has more tokens than the model, or adds several at once.
     """
-    tokens = replace(model.config.tokens, **_named(fields, model.config))
+    _check_fits(model, tokenizer)
+    usual = family_of(fields).defaults if "model_type" in fields else {}
+    known = {**usual, **fields}
+    tokens = replace(model.config.tokens, **_named(known, model.config))
     if tokenizer is not None:
         tokens = _added_by(tokenizer, tokens)
     model.config = replace(model.config, tokens=tokens)
@@ -55,15 +60,18 @@ def attach(model: Transformer, tokenizer: Tokenizer | None) -> None:
     Raises:
         ModelLoadError: the tokenizer has more tokens than the model.
     """
-    if tokenizer is None:
-        return
+    _check_fits(model, tokenizer)
+    if tokenizer is not None:
+        model.tokenizer = tokenizer.named(model.config.tokens.bos, model.config.tokens.eos)
+
+
+def _check_fits(model: Transformer, tokenizer: Tokenizer | None) -> None:
     reads = model.config.vocabulary_of(model.stacks[0].name)
-    if tokenizer.vocab_size > reads:
+    if tokenizer is not None and tokenizer.vocab_size > reads:
         raise ModelLoadError(
             f"The tokenizer has {tokenizer.vocab_size} tokens, the model {reads}; is it another "
             "model's?"
         )
-    model.tokenizer = tokenizer.named(model.config.tokens.bos, model.config.tokens.eos)
 
 
 def _named(fields: Mapping[str, Any], config: Config) -> dict[str, int | None]:

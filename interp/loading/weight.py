@@ -32,7 +32,11 @@ class Weight:
 
     def then(self, change: Callable[[Tensor], Tensor]) -> "Weight":
         """What ``change`` makes of it."""
-        return replace(self, make=lambda *tensors: change(self.make(*tensors)))
+
+        def make(*tensors: Tensor) -> Tensor:
+            return change(self.make(*tensors))
+
+        return replace(self, make=make)
 
     @property
     def T(self) -> "Weight":
@@ -45,7 +49,12 @@ class Weight:
 
     def by_head(self, n_heads: int) -> "Weight":
         """Rows laid out [head][q k v][d_head], as ours are: [q k v][head][d_head]."""
-        return self.then(lambda x: x.unflatten(0, (n_heads, 3, -1)).transpose(0, 1).flatten(0, 2))
+
+        def laid(x: Tensor) -> Tensor:
+            by_head = x.reshape(n_heads, 3, -1, *x.shape[1:])
+            return by_head.transpose(0, 1).flatten(0, 2)
+
+        return self.then(laid)
 
 
 Table = dict[str, Weight]
@@ -54,7 +63,11 @@ Table = dict[str, Weight]
 
 def at(key: str) -> Weight:
     """A tensor of the source, as it is."""
-    return Weight((key,), lambda x: x)
+
+    def same(x: Tensor) -> Tensor:
+        return x
+
+    return Weight((key,), same)
 
 
 def joined(*weights: Weight) -> Weight:
@@ -104,12 +117,14 @@ def linear(weight: str, bias: str, source: str, *, biased: bool = True) -> Table
     return lines | ({bias: at(f"{source}.bias")} if biased else {})
 
 
-def separate_qkv(q: str, k: str, v: str, *, biased: bool | tuple[bool, bool, bool] = True) -> Table:
-    """Queries, keys and values that are stored apart, of one attention."""
+def separate_qkv(
+    q: str, k: str, v: str, *, biased: bool | tuple[bool, bool, bool] = True, name: str = "attn"
+) -> Table:
+    """Queries, keys and values that are stored apart, of one attention: that called ``name``."""
     flags = (biased,) * 3 if isinstance(biased, bool) else biased
-    lines: Table = {"attn.weight_qkv": joined(*(at(f"{name}.weight") for name in (q, k, v)))}
-    for own, name, flag in zip("qkv", (q, k, v), flags, strict=True):
-        lines |= {f"attn.b_{own}": at(f"{name}.bias")} if flag else {}
+    lines: Table = {f"{name}.weight_qkv": joined(*(at(f"{part}.weight") for part in (q, k, v)))}
+    for own, part, flag in zip("qkv", (q, k, v), flags, strict=True):
+        lines |= {f"{name}.b_{own}": at(f"{part}.bias")} if flag else {}
     return lines
 
 

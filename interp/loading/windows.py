@@ -23,7 +23,8 @@ def kinds(raw: Raw, otherwise: Callable[[int], bool]) -> tuple[str, ...]:
     n_layers, said = raw.whole("num_hidden_layers"), raw.get("layer_types")
     if said is None:
         return tuple(SLIDING if otherwise(layer) else FULL for layer in range(n_layers))
-    if not isinstance(said, list) or len(said) != n_layers or set(said) - {FULL, SLIDING}:
+    known = isinstance(said, list) and all(kind in (FULL, SLIDING) for kind in said)
+    if not known or len(said) != n_layers:
         raise raw.refused("layer_types", said, f"{n_layers} times {FULL} or {SLIDING}")
     return tuple(said)
 

@@ -31,6 +31,6 @@ def fixed_axes(config: Config, place: Place) -> dict[str, int]:
         "d_mlp": 0 if mlp is None else mlp.d_mlp,
         "expert": 0 if mlp is None or mlp.experts is None else mlp.experts.n_experts,
         "d_model": config.d_model,
-        "vocab": config.d_vocab,
+        "vocab": config.n_logits,
         "one": 1,
     }

@@ -21,7 +21,7 @@ from interp.model.entry import AddedPositions
 from interp.model.linear import Linear
 from interp.model.recipe import Layout, Recipe
 from interp.model.stack import WHOLE, Span, Stack
-from interp.model.unembedding import Unembedding, exit_of
+from interp.model.unembedding import Pooler, Unembedding, exit_of
 from interp.points import Place
 from interp.tap import Tap, untouched
 
@@ -41,6 +41,9 @@ class Network(nn.Module):
             self.add_module(name, stack)
             shared = stack.weight_e if config.shared else None
         self.unembed = exit_of(config, self.stacks[-1].weight_e)
+        self.pooler = Pooler(config.d_model) if config.pooler else None
+        self.agreement: float | None = None
+        """How far it was from the live model that it was loaded from, of the largest number."""
         self._structure: tuple[Layout, Atlas] | None = None
 
     # ---- the forward --------------------------------------------------------------------------

@@ -151,12 +151,12 @@ class OffsetRMSNorm(RMSNorm):
 
     def __init__(self, config: NormConfig, shape: tuple[int, ...], points: NormPoints) -> None:
         super().__init__(config, shape, points)
-        self.gain = nn.Parameter(torch.zeros(shape))
+        self.gain: nn.Parameter = nn.Parameter(torch.zeros(shape))
 
     @property
     def multiplier(self) -> Tensor:
         """1 + gain."""
-        gain = torch.zeros(self.shape) if self.gain is None else self.gain
+        gain = self.gain
         return 1.0 + (gain.float() if gain.dtype in (torch.float16, torch.bfloat16) else gain)
 
     def fused(self, x: Features) -> Features:

@@ -1,7 +1,8 @@
 """What does the last stream say of each token? logits = x·W_U + b_U, perhaps scaled, capped.
 
 A masked language model reads norm(act(x·W + b)) instead of x (Devlin et al. 2019); that is its
-last norm here, as it stands where others have one.
+last norm here, as it stands where others have one. What such a model says of a whole text, its
+pooler makes of the first token.
 """
 
 import torch
@@ -41,9 +42,9 @@ class Unembedding(Exit):
     def __init__(self, config: Config, tied_to: nn.Parameter | None) -> None:
         super().__init__()
         width = config.d_unembed or config.d_model
-        free = torch.randn(config.d_vocab, width) / width**0.5
+        free = torch.randn(config.n_logits, width) / width**0.5
         self.weight = nn.Parameter(free) if tied_to is None else tied_to
-        self.b_U = bias_of(config.d_vocab, config.bias_u)
+        self.b_U = bias_of(config.n_logits, config.bias_u)
         self.cap = cap_of(config.logit_cap)
 
     def forward(self, x: Stream, tap: Tap = untouched) -> Logits:
@@ -145,3 +146,19 @@ class MaskedHead(Linear, Norm):
             post: Recipe(lambda head, of: head.act(of(Point.HEAD_PRE)), (pre,)),
             **owned("norm", self.norm.layout(post)),
         }
+
+
+class Pooler(Linear):
+    """x ↦ tanh(x·W + b): one vector a text, of its first token's stream (Devlin et al. 2019).
+
+    It is no step of the forward: ``model.pooler(stream[:, 0])``, where the stream is what a model
+    without a head gives out (beside a head it is the last block's, ``("normalized", -1, "ln2")``).
+    """
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.weight, self.bias = matrix(d_model, d_model), bias_of(d_model, present=True)
+
+    def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+        """tanh(x·W + b)."""
+        return torch.tanh(self.linear(x, self.weight, self.bias))

@@ -65,7 +65,7 @@ def processed(
         if value_biases:
             for attention in (part for part in made.modules() if isinstance(part, Attention)):
                 fold_value_biases(attention)
-        if unembed:
+        if unembed and isinstance(made.unembed, Unembedding):
             center(made.unembed.weight, axis=0)
             center(made.unembed.b_U)
     return made.to(model.dtype)

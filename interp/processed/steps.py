@@ -81,11 +81,11 @@ def _fold_last(norm: Norm, unembed: Unembedding) -> None:
     """The same where a scale or a projection may stand between the norm and W_U."""
     if not isinstance(norm, ScaledNorm):
         return
-    if norm.bias is not None:
-        unembed.b_U += unembed.weight @ unembed.read(norm.bias[None, None])[0, 0]
+    if norm.bias is not None and unembed.b_U is not None:
+        unembed.b_U.add_(unembed.weight @ unembed.read(norm.bias[None, None])[0, 0])
     if norm.multiplier is not None:
         first = unembed.project if isinstance(unembed, ProjectedUnembedding) else unembed
-        first.weight *= norm.multiplier
+        first.weight.mul_(norm.multiplier)
     _reset(norm)
 
 
@@ -102,13 +102,13 @@ def center_writing(model: Network) -> None:
         for vectors in _entering(stack):
             center(vectors)
         for block in _blocks(stack):
-            for name, part in block.named_children():
+            for part in block.children():
                 if isinstance(part, Attention):
                     center(part.weight_o, axis=0)
                     center(part.b_O)
-                elif name == "mlp":
+                elif isinstance(part, MLP | Experts):
                     center(part.weight_out, axis=-2)
-                    center(getattr(part, "b_out", None))
+                    center(part.b_out if isinstance(part, MLP) else None)
 
 
 def _entering(stack: Stack) -> Iterator[Tensor | None]:

@@ -86,7 +86,7 @@ def check_metric(metric: object, model: Network, batch: Batch) -> None:
     if isinstance(metric, Loss):  # whether a next token is there does not depend on which
         one_word = Batch(torch.zeros_like(batch.ids), batch.real)
         metric(torch.zeros(*batch.ids.shape, 1, device=batch.ids.device), one_word)
-    logits = torch.empty(*batch.ids.shape, model.config.d_vocab, device="meta")
+    logits = torch.empty(*batch.ids.shape, model.config.n_logits, device="meta")
     with suppress(RuntimeError):  # these have no numbers: it can check no more than their shape
         metric(logits, batch)
     metric.of_rows(range(len(batch.ids)), len(batch.ids))

@@ -18,7 +18,9 @@ from interp.errors import InvalidInput
 from interp.listener import Listener, Plan
 from interp.metrics import AtPosition, checked, measure, required_columns, widened
 from interp.model.context import Context
+from interp.model.network import Network
 from interp.model.past import copied
+from interp.model.unembedding import Unembedding
 from interp.points import Place, Point
 from interp.sweep.clean import Clean, Job
 from interp.sweep.items import Item
@@ -164,7 +166,7 @@ class Folded:
         else:
             metric, chosen = metric.among_columns(), torch.tensor(metric.columns, device=x.device)
             normed = self._normed(at(x, place)[:, None], columns)
-            here = self.model.unembed.some(normed, chosen)[:, 0]
+            here = unembedding_of(self.model).some(normed, chosen)[:, 0]
         bound = metric.bound(self.job.batches[-1])
         return self._each(widened(here), lambda own: checked(bound.of(own), own.shape[0]))
 
@@ -224,6 +226,13 @@ class Folded:
     def _pointwise(self, place: Place) -> bool:
         """Whether what is done there at one column does not depend on others."""
         return all(edit.pointwise for _, edit in self.edits[place])
+
+
+def unembedding_of(model: Network) -> Unembedding:
+    """The unembedding, which a model whose metric is measured has."""
+    if not isinstance(model.unembed, Unembedding):
+        raise InvalidInput("This model has no logits that a metric could measure.")
+    return model.unembed
 
 
 def at(x: Float[Tensor, "row pos n"], column: Int[Tensor, " row"]) -> Float[Tensor, "row n"]:

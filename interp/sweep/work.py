@@ -58,7 +58,7 @@ class Worker:
     def footprint(self, job: Job) -> Footprint:
         """Of one prompt."""
         width, model = max(batch.ids.shape[1] for batch in job.batches), self.ways.model
-        read = model.config.d_vocab * (1 if isinstance(job.metric, AtPosition) else width)
+        read = model.config.n_logits * (1 if isinstance(job.metric, AtPosition) else width)
         formed = [place for item in job.items for place, _ in item.planned]
         return footprint(model, width, read, formed, kept=len(wanted_by(self.ways, job)))
 

@@ -1,16 +1,22 @@
 """Two models on the same tokens: logits, every activation that both have, gradients."""
 
+import json
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from inspect import signature
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from agreement.exact import Seen, exact, randomised, watched
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import interp
 from interp import Place, Transformer
+from interp.loading.live import last_stream
 
 BOUND = 1e-9
 WORST: dict[str, dict[str, float]] = {}
@@ -87,6 +93,45 @@ def noted(family: Family, what: str, error: float) -> None:
     assert error <= BOUND, f"{family.name}, {what}: off by {error:.3g}, bound {BOUND}"
 
 
+def from_disk(theirs: nn.Module, ours: Transformer) -> float:
+    """The largest difference of any weight of ours from what it is when read from a folder."""
+    with TemporaryDirectory() as folder:
+        theirs.save_pretrained(folder)
+        read = interp.load(folder)
+    assert replace(read.config, name="") == replace(ours.config, name="")
+    weights = dict(read.named_parameters())
+    return max(off(weights[name], weight) for name, weight in ours.named_parameters())
+
+
+def published(
+    fields: Mapping[str, object],
+    names: Mapping[str, str] | None = None,
+    more: Mapping[str, tuple[int, ...]] | None = None,
+) -> Callable[[nn.Module, Transformer], float]:
+    """A check of files as they were first published.
+
+    Args:
+        fields: all that their ``config.json`` says.
+        names: patterns of weights' names, and what stands for them in the file.
+        more: names and shapes of tensors that the file holds beside the weights.
+    """
+
+    def check(theirs: nn.Module, ours: Transformer) -> float:
+        weights = dict(theirs.state_dict())
+        for pattern, name in (names or {}).items():
+            weights = {re.sub(pattern, name, key): weight for key, weight in weights.items()}
+        weights |= {name: torch.ones(shape) for name, shape in (more or {}).items()}
+        with TemporaryDirectory() as folder:
+            save_file({key: w.clone() for key, w in weights.items()}, f"{folder}/model.safetensors")
+            (Path(folder) / "config.json").write_text(json.dumps(fields), encoding="utf-8")
+            read = interp.load(folder)
+        assert replace(read.config, name="") == replace(ours.config, name="")
+        found = dict(read.named_parameters())
+        return max(off(found[name], weight) for name, weight in ours.named_parameters())
+
+    return check
+
+
 def inputs_of(family: Family, model: Transformer, rows: int = 2, pos: int = 11) -> list[Tensor]:
     """Random tokens for each stack, or images."""
     generator = torch.Generator().manual_seed(1)
@@ -125,9 +170,11 @@ def both(
     theirs, ours = pair
     more |= {} if mask is None else {"attention_mask": mask}
     out = called(family, theirs, inputs, **more)
-    ends = getattr(out, "logits", None) is not None
-    found = ours(*inputs, mask=mask) if ends else ours.stream(ours.check(*inputs, mask=mask))
-    expected = out.logits if ends else out.last_hidden_state
+    logits = next((out[name] for name in ("logits", "prediction_logits") if name in out), None)
+    if logits is None:
+        found, expected = last_stream(ours, *inputs, mask=mask), out.last_hidden_state
+    else:
+        found, expected = ours(*inputs, mask=mask), logits
     return (found[:, 0] if expected.ndim < found.ndim else found), expected
 
 

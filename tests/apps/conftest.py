@@ -38,7 +38,9 @@ def prompts(tmp_path: Path) -> Path:
 def finding() -> Callable[..., HeadAblation]:
     """A made-up result: clean values, and the effect of each head of a single layer on each."""
 
-    def make(effects: list[list[float]], *, model: str = "made-up") -> HeadAblation:
+    def make(
+        effects: list[list[float]], *, model: str = "made-up", agreement: float | None = None
+    ) -> HeadAblation:
         effect = torch.tensor([effects], dtype=torch.float64)
         clean = torch.full((effect.shape[-1],), 2.0, dtype=torch.float64)
         provenance = Provenance(
@@ -54,6 +56,7 @@ def finding() -> Callable[..., HeadAblation]:
             precision="ieee",
             seed=0,
             versions={"python": "3"},
+            agreement=agreement,
         )
         return HeadAblation(clean, clean + effect, "loss", "nats", "mean", provenance)
 

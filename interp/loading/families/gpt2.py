@@ -21,6 +21,12 @@ DEFAULTS: dict[str, Any] = {
     "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,
 }
+ALIASES = {
+    "max_position_embeddings": "n_positions",
+    "hidden_size": "n_embd",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+}
 
 
 def config(raw: Raw) -> Config:
@@ -85,6 +91,7 @@ FAMILIES = [
         config=config,
         weights=weights,
         defaults=DEFAULTS,
+        aliases=ALIASES,
         names=((r"^transformer\.", ""),),
         ignored=(r"^h\.\d+\.attn\.(bias|masked_bias)$",),
         embedding="wte.weight",

@@ -3,6 +3,7 @@
 RMSNorm, rotary positions in halves, grouped heads, SwiGLU, no biases unless said so.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from interp.config import (
@@ -10,12 +11,13 @@ from interp.config import (
     Config,
     MLPConfig,
     NormConfig,
+    PositionsConfig,
     StackConfig,
 )
 from interp.loading.family import Family
 from interp.loading.raw import Raw
-from interp.loading.rotary import longest, rotary
-from interp.loading.weight import Table, at, each_layer, linear, norm, separate_qkv, under
+from interp.loading.rotary import longest, rotary, turning_share
+from interp.loading.weight import Table, at, linear, norm, separate_qkv, under
 
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 32000,
@@ -33,27 +35,50 @@ DEFAULTS: dict[str, Any] = {
 
 
 def config(raw: Raw) -> Config:
-    """What the fields that all models of this shape have mean."""
+    """Biases where the configuration says so; all else is as in :func:`of_parts`."""
+    return of_parts(
+        raw,
+        attention(raw, biased=raw.flag("attention_bias")),
+        gated_mlp(raw, biased=raw.flag("mlp_bias")),
+    )
+
+
+def of_parts(raw: Raw, attention: AttentionConfig, mlp: MLPConfig, **rest: Any) -> Config:  # noqa: ANN401
+    """What the fields that all models of this shape have mean; ``rest`` are fields of the stack."""
+    told: dict[str, Any] = {"norm": rms_norm(raw)} | rest
+    if "positions" not in told:
+        told["positions"] = of_whole_heads(raw)
     return Config(
         d_model=raw.whole("hidden_size"),
         d_vocab=raw.whole("vocab_size"),
         n_ctx=longest(raw),
         tied=raw.head == "tied",
         unembeds=raw.head != "none",
-        decoder=StackConfig(
-            n_layers=raw.whole("num_hidden_layers"),
-            attention=attention(raw, biased=raw.flag("attention_bias")),
-            mlp=gated_mlp(raw, biased=raw.flag("mlp_bias")),
-            norm=rms_norm(raw),
-            positions=rotary(raw),
-        ),
+        decoder=StackConfig(raw.whole("num_hidden_layers"), attention, mlp, **told),
     )
+
+
+def of_whole_heads(raw: Raw) -> PositionsConfig:
+    """Rotary positions that turn all of a head: these models know no other.
+
+    Raises:
+        ModelLoadError: only a part is to turn.
+    """
+    share = turning_share(raw)
+    if share != 1:
+        raise raw.refused("partial_rotary_factor", share, "1")
+    return rotary(raw)
 
 
 def attention(raw: Raw, *, biased: bool = False, **rest: Any) -> AttentionConfig:  # noqa: ANN401
     """Grouped heads; ``rest`` are further fields of ours."""
     n_heads = raw.whole("num_attention_heads")
-    told = {"bias_q": biased, "bias_k": biased, "bias_v": biased, "bias_o": biased} | rest
+    told: dict[str, Any] = {
+        "bias_q": biased,
+        "bias_k": biased,
+        "bias_v": biased,
+        "bias_o": biased,
+    } | rest
     return AttentionConfig(
         n_heads=n_heads,
         d_head=raw.get("head_dim", raw.whole("hidden_size") // n_heads),
@@ -116,11 +141,17 @@ def gated(*, biased: bool = False) -> Table:
 
 def decoder(config: Config, raw: Raw, block: Table) -> Table:
     """The whole table, from that of a block."""
+    return of_blocks(raw, [block] * config.stacks["decoder"].n_layers)
+
+
+def of_blocks(raw: Raw, blocks: Sequence[Table]) -> Table:
+    """The whole table, from that of each block."""
     stack = {
         "weight_e": at("embed_tokens.weight"),
-        **each_layer(config.stacks["decoder"].n_layers, block, "blocks", "layers.{}."),
         **norm("final_norm", "norm", bias=False),
     }
+    for layer, block in enumerate(blocks):
+        stack |= under(f"blocks.{layer}.", block, f"layers.{layer}.")
     return under("decoder.", stack) | unembedding(raw)
 
 

@@ -1,0 +1,29 @@
+"""Folders that transformers wrote, for tests to change."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from foreign import MODELS, Folder
+
+
+@pytest.fixture(scope="session")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A folder of each kind of model, as transformers writes it; not to be changed."""
+    root = tmp_path_factory.mktemp("saved")
+    for kind, make in MODELS.items():
+        make().save_pretrained(root / kind)
+    return {kind: root / kind for kind in MODELS}
+
+
+@pytest.fixture
+def copied(saved: dict[str, Path], tmp_path: Path) -> Callable[[str], Folder]:
+    """A copy of such a folder, by its kind."""
+    return lambda kind: Folder(Path(shutil.copytree(saved[kind], tmp_path / f"a-{kind}")))
+
+
+@pytest.fixture
+def folder(copied: Callable[[str], Folder]) -> Folder:
+    """A GPT-2 to be damaged."""
+    return copied("gpt2")

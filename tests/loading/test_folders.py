@@ -1,0 +1,302 @@
+"""A folder that transformers wrote, and one of our own, give the model that was written."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from architectures import ARCHITECTURES, HEADLESS, build, build_new, tokens_of
+from foreign import D_VOCAB, EMBEDDING, MODELS, PREFIX, Folder, drawn, some_tokens
+from transformers import GPT2Config, GPT2Model
+
+import interp
+from interp.errors import InvalidInput, ModelLoadError
+from interp.loading import save_folder
+from interp.zoo.bpe import train_bpe
+
+ROOT = Path(__file__).parents[2]
+HEAD = "lm_head.weight"
+KINDS = pytest.mark.parametrize("kind", MODELS)
+
+
+def assert_same(one, other):
+    """The same function, bit by bit: fields (but the name), weights, logits."""
+    assert replace(one.config, name="") == replace(other.config, name="")
+    weights, expected = (dict(model.named_parameters()) for model in (one, other))
+    assert weights.keys() == expected.keys()
+    for name, weight in weights.items():
+        assert weight.dtype == expected[name].dtype
+        assert torch.equal(weight, expected[name]), name
+    assert torch.equal(one(some_tokens()), other(some_tokens()))
+
+
+# What transformers wrote.
+
+
+@KINDS
+@pytest.mark.parametrize("size", ["1GB", "1KB"])
+def test_a_saved_folder_is_the_live_model_bit_by_bit(kind, size, tmp_path):
+    theirs = MODELS[kind]()
+    theirs.save_pretrained(tmp_path, max_shard_size=size)
+    parts = len(list(tmp_path.glob("*.safetensors")))
+    assert parts == 1 if size == "1GB" else parts > 3
+    model = interp.load(tmp_path)
+    assert_same(model, interp.load(theirs))
+    with torch.no_grad():
+        expected = theirs(some_tokens()).logits
+    assert (model(some_tokens()) - expected).abs().max() <= 1e-5 * expected.abs().max()
+    assert model.agreement is None
+
+
+@KINDS
+def test_a_prefix_of_the_keys_may_be_missing(kind, copied):
+    folder = copied(kind)
+    expected, weights = interp.load(folder.path), folder.weights
+    bare = {key.removeprefix(PREFIX[kind]): weight for key, weight in weights.items()}
+    assert bare.keys() != weights.keys()
+    folder.holds(bare)
+    assert_same(interp.load(folder.path), expected)
+
+
+@KINDS
+def test_a_weight_with_and_without_its_prefix_is_refused(kind, copied):
+    folder = copied(kind)
+    bare = EMBEDDING[kind].removeprefix(PREFIX[kind])
+    folder.holds(folder.weights | {bare: folder.weights[EMBEDDING[kind]]})
+    with pytest.raises(ModelLoadError, match=f"{bare} are the same weight"):
+        interp.load(folder.path)
+
+
+def test_its_name_is_the_folders(copied, monkeypatch):
+    folder = copied("llama")
+    folder.says(_name_or_path="another", name="a third")
+    assert interp.load(folder.path).config.name == "a-llama"
+    monkeypatch.chdir(folder.path)
+    assert interp.load(".").config.name == "a-llama"
+
+
+def test_a_folder_without_a_tokenizer_takes_ids_alone(folder):
+    model = interp.load(folder.path)
+    assert model.tokenizer is None
+    assert model(some_tokens()).shape == (2, 7, D_VOCAB)
+    with pytest.raises(InvalidInput, match="no tokenizer"):
+        model("text")
+
+
+# Tied or not.
+
+
+@KINDS
+@pytest.mark.parametrize("said", [True, False, None])
+@pytest.mark.parametrize("equal", [True, False])
+def test_two_matrices_are_tied_if_they_are_equal_whatever_the_config_says(
+    kind, said, equal, copied
+):
+    folder = copied(kind)
+    embedding = folder.weights[EMBEDDING[kind]]
+    head = embedding.clone()
+    head[3, 4] += 0.0 if equal else 1.0
+    folder.holds(folder.weights | {HEAD: head})
+    folder.says(tie_word_embeddings=said)
+    model = interp.load(folder.path)
+    assert model.config.tied is equal
+    assert model.config.unembeds
+    assert torch.equal(model.W_U, head.T)
+    assert torch.equal(model.W_E, embedding)
+
+
+@KINDS
+def test_a_head_that_is_missing_is_the_embedding_where_the_config_ties_them(kind, copied):
+    folder = copied(kind)
+    folder.holds({key: weight for key, weight in folder.weights.items() if key != HEAD})
+    folder.says(tie_word_embeddings=True)
+    model = interp.load(folder.path)
+    assert model.config.tied
+    assert torch.equal(model.W_U, folder.weights[EMBEDDING[kind]].T)
+
+
+def headless(folder: Folder) -> interp.Transformer:
+    folder.holds({key: weight for key, weight in folder.weights.items() if key != HEAD})
+    folder.says(tie_word_embeddings=False)
+    return interp.load(folder.path)
+
+
+@KINDS
+def test_a_head_that_is_missing_and_not_tied_leaves_a_model_without_logits(kind, copied):
+    model = headless(copied(kind))
+    assert not model.config.unembeds
+    assert not model.config.tied
+    done = interp.run(model, some_tokens(), record="resid_post")
+    assert done.logits is None
+    assert done.stream is not None
+    with torch.no_grad():
+        expected = MODELS[kind]().base_model(some_tokens()).last_hidden_state
+    assert (done.stream - expected).abs().max() <= 1e-5 * expected.abs().max()
+    assert done.cache["resid_post", 1].shape == expected.shape
+
+
+@pytest.mark.parametrize(
+    ("use", "said"),
+    [
+        (lambda model, ids: model.generate(ids, max_new_tokens=1), "no unembedding"),
+        (
+            lambda model, ids: interp.sweep(
+                model, ids, interp.edits.zero("z", layer=0, head=0), interp.metrics.loss()
+            ),
+            "no logits",
+        ),
+        (
+            lambda model, ids: interp.run(model, ids, gradients_of=interp.metrics.loss()),
+            "needs the logits",
+        ),
+        (lambda model, ids: model.W_U, "no W_U"),
+    ],
+    ids=["generate", "sweep", "gradients", "W_U"],
+)
+def test_what_needs_logits_refuses_a_model_without_them(folder, use, said):
+    whole = interp.load(folder.path)
+    use(whole, some_tokens())
+    with pytest.raises(InvalidInput, match=said):
+        use(headless(folder), some_tokens())
+
+
+def test_a_base_model_and_one_with_a_head_are_told_apart_by_their_weights(tmp_path):
+    config = GPT2Config(vocab_size=30, n_positions=16, n_embd=8, n_layer=1, n_head=2)
+    config.tie_word_embeddings = False
+    theirs = drawn(GPT2Model(config))
+    theirs.save_pretrained(tmp_path)
+    assert not interp.load(tmp_path).config.unembeds
+    assert not interp.load(theirs).config.unembeds
+
+
+# Types and devices.
+
+TYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+@KINDS
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_a_checkpoint_keeps_its_type(kind, dtype, copied):
+    folder = copied(kind)
+    folder.holds({key: weight.to(dtype) for key, weight in folder.weights.items()})
+    model = interp.load(folder.path)
+    assert {weight.dtype for weight in model.parameters()} == {dtype}
+    assert model(some_tokens()).dtype == dtype
+    assert model(some_tokens()).isfinite().all()
+
+
+@pytest.mark.parametrize("wanted", TYPES, ids=str)
+@pytest.mark.parametrize("stored", TYPES, ids=str)
+def test_another_type_is_each_weight_rounded_to_it(stored, wanted, folder):
+    folder.holds({key: weight.to(stored) for key, weight in folder.weights.items()})
+    kept, changed = interp.load(folder.path), interp.load(folder.path, dtype=wanted)
+    expected = dict(kept.named_parameters())
+    for name, weight in changed.named_parameters():
+        assert weight.dtype == wanted
+        assert torch.equal(weight, expected[name].to(wanted))
+    assert changed(some_tokens()).dtype == wanted
+
+
+def test_a_few_weights_of_another_type_follow_the_most(folder):
+    weights = {key: weight.bfloat16() for key, weight in folder.weights.items()}
+    weights["transformer.ln_f.weight"] = weights["transformer.ln_f.weight"].float()
+    folder.holds(weights)
+    assert {weight.dtype for weight in interp.load(folder.path).parameters()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64], ids=str)
+def test_a_type_that_nothing_is_computed_in_is_refused(dtype, folder):
+    with pytest.raises(InvalidInput, match=f"{dtype}.*float32"):
+        interp.load(folder.path, dtype=dtype)
+
+
+def test_weights_that_a_narrower_type_cannot_hold_are_refused(folder):
+    weights = folder.weights
+    weights["transformer.h.1.mlp.c_fc.bias"][2] = 1e6
+    folder.holds(weights)
+    assert interp.load(folder.path).dtype == torch.float32
+    assert interp.load(folder.path, dtype=torch.bfloat16).dtype == torch.bfloat16
+    with pytest.raises(ModelLoadError, match="mlp.b_in .*not finite numbers in float16"):
+        interp.load(folder.path, dtype=torch.float16)
+
+
+def test_a_device_is_taken_and_one_that_is_not_there_named(folder):
+    assert interp.load(folder.path, "cpu").device == torch.device("cpu")
+    assert interp.load(folder.path, torch.device("cpu")).device == torch.device("cpu")
+    with pytest.raises(InvalidInput, match="abacus"):
+        interp.load(folder.path, "abacus")
+
+
+# Nothing is run.
+
+
+def test_neither_transformers_nor_code_of_the_folder_is_imported(folder, tmp_path):
+    marker = tmp_path / "was-run"
+    code = f"open({str(marker)!r}, 'w').close()\nclass Model: pass\n"
+    for name in ("modeling_own.py", "configuration_own.py", "tokenization_own.py", "__init__.py"):
+        (folder.path / name).write_text(code)
+    folder.says(
+        auto_map={
+            "AutoConfig": "configuration_own.Model",
+            "AutoModelForCausalLM": "modeling_own.Model",
+        },
+        custom_pipelines={"text-generation": {"impl": "modeling_own.Model"}},
+        trust_remote_code=True,
+        architectures=["Model"],
+    )
+    seen = (
+        "import sys, interp; model = interp.load(sys.argv[1]); "
+        "print(model.config.name, [n for n in sys.modules if n.split('.')[0] == 'transformers' "
+        "or n.endswith('_own')])"
+    )
+    words = [sys.executable, "-c", seen, str(folder.path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "a-gpt2 []"
+    assert not marker.exists()
+
+
+# What we wrote ourselves.
+
+
+@pytest.mark.parametrize("name", [*ARCHITECTURES, "headless"])
+def test_a_model_of_every_architecture_comes_back(name, tmp_path):
+    config = HEADLESS if name == "headless" else ARCHITECTURES[name]
+    model = build(config)
+    save_folder(model, tmp_path)
+    again = interp.load(tmp_path)
+    assert again.config == model.config
+    weights = dict(again.named_parameters())
+    for own, weight in model.named_parameters():
+        assert torch.equal(weights.pop(own), weight)
+    assert not weights
+    tokens = tokens_of(config, pos=8)
+    assert torch.equal(again(*tokens), model(*tokens))
+
+
+@pytest.mark.parametrize("name", ["t5", "mixtral", "gpt2"])
+def test_a_folder_can_store_another_type(name, tmp_path):
+    model = build_new(name)
+    save_folder(model, tmp_path, torch.bfloat16)
+    again = interp.load(tmp_path)
+    assert again.dtype == torch.bfloat16
+    assert model.dtype == torch.float64
+    expected = dict(model.named_parameters())
+    assert all(torch.equal(w, expected[n].bfloat16()) for n, w in again.named_parameters())
+
+
+def test_our_own_folder_keeps_its_name_and_its_rule_about_bos(tmp_path):
+    config = replace(
+        ARCHITECTURES["gpt2"],
+        d_vocab=300,
+        name="mine",
+        tokens=interp.TokensConfig(bos=0, prepend_bos=True),
+    )
+    model = build_new(config)
+    model.tokenizer = interp.Tokenizer(train_bpe(["abc abc"], vocab_size=270), bos=0)
+    save_folder(model, tmp_path)
+    again = interp.load(tmp_path)
+    assert again.config == config
+    assert again.to_tokens("abc")[0, 0] == 0
+    assert torch.equal(again.to_tokens("abc"), model.to_tokens("abc"))
