@@ -1,0 +1,149 @@
+"""Squares of an image are tokens, and tokens have types: the same laws, whatever a stack reads."""
+
+import pytest
+import torch
+from architectures import (
+    D_MODEL,
+    HEADLESS,
+    PLAIN,
+    assert_close,
+    assert_identical,
+    build,
+    distance,
+    tokens_of,
+)
+
+from interp import (
+    PAD,
+    Config,
+    EmbeddingConfig,
+    MLPConfig,
+    NormConfig,
+    PatchConfig,
+    PositionsConfig,
+    StackConfig,
+    edits,
+    metrics,
+    run,
+    sweep,
+    verify,
+)
+from interp.errors import InvalidInput, InvalidTokens
+
+CLASSES = 7
+PATCHES = PatchConfig(4, 6, 2, channels=2, n_special=2)
+
+
+def seeing(placement: str = "pre", positions: str = "learned") -> Config:
+    stack = StackConfig(
+        2,
+        PLAIN,
+        MLPConfig(10),
+        NormConfig(placement=placement),
+        PositionsConfig(positions),
+        EmbeddingConfig(patches=PATCHES),
+    )
+    return Config(D_MODEL, CLASSES, 8, encoder=stack, bias_u=True)
+
+
+def images(batch: int = 3, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(batch, 2, 4, 6, generator=generator, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("config", [seeing(), seeing("post", "none")], ids=["vit", "post"])
+def test_a_model_that_sees_obeys_every_identity(config):
+    found = verify(build(config))
+    assert len(found) >= 8
+    assert [one for one in found if not one.holds] == []
+
+
+def test_a_model_without_logits_obeys_every_identity():
+    found = verify(build(HEADLESS))
+    assert len(found) >= 9
+    assert [one for one in found if not one.holds] == []
+
+
+def test_a_square_is_read_by_one_matrix():
+    """embed = W · pixels of the square + b, squares from the left above, behind what is learned."""
+    model, given = build(seeing()), images()
+    embed, patches = run(model, given, record="embed").cache["embed"], model.stacks[0].tokens
+    assert_identical(embed[:, :2], patches.special.expand(3, -1, -1))
+    for index, (row, column) in enumerate([(0, 0), (0, 2), (0, 4), (2, 0), (2, 2), (2, 4)]):
+        square = given[:, :, row : row + 2, column : column + 2].flatten(1)
+        assert_close(embed[:, 2 + index], square @ patches.weight.T + patches.bias)
+
+
+def test_only_its_own_square_changes_with_a_pixel():
+    model, given = build(seeing()), images()
+    other = given.clone()
+    other[:, 1, 3, 5] += 1.0
+    before, after = (run(model, x, record="embed").cache["embed"] for x in (given, other))
+    changed = (before != after).any(-1).any(0)
+    assert changed.tolist() == [False] * 7 + [True]
+
+
+def test_sweeps_over_images_are_brute_force():
+    model, given = build(seeing()), images()
+    made = [edits.zero("z", layer=n, head=h) for n in range(2) for h in range(3)]
+    made += [edits.scale("embed", 0.2, pos=3), edits.add("resid_pre", 0.5, layer=1, pos=-1)]
+    for metric in (metrics.logit(2, pos=0), metrics.prob((1, 2, 3), pos=0)):
+        table = sweep(model, given, made, metric)
+        brute = [run(model, given, edits=[edit]) for edit in made]
+        expected = torch.stack([metric(done.logits, done.batch) for done in brute])
+        assert_close(table.values, expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (images()[:, :1], r"\(2, 4, 6\).*\(3, 1, 4, 6\)"),
+        (torch.zeros(3, 2, 4, 6, dtype=torch.long), "finite fractions"),
+        (images().masked_fill(torch.ones(3, 2, 4, 6) > 0, torch.nan), "finite"),
+        (torch.zeros(0, 2, 4, 6), r"\(0, 2, 4, 6\)"),
+    ],
+)
+def test_what_is_no_image_of_the_right_shape_is_refused(given, said):
+    with pytest.raises(InvalidTokens, match=said):
+        build(seeing())(given)
+
+
+def test_types_are_added_and_change_what_follows():
+    model, (ids,) = build("bert-types"), tokens_of("bert-types")
+    types = (torch.arange(ids.shape[1]) >= 2).long().expand_as(ids)
+    typed, plain = model.batch(ids, types=types), model.batch(ids)
+    cache = run(model, typed, record="type_embed").cache
+    assert_identical(cache["type_embed"], model.stacks[0].types.W_type[types])
+    assert distance(model(typed), model(plain)) > 1e-3
+    assert_identical(model(plain), model(ids))
+    assert_identical(model(model.batch(ids, types=torch.zeros_like(ids))), model(ids))
+
+
+def test_types_go_with_their_tokens_through_padding_and_sweeps():
+    model, (ids,) = build("bert-types"), tokens_of("bert-types", batch=2, pos=5)
+    types = torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 0, 0]])
+    padded, own = ids.clone(), types.clone()
+    padded[1] = torch.cat([torch.full((2,), PAD), ids[1, :3]])
+    own[1] = torch.cat([torch.zeros(2, dtype=torch.long), types[1, :3]])
+    batch = model.batch(padded, types=own)
+    alone = model(model.batch(ids[1:, :3], types=types[1:, :3]))
+    assert_close(model(batch)[1, 2:], alone[0])
+    made, metric = (
+        [edits.zero("z", layer=0, head=1), edits.scale("type_embed", 0.5)],
+        metrics.logit(3),
+    )
+    table = sweep(model, batch, made, metric)
+    for row, edit in enumerate(made):
+        done = run(model, batch, edits=[edit])
+        assert_close(table.values[row], metric(done.logits, done.batch))
+
+
+def test_types_that_a_model_does_not_have_are_refused():
+    (ids,) = tokens_of("bert-types")
+    with pytest.raises(InvalidTokens, match="knows no types"):
+        build("gpt2").batch(ids, types=torch.zeros_like(ids))
+    with pytest.raises(InvalidTokens, match="one whole number"):
+        build("bert-types").batch(ids, types=torch.zeros(1, 2, dtype=torch.long))
+    model = build("bert-types")
+    with pytest.raises(InvalidInput, match=r"type 2.*types 0 to 1"):
+        model(model.batch(ids, types=torch.full_like(ids, 2)))
