@@ -10,6 +10,7 @@ from interp.config import Placement, StackConfig
 from interp.model.attention import PLAIN, Attention, AttentionPoints
 from interp.model.context import Context
 from interp.model.cross_attention import CrossAttention
+from interp.model.door import Door
 from interp.model.experts import Experts
 from interp.model.mask import Mask
 from interp.model.mlp import MLP, GatedMLP
@@ -18,7 +19,7 @@ from interp.model.parallel import Parallel
 from interp.model.past import Seen
 from interp.model.positions import Unturned
 from interp.model.recipe import KEPT, Layout
-from interp.model.step import Door, PostNorm, PreNorm, Sandwich, Step, StreamNorm, WriteNorm
+from interp.model.step import PostNorm, PreNorm, Sandwich, Step, StreamNorm, WriteNorm
 from interp.points import Place, Point
 from interp.tap import Tap, untouched
 

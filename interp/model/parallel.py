@@ -11,8 +11,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.model.context import Context
+from interp.model.door import Door
 from interp.model.recipe import KEPT, Layout, owned
-from interp.model.step import Door, PreNorm, reading
+from interp.model.step import PreNorm, reading
 from interp.points import Place, Point
 from interp.tap import Tap
 

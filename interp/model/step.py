@@ -13,65 +13,20 @@ Where the norms stand is what tells the kinds of step apart:
 that goes on is then ``("normalized", layer, "ln1")``.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.model.context import Context
+from interp.model.door import Door, Sublayer
 from interp.model.norm import Norm
 from interp.model.recipe import KEPT, Layout, Reader, Recipe, owned
 from interp.points import Place, Point
 from interp.tap import Tap
 
 Stream = Float[Tensor, "batch pos d_model"]
-
-
-@runtime_checkable
-class Sublayer(Protocol):
-    """What a step wraps: the f of x + f(norm(x)), in two halves: f(x) = outer(inner(x)).
-
-    The tensor between them is what heads or neurons have to say, before it is written.
-    """
-
-    def inner(self, x: Stream, context: Context, tap: Tap) -> Tensor:
-        """What the heads (z) or the neurons (post) say."""
-        ...
-
-    def outer(self, inner: Tensor, tap: Tap) -> Stream:
-        """What is written of it."""
-        ...
-
-    @property
-    def between(self) -> Point:
-        """The point of the tensor between the halves."""
-        ...
-
-    def layout(self, source: Place) -> Layout:
-        """Its places, given where it reads."""
-        ...
-
-
-Through = Callable[[Sequence[Tensor], Context, Tap], Stream]
-
-
-@dataclass(frozen=True)
-class Door:
-    """Where in a block a forward can be entered, given the tensors that it would have made there.
-
-    Attributes:
-        first: the first place that a forward passes after entering here.
-        needs: the places of the tensors to enter with.
-        step: which step of the block comes next.
-        through: ``through(tensors, context, tap)``, the stream before that step.
-    """
-
-    first: Place
-    needs: tuple[Place, ...]
-    step: int
-    through: Through
 
 
 @dataclass(frozen=True)

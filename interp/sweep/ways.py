@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from interp.model.attention import Attention
+from interp.model.door import Door
 from interp.model.network import Network
-from interp.model.step import Door
 from interp.points import ENTRY as ENTRY_POINTS
 from interp.points import Place, Point
 
