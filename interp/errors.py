@@ -17,6 +17,11 @@ class InterpError(Exception):
     result: object = None
 
 
+def first_line(error: BaseException) -> str:
+    """What another library's error says, less what it tells its own programmers below."""
+    return next((line for line in map(str.strip, str(error).split("\n")) if line), repr(error))
+
+
 class InvalidConfig(InterpError, ValueError):
     """A configuration that describes no model: the message names the field."""
 

@@ -57,10 +57,15 @@ def load(
     if name.startswith(hub.PREFIX):
         folder, own_name = hub.fetched(name)
         return named(load_folder(folder, place, dtype, tokenizer), own_name)
-    if is_checkpoint(Path(source)):
-        return load_checkpoint(Path(source), place, dtype, tokenizer, allow_pickle=allow_pickle)
-    if Path(source).is_dir():
-        return load_folder(Path(source), place, dtype, tokenizer)
+    path = Path(source)
+    try:
+        holds_checkpoint, holds_model = is_checkpoint(path), path.is_dir()
+    except OSError as error:
+        raise ModelLoadError(f"{name[:200]!r} can't be read: {error.strerror}.") from error
+    if holds_checkpoint:
+        return load_checkpoint(path, place, dtype, tokenizer, allow_pickle=allow_pickle)
+    if holds_model:
+        return load_folder(path, place, dtype, tokenizer)
     raise ModelLoadError(
         f"{name!r} is neither a bundled model ({', '.join(bundled())}) nor a folder. A model is "
         f"loaded from {FORMS}."

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from interp.config import Config
-from interp.errors import InvalidInput, ModelLoadError
+from interp.errors import InvalidInput, ModelLoadError, first_line
 from interp.loading.family import Family
 from interp.loading.raw import Raw
 from interp.loading.source import TYPES, Source
@@ -56,7 +56,9 @@ def assembled(
     try:
         config = family.config(raw)
     except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError) as error:
-        raise ModelLoadError(f"{family.name}: config.json describes no model: {error}") from error
+        raise ModelLoadError(
+            f"{family.name}: config.json describes no model: {first_line(error)}"
+        ) from error
     if config.decoder is not None:
         raw.only("is_causal", (True,))
     unneeded = {family.head} if head == "tied" else set[str]()
@@ -142,7 +144,9 @@ def _outlined(config: Config) -> Transformer:
         with torch.device("meta"):
             return Transformer(config)
     except (RuntimeError, TypeError, OverflowError) as error:
-        raise ModelLoadError(f"No model has the sizes that the config asks for: {error}") from error
+        raise ModelLoadError(
+            f"No model has the sizes that the config asks for: {first_line(error)}"
+        ) from error
 
 
 def is_finite(tensor: Tensor) -> bool:
@@ -241,15 +245,14 @@ def _check(model: nn.Module, table: Table, names: Mapping[str, str], source: Sou
     for name, parameter in model.named_parameters():
         missing = [k for k in table[name].keys if k not in names] if name in table else [name]
         if missing:
-            raise ModelLoadError(
-                f"The weight {missing[0]} is missing; {name} {tuple(parameter.shape)} is made of it."
-            )
+            shape = tuple(parameter.shape)
+            raise ModelLoadError(f"The weight {missing[0]} is missing; {name} {shape} takes it.")
         try:
             found = tuple(table[name](outline).shape)
         except (RuntimeError, IndexError, TypeError) as error:
             shapes = {names[key]: source.shape(names[key]) for key in table[name].keys}
             raise ModelLoadError(
-                f"{name} {tuple(parameter.shape)} can't be made of {shapes}: {error}"
+                f"{name} {tuple(parameter.shape)} can't be made of {shapes}: {first_line(error)}"
             ) from error
         if found != tuple(parameter.shape):
             made_of = ", ".join(f"{names[k]} {source.shape(names[k])}" for k in table[name].keys)
@@ -268,4 +271,4 @@ def _placed(tensor: Tensor, dtype: torch.dtype, device: str | torch.device | Non
     try:
         return tensor.to(device=device, dtype=dtype)
     except (RuntimeError, AssertionError) as error:
-        raise InvalidInput(f"Weights can't be put on {device}: {error}") from error
+        raise InvalidInput(f"Weights can't be put on {device}: {first_line(error)}") from error

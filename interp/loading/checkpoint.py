@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp.errors import ModelLoadError
+from interp.errors import ModelLoadError, first_line
 from interp.loading.assemble import assembled
 from interp.loading.foreign import families
 from interp.loading.source import Live
@@ -59,10 +59,10 @@ def _read(path: Path) -> Mapping[str, Any]:
         held = torch.load(path, map_location="cpu", weights_only=True, mmap=False)
     except pickle.UnpicklingError as error:
         raise ModelLoadError(
-            f"{path} holds more than weights and plain values, and is not read: {error}"
+            f"{path} holds more than weights and plain values, and is not read: {first_line(error)}"
         ) from error
     except Exception as error:  # the unpickler raises whatever damaged bytes lead it to
-        raise ModelLoadError(f"{path} is no sound checkpoint: {error}") from error
+        raise ModelLoadError(f"{path} is no sound checkpoint: {first_line(error)}") from error
     if not isinstance(held, Mapping) or not {"model", "model_args"} <= set(held):
         raise ModelLoadError(
             f"{path} is no checkpoint of nanoGPT, which holds 'model' and 'model_args'; give other "

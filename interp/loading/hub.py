@@ -7,7 +7,7 @@ Only the configuration, safetensors and the tokenizer are fetched; nothing that 
 import re
 from pathlib import Path
 
-from interp.errors import ModelLoadError
+from interp.errors import ModelLoadError, first_line
 from interp.loading.source import Files
 
 PREFIX = "hub:"
@@ -56,9 +56,9 @@ def _downloaded(repo: str, revision: str | None) -> Path:
     try:
         return Path(snapshot_download(repo, revision=revision, allow_patterns=WANTED))
     except Exception as error:  # its network library's own, which changed between versions
-        said = str(error).strip().split("\n")[0]
         raise ModelLoadError(
-            f"{PREFIX}{repo}{'@' + revision if revision else ''} can't be had: {said} (The files "
+            f"{PREFIX}{repo}{'@' + revision if revision else ''} can't be had: "
+            f"{first_line(error)} (The files "
             "are not in the cache; is there a network, is HF_HUB_OFFLINE set, is the name right, "
             "is the model open to you?)"
         ) from error

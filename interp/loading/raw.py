@@ -34,6 +34,8 @@ KINDS: dict[type, str] = {
 }
 LARGEST = 2**63
 """No size is as large as this."""
+MOST_SHOWN = 200
+"""Characters of a value that an error shows."""
 
 
 class Raw:
@@ -152,8 +154,9 @@ class Raw:
 
     def refused(self, name: str, value: object, expected: str) -> ModelLoadError:
         """The error for a value that this toolkit does not know."""
+        told = repr(value) if len(repr(value)) <= MOST_SHOWN else f"{repr(value)[:MOST_SHOWN]}…"
         return ModelLoadError(
-            f"{self.family}: config.json says {name}={value!r}; this toolkit knows {expected} here "
+            f"{self.family}: config.json says {name}={told}; this toolkit knows {expected} here "
             "and does not guess."
         )
 

@@ -18,6 +18,8 @@ from interp.errors import ModelLoadError
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 MOST_HEADER = 100 * 2**20
+UNSOUND = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What reading JSON, and looking into it, raises where it is damaged."""
 TYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -150,10 +152,12 @@ def _expected(folder: Path) -> dict[str, Path]:
     if (folder / WEIGHTS).is_file() or not index.is_file():
         return {}
     try:
+        if index.stat().st_size > MOST_HEADER:
+            raise ValueError("it is larger than any")
         promised = json.loads(index.read_text(encoding="utf-8"), object_pairs_hook=_unique)
         files = promised["weight_map"]
         pairs = [(str(key), str(name)) for key, name in files.items()]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except UNSOUND as error:
         raise ModelLoadError(f"{index} is no sound index of weights: {error}.") from error
     for _, name in pairs:
         if Path(name).name != name or name in ("", ".", "..") or "\\" in name:
@@ -175,16 +179,17 @@ def _header(path: Path) -> dict[str, dict[str, Any]]:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if not 0 < length <= min(size - 8, MOST_HEADER):
-                raise ValueError(f"a header of {length} bytes in a file of {size}")  # noqa: TRY301
+                raise ValueError(f"a header of {length} bytes in a file of {size}")
             told = json.loads(file.read(length), object_pairs_hook=_unique)
         told.pop("__metadata__", None)
         for key, one in told.items():
-            wrong = _wrong_with(one, size - 8 - length)
+            room = size - 8 - length
+            wrong = _wrong_with(one, room) if isinstance(one, dict) else "is not described"
             if wrong:
-                raise ValueError(f"{key} {wrong}")  # noqa: TRY301
+                raise ValueError(f"{key} {wrong}")
     except FileNotFoundError as error:
         raise ModelLoadError(f"{path} is missing: the folder lacks these weights.") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except UNSOUND as error:
         raise ModelLoadError(f"{path} is not a sound safetensors file: {error}.") from error
     return told
 

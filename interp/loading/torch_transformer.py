@@ -8,31 +8,17 @@ unembedding) is its owner's, and is named here:
 with the target masked causally. Unlike the paper's, its towers end in a norm each.
 """
 
-from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any, TypeVar
-
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
-from interp.config import (
-    Activation,
-    AttentionConfig,
-    Config,
-    EmbeddingConfig,
-    MLPConfig,
-    NormConfig,
-    PositionsConfig,
-    StackConfig,
-    TokensConfig,
-)
+from interp.config import Config, EmbeddingConfig, PositionsConfig, StackConfig, TokensConfig
 from interp.errors import ModelLoadError
 from interp.loading.assemble import filled
 from interp.loading.live import FAR, FAR_IN_HALF, TRIED
 from interp.loading.source import Live
 from interp.loading.special_tokens import attach, given_tokenizer
-from interp.loading.weight import Table, at, each_layer, linear, norm, under
+from interp.loading.torch_parts import TOWERS, stack_of
+from interp.loading.torch_table import table_of
 from interp.transformer import Transformer
 
 Matrix = nn.Embedding | nn.Linear | Tensor
@@ -43,31 +29,6 @@ UNNAMED = TokensConfig()
 """No special tokens."""
 ANY_LENGTH = 2**20
 """Waves never end."""
-SIDES = {"encoder": "source", "decoder": "target"}
-TOWERS: dict[str, type[nn.Module]] = {
-    "encoder": nn.TransformerEncoder,
-    "decoder": nn.TransformerDecoder,
-}
-LAYERS: dict[str, type[nn.Module]] = {
-    "encoder": nn.TransformerEncoderLayer,
-    "decoder": nn.TransformerDecoderLayer,
-}
-NORMS = {"encoder": ("norm1", "norm2"), "decoder": ("norm1", "norm2", "norm3")}
-FUNCTIONS: dict[object, Activation] = {
-    F.relu: "relu",
-    torch.relu: "relu",
-    F.gelu: "gelu",
-    F.silu: "silu",
-    torch.tanh: "tanh",
-}
-MODULES: dict[type[nn.Module], Activation] = {
-    nn.ReLU: "relu",
-    nn.GELU: "gelu",
-    nn.SiLU: "silu",
-    nn.Tanh: "tanh",
-}
-
-_One = TypeVar("_One")
 
 
 def from_torch(  # noqa: PLR0913 - each is one thing that stands around the module
@@ -118,7 +79,7 @@ def from_torch(  # noqa: PLR0913 - each is one thing that stands around the modu
     bias: Tensor | None = getattr(unembedding, "bias", None)
     held |= {} if bias is None else {"unembedding_bias": bias}
     embedding = EmbeddingConfig(transformer.d_model**0.5 if scale is None else scale)
-    stacks = {name: _stack(transformer, name, positions, embedding) for name in TOWERS}
+    stacks = {name: stack_of(transformer, name, positions, embedding) for name in TOWERS}
     model = _built(_config(transformer, held, stacks, tokens), held)
     attach(model, given_tokenizer(tokenizer))
     model.agreement = _checked(model, transformer)
@@ -159,105 +120,6 @@ def _config(
     )
 
 
-def _stack(
-    transformer: nn.Transformer, name: str, positions: PositionsConfig, embedding: EmbeddingConfig
-) -> StackConfig:
-    """One tower, whose layers must be alike."""
-    tower: Any = transformer.get_submodule(name)
-    _own(tower, TOWERS[name])
-    layers: list[Any] = [_own(layer, LAYERS[name]) for layer in tower.layers]
-    norms = [getattr(layer, part) for layer in layers for part in NORMS[name]]
-    norms += [] if tower.norm is None else [tower.norm]
-    first = _alike("norm_first", (bool(layer.norm_first) for layer in layers))
-    return StackConfig(
-        n_layers=len(layers),
-        attention=_alike("attention", (_attention(layer.self_attn) for layer in layers)),
-        mlp=_alike("MLP", (_mlp(layer) for layer in layers)),
-        norm=replace(
-            _alike("norms", (_norm(_own(part, nn.LayerNorm)) for part in norms)),
-            placement="pre" if first else "post",
-            final=tower.norm is not None,
-        ),
-        positions=positions,
-        embedding=embedding,
-    )
-
-
-def _own(part: nn.Module, kind: type[nn.Module]) -> nn.Module:
-    """A part that is PyTorch's own: of any other nobody knows what it computes.
-
-    Raises:
-        ModelLoadError: it is another.
-    """
-    if type(part) is not kind:
-        raise ModelLoadError(
-            f"This torch.nn.Transformer has a {type(part).__name__} where {kind.__name__} is known "
-            "here."
-        )
-    return part
-
-
-def _alike(what: str, values: Iterable[_One]) -> _One:
-    """The one value that all layers have.
-
-    Raises:
-        ModelLoadError: they differ.
-    """
-    first, *others = values
-    other = next((value for value in others if value != first), None)
-    if other is not None:
-        raise ModelLoadError(f"Layers differ in {what}: {first} and {other}.")
-    return first
-
-
-def _attention(part: Any) -> AttentionConfig:  # noqa: ANN401 - its biases may be missing
-    """Several heads.
-
-    Raises:
-        ModelLoadError: it attends to keys that are no token's.
-    """
-    if part.add_zero_attn or part.bias_k is not None:
-        raise ModelLoadError("add_zero_attn and add_bias_kv of attention are not known here.")
-    biased = part.in_proj_bias is not None
-    return AttentionConfig(
-        part.num_heads,
-        part.head_dim,
-        bias_q=biased,
-        bias_k=biased,
-        bias_v=biased,
-        bias_o=part.out_proj.bias is not None,
-    )
-
-
-def _mlp(layer: Any) -> MLPConfig:  # noqa: ANN401 - a layer of either tower
-    return MLPConfig(
-        layer.linear1.out_features,
-        _activation(layer.activation),
-        bias_in=layer.linear1.bias is not None,
-        bias_out=layer.linear2.bias is not None,
-    )
-
-
-def _norm(part: Any) -> NormConfig:  # noqa: ANN401 - a LayerNorm, whose weights may be missing
-    return NormConfig(gain=part.weight is not None, bias=part.bias is not None, eps=part.eps)
-
-
-def _activation(function: object) -> Activation:
-    """Our name of an activation, a function or a module.
-
-    Raises:
-        ModelLoadError: it is not known.
-    """
-    if isinstance(function, nn.GELU) and function.approximate == "tanh":
-        return "gelu_tanh"
-    if isinstance(function, nn.Module) and type(function) in MODULES:
-        return MODULES[type(function)]
-    if not isinstance(function, nn.Module) and function in FUNCTIONS:
-        return FUNCTIONS[function]
-    known = ", ".join(sorted(set(FUNCTIONS.values())))
-    raise ModelLoadError(f"The activation {function!r} is not known here; known are {known}.")
-
-
 def _same(one: Tensor, other: Tensor) -> bool:
     return one is other or (one.shape == other.shape and torch.equal(one, other))
 
@@ -271,7 +133,7 @@ def _built(config: Config, held: dict[str, Tensor]) -> Transformer:
     Raises:
         ModelLoadError: one belongs to no part, is of another shape, or not finite.
     """
-    table = _table(config)
+    table = table_of(config)
     used = {key for weight in table.values() for key in weight.keys}
     extra = sorted(set(held) - used - {"unembedding"})
     if extra:
@@ -279,55 +141,6 @@ def _built(config: Config, held: dict[str, Tensor]) -> Transformer:
     names = {key: key for key in held}
     place = held["target_embedding"].device
     return filled(config, table, names, Live(held), None, place)
-
-
-def _table(config: Config) -> Table:
-    """Queries, keys and values are packed, in this order."""
-    lines: Table = {} if config.tied else {"unembed.weight": at("unembedding")}
-    lines |= {"unembed.b_U": at("unembedding_bias")} if config.bias_u else {}
-    for name, stack in config.stacks.items():
-        tower = {
-            "weight_e": at(f"{SIDES[name]}_embedding"),
-            **each_layer(stack.n_layers, _block(stack, name), "blocks", f"{name}.layers.{{}}."),
-            **_norm_lines(stack.norm, "final_norm", f"{name}.norm"),
-        }
-        if stack.positions.kind == "learned":
-            tower["entry.W_pos"] = at(f"{SIDES[name]}_positions")[: config.n_ctx]
-        lines |= under(f"{name}.", tower)
-    if not config.unembeds:
-        del lines["unembed.weight"]
-    return lines
-
-
-def _block(stack: StackConfig, name: str) -> Table:
-    if stack.mlp is None:
-        raise TypeError("_block: the layers of a torch.nn.Transformer have MLPs.")
-    lines = _attention_lines(stack.attention, "attn", "self_attn")
-    if name == "decoder":
-        lines |= _attention_lines(stack.attention, "cross_attn", "multihead_attn")
-    for own, source in enumerate(NORMS[name], start=1):
-        lines |= _norm_lines(stack.norm, f"ln{own}", source)
-    return lines | {
-        **linear("mlp.weight_in", "mlp.b_in", "linear1", biased=stack.mlp.bias_in),
-        **linear("mlp.weight_out", "mlp.b_out", "linear2", biased=stack.mlp.bias_out),
-    }
-
-
-def _attention_lines(attention: AttentionConfig, name: str, source: str) -> Table:
-    width = attention.n_heads * attention.d_head
-    lines = {
-        f"{name}.weight_qkv": at(f"{source}.in_proj_weight"),
-        **linear(f"{name}.weight_o", f"{name}.b_O", f"{source}.out_proj", biased=attention.bias_o),
-    }
-    for n, part in enumerate("qkv" if attention.bias_q else ""):
-        lines[f"{name}.b_{part}"] = at(f"{source}.in_proj_bias")[n * width : (n + 1) * width]
-    return lines
-
-
-def _norm_lines(config: NormConfig, name: str, source: str) -> Table:
-    if not config.gain or (name == "final_norm" and not config.final):
-        return {}
-    return norm(name, source, bias=config.bias)
 
 
 # ---- does it compute the same? ------------------------------------------------------------------

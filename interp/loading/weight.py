@@ -117,6 +117,11 @@ def linear(weight: str, bias: str, source: str, *, biased: bool = True) -> Table
     return lines | ({bias: at(f"{source}.bias")} if biased else {})
 
 
+def unembedding(head: str, key: str = "lm_head.weight") -> Table:
+    """W_U, if it has weights of its ``own``, and is neither ``tied`` nor ``none``."""
+    return {"unembed.weight": at(key)} if head == "own" else {}
+
+
 def separate_qkv(
     q: str, k: str, v: str, *, biased: bool | tuple[bool, bool, bool] = True, name: str = "attn"
 ) -> Table:

@@ -14,11 +14,10 @@ from interp.config import (
     PositionsConfig,
     StackConfig,
 )
-from interp.loading.families.gpt2 import unembedding
 from interp.loading.families.neox import qkv_by_head
 from interp.loading.family import Family
 from interp.loading.raw import Raw
-from interp.loading.weight import Table, at, each_layer, linear, norm, under
+from interp.loading.weight import Table, at, each_layer, linear, norm, under, unembedding
 
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 250880,
@@ -82,7 +81,7 @@ def weights(config: Config, raw: Raw) -> Table:
         **each_layer(stack.n_layers, block, "blocks", "h.{}."),
         **norm("final_norm", "ln_f"),
     }
-    return under("decoder.", lines) | unembedding(raw)
+    return under("decoder.", lines) | unembedding(raw.head)
 
 
 FAMILIES = [

@@ -8,7 +8,7 @@ from typing import Any
 from interp.config import AttentionConfig, Config, LayerConfig, MLPConfig, NormConfig, StackConfig
 from interp.loading.family import Family
 from interp.loading.raw import Raw
-from interp.loading.weight import Table, at, each_layer, fused_qkv, norm, under
+from interp.loading.weight import Table, at, each_layer, fused_qkv, norm, under, unembedding
 
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 50257,
@@ -76,12 +76,7 @@ def weights(config: Config, raw: Raw) -> Table:
         **each_layer(raw.whole("n_layer"), block, "blocks", "h.{}."),
         **norm("final_norm", "ln_f"),
     }
-    return under("decoder.", stack) | unembedding(raw)
-
-
-def unembedding(raw: Raw) -> Table:
-    """W_U, if it has weights of its own."""
-    return {"unembed.weight": at("lm_head.weight")} if raw.head == "own" else {}
+    return under("decoder.", stack) | unembedding(raw.head)
 
 
 FAMILIES = [

@@ -7,11 +7,11 @@ otherwise.
 from typing import Any
 
 from interp.config import AttentionConfig, Config, MLPConfig, NormConfig, StackConfig
-from interp.loading.families.gpt2 import ALIASES, unembedding
+from interp.loading.families.gpt2 import ALIASES
 from interp.loading.families.neox import qkv_by_head
 from interp.loading.family import Family
 from interp.loading.raw import Raw
-from interp.loading.weight import Table, at, each_layer, fused_qkv, linear, norm, under
+from interp.loading.weight import Table, at, each_layer, fused_qkv, linear, norm, under, unembedding
 
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 50257,
@@ -69,7 +69,7 @@ def weights(config: Config, raw: Raw) -> Table:
         **each_layer(stack.n_layers, block, "blocks", "h.{}."),
         **norm("final_norm", "ln_f"),
     }
-    return under("decoder.", lines) | unembedding(raw)
+    return under("decoder.", lines) | unembedding(raw.head)
 
 
 def _qkv(attention: AttentionConfig) -> Table:

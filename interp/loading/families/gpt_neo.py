@@ -7,10 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 from interp.config import AttentionConfig, Config, LayerConfig, MLPConfig, NormConfig, StackConfig
-from interp.loading.families.gpt2 import unembedding
 from interp.loading.family import Family
 from interp.loading.raw import Raw
-from interp.loading.weight import Table, at, each_layer, linear, norm, separate_qkv, under
+from interp.loading.weight import (
+    Table,
+    at,
+    each_layer,
+    linear,
+    norm,
+    separate_qkv,
+    under,
+    unembedding,
+)
 
 GLOBAL, LOCAL = "global", "local"
 DEFAULTS: dict[str, Any] = {
@@ -93,7 +101,7 @@ def weights(config: Config, raw: Raw) -> Table:
         **each_layer(config.stacks["decoder"].n_layers, block, "blocks", "h.{}."),
         **norm("final_norm", "ln_f"),
     }
-    return under("decoder.", stack) | unembedding(raw)
+    return under("decoder.", stack) | unembedding(raw.head)
 
 
 FAMILIES = [

@@ -13,10 +13,19 @@ from interp.config import (
     PositionsConfig,
     StackConfig,
 )
-from interp.loading.families.gpt2 import ALIASES, unembedding
+from interp.loading.families.gpt2 import ALIASES
 from interp.loading.family import Family
 from interp.loading.raw import Raw
-from interp.loading.weight import Table, at, each_layer, linear, norm, separate_qkv, under
+from interp.loading.weight import (
+    Table,
+    at,
+    each_layer,
+    linear,
+    norm,
+    separate_qkv,
+    under,
+    unembedding,
+)
 
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 50400,
@@ -89,7 +98,7 @@ def weights(config: Config, raw: Raw) -> Table:
 
 def biased_unembedding(config: Config, raw: Raw) -> Table:
     """W_U, if it has weights of its own, and its bias."""
-    return unembedding(raw) | ({"unembed.b_U": at(BIAS)} if config.bias_u else {})
+    return unembedding(raw.head) | ({"unembed.b_U": at(BIAS)} if config.bias_u else {})
 
 
 BIAS = "lm_head.bias"

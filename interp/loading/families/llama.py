@@ -17,7 +17,7 @@ from interp.config import (
 from interp.loading.family import Family
 from interp.loading.raw import Raw
 from interp.loading.rotary import longest, rotary, turning_share
-from interp.loading.weight import Table, at, linear, norm, separate_qkv, under
+from interp.loading.weight import Table, at, linear, norm, separate_qkv, under, unembedding
 
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 32000,
@@ -152,12 +152,7 @@ def of_blocks(raw: Raw, blocks: Sequence[Table]) -> Table:
     }
     for layer, block in enumerate(blocks):
         stack |= under(f"blocks.{layer}.", block, f"layers.{layer}.")
-    return under("decoder.", stack) | unembedding(raw)
-
-
-def unembedding(raw: Raw) -> Table:
-    """W_U, if it has weights of its own."""
-    return {"unembed.weight": at("lm_head.weight")} if raw.head == "own" else {}
+    return under("decoder.", stack) | unembedding(raw.head)
 
 
 PREFIX = (r"^model\.", "")

@@ -4,10 +4,9 @@ Its configuration is the ``model_args`` of a checkpoint.
 """
 
 from interp.config import AttentionConfig, Config, MLPConfig, NormConfig, StackConfig
-from interp.loading.families.gpt2 import unembedding
 from interp.loading.family import Family
 from interp.loading.raw import Raw
-from interp.loading.weight import Table, at, each_layer, fused_qkv, linear, norm, under
+from interp.loading.weight import Table, at, each_layer, fused_qkv, linear, norm, under, unembedding
 
 KNOWN = ("n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size", "dropout")
 
@@ -56,7 +55,7 @@ def weights(config: Config, raw: Raw) -> Table:
         **each_layer(raw.whole("n_layer"), block, "blocks", "h.{}."),
         **norm("final_norm", "ln_f", bias=biased),
     }
-    return under("decoder.", stack) | unembedding(raw)
+    return under("decoder.", stack) | unembedding(raw.head)
 
 
 FAMILIES = [

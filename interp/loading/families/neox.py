@@ -7,11 +7,10 @@ the other; a quarter of each head turns. Queries, keys and values are one matrix
 from typing import Any
 
 from interp.config import AttentionConfig, Config, MLPConfig, NormConfig, StackConfig
-from interp.loading.families.gpt2 import unembedding
 from interp.loading.family import Family
 from interp.loading.raw import Raw
 from interp.loading.rotary import longest, rotary
-from interp.loading.weight import Table, at, each_layer, fused_qkv, linear, norm, under
+from interp.loading.weight import Table, at, each_layer, fused_qkv, linear, norm, under, unembedding
 
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 50432,
@@ -79,7 +78,7 @@ def weights(config: Config, raw: Raw) -> Table:
         **each_layer(config.stacks["decoder"].n_layers, block, "blocks", "layers.{}."),
         **norm("final_norm", "final_layer_norm"),
     }
-    return under("decoder.", stack) | unembedding(raw)
+    return under("decoder.", stack) | unembedding(raw.head)
 
 
 def qkv_by_head(source: str, attention: AttentionConfig) -> Table:

@@ -14,10 +14,18 @@ from interp.config import (
     NormConfig,
     StackConfig,
 )
-from interp.loading.families.gpt2 import unembedding
 from interp.loading.family import Family
 from interp.loading.raw import Raw
-from interp.loading.weight import Table, at, each_layer, linear, norm, separate_qkv, under
+from interp.loading.weight import (
+    Table,
+    at,
+    each_layer,
+    linear,
+    norm,
+    separate_qkv,
+    under,
+    unembedding,
+)
 
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 50272,
@@ -105,7 +113,7 @@ def weights(config: Config, raw: Raw) -> Table:
     if stack.embedding.width is not None:
         lines |= {"tokens.project.weight": at("project_in.weight")}
     narrowed = {} if config.d_unembed is None else {"unembed.project.weight": at(PROJECT_OUT)}
-    return under("decoder.", lines) | unembedding(raw) | narrowed
+    return under("decoder.", lines) | unembedding(raw.head) | narrowed
 
 
 PROJECT_OUT = "project_out.weight"
