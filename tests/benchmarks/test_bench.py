@@ -105,12 +105,12 @@ def test_an_absent_peer_is_said(monkeypatch, capsys):
 
 def test_figures_go_between_the_marks_of_a_readme(figures, tmp_path):
     readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
+    readme.write_text(f"before\n{BEGIN}\nformer figures\n{END}\nafter\n", encoding="utf-8")
     command.main(["--from", str(figures), "--readme", str(readme)])
     once = readme.read_text(encoding="utf-8")
     assert once.startswith(f"before\n{BEGIN}\n| work |")
     assert once.endswith(f"{END}\nafter\n")
-    assert "old" not in once
+    assert "former figures" not in once
     command.main(["--from", str(figures), "--readme", str(readme)])
     assert readme.read_text(encoding="utf-8") == once
 
