@@ -21,7 +21,7 @@ from interp.model.context import Context
 from interp.model.network import Network
 from interp.model.past import copied
 from interp.model.unembedding import Unembedding
-from interp.points import Place, Point
+from interp.points import EXIT, Place, Point
 from interp.sweep.clean import Clean, Job
 from interp.sweep.items import Item
 from interp.sweep.ways import ENTRY, Entrance
@@ -242,4 +242,4 @@ def at(x: Float[Tensor, "row pos n"], column: Int[Tensor, " row"]) -> Float[Tens
 
 def is_exit(place: Place) -> bool:
     """Whether a place lies after the last block (of some stack)."""
-    return place.point in (Point.FINAL_SCALE, Point.FINAL_NORMALIZED, Point.LOGITS)
+    return place.point in EXIT
