@@ -79,7 +79,8 @@ def _named(fields: Mapping[str, Any], config: Config) -> dict[str, int | None]:
 
     def inside(value: object) -> int | None:
         value = value[0] if isinstance(value, list) and value else value
-        return value if isinstance(value, int) and 0 <= value < config.d_vocab else None
+        known = isinstance(value, int) and not isinstance(value, bool)
+        return value if known and 0 <= value < config.d_vocab else None
 
     found = {"bos": inside(fields.get("bos_token_id")), "eos": inside(fields.get("eos_token_id"))}
     if len(config.stacks) > 1:

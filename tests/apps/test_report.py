@@ -52,6 +52,14 @@ def test_texts_stay_texts(report):
     assert EVIL in page.text
 
 
+def test_how_far_a_loaded_model_was_off_is_told_where_it_was_measured(finding):
+    shown = [Shown(("a",))] * 3
+    told = {n: Page(to_html(Report(finding([YES], agreement=n), shown, {}))) for n in (None, 3e-7)}
+    assert "off the model it was loaded from" in told[3e-7].text
+    assert "3.0e-07" in told[3e-7].text
+    assert "loaded from" not in told[None].text
+
+
 def test_the_figure_is_data_without_markup(report):
     data = Page(to_html(report)).scripts[0]
     assert "<" not in data

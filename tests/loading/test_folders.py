@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from architectures import ARCHITECTURES, HEADLESS, build, build_new, tokens_of
+from architectures import ARCHITECTURES, HEADLESS, assert_close, build, build_new, tokens_of
 from foreign import D_VOCAB, EMBEDDING, MODELS, PREFIX, Folder, drawn, some_tokens
 from transformers import GPT2Config, GPT2Model
 
@@ -148,7 +149,9 @@ def test_a_head_that_is_missing_and_not_tied_leaves_a_model_without_logits(kind,
             "no logits",
         ),
         (
-            lambda model, ids: interp.run(model, ids, gradients_of=interp.metrics.loss()),
+            lambda model, ids: interp.run(
+                model, ids, record="z", gradients_of=interp.metrics.loss()
+            ),
             "needs the logits",
         ),
         (lambda model, ids: model.W_U, "no W_U"),
@@ -218,7 +221,7 @@ def test_weights_that_a_narrower_type_cannot_hold_are_refused(folder):
     folder.holds(weights)
     assert interp.load(folder.path).dtype == torch.float32
     assert interp.load(folder.path, dtype=torch.bfloat16).dtype == torch.bfloat16
-    with pytest.raises(ModelLoadError, match="mlp.b_in .*not finite numbers in float16"):
+    with pytest.raises(ModelLoadError, match=r"mlp\.b_in .*not finite numbers in float16"):
         interp.load(folder.path, dtype=torch.float16)
 
 
@@ -272,7 +275,10 @@ def test_a_model_of_every_architecture_comes_back(name, tmp_path):
         assert torch.equal(weights.pop(own), weight)
     assert not weights
     tokens = tokens_of(config, pos=8)
-    assert torch.equal(again(*tokens), model(*tokens))
+    expected = model(*tokens)
+    # Weights lie where the file has them, and products of what is not aligned may round otherwise.
+    assert_close(again(*tokens), expected, 1e-14)
+    assert torch.equal(deepcopy(again)(*tokens), expected)
 
 
 @pytest.mark.parametrize("name", ["t5", "mixtral", "gpt2"])

@@ -1,0 +1,235 @@
+"""Models of the hub come out of its cache; the network is asked only for what the cache lacks."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+import torch
+from foreign import CONFIG, WEIGHTS, some_tokens
+from huggingface_hub import constants
+
+import interp
+from interp.errors import ModelLoadError
+from interp.loading import hub
+from interp.loading.source import INDEX
+
+COMMIT, OTHER = "0123456789abcdef" * 2 + "01234567", "f" * 40
+REPO = "org/a-model.v1"
+
+Fill = Callable[..., Path]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, and no network."""
+    path = tmp_path / "cache"
+    path.mkdir()
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(path))
+    assert constants.is_offline_mode()
+    return path
+
+
+@pytest.fixture
+def fill(cache: Path, saved: dict[str, Path]) -> Fill:
+    """Put a model into the cache in the hub's own layout."""
+
+    def put(kind: str = "gpt2", repo: str = REPO, commit: str = COMMIT, ref: str = "main") -> Path:
+        store = cache / f"models--{repo.replace('/', '--')}"
+        snapshot, blobs = store / "snapshots" / commit, store / "blobs"
+        snapshot.mkdir(parents=True)
+        blobs.mkdir(exist_ok=True)
+        for number, file in enumerate(sorted(saved[kind].iterdir())):
+            blob = Path(shutil.copy(file, blobs / f"{commit[:4]}-{number}"))
+            (snapshot / file.name).symlink_to(blob)
+        pointer = store / "refs" / ref
+        pointer.parent.mkdir(parents=True, exist_ok=True)
+        pointer.write_text(commit)
+        return snapshot
+
+    return put
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each question to the hub's library was about the cache alone."""
+    seen: list[bool] = []
+    real = huggingface_hub.snapshot_download
+
+    def noted(*args: object, local_files_only: bool = False, **rest: object) -> str:
+        seen.append(local_files_only)
+        return real(*args, local_files_only=local_files_only, **rest)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", noted)
+    return seen
+
+
+@pytest.mark.parametrize("revision", ["", "@main", f"@{COMMIT}"])
+def test_a_model_in_the_cache_loads_without_the_network(revision, fill, asked, saved):
+    fill()
+    model = interp.load(f"hub:{REPO}{revision}")
+    assert asked == [True]
+    assert model.config.name == f"{REPO}@{COMMIT}"
+    expected = interp.load(saved["gpt2"])
+    assert torch.equal(model(some_tokens()), expected(some_tokens()))
+
+
+def test_a_revision_is_the_commit_that_it_names(fill):
+    fill("gpt2", commit=COMMIT)
+    fill("llama", commit=OTHER, ref="refs/pr/1")
+    assert interp.load(f"hub:{REPO}").config.decoder.positions.kind == "learned"
+    for revision in (OTHER, "refs/pr/1"):
+        model = interp.load(f"hub:{REPO}@{revision}")
+        assert model.config.decoder.positions.kind == "rotary"
+        assert model.config.name == f"{REPO}@{OTHER}"
+
+
+def test_a_name_without_an_owner_is_a_name(fill):
+    fill(repo="gpt2")
+    assert interp.load("hub:gpt2").config.name == f"gpt2@{COMMIT}"
+
+
+def test_arguments_reach_a_model_of_the_hub(fill):
+    fill()
+    assert interp.load(f"hub:{REPO}", dtype=torch.float64).dtype == torch.float64
+
+
+# What the cache lacks.
+
+
+@pytest.mark.parametrize("name", [REPO, f"{REPO}@{OTHER}", f"{REPO}@other", "org/another", "no"])
+def test_a_model_that_is_not_there_fails_plainly_offline(name, fill, asked):
+    fill()
+    absent = f"hub:{name}" if name != REPO else "hub:org/yet-another"
+    with pytest.raises(ModelLoadError, match=r"can't be had: .*HF_HUB_OFFLINE") as error:
+        interp.load(absent)
+    assert str(error.value).startswith(absent)
+    assert "\n" not in str(error.value)
+    assert asked == [True, False]
+
+
+@pytest.mark.parametrize("missing", [CONFIG, WEIGHTS])
+def test_a_cache_that_lacks_a_file_is_an_error_with_its_name(missing, fill, asked):
+    (fill() / missing).unlink()
+    with pytest.raises(ModelLoadError, match=missing):
+        interp.load(f"hub:{REPO}")
+    assert asked == [True, False]
+
+
+def test_a_file_whose_content_is_gone_is_an_error(fill):
+    (fill() / WEIGHTS).resolve().unlink()
+    with pytest.raises(ModelLoadError, match=f"{WEIGHTS} is missing"):
+        interp.load(f"hub:{REPO}")
+
+
+def test_a_part_that_was_not_fetched_is_an_error_with_its_name(fill, asked):
+    snapshot = fill()
+    weights = (snapshot / WEIGHTS).read_bytes()
+    (snapshot / WEIGHTS).unlink()
+    where = {"transformer.wte.weight": "model-1.safetensors", "more": "model-2.safetensors"}
+    (snapshot / INDEX).write_text(json.dumps({"weight_map": where}))
+    (snapshot / "model-1.safetensors").write_bytes(weights)
+    with pytest.raises(ModelLoadError, match=r"model-2\.safetensors is missing"):
+        interp.load(f"hub:{REPO}")
+    assert asked == [True, False]
+
+
+def test_a_damaged_file_in_the_cache_is_an_error(fill):
+    blob = (fill() / WEIGHTS).resolve()
+    blob.write_bytes(blob.read_bytes()[:-10])
+    with pytest.raises(ModelLoadError, match="cut short"):
+        interp.load(f"hub:{REPO}")
+
+
+def listed(snapshot: Path, *more: str) -> None:
+    """What the hub's library notes of a repository's files when it has asked for them."""
+    entries = {
+        name: {"size": 1, "blob_id": "0" * 40}
+        for name in (*(path.name for path in snapshot.iterdir()), *more)
+    }
+    trees = snapshot.parent.parent / "trees"
+    trees.mkdir()
+    told = {"format_version": 1, "commit_hash": COMMIT, "files": entries}
+    (trees / f"{COMMIT}.json").write_text(json.dumps(told))
+
+
+def test_weights_of_other_forms_that_were_not_fetched_are_not_missed(fill, asked):
+    """A repository may hold its weights twice, of which another program fetched one."""
+    listed(fill(), "consolidated.safetensors", "onnx/model.safetensors", "README.md")
+    assert interp.load(f"hub:{REPO}").config.name == f"{REPO}@{COMMIT}"
+    assert asked == [True]
+
+
+def test_a_tokenizer_that_was_not_fetched_is_asked_for(fill, asked):
+    listed(fill(), "tokenizer.json")
+    with pytest.raises(ModelLoadError, match="can't be had"):
+        interp.load(f"hub:{REPO}")
+    assert asked == [True, False]
+
+
+def test_what_is_fetched_can_not_be_run(monkeypatch, tmp_path, cache):
+    patterns: list[str] = []
+
+    def fetch(repo: str, *, allow_patterns: list[str], local_files_only: bool = False, **_: object):
+        if local_files_only:
+            raise huggingface_hub.errors.LocalEntryNotFoundError("nothing is there")
+        patterns.extend(allow_patterns)
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+    with pytest.raises(ModelLoadError):
+        interp.load(f"hub:{REPO}")
+    assert patterns
+    assert all(pattern.endswith((".json", ".safetensors")) for pattern in patterns)
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectionError("unplugged"), RuntimeError("odd\nmore"), ValueError()], ids=repr
+)
+def test_an_error_of_the_network_is_told_in_one_line(error, fill, monkeypatch):
+    def fail(*_: object, local_files_only: bool = False, **__: object) -> str:
+        raise huggingface_hub.errors.LocalEntryNotFoundError("no") if local_files_only else error
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    with pytest.raises(ModelLoadError, match=f"hub:{REPO}@{OTHER} can't be had") as told:
+        interp.load(f"hub:{REPO}@{OTHER}")
+    assert "\n" not in str(told.value)
+    assert told.value.__cause__ is error
+
+
+# Names that are none.
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "/",
+        "org/",
+        "/name",
+        "org/name/more",
+        "org/na me",
+        "org/name@",
+        "org/name@main@main",
+        "../name",
+        "org/..",
+        "..",
+        "org/name@../../secret",
+        "org/name@a/../b",
+        "org/name@/etc/passwd",
+        "org/name\n",
+        "https://example.org/name",
+    ],
+)
+def test_a_malformed_name_is_refused_before_anything_is_asked(name, asked):
+    with pytest.raises(ModelLoadError, match="should read hub:org/name"):
+        interp.load(f"{hub.PREFIX}{name}")
+    assert asked == []
+
+
+@pytest.mark.parametrize("name", ["-org/name", "org/name.", "a--b/c", "x" * 97, "org/name.git"])
+def test_a_name_that_the_hub_does_not_allow_is_refused(name, cache):
+    with pytest.raises(ModelLoadError, match="can't be had"):
+        interp.load(f"{hub.PREFIX}{name}")

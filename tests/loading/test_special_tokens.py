@@ -1,0 +1,303 @@
+"""What a tokenizer puts around a text becomes the rule about BOS and EOS, which holds once."""
+
+import pytest
+import tokenizers
+import torch
+from foreign import gpt2
+from tokenizers import models, pre_tokenizers, processors
+from transformers import GPT2Tokenizer, PreTrainedTokenizerFast
+
+import interp
+from interp.errors import ModelLoadError
+from interp.loading import save_folder
+
+WORDS = ["<s>", "</s>", "<unk>", "<x>", "a", "cat", "sat"]
+BOS, EOS, UNK, X, A, CAT, SAT = range(7)
+TEMPLATES = {
+    "none": None,
+    "bos": "<s> $A",
+    "eos": "$A </s>",
+    "both": "<s> $A </s>",
+    "same": "<s> $A <s>",
+}
+ADDS = {
+    "none": ((), ()),
+    "bos": ((BOS,), ()),
+    "eos": ((), (EOS,)),
+    "both": ((BOS,), (EOS,)),
+    "same": ((BOS,), (BOS,)),
+}
+KINDS = pytest.mark.parametrize("kind", TEMPLATES)
+
+
+def words(kind: str | None = None, *, template: str | None = None) -> tokenizers.Tokenizer:
+    """A tokenizer of whole words."""
+    vocabulary = {word: number for number, word in enumerate(WORDS)}
+    backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend.add_special_tokens(["<s>", "</s>", "<unk>", "<x>"])
+    single = TEMPLATES[kind] if kind else template
+    if single:
+        specials = [(word, vocabulary[word]) for word in ("<s>", "</s>", "<x>")]
+        backend.post_processor = processors.TemplateProcessing(
+            single=single, special_tokens=specials
+        )
+    return backend
+
+
+@pytest.fixture
+def loaded(folder):
+    """The folder's model with a tokenizer beside it."""
+
+    def load(backend: tokenizers.Tokenizer, **fields: object) -> interp.Transformer:
+        backend.save(str(folder.path / "tokenizer.json"))
+        folder.says(**fields)
+        return interp.load(folder.path)
+
+    return load
+
+
+# What a tokenizer adds.
+
+
+@KINDS
+def test_what_the_tokenizer_adds_is_the_rule(kind, loaded):
+    tokens = loaded(words(kind)).config.tokens
+    before, after = ADDS[kind]
+    assert (tokens.prepend_bos, tokens.append_eos) == (bool(before), bool(after))
+    if before:
+        assert tokens.bos == before[0]
+    if after:
+        assert tokens.eos == after[0]
+
+
+@KINDS
+def test_a_text_gets_what_the_tokenizer_adds_exactly_once(kind, loaded):
+    model, backend = loaded(words(kind)), words(kind)
+    before, after = ADDS[kind]
+    for text in ("cat", "a cat sat"):
+        ids = model.to_tokens(text)[0].tolist()
+        assert ids == backend.encode(text).ids
+        assert ids == [*before, *backend.encode(text, add_special_tokens=False).ids, *after]
+    row = model.to_tokens(["cat", "a cat sat"])
+    assert row[0].tolist() == [*before, CAT, *after, interp.PAD, interp.PAD]
+
+
+@KINDS
+def test_a_text_that_spells_them_out_gets_no_more(kind, loaded):
+    model = loaded(words(kind))
+    before, after = ADDS[kind]
+    spelt = " ".join([*(WORDS[id_] for id_ in before), "a cat", *(WORDS[id_] for id_ in after)])
+    assert model.to_tokens(spelt)[0].tolist() == [*before, A, CAT, *after]
+    assert model.to_tokens(spelt).tolist() == model.to_tokens("a cat").tolist()
+
+
+def test_what_is_spelt_out_though_no_rule_adds_it_stays(loaded):
+    model = loaded(words("none"))
+    assert model.to_tokens("<s> cat </s>")[0].tolist() == [BOS, CAT, EOS]
+
+
+def test_ids_are_taken_as_they_are(loaded):
+    model = loaded(words("both"))
+    ids = torch.tensor([[CAT, SAT]])
+    assert interp.run(model, ids).batch.ids.tolist() == ids.tolist()
+    assert interp.run(model, ["cat sat"]).batch.ids.tolist() == [[BOS, CAT, SAT, EOS]]
+
+
+def test_the_rule_can_be_overridden_for_one_text(loaded):
+    model = loaded(words("bos"))
+    assert model.to_tokens("cat", prepend_bos=False)[0].tolist() == [CAT]
+    assert loaded(words("none")).to_tokens("cat", prepend_bos=True)[0].tolist() == [BOS, CAT]
+
+
+@pytest.mark.parametrize(
+    "template", ["<s> <x> $A", "$A <x> </s>", "<x> <s> $A </s>", "<s> $A <x> </s>"]
+)
+def test_several_tokens_at_one_end_are_refused(template, loaded):
+    with pytest.raises(ModelLoadError, match="knows one each"):
+        loaded(words(template=template))
+
+
+def test_a_tokenizer_that_adds_several_can_be_replaced(folder):
+    words(template="<s> <x> $A").save(str(folder.path / "tokenizer.json"))
+    model = interp.load(folder.path, tokenizer=words("bos"))
+    assert model.to_tokens("cat")[0].tolist() == [BOS, CAT]
+
+
+def only_digits(post: object) -> tokenizers.Tokenizer:
+    """One that knows no letter, and has no token for what it does not know."""
+    vocabulary = {"<s>": 0, "</s>": 1, "1": 2, "2": 3}
+    backend = tokenizers.Tokenizer(models.BPE(vocabulary, []))
+    backend.post_processor = post
+    return backend
+
+
+def whole_numbers(post: object) -> tokenizers.Tokenizer:
+    vocabulary = {"<s>": 0, "</s>": 1, "1": 2, "2": 3}
+    backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    backend.post_processor = post
+    return backend
+
+
+@pytest.mark.parametrize("make", [only_digits, whole_numbers])
+@pytest.mark.parametrize(
+    ("single", "before", "after"),
+    [("<s> $A", [0], []), ("$A </s>", [], [1]), ("<s> $A </s>", [0], [1]), ("$A", [], [])],
+)
+def test_what_is_added_is_told_of_a_tokenizer_that_knows_no_letters(make, single, before, after):
+    specials = [("<s>", 0), ("</s>", 1)]
+    post = processors.TemplateProcessing(single=single, special_tokens=specials)
+    assert interp.Tokenizer(make(post)).adds() == (before, after)
+
+
+@pytest.mark.parametrize(
+    "post",
+    [
+        processors.BertProcessing(("</s>", EOS), ("<s>", BOS)),
+        processors.RobertaProcessing(("</s>", EOS), ("<s>", BOS), add_prefix_space=False),
+        processors.Sequence(
+            [
+                processors.ByteLevel(),
+                processors.TemplateProcessing(
+                    single="<s> $A </s>", special_tokens=[("<s>", BOS), ("</s>", EOS)]
+                ),
+            ]
+        ),
+    ],
+    ids=["bert", "roberta", "sequence"],
+)
+def test_other_ways_to_add_them_are_the_same_rule(post, loaded):
+    backend = words("none")
+    backend.post_processor = post
+    model = loaded(backend)
+    assert (model.config.tokens.prepend_bos, model.config.tokens.append_eos) == (True, True)
+    assert model.to_tokens("a cat")[0].tolist() == [BOS, A, CAT, EOS]
+
+
+# What the configuration names.
+
+
+def test_ids_that_the_configuration_names_are_known_and_not_added(loaded):
+    model = loaded(words("none"), bos_token_id=X, eos_token_id=[EOS, X])
+    tokens = model.config.tokens
+    assert (tokens.bos, tokens.eos) == (X, EOS)
+    assert (tokens.prepend_bos, tokens.append_eos) == (False, False)
+    assert (model.tokenizer.bos, model.tokenizer.eos) == (X, EOS)
+    assert model.to_tokens("cat")[0].tolist() == [CAT]
+
+
+def test_what_the_tokenizer_adds_counts_for_more_than_what_the_configuration_names(loaded):
+    tokens = loaded(words("both"), bos_token_id=X, eos_token_id=A).config.tokens
+    assert (tokens.bos, tokens.eos) == (BOS, EOS)
+
+
+@pytest.mark.parametrize("value", [None, -1, 30, 10**9, "3", 1.0, True, [], {}], ids=repr)
+def test_an_id_that_is_no_token_is_none(value, folder):
+    folder.says(bos_token_id=value, eos_token_id=4)
+    tokens = interp.load(folder.path).config.tokens
+    assert (tokens.bos, tokens.eos) == (None, 4)
+
+
+# Given in place of the folder's.
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        words,
+        lambda kind: interp.Tokenizer(words(kind)),
+        lambda kind: PreTrainedTokenizerFast(tokenizer_object=words(kind)),
+    ],
+    ids=["tokenizers", "interp", "transformers"],
+)
+@pytest.mark.parametrize("live", [True, False], ids=["live", "folder"])
+@KINDS
+def test_a_tokenizer_of_any_make_can_be_given(kind, live, given, folder):
+    words(template="$A <x>").save(str(folder.path / "tokenizer.json"))
+    model = interp.load(gpt2() if live else folder.path, tokenizer=given(kind))
+    assert isinstance(model.tokenizer, interp.Tokenizer)
+    assert model.to_tokens("a cat")[0].tolist() == words(kind).encode("a cat").ids
+    assert model.to_string(torch.tensor([CAT, SAT])) == "cat sat"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [3, "gpt2", words, {"a": 1}, GPT2Tokenizer],
+    ids=["number", "name", "function", "dictionary", "class"],
+)
+def test_what_is_no_tokenizer_is_refused(given, folder):
+    for source in (folder.path, gpt2(), "induction-by-hand"):
+        with pytest.raises(ModelLoadError, match="tokenizer= takes"):
+            interp.load(source, tokenizer=given)
+
+
+def test_a_folder_of_our_own_keeps_its_rule_whatever_tokenizer_is_given(tmp_path, folder):
+    model = interp.load(folder.path, tokenizer=words("bos"))
+    save_folder(model, tmp_path / "own")
+    assert interp.load(tmp_path / "own").to_tokens("cat")[0].tolist() == [BOS, CAT]
+    again = interp.load(tmp_path / "own", tokenizer=words("none"))
+    assert again.config.tokens == model.config.tokens
+    assert again.to_tokens("cat")[0].tolist() == [BOS, CAT]
+
+
+def test_the_tokenizer_that_was_given_stays_as_it_was():
+    backend = words("both")
+    backend.enable_padding(length=9)
+    before = backend.to_str()
+    model = interp.load(gpt2(), tokenizer=backend)
+    assert backend.to_str() == before
+    assert model.to_tokens("cat").shape == (1, 3)
+
+
+# Damaged or another model's.
+
+
+def test_a_tokenizer_larger_than_the_vocabulary_is_refused(folder):
+    backend = words("both")
+    backend.add_tokens([f"more{n}" for n in range(23)])
+    assert interp.load(gpt2(), tokenizer=backend).tokenizer.vocab_size == 30
+    backend.add_tokens(["one-too-many"])
+    backend.save(str(folder.path / "tokenizer.json"))
+    for call in (
+        lambda: interp.load(folder.path),
+        lambda: interp.load(gpt2(), tokenizer=backend),
+    ):
+        with pytest.raises(ModelLoadError, match="The tokenizer has 31 tokens, the model 30"):
+            call()
+
+
+def test_a_tokenizer_whose_bos_is_no_token_of_the_model_is_another_models(folder):
+    backend = words("none")
+    backend.add_tokens([f"more{n}" for n in range(40)])
+    backend.post_processor = processors.TemplateProcessing(
+        single="more39 $A", special_tokens=[("more39", 46)]
+    )
+    with pytest.raises(ModelLoadError, match="is it another model's"):
+        interp.load(gpt2(), tokenizer=backend)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"{}", b"\xff\xfe", b'{"model": {"type": "WordLevel"}}'],
+    ids=repr,
+)
+def test_a_damaged_tokenizer_is_refused_by_its_file(content, folder):
+    path = folder.path / "tokenizer.json"
+    path.write_bytes(content)
+    with pytest.raises(ModelLoadError, match=r"tokenizer\.json describes no tokenizer"):
+        interp.load(folder.path)
+    assert interp.load(folder.path, tokenizer=words()).tokenizer is not None
+
+
+def test_a_tokenizer_that_is_cut_short_is_refused(folder):
+    words("both").save(str(folder.path / "tokenizer.json"))
+    path = folder.path / "tokenizer.json"
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(ModelLoadError, match=r"tokenizer\.json describes no tokenizer"):
+        interp.load(folder.path)
+
+
+def test_a_tokenizer_that_is_a_folder_is_refused(folder):
+    (folder.path / "tokenizer.json").mkdir()
+    with pytest.raises(ModelLoadError, match=r"tokenizer\.json is not a file"):
+        interp.load(folder.path)
