@@ -78,9 +78,10 @@ def _named(fields: Mapping[str, Any], config: Config) -> dict[str, int | None]:
     """The ids that a configuration names."""
 
     def inside(value: object) -> int | None:
-        value = value[0] if isinstance(value, list) and value else value
-        known = isinstance(value, int) and not isinstance(value, bool)
-        return value if known and 0 <= value < config.d_vocab else None
+        first: object = value[0] if isinstance(value, list) and value else value
+        if not isinstance(first, int) or isinstance(first, bool):
+            return None
+        return first if 0 <= first < config.d_vocab else None
 
     found = {"bos": inside(fields.get("bos_token_id")), "eos": inside(fields.get("eos_token_id"))}
     if len(config.stacks) > 1:
