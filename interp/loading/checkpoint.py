@@ -6,6 +6,7 @@ refuses all else; there is no way around it here.
 
 import pickle
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ def load_checkpoint(
     held = _read(path)
     fields = {**held["model_args"], "model_type": "nanogpt"}
     model = assembled(families()["nanogpt"], fields, Live(held["model"]), dtype, device)
+    model.config = replace(model.config, name=path.stem)
     equip(model, fields, given_tokenizer(tokenizer))
     return model
 

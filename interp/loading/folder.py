@@ -58,6 +58,10 @@ def load_folder(
 ) -> Transformer:
     """Read a model: one that :func:`save_folder` wrote, or one of a family that is known.
 
+    Weights that are taken as they are stay mapped to their file, which is why loading is fast: who
+    changes the file under a loaded model should replace it (as :func:`save_folder` does), and not
+    write into it.
+
     Raises:
         ModelLoadError: a file is missing or damaged, the family is not known, or the weights are
             not this configuration's.

@@ -1,37 +1,77 @@
-"""The same model by way of a folder, under the names on disk, as it is written now and was before.
+"""The same model by way of a folder: as it is written, as it was before, and as it was published.
 
-Before version 5, rotary positions were told by fields of their own, and layers by rules.
+Whatever the folder, what is read must have the same configuration and the same weights, and give
+out the same.
 """
 
 import json
+import re
+from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
-from agreement.comparing import off
+from agreement.comparing import Check, inputs_of, off
+from agreement.small import FULL, SLIDING
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 
 import interp
+from interp import Transformer
+from interp.loading.live import last_stream
 
-FULL, SLIDING = "full_attention", "sliding_attention"
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+EMBEDDING = "shared.weight"
+COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+
+
+def written(theirs: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The fields and the weights of what their ``save_pretrained`` writes."""
+    with TemporaryDirectory() as folder:
+        theirs.save_pretrained(folder)
+        fields = json.loads(Path(folder, CONFIG).read_text(encoding="utf-8"))
+        return fields, load_file(Path(folder, WEIGHTS))
+
+
+def read(fields: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Transformer:
+    """What is loaded from a folder with these."""
+    with TemporaryDirectory() as folder:
+        Path(folder, CONFIG).write_text(json.dumps(fields), encoding="utf-8")
+        save_file({name: w.clone() for name, w in weights.items()}, Path(folder, WEIGHTS))
+        return interp.load(folder)
+
+
+def changed(loaded: Transformer, ours: Transformer) -> float:
+    """The largest difference of any weight, and of what is given out."""
+    assert replace(loaded.config, name="") == replace(ours.config, name="")
+    weights = dict(loaded.named_parameters())
+    errors = [off(weights.pop(name), weight) for name, weight in ours.named_parameters()]
+    assert not weights, f"weights that ours lacks: {', '.join(weights)}"
+    return max(*errors, said_apart(loaded, ours))
 
 
 @torch.no_grad()
-def from_disk(theirs, ours):
-    """How far what was saved and loaded is from what was loaded from memory."""
-    ids = torch.randint(3, ours.config.d_vocab, (2, 7), generator=torch.Generator().manual_seed(5))
-    wanted, errors = ours(ids), []
+def said_apart(loaded: Transformer, ours: Transformer) -> float:
+    """The largest difference of logits, or of streams where there are none."""
+    inputs = inputs_of(ours)
+    if not ours.config.unembeds:
+        return off(last_stream(loaded, *inputs), last_stream(ours, *inputs))
+    return off(loaded(*inputs), ours(*inputs))
+
+
+def as_written(theirs: nn.Module, ours: Transformer) -> float:
+    """As it is written now."""
     with TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
-        errors.append(off(interp.load(folder)(ids), wanted))
-        path = Path(folder) / "config.json"
-        path.write_text(json.dumps(as_before(json.loads(path.read_text()), theirs.config)))
-        errors.append(off(interp.load(folder)(ids), wanted))
-    return max(errors)
+        return changed(interp.load(folder), ours)
 
 
-def as_before(fields, config):
-    """A ``config.json`` as version 4 wrote it."""
+def as_before(theirs: nn.Module, ours: Transformer) -> float:
+    """As version 4 wrote it: rotary positions in fields of their own, and layers by rules."""
+    fields, weights = written(theirs)
     fields["torch_dtype"] = fields.pop("dtype")
     rope = fields.pop("rope_parameters")
     if FULL in rope:
@@ -42,5 +82,42 @@ def as_before(fields, config):
     rope["type"] = rope.pop("rope_type")
     fields["rope_scaling"] = None if rope["type"] == "default" else rope
     kinds = fields.pop("layer_types", None)
-    ruled = getattr(type(config)(**deepcopy(fields)), "layer_types", None)
-    return fields if kinds == ruled else fields | {"layer_types": kinds}
+    if kinds != getattr(type(theirs.config)(**deepcopy(fields)), "layer_types", None):
+        fields["layer_types"] = kinds
+    return changed(read(fields, weights), ours)
+
+
+def with_embedding_elsewhere(theirs: nn.Module, ours: Transformer) -> float:
+    """Two towers with the embedding under each name that it may have."""
+    fields, weights = written(theirs)
+    key = next((key for key in weights if key.endswith(EMBEDDING)), None)
+    if key is None or not (ours.config.shared or len(ours.stacks) == 1):
+        return 0.0  # each tower has its own
+    rows, errors = weights.pop(key), []
+    for name in COPIES if "lm_head.weight" in weights else (*COPIES, "lm_head.weight"):
+        own = name if name.startswith("lm_head") else key.replace(EMBEDDING, name)
+        errors.append(changed(read(fields, weights | {own: rows}), ours))
+    return max(errors)
+
+
+def published(
+    fields: Mapping[str, object],
+    names: Mapping[str, str] | None = None,
+    more: Mapping[str, tuple[int, ...]] | None = None,
+) -> Check:
+    """A check of files as they were first published.
+
+    Args:
+        fields: all that their ``config.json`` says.
+        names: patterns of weights' names, and what stands for them in the file.
+        more: names and shapes of tensors that the file holds beside the weights.
+    """
+
+    def check(theirs: nn.Module, ours: Transformer) -> float:
+        weights = dict(theirs.state_dict())
+        for pattern, name in (names or {}).items():
+            weights = {re.sub(pattern, name, key): weight for key, weight in weights.items()}
+        weights |= {name: torch.ones(shape) for name, shape in (more or {}).items()}
+        return changed(read(fields, weights), ours)
+
+    return check

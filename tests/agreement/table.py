@@ -12,7 +12,8 @@ PREAMBLE = """# Models
 What `interp.load` reads, and how far each family's numbers are from those of Hugging Face
 `transformers`: the largest difference over several small random models (float64, eager attention),
 relative to the largest number compared or to 1. The bound is 1e-9. *Activations* are all that both
-have: streams, queries, keys, values, scores, patterns, z, what attention and MLP write.
+have: streams, queries, keys, values, scores, patterns, z, what attention and MLP write. Checkpoints
+of nanoGPT are compared with a module of its shape in `tests/loading`.
 
 This page is written by `make models`, from the tests in `tests/agreement/`.
 """

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 from agreement.comparing import BOUND, Family, both, compared, inputs_of, noted, off, pair_of
+from agreement.disk import as_written
 from agreement.exact import exact
 
 import interp
+from interp.errors import InvalidInput
 
 pytestmark = pytest.mark.agreement
 
@@ -28,12 +30,17 @@ CASES = [
 ]
 
 
+FIRST = list({case.values[0].name: case for case in reversed(CASES)}.values())
+"""One case a family."""
+STEPS = ("fold_norms", "center_writing", "center_unembed", "fold_value_biases")
+
+
 @pytest.mark.parametrize(("family", "case"), CASES)
 def test_logits_and_every_shared_activation_agree(family, case):
     theirs, ours = pair_of(family, case)
-    for what, error in compared(family, theirs, ours, inputs_of(family, ours)).items():
+    for what, error in compared(family, theirs, ours, inputs_of(ours)).items():
         noted(family, what, error)
-    for what, check in family.checks.items():
+    for what, check in {"disk": as_written, **family.checks}.items():
         noted(family, what, check(theirs, ours))
 
 
@@ -48,7 +55,7 @@ def test_logits_and_every_shared_activation_agree(family, case):
 def test_padded_rows_agree(family, case, side):
     """Compared at real tokens alone: what stands at padding means nothing."""
     theirs, ours = pair_of(family, case)
-    inputs = inputs_of(family, ours)
+    inputs = inputs_of(ours)
     columns = slice(4, None) if side == "left" else slice(0, 7)
     mask = torch.zeros_like(inputs[0])
     mask[0], mask[1, columns] = 1, 1
@@ -56,8 +63,8 @@ def test_padded_rows_agree(family, case, side):
     if "position_ids" in signature(theirs.forward).parameters:
         more["position_ids"] = family.places((mask.cumsum(-1) - 1).clamp(min=0))
     with torch.no_grad():
-        found, expected = both(family, (theirs, ours), inputs, mask, **more)
-    if family.reads == "tokens" and expected.ndim == 3:
+        found, expected = both((theirs, ours), inputs, mask, **more)
+    if len(inputs) == 1 and expected.ndim == 3:
         found, expected = found[mask.bool()], expected[mask.bool()]
     noted(family, "padding", off(found, expected))
 
@@ -66,7 +73,7 @@ def test_padded_rows_agree(family, case, side):
 def test_gradients_by_the_embedding_agree(family, case):
     """Of a sum of what is given out, with random weights, by the (first) embedding."""
     theirs, ours = pair_of(family, case)
-    found, expected = both(family, (theirs, ours), inputs_of(family, ours))
+    found, expected = both((theirs, ours), inputs_of(ours))
     generator = torch.Generator().manual_seed(3)
     weights = torch.randn(expected.shape, generator=generator, dtype=torch.float64)
     (wanted,) = torch.autograd.grad((expected * weights).sum(), family.embedding(theirs))
@@ -82,3 +89,27 @@ def test_the_check_at_loading_is_kept(family, case):
         loaded = interp.load(theirs)
     assert loaded.agreement is not None
     assert loaded.agreement <= BOUND
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("family", "case"), FIRST)
+def test_weight_views_give_out_the_same_or_are_refused_by_name(family, case, step):
+    """Other weights, the same function: what the model gives out (log-probabilities if centred)."""
+    _, ours = pair_of(family, case)
+    inputs = inputs_of(ours)
+    try:
+        view = ours.processed(**{other: other == step for other in STEPS})
+    except InvalidInput as error:
+        refused = str(error)
+    else:
+        refused = ""
+        found, expected = (given_out(model, inputs) for model in (view, ours))
+        if step == "center_unembed":
+            found, expected = found.log_softmax(-1), expected.log_softmax(-1)
+        assert off(found, expected) <= BOUND
+    assert refused == "" or refused.startswith(f"{step}=True would change")
+
+
+@torch.no_grad()
+def given_out(model, inputs):
+    return model(*inputs)

@@ -338,6 +338,7 @@ ABSURD = {
 }
 
 
+@pytest.mark.timeout(10)
 @pytest.mark.usefixtures("unread")
 @pytest.mark.parametrize("fields", ABSURD.values(), ids=ABSURD)
 def test_an_absurd_size_is_refused_without_time_or_memory(fields, folder):
@@ -360,6 +361,7 @@ def test_an_absurd_size_of_our_own_is_refused_too(change, own):
     refused(own)
 
 
+@pytest.mark.timeout(10)
 @pytest.mark.usefixtures("unread")
 def test_an_absurd_depth_of_our_own_is_refused_at_once(own):
     decoder = own.fields["decoder"]

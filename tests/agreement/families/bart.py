@@ -1,11 +1,24 @@
 """BART: towers that differ, a scaled embedding, biases, a head of its own, and the base model."""
 
 import torch
-from agreement.comparing import Family, Stack
-from agreement.pairs import pair_from_disk
+from agreement.comparing import Family, Layers, Stack
+from agreement.disk import with_embedding_elsewhere
+from agreement.small import small
 from transformers import BartConfig, BartForConditionalGeneration, BartModel
 
 ENCODER_LAYERS, DECODER_LAYERS = 3, 2
+SIZES = {
+    "vocab_size": 50,
+    "d_model": 24,
+    "encoder_layers": ENCODER_LAYERS,
+    "decoder_layers": DECODER_LAYERS,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 40,
+    "decoder_ffn_dim": 40,
+    "max_position_embeddings": 32,
+    "attn_implementation": "eager",
+}
 UNEVEN = {
     "encoder_attention_heads": 6,
     "decoder_attention_heads": 3,
@@ -13,20 +26,7 @@ UNEVEN = {
     "decoder_ffn_dim": 56,
 }
 
-
-def told(**rest):
-    return {
-        "vocab_size": 50,
-        "d_model": 24,
-        "encoder_layers": ENCODER_LAYERS,
-        "decoder_layers": DECODER_LAYERS,
-        "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4,
-        "encoder_ffn_dim": 40,
-        "decoder_ffn_dim": 40,
-        "max_position_embeddings": 32,
-        "attn_implementation": "eager",
-    } | rest
+bart = small(BartConfig, SIZES)
 
 
 def biased(model):
@@ -35,88 +35,69 @@ def biased(model):
     return model
 
 
-def model(**rest):
-    return biased(BartForConditionalGeneration(BartConfig(**told(**rest))))
+def headed(config):
+    return biased(BartForConditionalGeneration(config))
 
 
-def reading(stack, tower):
-    """Readers of the parts of a tower, whose layers are at ``stack``."""
-
-    def gave(name):
-        return lambda seen, layer: seen.gave[f"{stack}.{layer}.{name}"]
-
-    def given(name):
-        return lambda seen, layer: seen.given[f"{stack}.{layer}.{name}"]
-
-    last = {"encoder": "ln2", "decoder": "ln3"}[tower]
-    shared = {
-        "resid_pre": lambda seen, layer: seen.given[f"{stack}.{layer}"],
-        "q": gave("self_attn.q_proj"),
-        "k": gave("self_attn.k_proj"),
-        "v": gave("self_attn.v_proj"),
-        "z": given("self_attn.out_proj"),
-        "attn_out": gave("self_attn.out_proj"),
-        "resid_mid": given("self_attn_layer_norm"),
-        "normalized ln1": gave("self_attn_layer_norm"),
-        "mlp_in": given("fc1"),
-        "pre": gave("fc1"),
-        "post": given("fc2"),
-        "mlp_out": gave("fc2"),
-        "resid_post": given("final_layer_norm"),
-        f"normalized {last}": gave("final_layer_norm"),
-    }
-    if tower == "encoder":
-        return shared
-    return shared | {
-        "cross_attn_in": given("encoder_attn.q_proj"),
-        "cross_q": gave("encoder_attn.q_proj"),
-        "cross_k": gave("encoder_attn.k_proj"),
-        "cross_v": gave("encoder_attn.v_proj"),
-        "cross_z": given("encoder_attn.out_proj"),
-        "cross_attn_out": gave("encoder_attn.out_proj"),
-        "cross_resid_mid": given("encoder_attn_layer_norm"),
-        "normalized ln2": gave("encoder_attn_layer_norm"),
-    }
-
-
-def stacks(prefix=""):
-    """Where the two towers are."""
+def shared(layers, last):
+    """Where the parts are that both towers have; ``last`` is the norm behind the MLP."""
     return {
-        name: Stack(
-            f"{prefix}{name}.layers",
-            reading(f"{prefix}{name}.layers", name),
-            first_score=0 if name == "encoder" else ENCODER_LAYERS,
-            scores_each=1 if name == "encoder" else 2,
-        )
-        for name in ("encoder", "decoder")
+        "resid_pre": layers.given(),
+        "q": layers.gave("self_attn.q_proj"),
+        "k": layers.gave("self_attn.k_proj"),
+        "v": layers.gave("self_attn.v_proj"),
+        **layers.through("self_attn.out_proj", "z", "attn_out"),
+        **layers.through("self_attn_layer_norm", "resid_mid", "normalized ln1"),
+        **layers.through("fc1", "mlp_in", "pre"),
+        **layers.through("fc2", "post", "mlp_out"),
+        **layers.through("final_layer_norm", "resid_post", f"normalized {last}"),
     }
 
 
-# Their positions count columns, padding too; so padding on the left means something to them.
-PADS = ("right",)
+def crossing(layers):
+    """Where the parts are that only the decoder has."""
+    return {
+        **layers.through("encoder_attn.q_proj", "cross_attn_in", "cross_q"),
+        "cross_k": layers.gave("encoder_attn.k_proj"),
+        "cross_v": layers.gave("encoder_attn.v_proj"),
+        **layers.through("encoder_attn.out_proj", "cross_z", "cross_attn_out"),
+        **layers.through("encoder_attn_layer_norm", "cross_resid_mid", "normalized ln2"),
+    }
+
+
+def family(name, cases, base="model."):
+    """Models whose base is called ``base``.
+
+    Their positions count columns, padding too; so padding on the left means something to them.
+    """
+    encoder, decoder = Layers(f"{base}encoder.layers"), Layers(f"{base}decoder.layers")
+    return Family(
+        name=name,
+        cases=cases,
+        stacks={
+            "encoder": Stack(shared(encoder, "ln2")),
+            "decoder": Stack(
+                shared(decoder, "ln3") | crossing(decoder),
+                first_score=ENCODER_LAYERS,
+                scores_each=2,
+            ),
+        },
+        pads=("right",),
+        checks={"embedding elsewhere": with_embedding_elsewhere},
+        embedding=lambda theirs: theirs.get_encoder().embed_tokens.weight,
+    )
+
 
 FAMILIES = [
-    Family(
-        name="BART",
-        cases={
-            "plain": model,
-            "scaled-uneven": lambda: model(
-                scale_embedding=True, activation_function="relu", **UNEVEN
+    family(
+        "BART",
+        {
+            "plain": bart(headed),
+            "scaled-uneven": bart(
+                headed, **UNEVEN, scale_embedding=True, activation_function="relu"
             ),
-            "untied": lambda: model(tie_word_embeddings=False, activation_function="gelu_new"),
+            "untied": bart(headed, tie_word_embeddings=False, activation_function="gelu_new"),
         },
-        stacks=stacks("model."),
-        reads="pair",
-        pads=PADS,
-        checks={"disk": pair_from_disk},
-        embedding=lambda theirs: theirs.model.encoder.embed_tokens.weight,
     ),
-    Family(
-        name="BART",
-        cases={"base": lambda: BartModel(BartConfig(**told(**UNEVEN)))},
-        stacks=stacks(),
-        reads="pair",
-        pads=PADS,
-        checks={"disk": pair_from_disk},
-    ),
+    family("BART", {"base": bart(BartModel, **UNEVEN)}, base=""),
 ]

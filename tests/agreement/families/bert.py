@@ -1,11 +1,12 @@
 """BERT: masked language models, base models with and without a pooler, and its classifiers."""
 
-from tempfile import TemporaryDirectory
+from functools import partial
 
 import torch
-from agreement.comparing import Family, Stack, called, from_disk, inputs_of, off
+from agreement.comparing import Family, Layers, Stack, called, inputs_of, off
+from agreement.disk import read, said_apart, written
 from agreement.exact import watched
-from safetensors.torch import save_file
+from agreement.small import small
 from transformers import (
     BertConfig,
     BertForMaskedLM,
@@ -18,82 +19,47 @@ from transformers import (
 
 import interp
 
-
-def config(**rest):
-    told = {
-        "vocab_size": 50,
-        "hidden_size": 24,
-        "intermediate_size": 40,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "max_position_embeddings": 32,
-        "attn_implementation": "eager",
-    }
-    return BertConfig(**(told | rest))
+bert = small(BertConfig)
 
 
-def shared(block):
-    """Where the tensors of one block are, below ``block``, which has ``{}`` for its number."""
-
-    def gave(name):
-        return lambda seen, layer: seen.gave[block.format(layer) + name]
-
-    def given(name):
-        return lambda seen, layer: seen.given[block.format(layer) + name]
-
-    return {
-        "resid_pre": given(""),
-        "q": gave(".attention.self.query"),
-        "k": gave(".attention.self.key"),
-        "v": gave(".attention.self.value"),
-        "z": given(".attention.output.dense"),
-        "attn_out": gave(".attention.output.dense"),
-        "resid_mid": given(".attention.output.LayerNorm"),
-        "normalized ln1": gave(".attention.output.LayerNorm"),
-        "pre": gave(".intermediate.dense"),
-        "post": given(".output.dense"),
-        "mlp_out": gave(".output.dense"),
-        "resid_post": given(".output.LayerNorm"),
-        "normalized ln2": gave(".output.LayerNorm"),
-    }
-
-
-def stack(base):
+def stacks(base=""):
     """The stack of a model whose base is called ``base``."""
-    layers = f"{base}encoder.layer"
-    return {"encoder": Stack(layers, shared(layers + ".{}"))}
-
-
-def reading(**more):
-    """A family for :func:`inputs_of` and :func:`called`."""
-    return Family(name="", cases={}, stacks={}, **more)
+    layers = Layers(f"{base}encoder.layer")
+    shared = {
+        "resid_pre": layers.given(),
+        "q": layers.gave("attention.self.query"),
+        "k": layers.gave("attention.self.key"),
+        "v": layers.gave("attention.self.value"),
+        **layers.through("attention.output.dense", "z", "attn_out"),
+        **layers.through("attention.output.LayerNorm", "resid_mid", "normalized ln1"),
+        "pre": layers.gave("intermediate.dense"),
+        **layers.through("output.dense", "post", "mlp_out"),
+        **layers.through("output.LayerNorm", "resid_post", "normalized ln2"),
+    }
+    return {"encoder": Stack(shared)}
 
 
 def types(theirs, ours):
     """Tokens of both types; as it is in every batch of pairs of sentences."""
-    (tokens,) = inputs_of(reading(), ours)
+    (tokens,) = inputs_of(ours)
     of_each = (torch.arange(tokens.shape[1]) > 4).long().expand_as(tokens)
-    out = called(reading(), theirs, [tokens], token_type_ids=of_each)
+    out = called(theirs, [tokens], token_type_ids=of_each)
     batch = ours.batch(tokens, types=of_each)
     return off(ours.stream([batch]), out.last_hidden_state)
 
 
-def pooled(reads="tokens"):
+def pooled(theirs, ours):
     """What the pooler makes of the first token."""
-
-    def check(theirs, ours):
-        inputs = inputs_of(reading(reads=reads), ours)
-        expected = called(reading(reads=reads), theirs, inputs).pooler_output
-        return off(ours.pooler(ours.stream(ours.check(*inputs))[:, 0]), expected)
-
-    return check
+    inputs = inputs_of(ours)
+    expected = called(theirs, inputs).pooler_output
+    return off(ours.pooler(ours.stream(ours.check(*inputs))[:, 0]), expected)
 
 
 def pooled_beside_head(theirs, ours):
     """The same where the last stream is that of a head: the pooler reads the last block's."""
-    inputs = inputs_of(reading(), ours)
+    inputs = inputs_of(ours)
     done = interp.run(ours, *inputs, record="all")
-    expected = called(reading(), theirs.bert, inputs).pooler_output
+    expected = called(theirs.bert, inputs).pooler_output
     return off(ours.pooler(done.cache["normalized", -1, "ln2"][:, 0]), expected)
 
 
@@ -101,10 +67,10 @@ def around(**where):
     """What stands before and behind the blocks: our labels, and their modules' outputs."""
 
     def check(theirs, ours):
-        inputs = inputs_of(reading(), ours)
+        inputs = inputs_of(ours)
         done = interp.run(ours, *inputs, record="all")
         with watched(theirs) as seen:
-            called(reading(), theirs, inputs)
+            called(theirs, inputs)
         pairs = [(done.cache[label], seen.gave[name]) for label, name in where.items()]
         return max(off(own, other.expand_as(own)) for own, other in pairs)
 
@@ -113,22 +79,18 @@ def around(**where):
 
 def old_file(theirs, ours):
     """Files as they were first written: other names, no copy of W_E, a pooler in any case."""
+    fields, weights = written(theirs)
     weights = {
         name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("Norm.bias", "Norm.beta"): w
-        for name, w in theirs.state_dict().items()
+        for name, w in weights.items()
         if "predictions.decoder" not in name
     }
     weights["bert.embeddings.position_ids"] = torch.arange(32)[None]
     weights.setdefault("bert.pooler.dense.weight", torch.eye(24).double())
     weights.setdefault("bert.pooler.dense.bias", torch.ones(24).double())
-    with TemporaryDirectory() as folder:
-        save_file(weights, f"{folder}/model.safetensors")
-        theirs.config.architectures = [type(theirs).__name__]
-        theirs.config.save_pretrained(folder)
-        read = interp.load(folder)
-    inputs = inputs_of(reading(), ours)
-    assert read.pooler is not None
-    return off(read(*inputs), ours(*inputs))
+    loaded = read(fields, weights)
+    assert loaded.pooler is not None
+    return said_apart(loaded, ours)
 
 
 EMBEDDED = {
@@ -142,23 +104,21 @@ FAMILIES = [
     Family(
         name="BERT",
         cases={
-            "plain": lambda: BertForMaskedLM(config()),
-            "untied": lambda: BertForMaskedLM(
-                config(
-                    tie_word_embeddings=False,
-                    hidden_act="gelu_new",
-                    layer_norm_eps=1e-3,
-                    type_vocab_size=1,
-                    num_attention_heads=3,
-                )
+            "plain": bert(BertForMaskedLM),
+            "untied": bert(
+                BertForMaskedLM,
+                tie_word_embeddings=False,
+                hidden_act="gelu_new",
+                layer_norm_eps=1e-3,
+                type_vocab_size=1,
+                num_attention_heads=3,
             ),
-            "relu": lambda: BertForMaskedLM(
-                config(hidden_act="relu", type_vocab_size=3, num_hidden_layers=2)
+            "relu": bert(
+                BertForMaskedLM, hidden_act="relu", type_vocab_size=3, num_hidden_layers=2
             ),
         },
-        stacks=stack("bert."),
+        stacks=stacks("bert."),
         checks={
-            "disk": from_disk,
             "head": around(
                 **{name: f"bert.{module}" for name, module in EMBEDDED.items()},
                 head_pre=f"{MASKED}.dense",
@@ -169,43 +129,37 @@ FAMILIES = [
     ),
     Family(
         name="BERT",
-        cases={"base": lambda: BertModel(config())},
-        stacks=stack(""),
-        checks={
-            "disk": from_disk,
-            "types": types,
-            "pooler": pooled(),
-            "head": around(**EMBEDDED),
-        },
+        cases={"base": bert(BertModel)},
+        stacks=stacks(),
+        checks={"types": types, "pooler": pooled, "head": around(**EMBEDDED)},
     ),
     Family(
         name="BERT",
-        cases={"without-pooler": lambda: BertModel(config(), add_pooling_layer=False)},
-        stacks=stack(""),
-        checks={"disk": from_disk, "types": types},
+        cases={"without-pooler": bert(partial(BertModel, add_pooling_layer=False))},
+        stacks=stacks(),
+        checks={"types": types},
     ),
     Family(
         name="BERT",
-        cases={"pretraining": lambda: BertForPreTraining(config())},
-        stacks=stack("bert."),
-        checks={"disk": from_disk, "old file": old_file, "pooler": pooled_beside_head},
+        cases={"pretraining": bert(BertForPreTraining)},
+        stacks=stacks("bert."),
+        checks={"old file": old_file, "pooler": pooled_beside_head},
     ),
     Family(
         name="BERT",
-        cases={"tokens": lambda: BertForTokenClassification(config(num_labels=5))},
-        stacks=stack("bert."),
-        checks={"disk": from_disk, "old file": old_file},
+        cases={"tokens": bert(BertForTokenClassification, num_labels=5)},
+        stacks=stacks("bert."),
+        checks={"old file": old_file},
     ),
     # They read the first column, which is padding in a row that is padded on the left.
     Family(
         name="BERT",
         cases={
-            "texts": lambda: BertForSequenceClassification(config(num_labels=3)),
-            "two-classes": lambda: BertForSequenceClassification(config(hidden_act="relu")),
-            "next": lambda: BertForNextSentencePrediction(config()),
+            "texts": bert(BertForSequenceClassification, num_labels=3),
+            "two-classes": bert(BertForSequenceClassification, hidden_act="relu"),
+            "next": bert(BertForNextSentencePrediction),
         },
-        stacks=stack("bert."),
+        stacks=stacks("bert."),
         pads=("right",),
-        checks={"disk": from_disk},
     ),
 ]

@@ -1,57 +1,34 @@
 """BLOOM, with numbers of heads that are powers of two and not, and with a normed stream."""
 
-from agreement.comparing import Family, Stack, from_disk, published
+from agreement.comparing import Family, Stack, by_heads
+from agreement.disk import published
+from agreement.families.gpt2 import LAYERS
+from agreement.small import small
 from transformers import BloomConfig, BloomForCausalLM, BloomModel
 
+SIZES = {
+    "vocab_size": 50,
+    "hidden_size": 24,
+    "n_layer": 3,
+    "n_head": 4,
+    "attn_implementation": "eager",
+}
 
-def config(**rest):
-    told = {
-        "vocab_size": 50,
-        "hidden_size": 24,
-        "n_layer": 3,
-        "n_head": 4,
-        "attn_implementation": "eager",
-    }
-    return BloomConfig(**(told | rest))
-
-
-def gave(name, change=lambda x: x):
-    return lambda seen, layer: change(seen.gave[f"transformer.h.{layer}.{name}"])
+bloom = small(BloomConfig, SIZES)
 
 
-def given(name):
-    return lambda seen, layer: seen.given[f"transformer.h.{layer}.{name}"]
-
-
-def shared(n_heads):
-    def part_of_qkv(n):
-        """Queries, keys or values of the joint product."""
-        return gave(
-            "self_attention.query_key_value",
-            lambda x: x.unflatten(-1, (n_heads, 3, -1))[..., n, :],
-        )
-
-    return {
-        "resid_pre": given("input_layernorm"),
-        "normalized ln1": gave("input_layernorm"),
-        "q": part_of_qkv(0),
-        "k": part_of_qkv(1),
-        "v": part_of_qkv(2),
-        "z": given("self_attention.dense"),
-        "attn_out": gave("self_attention.dense"),
-        "resid_mid": given("post_attention_layernorm"),
-        "normalized ln2": gave("post_attention_layernorm"),
-        "pre": gave("mlp.dense_h_to_4h"),
-        "post": given("mlp.dense_4h_to_h"),
-        "mlp_out": gave("mlp.dense_4h_to_h"),
-        "resid_post": lambda seen, layer: seen.gave[f"transformer.h.{layer}"],
-    }
-
-
-def family(n_heads, cases):
+def stacks(n_heads):
     """Their scores grow with the key's index, ours fall with its distance: a constant a row."""
-    stack = Stack("transformer.h", shared(n_heads), shifted_scores=True)
-    return Family(name="BLOOM", cases=cases, stacks={"decoder": stack}, checks={"disk": from_disk})
+    shared = {
+        **LAYERS.through("input_layernorm", "resid_pre", "normalized ln1"),
+        **LAYERS.joint("self_attention.query_key_value", "qkv", by_heads(n_heads)),
+        **LAYERS.through("self_attention.dense", "z", "attn_out"),
+        **LAYERS.through("post_attention_layernorm", "resid_mid", "normalized ln2"),
+        "pre": LAYERS.gave("mlp.dense_h_to_4h"),
+        **LAYERS.through("mlp.dense_4h_to_h", "post", "mlp_out"),
+        "resid_post": LAYERS.gave(),
+    }
+    return {"decoder": Stack(shared, shifted_scores=True)}
 
 
 # As of BLOOM 560m.
@@ -83,32 +60,30 @@ PUBLISHED = {
     "vocab_size": 50,
 }
 
-
 FAMILIES = [
-    family(
-        4,
-        {
-            "plain": lambda: BloomForCausalLM(config()),
-            "untied": lambda: BloomForCausalLM(
-                config(tie_word_embeddings=False, layer_norm_epsilon=1e-3)
-            ),
-            "slow-whole": lambda: BloomForCausalLM(config(slow_but_exact=True)),
-        },
-    ),
-    family(
-        3,
-        {
-            "normed-stream": lambda: BloomForCausalLM(
-                config(n_head=3, apply_residual_connection_post_layernorm=True)
-            ),
-        },
-    ),
-    family(6, {"six": lambda: BloomForCausalLM(config(n_head=6))}),
     Family(
         name="BLOOM",
-        cases={"published": lambda: BloomModel(config())},
-        stacks={},
-        checks={"disk": published(PUBLISHED)},
+        cases={
+            "plain": bloom(BloomForCausalLM),
+            "untied": bloom(BloomForCausalLM, tie_word_embeddings=False, layer_norm_epsilon=1e-3),
+            "slow-whole": bloom(BloomForCausalLM, slow_but_exact=True),
+        },
+        stacks=stacks(4),
     ),
-    Family(name="BLOOM", cases={"base": lambda: BloomModel(config())}, stacks={}),
+    Family(
+        name="BLOOM",
+        cases={
+            "normed-stream": bloom(
+                BloomForCausalLM, n_head=3, apply_residual_connection_post_layernorm=True
+            ),
+        },
+        stacks=stacks(3),
+    ),
+    Family(name="BLOOM", cases={"six": bloom(BloomForCausalLM, n_head=6)}, stacks=stacks(6)),
+    Family(
+        name="BLOOM",
+        cases={"published": bloom(BloomModel)},
+        checks={"published": published(PUBLISHED)},
+    ),
+    Family(name="BLOOM", cases={"base": bloom(BloomModel)}),
 ]

@@ -1,47 +1,31 @@
 """GPT-Neo, with local layers of several widths, tied and not, with and without a head."""
 
-from agreement.comparing import Family, Stack, from_disk, published
+from agreement.comparing import Family, Stack
+from agreement.disk import published
+from agreement.families.gpt2 import LAYERS, SHARED
+from agreement.small import small
 from transformers import GPTNeoConfig, GPTNeoForCausalLM, GPTNeoModel
 
+SIZES = {
+    "vocab_size": 50,
+    "max_position_embeddings": 32,
+    "hidden_size": 24,
+    "num_layers": 4,
+    "num_heads": 4,
+    "attention_types": [[["global", "local"], 2]],
+    "window_size": 3,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "attn_implementation": "eager",
+}
 
-def config(**rest):
-    told = {
-        "vocab_size": 50,
-        "max_position_embeddings": 32,
-        "hidden_size": 24,
-        "num_layers": 4,
-        "num_heads": 4,
-        "attention_types": [[["global", "local"], 2]],
-        "window_size": 3,
-        "bos_token_id": 0,
-        "eos_token_id": 1,
-        "attn_implementation": "eager",
-    }
-    return GPTNeoConfig(**(told | rest))
+neo = small(GPTNeoConfig, SIZES)
 
-
-def gave(name):
-    return lambda seen, layer: seen.gave[f"transformer.h.{layer}.{name}"]
-
-
-def given(name):
-    return lambda seen, layer: seen.given[f"transformer.h.{layer}.{name}"]
-
-
-SHARED = {
-    "resid_pre": given("ln_1"),
-    "normalized ln1": gave("ln_1"),
-    "q": gave("attn.attention.q_proj"),
-    "k": gave("attn.attention.k_proj"),
-    "v": gave("attn.attention.v_proj"),
-    "z": given("attn.attention.out_proj"),
-    "attn_out": gave("attn.attention.out_proj"),
-    "resid_mid": given("ln_2"),
-    "normalized ln2": gave("ln_2"),
-    "pre": gave("mlp.c_fc"),
-    "post": given("mlp.c_proj"),
-    "mlp_out": gave("mlp.c_proj"),
-    "resid_post": lambda seen, layer: seen.gave[f"transformer.h.{layer}"],
+APART = SHARED | {
+    "q": LAYERS.gave("attn.attention.q_proj"),
+    "k": LAYERS.gave("attn.attention.k_proj"),
+    "v": LAYERS.gave("attn.attention.v_proj"),
+    **LAYERS.through("attn.attention.out_proj", "z", "attn_out"),
 }
 
 # As of GPT-Neo 125M, less attention_layers, which says the same as attention_types.
@@ -77,34 +61,31 @@ FAMILIES = [
     Family(
         name="GPT-Neo",
         cases={
-            "plain": lambda: GPTNeoForCausalLM(config()),
-            "local": lambda: GPTNeoForCausalLM(
-                config(
-                    attention_types=[[["local"], 4]],
-                    window_size=1,
-                    intermediate_size=40,
-                    activation_function="relu",
-                )
+            "plain": neo(GPTNeoForCausalLM),
+            "local": neo(
+                GPTNeoForCausalLM,
+                attention_types=[[["local"], 4]],
+                window_size=1,
+                intermediate_size=40,
+                activation_function="relu",
             ),
-            "global-untied": lambda: GPTNeoForCausalLM(
-                config(
-                    attention_types=[[["global"], 4]],
-                    tie_word_embeddings=False,
-                    layer_norm_epsilon=1e-3,
-                )
+            "global-untied": neo(
+                GPTNeoForCausalLM,
+                attention_types=[[["global"], 4]],
+                tie_word_embeddings=False,
+                layer_norm_epsilon=1e-3,
             ),
-            "mixed": lambda: GPTNeoForCausalLM(
-                config(attention_types=[[["local", "global", "global"], 1], [["local"], 1]])
+            "mixed": neo(
+                GPTNeoForCausalLM,
+                attention_types=[[["local", "global", "global"], 1], [["local"], 1]],
             ),
         },
-        stacks={"decoder": Stack("transformer.h", SHARED)},
-        checks={"disk": from_disk},
+        stacks={"decoder": Stack(APART)},
     ),
     Family(
         name="GPT-Neo",
-        cases={"published": lambda: GPTNeoForCausalLM(config())},
-        stacks={},
-        checks={"disk": published(PUBLISHED, more=BUFFERS)},
+        cases={"published": neo(GPTNeoForCausalLM)},
+        checks={"published": published(PUBLISHED, more=BUFFERS)},
     ),
-    Family(name="GPT-Neo", cases={"base": lambda: GPTNeoModel(config())}, stacks={}),
+    Family(name="GPT-Neo", cases={"base": neo(GPTNeoModel)}),
 ]

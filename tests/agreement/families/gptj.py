@@ -1,45 +1,23 @@
 """GPT-J, with all and some dimensions turning, tied and not."""
 
-from agreement.comparing import Family, Stack, from_disk, published
+from agreement.comparing import Family, Stack
+from agreement.disk import published
+from agreement.families.gpt2 import LAYERS, SIZES
+from agreement.small import small
 from transformers import GPTJConfig, GPTJForCausalLM, GPTJModel
 
+gptj = small(GPTJConfig, SIZES | {"n_head": 3}, rotary_dim=4)
 
-def config(**rest):
-    told = {
-        "vocab_size": 50,
-        "n_positions": 32,
-        "n_embd": 24,
-        "n_layer": 3,
-        "n_head": 3,
-        "rotary_dim": 4,
-        "bos_token_id": 0,
-        "eos_token_id": 1,
-        "attn_implementation": "eager",
-    }
-    return GPTJConfig(**(told | rest))
-
-
-def gave(name):
-    return lambda seen, layer: seen.gave[f"transformer.h.{layer}.{name}"]
-
-
-def given(name):
-    return lambda seen, layer: seen.given[f"transformer.h.{layer}.{name}"]
-
-
-SHARED = {
-    "resid_pre": given("ln_1"),
-    "normalized ln1": gave("ln_1"),
-    "normalized ln2": gave("ln_1"),
-    "q": gave("attn.q_proj"),
-    "k": gave("attn.k_proj"),
-    "v": gave("attn.v_proj"),
-    "z": given("attn.out_proj"),
-    "attn_out": gave("attn.out_proj"),
-    "pre": gave("mlp.fc_in"),
-    "post": given("mlp.fc_out"),
-    "mlp_out": gave("mlp.fc_out"),
-    "resid_post": lambda seen, layer: seen.gave[f"transformer.h.{layer}"],
+ONE_NORM = {
+    **LAYERS.through("ln_1", "resid_pre", "normalized ln1"),
+    "normalized ln2": LAYERS.gave("ln_1"),
+    "q": LAYERS.gave("attn.q_proj"),
+    "k": LAYERS.gave("attn.k_proj"),
+    "v": LAYERS.gave("attn.v_proj"),
+    **LAYERS.through("attn.out_proj", "z", "attn_out"),
+    "pre": LAYERS.gave("mlp.fc_in"),
+    **LAYERS.through("mlp.fc_out", "post", "mlp_out"),
+    "resid_post": LAYERS.gave(),
 }
 
 # As of GPT-J 6B.
@@ -79,29 +57,21 @@ FAMILIES = [
     Family(
         name="GPT-J",
         cases={
-            "plain": lambda: GPTJForCausalLM(config()),
-            "all-turns": lambda: GPTJForCausalLM(
-                config(rotary_dim=8, n_inner=40, activation_function="relu")
+            "plain": gptj(GPTJForCausalLM),
+            "all-turns": gptj(
+                GPTJForCausalLM, rotary_dim=8, n_inner=40, activation_function="relu"
             ),
-            "tied": lambda: GPTJForCausalLM(
-                config(tie_word_embeddings=True, layer_norm_epsilon=1e-3)
-            ),
+            "tied": gptj(GPTJForCausalLM, tie_word_embeddings=True, layer_norm_epsilon=1e-3),
         },
-        stacks={"decoder": Stack("transformer.h", SHARED)},
-        checks={"disk": from_disk},
+        stacks={"decoder": Stack(ONE_NORM)},
     ),
     Family(
         name="GPT-J",
-        cases={"published": lambda: GPTJForCausalLM(config())},
-        stacks={},
-        checks={"disk": published(PUBLISHED, more=BUFFERS)},
+        cases={"published": gptj(GPTJForCausalLM)},
+        checks={"published": published(PUBLISHED, more=BUFFERS)},
     ),
     Family(
         name="GPT-J",
-        cases={
-            "base": lambda: GPTJModel(config()),
-            "base-tied": lambda: GPTJModel(config(tie_word_embeddings=True)),
-        },
-        stacks={},
+        cases={"base": gptj(GPTJModel), "base-tied": gptj(GPTJModel, tie_word_embeddings=True)},
     ),
 ]

@@ -1,17 +1,13 @@
 """Marian: one vocabulary or two, scaled embeddings, towers that differ, and the base model."""
 
 import torch
-from agreement.comparing import Family
-from agreement.families.bart import PADS, UNEVEN, biased, stacks, told
-from agreement.pairs import pair_from_disk
+from agreement.families.bart import SIZES, UNEVEN, biased, family
+from agreement.small import small
 from transformers import MarianConfig, MarianModel, MarianMTModel
 
 TWO = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 43}
 
-
-def config(**rest):
-    tokens = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
-    return MarianConfig(**told(**(tokens | rest)))
+marian = small(MarianConfig, SIZES, pad_token_id=0, eos_token_id=1, decoder_start_token_id=0)
 
 
 def exact_waves(model):
@@ -25,41 +21,30 @@ def exact_waves(model):
     return model
 
 
-def model(**rest):
-    return exact_waves(biased(MarianMTModel(config(**rest))))
+def headed(config):
+    return exact_waves(biased(MarianMTModel(config)))
+
+
+def base(config):
+    return exact_waves(MarianModel(config))
 
 
 FAMILIES = [
-    Family(
-        name="Marian",
-        cases={
-            "plain": model,
-            "scaled-uneven": lambda: model(
-                scale_embedding=True, activation_function="swish", **UNEVEN
+    family(
+        "Marian",
+        {
+            "plain": marian(headed),
+            "scaled-uneven": marian(
+                headed, **UNEVEN, scale_embedding=True, activation_function="swish"
             ),
-            "two-vocabularies": lambda: model(**TWO),
-            "two-vocabularies-untied": lambda: model(
+            "two-vocabularies": marian(headed, **TWO),
+            "two-vocabularies-untied": marian(
+                headed,
                 **(TWO | {"decoder_vocab_size": 57}),
                 tie_word_embeddings=False,
                 activation_function="relu",
             ),
         },
-        stacks=stacks("model."),
-        reads="pair",
-        pads=PADS,
-        checks={"disk": pair_from_disk},
-        embedding=lambda theirs: theirs.model.encoder.embed_tokens.weight,
     ),
-    Family(
-        name="Marian",
-        cases={
-            "base": lambda: exact_waves(MarianModel(config())),
-            "base-two-vocabularies": lambda: exact_waves(MarianModel(config(**TWO))),
-        },
-        stacks=stacks(),
-        reads="pair",
-        pads=PADS,
-        checks={"disk": pair_from_disk},
-        embedding=lambda theirs: theirs.encoder.embed_tokens.weight,
-    ),
+    family("Marian", {"base": marian(base), "base-two-vocabularies": marian(base, **TWO)}, base=""),
 ]

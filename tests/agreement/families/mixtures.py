@@ -1,9 +1,10 @@
 """Mixtral and Qwen3-MoE: experts in all layers or in some, their weights renormalised or not."""
 
 import torch
-from agreement.comparing import Family, Stack, called, off
-from agreement.disk import from_disk
-from agreement.families.llama import SHARED
+from agreement.comparing import Family, Stack, called, if_there, off
+from agreement.disk import as_before
+from agreement.families.llama import GROUPED, LAYERS, SHARED
+from agreement.small import small
 from transformers import (
     MixtralConfig,
     MixtralForCausalLM,
@@ -15,41 +16,14 @@ from transformers import (
 
 import interp
 
-
-def config(kind, **rest):
-    told = {
-        "vocab_size": 50,
-        "hidden_size": 24,
-        "intermediate_size": 20,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-        "max_position_embeddings": 32,
-        "num_experts_per_tok": 2,
-        "attn_implementation": "eager",
-        "experts_implementation": "eager",
-    }
-    return kind(**(told | rest))
-
-
-def mixtral(**rest):
-    return config(MixtralConfig, **({"num_local_experts": 5} | rest))
-
-
-def qwen(**rest):
-    return config(Qwen3MoeConfig, **({"num_experts": 5, "moe_intermediate_size": 12} | rest))
-
-
-def gave(name):
-    """What a module of some layers gave, ``[batch pos …]``; None in a layer without it."""
-
-    def read(seen, layer):
-        found = seen.gave.get(f"model.layers.{layer}.{name}")
-        rows = seen.gave[f"model.layers.{layer}.input_layernorm"].shape[:2]
-        return None if found is None else found.reshape(*rows, *found.shape[-1:])
-
-    return read
+TWO_OF_FIVE = {
+    **GROUPED,
+    "intermediate_size": 20,
+    "num_experts_per_tok": 2,
+    "experts_implementation": "eager",
+}
+mixtral = small(MixtralConfig, **TWO_OF_FIVE, num_local_experts=5)
+qwen = small(Qwen3MoeConfig, **TWO_OF_FIVE, num_experts=5, moe_intermediate_size=12)
 
 
 def mixing(model):
@@ -71,7 +45,7 @@ def shares(theirs, ours):
         )
         for layer in mixing(theirs)
     ]
-    called(FAMILIES[0], theirs, [ids])
+    called(theirs, [ids])
     for handle in handles:
         handle.remove()
     cache = interp.run(ours, ids, record="expert_weights").cache
@@ -97,71 +71,70 @@ def neurons(theirs, ours):
 
 
 PLAIN = {name: read for name, read in SHARED.items() if name not in ("gate", "pre", "post")}
-MIXED = PLAIN | {"router": gave("mlp.gate"), "mlp_out": gave("mlp")}
-SOME_PLAIN = MIXED | {"gate": gave("mlp.gate_proj"), "pre": gave("mlp.up_proj")}
-CHECKS = {"from disk": from_disk, "expert_weights": shares, "expert_post": neurons}
+MIXED = PLAIN | {"router": LAYERS.gave("mlp.gate"), "mlp_out": LAYERS.gave("mlp")}
+SOME_PLAIN = MIXED | {
+    "router": if_there(MIXED["router"]),
+    "gate": if_there(LAYERS.gave("mlp.gate_proj")),
+    "pre": if_there(LAYERS.gave("mlp.up_proj")),
+}
+CHECKS = {"disk of version 4": as_before, "expert_weights": shares, "expert_post": neurons}
 
 FAMILIES = [
     Family(
         name="Mixtral",
         cases={
-            "plain": lambda: MixtralForCausalLM(mixtral()),
-            "window-tied": lambda: MixtralForCausalLM(
-                mixtral(
-                    sliding_window=4,
-                    tie_word_embeddings=True,
-                    num_experts_per_tok=1,
-                    rms_norm_eps=1e-3,
-                )
+            "plain": mixtral(MixtralForCausalLM),
+            "window-tied": mixtral(
+                MixtralForCausalLM,
+                sliding_window=4,
+                tie_word_embeddings=True,
+                num_experts_per_tok=1,
+                rms_norm_eps=1e-3,
             ),
-            "all-chosen": lambda: MixtralForCausalLM(
-                mixtral(
-                    num_experts_per_tok=5,
-                    num_key_value_heads=4,
-                    head_dim=None,
-                    hidden_act="gelu",
-                    router_jitter_noise=0.1,
-                    rope_parameters={"rope_theta": 77.0},
-                )
+            "all-chosen": mixtral(
+                MixtralForCausalLM,
+                num_experts_per_tok=5,
+                num_key_value_heads=4,
+                head_dim=None,
+                hidden_act="gelu",
+                router_jitter_noise=0.1,
+                rope_parameters={"rope_theta": 77.0},
             ),
         },
-        stacks={"decoder": Stack("model.layers", MIXED)},
+        stacks={"decoder": Stack(MIXED)},
         checks=CHECKS,
     ),
-    Family(name="Mixtral", cases={"base": lambda: MixtralModel(mixtral())}, stacks={}),
+    Family(name="Mixtral", cases={"base": mixtral(MixtralModel)}),
     Family(
         name="Qwen3-MoE",
         cases={
-            "plain": lambda: Qwen3MoeForCausalLM(qwen()),
-            "renormalised-window": lambda: Qwen3MoeForCausalLM(
-                qwen(
-                    norm_topk_prob=True,
-                    use_sliding_window=True,
-                    sliding_window=4,
-                    attention_bias=True,
-                    num_experts_per_tok=3,
-                )
+            "plain": qwen(Qwen3MoeForCausalLM),
+            "renormalised-window": qwen(
+                Qwen3MoeForCausalLM,
+                norm_topk_prob=True,
+                use_sliding_window=True,
+                sliding_window=4,
+                attention_bias=True,
+                num_experts_per_tok=3,
             ),
-            "some-plain-tied": lambda: Qwen3MoeForCausalLM(
-                qwen(
-                    num_hidden_layers=4,
-                    decoder_sparse_step=2,
-                    mlp_only_layers=[3],
-                    tie_word_embeddings=True,
-                    rms_norm_eps=1e-3,
-                    hidden_act="relu",
-                )
+            "some-plain-tied": qwen(
+                Qwen3MoeForCausalLM,
+                num_hidden_layers=4,
+                decoder_sparse_step=2,
+                mlp_only_layers=[3],
+                tie_word_embeddings=True,
+                rms_norm_eps=1e-3,
+                hidden_act="relu",
             ),
         },
-        stacks={"decoder": Stack("model.layers", SOME_PLAIN)},
+        stacks={"decoder": Stack(SOME_PLAIN)},
         checks=CHECKS,
     ),
     Family(
         name="Qwen3-MoE",
         cases={
-            "no-experts": lambda: Qwen3MoeForCausalLM(qwen(mlp_only_layers=[0, 1, 2])),
-            "base": lambda: Qwen3MoeModel(qwen(mlp_only_layers=[1])),
+            "no-experts": qwen(Qwen3MoeForCausalLM, mlp_only_layers=[0, 1, 2]),
+            "base": qwen(Qwen3MoeModel, mlp_only_layers=[1]),
         },
-        stacks={},
     ),
 ]

@@ -1,58 +1,42 @@
 """OPT, with norms before and behind, narrow embeddings, no biases, norms without weights."""
 
-from agreement.comparing import Family, Stack, from_disk, published
+from agreement.comparing import Family, Layers, Stack
+from agreement.disk import published
+from agreement.small import small
 from transformers import OPTConfig, OPTForCausalLM, OPTModel
 
-
-def config(**rest):
-    told = {
-        "vocab_size": 50,
-        "hidden_size": 24,
-        "num_hidden_layers": 3,
-        "ffn_dim": 40,
-        "max_position_embeddings": 32,
-        "num_attention_heads": 4,
-        "attn_implementation": "eager",
-    }
-    return OPTConfig(**(told | rest))
-
-
-def gave(name):
-    return lambda seen, layer: seen.gave[f"model.decoder.layers.{layer}.{name}"]
-
-
-def given(name):
-    return lambda seen, layer: seen.given[f"model.decoder.layers.{layer}.{name}"]
-
-
-def flat(read):
-    """They lay all texts of a batch behind one another in the MLP."""
-    return lambda seen, layer: read(seen, layer).unflatten(0, (2, -1))
-
-
-COMMON = {
-    "normalized ln1": gave("self_attn_layer_norm"),
-    "q": gave("self_attn.q_proj"),
-    "k": gave("self_attn.k_proj"),
-    "v": gave("self_attn.v_proj"),
-    "z": given("self_attn.out_proj"),
-    "attn_out": gave("self_attn.out_proj"),
-    "pre": flat(gave("fc1")),
-    "post": flat(given("fc2")),
-    "mlp_out": flat(gave("fc2")),
+SIZES = {
+    "vocab_size": 50,
+    "hidden_size": 24,
+    "num_hidden_layers": 3,
+    "ffn_dim": 40,
+    "max_position_embeddings": 32,
+    "num_attention_heads": 4,
+    "attn_implementation": "eager",
 }
-PRE = COMMON | {
-    "resid_pre": given("self_attn_layer_norm"),
-    "resid_mid": flat(given("final_layer_norm")),
-    "normalized ln2": flat(gave("final_layer_norm")),
-    "resid_post": lambda seen, layer: seen.gave[f"model.decoder.layers.{layer}"],
+
+opt = small(OPTConfig, SIZES)
+behind = small(OPTConfig, SIZES, do_layer_norm_before=False)
+
+LAYERS = Layers("model.decoder.layers")
+COMMON = {
+    "q": LAYERS.gave("self_attn.q_proj"),
+    "k": LAYERS.gave("self_attn.k_proj"),
+    "v": LAYERS.gave("self_attn.v_proj"),
+    **LAYERS.through("self_attn.out_proj", "z", "attn_out"),
+    "pre": LAYERS.gave("fc1"),
+    **LAYERS.through("fc2", "post", "mlp_out"),
+}
+BEFORE = COMMON | {
+    **LAYERS.through("self_attn_layer_norm", "resid_pre", "normalized ln1"),
+    **LAYERS.through("final_layer_norm", "resid_mid", "normalized ln2"),
+    "resid_post": LAYERS.gave(),
 }
 # The sums are what the norms are given; the stream that enters a block is what its queries read.
-POST = COMMON | {
-    "resid_pre": given("self_attn.q_proj"),
-    "resid_mid": given("self_attn_layer_norm"),
-    "resid_post": given("final_layer_norm"),
-    "normalized ln2": gave("final_layer_norm"),
+BEHIND = COMMON | {
+    "resid_pre": LAYERS.given("self_attn.q_proj"),
+    **LAYERS.through("self_attn_layer_norm", "resid_mid", "normalized ln1"),
+    **LAYERS.through("final_layer_norm", "resid_post", "normalized ln2"),
 }
 
 # As of OPT 350m.
@@ -86,55 +70,39 @@ FAMILIES = [
     Family(
         name="OPT",
         cases={
-            "plain": lambda: OPTForCausalLM(config()),
-            "unbiased-untied": lambda: OPTForCausalLM(
-                config(enable_bias=False, tie_word_embeddings=False, activation_function="gelu")
+            "plain": opt(OPTForCausalLM),
+            "unbiased-untied": opt(
+                OPTForCausalLM,
+                enable_bias=False,
+                tie_word_embeddings=False,
+                activation_function="gelu",
             ),
-            "no-last-norm": lambda: OPTForCausalLM(config(_remove_final_layer_norm=True)),
-            "weightless-norms": lambda: OPTForCausalLM(config(layer_norm_elementwise_affine=False)),
-            "narrow": lambda: OPTForCausalLM(config(word_embed_proj_dim=16)),
+            "no-last-norm": opt(OPTForCausalLM, _remove_final_layer_norm=True),
+            "weightless-norms": opt(OPTForCausalLM, layer_norm_elementwise_affine=False),
+            "narrow": opt(OPTForCausalLM, word_embed_proj_dim=16),
         },
-        stacks={"decoder": Stack("model.decoder.layers", PRE)},
-        checks={"disk": from_disk},
+        stacks={"decoder": Stack(BEFORE)},
     ),
     Family(
         name="OPT",
         cases={
-            "behind": lambda: OPTForCausalLM(config(do_layer_norm_before=False)),
-            "behind-narrow": lambda: OPTForCausalLM(
-                config(
-                    do_layer_norm_before=False,
-                    word_embed_proj_dim=16,
-                    layer_norm_elementwise_affine=False,
-                )
+            "behind": behind(OPTForCausalLM),
+            "behind-narrow": behind(
+                OPTForCausalLM, word_embed_proj_dim=16, layer_norm_elementwise_affine=False
             ),
-            "behind-narrow-untied": lambda: OPTForCausalLM(
-                config(
-                    do_layer_norm_before=False,
-                    word_embed_proj_dim=32,
-                    tie_word_embeddings=False,
-                )
+            "behind-narrow-untied": behind(
+                OPTForCausalLM, word_embed_proj_dim=32, tie_word_embeddings=False
             ),
         },
-        stacks={"decoder": Stack("model.decoder.layers", POST)},
-        checks={"disk": from_disk},
+        stacks={"decoder": Stack(BEHIND)},
     ),
     Family(
         name="OPT",
-        cases={
-            "published": lambda: OPTForCausalLM(
-                config(do_layer_norm_before=False, word_embed_proj_dim=16)
-            ),
-        },
-        stacks={},
-        checks={"disk": published(PUBLISHED, {r"^model\.": ""})},
+        cases={"published": behind(OPTForCausalLM, word_embed_proj_dim=16)},
+        checks={"published": published(PUBLISHED, {r"^model\.": ""})},
     ),
     Family(
         name="OPT",
-        cases={
-            "base": lambda: OPTModel(config()),
-            "base-narrow": lambda: OPTModel(config(word_embed_proj_dim=16)),
-        },
-        stacks={},
+        cases={"base": opt(OPTModel), "base-narrow": opt(OPTModel, word_embed_proj_dim=16)},
     ),
 ]

@@ -1,8 +1,9 @@
 """Qwen2 and Qwen3: biases, norms of queries and keys, windows in some layers."""
 
 from agreement.comparing import Family, Stack
-from agreement.disk import from_disk
-from agreement.families.llama import SHARED, gave
+from agreement.disk import as_before
+from agreement.families.llama import GROUPED, LAYERS, SHARED
+from agreement.small import FULL, SLIDING, YARN, small
 from transformers import (
     Qwen2Config,
     Qwen2ForCausalLM,
@@ -12,101 +13,76 @@ from transformers import (
     Qwen3Model,
 )
 
-SLIDING, FULL = "sliding_attention", "full_attention"
-YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
-NORMED = {
-    "q_normalized": gave("self_attn.q_norm"),
-    "k_normalized": gave("self_attn.k_norm"),
+qwen2 = small(Qwen2Config, num_key_value_heads=2)
+qwen3 = small(Qwen3Config, **GROUPED)
+
+NORMED = SHARED | {
+    "q_normalized": LAYERS.gave("self_attn.q_norm"),
+    "k_normalized": LAYERS.gave("self_attn.k_norm"),
 }
-
-
-def config(kind, **rest):
-    told = {
-        "vocab_size": 50,
-        "hidden_size": 24,
-        "intermediate_size": 40,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 32,
-        "attn_implementation": "eager",
-    }
-    return kind(**(told | rest))
-
-
-def qwen2(**rest):
-    return config(Qwen2Config, **rest)
-
-
-def qwen3(**rest):
-    return config(Qwen3Config, **({"head_dim": 8} | rest))
-
 
 FAMILIES = [
     Family(
         name="Qwen2",
         cases={
-            "plain": lambda: Qwen2ForCausalLM(qwen2()),
-            "late-windows": lambda: Qwen2ForCausalLM(
-                qwen2(use_sliding_window=True, sliding_window=4, max_window_layers=1)
+            "plain": qwen2(Qwen2ForCausalLM),
+            "late-windows": qwen2(
+                Qwen2ForCausalLM, use_sliding_window=True, sliding_window=4, max_window_layers=1
             ),
-            "all-windows": lambda: Qwen2ForCausalLM(
-                qwen2(
-                    use_sliding_window=True,
-                    sliding_window=3,
-                    max_window_layers=0,
-                    tie_word_embeddings=True,
-                    rms_norm_eps=1e-3,
-                    hidden_act="gelu",
-                )
+            "all-windows": qwen2(
+                Qwen2ForCausalLM,
+                use_sliding_window=True,
+                sliding_window=3,
+                max_window_layers=0,
+                tie_word_embeddings=True,
+                rms_norm_eps=1e-3,
+                hidden_act="gelu",
             ),
-            "named-windows": lambda: Qwen2ForCausalLM(
-                qwen2(
-                    use_sliding_window=True,
-                    sliding_window=5,
-                    layer_types=[SLIDING, FULL, SLIDING],
-                    num_key_value_heads=None,
-                )
+            "named-windows": qwen2(
+                Qwen2ForCausalLM,
+                use_sliding_window=True,
+                sliding_window=5,
+                layer_types=[SLIDING, FULL, SLIDING],
+                num_key_value_heads=None,
             ),
-            "wide-heads": lambda: Qwen2ForCausalLM(
-                qwen2(
-                    head_dim=8, num_key_value_heads=4, rope_parameters=YARN | {"rope_theta": 50.0}
-                )
+            "wide-heads": qwen2(
+                Qwen2ForCausalLM,
+                head_dim=8,
+                num_key_value_heads=4,
+                rope_parameters=YARN | {"rope_theta": 50.0},
             ),
         },
-        stacks={"decoder": Stack("model.layers", SHARED)},
-        checks={"from disk": from_disk},
+        stacks={"decoder": Stack(SHARED)},
+        checks={"disk of version 4": as_before},
     ),
-    Family(name="Qwen2", cases={"base": lambda: Qwen2Model(qwen2())}, stacks={}),
+    Family(name="Qwen2", cases={"base": qwen2(Qwen2Model)}),
     Family(
         name="Qwen3",
         cases={
-            "plain": lambda: Qwen3ForCausalLM(qwen3()),
-            "biased-windows": lambda: Qwen3ForCausalLM(
-                qwen3(
-                    attention_bias=True,
-                    use_sliding_window=True,
-                    sliding_window=4,
-                    max_window_layers=2,
-                    rms_norm_eps=1e-3,
-                )
+            "plain": qwen3(Qwen3ForCausalLM),
+            "biased-windows": qwen3(
+                Qwen3ForCausalLM,
+                attention_bias=True,
+                use_sliding_window=True,
+                sliding_window=4,
+                max_window_layers=2,
+                rms_norm_eps=1e-3,
             ),
-            "named-windows-tied": lambda: Qwen3ForCausalLM(
-                qwen3(
-                    use_sliding_window=True,
-                    sliding_window=5,
-                    layer_types=[SLIDING, FULL, SLIDING],
-                    tie_word_embeddings=True,
-                    num_key_value_heads=None,
-                    hidden_act="relu",
-                )
+            "named-windows-tied": qwen3(
+                Qwen3ForCausalLM,
+                use_sliding_window=True,
+                sliding_window=5,
+                layer_types=[SLIDING, FULL, SLIDING],
+                tie_word_embeddings=True,
+                num_key_value_heads=None,
+                hidden_act="relu",
             ),
-            "wide-heads": lambda: Qwen3ForCausalLM(
-                qwen3(head_dim=128, rope_parameters=YARN | {"rope_theta": 1e6})
+            "wide-heads": qwen3(
+                Qwen3ForCausalLM, head_dim=128, rope_parameters=YARN | {"rope_theta": 1e6}
             ),
         },
-        stacks={"decoder": Stack("model.layers", SHARED | NORMED)},
-        checks={"from disk": from_disk},
+        stacks={"decoder": Stack(NORMED)},
+        checks={"disk of version 4": as_before},
     ),
-    Family(name="Qwen3", cases={"base": lambda: Qwen3Model(qwen3())}, stacks={}),
+    Family(name="Qwen3", cases={"base": qwen3(Qwen3Model)}),
 ]

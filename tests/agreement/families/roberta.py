@@ -1,7 +1,10 @@
 """RoBERTa: positions counted from behind the padding token, heads of other names."""
 
-from agreement.comparing import Family, from_disk
-from agreement.families.bert import EMBEDDED, around, pooled, stack, types
+from functools import partial
+
+from agreement.comparing import Family
+from agreement.families.bert import EMBEDDED, around, pooled, stacks, types
+from agreement.small import small
 from transformers import (
     RobertaConfig,
     RobertaForMaskedLM,
@@ -10,102 +13,63 @@ from transformers import (
     RobertaModel,
 )
 
-
-def config(**rest):
-    told = {
-        "vocab_size": 50,
-        "hidden_size": 24,
-        "intermediate_size": 40,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "max_position_embeddings": 32,
-        "type_vocab_size": 1,
-        "attn_implementation": "eager",
-    }
-    return RobertaConfig(**(told | rest))
+roberta = small(RobertaConfig, type_vocab_size=1)
 
 
-def after(pad):
-    """Where theirs says that a token stands."""
-    return lambda index: index + pad + 1
+def family(cases, base="roberta.", pad=1, **rest):
+    """Models whose base is called ``base``; positions are counted from behind that of ``pad``."""
+    return Family(
+        name="RoBERTa",
+        cases=cases,
+        stacks=stacks(base),
+        places=lambda index: index + pad + 1,
+        **rest,
+    )
 
 
 FAMILIES = [
-    Family(
-        name="RoBERTa",
-        cases={
-            "plain": lambda: RobertaForMaskedLM(config()),
-            "untied": lambda: RobertaForMaskedLM(
-                config(
-                    tie_word_embeddings=False,
-                    hidden_act="relu",  # of the blocks alone: its head's is always gelu
-                    layer_norm_eps=1e-3,
-                    type_vocab_size=2,
-                    num_attention_heads=3,
-                )
+    family(
+        {
+            "plain": roberta(RobertaForMaskedLM),
+            "untied": roberta(
+                RobertaForMaskedLM,
+                tie_word_embeddings=False,
+                hidden_act="relu",  # of the blocks alone: its head's is always gelu
+                layer_norm_eps=1e-3,
+                type_vocab_size=2,
+                num_attention_heads=3,
             ),
         },
-        stacks=stack("roberta."),
-        places=after(1),
         checks={
-            "disk": from_disk,
             "head": around(
-                embed="roberta.embeddings.word_embeddings",
-                pos_embed="roberta.embeddings.position_embeddings",
-                embed_normalized="roberta.embeddings.LayerNorm",
+                **{name: f"roberta.{module}" for name, module in EMBEDDED.items()},
                 head_pre="lm_head.dense",
                 final_normalized="lm_head.layer_norm",
             ),
         },
     ),
-    Family(
-        name="RoBERTa",
-        cases={
-            "padded-with-0": lambda: RobertaForMaskedLM(
-                config(pad_token_id=0, bos_token_id=1, hidden_act="gelu_new")
+    family(
+        {
+            "padded-with-0": roberta(
+                RobertaForMaskedLM, pad_token_id=0, bos_token_id=1, hidden_act="gelu_new"
             )
         },
-        stacks=stack("roberta."),
-        places=after(0),
-        checks={"disk": from_disk},
+        pad=0,
     ),
-    Family(
-        name="RoBERTa",
-        cases={"base": lambda: RobertaModel(config(type_vocab_size=2))},
-        stacks=stack(""),
-        places=after(1),
-        checks={
-            "disk": from_disk,
-            "types": types,
-            "pooler": pooled(),
-            "head": around(**EMBEDDED),
-        },
+    family(
+        {"base": roberta(RobertaModel, type_vocab_size=2)},
+        base="",
+        checks={"types": types, "pooler": pooled, "head": around(**EMBEDDED)},
     ),
-    Family(
-        name="RoBERTa",
-        cases={
-            "without-pooler": lambda: RobertaModel(
-                config(pad_token_id=1, hidden_act="silu"), add_pooling_layer=False
+    family(
+        {
+            "without-pooler": roberta(
+                partial(RobertaModel, add_pooling_layer=False), pad_token_id=1, hidden_act="silu"
             )
         },
-        stacks=stack(""),
-        places=after(1),
-        checks={"disk": from_disk},
+        base="",
     ),
-    Family(
-        name="RoBERTa",
-        cases={"tokens": lambda: RobertaForTokenClassification(config(num_labels=5))},
-        stacks=stack("roberta."),
-        places=after(1),
-        checks={"disk": from_disk},
-    ),
+    family({"tokens": roberta(RobertaForTokenClassification, num_labels=5)}),
     # It reads the first column, which is padding in a row that is padded on the left.
-    Family(
-        name="RoBERTa",
-        cases={"texts": lambda: RobertaForSequenceClassification(config(num_labels=3))},
-        stacks=stack("roberta."),
-        pads=("right",),
-        places=after(1),
-        checks={"disk": from_disk},
-    ),
+    family({"texts": roberta(RobertaForSequenceClassification, num_labels=3)}, pads=("right",)),
 ]

@@ -1,94 +1,67 @@
 """T5 1.0 and 1.1: gated or not, tied or not, scaled or not, uneven towers, the encoder alone."""
 
-import json
-from pathlib import Path
-from tempfile import TemporaryDirectory
-
 import torch
-from agreement.comparing import Family, Stack, off
-from agreement.pairs import pair_from_disk, some_tokens
-from safetensors.torch import load_file, save_file
+from agreement.comparing import Family, Layers, Stack, if_there
+from agreement.disk import changed, read, with_embedding_elsewhere, written
+from agreement.small import small
 from transformers import T5Config, T5EncoderModel, T5ForConditionalGeneration, T5Model
 from transformers.models.t5.modeling_t5 import T5Attention
 
-import interp
-
 ENCODER_LAYERS, DECODER_LAYERS = 3, 2
+SIZES = {
+    "vocab_size": 50,
+    "d_model": 24,
+    "d_kv": 8,
+    "d_ff": 40,
+    "num_layers": ENCODER_LAYERS,
+    "num_decoder_layers": DECODER_LAYERS,
+    "num_heads": 4,
+    "decoder_start_token_id": 0,
+    "attn_implementation": "eager",
+}
+
+t5 = small(T5Config, SIZES)
 
 
-def config(**rest):
-    told = {
-        "vocab_size": 50,
-        "d_model": 24,
-        "d_kv": 8,
-        "d_ff": 40,
-        "num_layers": ENCODER_LAYERS,
-        "num_decoder_layers": DECODER_LAYERS,
-        "num_heads": 4,
-        "decoder_start_token_id": 0,
-        "attn_implementation": "eager",
-    }
-    return T5Config(**(told | rest))
-
-
-def with_own_head(**rest):
+def with_own_head(config):
     """Version 5 of transformers ties what it makes anew; files of T5 1.1 hold a head."""
-    model = T5ForConditionalGeneration(config(**rest))
+    model = T5ForConditionalGeneration(config)
     model.lm_head.weight = torch.nn.Parameter(torch.randn(50, 24) * 0.3)
     return model
 
 
-def with_own_embeddings():
+def with_own_embeddings(config):
     """Each tower reads its own tokens, as some files have it."""
-    model = T5ForConditionalGeneration(config())
+    model = T5ForConditionalGeneration(config)
     model.encoder.embed_tokens.weight = torch.nn.Parameter(torch.randn(50, 24) * 0.3)
     return model
 
 
-def reading(tower):
-    """Readers of the parts that both towers have; the MLP is the last of a block."""
-    last = {"encoder": 1, "decoder": 2}[tower]
-
-    def gave(name):
-        return lambda seen, layer: seen.gave.get(f"{tower}.block.{layer}.{name}")
-
-    def given(name):
-        return lambda seen, layer: seen.given.get(f"{tower}.block.{layer}.{name}")
-
-    def first_of(*readers):
-        return lambda seen, layer: next(
-            (x for x in (read(seen, layer) for read in readers) if x is not None), None
-        )
-
-    attention, mlp = "layer.0.SelfAttention", f"layer.{last}.DenseReluDense"
-    shared = {
-        "resid_pre": given("layer.0.layer_norm"),
-        "normalized ln1": gave("layer.0.layer_norm"),
-        "q": gave(f"{attention}.q"),
-        "k": gave(f"{attention}.k"),
-        "v": gave(f"{attention}.v"),
-        "z": given(f"{attention}.o"),
-        "attn_out": gave(f"{attention}.o"),
-        "resid_mid": given("layer.1.layer_norm"),
-        "normalized ln2": gave("layer.1.layer_norm"),
-        "gate": gave(f"{mlp}.wi_0"),
-        "pre": first_of(gave(f"{mlp}.wi"), gave(f"{mlp}.wi_1")),
-        "post": given(f"{mlp}.wo"),
-        "mlp_out": gave(f"{mlp}.wo"),
-        "resid_post": lambda seen, layer: seen.gave[f"{tower}.block.{layer}"],
+def shared(layers, mlp):
+    """Where the parts are that both towers have."""
+    return {
+        **layers.through("layer.0.layer_norm", "resid_pre", "normalized ln1"),
+        "q": layers.gave("layer.0.SelfAttention.q"),
+        "k": layers.gave("layer.0.SelfAttention.k"),
+        "v": layers.gave("layer.0.SelfAttention.v"),
+        **layers.through("layer.0.SelfAttention.o", "z", "attn_out"),
+        **layers.through("layer.1.layer_norm", "resid_mid", "normalized ln2"),
+        "gate": if_there(layers.gave(f"{mlp}.wi_0")),
+        "pre": if_there(layers.gave(f"{mlp}.wi"), layers.gave(f"{mlp}.wi_1")),
+        **layers.through(f"{mlp}.wo", "post", "mlp_out"),
+        "resid_post": layers.gave(),
     }
-    if tower == "encoder":
-        return shared
-    attention = "layer.1.EncDecAttention"
-    return shared | {
-        "cross_attn_in": given("layer.1.layer_norm"),
-        "cross_q": gave(f"{attention}.q"),
-        "cross_k": gave(f"{attention}.k"),
-        "cross_v": gave(f"{attention}.v"),
-        "cross_z": given(f"{attention}.o"),
-        "cross_attn_out": gave(f"{attention}.o"),
-        "cross_resid_mid": given("layer.2.layer_norm"),
-        "normalized ln3": gave("layer.2.layer_norm"),
+
+
+def crossing(layers):
+    """Where the parts are that only the decoder has."""
+    return {
+        "cross_attn_in": layers.given("layer.1.layer_norm"),
+        "cross_q": layers.gave("layer.1.EncDecAttention.q"),
+        "cross_k": layers.gave("layer.1.EncDecAttention.k"),
+        "cross_v": layers.gave("layer.1.EncDecAttention.v"),
+        **layers.through("layer.1.EncDecAttention.o", "cross_z", "cross_attn_out"),
+        **layers.through("layer.2.layer_norm", "cross_resid_mid", "normalized ln3"),
     }
 
 
@@ -109,66 +82,63 @@ def ranges(theirs, ours):
     return float(off)
 
 
-def from_early_files(theirs, ours):
+def early_files(theirs, ours):
     """As version 4 wrote it: one flag tells the scale, and the embedding has another name."""
     unscaled = ours.config.logit_scale is None
     if not ours.config.shared or (unscaled and ours.config.tied):
         return 0.0  # it wrote no such models
-    ids = some_tokens(ours)
-    with TemporaryDirectory() as folder, torch.no_grad():
-        theirs.save_pretrained(folder)
-        path = Path(folder, "config.json")
-        told = json.loads(path.read_text())
-        told["tie_word_embeddings"] = told.pop("scale_decoder_outputs")
-        del told["dense_act_fn"], told["is_gated_act"]
-        path.write_text(json.dumps(told))
-        path = Path(folder, "model.safetensors")
-        weights = load_file(path)
-        weights["encoder.embed_tokens.weight"] = weights.pop("shared.weight")
-        cross = "decoder.block.0.layer.1.EncDecAttention"
-        weights[f"{cross}.relative_attention_bias.weight"] = torch.zeros(32, 4)
-        save_file(weights, path)
-        return off(interp.load(folder)(*ids), ours(*ids))
+    fields, weights = written(theirs)
+    fields["tie_word_embeddings"] = fields.pop("scale_decoder_outputs")
+    del fields["dense_act_fn"], fields["is_gated_act"]
+    weights["encoder.embed_tokens.weight"] = weights.pop("shared.weight")
+    cross = "decoder.block.0.layer.1.EncDecAttention"
+    weights[f"{cross}.relative_attention_bias.weight"] = torch.zeros(32, 4)
+    return changed(read(fields, weights), ours)
 
 
-ENCODER = Stack("encoder.block", reading("encoder"))
-DECODER = Stack("decoder.block", reading("decoder"), first_score=ENCODER_LAYERS, scores_each=2)
+ENCODER, DECODER = Layers("encoder.block"), Layers("decoder.block")
+TOWERS = {
+    "encoder": Stack(shared(ENCODER, "layer.1.DenseReluDense")),
+    "decoder": Stack(
+        shared(DECODER, "layer.2.DenseReluDense") | crossing(DECODER),
+        first_score=ENCODER_LAYERS,
+        scores_each=2,
+    ),
+}
+CHECKS = {"ranges": ranges, "embedding elsewhere": with_embedding_elsewhere}
 
 FAMILIES = [
     Family(
         name="T5",
         cases={
-            "plain": lambda: T5ForConditionalGeneration(config()),
-            "gated-untied-unscaled": lambda: with_own_head(
-                feed_forward_proj="gated-gelu", tie_word_embeddings=False
+            "plain": t5(T5ForConditionalGeneration),
+            "gated-untied-unscaled": t5(
+                with_own_head, feed_forward_proj="gated-gelu", tie_word_embeddings=False
             ),
-            "gated-tied-unscaled": lambda: T5ForConditionalGeneration(
-                config(
-                    feed_forward_proj="gated-silu",
-                    tie_word_embeddings=False,
-                    layer_norm_epsilon=1e-3,
-                )
+            "gated-tied-unscaled": t5(
+                T5ForConditionalGeneration,
+                feed_forward_proj="gated-silu",
+                tie_word_embeddings=False,
+                layer_norm_epsilon=1e-3,
             ),
-            "few-ranges-untied-scaled": lambda: with_own_head(
+            "few-ranges-untied-scaled": t5(
+                with_own_head,
                 feed_forward_proj="gelu",
                 relative_attention_num_buckets=8,
                 relative_attention_max_distance=7,
             ),
-            "embeddings-apart": with_own_embeddings,
-            "base": lambda: T5Model(config()),
-            "base-gated": lambda: T5Model(
-                config(feed_forward_proj="gated-relu", tie_word_embeddings=False)
-            ),
+            "embeddings-apart": t5(with_own_embeddings),
+            "base": t5(T5Model),
+            "base-gated": t5(T5Model, feed_forward_proj="gated-relu", tie_word_embeddings=False),
         },
-        stacks={"encoder": ENCODER, "decoder": DECODER},
-        reads="pair",
-        checks={"ranges": ranges, "disk": pair_from_disk, "early files": from_early_files},
+        stacks=TOWERS,
+        checks=CHECKS | {"early files": early_files},
         embedding=lambda theirs: theirs.encoder.embed_tokens.weight,
     ),
     Family(
         name="T5",
-        cases={"encoder-alone": lambda: T5EncoderModel(config(feed_forward_proj="gated-gelu"))},
-        stacks={"encoder": ENCODER},
-        checks={"ranges": ranges, "disk": pair_from_disk},
+        cases={"encoder-alone": t5(T5EncoderModel, feed_forward_proj="gated-gelu")},
+        stacks={"encoder": TOWERS["encoder"]},
+        checks=CHECKS,
     ),
 ]
