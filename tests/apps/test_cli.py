@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from importlib import import_module
 
 import pandas as pd
@@ -187,8 +188,9 @@ def test_an_escape_code_in_a_name_does_not_reach_the_terminal(command, tmp_path)
 
 def test_ctrl_c_exits_130_and_leaves_nothing(tmp_path):
     slow = """
-import sys, time, apps.ablation
+import signal, sys, time, apps.ablation
 from apps.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
 def ablate_heads(*args, **kwargs):
     print("begun", flush=True)
     time.sleep(60)
@@ -205,6 +207,7 @@ main(sys.argv[1:])
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         assert list((tmp_path / "out").iterdir())
+        time.sleep(0.5)  # until it sleeps: while garbage is collected, an interrupt is lost
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)
     assert process.returncode == 130
