@@ -36,7 +36,8 @@ def generate(
     Args:
         model: a model with a decoder.
         *tokens: ids ``[batch pos]``; for an encoder–decoder the source, and the target's
-            beginning if it is not ``config.tokens.decoder_start``.
+            beginning if it is not ``config.tokens.decoder_start``. New tokens have the type of the
+            last, where tokens have types.
         max_new_tokens: how many tokens to add at most.
         temperature: logits are divided by it before sampling; 0 takes the likeliest.
         top_k: sample among the k likeliest.
@@ -126,7 +127,7 @@ class _Reader:
 
 
 def _check(model: Network, max_new_tokens: object, temperature: object, top_k: object) -> None:
-    if not model.config.unembeds:
+    if not model.config.unembeds or model.config.n_classes is not None:
         raise InvalidInput("This model has no unembedding and can't say which token comes next.")
     if model.config.decoder is None:
         raise InvalidInput("An encoder reads both ways and can't continue a text.")
@@ -156,4 +157,5 @@ def _end(model: Network) -> int:
 def _appended(batch: Batch, new: Tensor, ended: Tensor) -> Batch:
     ids = torch.cat([batch.ids, new.where(~ended, 0)[:, None]], dim=-1)
     real = torch.cat([batch.is_real, ~ended[:, None]], dim=-1)
-    return Batch(ids, None if bool(real.all()) else real)
+    types = None if batch.types is None else torch.cat([batch.types, batch.types[:, -1:]], dim=-1)
+    return Batch(ids, None if bool(real.all()) else real, types)

@@ -104,8 +104,8 @@ positions = st.builds(
     PositionsConfig, st.just("rotary"), bases, layouts, st.none() | st.just(2), st.none() | scalings
 )
 embeddings = st.builds(
-    EmbeddingConfig, st.none() | positive, st.none() | sizes, st.integers(0, 4), st.none() | norms
-)
+    EmbeddingConfig, st.none() | positive, st.none(), st.integers(0, 4), st.none() | norms
+) | st.builds(EmbeddingConfig, st.none(), sizes)
 stacks = st.builds(
     StackConfig, st.integers(1, 9), attentions(), st.none() | mlps, norms, positions, embeddings
 )
@@ -205,6 +205,12 @@ def differs(**rest: object) -> StackConfig:
     return replace(STACK, exceptions=(LayerConfig((1,), **rest),))
 
 
+def bucketed() -> StackConfig:
+    plain, own = PositionsConfig("none"), PositionsConfig("buckets")
+    other = LayerConfig((1,), positions=own)
+    return replace(STACK, positions=plain, exceptions=(other,))
+
+
 def seeing(edge: int, size: int) -> StackConfig:
     return replace(STACK, embedding=EmbeddingConfig(patches=PatchConfig(edge, edge, size)))
 
@@ -278,6 +284,12 @@ def sandwich() -> StackConfig:
         ("unembeds=False", lambda: replace(WHOLE, unembeds=False, tied=True)),
         ("shared is for", lambda: replace(WHOLE, shared=True)),
         ("d_vocab_source is for", lambda: replace(WHOLE, d_vocab_source=5)),
+        ("all layers share", bucketed),
+        ("single one", lambda: turning(d_rotary=2, scaling=ScalingConfig("dynamic", 2.0, 4))),
+        ("scale= and width=", lambda: EmbeddingConfig(scale=2.0, width=3)),
+        ("d_unembed= and logit_scale=", lambda: replace(WHOLE, d_unembed=4, logit_scale=2.0)),
+        ("unembeds=False", lambda: replace(WHOLE, unembeds=False, logit_scale=2.0)),
+        ("patches= are for an encoder", lambda: replace(WHOLE, n_ctx=10, decoder=seeing(9, 3))),
         ("append_eos.*eos is None", lambda: TokensConfig(append_eos=True)),
         ("prepend_bos.*bos is None", lambda: TokensConfig(prepend_bos=True)),
         ("d_model=0", lambda: replace(WHOLE, d_model=0)),

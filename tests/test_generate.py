@@ -1,8 +1,11 @@
 """What generation can't do is refused, by the setting's name, before any token is made."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from architectures import (
+    ARCHITECTURES,
     N_CTX,
     assert_identical,
     build,
@@ -11,8 +14,8 @@ from architectures import (
     tokens_of,
 )
 
-from interp import PAD, Config, InterpError, StackConfig, Transformer, edits
-from interp.errors import InvalidEdit, InvalidTokens, UnknownPlace
+from interp import PAD, Config, EmbeddingConfig, InterpError, StackConfig, Transformer, edits
+from interp.errors import InvalidEdit, InvalidInput, InvalidTokens, UnknownPlace
 
 MODEL = build("gpt2")
 (IDS,) = tokens_of("gpt2")
@@ -106,3 +109,22 @@ def test_no_gradient_is_kept_and_the_grad_mode_is_the_callers():
     assert torch.is_grad_enabled()
     assert not text.requires_grad
     assert all(p.grad is None for p in MODEL.parameters())
+
+
+def test_new_tokens_have_the_type_of_the_last():
+    """Also where the whole text is run again for each token."""
+    stack = replace(ARCHITECTURES["gpt2"].decoder, embedding=EmbeddingConfig(n_types=2))
+    model = build_new(replace(ARCHITECTURES["gpt2"], decoder=stack))
+    (ids,) = tokens_of("gpt2", batch=2, pos=4)
+    typed = model.batch(ids, types=torch.tensor([[0, 0, 1, 1], [0, 1, 1, 0]]))
+    again = edits.apply("z", lambda z, _: z, layer=0)
+    for more in ((), (again,)):
+        written = model.generate(typed, max_new_tokens=4, edits=more)
+        assert torch.equal(written, model.generate(typed, max_new_tokens=4))
+    assert not torch.equal(model.generate(ids, max_new_tokens=4), written)
+
+
+def test_classes_are_no_tokens_to_go_on_with():
+    model = build_new(replace(ARCHITECTURES["gpt2"], tied=False, n_classes=3))
+    with pytest.raises(InvalidInput, match="which token comes next"):
+        model.generate(*tokens_of("gpt2"), max_new_tokens=1)

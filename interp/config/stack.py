@@ -61,6 +61,9 @@ class EmbeddingConfig:
         positive_number(self, "scale")
         if self.width is not None:
             positive(self, "width")
+        told = [n for n in ("scale", "width", "patches") if getattr(self, n) is not None]
+        if len(told) > 1:
+            raise InvalidConfig(f"embedding {told[0]}= and {told[1]}= can't be had together.")
         if self.n_types < 0:
             raise InvalidConfig(f"n_types={self.n_types} must be at least 0.")
 
@@ -141,6 +144,8 @@ class StackConfig:
                 f"{turning} are to turn."
             )
         scaling = own.positions.scaling
+        if scaling is not None and scaling.kind == "dynamic" and turning <= 2:  # noqa: PLR2004
+            raise InvalidConfig("scaling dynamic stretches slow pairs; there is a single one.")
         for name in ("short", "long") if scaling else ():
             if len(getattr(scaling, name)) not in (0, turning // 2):
                 raise InvalidConfig(f"scaling {name}= needs one number a pair: {turning // 2}.")
@@ -148,8 +153,6 @@ class StackConfig:
             raise InvalidConfig("exceptions can't change n_heads or d_head.")
         if (own.mlp is None) != (self.mlp is None):
             raise InvalidConfig("exceptions can't give an MLP to some layers alone.")
-        added = ("learned", "sinusoidal")
-        if own.positions != self.positions and {own.positions.kind, self.positions.kind} & set(
-            added
-        ):
+        shared = {"learned", "sinusoidal", "buckets"} & {own.positions.kind, self.positions.kind}
+        if own.positions != self.positions and shared:
             raise InvalidConfig("exceptions can't change positions that all layers share.")

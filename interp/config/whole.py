@@ -109,6 +109,8 @@ class Config:
         self._check_tokens()
 
     def _check_stack(self, stack: StackConfig) -> None:
+        if stack.embedding.patches is not None and stack is self.decoder:
+            raise InvalidConfig("patches= are for an encoder: an image is seen as a whole.")
         if stack.positions.kind == "sinusoidal" and self.d_model % 2:
             raise InvalidConfig(
                 f"sinusoidal positions come in pairs, but d_model={self.d_model} is odd."
@@ -134,8 +136,8 @@ class Config:
                 f'placement="{decoder.norm.placement}" is for a decoder alone; one that attends to '
                 'an encoder takes "pre" or "post".'
             )
-        attention = decoder.attention
-        if attention.window or attention.cap or attention.qk_norm:
+        every = [decoder.of_layer(layer).attention for layer in range(decoder.n_layers)]
+        if any(own.window or own.cap or own.qk_norm for own in every):
             raise InvalidConfig(
                 "attention window=, cap= and qk_norm= are for a decoder alone, not for one that "
                 "attends to an encoder."
@@ -150,13 +152,22 @@ class Config:
             raise InvalidConfig(f"tied=True: W_U would read {reads} dimensions, W_E has others.")
         if self.tied and last.embedding.patches:
             raise InvalidConfig("tied=True: an image has no tokens whose embedding could be used.")
+        self._check_logits(last)
+
+    def _check_logits(self, last: StackConfig) -> None:
+        """Make sure that what is told of logits can be had together."""
         if self.n_classes is not None:
             positive(self, "n_classes")
             if self.tied:
                 raise InvalidConfig("tied=True: W_E tells tokens apart, not n_classes= of texts.")
         if self.head is not None and last.norm.final:
             raise InvalidConfig("head= stands where the last norm would; say norm final=False.")
-        told = (self.tied, self.bias_u, self.n_classes, self.head, self.logit_cap)
+        if self.d_unembed is not None and self.logit_scale is not None:
+            raise InvalidConfig("d_unembed= and logit_scale= can't be had together.")
+        told = (
+            *(self.tied, self.bias_u, self.n_classes, self.head),
+            *(self.logit_cap, self.logit_scale, self.d_unembed),
+        )
         if not self.unembeds and any(told):
             raise InvalidConfig("unembeds=False: there are no logits to tie, bias or cap.")
 

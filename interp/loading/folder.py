@@ -46,6 +46,8 @@ def save_folder(model: Transformer, folder: Path, dtype: torch.dtype | None = No
         write_whole(folder / CONFIG, lambda path: path.write_text(model.config.to_json()))
         if model.tokenizer is not None:
             model.tokenizer.save(folder / TOKENIZER)
+        else:
+            (folder / TOKENIZER).unlink(missing_ok=True)
     except OSError as error:
         raise OutOfResources(f"{folder} can't be written: {error}.") from error
 

@@ -42,8 +42,11 @@ class Experts(Linear):
 
     def inner(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:  # noqa: ARG002
         """Σ_e w_e · MLP_e(x)."""
-        weights = tap(Point.EXPERT_WEIGHTS, self.weights(tap(Point.ROUTER, self.router(x))))
-        if not tap.forms(Point.EXPERT_GATE, Point.EXPERT_PRE, Point.EXPERT_POST):
+        formed = self.weights(tap(Point.ROUTER, self.router(x)))
+        weights = tap(Point.EXPERT_WEIGHTS, formed)
+        # Who differentiates by the weights needs those, too, that are 0 and choose nobody.
+        by_weights = weights is not formed and torch.is_grad_enabled()
+        if not (by_weights or tap.forms(Point.EXPERT_GATE, Point.EXPERT_PRE, Point.EXPERT_POST)):
             return self.of_chosen(x, weights)
         gate, pre = tap(Point.EXPERT_GATE, self.gate(x)), tap(Point.EXPERT_PRE, self.pre(x))
         return self.of_all(weights, tap(Point.EXPERT_POST, self.act(gate) * pre))
@@ -78,7 +81,7 @@ class Experts(Linear):
             (mine,) = shares[:, expert].nonzero(as_tuple=True)
             if len(mine):
                 said = self._expert(expert, tokens[mine]) * shares[mine, expert, None]
-                written = written.index_add(0, mine, said)
+                written = written.index_add(0, mine, said.to(written.dtype))
         return written.view_as(x)
 
     def _expert(self, e: int, x: Float[Tensor, "token d_model"]) -> Float[Tensor, "token d_model"]:

@@ -84,11 +84,10 @@ class Network(nn.Module):
         name = stack or self.stacks[-1].name
         own = self.config.stacks[name].embedding
         if isinstance(tokens, Batch):
-            mask, types = (
-                tokens.real if mask is None else mask,
-                tokens.types if types is None else types,
-            )
-            tokens = tokens.ids if tokens.images is None else tokens.images
+            types = tokens.types if types is None else types
+            tokens = tokens.tokens if tokens.images is None else tokens.images
+        if own.patches is not None and (mask is not None or types is not None):
+            raise InvalidTokens("mask= and types= are for tokens; this model reads images.")
         if own.patches is not None:
             return Batch.of_images(tokens, own.patches, self.dtype, self.device)
         if types is not None and not own.n_types:
@@ -263,6 +262,8 @@ class Network(nn.Module):
             weights = [getattr(getattr(block, STACKED[name]), name) for block in self.blocks]
             if any(weight is None for weight in weights):
                 raise InvalidInput(f"This model has no {name}.")
+            if len({weight.shape for weight in weights}) > 1:
+                raise InvalidInput(f"Layers differ in the shape of {name}; read them one by one.")
             return torch.stack(weights)
         return super().__getattr__(name)
 

@@ -75,6 +75,8 @@ def processed(
 
 
 def _keeps_norms(model: Network) -> str | None:
+    if model.pooler is not None and model.stacks[-1].final_norm.layout(model.stacks[-1].end):
+        return "its pooler reads the last norm as well."
     for stack in model.stacks:
         placement = model.config.stacks[stack.name].norm.placement
         if placement not in READ_THROUGH_NORMS:
@@ -108,4 +110,6 @@ def _keeps_means(model: Network) -> str | None:
 def _keeps_logits(model: Network) -> str | None:
     if not isinstance(model.unembed, Unembedding):
         return "it has no logits."
+    if model.config.n_classes is not None:
+        return "its logits are scores of classes, which not only a softmax may read."
     return "its logits are capped." if model.config.logit_cap is not None else None

@@ -77,6 +77,8 @@ def check_metric(metric: object, model: Network, batch: Batch) -> None:
     """
     if not model.config.unembeds:
         raise InvalidInput("This model has no logits that a metric could measure.")
+    if isinstance(metric, Loss) and model.config.n_classes is not None:
+        raise InvalidInput("loss() is of next tokens; this model's logits are scores of classes.")
     if not isinstance(metric, Metric):
         if not callable(metric):
             raise InvalidInput(f"A metric is one of interp.metrics or a function, not {metric!r}.")

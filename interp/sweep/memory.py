@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
+from typing import Any, SupportsFloat
 
 import torch
 
@@ -57,7 +58,9 @@ class Budget:
             free = free_bytes(model.device)
             widest = WIDEST if model.products == "default" else WIDEST_PACKED
             return cls(int(free * SHARE), None if model.device.type == "cuda" else widest)
-        number = asked if isinstance(asked, int | float) and not isinstance(asked, bool) else 0
+        counts = isinstance(asked, SupportsFloat) and not isinstance(asked, bool)
+        told: Any = asked if isinstance(asked, SupportsFloat) and asked is not True else 0.0
+        number = float(told)
         if not isfinite(number) or number <= 0:
             raise InvalidInput(f"memory={asked!r} must be a positive number of bytes, or None.")
         return cls(int(number))

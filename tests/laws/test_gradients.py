@@ -138,3 +138,19 @@ def test_hooks_keep_the_callers_graph():
     assert all(p.grad is not None for p in model.parameters())
     with torch.no_grad():
         assert not model.run_with_hooks(*tokens).requires_grad
+
+
+def test_the_gradient_by_an_experts_weight_is_there_for_those_not_chosen():
+    """d metric / d w of every expert, as differences say, whatever else is recorded."""
+    model, (ids,) = build("mixtral"), tokens_of("mixtral", batch=1)
+    where, metric, step = ("expert_weights", 0), metrics.logit(3), 1e-6
+    done = run(model, ids, record=["expert_weights"], gradients_of=metric)
+    found = done.cache["expert_weights_grad", 0][0, -1]
+    for expert in range(4):
+        sides = [
+            run(model, ids, edits=[edits.add(where, sign * step, pos=-1, expert=expert)])
+            for sign in (1, -1)
+        ]
+        more, less = (metric(side.logits, side.batch) for side in sides)
+        assert float(((more - less) / (2 * step) - found[expert]).abs()) < 1e-6
+    assert bool((found != 0).all())

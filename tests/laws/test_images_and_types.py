@@ -147,3 +147,19 @@ def test_types_that_a_model_does_not_have_are_refused():
     model = build("bert-types")
     with pytest.raises(InvalidInput, match=r"type 2.*types 0 to 1"):
         model(model.batch(ids, types=torch.full_like(ids, 2)))
+
+
+def test_images_have_no_mask_and_no_types():
+    model, given = build(seeing()), images()
+    with pytest.raises(InvalidTokens, match="reads images"):
+        model(given, mask=torch.ones(3, 8))
+    with pytest.raises(InvalidTokens, match="reads images"):
+        model.batch(given, types=torch.zeros(3, 8, dtype=torch.long))
+
+
+def test_a_mask_takes_tokens_away_and_gives_none_back():
+    model = build("gpt2")
+    batch = model.batch([[1, 2, PAD], [1, 2, 3]])
+    assert model.batch(batch, mask=torch.ones(2, 3)).tokens.tolist() == [[1, 2, PAD], [1, 2, 3]]
+    taken = model.batch(batch, mask=torch.tensor([[1, 1, 1], [0, 1, 1]]))
+    assert taken.tokens.tolist() == [[1, 2, PAD], [PAD, 2, 3]]

@@ -1,8 +1,18 @@
 """Other weights, the same function: each step is exact, or refused by its name."""
 
+from dataclasses import replace
+
 import pytest
 import torch
-from architectures import ARCHITECTURES, HEADLESS, assert_close, build, distance, tokens_of
+from architectures import (
+    ARCHITECTURES,
+    HEADLESS,
+    assert_close,
+    build,
+    build_new,
+    distance,
+    tokens_of,
+)
 
 from interp import InterpError, run
 from interp.errors import InvalidInput
@@ -148,3 +158,19 @@ def test_precision_is_that_of_the_model():
     tokens = tokens_of("gpt2")
     found, expected = (m(*tokens).log_softmax(-1) for m in (other, model))
     assert_close(found, expected, 1e-5)
+
+
+def test_scores_of_classes_are_not_centred():
+    """A single class would be left with nothing."""
+    stack = replace(ARCHITECTURES["gpt2"].decoder, n_layers=1)
+    model = build_new(replace(ARCHITECTURES["gpt2"], decoder=stack, tied=False, n_classes=1))
+    with pytest.raises(InvalidInput, match="scores of classes"):
+        model.processed()
+    (ids,) = tokens_of("gpt2")
+    assert_close(model.processed(center_unembed=False)(ids), model(ids), BOUND)
+
+
+def test_norms_that_a_pooler_reads_are_not_folded():
+    model = build_new(replace(ARCHITECTURES["rotary-encoder"], pooler=True))
+    with pytest.raises(InvalidInput, match="pooler"):
+        model.processed()
