@@ -58,7 +58,6 @@ class Budget:
             free = free_bytes(model.device)
             widest = WIDEST if model.products == "default" else WIDEST_PACKED
             return cls(int(free * SHARE), None if model.device.type == "cuda" else widest)
-        counts = isinstance(asked, SupportsFloat) and not isinstance(asked, bool)
         told: Any = asked if isinstance(asked, SupportsFloat) and asked is not True else 0.0
         number = float(told)
         if not isfinite(number) or number <= 0:
