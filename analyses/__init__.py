@@ -2,5 +2,13 @@
 
 from analyses.ablate_heads import HeadAblation, ablate_heads
 from analyses.attention_patterns import AttentionPattern, attention_pattern
+from analyses.training_history import TrainingHistory, training_history
 
-__all__ = ["AttentionPattern", "HeadAblation", "ablate_heads", "attention_pattern"]
+__all__ = [
+    "AttentionPattern",
+    "HeadAblation",
+    "TrainingHistory",
+    "ablate_heads",
+    "attention_pattern",
+    "training_history",
+]

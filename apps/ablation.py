@@ -10,12 +10,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import interp
 from analyses import HeadAblation, ablate_heads
 from analyses.ablate_heads import Progress
 from apps.answer import answer, heads_of
+from apps.devices import device_of
 from apps.report import Report, Shown, write_report
 from interp.errors import InvalidInput
 from interp.loading import BUNDLED as MODELS
@@ -187,21 +186,9 @@ def prompts_for(model: str) -> str:
     return read_card(MODELS / model).prompts
 
 
-def device_of(name: str) -> torch.device:
-    """A device that is there.
-
-    Raises:
-        InvalidInput: it is not.
-    """
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise InvalidInput(f"--device {name!r} can't be used: {reason}") from error
-    if device.type == "meta":
-        raise InvalidInput("--device 'meta' holds no numbers; take cpu or cuda.")
-    return device
+def metric_for(model: str) -> str:
+    """What is measured of a model unless something is asked for: the loss, where it has one."""
+    return read_card(MODELS / model).metric if model in bundled() else "loss"
 
 
 def _visibly(text: str | None) -> str | None:

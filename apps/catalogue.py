@@ -13,7 +13,7 @@ COLUMNS = [
     ("params", "right"),
     ("size", "right"),
 ]
-MILLION = 1_000_000
+THOUSAND = 1000
 
 
 def catalogue() -> list[tuple[str, ...]]:
@@ -46,13 +46,23 @@ def kind(config: interp.Config) -> str:
 
 def _row(name: str) -> tuple[str, ...]:
     model, folder = load(name), BUNDLED / name
-    size = sum(file.stat().st_size for file in folder.iterdir())
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     return (
         name,
         kind(model.config),
-        f"{len(model.blocks)}×{model.blocks[0].attn.n_heads}",
+        " + ".join(
+            f"{stack.n_layers}×{stack.attention.n_heads}" for stack in model.config.stacks.values()
+        ),
         str(model.config.d_model),
         str(model.config.d_vocab),
-        f"{sum(weight.numel() for weight in model.parameters()) / MILLION:.2f} M",
-        f"{size / MILLION:.1f} MB",
+        short(sum(weight.numel() for weight in model.parameters())),
+        f"{short(size)}B",
     )
+
+
+def short(count: int) -> str:
+    """A count in three digits: ``1.24 k``, ``3.68 M``."""
+    for power, unit in ((2, "M"), (1, "k")):
+        if count >= THOUSAND**power:
+            return f"{count / THOUSAND**power:#.3g} {unit}".replace(". ", " ")
+    return f"{count} "

@@ -15,6 +15,7 @@ from apps.failures import debugging, fails_plainly
 from apps.terminal import progress, say, table, tell
 
 DEFAULT_MODEL = "python-2l"
+EXPLORED = "python-4l"
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -71,7 +72,10 @@ def ablate(  # noqa: PLR0913 - each is an option of the command line
         str | None,
         typer.Option(help="A file or a bundled set; by default the set made for the model."),
     ] = None,
-    metric: Annotated[MetricName, typer.Option(help="What is measured.")] = MetricName.LOSS,
+    metric: Annotated[
+        MetricName | None,
+        typer.Option(help="What is measured.", show_default="loss, or what suits the model"),
+    ] = None,
     method: Annotated[MethodName, typer.Option(help="What a head is replaced with.")] = (
         MethodName.MEAN
     ),
@@ -84,12 +88,13 @@ def ablate(  # noqa: PLR0913 - each is an option of the command line
     top: Annotated[int, typer.Option(help="How many heads the table shows.", min=1)] = 10,
 ) -> None:
     """Write a report: which heads matter?"""
-    from apps.ablation import Settings, find, write_files  # noqa: PLC0415
+    from apps.ablation import Settings, find, metric_for, write_files  # noqa: PLC0415
     from apps.answer import answer, head_table  # noqa: PLC0415
     from apps.staging import staged  # noqa: PLC0415
 
-    folder = out or Path("reports") / f"{Path(model).resolve().name}-{metric}-{method}"
-    settings = Settings(model, prompts, metric.value, method.value, seed, device)
+    measured = metric_for(model) if metric is None else metric.value
+    folder = out or Path("reports") / f"{Path(model).resolve().name}-{measured}-{method}"
+    settings = Settings(model, prompts, measured, method.value, seed, device)
     with staged(folder) as unfinished:
         with progress("Ablating heads") as tick:
             finding = find(settings, tick)
@@ -147,7 +152,7 @@ def convert(
 @fails_plainly
 def explore(
     *,
-    model: Annotated[str, typer.Option("--model", "-m", help="A bundled model.")] = DEFAULT_MODEL,
+    model: Annotated[str, typer.Option("--model", "-m", help="A bundled model.")] = EXPLORED,
     port: Annotated[
         int | None,
         typer.Option(
@@ -179,18 +184,31 @@ def train(
     out: Annotated[
         Path | None, typer.Option(help="A folder, made if need be.", show_default="models/NAME")
     ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, …", show_default="a GPU if there is one")
+    ] = None,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Begin at the beginning, whatever is unfinished.")
+    ] = False,
 ) -> None:
-    """Make a bundled model again, from nothing."""
-    from apps.staging import staged  # noqa: PLC0415
-    from interp.zoo.recipes import train as make  # noqa: PLC0415
+    """Make a bundled model again, from nothing.
+
+    A training that was stopped goes on when the same command is given again.
+    """
+    from apps.devices import device_of, fastest  # noqa: PLC0415
+    from interp.zoo.making import is_unfinished, make  # noqa: PLC0415
 
     folder = out or Path("models") / name
-    with staged(folder) as unfinished, progress(f"Training {name}") as tick:
+    if is_unfinished(folder) and not anew:
+        tell(f"{folder} holds an unfinished training; it goes on (--anew begins anew).")
+    with progress(f"Training {name}") as tick:
         make(
             name,
-            unfinished,
-            steps=steps,
+            folder,
             report=lambda step, of, loss: tick(step, of, f"loss {loss:.3f} nats"),
+            steps=steps,
+            device=device_of(device or fastest()),
+            anew=anew,
         )
     say(f"{name} is in {folder}; read its README.md. Use it with --model {folder}.")
 

@@ -40,6 +40,7 @@ from interp.sweep import Interrupted, Sweep, sweep
 from interp.tokenizer import Tokenizer
 from interp.transformer import Transformer
 from interp.verify import verify
+from interp.zoo.told import card, history
 
 __all__ = [
     "NO_NORM",
@@ -70,8 +71,10 @@ __all__ = [
     "Transformer",
     "bundled",
     "bundled_prompts",
+    "card",
     "edits",
     "from_torch",
+    "history",
     "load",
     "load_cache",
     "metrics",

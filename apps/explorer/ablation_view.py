@@ -9,11 +9,11 @@ from analyses import HeadAblation, ablate_heads
 from analyses.ablate_heads import METHODS
 from apps.answer import answer, reading
 from apps.explorer.chosen import examples
+from apps.explorer.metric import LOGIT_DIFF, LOSS
 from apps.explorer.shown import faults_shown
 from apps.fit import CHART, fitted
 from interp.prompts import Prompt, logit_diff_of
 
-LOSS, LOGIT_DIFF = "loss", "logit difference"
 ONE, ALL = "this prompt", "all examples"
 
 

@@ -4,10 +4,15 @@ An address can carry a prompt, a layer and a head, so that what one sees can be 
 names models by their bundled names and nothing else: what is not one of them is passed over.
 """
 
+from functools import cache
+
 import streamlit as st
 
-from apps.ablation import prompts_for
-from interp.loading import bundled
+from apps.ablation import metric_for, prompts_for
+from apps.explorer.metric import LOGIT_DIFF, LOSS
+from interp.config import Config
+from interp.loading import BUNDLED, bundled
+from interp.loading.folder import CONFIG
 from interp.prompts import Prompt, read_prompts
 
 LONGEST_SHARED = 1000
@@ -15,9 +20,11 @@ LONGEST_SHARED = 1000
 FIELDS = ("text", "target", "distractor")
 
 
+@cache
 def models() -> list[str]:
-    """Names to choose from."""
-    return bundled()
+    """Names to choose from: those with one stack, whose heads a page can lay out."""
+    texts = {name: (BUNDLED / name / CONFIG).read_text(encoding="utf-8") for name in bundled()}
+    return [name for name, text in texts.items() if len(Config.from_json(text).stacks) == 1]
 
 
 def examples(name: str) -> list[Prompt]:
@@ -50,6 +57,7 @@ def use_model() -> None:
     """Begin anew with the chosen model's first example."""
     state = st.session_state
     state["layer"], state["head"] = 0, 0
+    state["metric"] = LOSS if metric_for(state["model"]) == "loss" else LOGIT_DIFF
     some = examples(state["model"])
     state["example"] = 0 if some else None
     use_example()

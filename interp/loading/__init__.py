@@ -1,5 +1,6 @@
 """Where does a model come from? A bundled name, a folder, the hub, a checkpoint, or memory."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from interp.loading.foreign import families
 from interp.loading.live import is_live, load_live
 from interp.transformer import Transformer
 
+AT_STEP = re.compile(r"(?P<model>.+)@(?P<step>\d{1,9})")
 BUNDLED = Path(__file__).parent.parent / "zoo" / "models"
 
 
@@ -35,9 +37,11 @@ def load(
         source: the name of a bundled model; a folder with ``config.json``, safetensors (one file
             or several) and perhaps ``tokenizer.json``; ``"hub:org/name@revision"``; a live model
             of ``transformers``, base or with a head, whose weights are copied; or a checkpoint of
-            nanoGPT.
+            nanoGPT. ``"NAME@400"`` is a model as it was after 400 steps of its training, where its
+            folder has these weights.
         device: where its weights go; a live model's own, or the CPU, if nothing is said.
-        dtype: to compute in; ``None`` means that of the weights.
+        dtype: to compute in; ``None`` means that of the weights, or, if they were stored in another
+            than our model had, that model's: bundled models are stored in half, and run in float32.
         tokenizer: reads and writes text in place of the folder's: ours, one of ``tokenizers``, or
             a fast one of ``transformers``.
         allow_pickle: whether a checkpoint, which is a pickle, may be read (its weights alone).
@@ -52,11 +56,13 @@ def load(
         raise ModelLoadError(f"A model is loaded from {FORMS}; got {type(source).__name__}.")
     place = "cpu" if device is None else device
     name = str(source)
-    if name in bundled():
-        return load_folder(BUNDLED / name, place, dtype, tokenizer)
     if name.startswith(hub.PREFIX):
         folder, own_name = hub.fetched(name)
         return named(load_folder(folder, place, dtype, tokenizer), own_name)
+    if (own := _own_folder(name)) is not None:
+        folder, step = own
+        model = load_folder(folder, place, dtype, tokenizer, step)
+        return model if step is None else named(model, f"{model.config.name}@{step}")
     path = Path(source)
     try:
         holds_checkpoint, holds_model = is_checkpoint(path), path.is_dir()
@@ -70,6 +76,17 @@ def load(
         f"{name!r} is neither a bundled model ({', '.join(bundled())}) nor a folder. A model is "
         f"loaded from {FORMS}."
     )
+
+
+def _own_folder(name: str) -> tuple[Path, int | None] | None:
+    """The folder of a bundled model, or of a model at a step; ``None`` if it is neither."""
+    if name in bundled():
+        return BUNDLED / name, None
+    told = AT_STEP.fullmatch(name)
+    if told is None:
+        return None
+    folder = BUNDLED / told["model"] if told["model"] in bundled() else Path(told["model"])
+    return (folder, int(told["step"])) if (folder / CONFIG).is_file() else None
 
 
 def named(model: Transformer, name: str) -> Transformer:

@@ -12,19 +12,19 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
 
 from interp.config import Config
 from interp.errors import InvalidConfig, ModelLoadError, OutOfResources
 from interp.files import write_whole
 from interp.loading.assemble import as_written, assembled
 from interp.loading.foreign import family_of
-from interp.loading.source import Files
+from interp.loading.source import COMPUTES_IN, Files
 from interp.loading.special_tokens import attach, equip, given_tokenizer
 from interp.tokenizer import Tokenizer
 from interp.transformer import Transformer
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
+STEPS = "steps"
 MOST_CONFIG = 2**24
 
 
@@ -34,15 +34,15 @@ def save_folder(model: Transformer, folder: Path, dtype: torch.dtype | None = No
     Args:
         model: what to write.
         folder: made if need be.
-        dtype: store weights as this type; ``None`` keeps theirs.
+        dtype: store weights as this type; ``None`` keeps theirs. The model is loaded in the type
+            that it has now, whatever it is stored as.
 
     Raises:
         OutOfResources: the folder can't be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        weights = {name: tensor.to(dtype).contiguous() for name, tensor in _weights(model).items()}
-        write_whole(folder / WEIGHTS, lambda path: save_file(weights, path))
+        _write_weights(model, folder / WEIGHTS, dtype)
         write_whole(folder / CONFIG, lambda path: path.write_text(model.config.to_json()))
         if model.tokenizer is not None:
             model.tokenizer.save(folder / TOKENIZER)
@@ -52,13 +52,34 @@ def save_folder(model: Transformer, folder: Path, dtype: torch.dtype | None = No
         raise OutOfResources(f"{folder} can't be written: {error}.") from error
 
 
+def save_step(model: Transformer, folder: Path, step: int, dtype: torch.dtype) -> None:
+    """Write the weights that a model had after ``step`` steps of its training, beside its own.
+
+    Raises:
+        OutOfResources: the folder can't be written.
+    """
+    try:
+        (folder / STEPS).mkdir(parents=True, exist_ok=True)
+        _write_weights(model, _step_file(folder, step), dtype)
+    except OSError as error:
+        raise OutOfResources(f"{folder} can't be written: {error}.") from error
+
+
 def load_folder(
     folder: Path,
     device: str | torch.device = "cpu",
     dtype: torch.dtype | None = None,
     tokenizer: object = None,
+    step: int | None = None,
 ) -> Transformer:
     """Read a model: one that :func:`save_folder` wrote, or one of a family that is known.
+
+    Args:
+        folder: holds it.
+        device: where its weights go.
+        dtype: to compute in; ``None`` means what it was saved from, or else that of the weights.
+        tokenizer: in place of the folder's.
+        step: take the weights that :func:`save_step` wrote after so many steps.
 
     Weights that are taken as they are stay mapped to their file, which is why loading is fast: who
     changes the file under a loaded model should replace it (as :func:`save_folder` does), and not
@@ -78,7 +99,8 @@ def load_folder(
             model.config = replace(model.config, name=folder.resolve().name)
             equip(model, fields, reader)
         else:
-            model = as_written(Config.from_dict(fields), Files(folder), dtype, device)
+            files = Files(folder) if step is None else Files(folder, _of_step(folder, step))
+            model = as_written(Config.from_dict(fields), files, dtype or files.computes_in, device)
             attach(model, reader)
     except InvalidConfig as error:
         raise ModelLoadError(f"{folder / CONFIG} does not describe a model: {error}") from error
@@ -87,9 +109,30 @@ def load_folder(
     return model
 
 
-def _weights(model: Transformer) -> dict[str, Tensor]:
+def steps_of(folder: Path) -> list[int]:
+    """After how many steps of training the folder has weights, beside those at the end."""
+    names = [path.stem for path in (folder / STEPS).glob("*.safetensors")]
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def _of_step(folder: Path, step: int) -> Path:
+    known = steps_of(folder)
+    if step not in known:
+        held = ", ".join(map(str, known)) or "none"
+        raise ModelLoadError(f"{folder} has no weights of step {step}; those of its steps: {held}.")
+    return _step_file(folder, step)
+
+
+def _step_file(folder: Path, step: int) -> Path:
+    return folder / STEPS / f"{step:06d}.safetensors"
+
+
+def _write_weights(model: Transformer, path: Path, dtype: torch.dtype | None) -> None:
     """Parameters by name, shared ones once."""
-    return {name: p.detach() for name, p in model.named_parameters()}
+    named = {name: weight.detach().to(dtype) for name, weight in model.named_parameters()}
+    weights = {name: tensor.contiguous() for name, tensor in named.items()}
+    told = {COMPUTES_IN: str(model.dtype).removeprefix("torch.")}
+    write_whole(path, lambda path: save_file(weights, path, told))
 
 
 def _read_config(path: Path) -> dict[str, Any]:

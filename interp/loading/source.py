@@ -17,6 +17,8 @@ from torch import Tensor
 from interp.errors import ModelLoadError
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+COMPUTES_IN = "computes_in"
+"""What a file of our own says of the type that its model was saved from."""
 MOST_HEADER = 100 * 2**20
 UNSOUND = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """What reading JSON, and looking into it, raises where it is damaged."""
@@ -55,17 +57,22 @@ class Files:
 
     Args:
         folder: holds ``model.safetensors``, or its parts and ``model.safetensors.index.json``.
+        single: the one file to read, if it is another.
+
+    Attributes:
+        computes_in: the type that our own file says its model was saved from.
 
     Raises:
         ModelLoadError: a file is missing, cut short or damaged, or a name stands twice.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, single: Path | None = None) -> None:
         self._where: dict[str, Path] = {}
         self._told: dict[str, dict[str, Any]] = {}
         self._open: dict[Path, Any] = {}
-        expected = _expected(folder)
-        for path in dict.fromkeys(expected.values()) if expected else [folder / WEIGHTS]:
+        expected = _expected(folder) if single is None else {}
+        alone = folder / WEIGHTS if single is None else single
+        for path in dict.fromkeys(expected.values()) if expected else [alone]:
             for key, told in _header(path).items():
                 if key in self._told:
                     raise ModelLoadError(
@@ -73,6 +80,7 @@ class Files:
                         f"{path.name}."
                     )
                 self._told[key], self._where[key] = told, path
+        self.computes_in = None if expected else _computes_in(alone)
         for key, path in expected.items():
             if self._where.get(key) != path:
                 raise ModelLoadError(
@@ -192,6 +200,16 @@ def _header(path: Path) -> dict[str, dict[str, Any]]:
     except UNSOUND as error:
         raise ModelLoadError(f"{path} is not a sound safetensors file: {error}.") from error
     return told
+
+
+def _computes_in(path: Path) -> torch.dtype | None:
+    """The type that a file of our own says its model computes in; ``None`` if it says nothing."""
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            told = str((file.metadata() or {}).get(COMPUTES_IN))
+    except SafetensorError as error:
+        raise ModelLoadError(f"{path} is not a sound safetensors file: {error}.") from error
+    return {str(dtype).removeprefix("torch."): dtype for dtype in TYPES.values()}.get(told)
 
 
 def _wrong_with(told: Mapping[str, Any], room: int) -> str | None:

@@ -1,1 +1,1 @@
-"""The bundled models: weights, cards, and the recipes that made them."""
+"""The bundled models: what is told of each, and the recipes that made them."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from interp.errors import ModelLoadError
 from interp.files import write_whole
+from interp.zoo.truth import Truth
 
 FILE = "card.json"
 
@@ -27,6 +28,8 @@ class Card:
         limits: what it can't do.
         prompts: the bundled prompt set that was written for it.
         figures: measured numbers by what they are, units included in the name.
+        metric: what ablations of it measure unless told otherwise: ``loss`` or ``logit-diff``.
+        truth: the circuit, if it was set and not trained.
     """
 
     name: str
@@ -37,6 +40,8 @@ class Card:
     limits: str
     prompts: str
     figures: dict[str, float | int | str]
+    metric: str = "loss"
+    truth: Truth | None = None
 
     def write(self, folder: Path) -> None:
         """Write ``card.json`` and ``README.md`` into the model's folder."""
@@ -49,7 +54,7 @@ class Card:
         """The card as a page."""
         rows = "\n".join(f"| {name} | {_shown(value)} |" for name, value in self.figures.items())
         sections = {
-            "Circuit": self.circuit,
+            "Circuit": self.circuit + ("" if self.truth is None else f"\n\n{self.truth}"),
             "Data": self.data,
             "Recipe": self.recipe,
             "Prompts": f"The bundled set `{self.prompts}`.",
@@ -67,8 +72,10 @@ def read_card(folder: Path) -> Card:
         ModelLoadError: there is none, or it is damaged.
     """
     try:
-        return Card(**json.loads((folder / FILE).read_text(encoding="utf-8")))
-    except (OSError, json.JSONDecodeError, TypeError) as error:
+        fields = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        truth = fields.pop("truth", None)
+        return Card(**fields, truth=None if truth is None else Truth.from_dict(truth))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelLoadError(f"{folder / FILE} can't be read: {error}.") from error
 
 

@@ -30,8 +30,9 @@ from interp.config import (
 from interp.tokenizer import Tokenizer
 from interp.transformer import Transformer
 from interp.zoo.card import Card
-from interp.zoo.proof import repeated_tokens
-from interp.zoo.training import Report
+from interp.zoo.proofs.induction import repeated_tokens
+from interp.zoo.truth import Truth
+from interp.zoo.workshop import Made, Workshop
 
 NAME = "induction-by-hand"
 BOS = "<|bos|>"
@@ -65,6 +66,22 @@ CONFIG = Config(
         positions=PositionsConfig(kind="learned"),
     ),
     tokens=TokensConfig(bos=0, prepend_bos=True),
+)
+
+TRUTH = Truth(
+    heads=("L0H0", "L1H0"),
+    mlps=(),
+    edges=(
+        ("pos_embed", "L0H0.q"),
+        ("pos_embed", "L0H0.k"),
+        ("embed", "L0H0.v"),
+        ("embed", "L1H0.q"),
+        ("embed", "L1H0.k"),
+        ("pos_embed", "L1H0.k"),
+        ("L0H0", "L1H0.k"),
+        ("embed", "L1H0.v"),
+        ("L1H0", "logits"),
+    ),
 )
 
 
@@ -147,26 +164,29 @@ def accuracy_latest(model: Transformer, rows: int = 512, half: int = 24, seed: i
     return right / total
 
 
-def make(steps: int | None, report: Report) -> tuple[Transformer, Card]:  # noqa: ARG001 - no training
+def make(workshop: Workshop) -> Made:
     """Build the model and measure it; there is nothing to train."""
     model = build()
-    report(1, 1, 0.0)
-    return model, Card(
-        name=NAME,
-        summary="Two attention-only layers with an induction circuit set by hand.",
-        circuit=(
-            "L0H0 copies the token before into a part of the stream of its own; L1H0 attends to "
-            "where that is the present token and writes the token found there. The other six "
-            "heads have zero weights. True edges: embedding → L0H0 → L1H0 (keys), embedding → "
-            "L1H0 (queries and values), L1H0 → logits."
+    workshop.report(1, 1, 0.0)
+    return Made(
+        model,
+        Card(
+            name=NAME,
+            summary="Two attention-only layers with an induction circuit set by hand.",
+            circuit=(
+                "L0H0 copies the token before into a part of the stream of its own; L1H0 attends "
+                "to where that is the present token and writes the token found there. The other "
+                "six heads have zero weights."
+            ),
+            data="None: letters and digits, one token each, and BOS.",
+            recipe=f"`interp train {NAME}` sets the weights as the recipe of that name spells out.",
+            limits=f"It says nothing of a token that it has not yet seen; {N_CTX} tokens at most.",
+            prompts="letters",
+            figures={
+                "parameters": sum(p.numel() for p in model.parameters()),
+                "accuracy on sequences of different tokens": accuracy(model),
+                "accuracy on tokens drawn anew": accuracy_latest(model),
+            },
+            truth=TRUTH,
         ),
-        data="None: letters and digits, one token each, and BOS.",
-        recipe=f"`interp train {NAME}` sets the weights as the recipe of that name spells out.",
-        limits=f"It says nothing of a token that it has not yet seen; {N_CTX} tokens at most.",
-        prompts="letters",
-        figures={
-            "parameters": sum(p.numel() for p in model.parameters()),
-            "accuracy on sequences of different tokens": accuracy(model),
-            "accuracy on tokens drawn anew": accuracy_latest(model),
-        },
     )

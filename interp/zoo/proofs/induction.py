@@ -1,8 +1,9 @@
-"""What shows that a bundled model holds what its card claims? Losses and head scores.
+"""Does a model copy what it has seen, and which heads do it? On random tokens, said twice.
 
 Previous-token score: mean attention to the token before. Induction score: mean attention, in the
-second copy of a random sequence, to the token after the same token's first occurrence (Olsson
-et al. 2022, "In-context Learning and Induction Heads").
+second copy of a random sequence, to the token after the same token's first occurrence.
+
+Reference: Olsson et al. 2022, "In-context Learning and Induction Heads".
 """
 
 from collections.abc import Sequence
@@ -15,47 +16,6 @@ from interp.metrics import next_token_losses
 from interp.model.batch import Batch
 from interp.run import run
 from interp.transformer import Transformer
-
-
-def held_out_loss(
-    model: Transformer, tokens: Int[Tensor, " token"], width: int = 128, rows: int = 64
-) -> float:
-    """Mean next-token loss in nats over consecutive windows of ``width`` tokens, BOS in front."""
-    bos = model.config.tokens.bos or 0
-    windows = tokens[: len(tokens) // (width - 1) * (width - 1)].view(-1, width - 1).long()
-    windows = torch.cat([torch.full((len(windows), 1), bos), windows], dim=1)
-    total, count = 0.0, 0
-    with torch.no_grad():
-        for chunk in windows.split(rows):
-            losses, _ = next_token_losses(model(chunk), Batch(chunk))
-            total, count = total + losses[:, 1:].sum().item(), count + losses[:, 1:].numel()
-    return total / count
-
-
-def unigram_loss(
-    train: Int[Tensor, " token"], held_out: Int[Tensor, " held_out"], d_vocab: int
-) -> float:
-    """Loss in nats of the frequencies in ``train``, one added to each count."""
-    counts = torch.bincount(train.long(), minlength=d_vocab).double() + 1
-    return -(counts / counts.sum()).log()[held_out.long()].mean().item()
-
-
-def bigram_loss(
-    train: Int[Tensor, " token"], held_out: Int[Tensor, " held_out"], d_vocab: int
-) -> float:
-    """Loss in nats of a bigram table of ``train``, backed by its unigram frequencies.
-
-    p(b | a) = (n(a, b) + m · p(b)) / (n(a) + m), with the m among a few that suits ``held_out``
-    best: the table is given every advantage.
-    """
-    first, second = train[:-1].long(), train[1:].long()
-    pairs = torch.bincount(first * d_vocab + second, minlength=d_vocab**2).view(d_vocab, -1)
-    unigram = torch.bincount(train.long(), minlength=d_vocab).double() + 1
-    unigram /= unigram.sum()
-    a, b = held_out[:-1].long(), held_out[1:].long()
-    seen, total = pairs[a, b].double(), pairs.sum(1)[a].double()
-    backed = ((seen + m * unigram[b]) / (total + m) for m in (0.3, 1.0, 3.0, 10.0, 30.0))
-    return min(-p.log().mean().item() for p in backed)
 
 
 def repeated_tokens(
@@ -106,3 +66,19 @@ def induction_scores(
 ) -> Float[Tensor, "layer head"]:
     """Mean attention to the token after the earlier copy, on :func:`repeated_tokens`."""
     return head_scores(model, tokens, back=(tokens.shape[1] - 1) // 2 - 1)
+
+
+def induction_figures(
+    model: Transformer, tokens: Int[Tensor, "batch pos"]
+) -> dict[str, float | int | str]:
+    """The losses and the best heads on :func:`repeated_tokens`, as a card tells them."""
+    first, second = repeated_losses(model, tokens)
+    previous, induction = previous_token_scores(model, tokens), induction_scores(model, tokens)
+    return {
+        "loss on random tokens (nats)": first,
+        "loss on their repetition (nats)": second,
+        "best previous-token head": head_name(previous),
+        "its previous-token score": previous.max().item(),
+        "best induction head": head_name(induction),
+        "its induction score": induction.max().item(),
+    }

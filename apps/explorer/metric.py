@@ -1,0 +1,3 @@
+"""What the page calls the metrics that it offers."""
+
+LOSS, LOGIT_DIFF = "loss", "logit difference"

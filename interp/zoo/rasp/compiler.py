@@ -1,0 +1,197 @@
+"""How does a Transformer compute a program? Selects become heads, maps become MLPs.
+
+    A = softmax(SHARP · match)    a head picks the keys that match its query, and BOS if there is
+                                  none (or always, where it counts: BOS then gets 1 / (1 + n))
+    relu(x_u)                     is 1 where a value is u: a map of one operation
+    relu(x_u + x_v − 1)           is 1 where one is u and the other v: a map of two
+    relu((x − a)/d) − relu((x − b)/d), d = b − a
+                                  is 0 up to a and 1 from b on: a map of a number
+
+No norms, and nothing but the embedding of BOS is written where BOS stands.
+
+Reference: Lindner et al. 2023, "Tracr: Compiled Transformers as a Laboratory for
+Interpretability".
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise, product
+
+import torch
+from tokenizers import Regex, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer as Backend
+from torch.nn import Module
+
+from interp.config import (
+    NO_NORM,
+    AttentionConfig,
+    Config,
+    MLPConfig,
+    PositionsConfig,
+    StackConfig,
+    TokensConfig,
+)
+from interp.errors import InvalidInput
+from interp.model.attention import Attention
+from interp.model.mlp import MLP
+from interp.tokenizer import Tokenizer
+from interp.transformer import Transformer
+from interp.zoo.rasp.plan import Gather, Plan, plan_of, truth_of
+from interp.zoo.rasp.program import Aggregate, Count, Map, Operation, Program
+from interp.zoo.rasp.residual import Residual, words
+from interp.zoo.truth import Truth
+
+BOS = "<|bos|>"
+N_HEADS = 4
+"""Heads of a layer; those that the program leaves over have zero weights."""
+SHARP = 2000.0
+"""Score of a match: so large that what does not match gets exactly 0, in float64 too. Where nothing
+matches, BOS with half of it takes all, and exactly nothing is written."""
+LOUD = 12.0
+"""How far the output's logit stands above the others."""
+FAR = 1000.0
+"""What a neuron's input is lowered by where BOS stands, so that it is silent there."""
+
+
+def compile_program(program: Program) -> tuple[Transformer, Truth]:
+    """The Transformer that computes a program, and its circuit.
+
+    Raises:
+        InvalidInput: the output is a number; map it to the values that are to be told apart.
+    """
+    if program.output.codes is not None:
+        raise InvalidInput(f"{program.name}: the output is a number; Map it to values.")
+    plan = plan_of(program)
+    model = Transformer(_config(program, plan), _tokenizer(_vocabulary(program, plan)))
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.zero_()
+        _set_ends(model, program, plan)
+        for block, heads, maps in zip(model.blocks, plan.heads, plan.maps, strict=True):
+            for head, operation in enumerate(heads):
+                _set_head(block.attn, head, operation, plan.residual)
+            _set_mlp(block.mlp, [n for each in maps for n in _neurons(each, plan.residual)])
+    return model.eval(), truth_of(program, plan)
+
+
+def _vocabulary(program: Program, plan: Plan) -> list[str]:
+    return list(dict.fromkeys([BOS, *plan.tokens.alphabet, *words(program.output.domain)]))
+
+
+def _config(program: Program, plan: Plan) -> Config:
+    gathers = [operation for layer in plan.heads for operation in layer]
+    keys = [len(operation.select.keys.domain) + 1 for operation in gathers]
+    values = [len(o.domain) for o in gathers if isinstance(o, Aggregate)]
+    neurons = [sum(len(list(_neurons(m, plan.residual))) for m in maps) for maps in plan.maps]
+    stack = StackConfig(
+        n_layers=len(plan.heads),
+        attention=AttentionConfig(N_HEADS, max(keys + values), scale=1.0, bias_o=False),
+        mlp=MLPConfig(max([1, *neurons]), "relu", bias_out=False),
+        norm=NO_NORM,
+        positions=PositionsConfig(kind="learned"),
+    )
+    return Config(
+        name=program.name,
+        d_model=plan.residual.width,
+        d_vocab=len(_vocabulary(program, plan)),
+        n_ctx=program.longest + 1,
+        decoder=stack if program.causal else None,
+        encoder=None if program.causal else stack,
+        tokens=TokensConfig(bos=0, prepend_bos=True),
+    )
+
+
+def _tokenizer(vocabulary: list[str]) -> Tokenizer:
+    """Letters, and the values of the output, one token each; nothing else can be written."""
+    backend = Backend(models.WordLevel({word: index for index, word in enumerate(vocabulary)}))
+    backend.add_special_tokens([BOS])
+    longest_first = sorted(vocabulary[1:], key=len, reverse=True)
+    backend.pre_tokenizer = pre_tokenizers.Split(
+        Regex("|".join([*longest_first, "."])), behavior="isolated"
+    )
+    backend.decoder = decoders.Fuse()
+    return Tokenizer(backend, bos=0)
+
+
+def _set_ends(model: Transformer, program: Program, plan: Plan) -> None:
+    """The embeddings, and the unembedding of the output."""
+    residual, vocabulary = plan.residual, _vocabulary(program, plan)
+    model.W_E[0, residual.BOS] = 1.0
+    for letter in plan.tokens.alphabet:
+        model.W_E[vocabulary.index(letter), residual.at(plan.tokens, letter)] = 1.0
+    for positions in plan.positions:
+        model.W_pos[1:, residual.of(positions)] = torch.eye(program.longest)
+    for value in program.output.domain:
+        direction = residual.at(program.output, value)
+        model.W_U[direction, vocabulary.index(str(value))] = LOUD
+
+
+def _set_head(attn: Attention, head: int, operation: Gather, residual: Residual) -> None:
+    """Score SHARP where key and query match; BOS scores half of it, or as much when counting."""
+    select, n_keys = operation.select, len(operation.select.keys.domain)
+    for (row, query), (column, key) in product(
+        enumerate(select.queries.domain), enumerate(select.keys.domain)
+    ):
+        matches = SHARP if select.match(key, query) else 0.0
+        attn.W_Q[head, residual.of(select.queries).start + row, column] = matches
+    attn.W_K[head, residual.of(select.keys), :n_keys] = torch.eye(n_keys)
+    attn.b_Q[head, n_keys] = 1.0
+    counts = isinstance(operation, Count)
+    attn.W_K[head, residual.BOS, n_keys] = SHARP if counts else SHARP / 2
+    out = residual.of(operation)
+    if isinstance(operation, Aggregate):
+        size = len(operation.domain)
+        attn.W_V[head, residual.of(operation.values), :size] = torch.eye(size)
+        attn.W_O[head, :size, out] = torch.eye(size)
+        return
+    attn.W_O[head, 0, out] = 1.0
+    if isinstance(operation, Count):
+        attn.W_V[head, residual.BOS, 0] = 1.0
+        return
+    for value in operation.values.domain:
+        attn.W_V[head, residual.at(operation.values, value), 0] = float(operation.of(value))
+
+
+def _set_mlp(mlp: Module, neurons: "list[Neuron]") -> None:
+    if not isinstance(mlp, MLP) or mlp.b_in is None:
+        raise TypeError(f"A {type(mlp).__name__} is not what a map is compiled to.")
+    for place, (reads, bias, writes) in enumerate(neurons):
+        mlp.b_in[place] = bias
+        for direction, weight in reads.items():
+            mlp.W_in[direction, place] = weight
+        for direction, weight in writes.items():
+            mlp.W_out[place, direction] = weight
+
+
+Neuron = tuple[dict[int, float], float, dict[int, float]]
+"""What it reads, by direction; its bias; what it writes, by direction."""
+
+
+def _neurons(operation: Map, residual: Residual) -> Iterator[Neuron]:
+    """The neurons that compute a map."""
+    if operation.of[0].codes is not None:
+        yield from _steps(operation, operation.of[0], operation.of[0].codes, residual)
+        return
+    for values in product(*(one.domain for one in operation.of)):
+        pairs = zip(operation.of, values, strict=True)
+        reads = {residual.at(one, value): 1.0 for one, value in pairs}
+        out = residual.at(operation, operation.fn(*values))
+        yield reads, 1.0 - len(reads), {out: 1.0}
+
+
+def _steps(
+    operation: Map, source: Operation, codes: tuple[float, ...], residual: Residual
+) -> Iterator[Neuron]:
+    """A staircase: at each step the number passes, one value is taken back and the next written."""
+    number = residual.of(source).start
+    ladder = sorted(
+        (code, operation.fn(value)) for code, value in zip(codes, source.domain, strict=True)
+    )
+    yield {residual.BOS: -1.0}, 1.0, {residual.at(operation, ladder[0][1]): 1.0}
+    for (low, before), (high, after) in pairwise(ladder):
+        if before == after:
+            continue
+        rise = (high - low) / 2
+        change = {residual.at(operation, after): 1.0, residual.at(operation, before): -1.0}
+        for start, sign in ((low + rise / 2, 1.0), (low + 1.5 * rise, -1.0)):
+            reads = {number: 1 / rise, residual.BOS: -FAR}
+            yield reads, -start / rise, {place: sign * by for place, by in change.items()}

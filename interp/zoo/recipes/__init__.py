@@ -1,0 +1,24 @@
+"""Which recipe makes which bundled model? One file a model; `rasp-*` share theirs."""
+
+from collections.abc import Callable
+
+from interp.zoo.recipes import (
+    addition_mod_113,
+    dates,
+    induction_by_hand,
+    python_2l,
+    python_4l,
+    python_mlm,
+    rasp,
+)
+from interp.zoo.workshop import Made, Workshop
+
+RECIPES: dict[str, Callable[[Workshop], Made]] = {
+    induction_by_hand.NAME: induction_by_hand.make,
+    **rasp.RECIPES,
+    python_2l.NAME: python_2l.make,
+    python_4l.NAME: python_4l.make,
+    python_mlm.NAME: python_mlm.make,
+    addition_mod_113.NAME: addition_mod_113.make,
+    dates.NAME: dates.make,
+}

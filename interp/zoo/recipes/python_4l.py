@@ -1,0 +1,99 @@
+"""``python-4l``: four layers with MLPs, trained on the Python standard library.
+
+The largest bundled model, and what the explorer opens with: it copies arguments, closes brackets
+and completes keywords, and has heads of every kind that small decoders are known for.
+"""
+
+import torch
+
+from interp.config import (
+    AttentionConfig,
+    Config,
+    MLPConfig,
+    NormConfig,
+    PositionsConfig,
+    StackConfig,
+    TokensConfig,
+)
+from interp.prompts import read_prompts
+from interp.tokenizer import Tokenizer
+from interp.transformer import Transformer
+from interp.zoo.card import Card
+from interp.zoo.proofs.completion import accuracy, preference
+from interp.zoo.proofs.induction import induction_figures
+from interp.zoo.python_text import PythonText, Rows, next_token_loss, read_python
+from interp.zoo.training import Schedule
+from interp.zoo.workshop import Made, Workshop, as_stored
+
+NAME = "python-4l"
+VOCABULARY = 1024
+REPEATED_ROWS = 0.15
+SCHEDULE = Schedule(steps=6000, rows=16, width=256, lr=2e-3, warm_up=200, weight_decay=0.1)
+PROMPTS = ("python-arguments", "python-brackets", "python-keywords", "docstrings")
+
+CONFIG = Config(
+    name=NAME,
+    d_model=256,
+    d_vocab=VOCABULARY,
+    n_ctx=256,
+    decoder=StackConfig(
+        n_layers=4,
+        attention=AttentionConfig(n_heads=8, d_head=32),
+        mlp=MLPConfig(d_mlp=1024),
+        norm=NormConfig(),
+        positions=PositionsConfig(kind="rotary"),
+    ),
+    tokens=TokensConfig(bos=0, prepend_bos=True),
+)
+
+
+def make(workshop: Workshop) -> Made:
+    """Train the model from nothing and measure it."""
+    text, schedule = read_python(VOCABULARY), workshop.schedule(SCHEDULE)
+    torch.manual_seed(schedule.seed)
+    model = Transformer(CONFIG, Tokenizer(text.backend, bos=CONFIG.tokens.bos))
+    rows = Rows(text.train, schedule, REPEATED_ROWS)
+    history = workshop.train(model, next_token_loss(rows), schedule, text.corpus.sha256)
+    model = as_stored(model)
+    figures = {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        **text.losses(model),
+        **completions(model),
+        **induction_figures(model, text.said_twice()),
+        "training time (s)": round(history.seconds),
+    }
+    card = _card(text, rows, figures, f"{schedule}; {workshop.hardware()}")
+    return Made(model, card, history, torch.float16)
+
+
+def completions(model: Transformer) -> dict[str, float]:
+    """How often the target of a bundled prompt comes first, and before its distractor."""
+    figures: dict[str, float] = {}
+    for name in PROMPTS:
+        prompts = read_prompts(name)
+        figures[f"{name}: target likeliest"] = accuracy(model, prompts)
+        figures[f"{name}: target before distractor"] = preference(model, prompts)
+    return figures
+
+
+def _card(text: PythonText, rows: Rows, figures: dict[str, float | int | str], recipe: str) -> Card:
+    return Card(
+        name=NAME,
+        summary="Four layers with MLPs, trained on the Python standard library.",
+        circuit=(
+            f"Induction: {figures['best previous-token head']} attends to the token before, "
+            f"{figures['best induction head']} to the token after an earlier copy of the present "
+            "one. Argument copying: after `def __init__(self, name):`, it completes `self.name = ` "
+            "with the argument; the set `python-arguments` asks that of many names."
+        ),
+        data=f"{text.told} {rows.told}",
+        recipe=f"`interp train {NAME}`: {recipe}.",
+        limits=(
+            "It has read ten megabytes: it knows how code looks, few facts, and little English. "
+            f"Rows of {rows.schedule.width} tokens at most; most names are several tokens. "
+            f"{text.d_vocab - len(text.frequent()) - 1} of its tokens occur fewer than 200 times "
+            "in training."
+        ),
+        prompts="python-arguments",
+        figures=figures,
+    )

@@ -1,0 +1,111 @@
+"""``python-mlm``: a small BERT, trained to foretell hidden tokens of the Python standard library.
+
+An encoder with norms after each sub-layer, learned positions and a head before the unembedding,
+as Devlin et al. 2019 built it. It reads both ways: attention has no mask to break its symmetry
+under permutations of the tokens, only positions do.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.config import (
+    AttentionConfig,
+    Config,
+    EmbeddingConfig,
+    HeadConfig,
+    MLPConfig,
+    NormConfig,
+    PositionsConfig,
+    StackConfig,
+    TokensConfig,
+)
+from interp.tokenizer import Tokenizer
+from interp.transformer import Transformer
+from interp.zoo.bpe import BOS
+from interp.zoo.card import Card
+from interp.zoo.proofs.masked import (
+    Hidden,
+    commonest_accuracy,
+    hide,
+    masked_accuracy,
+    masked_loss,
+)
+from interp.zoo.python_text import PythonText, Rows, read_python
+from interp.zoo.training import Schedule
+from interp.zoo.workshop import Made, Workshop, as_stored
+
+NAME = "python-mlm"
+VOCABULARY = 1024
+MASK = "<|mask|>"
+SCHEDULE = Schedule(steps=4000, rows=32, width=128, lr=1e-3, warm_up=400)
+
+CONFIG = Config(
+    name=NAME,
+    d_model=192,
+    d_vocab=VOCABULARY,
+    n_ctx=128,
+    encoder=StackConfig(
+        n_layers=4,
+        attention=AttentionConfig(n_heads=6, d_head=32),
+        mlp=MLPConfig(d_mlp=768),
+        norm=NormConfig(placement="post", final=False),
+        positions=PositionsConfig(kind="learned"),
+        embedding=EmbeddingConfig(norm=NormConfig()),
+    ),
+    head=HeadConfig(),
+    tied=True,
+    bias_u=True,
+    tokens=TokensConfig(bos=0, prepend_bos=True),
+)
+
+
+def make(workshop: Workshop) -> Made:
+    """Train the model from nothing and measure it."""
+    text, schedule = read_python(VOCABULARY, (BOS, MASK)), workshop.schedule(SCHEDULE)
+    torch.manual_seed(schedule.seed)
+    model = Transformer(CONFIG, Tokenizer(text.backend, bos=CONFIG.tokens.bos))
+    rows = Rows(text.train, schedule, repeated=0.0)
+    mask = model.to_single_token(MASK)
+
+    def loss(model: Transformer, step: int) -> Float[Tensor, ""]:
+        drawn = schedule.generator(schedule.steps + step)
+        return masked_loss(model, hide(rows(step), mask, VOCABULARY, drawn))
+
+    history = workshop.train(model, loss, schedule, text.corpus.sha256)
+    model = as_stored(model)
+    hidden = held_out(text, mask)
+    figures: dict[str, float | int | str] = {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "accuracy on hidden tokens of held-out text": masked_accuracy(model, hidden),
+        "accuracy of always saying the commonest token": commonest_accuracy(text.train, hidden),
+        "training time (s)": round(history.seconds),
+    }
+    card = _card(text, figures, f"{schedule}; {workshop.hardware()}")
+    return Made(model, card, history, torch.float16)
+
+
+def held_out(text: PythonText, mask: int, rows: int = 400) -> Hidden:
+    """Rows of text that was held out, some tokens hidden, the same each time."""
+    width = CONFIG.n_ctx - 1
+    most = min(rows, len(text.held_out) // width)
+    windows = text.held_out[: most * width].view(most, width).long()
+    windows = torch.cat([torch.zeros(most, 1, dtype=torch.long), windows], dim=1)
+    return hide(windows, mask, VOCABULARY, torch.Generator().manual_seed(1))
+
+
+def _card(text: PythonText, figures: dict[str, float | int | str], recipe: str) -> Card:
+    return Card(
+        name=NAME,
+        summary="A small BERT, trained to foretell hidden tokens of Python text.",
+        circuit=(
+            "None is claimed. It reads both ways, so each of its attentions without positions is "
+            "covariant under permutations of the tokens: h(Px) = P h(x)."
+        ),
+        data=f"{text.told} Of each row 15 % of the tokens are to be foretold: 80 % of these are "
+        f"replaced by `{MASK}`, 10 % by any token, 10 % by themselves.",
+        recipe=f"`interp train {NAME}`: {recipe}.",
+        limits="It foretells single tokens, which are pieces of words; it writes no text.",
+        prompts="python-masked",
+        figures=figures,
+    )

@@ -1,0 +1,53 @@
+"""When did a circuit form? The figure and the table tell what the history holds."""
+
+import pytest
+
+from analyses import training_history
+from interp.errors import InvalidInput
+from interp.zoo.history import History
+
+HISTORY = History(
+    losses=[3.0, 2.0, 1.5, 1.0],
+    measured={
+        0: {"loss (nats)": 4.0, "score": 0.0},
+        2: {"loss (nats)": 3.0, "score": 0.1},
+        4: {"loss (nats)": 0.5, "score": 0.9},
+    },
+    checkpoints=[0, 4],
+)
+
+
+def test_the_table_holds_every_number_once():
+    frame = training_history("x", HISTORY).to_frame()
+    assert list(frame.columns) == ["step", "figure", "value", "kept"]
+    assert len(frame) == 4 + 6
+    scores = frame[frame["figure"] == "score"]
+    assert scores["value"].tolist() == [0.0, 0.1, 0.9]
+    assert scores["kept"].tolist() == [True, False, True]
+
+
+def test_the_figure_has_losses_above_and_scores_below():
+    figure = training_history("x", HISTORY).figure()
+    assert [trace.name for trace in figure.data] == [
+        *("loss of the batch (nats)", "loss (nats)", "score")
+    ]
+    assert [trace.yaxis for trace in figure.data] == ["y", "y", "y2"]
+    assert [len(trace.x) for trace in figure.data] == [4, 3, 3]
+    assert figure.layout.yaxis.title.text == "loss (nats)"
+    assert {shape.x0 for shape in figure.layout.shapes} == {0, 4}
+
+
+def test_the_summary_tells_when_each_figure_made_its_way():
+    said = training_history("x", HISTORY).summary()
+    assert "4 steps, last 1 nats" in said
+    assert "score: 0 → 0.9, half of it by step 4" in said
+
+
+def test_an_empty_history_is_refused():
+    with pytest.raises(InvalidInput, match="history of x is empty"):
+        training_history("x", History())
+
+
+def test_a_history_of_losses_alone_has_one_panel():
+    figure = training_history("x", History(losses=[1.0, 0.5])).figure()
+    assert len(figure.data) == 1

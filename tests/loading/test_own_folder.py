@@ -1,0 +1,118 @@
+"""A folder of our own is read whole and checked, or not at all."""
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import interp
+from interp.errors import ModelLoadError
+from interp.loading import save_folder
+from interp.loading.folder import save_step
+
+
+@pytest.fixture(scope="module")
+def by_hand():
+    return interp.load("induction-by-hand")
+
+
+class TestFolder:
+    @pytest.fixture
+    def folder(self, tmp_path, by_hand):
+        save_folder(by_hand, tmp_path / "model")
+        return tmp_path / "model"
+
+    def test_round_trip(self, folder, by_hand):
+        again = interp.load(folder)
+        tokens = torch.randint(63, (2, 9))
+        assert torch.equal(again(tokens), by_hand(tokens))
+        assert again.config == by_hand.config
+        assert again.to_labels(tokens[0]) == by_hand.to_labels(tokens[0])
+
+    def test_no_temporary_file_is_left(self, folder):
+        names = {path.name for path in folder.iterdir()}
+        assert names == {"config.json", "model.safetensors", "tokenizer.json"}
+
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            (lambda w: w.pop("unembed.weight"), "unembed.weight is missing"),
+            (lambda w: w.update(more=torch.ones(2)), "more belongs to no part"),
+            (lambda w: w.update({"unembed.weight": torch.ones(3)}), "config asks for"),
+            (lambda w: w["unembed.weight"].fill_(torch.inf), "not finite"),
+        ],
+    )
+    def test_wrong_weights_are_named(self, folder, change, said):
+        weights = load_file(folder / "model.safetensors")
+        change(weights)
+        save_file(weights, folder / "model.safetensors")
+        with pytest.raises(ModelLoadError, match=said):
+            interp.load(folder)
+
+    def test_truncated_and_missing_files_are_named(self, folder):
+        path = folder / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:-100])
+        with pytest.raises(ModelLoadError, match="sound safetensors"):
+            interp.load(folder)
+        path.unlink()
+        with pytest.raises(ModelLoadError, match="missing"):
+            interp.load(folder)
+
+    def test_a_config_that_is_none(self, folder):
+        (folder / "config.json").write_text("{}")
+        with pytest.raises(ModelLoadError, match="does not describe a model"):
+            interp.load(folder)
+
+    def test_a_name_that_is_nothing(self):
+        with pytest.raises(ModelLoadError, match="induction-by-hand, python-2l"):
+            interp.load("gpt-17")
+
+
+class TestStoredInHalf:
+    """A model that was stored in half precision runs in the type that it was saved from."""
+
+    @pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16])
+    def test_it_computes_in_its_own_type(self, tmp_path, by_hand, stored):
+        save_folder(by_hand, tmp_path, stored)
+        assert load_file(tmp_path / "model.safetensors")["unembed.weight"].dtype == stored
+        assert interp.load(tmp_path).dtype == torch.float32
+        assert interp.load(tmp_path, dtype=stored).dtype == stored
+
+    def test_a_model_that_is_in_half_stays_so(self, tmp_path, by_hand):
+        save_folder(interp.load("induction-by-hand", dtype=torch.bfloat16), tmp_path)
+        assert interp.load(tmp_path).dtype == torch.bfloat16
+
+
+class TestSteps:
+    """Weights of a training's steps lie beside those at its end."""
+
+    @pytest.fixture
+    def folder(self, tmp_path, by_hand):
+        save_folder(by_hand, tmp_path / "model")
+        other = interp.load("induction-by-hand")
+        with torch.no_grad():
+            other.W_U.zero_()
+        save_step(other, tmp_path / "model", 400, torch.float16)
+        return tmp_path / "model"
+
+    def test_a_step_is_asked_for_by_name(self, folder, by_hand):
+        early = interp.load(f"{folder}@400")
+        assert (early.config.name, early.dtype) == ("induction-by-hand@400", torch.float32)
+        assert torch.equal(early.W_E, by_hand.W_E)
+        assert not early.W_U.any()
+        assert interp.load(folder).W_U.any()
+
+    def test_a_step_that_is_not_there_is_refused_with_those_that_are(self, folder):
+        with pytest.raises(ModelLoadError, match=r"no weights of step 7; .* steps: 400"):
+            interp.load(f"{folder}@7")
+        with pytest.raises(ModelLoadError, match="steps: none"):
+            interp.load("induction-by-hand@7")
+
+    def test_a_damaged_step_is_named(self, folder):
+        path = folder / "steps" / "000400.safetensors"
+        path.write_bytes(path.read_bytes()[:-100])
+        with pytest.raises(ModelLoadError, match=r"000400\.safetensors is not a sound"):
+            interp.load(f"{folder}@400")
+
+    def test_a_folder_whose_own_name_has_an_at_sign(self, tmp_path, by_hand):
+        save_folder(by_hand, tmp_path / "mine@3")
+        assert torch.equal(interp.load(tmp_path / "mine@3").W_U, by_hand.W_U)

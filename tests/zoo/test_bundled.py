@@ -1,0 +1,105 @@
+"""Every bundled model is whole: a recipe, a card, weights that fit the house, prompts it reads."""
+
+import json
+
+import pytest
+
+import interp
+from interp.config import Config
+from interp.errors import ModelLoadError
+from interp.loading import BUNDLED
+from interp.prompts import BUNDLED as PROMPTS
+from interp.prompts import bundled_prompts, read_prompts
+from interp.zoo.card import read_card
+from interp.zoo.history import read_history
+from interp.zoo.recipes import RECIPES
+
+NAMES = interp.bundled()
+by_name = pytest.mark.parametrize("name", NAMES)
+MOST_BYTES = 40_000_000
+
+
+def test_every_recipe_has_a_model_and_every_model_a_recipe():
+    assert sorted(RECIPES) == NAMES
+
+
+def test_all_weights_together_are_small():
+    assert sum(path.stat().st_size for path in BUNDLED.rglob("*.safetensors")) <= MOST_BYTES
+
+
+@by_name
+def test_a_card_tells_what_it_should(name):
+    card = interp.card(name)
+    assert card == read_card(BUNDLED / name)
+    assert card.name == name
+    told = (card.summary, card.circuit, card.data, card.recipe, card.limits)
+    assert all(text and "nan" not in text.lower().split() for text in told)
+    assert card.figures["parameters"] == sum(p.numel() for p in interp.load(name).parameters())
+    assert (BUNDLED / name / "README.md").read_text() == card.to_markdown()
+
+
+@by_name
+def test_it_runs_in_float32_under_its_own_name(name):
+    model = interp.load(name)
+    assert (model.config.name, str(model.dtype)) == (name, "torch.float32")
+
+
+@by_name
+def test_identities_hold(name):
+    broken = [identity for identity in interp.verify(interp.load(name)) if not identity.holds]
+    assert not broken
+
+
+@by_name
+def test_it_reads_its_prompts(name):
+    model, card = interp.load(name), interp.card(name)
+    prompts = read_prompts(card.prompts)
+    model.to_tokens([prompt.text for prompt in prompts])
+    if card.metric == "logit-diff":
+        for prompt in prompts:
+            target, distractor = (
+                model.to_single_token(text or "") for text in (prompt.target, prompt.distractor)
+            )
+            assert target != distractor
+
+
+def test_every_bundled_set_of_prompts_is_written_for_a_model():
+    from interp.zoo.recipes import python_4l  # noqa: PLC0415
+
+    used = {interp.card(name).prompts for name in NAMES} | set(python_4l.PROMPTS)
+    assert sorted(used) == bundled_prompts()
+
+
+@pytest.mark.parametrize("name", bundled_prompts())
+def test_no_prompt_stands_twice_in_a_set(name):
+    lines = (PROMPTS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    texts = [json.loads(line)["text"] for line in lines]
+    assert len(set(texts)) == len(texts) >= 24
+
+
+# What is not there, or damaged.
+
+
+def test_a_history_that_is_not_there_is_told():
+    with pytest.raises(ModelLoadError, match=r"history\.json can't be read"):
+        interp.history("induction-by-hand")
+
+
+@pytest.mark.parametrize("damage", ["", "{}", "[]", '{"measured": 3}', '{"measured": {"x": {}}}'])
+def test_a_damaged_history_is_told(tmp_path, damage):
+    (tmp_path / "history.json").write_text(damage)
+    with pytest.raises(ModelLoadError, match=r"history\.json can't be read"):
+        read_history(tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["", "[]", '{"name": "x"}', '{"truth": {"heads": []}}'])
+def test_a_damaged_card_is_told(tmp_path, damage):
+    (tmp_path / "card.json").write_text(damage)
+    with pytest.raises(ModelLoadError, match=r"card\.json can't be read"):
+        read_card(tmp_path)
+
+
+def test_configurations_are_of_this_version():
+    for name in NAMES:
+        text = (BUNDLED / name / "config.json").read_text()
+        assert Config.from_json(text).to_json() == text

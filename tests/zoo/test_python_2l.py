@@ -1,0 +1,79 @@
+"""``python-2l`` holds an induction circuit, and its history tells how that came about."""
+
+import pytest
+import torch
+
+import interp
+from interp.loading import BUNDLED
+from interp.loading.folder import steps_of
+from interp.zoo.history import read_history
+from interp.zoo.proofs.induction import (
+    induction_scores,
+    previous_token_scores,
+    repeated_losses,
+    repeated_tokens,
+)
+from interp.zoo.proofs.tables import bigram_loss, held_out_loss
+from interp.zoo.recipes import python_2l
+from interp.zoo.recipes.python_2l import on_the_way
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return interp.load("python-2l")
+
+
+@pytest.fixture(scope="module")
+def repeated(text_512):
+    return repeated_tokens(text_512.frequent(), rows=32, half=60, seed=9, bos=0)
+
+
+def test_it_beats_a_bigram_table_on_files_it_has_not_seen(trained, text_512):
+    held_out = text_512.held_out[:20_000]
+    table = bigram_loss(text_512.train, held_out, text_512.d_vocab)
+    assert held_out_loss(trained, held_out) < table - 0.5
+
+
+def test_it_holds_an_induction_circuit(trained, repeated):
+    first, second = repeated_losses(trained, repeated)
+    assert first - second >= 3
+    assert previous_token_scores(trained, repeated)[0].max() >= 0.5
+    assert induction_scores(trained, repeated)[1].max() >= 0.5
+
+
+def test_shuffling_the_second_copy_takes_the_gain_away(trained, repeated):
+    shuffled = repeated.clone()
+    order = torch.randperm(60, generator=torch.Generator().manual_seed(0))
+    shuffled[:, 61:] = shuffled[:, 61:][:, order]
+    first, second = repeated_losses(trained, shuffled)
+    assert first - second < 3
+
+
+class TestHistory:
+    """The circuit forms abruptly, between steps whose weights are kept."""
+
+    history = read_history(BUNDLED / "python-2l")
+
+    def test_every_step_has_its_loss(self):
+        assert len(self.history.losses) == python_2l.SCHEDULE.steps
+        assert self.history.losses[-1] < self.history.losses[0] - 2
+
+    def test_every_kept_step_is_there(self):
+        assert self.history.checkpoints == list(python_2l.CHECKPOINTS)
+        assert steps_of(BUNDLED / "python-2l") == self.history.checkpoints
+        assert len(self.history.checkpoints) >= 12
+
+    def test_induction_forms_abruptly(self):
+        """Most of the rise of the score happens in a fifth of the training."""
+        steps, scores = self.history.curve("best induction score")
+        at = dict(zip(steps, scores, strict=True))
+        span = python_2l.SCHEDULE.steps // 5
+        rise = max(at[step + span] - at[step] for step in steps if step + span in at)
+        assert rise > 0.6 * (scores[-1] - scores[0]) > 0.3
+
+    @pytest.mark.parametrize("step", [python_2l.CHECKPOINTS[0], python_2l.CHECKPOINTS[-1]])
+    def test_the_weights_of_a_step_are_those_that_were_measured(self, step, text_512):
+        kept = interp.load(f"python-2l@{step}")
+        told = self.history.measured[step]
+        for name, value in on_the_way(kept, text_512.said_twice()).items():
+            assert value == pytest.approx(told[name], abs=0.01), name

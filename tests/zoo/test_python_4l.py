@@ -1,0 +1,44 @@
+"""``python-4l`` foresees more than ``python-2l`` and copies arguments."""
+
+import pytest
+
+import interp
+from interp.loading import BUNDLED
+from interp.prompts import read_prompts
+from interp.zoo.card import read_card
+from interp.zoo.proofs.completion import accuracy, preference
+from interp.zoo.proofs.induction import repeated_losses
+from interp.zoo.proofs.tables import bits_a_byte
+from interp.zoo.recipes.python_4l import PROMPTS
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return interp.load("python-4l")
+
+
+def test_it_foresees_clearly_more_than_python_2l(trained, text_512, text_1024):
+    """In bits a byte, since their tokens differ; on the same held-out files."""
+    size = 40_000
+    two = bits_a_byte(interp.load("python-2l"), text_512.held_out[: 2 * size])
+    four = bits_a_byte(trained, text_1024.held_out[:size])
+    assert four < two - 0.1
+
+
+def test_it_completes_what_init_assigns(trained):
+    """``self.name =`` after ``def __init__(self, name…)``."""
+    assert accuracy(trained, read_prompts("python-arguments")) >= 0.9
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+def test_it_completes_as_its_card_says(trained, name):
+    figures, prompts = read_card(BUNDLED / "python-4l").figures, read_prompts(name)
+    assert accuracy(trained, prompts) == pytest.approx(figures[f"{name}: target likeliest"])
+    assert preference(trained, prompts) == pytest.approx(
+        figures[f"{name}: target before distractor"]
+    )
+
+
+def test_it_copies_random_tokens(trained, text_1024):
+    first, second = repeated_losses(trained, text_1024.said_twice())
+    assert first - second >= 3

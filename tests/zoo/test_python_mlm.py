@@ -1,0 +1,51 @@
+"""``python-mlm`` knows hidden tokens far better than the commonest one would."""
+
+import pytest
+import torch
+
+import interp
+from interp.prompts import read_prompts
+from interp.zoo.bpe import BOS
+from interp.zoo.proofs.completion import preference
+from interp.zoo.proofs.masked import commonest_accuracy, hide, masked_accuracy
+from interp.zoo.python_text import read_python
+from interp.zoo.recipes.python_mlm import CONFIG, MASK, VOCABULARY, held_out
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return interp.load("python-mlm")
+
+
+@pytest.fixture(scope="module")
+def text():
+    return read_python(VOCABULARY, (BOS, MASK))
+
+
+def test_it_knows_hidden_tokens(trained, text):
+    hidden = held_out(text, trained.to_single_token(MASK), rows=100)
+    baseline = commonest_accuracy(text.train, hidden)
+    assert 0 < baseline < 0.2
+    assert masked_accuracy(trained, hidden) > baseline + 0.3
+
+
+def test_what_is_hidden_matters(trained, text):
+    """With every other token hidden too, it knows little more than the commonest."""
+    hidden = held_out(text, trained.to_single_token(MASK), rows=50)
+    hidden.seen[:, 1:] = trained.to_single_token(MASK)
+    assert masked_accuracy(trained, hidden) < commonest_accuracy(text.train, hidden) + 0.1
+
+
+def test_it_prefers_what_fits(trained):
+    assert preference(trained, read_prompts("python-masked")) >= 0.8
+
+
+def test_hiding_follows_the_recipe():
+    tokens = torch.randint(5, 900, (400, CONFIG.n_ctx), generator=torch.Generator().manual_seed(0))
+    hidden = hide(tokens, 1, VOCABULARY, torch.Generator().manual_seed(1))
+    where = hidden.where
+    assert not where[:, 0].any()
+    assert torch.equal(hidden.seen[~where], tokens[~where])
+    assert where[:, 1:].double().mean() == pytest.approx(0.15, abs=0.01)
+    assert (hidden.seen[where] == 1).double().mean() == pytest.approx(0.8, abs=0.02)
+    assert (hidden.seen[where] == tokens[where]).double().mean() == pytest.approx(0.1, abs=0.02)

@@ -1,0 +1,139 @@
+"""The ``rasp-*`` models are their programs, and the compiler keeps its word on others."""
+
+from fractions import Fraction
+from operator import eq, ge
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import interp
+from interp.errors import InvalidInput
+from interp.zoo.rasp.compiler import compile_program
+from interp.zoo.rasp.program import (
+    Aggregate,
+    Count,
+    Map,
+    Operation,
+    Positions,
+    Program,
+    Select,
+    Share,
+    Tokens,
+)
+from interp.zoo.recipes.rasp import ALPHABET, PROGRAMS, TOKENS, answers, mistakes, random_rows
+
+by_name = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+
+
+@by_name
+def test_a_bundled_model_is_its_program(program):
+    assert mistakes(interp.load(program.name), program, rows=10_000, seed=1) == 0
+
+
+@by_name
+def test_a_bundled_model_is_what_is_compiled(program):
+    built, loaded = compile_program(program)[0], interp.load(program.name)
+    weights = dict(built.named_parameters())
+    assert built.config == loaded.config
+    assert all(torch.equal(weight, weights[name]) for name, weight in loaded.named_parameters())
+
+
+@by_name
+def test_comparing_with_the_program_finds_a_model_that_is_not_it(program):
+    model = compile_program(program)[0]
+    with torch.no_grad():
+        model.W_E[1].zero_()
+    assert mistakes(model, program, rows=200) > 50
+
+
+def test_what_the_programs_say():
+    said = {program.name: program("abcaab") for program in PROGRAMS}
+    half, third = Fraction(1, 2), Fraction(1, 3)
+    assert said["rasp-fraction"] == [1, half, third, half, Fraction(3, 5), half]
+    assert said["rasp-duplicates"] == ["new", "new", "new", "seen", "seen", "seen"]
+    assert said["rasp-reverse"] == list("baacba")
+    assert said["rasp-histogram"] == [3, 2, 1, 3, 3, 2]
+
+
+# Other programs: whatever is selected, and whoever sees whom.
+
+LETTERS = ALPHABET[:3]
+LETTER, PLACE = Tokens(LETTERS), Positions(6)
+TABLES = st.lists(st.booleans(), min_size=9, max_size=9)
+
+
+def by_table(table: list[bool]) -> Select:
+    """Any relation between two letters."""
+    return Select(
+        LETTER, LETTER, lambda key, query: table[3 * "abc".index(query) + "abc".index(key)]
+    )
+
+
+def agree(output: Operation, *, causal: bool) -> bool:
+    program = Program("any", output, causal=causal, longest=6)
+    texts = ["".join("abc"[int(c)] for c in row) for row in ROWS]
+    said = answers(compile_program(program)[0], texts)
+    return said == [
+        ["<|bos|>" if value is None else str(value) for value in program(text)] for text in texts
+    ]
+
+
+ROWS = ["0", "1", "012", "2210", "000000", "120120", "21", "0011", "212121", "10"]
+
+
+@settings(max_examples=25, deadline=None)
+@given(TABLES, st.booleans())
+def test_a_compiled_count_is_the_programs(table, causal):
+    assert agree(Map(lambda n: n, (Count(by_table(table), 6),)), causal=causal)
+
+
+@settings(max_examples=25, deadline=None)
+@given(TABLES, st.sets(st.sampled_from(LETTERS)), st.booleans())
+def test_a_compiled_share_is_the_programs(table, chosen, causal):
+    share = Share(by_table(table), LETTER, lambda letter: letter in chosen, 6)
+    assert agree(Map(lambda part: part, (share,)), causal=causal)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(-3, 3), st.booleans())
+def test_a_compiled_aggregate_is_the_programs(shift, causal):
+    """The token so many places away; nothing beyond the ends."""
+    there = Map(lambda place: max(0, place + shift), (PLACE,))
+    assert agree(Aggregate(Select(PLACE, there, eq), LETTER), causal=causal)
+
+
+def test_a_map_of_two_operations_and_one_after_another():
+    later = Map(lambda n, place: n >= place, (Map(lambda n: n, (every(),)), PLACE))
+    assert agree(Map(lambda it, letter: f"{letter}{int(it)}", (later, LETTER)), causal=True)
+
+
+def every() -> Count:
+    return Count(Select(PLACE, PLACE, ge), 6)
+
+
+def test_the_output_of_a_program_must_be_values():
+    with pytest.raises(InvalidInput, match="Map it to values"):
+        compile_program(Program("count", Count(by_table([True] * 9), 6), causal=True, longest=6))
+
+
+def test_a_number_is_mapped_alone():
+    with pytest.raises(InvalidInput, match="that no number stands for"):
+        Map(lambda n, letter: n, (every(), LETTER))
+
+
+def test_an_aggregate_of_several_values_is_refused():
+    everywhere = Select(TOKENS, TOKENS, lambda key, query: True)
+    program = Program("all", Aggregate(everywhere, TOKENS), causal=False, longest=6)
+    with pytest.raises(InvalidInput, match="2 positions were selected"):
+        program("ab")
+
+
+def test_a_row_that_is_too_long_is_refused():
+    with pytest.raises(InvalidInput, match="is for 10 tokens; got 11"):
+        PROGRAMS[0]("a" * 11)
+
+
+def test_random_rows_have_every_length():
+    assert {len(row) for row in random_rows(1000)} == set(range(1, 11))

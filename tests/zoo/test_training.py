@@ -1,0 +1,260 @@
+"""A training that was killed goes on as if nothing had been; one that goes astray says so."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.nn.functional import cross_entropy
+
+import interp
+from interp.config import AttentionConfig, Config, StackConfig
+from interp.errors import InvalidInput, ModelLoadError
+from interp.zoo import python_text
+from interp.zoo.corpus import read_corpus
+from interp.zoo.history import History, read_history
+from interp.zoo.making import is_unfinished, make
+from interp.zoo.recipes import RECIPES, addition_mod_113, python_2l
+from interp.zoo.training import Schedule, train
+from interp.zoo.unfinished import FILE, Unfinished, Unkept
+from interp.zoo.workshop import Workshop
+
+SCHEDULE = Schedule(steps=12, rows=4, width=6, warm_up=3)
+CONFIG = Config(
+    d_model=8, d_vocab=11, n_ctx=6, decoder=StackConfig(2, AttentionConfig(n_heads=2, d_head=4))
+)
+
+
+class Killed(Exception):
+    """What stops a training in these tests."""
+
+
+def quiet(*_):
+    pass
+
+
+def new_model():
+    torch.manual_seed(0)
+    return interp.Transformer(CONFIG)
+
+
+def loss(model, step):
+    tokens = torch.randint(11, (4, 6), generator=SCHEDULE.generator(step))
+    return cross_entropy(model(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+
+
+def killed_after(steps):
+    def report(step, *_):
+        if step == steps:
+            raise Killed
+
+    return report
+
+
+def weights(model):
+    return {name: weight.detach().clone() for name, weight in model.named_parameters()}
+
+
+def equal(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
+@pytest.mark.parametrize("every", [1, 5])
+def test_a_killed_training_goes_on_as_if_nothing_had_been(tmp_path, every):
+    whole = new_model()
+    history = train(whole, loss, SCHEDULE, report=quiet, keep=Unkept())
+    keep = Unfinished(tmp_path / FILE, {"seed": "0"}, every)
+    for stop in (7, 9):
+        with pytest.raises(Killed):
+            train(new_model(), loss, SCHEDULE, report=killed_after(stop), keep=keep)
+    torch.manual_seed(99)
+    again = interp.Transformer(CONFIG)
+    assert train(again, loss, SCHEDULE, report=quiet, keep=keep).losses == history.losses
+    assert equal(weights(again), weights(whole))
+
+
+def test_forgetting_what_the_optimizer_knew_would_be_noticed(tmp_path, monkeypatch):
+    history = train(new_model(), loss, SCHEDULE, report=quiet, keep=Unkept())
+    keep = Unfinished(tmp_path / FILE, {})
+    with pytest.raises(Killed):
+        train(new_model(), loss, SCHEDULE, report=killed_after(6), keep=keep)
+    monkeypatch.setattr("interp.zoo.unfinished._states", lambda tensors: {})
+    assert train(new_model(), loss, SCHEDULE, report=quiet, keep=keep).losses != history.losses
+
+
+def test_what_was_observed_before_is_still_known(tmp_path):
+    keep = Unfinished(tmp_path / FILE, {})
+    seen = []
+
+    def observe(model, step):
+        seen.append(step)
+        return {"step": float(step)} if step % 4 == 0 else {}
+
+    with pytest.raises(Killed):
+        train(new_model(), loss, SCHEDULE, report=killed_after(6), keep=keep, observe=observe)
+    history = train(new_model(), loss, SCHEDULE, report=quiet, keep=keep, observe=observe)
+    assert history.curve("step") == ([0, 4, 8, 12], [0.0, 4.0, 8.0, 12.0])
+    assert seen == list(range(13))
+    assert History.from_json(history.to_json()) == history
+
+
+def test_another_training_in_the_folder_is_refused(tmp_path):
+    keep = Unfinished(tmp_path / FILE, {"data": "a"})
+    with pytest.raises(Killed):
+        train(new_model(), loss, SCHEDULE, report=killed_after(2), keep=keep)
+    other = replace(keep, what={"data": "b"})
+    with pytest.raises(InvalidInput, match=r"unfinished training with another data: a, not b"):
+        train(new_model(), loss, SCHEDULE, report=quiet, keep=other)
+
+
+def test_a_damaged_state_is_named(tmp_path):
+    (tmp_path / FILE).write_bytes(b"{}")
+    with pytest.raises(ModelLoadError, match=rf"{FILE}, an unfinished training, can't be read"):
+        train(new_model(), loss, SCHEDULE, report=quiet, keep=Unfinished(tmp_path / FILE, {}))
+
+
+def test_a_loss_that_is_no_number_stops_the_training():
+    with pytest.raises(InvalidInput, match="loss of step 3 is nan"):
+        train(
+            new_model(),
+            lambda model, step: loss(model, step) * (float("nan") if step == 2 else 1),
+            SCHEDULE,
+            report=quiet,
+            keep=Unkept(),
+        )
+
+
+def test_a_batch_depends_on_seed_and_step_alone():
+    def drawn(schedule, step):
+        return torch.rand(3, generator=schedule.generator(step)).tolist()
+
+    assert drawn(SCHEDULE, 4) == drawn(SCHEDULE, 4)
+    other = [drawn(SCHEDULE, 5), drawn(replace(SCHEDULE, seed=1), 4), drawn(SCHEDULE, 4)]
+    assert len({tuple(one) for one in other}) == 3
+
+
+# Making a model, from the recipe to the folder.
+
+
+@pytest.fixture
+def small_corpus(monkeypatch):
+    corpus = read_corpus()
+    small = replace(corpus, train=corpus.train[:20], held_out=corpus.held_out[:2])
+    monkeypatch.setattr(python_text, "read_corpus", lambda: small)
+    monkeypatch.setattr(python_2l, "SCHEDULE", Schedule(steps=4, rows=2, width=32))
+    monkeypatch.setattr(python_2l, "CHECKPOINTS", (0, 2))
+    monkeypatch.setattr(python_2l, "MEASURED_EVERY", 2)
+
+
+def made(folder: Path):
+    return load_file(folder / "model.safetensors")
+
+
+def test_making_twice_and_making_in_two_parts_give_the_same(tmp_path, small_corpus):
+    for name in ("first", "second"):
+        make("python-2l", tmp_path / name, report=quiet)
+    with pytest.raises(Killed):
+        make("python-2l", tmp_path / "third", report=killed_after(3))
+    assert is_unfinished(tmp_path / "third")
+    steps = []
+    make("python-2l", tmp_path / "third", report=lambda step, *_: steps.append(step))
+    assert steps == [4]
+    first = made(tmp_path / "first")
+    assert equal(first, made(tmp_path / "second"))
+    assert equal(first, made(tmp_path / "third"))
+    histories = [read_history(tmp_path / name) for name in ("first", "third")]
+    assert histories[0].losses == histories[1].losses
+    assert histories[0].measured == histories[1].measured
+
+
+def test_a_whole_model_leaves_nothing_unfinished(tmp_path, small_corpus):
+    folder = make("python-2l", tmp_path / "model", report=quiet)
+    assert sorted(str(p.relative_to(folder)) for p in folder.rglob("*")) == [
+        "README.md",
+        "card.json",
+        "config.json",
+        "history.json",
+        "model.safetensors",
+        "steps",
+        "steps/000000.safetensors",
+        "steps/000002.safetensors",
+        "tokenizer.json",
+    ]
+    assert made(folder)["unembed.weight"].dtype == torch.float16
+    assert interp.load(f"{folder}@2").dtype == torch.float32
+
+
+def test_beginning_anew_forgets_what_was(tmp_path, small_corpus):
+    with pytest.raises(Killed):
+        make("python-2l", tmp_path, report=killed_after(3))
+    steps = []
+    make("python-2l", tmp_path, report=lambda step, *_: steps.append(step), anew=True)
+    assert steps == [1, 2, 3, 4]
+
+
+def test_another_number_of_steps_is_another_training(tmp_path, small_corpus):
+    with pytest.raises(Killed):
+        make("python-2l", tmp_path, report=killed_after(3))
+    with pytest.raises(InvalidInput, match="another schedule: 4 steps"):
+        make("python-2l", tmp_path, report=quiet, steps=9)
+
+
+def test_a_corpus_that_is_not_there_is_told_and_nothing_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(python_text, "read_corpus", lambda: read_corpus(tmp_path / "none.zip"))
+    with pytest.raises(InvalidInput, match="No Python source in"):
+        make("python-2l", tmp_path / "a" / "b", report=quiet)
+    assert not (tmp_path / "a").exists()
+
+
+def test_an_unknown_recipe_and_no_steps_are_refused(tmp_path):
+    with pytest.raises(InvalidInput, match="python-2l"):
+        make("python-9l", tmp_path, steps=None, report=quiet)
+    with pytest.raises(InvalidInput, match="at least 1"):
+        make("python-2l", tmp_path, steps=0, report=quiet)
+
+
+@pytest.mark.parametrize("name", ["python-4l", "python-mlm"])
+def test_a_recipe_of_text_runs(tmp_path, small_corpus, name):
+    model = RECIPES[name](Workshop(quiet, steps=2)).model
+    assert model.config.name == name
+
+
+@pytest.mark.slow
+def test_a_killed_process_goes_on(tmp_path):
+    """The whole command, killed in the middle by the signal that can't be caught."""
+    command = [sys.executable, "-c", "from apps.cli import main; main()", "train"]
+    command += [addition_mod_113.NAME, "--steps", "300"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    def start(folder):
+        return subprocess.Popen(
+            [*command, "--device", "cpu", "--out", str(folder)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    killed = start(tmp_path / "killed")
+    state = tmp_path / "killed" / ".unfinished" / FILE
+    while not state.exists() and killed.poll() is None:
+        time.sleep(0.05)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
+    assert state.exists()
+    again, whole = start(tmp_path / "killed"), start(tmp_path / "whole")
+    said = again.communicate()[0]
+    assert (again.returncode, whole.wait()) == (0, 0), said
+    whole.communicate()
+    assert "it goes on" in said
+    one, other = (read_history(tmp_path / name) for name in ("killed", "whole"))
+    assert len(one.losses) == 300
+    assert one.losses == other.losses
+    assert equal(made(tmp_path / "killed"), made(tmp_path / "whole"))

@@ -1,0 +1,94 @@
+"""The circuit that a card tells is the one that the weights hold: all of it, and no more."""
+
+import pytest
+import torch
+
+import interp
+from interp.loading import BUNDLED
+from interp.zoo.card import read_card
+from interp.zoo.proofs.induction import repeated_tokens
+from interp.zoo.recipes.rasp import random_rows
+
+KNOWN = [name for name in interp.bundled() if read_card(BUNDLED / name).truth is not None]
+by_name = pytest.mark.parametrize("name", KNOWN)
+
+
+def truth_of(name):
+    return read_card(BUNDLED / name).truth
+
+
+def tokens_of(model):
+    if model.config.name == "induction-by-hand":
+        return repeated_tokens(range(1, 63), rows=32, half=20, seed=3, bos=0)
+    return model.to_tokens(random_rows(64, seed=2))
+
+
+def writers(model):
+    """What each node can write into the stream, by when it does: rows of d_model."""
+    found = {"embed": (-1, model.W_E), "pos_embed": (-1, model.W_pos)}
+    for layer, block in enumerate(model.blocks):
+        for head in range(block.attn.n_heads):
+            found[f"L{layer}H{head}"] = (2 * layer, block.attn.W_O[head])
+        if getattr(block, "mlp", None) is not None:
+            found[f"L{layer}MLP"] = (2 * layer + 1, block.mlp.W_out)
+    return found
+
+
+def readers(model):
+    """What each node reads of the stream, by when it does: columns of d_model."""
+    found = {}
+    for layer, block in enumerate(model.blocks):
+        for head in range(block.attn.n_heads):
+            for port in "qkv":
+                weight = getattr(block.attn, f"W_{port.upper()}")[head]
+                found[f"L{layer}H{head}.{port}"] = (2 * layer, weight)
+        if getattr(block, "mlp", None) is not None:
+            found[f"L{layer}MLP"] = (2 * layer + 1, block.mlp.W_in)
+    return {**found, "logits": (2 * len(model.blocks), model.W_U)}
+
+
+def test_every_model_that_was_set_by_hand_tells_its_circuit():
+    assert ["induction-by-hand", *sorted(f"rasp-{kind}" for kind in RASP)] == KNOWN
+
+
+RASP = ("fraction", "duplicates", "reverse", "histogram")
+
+
+@by_name
+def test_there_is_an_edge_exactly_where_one_node_reads_what_another_writes(name):
+    model = interp.load(name)
+    carried = {
+        (source, target)
+        for source, (written, out) in writers(model).items()
+        for target, (read, into) in readers(model).items()
+        if written < read and (out @ into).any()
+    }
+    assert set(truth_of(name).edges) == carried
+
+
+@by_name
+def test_each_head_of_the_circuit_matters_and_no_other_does(name):
+    model, truth = interp.load(name), truth_of(name)
+    tokens = tokens_of(model)
+    clean, real = model(tokens), tokens >= 0
+    for layer, block in enumerate(model.blocks):
+        for head in range(block.attn.n_heads):
+            without = interp.edits.zero("z", layer=layer, head=head)
+            said = interp.run(model, tokens, edits=[without]).logits
+            changed = bool((said.argmax(-1) != clean.argmax(-1))[real].any())
+            assert changed == (f"L{layer}H{head}" in truth.heads)
+            if not changed:
+                assert torch.equal(said[real], clean[real])
+
+
+@by_name
+def test_each_mlp_of_the_circuit_matters_and_no_other_does(name):
+    model, truth = interp.load(name), truth_of(name)
+    tokens = tokens_of(model)
+    clean, real = model(tokens), tokens >= 0
+    for layer, block in enumerate(model.blocks):
+        if getattr(block, "mlp", None) is None:
+            continue
+        said = interp.run(model, tokens, edits=[interp.edits.zero("post", layer=layer)]).logits
+        changed = bool((said.argmax(-1) != clean.argmax(-1))[real].any())
+        assert changed == (f"L{layer}MLP" in truth.mlps)
