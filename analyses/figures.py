@@ -81,7 +81,7 @@ class Curve:
     """
 
     name: str
-    x: Sequence[float]
+    x: Sequence[int] | Sequence[float]
     y: Sequence[float]
     faint: bool = False
 

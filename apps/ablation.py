@@ -17,8 +17,8 @@ from apps.answer import answer, heads_of
 from apps.devices import device_of
 from apps.report import Report, Shown, write_report
 from interp.errors import InvalidInput
+from interp.loading import AT_STEP, bundled, load
 from interp.loading import BUNDLED as MODELS
-from interp.loading import bundled, load
 from interp.prompts import (
     BUNDLED,
     Prompt,
@@ -27,7 +27,8 @@ from interp.prompts import (
     read_prompts,
 )
 from interp.spelling import visible
-from interp.zoo.card import read_card
+from interp.zoo.card import FILE as CARD
+from interp.zoo.card import Card, read_card
 
 
 @dataclass(frozen=True)
@@ -177,18 +178,30 @@ def prompts_for(model: str) -> str:
     Raises:
         InvalidInput: there is none.
     """
-    if model not in bundled():
+    made = _card_of(model)
+    if made is None:
         known = ", ".join(bundled_prompts())
         raise InvalidInput(
             f"No prompts come with {model!r}: give a file with --prompts, or a bundled set "
             f"({known}) that suits its vocabulary."
         )
-    return read_card(MODELS / model).prompts
+    return made.prompts
 
 
 def metric_for(model: str) -> str:
     """What is measured of a model unless something is asked for: the loss, where it has one."""
-    return read_card(MODELS / model).metric if model in bundled() else "loss"
+    known = _card_of(model)
+    return "loss" if known is None else known.metric
+
+
+def _card_of(model: str) -> Card | None:
+    """The card of a bundled model, or of one in a folder, at whatever step; none if it has none."""
+    told = AT_STEP.fullmatch(model)
+    for name in (model, told["model"]) if told else (model,):
+        folder = MODELS / name if name in bundled() else Path(name)
+        if (folder / CARD).is_file():
+            return read_card(folder)
+    return None
 
 
 def _visibly(text: str | None) -> str | None:

@@ -2,6 +2,7 @@
 
 import interp
 from interp.loading import BUNDLED, bundled, load
+from interp.loading.folder import CONFIG
 from interp.zoo.card import read_card
 
 COLUMNS = [
@@ -34,6 +35,12 @@ def summaries() -> list[str]:
     return [f"{name}: {read_card(BUNDLED / name).summary}" for name in bundled()]
 
 
+def explorable() -> list[str]:
+    """Names of those with one stack, whose heads a page can lay out."""
+    texts = {name: (BUNDLED / name / CONFIG).read_text(encoding="utf-8") for name in bundled()}
+    return [name for name, text in texts.items() if len(interp.Config.from_json(text).stacks) == 1]
+
+
 def kind(config: interp.Config) -> str:
     """What sort of Transformer it is, in a word or two."""
     if config.encoder is not None and config.decoder is not None:
@@ -55,7 +62,7 @@ def _row(name: str) -> tuple[str, ...]:
         ),
         str(model.config.d_model),
         str(model.config.d_vocab),
-        short(sum(weight.numel() for weight in model.parameters())),
+        short(sum(weight.numel() for weight in model.parameters())).rstrip(),
         f"{short(size)}B",
     )
 
@@ -63,6 +70,6 @@ def _row(name: str) -> tuple[str, ...]:
 def short(count: int) -> str:
     """A count in three digits: ``1.24 k``, ``3.68 M``."""
     for power, unit in ((2, "M"), (1, "k")):
-        if count >= THOUSAND**power:
+        if float(f"{count:.3g}") >= THOUSAND**power:
             return f"{count / THOUSAND**power:#.3g} {unit}".replace(". ", " ")
     return f"{count} "

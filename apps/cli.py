@@ -162,12 +162,14 @@ def explore(
     headless: Annotated[bool, typer.Option("--headless", help="Open no browser.")] = False,
 ) -> None:
     """Open the explorer in a browser."""
+    from apps.catalogue import explorable  # noqa: PLC0415
     from apps.serve import choose_port, serve  # noqa: PLC0415
     from interp.errors import ModelLoadError  # noqa: PLC0415
-    from interp.loading import bundled  # noqa: PLC0415
 
-    if model not in bundled():
-        raise ModelLoadError(f"The explorer shows bundled models: {', '.join(bundled())}.")
+    if model not in explorable():
+        raise ModelLoadError(
+            f"The explorer shows bundled models with one stack: {', '.join(explorable())}."
+        )
     chosen = choose_port(port)
     tell(f"The explorer is at http://127.0.0.1:{chosen} (Ctrl-C stops it).")
     serve(model, chosen, headless=headless)
@@ -199,7 +201,7 @@ def train(
     from interp.zoo.making import is_unfinished, make  # noqa: PLC0415
 
     folder = out or Path("models") / name
-    if is_unfinished(folder) and not anew:
+    if is_unfinished(name, folder) and not anew:
         tell(f"{folder} holds an unfinished training; it goes on (--anew begins anew).")
     with progress(f"Training {name}") as tick:
         make(

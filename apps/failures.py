@@ -58,7 +58,7 @@ def verdict(error: BaseException) -> tuple[int, str]:
         case InterpError():
             return error.exit_code, str(error)
         case KeyboardInterrupt():
-            return INTERRUPTED, "Interrupted; nothing was written."
+            return INTERRUPTED, str(error) or "Interrupted; nothing was written."
         case MemoryError():
             return OUT_OF_RESOURCES, "Out of memory. Give fewer or shorter prompts."
         case RuntimeError() if any(words in str(error).lower() for words in OUT_OF_MEMORY):

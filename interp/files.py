@@ -5,9 +5,15 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` fill a temporary file beside ``path``, then rename it: all or nothing."""
+    """Let ``write`` fill a temporary file beside ``path``, then rename it: all or nothing.
+
+    Raises:
+        OSError: it can't be written.
+    """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
     temporary = Path(name)
@@ -15,5 +21,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         write(temporary)
         temporary.chmod(0o644)
         temporary.replace(path)
+    except SafetensorError as error:  # as a full disk is told where tensors are written
+        raise OSError(f"{path.name} can't be written: {error}") from error
     finally:
         temporary.unlink(missing_ok=True)

@@ -9,10 +9,8 @@ from functools import cache
 import streamlit as st
 
 from apps.ablation import metric_for, prompts_for
+from apps.catalogue import explorable
 from apps.explorer.metric import LOGIT_DIFF, LOSS
-from interp.config import Config
-from interp.loading import BUNDLED, bundled
-from interp.loading.folder import CONFIG
 from interp.prompts import Prompt, read_prompts
 
 LONGEST_SHARED = 1000
@@ -22,9 +20,8 @@ FIELDS = ("text", "target", "distractor")
 
 @cache
 def models() -> list[str]:
-    """Names to choose from: those with one stack, whose heads a page can lay out."""
-    texts = {name: (BUNDLED / name / CONFIG).read_text(encoding="utf-8") for name in bundled()}
-    return [name for name, text in texts.items() if len(Config.from_json(text).stacks) == 1]
+    """Names to choose from."""
+    return explorable()
 
 
 def examples(name: str) -> list[Prompt]:

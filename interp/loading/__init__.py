@@ -59,15 +59,15 @@ def load(
     if name.startswith(hub.PREFIX):
         folder, own_name = hub.fetched(name)
         return named(load_folder(folder, place, dtype, tokenizer), own_name)
-    if (own := _own_folder(name)) is not None:
-        folder, step = own
-        model = load_folder(folder, place, dtype, tokenizer, step)
-        return model if step is None else named(model, f"{model.config.name}@{step}")
     path = Path(source)
     try:
+        own = _own_folder(name)
         holds_checkpoint, holds_model = is_checkpoint(path), path.is_dir()
     except OSError as error:
         raise ModelLoadError(f"{name[:200]!r} can't be read: {error.strerror}.") from error
+    if own is not None:
+        model = load_folder(own[0], place, dtype, tokenizer, step=own[1])
+        return model if own[1] is None else named(model, f"{model.config.name}@{own[1]}")
     if holds_checkpoint:
         return load_checkpoint(path, place, dtype, tokenizer, allow_pickle=allow_pickle)
     if holds_model:
@@ -83,7 +83,7 @@ def _own_folder(name: str) -> tuple[Path, int | None] | None:
     if name in bundled():
         return BUNDLED / name, None
     told = AT_STEP.fullmatch(name)
-    if told is None:
+    if told is None or Path(name).exists():
         return None
     folder = BUNDLED / told["model"] if told["model"] in bundled() else Path(told["model"])
     return (folder, int(told["step"])) if (folder / CONFIG).is_file() else None

@@ -94,12 +94,12 @@ def load_folder(
     own = Tokenizer.from_file(path) if tokenizer is None and path.exists() else None
     reader = own or given_tokenizer(tokenizer)
     try:
-        if "model_type" in fields:
+        if "model_type" in fields and step is None:
             model = assembled(family_of(fields), fields, Files(folder), dtype, device)
             model.config = replace(model.config, name=folder.resolve().name)
             equip(model, fields, reader)
         else:
-            files = Files(folder) if step is None else Files(folder, _of_step(folder, step))
+            files = Files(folder, None if step is None else _of_step(folder, step))
             model = as_written(Config.from_dict(fields), files, dtype or files.computes_in, device)
             attach(model, reader)
     except InvalidConfig as error:

@@ -22,17 +22,25 @@ class History:
         measured: by the number of steps done: figures by what they are.
         checkpoints: after how many steps weights were kept.
         seconds: how long it has taken.
+        hardware: on what, one after the other.
     """
 
     losses: list[float] = field(default_factory=list[float])
     measured: dict[int, dict[str, float]] = field(default_factory=dict[int, dict[str, float]])
     checkpoints: list[int] = field(default_factory=list[int])
     seconds: float = 0.0
+    hardware: list[str] = field(default_factory=list[str])
 
     def add(self, step: int, figures: dict[str, float]) -> None:
         """Note what was measured after ``step`` steps."""
         if figures:
             self.measured[step] = figures
+
+    def goes_on_with(self, hardware: str) -> "History":
+        """Note what it is trained on from here."""
+        if self.hardware[-1:] != [hardware]:
+            self.hardware.append(hardware)
+        return self
 
     def curve(self, name: str) -> tuple[list[int], list[float]]:
         """Steps, and one figure after each of them."""

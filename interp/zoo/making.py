@@ -1,22 +1,25 @@
 """How is a bundled model made again? By its recipe, in a folder that survives being killed.
 
-Everything is written into ``.unfinished`` inside the folder, and moved out when it is whole.
+Everything is written into ``.unfinished-NAME`` inside the folder, and brought to its place when it
+is whole.
 """
 
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import torch
 
 from interp.errors import InvalidInput, OutOfResources
-from interp.loading.folder import STEPS
+from interp.files import write_whole
+from interp.loading.folder import CONFIG, STEPS
+from interp.loading.source import INDEX
+from interp.zoo.history import FILE as HISTORY
 from interp.zoo.recipes import RECIPES
 from interp.zoo.training import Report
 from interp.zoo.unfinished import FILE
-from interp.zoo.workshop import Workshop
-
-UNFINISHED = ".unfinished"
+from interp.zoo.workshop import MODEL, Made, Workshop
 
 
 def make(
@@ -35,7 +38,8 @@ def make(
         folder: where it goes.
         report: called with steps done, of how many, and the loss in nats.
         steps: of training; ``None`` means as many as the bundled model had.
-        device: where to train. A CPU gives the same weights each time; a GPU need not.
+        device: where to train. The same CPU, with as many threads, gives the same
+            weights each time; a GPU need not.
         anew: forget what is unfinished in the folder.
 
     Raises:
@@ -43,36 +47,67 @@ def make(
             unfinished in the folder is another training.
         OutOfResources: the folder can't be written.
     """
-    if name not in RECIPES:
-        raise InvalidInput(f"There is no recipe {name!r}; there are {', '.join(RECIPES)}.")
-    if steps is not None and steps < 1:
-        raise InvalidInput(f"steps={steps} must be at least 1.")
+    recipe = _recipe(name, steps)
     made_here = [path for path in (folder, *folder.parents) if not path.exists()]
-    unfinished = folder / UNFINISHED
+    unfinished = _unfinished(name, folder)
     try:
-        if anew:
+        if anew or not is_unfinished(name, folder):
             shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True, exist_ok=True)
-        made = RECIPES[name](Workshop(report, steps, torch.device(device), unfinished))
-        made.write(unfinished)
-        _move_out(unfinished, folder)
+        made = recipe(Workshop(report, steps, torch.device(device), unfinished))
+        made.write(unfinished / MODEL)
+        _bring(unfinished / MODEL, folder)
+        shutil.rmtree(unfinished)
+    except KeyboardInterrupt as error:
+        if not is_unfinished(name, folder):
+            raise
+        raise KeyboardInterrupt(
+            f"Interrupted; what was trained is kept in {folder}, and goes on with the same command."
+        ) from error
     except OSError as error:
         raise OutOfResources(f"{folder} can't be written: {error.strerror or error}.") from error
     finally:
+        if not is_unfinished(name, folder):
+            shutil.rmtree(unfinished, ignore_errors=True)
         with suppress(OSError):  # as soon as one is not empty
-            for path in (unfinished, *made_here):
+            for path in made_here:
                 path.rmdir()
     return folder
 
 
-def is_unfinished(folder: Path) -> bool:
-    """Whether a training in this folder was left in the middle."""
-    return (folder / UNFINISHED / FILE).exists()
+def _recipe(name: str, steps: int | None) -> Callable[[Workshop], Made]:
+    if name not in RECIPES:
+        raise InvalidInput(f"There is no recipe {name!r}; there are {', '.join(RECIPES)}.")
+    if steps is not None and steps < 1:
+        raise InvalidInput(f"steps={steps} must be at least 1.")
+    return RECIPES[name]
 
 
-def _move_out(unfinished: Path, folder: Path) -> None:
-    """Move a whole model to its place; what was kept for going on is not needed any more."""
-    (unfinished / FILE).unlink(missing_ok=True)
-    shutil.rmtree(folder / STEPS, ignore_errors=True)
-    for path in sorted(unfinished.iterdir()):
-        path.replace(folder / path.name)
+def is_unfinished(name: str, folder: Path) -> bool:
+    """Whether a training of this model was left in the middle in this folder."""
+    return (_unfinished(name, folder) / FILE).exists()
+
+
+def _unfinished(name: str, folder: Path) -> Path:
+    return folder / f".unfinished-{name}"
+
+
+def _bring(model: Path, folder: Path) -> None:
+    """Copy a whole model into its folder, in place of one that may be there.
+
+    While it is neither the one nor the other there is no ``config.json``, without which no folder
+    is a model.
+    """
+    wanted = {path.relative_to(model) for path in model.rglob("*") if path.is_file()}
+    (folder / CONFIG).unlink(missing_ok=True)
+    for stale in {Path(HISTORY), Path(INDEX), *_steps(folder)} - wanted:
+        (folder / stale).unlink(missing_ok=True)
+    for own in sorted(wanted, key=lambda path: path.name == CONFIG):
+        (folder / own).parent.mkdir(exist_ok=True)
+        source = model / own
+        write_whole(folder / own, lambda aside, source=source: shutil.copyfile(source, aside))
+
+
+def _steps(folder: Path) -> set[Path]:
+    files = (folder / STEPS).glob("*.safetensors")
+    return {path.relative_to(folder) for path in files if path.stem.isdecimal()}

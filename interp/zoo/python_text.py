@@ -41,6 +41,15 @@ class PythonText:
     train: Int32[Tensor, " token"]
     held_out: Int32[Tensor, " held_out"]
 
+    @classmethod
+    def of(cls, corpus: Corpus, backend: tokenizers.Tokenizer) -> "PythonText":
+        """The corpus in the tokens of ``backend``."""
+        train, held_out = (
+            encode_corpus(backend, [document.text for document in documents])
+            for documents in (corpus.train, corpus.held_out)
+        )
+        return cls(corpus, backend, train, held_out)
+
     @property
     def d_vocab(self) -> int:
         """How many tokens there are."""
@@ -94,9 +103,7 @@ def read_python(vocabulary: int, special: Sequence[str] = (BOS,)) -> PythonText:
     """
     corpus = read_corpus()
     texts = [document.text for document in corpus.train]
-    backend = train_bpe(texts, vocabulary, special)
-    held_out = encode_corpus(backend, [document.text for document in corpus.held_out])
-    return PythonText(corpus, backend, encode_corpus(backend, texts), held_out)
+    return PythonText.of(corpus, train_bpe(texts, vocabulary, special))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,8 @@
 """How is a bundled model trained? Plainly: AdamW, warm-up and cosine, gradients clipped.
 
 The batch of a step depends on the seed and on the step's number alone. So a training that was
-killed goes on from what it last kept, and no number differs from one that ran through.
+killed goes on from what it last kept, and, on the same machine with as many threads, no number
+differs from one that ran through.
 
 Reference: Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization".
 """
@@ -65,7 +66,7 @@ class Schedule:
 
     def generator(self, step: int) -> torch.Generator:
         """Draws the batch of a step: the same for the same seed and step, whatever was before."""
-        return torch.Generator().manual_seed(self.seed * 2**32 + step)
+        return torch.Generator().manual_seed((self.seed * 1_000_003 + step) % 2**32)
 
     def __str__(self) -> str:
         return (

@@ -23,6 +23,7 @@ from interp.transformer import Transformer
 from interp.zoo.history import History
 
 FILE = "unfinished.safetensors"
+UNSOUND = (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError)
 TIMES = 100
 """How often a training is kept, at most."""
 
@@ -36,11 +37,13 @@ class Unfinished:
         what: what is trained, by name: its configuration, its data, its schedule. A file that
             tells of another training is refused.
         every: steps from one time to the next.
+        hardware: on what it goes on.
     """
 
     path: Path
     what: Mapping[str, str]
     every: int = 1
+    hardware: str = ""
 
     def save(self, model: Transformer, optimizer: torch.optim.Optimizer, history: History) -> None:
         """Write the file, every so many steps."""
@@ -60,24 +63,25 @@ class Unfinished:
             ModelLoadError: it is damaged.
         """
         if not self.path.exists():
-            return History()
+            return History().goes_on_with(self.hardware)
         try:
             with safe_open(str(self.path), framework="pt") as file:
                 told = file.metadata()
                 what, history = json.loads(told["what"]), History.from_json(told["history"])
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+            weights = [(p, tensors[f"model.{n}"]) for n, p in model.named_parameters()]
+        except UNSOUND as error:
             raise ModelLoadError(
                 f"{self.path}, an unfinished training, can't be read: {error}. Begin anew."
             ) from error
         self._check(what)
         with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                parameter.copy_(tensors[f"model.{name}"])
+            for parameter, weight in weights:
+                parameter.copy_(weight)
         whole = optimizer.state_dict()
         whole["state"] = _states(tensors)
         optimizer.load_state_dict(whole)
-        return history
+        return history.goes_on_with(self.hardware)
 
     def _check(self, begun: Mapping[str, str]) -> None:
         other = [name for name in self.what if begun.get(name) != self.what[name]]
@@ -90,12 +94,15 @@ class Unfinished:
             )
 
 
+@dataclass(frozen=True)
 class Unkept:
     """A training that is kept nowhere."""
 
+    hardware: str = ""
+
     def resume(self, model: Transformer, optimizer: torch.optim.Optimizer) -> History:  # noqa: ARG002
         """Begin at the beginning."""
-        return History()
+        return History().goes_on_with(self.hardware)
 
     def save(self, model: Transformer, optimizer: torch.optim.Optimizer, history: History) -> None:
         """Keep nothing."""

@@ -17,6 +17,8 @@ from interp.zoo.training import Keep, LossOf, Observe, Report, Schedule, measure
 from interp.zoo.unfinished import FILE, TIMES, Unfinished, Unkept
 
 CPU = torch.device("cpu")
+MODEL = "model"
+"""Where a model grows, inside of what is unfinished."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class Workshop:
         report: told of each step.
         steps: how many to train; ``None`` means as many as the bundled model had.
         device: where to train.
-        folder: where what is unfinished is kept; ``None`` keeps nothing.
+        folder: where what is unfinished is kept, and the model grows in ``model``; ``None``
+            keeps nothing.
     """
 
     report: Report
@@ -57,7 +60,7 @@ class Workshop:
             observe: measures the model on the way.
         """
         what = {
-            "model": sha256(model.config.to_json().encode()).hexdigest(),
+            "model": f"{model.config.name} {sha256(model.config.to_json().encode()).hexdigest()}",
             "data": data,
             "schedule": str(schedule),
         }
@@ -71,18 +74,19 @@ class Workshop:
         )
 
     def checkpoint(self, model: Transformer, step: int) -> None:
-        """Write the weights of this step beside the model's own."""
+        """Write the weights of this step where the model's own will be."""
         if self.folder is not None:
-            save_step(model, self.folder, step, torch.float16)
+            save_step(model, self.folder / MODEL, step, torch.float16)
 
-    def hardware(self) -> str:
-        """What it trains on."""
+    def _hardware(self) -> str:
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
-        return f"{torch.get_num_threads()} threads, {_processor()}"
+        return f"{torch.get_num_threads()} threads of {_processor()}"
 
     def _keep(self, what: Mapping[str, str], every: int) -> Keep:
-        return Unkept() if self.folder is None else Unfinished(self.folder / FILE, what, every)
+        if self.folder is None:
+            return Unkept(self._hardware())
+        return Unfinished(self.folder / FILE, what, every, self._hardware())
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +118,11 @@ class Made:
                 self.history.write(folder)
         except OSError as error:
             raise OutOfResources(f"{folder} can't be written: {error}.") from error
+
+
+def told_recipe(name: str, schedule: Schedule, history: History) -> str:
+    """What a card tells of how a model was made."""
+    return f"`interp train {name}`: {schedule}; trained on {' and '.join(history.hardware)}."
 
 
 def as_stored(model: Transformer, dtype: torch.dtype = torch.float16) -> Transformer:

@@ -113,6 +113,19 @@ class TestSteps:
         with pytest.raises(ModelLoadError, match=r"000400\.safetensors is not a sound"):
             interp.load(f"{folder}@400")
 
+    def test_a_folder_of_another_kind_has_no_steps(self, tmp_path):
+        (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+        with pytest.raises(ModelLoadError, match="no weights of step 3"):
+            interp.load(f"{tmp_path}@3")
+
+    def test_a_folder_comes_before_a_step(self, folder, by_hand):
+        save_folder(by_hand, folder.parent / "model@400")
+        assert interp.load(folder.parent / "model@400").W_U.any()
+
+    def test_a_name_that_is_too_long_for_a_file(self):
+        with pytest.raises(ModelLoadError, match="can't be read"):
+            interp.load("x" * 300 + "@3")
+
     def test_a_folder_whose_own_name_has_an_at_sign(self, tmp_path, by_hand):
         save_folder(by_hand, tmp_path / "mine@3")
         assert torch.equal(interp.load(tmp_path / "mine@3").W_U, by_hand.W_U)

@@ -39,6 +39,13 @@ def test_a_card_tells_what_it_should(name):
 
 
 @by_name
+def test_what_ablations_measure_can_be_measured(name):
+    model = interp.load(name)
+    if model.config.decoder is None:
+        assert interp.card(name).metric != "loss"
+
+
+@by_name
 def test_it_runs_in_float32_under_its_own_name(name):
     model = interp.load(name)
     assert (model.config.name, str(model.dtype)) == (name, "torch.float32")

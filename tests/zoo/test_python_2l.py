@@ -24,13 +24,13 @@ def trained():
 
 
 @pytest.fixture(scope="module")
-def repeated(text_512):
-    return repeated_tokens(text_512.frequent(), rows=32, half=60, seed=9, bos=0)
+def repeated(text_2l):
+    return repeated_tokens(text_2l.frequent(), rows=32, half=60, seed=9, bos=0)
 
 
-def test_it_beats_a_bigram_table_on_files_it_has_not_seen(trained, text_512):
-    held_out = text_512.held_out[:20_000]
-    table = bigram_loss(text_512.train, held_out, text_512.d_vocab)
+def test_it_beats_a_bigram_table_on_files_it_has_not_seen(trained, text_2l):
+    held_out = text_2l.held_out[:20_000]
+    table = bigram_loss(text_2l.train, held_out, text_2l.d_vocab)
     assert held_out_loss(trained, held_out) < table - 0.5
 
 
@@ -52,28 +52,30 @@ def test_shuffling_the_second_copy_takes_the_gain_away(trained, repeated):
 class TestHistory:
     """The circuit forms abruptly, between steps whose weights are kept."""
 
-    history = read_history(BUNDLED / "python-2l")
+    @pytest.fixture(scope="class")
+    def history(self):
+        return read_history(BUNDLED / "python-2l")
 
-    def test_every_step_has_its_loss(self):
-        assert len(self.history.losses) == python_2l.SCHEDULE.steps
-        assert self.history.losses[-1] < self.history.losses[0] - 2
+    def test_every_step_has_its_loss(self, history):
+        assert len(history.losses) == python_2l.SCHEDULE.steps
+        assert history.losses[-1] < history.losses[0] - 2
 
-    def test_every_kept_step_is_there(self):
-        assert self.history.checkpoints == list(python_2l.CHECKPOINTS)
-        assert steps_of(BUNDLED / "python-2l") == self.history.checkpoints
-        assert len(self.history.checkpoints) >= 12
+    def test_every_kept_step_is_there(self, history):
+        assert history.checkpoints == list(python_2l.CHECKPOINTS)
+        assert steps_of(BUNDLED / "python-2l") == history.checkpoints
+        assert len(history.checkpoints) >= 12
 
-    def test_induction_forms_abruptly(self):
+    def test_induction_forms_abruptly(self, history):
         """Most of the rise of the score happens in a fifth of the training."""
-        steps, scores = self.history.curve("best induction score")
+        steps, scores = history.curve("best induction score")
         at = dict(zip(steps, scores, strict=True))
         span = python_2l.SCHEDULE.steps // 5
         rise = max(at[step + span] - at[step] for step in steps if step + span in at)
         assert rise > 0.6 * (scores[-1] - scores[0]) > 0.3
 
     @pytest.mark.parametrize("step", [python_2l.CHECKPOINTS[0], python_2l.CHECKPOINTS[-1]])
-    def test_the_weights_of_a_step_are_those_that_were_measured(self, step, text_512):
+    def test_the_weights_of_a_step_are_those_that_were_measured(self, step, text_2l, history):
         kept = interp.load(f"python-2l@{step}")
-        told = self.history.measured[step]
-        for name, value in on_the_way(kept, text_512.said_twice()).items():
+        told = history.measured[step]
+        for name, value in on_the_way(kept, text_2l.said_twice()).items():
             assert value == pytest.approx(told[name], abs=0.01), name

@@ -5,10 +5,8 @@ import torch
 
 import interp
 from interp.prompts import read_prompts
-from interp.zoo.bpe import BOS
 from interp.zoo.proofs.completion import preference
 from interp.zoo.proofs.masked import commonest_accuracy, hide, masked_accuracy
-from interp.zoo.python_text import read_python
 from interp.zoo.recipes.python_mlm import CONFIG, MASK, VOCABULARY, held_out
 
 
@@ -17,23 +15,18 @@ def trained():
     return interp.load("python-mlm")
 
 
-@pytest.fixture(scope="module")
-def text():
-    return read_python(VOCABULARY, (BOS, MASK))
-
-
-def test_it_knows_hidden_tokens(trained, text):
-    hidden = held_out(text, trained.to_single_token(MASK), rows=100)
-    baseline = commonest_accuracy(text.train, hidden)
+def test_it_knows_hidden_tokens(trained, text_mlm):
+    hidden = held_out(text_mlm, trained.to_single_token(MASK), rows=100)
+    baseline = commonest_accuracy(text_mlm.train, hidden)
     assert 0 < baseline < 0.2
     assert masked_accuracy(trained, hidden) > baseline + 0.3
 
 
-def test_what_is_hidden_matters(trained, text):
+def test_what_is_hidden_matters(trained, text_mlm):
     """With every other token hidden too, it knows little more than the commonest."""
-    hidden = held_out(text, trained.to_single_token(MASK), rows=50)
+    hidden = held_out(text_mlm, trained.to_single_token(MASK), rows=50)
     hidden.seen[:, 1:] = trained.to_single_token(MASK)
-    assert masked_accuracy(trained, hidden) < commonest_accuracy(text.train, hidden) + 0.1
+    assert masked_accuracy(trained, hidden) < commonest_accuracy(text_mlm.train, hidden) + 0.1
 
 
 def test_it_prefers_what_fits(trained):

@@ -113,6 +113,96 @@ def every() -> Count:
     return Count(Select(PLACE, PLACE, ge), 6)
 
 
+def test_a_share_over_values_that_may_be_missing():
+    before = Map(lambda place: max(0, place - 1), (PLACE,))
+    earlier = Aggregate(Select(PLACE, before, eq), LETTER)
+    share = Share(by_table([True] * 9), earlier, lambda letter: letter == "a", 6)
+    assert agree(Map(lambda part: part, (share,)), causal=True)
+
+
+def test_tokens_and_positions_may_be_asked_for_several_times():
+    again, place = Tokens(LETTERS), Positions(6)
+    assert agree(Map(lambda n: n, (Count(Select(again, LETTER, eq), 6),)), causal=False)
+    there = Map(lambda here: 7 - here, (place,))
+    assert agree(Aggregate(Select(PLACE, there, eq), again), causal=False)
+
+
+def test_a_program_of_maps_alone():
+    assert agree(Map(lambda letter: letter == "b", (LETTER,)), causal=True)
+
+
+def test_more_heads_in_a_layer_than_there_are_by_default():
+    counts = [
+        Map(lambda n: n > 1, (Count(by_table([k == i for k in range(9)]), 6),)) for i in range(5)
+    ]
+    both = counts[0]
+    for other in counts[1:]:
+        both = Map(lambda one, two: one or two, (both, other))
+    assert agree(both, causal=False)
+
+
+def test_a_count_in_a_long_row_whose_keys_are_computed():
+    """BOS, where a head writes a number, must never look like a key."""
+    tokens, longest = Tokens(("a", "b")), 31
+    odd = Map(
+        lambda n: n % 2, (Count(Select(tokens, tokens, lambda key, query: key == "a"), longest),)
+    )
+    output = Map(lambda n: n, (Count(Select(odd, odd, eq), longest),))
+    program = Program("odd", output, causal=True, longest=longest)
+    rows = ["a" * 31, "ab" * 15, "aab" * 10, "b" * 30 + "a"]
+    said = answers(compile_program(program)[0], rows)
+    assert said == [[str(value) for value in program(row)] for row in rows]
+
+
+def test_values_that_are_written_as_letters_do_not_change_how_rows_are_read():
+    digits = Tokens(("0", "1"))
+    program = Program(
+        "ten", Map(lambda n: n, (Count(Select(digits, digits, eq), 10),)), causal=False, longest=10
+    )
+    rows = ["1010101010", "1111111111", "10"]
+    said = answers(compile_program(program)[0], rows)
+    assert said == [[str(value) for value in program(row)] for row in rows]
+
+
+def test_letters_may_be_signs():
+    signs = Tokens(("+", "*", "."))
+    program = Program("signs", Map(lambda sign: sign == "*", (signs,)), causal=True, longest=4)
+    assert answers(compile_program(program)[0], ["+*.*"]) == [["False", "True", "False", "True"]]
+
+
+@pytest.mark.parametrize(
+    "takes_a_number",
+    [
+        lambda n: Select(n, LETTER, eq),
+        lambda n: Select(LETTER, n, eq),
+        lambda n: Aggregate(Select(LETTER, LETTER, eq), n),
+        lambda n: Share(Select(LETTER, LETTER, eq), n, bool, 6),
+    ],
+)
+def test_a_number_is_no_key_query_or_value(takes_a_number):
+    with pytest.raises(InvalidInput, match="takes no number"):
+        takes_a_number(every())
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        (Map(lambda place: place, (PLACE,)), "reads no token"),
+        (Map(lambda n: n, (Count(Select(LETTER, LETTER, eq), 3),)), "a Count in it is for 3"),
+        (Map(lambda letter: "<|bos|>", (LETTER,)), "no value of a program"),
+    ],
+)
+def test_what_no_model_computes_is_refused(output, said):
+    with pytest.raises(InvalidInput, match=said):
+        compile_program(Program("x", output, causal=True, longest=6))
+
+
+def test_values_that_are_equal_but_not_written_alike_are_refused():
+    mixed = Map(lambda letter: {"a": True, "b": 1, "c": 0}[letter], (LETTER,))
+    with pytest.raises(InvalidInput, match="equal but not written alike"):
+        compile_program(Program("mixed", mixed, causal=True, longest=6))
+
+
 def test_the_output_of_a_program_must_be_values():
     with pytest.raises(InvalidInput, match="Map it to values"):
         compile_program(Program("count", Count(by_table([True] * 9), 6), causal=True, longest=6))

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy
 
 import interp
 from interp.config import AttentionConfig, Config, StackConfig
-from interp.errors import InvalidInput, ModelLoadError
+from interp.errors import InvalidInput, ModelLoadError, OutOfResources
 from interp.zoo import python_text
 from interp.zoo.corpus import read_corpus
 from interp.zoo.history import History, read_history
@@ -113,8 +114,12 @@ def test_another_training_in_the_folder_is_refused(tmp_path):
         train(new_model(), loss, SCHEDULE, report=quiet, keep=other)
 
 
-def test_a_damaged_state_is_named(tmp_path):
-    (tmp_path / FILE).write_bytes(b"{}")
+@pytest.mark.parametrize("told", [None, {"history": "{}"}, {"history": "[]", "what": "{}"}])
+def test_a_damaged_state_is_named(tmp_path, told):
+    if told is None:
+        (tmp_path / FILE).write_bytes(b"{}")
+    else:
+        save_file({"model.x": torch.ones(1)}, tmp_path / FILE, {"what": "{}", **told})
     with pytest.raises(ModelLoadError, match=rf"{FILE}, an unfinished training, can't be read"):
         train(new_model(), loss, SCHEDULE, report=quiet, keep=Unfinished(tmp_path / FILE, {}))
 
@@ -161,7 +166,7 @@ def test_making_twice_and_making_in_two_parts_give_the_same(tmp_path, small_corp
         make("python-2l", tmp_path / name, report=quiet)
     with pytest.raises(Killed):
         make("python-2l", tmp_path / "third", report=killed_after(3))
-    assert is_unfinished(tmp_path / "third")
+    assert is_unfinished("python-2l", tmp_path / "third")
     steps = []
     make("python-2l", tmp_path / "third", report=lambda step, *_: steps.append(step))
     assert steps == [4]
@@ -196,6 +201,73 @@ def test_beginning_anew_forgets_what_was(tmp_path, small_corpus):
     steps = []
     make("python-2l", tmp_path, report=lambda step, *_: steps.append(step), anew=True)
     assert steps == [1, 2, 3, 4]
+
+
+def test_what_is_unfinished_of_one_model_is_not_touched_by_another(tmp_path, small_corpus):
+    with pytest.raises(Killed):
+        make("python-2l", tmp_path, report=killed_after(3))
+    make("induction-by-hand", tmp_path, report=quiet)
+    assert interp.load(tmp_path).config.name == "induction-by-hand"
+    with pytest.raises(ModelLoadError):
+        interp.history(tmp_path)
+    steps = []
+    make("python-2l", tmp_path, report=lambda step, *_: steps.append(step))
+    assert steps == [4]
+    assert interp.load(tmp_path).config.name == "python-2l"
+
+
+def test_another_model_in_the_folder_is_replaced_and_a_users_files_are_not(tmp_path, small_corpus):
+    own = tmp_path / "steps" / "notes.txt"
+    own.parent.mkdir()
+    own.write_text("mine")
+    make("python-2l", tmp_path, report=quiet)
+    assert own.read_text() == "mine"
+    make("induction-by-hand", tmp_path, report=quiet)
+    assert own.read_text() == "mine"
+    assert [path.name for path in own.parent.iterdir()] == ["notes.txt"]
+    with pytest.raises(ModelLoadError, match="history"):
+        interp.history(tmp_path)
+
+
+def test_a_stop_while_files_are_brought_loses_nothing(tmp_path, small_corpus, monkeypatch):
+    whole = make("python-2l", tmp_path / "whole", report=quiet)
+    copied = []
+
+    def stops(source, target):
+        copied.append(source)
+        if len(copied) == 3:
+            raise OSError("No space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("interp.zoo.making.shutil.copyfile", stops)
+        with pytest.raises(OutOfResources, match="No space left"):
+            make("python-2l", tmp_path / "again", report=quiet)
+    assert not (tmp_path / "again" / "config.json").exists()
+    steps = []
+    make("python-2l", tmp_path / "again", report=lambda step, *_: steps.append(step))
+    assert steps == []
+    files = [sorted(p.name for p in folder.rglob("*")) for folder in (whole, tmp_path / "again")]
+    assert files[0] == files[1]
+    assert equal(made(whole), made(tmp_path / "again"))
+
+
+def test_a_full_disk_is_told_as_one(tmp_path, small_corpus, monkeypatch):
+    def full(*_):
+        raise SafetensorError("I/O error: No space left on device")
+
+    monkeypatch.setattr("interp.zoo.unfinished.save_file", full)
+    with pytest.raises(OutOfResources, match=r"unfinished\.safetensors can't be written"):
+        make("python-2l", tmp_path, report=quiet)
+
+
+def test_an_interruption_says_what_is_kept(tmp_path, small_corpus):
+    def interrupt(step, *_):
+        if step == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match="goes on with the same command"):
+        make("python-2l", tmp_path, report=interrupt)
+    assert is_unfinished("python-2l", tmp_path)
 
 
 def test_another_number_of_steps_is_another_training(tmp_path, small_corpus):
@@ -242,7 +314,7 @@ def test_a_killed_process_goes_on(tmp_path):
         )
 
     killed = start(tmp_path / "killed")
-    state = tmp_path / "killed" / ".unfinished" / FILE
+    state = tmp_path / "killed" / f".unfinished-{addition_mod_113.NAME}" / FILE
     while not state.exists() and killed.poll() is None:
         time.sleep(0.05)
     killed.send_signal(signal.SIGKILL)

@@ -19,7 +19,10 @@ from interp.transformer import Transformer
 def held_out_loss(
     model: Transformer, tokens: Int[Tensor, " token"], width: int = 128, rows: int = 64
 ) -> float:
-    """Mean next-token loss in nats over consecutive windows of ``width`` tokens, BOS in front."""
+    """Mean next-token loss in nats over consecutive windows of ``width`` tokens, BOS in front.
+
+    The first token of a window has nothing before it but BOS, and is not counted.
+    """
     bos = model.config.tokens.bos or 0
     windows = tokens[: len(tokens) // (width - 1) * (width - 1)].view(-1, width - 1).long()
     windows = torch.cat([torch.full((len(windows), 1), bos), windows], dim=1)
@@ -32,7 +35,7 @@ def held_out_loss(
 
 
 def bits_a_byte(model: Transformer, tokens: Int[Tensor, " token"]) -> float:
-    """The same loss in bits for each byte of text, which models with other tokens share.
+    """The same mean loss, in bits for each byte of text, which models with other tokens share.
 
     Raises:
         InvalidInput: the model has no tokenizer that tells the bytes of a token.

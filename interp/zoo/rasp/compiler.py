@@ -7,12 +7,13 @@
     relu((x − a)/d) − relu((x − b)/d), d = b − a
                                   is 0 up to a and 1 from b on: a map of a number
 
-No norms, and nothing but the embedding of BOS is written where BOS stands.
+No norms. Where BOS stands no MLP writes anything, so that no key of BOS is ever a match.
 
 Reference: Lindner et al. 2023, "Tracr: Compiled Transformers as a Laboratory for
 Interpretability".
 """
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise, product
 
@@ -48,20 +49,16 @@ SHARP = 2000.0
 matches, BOS with half of it takes all, and exactly nothing is written."""
 LOUD = 12.0
 """How far the output's logit stands above the others."""
-FAR = 1000.0
-"""What a neuron's input is lowered by where BOS stands, so that it is silent there."""
 
 
 def compile_program(program: Program) -> tuple[Transformer, Truth]:
     """The Transformer that computes a program, and its circuit.
 
     Raises:
-        InvalidInput: the output is a number; map it to the values that are to be told apart.
+        InvalidInput: a program that no such model computes, with the reason.
     """
-    if program.output.codes is not None:
-        raise InvalidInput(f"{program.name}: the output is a number; Map it to values.")
     plan = plan_of(program)
-    model = Transformer(_config(program, plan), _tokenizer(_vocabulary(program, plan)))
+    model = Transformer(_config(program, plan), _tokenizer(program, plan))
     with torch.no_grad():
         for weight in model.parameters():
             weight.zero_()
@@ -74,7 +71,11 @@ def compile_program(program: Program) -> tuple[Transformer, Truth]:
 
 
 def _vocabulary(program: Program, plan: Plan) -> list[str]:
-    return list(dict.fromkeys([BOS, *plan.tokens.alphabet, *words(program.output.domain)]))
+    letters = [letter for tokens in plan.tokens for letter in tokens.alphabet]
+    found = [*letters, *words(program.output.domain)]
+    if BOS in found:
+        raise InvalidInput(f"{program.name}: {BOS!r} is no value of a program.")
+    return list(dict.fromkeys([BOS, *found]))
 
 
 def _config(program: Program, plan: Plan) -> Config:
@@ -82,9 +83,10 @@ def _config(program: Program, plan: Plan) -> Config:
     keys = [len(operation.select.keys.domain) + 1 for operation in gathers]
     values = [len(o.domain) for o in gathers if isinstance(o, Aggregate)]
     neurons = [sum(len(list(_neurons(m, plan.residual))) for m in maps) for maps in plan.maps]
+    heads = max(N_HEADS, *(len(layer) for layer in plan.heads))
     stack = StackConfig(
         n_layers=len(plan.heads),
-        attention=AttentionConfig(N_HEADS, max(keys + values), scale=1.0, bias_o=False),
+        attention=AttentionConfig(heads, max([1, *keys, *values]), scale=1.0, bias_o=False),
         mlp=MLPConfig(max([1, *neurons]), "relu", bias_out=False),
         norm=NO_NORM,
         positions=PositionsConfig(kind="learned"),
@@ -100,11 +102,18 @@ def _config(program: Program, plan: Plan) -> Config:
     )
 
 
-def _tokenizer(vocabulary: list[str]) -> Tokenizer:
-    """Letters, and the values of the output, one token each; nothing else can be written."""
+def _tokenizer(program: Program, plan: Plan) -> Tokenizer:
+    """A token a letter, and one a value of the output; nothing else can be written.
+
+    Values that are made of letters alone are read as these.
+    """
+    vocabulary = _vocabulary(program, plan)
+    letters = [re.escape(letter) for tokens in plan.tokens for letter in tokens.alphabet]
+    rows = re.compile(f"({'|'.join(letters)})+")
+    others = [re.escape(word) for word in vocabulary if not rows.fullmatch(word)]
+    longest_first = sorted(others, key=len, reverse=True) + letters
     backend = Backend(models.WordLevel({word: index for index, word in enumerate(vocabulary)}))
     backend.add_special_tokens([BOS])
-    longest_first = sorted(vocabulary[1:], key=len, reverse=True)
     backend.pre_tokenizer = pre_tokenizers.Split(
         Regex("|".join([*longest_first, "."])), behavior="isolated"
     )
@@ -116,8 +125,9 @@ def _set_ends(model: Transformer, program: Program, plan: Plan) -> None:
     """The embeddings, and the unembedding of the output."""
     residual, vocabulary = plan.residual, _vocabulary(program, plan)
     model.W_E[0, residual.BOS] = 1.0
-    for letter in plan.tokens.alphabet:
-        model.W_E[vocabulary.index(letter), residual.at(plan.tokens, letter)] = 1.0
+    for tokens in plan.tokens:
+        for letter in tokens.alphabet:
+            model.W_E[vocabulary.index(letter), residual.at(tokens, letter)] = 1.0
     for positions in plan.positions:
         model.W_pos[1:, residual.of(positions)] = torch.eye(program.longest)
     for value in program.output.domain:
@@ -193,5 +203,6 @@ def _steps(
         rise = (high - low) / 2
         change = {residual.at(operation, after): 1.0, residual.at(operation, before): -1.0}
         for start, sign in ((low + rise / 2, 1.0), (low + 1.5 * rise, -1.0)):
-            reads = {number: 1 / rise, residual.BOS: -FAR}
+            # No number exceeds 1, so the neuron is silent where BOS stands.
+            reads = {number: 1 / rise, residual.BOS: -2 / rise}
             yield reads, -start / rise, {place: sign * by for place, by in change.items()}

@@ -6,6 +6,7 @@ The plan knows who reads whom, and so tells the circuit.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from interp.errors import InvalidInput
 from interp.zoo.rasp.program import (
     Aggregate,
     Count,
@@ -28,14 +29,14 @@ class Plan:
     """Which part computes what.
 
     Attributes:
-        tokens: the program's tokens.
-        positions: its positions, if it asks for them.
+        tokens: where the program asks for tokens.
+        positions: where it asks for positions.
         heads: the operations that are heads, by layer.
         maps: those that an MLP computes, by layer.
         residual: where each lies in the stream.
     """
 
-    tokens: Tokens
+    tokens: list[Tokens]
     positions: list[Positions]
     heads: list[list[Gather]]
     maps: list[list[Map]]
@@ -57,8 +58,14 @@ class Plan:
 
 
 def plan_of(program: Program) -> Plan:
-    """Give each operation the first layer in which all that it reads is there."""
+    """Give each operation the first layer in which all that it reads is there.
+
+    Raises:
+        InvalidInput: the output is a number, no token is read, or an operation is for rows of
+            another length.
+    """
     operations = list(_in_order(program.output))
+    _check(program, operations)
     stage: dict[int, int] = {}
     for operation in operations:
         ready = max((stage[id(one)] for one in operation.inputs), default=-2) + 1
@@ -70,7 +77,7 @@ def plan_of(program: Program) -> Plan:
         residual.add(operation)
     layers = range(max(stage.values()) // 2 + 1)
     return Plan(
-        tokens=next(one for one in operations if isinstance(one, Tokens)),
+        tokens=[one for one in operations if isinstance(one, Tokens)],
         positions=[one for one in operations if isinstance(one, Positions)],
         heads=[
             [o for o in operations if isinstance(o, Gather) and stage[id(o)] == 2 * layer]
@@ -82,6 +89,19 @@ def plan_of(program: Program) -> Plan:
         ],
         residual=residual,
     )
+
+
+def _check(program: Program, operations: list[Operation]) -> None:
+    if program.output.codes is not None:
+        raise InvalidInput(f"{program.name}: the output is a number; Map it to values.")
+    if not any(isinstance(one, Tokens) for one in operations):
+        raise InvalidInput(f"{program.name} reads no token.")
+    for one in operations:
+        if isinstance(one, Count | Share | Positions) and one.longest != program.longest:
+            raise InvalidInput(
+                f"{program.name} is for {program.longest} tokens; a {type(one).__name__} in it is "
+                f"for {one.longest}."
+            )
 
 
 def truth_of(program: Program, plan: Plan) -> Truth:

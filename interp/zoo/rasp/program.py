@@ -1,7 +1,7 @@
 """What is a program for a Transformer? Selectors, aggregates and maps over a row of tokens.
 
-Each operation gives one value a position. ``evaluate`` says what it means, in plain Python; the
-compiler says how a Transformer computes it, and the two must agree.
+Each operation gives one value a position. Calling a :class:`Program` says what it means, in plain
+Python; the compiler says how a Transformer computes it, and the two must agree.
 
 Reference: Weiss, Goldberg and Yahav 2021, "Thinking Like Transformers" (the language RASP).
 """
@@ -67,6 +67,9 @@ class Select:
     queries: Operation
     match: Callable[[Value, Value], bool]
 
+    def __post_init__(self) -> None:
+        _need_values("Select", self.keys, self.queries)
+
 
 @dataclass(frozen=True, eq=False)
 class Aggregate(Operation):
@@ -74,6 +77,9 @@ class Aggregate(Operation):
 
     select: Select
     values: Operation
+
+    def __post_init__(self) -> None:
+        _need_values("Aggregate", self.values)
 
     @property
     def inputs(self) -> tuple[Operation, ...]:
@@ -111,12 +117,18 @@ class Count(Operation):
 
 @dataclass(frozen=True, eq=False)
 class Share(Operation):
-    """In what share of the selected positions ``of`` is true of the value; 0 if there are none."""
+    """In what share of the selected positions ``of`` is true of the value; 0 if there are none.
+
+    A position without a value counts as one where it is not true.
+    """
 
     select: Select
     values: Operation
     of: Callable[[Value], bool]
     longest: int
+
+    def __post_init__(self) -> None:
+        _need_values("Share", self.values)
 
     @property
     def inputs(self) -> tuple[Operation, ...]:
@@ -158,8 +170,11 @@ class Map(Operation):
     @property
     def domain(self) -> tuple[Value, ...]:
         """All that ``fn`` may give."""
-        every = product(*(one.domain for one in self.of))
-        return tuple(dict.fromkeys(self.fn(*values) for values in every))
+        given = [self.fn(*values) for values in product(*(one.domain for one in self.of))]
+        found = tuple(dict.fromkeys(given))
+        if len({str(value) for value in given}) != len(found):
+            raise InvalidInput(f"Map gives values that are equal but not written alike: {given}.")
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,6 +202,12 @@ class Program:
         if len(row) > self.longest:
             raise InvalidInput(f"{self.name} is for {self.longest} tokens; got {len(row)}.")
         return _evaluate(self.output, tuple(row), causal=self.causal)
+
+
+def _need_values(what: str, *operations: Operation) -> None:
+    """Make sure that no number stands for their values, which a head could not tell apart."""
+    if any(one.codes is not None for one in operations):
+        raise InvalidInput(f"{what} takes no number, such as a Count; Map it to values.")
 
 
 def _evaluate(operation: Operation, row: tuple[str, ...], *, causal: bool) -> list[Value | None]:
@@ -220,7 +241,7 @@ def _gathered(
         return len(places)
     values = [value for value in (inputs[2][place] for place in places) if value is not None]
     if isinstance(operation, Share):
-        return Fraction(sum(map(operation.of, values)), len(values)) if values else Fraction(0)
+        return Fraction(sum(map(operation.of, values)), len(places)) if places else Fraction(0)
     if len(places) > 1:
         raise InvalidInput(f"Aggregate gives one value; {len(places)} positions were selected.")
     return values[0] if values else None

@@ -10,7 +10,7 @@ from interp.zoo.rasp.program import Operation, Value
 class Residual:
     """The directions of a stream, in the order in which they are asked for.
 
-    BOS has the first, and nothing else: all others are 0 where it stands.
+    BOS has the first. Where it stands all others are 0, but for numbers that heads write.
     """
 
     width: int = 1

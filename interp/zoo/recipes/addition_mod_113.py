@@ -18,7 +18,7 @@ from interp.transformer import Transformer
 from interp.zoo.card import Card
 from interp.zoo.proofs.fourier import explained, key_frequencies
 from interp.zoo.training import Schedule
-from interp.zoo.workshop import Made, Workshop, as_stored
+from interp.zoo.workshop import Made, Workshop, as_stored, told_recipe
 
 NAME = "addition-mod-113"
 P = 113
@@ -77,7 +77,7 @@ def make(workshop: Workshop) -> Made:
         **measured(model, schedule.seed),
         "training time (s)": round(history.seconds),
     }
-    return Made(model, _card(figures, f"{schedule}; {workshop.hardware()}"), history, torch.float16)
+    return Made(model, _card(figures, told_recipe(NAME, schedule, history)), history, torch.float16)
 
 
 def every_sum() -> Int[Tensor, "sum 3"]:
@@ -149,7 +149,7 @@ def _card(figures: dict[str, float | int | str], recipe: str) -> Card:
             f"All {P**2} sums `a b =`, {TRAIN_SHARE:.0%} of them seen in training, the others held "
             "out, by a random order of seed 0."
         ),
-        recipe=f"`interp train {NAME}`: {recipe}.",
+        recipe=recipe,
         limits="Two numbers from 0 to 112 and `=`, and nothing else.",
         prompts=NAME,
         metric="logit-diff",

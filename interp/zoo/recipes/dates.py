@@ -34,7 +34,7 @@ from interp.zoo.calendar import FORMATS, MONTHS, SUFFIXES, WEEKDAYS, Written
 from interp.zoo.card import Card
 from interp.zoo.proofs.alignment import FIELDS, Alignment, alignment
 from interp.zoo.training import Schedule
-from interp.zoo.workshop import Made, Workshop, as_stored
+from interp.zoo.workshop import Made, Workshop, as_stored, told_recipe
 
 NAME = "dates"
 START, END = "<|start|>", "<|end|>"
@@ -91,7 +91,7 @@ def make(workshop: Workshop) -> Made:
         **_told(found),
         "training time (s)": round(history.seconds),
     }
-    return Made(model, _card(figures, f"{schedule}; {workshop.hardware()}"), history, torch.float16)
+    return Made(model, _card(figures, told_recipe(NAME, schedule, history)), history, torch.float16)
 
 
 def every_text() -> list[Written]:
@@ -176,7 +176,7 @@ def _card(figures: dict[str, float | int | str], recipe: str) -> Card:
             f"{', '.join(f'`{Written.of(date(2021, 3, 3), name).text}`' for name in FORMATS)}. "
             f"{HELD_OUT_SHARE:.0%} of the days, by a hash, are held out in every format."
         ),
-        recipe=f"`interp train {NAME}`: {recipe}.",
+        recipe=recipe,
         limits=(
             f"These formats alone, and years from {FIRST.year} to {LAST.year}: two digits from 50 "
             "on are of the last century."

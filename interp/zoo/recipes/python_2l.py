@@ -28,7 +28,7 @@ from interp.zoo.proofs.induction import (
 )
 from interp.zoo.python_text import PythonText, Rows, next_token_loss, read_python
 from interp.zoo.training import Schedule
-from interp.zoo.workshop import Made, Workshop, as_stored
+from interp.zoo.workshop import Made, Workshop, as_stored, told_recipe
 
 NAME = "python-2l"
 VOCABULARY = 512
@@ -75,7 +75,7 @@ def make(workshop: Workshop) -> Made:
         **induction_figures(model, repeated),
         "training time (s)": round(history.seconds),
     }
-    card = _card(text, rows, figures, f"{schedule}; {workshop.hardware()}")
+    card = _card(text, rows, figures, told_recipe(NAME, schedule, history), history.checkpoints)
     return Made(model, card, history, torch.float16)
 
 
@@ -90,7 +90,13 @@ def on_the_way(model: Transformer, repeated: Int[Tensor, "batch pos"]) -> dict[s
     }
 
 
-def _card(text: PythonText, rows: Rows, figures: dict[str, float | int | str], recipe: str) -> Card:
+def _card(
+    text: PythonText,
+    rows: Rows,
+    figures: dict[str, float | int | str],
+    recipe: str,
+    checkpoints: list[int],
+) -> Card:
     return Card(
         name=NAME,
         summary="Two attention-only layers, trained on the Python standard library.",
@@ -99,10 +105,11 @@ def _card(text: PythonText, rows: Rows, figures: dict[str, float | int | str], r
             f"{figures['best induction head']} to the token after an earlier copy of the present "
             "one. On random tokens, said twice, the loss falls on the second saying. "
             f"`history.json` tells how this came about, every {MEASURED_EVERY} steps, and "
-            f'`interp.load("{NAME}@400")` loads the weights of step 400, one of a dozen.'
+            f'`interp.load("{NAME}@{checkpoints[-1]}")` loads the weights of a step; those of '
+            f"{', '.join(map(str, checkpoints))} were kept."
         ),
         data=f"{text.told} {rows.told}",
-        recipe=f"`interp train {NAME}`: {recipe}.",
+        recipe=recipe,
         limits=(
             "It has seen rows of 128 tokens, and tokens that are pieces of words: it copies and "
             "continues code that looks familiar, and knows little else. "

@@ -23,7 +23,7 @@ from interp.zoo.proofs.completion import accuracy, preference
 from interp.zoo.proofs.induction import induction_figures
 from interp.zoo.python_text import PythonText, Rows, next_token_loss, read_python
 from interp.zoo.training import Schedule
-from interp.zoo.workshop import Made, Workshop, as_stored
+from interp.zoo.workshop import Made, Workshop, as_stored, told_recipe
 
 NAME = "python-4l"
 VOCABULARY = 1024
@@ -62,7 +62,7 @@ def make(workshop: Workshop) -> Made:
         **induction_figures(model, text.said_twice()),
         "training time (s)": round(history.seconds),
     }
-    card = _card(text, rows, figures, f"{schedule}; {workshop.hardware()}")
+    card = _card(text, rows, figures, told_recipe(NAME, schedule, history))
     return Made(model, card, history, torch.float16)
 
 
@@ -87,7 +87,7 @@ def _card(text: PythonText, rows: Rows, figures: dict[str, float | int | str], r
             "with the argument; the set `python-arguments` asks that of many names."
         ),
         data=f"{text.told} {rows.told}",
-        recipe=f"`interp train {NAME}`: {recipe}.",
+        recipe=recipe,
         limits=(
             "It has read ten megabytes: it knows how code looks, few facts, and little English. "
             f"Rows of {rows.schedule.width} tokens at most; most names are several tokens. "

@@ -33,7 +33,7 @@ from interp.zoo.proofs.masked import (
 )
 from interp.zoo.python_text import PythonText, Rows, read_python
 from interp.zoo.training import Schedule
-from interp.zoo.workshop import Made, Workshop, as_stored
+from interp.zoo.workshop import Made, Workshop, as_stored, told_recipe
 
 NAME = "python-mlm"
 VOCABULARY = 1024
@@ -81,7 +81,7 @@ def make(workshop: Workshop) -> Made:
         "accuracy of always saying the commonest token": commonest_accuracy(text.train, hidden),
         "training time (s)": round(history.seconds),
     }
-    card = _card(text, figures, f"{schedule}; {workshop.hardware()}")
+    card = _card(text, figures, told_recipe(NAME, schedule, history))
     return Made(model, card, history, torch.float16)
 
 
@@ -104,8 +104,9 @@ def _card(text: PythonText, figures: dict[str, float | int | str], recipe: str) 
         ),
         data=f"{text.told} Of each row 15 % of the tokens are to be foretold: 80 % of these are "
         f"replaced by `{MASK}`, 10 % by any token, 10 % by themselves.",
-        recipe=f"`interp train {NAME}`: {recipe}.",
+        recipe=recipe,
         limits="It foretells single tokens, which are pieces of words; it writes no text.",
         prompts="python-masked",
+        metric="logit-diff",
         figures=figures,
     )
