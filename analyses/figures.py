@@ -92,7 +92,7 @@ def curves(
     title: str,
     axis: str,
     units: Sequence[str],
-    marked: Sequence[float] = (),
+    marked: Sequence[int] | Sequence[float] = (),
 ) -> go.Figure:
     """Lines over one axis, in panels one above the other.
 

@@ -49,7 +49,8 @@ def page() -> None:
         model = loaded(name)
         config = model.config
         shape.caption(
-            f"{len(model.blocks)} layers of {model.blocks[0].attn.n_heads} heads, d_model "
+            f"{len(model.blocks)} layer{'s' * (len(model.blocks) > 1)} of "
+            f"{model.blocks[0].attn.n_heads} heads, d_model "
             f"{config.d_model}, vocabulary {config.d_vocab}, context {config.n_ctx} tokens"
         )
         prompt = prompt_form(name)

@@ -81,7 +81,8 @@ class Workshop:
     def _hardware(self) -> str:
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
-        return f"{torch.get_num_threads()} threads of {_processor()}"
+        threads = torch.get_num_threads()
+        return f"{threads} thread{'s' * (threads > 1)} of {_processor()}"
 
     def _keep(self, what: Mapping[str, str], every: int) -> Keep:
         if self.folder is None:

@@ -21,6 +21,7 @@ from interp.zoo import python_text
 from interp.zoo.corpus import read_corpus
 from interp.zoo.history import History, read_history
 from interp.zoo.making import is_unfinished, make
+from interp.zoo.python_text import PythonText
 from interp.zoo.recipes import RECIPES, addition_mod_113, python_2l
 from interp.zoo.training import Schedule, train
 from interp.zoo.unfinished import FILE, Unfinished, Unkept
@@ -152,6 +153,7 @@ def small_corpus(monkeypatch):
     corpus = read_corpus()
     small = replace(corpus, train=corpus.train[:20], held_out=corpus.held_out[:2])
     monkeypatch.setattr(python_text, "read_corpus", lambda: small)
+    monkeypatch.setattr(PythonText, "said_twice", lambda text: torch.arange(1, 43).view(2, 21))
     monkeypatch.setattr(python_2l, "SCHEDULE", Schedule(steps=4, rows=2, width=32))
     monkeypatch.setattr(python_2l, "CHECKPOINTS", (0, 2))
     monkeypatch.setattr(python_2l, "MEASURED_EVERY", 2)

@@ -4,9 +4,21 @@ from collections.abc import Sequence
 
 import torch
 
-from interp.errors import InvalidInput
+from interp.errors import InvalidInput, InvalidTokens
 from interp.prompts import Prompt
 from interp.transformer import Transformer
+
+
+def askable(model: Transformer, prompts: Sequence[Prompt]) -> list[Prompt]:
+    """The prompts whose target and distractor are single tokens of this model's vocabulary."""
+
+    def is_token(text: str | None) -> bool:
+        try:
+            return text is None or model.to_single_token(text) >= 0
+        except InvalidTokens:
+            return False
+
+    return [p for p in prompts if is_token(p.target) and is_token(p.distractor)]
 
 
 def accuracy(model: Transformer, prompts: Sequence[Prompt], rows: int = 64) -> float:

@@ -22,9 +22,9 @@ from interp.zoo.workshop import Made, Workshop, as_stored, told_recipe
 
 NAME = "addition-mod-113"
 P = 113
-TRAIN_SHARE = 0.4
+TRAIN_SHARE = 0.3
 SCHEDULE = Schedule(
-    steps=20_000, rows=1024, width=3, lr=1e-3, floor=0.1, warm_up=10, weight_decay=1.0
+    steps=12_000, rows=1024, width=3, lr=1e-3, floor=0.1, warm_up=10, weight_decay=1.0
 )
 MEASURED_EVERY = 200
 EXPLAINED = "share of the logits' variance that they explain"

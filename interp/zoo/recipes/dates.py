@@ -41,7 +41,7 @@ START, END = "<|start|>", "<|end|>"
 FIRST, LAST = date(1950, 1, 1), date(2049, 12, 31)
 HELD_OUT_SHARE = 0.1
 D_MODEL = 128
-SCHEDULE = Schedule(steps=3000, rows=128, width=12, lr=1e-3, warm_up=300)
+SCHEDULE = Schedule(steps=2000, rows=128, width=12, lr=1e-3, warm_up=200)
 WORDS = [START, END, *"0123456789", " ", "/", "-", ",", *SUFFIXES, *WEEKDAYS, *MONTHS]
 
 _STACK = StackConfig(

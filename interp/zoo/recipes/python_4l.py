@@ -19,7 +19,7 @@ from interp.prompts import read_prompts
 from interp.tokenizer import Tokenizer
 from interp.transformer import Transformer
 from interp.zoo.card import Card
-from interp.zoo.proofs.completion import accuracy, preference
+from interp.zoo.proofs.completion import accuracy, askable, preference
 from interp.zoo.proofs.induction import induction_figures
 from interp.zoo.python_text import PythonText, Rows, next_token_loss, read_python
 from interp.zoo.training import Schedule
@@ -70,21 +70,26 @@ def completions(model: Transformer) -> dict[str, float]:
     """How often the target of a bundled prompt comes first, and before its distractor."""
     figures: dict[str, float] = {}
     for name in PROMPTS:
-        prompts = read_prompts(name)
-        figures[f"{name}: target likeliest"] = accuracy(model, prompts)
-        figures[f"{name}: target before distractor"] = preference(model, prompts)
+        prompts = askable(model, read_prompts(name))
+        figures[f"{name}: prompts"] = len(prompts)
+        if prompts:
+            figures[f"{name}: target likeliest"] = accuracy(model, prompts)
+            figures[f"{name}: target before distractor"] = preference(model, prompts)
     return figures
 
 
 def _card(text: PythonText, rows: Rows, figures: dict[str, float | int | str], recipe: str) -> Card:
+    right = figures.get("python-arguments: target likeliest", 0.0)
     return Card(
         name=NAME,
         summary="Four layers with MLPs, trained on the Python standard library.",
         circuit=(
             f"Induction: {figures['best previous-token head']} attends to the token before, "
             f"{figures['best induction head']} to the token after an earlier copy of the present "
-            "one. Argument copying: after `def __init__(self, name):`, it completes `self.name = ` "
-            "with the argument; the set `python-arguments` asks that of many names."
+            "one. Argument copying: after `def __init__(self, path, name):`, it completes "
+            f"`self.name = ` with the right one of two arguments in {right:.0%} of the prompts of "
+            "`python-arguments`. It does not name the next argument of a docstring in order "
+            "(`docstrings`): there it repeats one that was named before."
         ),
         data=f"{text.told} {rows.told}",
         recipe=recipe,
