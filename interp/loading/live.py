@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from interp.errors import ModelLoadError
+from interp.loading.agreement import agreement
 from interp.loading.assemble import assembled
 from interp.loading.foreign import family_of
 from interp.loading.source import Live
@@ -19,10 +20,6 @@ from interp.model.entry import Patches
 from interp.model.unembedding import ProjectedUnembedding
 from interp.transformer import Transformer
 
-FAR = {torch.float64: 1e-5, torch.float32: 1e-2}
-"""A difference, of the largest number, that only another function can make. (Attention and norms
-of ``transformers`` round to float32 whatever the type of the weights.)"""
-FAR_IN_HALF = 0.3
 GIVEN_OUT = ("logits", "prediction_logits", "last_hidden_state")
 """What ``transformers`` calls what a model gives out: the first that there is counts."""
 TRIED = 8
@@ -95,21 +92,7 @@ def _checked(model: Transformer, theirs: Any) -> float:  # noqa: ANN401 - transf
     found = last_stream(model, *inputs) if streams else model(*inputs)
     if expected.ndim < found.ndim:  # a class a text or an image: what is said at its first token
         found = found[:, 0]
-    if found.shape != expected.shape:
-        raise ModelLoadError(
-            f"{type(theirs).__name__} gives out {given} of shape {tuple(expected.shape)}, this "
-            f"model {tuple(found.shape)}: it has a part that is not known here."
-        )
-    gap = (found.double().cpu() - expected.double().cpu()).abs().max()
-    error = (gap / expected.double().abs().max().clamp(min=1.0).cpu()).item()
-    bound = max(FAR.get(dtype, FAR_IN_HALF) for dtype in (model.dtype, own.dtype))
-    if not error <= bound:
-        raise ModelLoadError(
-            f"What this model gives out differs from {type(theirs).__name__} by {error:.2g} of the "
-            f"largest number ({bound:.2g} is allowed): it has a part that is not known here. "
-            "Please report its config."
-        )
-    return error
+    return agreement(found, expected, type(theirs).__name__)
 
 
 def last_stream(model: Transformer, *inputs: Tensor, mask: Tensor | None = None) -> Tensor:

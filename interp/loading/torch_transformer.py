@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from interp.config import Config, EmbeddingConfig, PositionsConfig, StackConfig, TokensConfig
 from interp.errors import ModelLoadError
+from interp.loading.agreement import agreement
 from interp.loading.assemble import filled
-from interp.loading.live import FAR, FAR_IN_HALF, TRIED
+from interp.loading.live import TRIED
 from interp.loading.source import Live
 from interp.loading.special_tokens import attach, given_tokenizer
 from interp.loading.torch_parts import TOWERS, stack_of
@@ -168,14 +169,7 @@ def _checked(model: Transformer, transformer: nn.Transformer) -> float:
         expected = _given_out(transformer, streams)
     finally:
         transformer.train(trains)
-    error = ((found - expected).abs().max() / expected.abs().max().clamp(min=1.0)).item()
-    bound = FAR.get(model.dtype, FAR_IN_HALF)
-    if not error <= bound:
-        raise ModelLoadError(
-            f"What this model gives out differs from torch.nn.Transformer's by {error:.2g} of the "
-            f"largest number ({bound:.2g} is allowed): it has a part that is not known here."
-        )
-    return error
+    return agreement(found, expected, "torch.nn.Transformer")
 
 
 def _given_out(transformer: nn.Transformer, streams: list[Tensor]) -> Tensor:
