@@ -268,10 +268,11 @@ def _causality(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[
 
 def _generation(model: Network, tokens: list[Tensor], new: int = 4) -> Iterator[Identity]:
     """Greedy text with a key/value cache = greedy text without."""
-    if model.config.decoder is None or not model.config.unembeds:
+    if model.config.decoder is None or not model.config.unembeds or model.config.n_ctx == 1:
         return
     *sources, target = tokens
-    begun = target[:, : max(1, model.config.n_ctx - new)][:, :8]
+    new = min(new, model.config.n_ctx - 1)
+    begun = target[:, : model.config.n_ctx - new][:, :8]
     written = generate(model, *sources, begun, max_new_tokens=new)
     slow = begun
     for _ in range(written.shape[1] - begun.shape[1]):

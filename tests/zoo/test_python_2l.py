@@ -49,12 +49,13 @@ def test_shuffling_the_second_copy_takes_the_gain_away(trained, repeated):
     assert first - second < 3
 
 
+@pytest.fixture(scope="module")
+def history():
+    return read_history(BUNDLED / "python-2l")
+
+
 class TestHistory:
     """The circuit forms abruptly, between steps whose weights are kept."""
-
-    @pytest.fixture(scope="class")
-    def history(self):
-        return read_history(BUNDLED / "python-2l")
 
     def test_every_step_has_its_loss(self, history):
         assert len(history.losses) == python_2l.SCHEDULE.steps

@@ -66,9 +66,9 @@ def make(workshop: Workshop) -> Made:
     return Made(model, card, history, torch.float16)
 
 
-def completions(model: Transformer) -> dict[str, float]:
+def completions(model: Transformer) -> dict[str, float | int]:
     """How often the target of a bundled prompt comes first, and before its distractor."""
-    figures: dict[str, float] = {}
+    figures: dict[str, float | int] = {}
     for name in PROMPTS:
         prompts = askable(model, read_prompts(name))
         figures[f"{name}: prompts"] = len(prompts)
