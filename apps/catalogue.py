@@ -2,7 +2,7 @@
 
 import interp
 from interp.loading import BUNDLED, bundled, load
-from interp.loading.folder import CONFIG
+from interp.loading.folder import CONFIG, steps_of
 from interp.zoo.card import read_card
 
 COLUMNS = [
@@ -27,12 +27,12 @@ def catalogue() -> list[tuple[str, ...]]:
 
 
 def summaries() -> list[str]:
-    """What each model is, in one line of its card.
+    """What each model is, in one line of its card, and which steps of its training were kept.
 
     Raises:
         ModelLoadError: a card is missing or damaged.
     """
-    return [f"{name}: {read_card(BUNDLED / name).summary}" for name in bundled()]
+    return [f"{name}: {read_card(BUNDLED / name).summary}{_kept(name)}" for name in bundled()]
 
 
 def explorable() -> list[str]:
@@ -51,9 +51,14 @@ def kind(config: interp.Config) -> str:
     return "attention-only" if attention_only and side == "decoder" else side
 
 
+def _kept(name: str) -> str:
+    steps = steps_of(BUNDLED / name)
+    return f" {len(steps)} steps of its training: {name}@{steps[0]} … @{steps[-1]}." if steps else ""
+
+
 def _row(name: str) -> tuple[str, ...]:
     model, folder = load(name), BUNDLED / name
-    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
     return (
         name,
         kind(model.config),
@@ -62,14 +67,14 @@ def _row(name: str) -> tuple[str, ...]:
         ),
         str(model.config.d_model),
         str(model.config.d_vocab),
-        short(sum(weight.numel() for weight in model.parameters())).rstrip(),
+        short(sum(weight.numel() for weight in model.parameters())),
         f"{short(size)}B",
     )
 
 
 def short(count: int) -> str:
-    """A count in three digits: ``1.24 k``, ``3.68 M``."""
+    """A count in three digits: ``1.24k``, ``3.68M``."""
     for power, unit in ((2, "M"), (1, "k")):
         if float(f"{count:.3g}") >= THOUSAND**power:
-            return f"{count / THOUSAND**power:#.3g} {unit}".replace(". ", " ")
-    return f"{count} "
+            return f"{count / THOUSAND**power:#.3g}".rstrip(".") + unit
+    return str(count)
