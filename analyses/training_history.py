@@ -43,9 +43,10 @@ class TrainingHistory:
 
     def figure(self) -> go.Figure:
         """Losses above, scores below, over the steps; a dotted line where weights were kept."""
+        dotted = " (dotted: weights of these steps were kept)" if self.history.checkpoints else ""
         return curves(
             {"loss": self._losses(), "score": self._scores()},
-            title=f"How {self.name} was trained",
+            title=f"How {self.name} was trained{dotted}",
             axis="steps of training",
             units=("nats", "0 to 1"),
             marked=self.history.checkpoints,

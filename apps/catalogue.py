@@ -53,7 +53,9 @@ def kind(config: interp.Config) -> str:
 
 def _kept(name: str) -> str:
     steps = steps_of(BUNDLED / name)
-    return f" {len(steps)} steps of its training: {name}@{steps[0]} … @{steps[-1]}." if steps else ""
+    if not steps:
+        return ""
+    return f" {len(steps)} steps of its training: {name}@{steps[0]} … @{steps[-1]}."
 
 
 def _row(name: str) -> tuple[str, ...]:

@@ -99,8 +99,9 @@ def load_folder(
             model.config = replace(model.config, name=folder.resolve().name)
             equip(model, fields, reader)
         else:
-            files = Files(folder, None if step is None else _of_step(folder, step))
-            model = as_written(Config.from_dict(fields), files, dtype or files.computes_in, device)
+            weights = None if step is None else _of_step(folder, step)
+            config, files = Config.from_dict(fields), Files(folder, weights)
+            model = as_written(config, files, dtype or files.computes_in, device)
             attach(model, reader)
     except InvalidConfig as error:
         raise ModelLoadError(f"{folder / CONFIG} does not describe a model: {error}") from error

@@ -10,6 +10,7 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, HEADLESS, assert_close, build, build_new, tokens_of
 from foreign import D_VOCAB, EMBEDDING, MODELS, PREFIX, Folder, drawn, some_tokens
+from safetensors.torch import load_file
 from transformers import GPT2Config, GPT2Model
 
 import interp
@@ -285,11 +286,15 @@ def test_a_model_of_every_architecture_comes_back(name, tmp_path):
 def test_a_folder_can_store_another_type(name, tmp_path):
     model = build_new(name)
     save_folder(model, tmp_path, torch.bfloat16)
-    again = interp.load(tmp_path)
-    assert again.dtype == torch.bfloat16
-    assert model.dtype == torch.float64
+    stored = load_file(tmp_path / "model.safetensors")
+    assert {weight.dtype for weight in stored.values()} == {torch.bfloat16}
     expected = dict(model.named_parameters())
-    assert all(torch.equal(w, expected[n].bfloat16()) for n, w in again.named_parameters())
+    for dtype in (None, torch.bfloat16):
+        again = interp.load(tmp_path, dtype=dtype)
+        assert again.dtype == (dtype or torch.float64)
+        assert model.dtype == torch.float64
+        for key, weight in again.named_parameters():
+            assert torch.equal(weight, expected[key].bfloat16().to(again.dtype))
 
 
 def test_our_own_folder_keeps_its_name_and_its_rule_about_bos(tmp_path):
