@@ -1,0 +1,81 @@
+"""Law: ``torch.compile`` leaves the numbers alone, and finds all layers in one piece.
+
+Only the tokens are checked outside of that piece. Converse: what can't be traced, in the midst of
+the layers, breaks it.
+
+Shapes are checked as the tests run, which nobody can compile: so it is done in another process.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from architectures import ARCHITECTURES, build_new, tokens_of
+from torch.fx import GraphModule
+
+SOME = ["gpt2", "llama", "bloom", "bert", "t5"]
+
+
+class Graphs:
+    """A backend that counts the fused attentions in what it is given, and runs it as it is."""
+
+    def __init__(self) -> None:
+        self.attentions: list[int] = []
+
+    def __call__(self, graph: GraphModule, _inputs: list[torch.Tensor]) -> GraphModule:
+        if found := str(graph.code).count("scaled_dot_product_attention("):
+            self.attentions.append(found)
+        return graph
+
+
+@pytest.fixture(scope="module")
+def compiled() -> dict[str, Any]:
+    path = Path(__file__)
+    environment = os.environ | {"PYTHONPATH": str(path.parents[1])}
+    done = subprocess.run(
+        [sys.executable, str(path)], env=environment, capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_every_layer_is_in_one_graph(compiled, name):
+    stacks = ARCHITECTURES[name].stacks.values()
+    # A decoder that reads an encoder attends twice a layer.
+    layers = sum(stack.n_layers * (1 + index) for index, stack in enumerate(stacks))
+    assert compiled[name]["attentions"] == [layers]
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_the_numbers_stay(compiled, name):
+    assert compiled[name]["error"] < 1e-12
+
+
+def test_what_cannot_be_traced_breaks_the_graph(compiled):
+    assert compiled["broken"]["attentions"] != compiled["gpt2"]["attentions"]
+    assert compiled["broken"]["error"] < 1e-12
+
+
+def measured(model: Any) -> dict[str, Any]:
+    graphs, tokens = Graphs(), tokens_of(model.config)
+    torch.compiler.reset()
+    with torch.inference_mode():
+        found = torch.compile(model, backend=graphs)(*tokens)
+        error = (found - model(*tokens)).abs().max()
+    return {"attentions": graphs.attentions, "error": float(error)}
+
+
+def main() -> None:
+    found = {name: measured(build_new(name)) for name in SOME}
+    broken = build_new("gpt2")
+    broken.blocks[1].register_forward_pre_hook(lambda *_: torch._dynamo.graph_break())
+    sys.stdout.write(json.dumps(found | {"broken": measured(broken)}))
+
+
+if __name__ == "__main__":
+    main()
