@@ -1,7 +1,12 @@
-"""Where does a head look? A_h of one prompt: each query's weights over its keys."""
+"""Where does a head look? A_h of one prompt: each query's weights over its keys.
+
+In an encoder–decoder also where the words that are written look among those that were read
+(Bahdanau, Cho and Bengio 2015, figure 3).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -9,8 +14,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from analyses.figures import escaped, heatmap
-from interp import Transformer, run
+from interp import Place, Point, Transformer, run
 from interp.errors import InvalidInput
+from interp.model.batch import Batch
+
+Prompt = str | Sequence[str] | Sequence[int] | Tensor
+Attention = Literal["encoder", "decoder", "cross"]
 
 LONGEST_HOVER = 256
 """Beyond so many tokens, a text in each cell would make the figure megabytes."""
@@ -22,32 +31,37 @@ class AttentionPattern:
 
     Attributes:
         pattern: A, each row a query's weights over keys; rows sum to one.
-        labels: how each token is shown.
+        queries: how each token that looks is shown.
+        keys: how each token that is looked at is shown.
         layer: of the head.
         head: which head.
+        attention: of an encoder–decoder, which of its attentions; else ``None``.
     """
 
     pattern: Float[Tensor, "query key"]
-    labels: tuple[str, ...]
+    queries: tuple[str, ...]
+    keys: tuple[str, ...]
     layer: int
     head: int
+    attention: Attention | None = None
 
     @property
     def name(self) -> str:
-        """The head, as ``L1H4``."""
-        return f"L{self.layer}H{self.head}"
+        """The head, as ``L1H4``, or ``cross L1H4`` where there are several attentions."""
+        which = f"{self.attention} " if self.attention else ""
+        return f"{which}L{self.layer}H{self.head}"
 
     def to_frame(self) -> pd.DataFrame:
         """One row a cell: layer, head, query, key, their tokens, and the weight."""
-        n = len(self.labels)
+        cells = [(q, k) for q in range(len(self.queries)) for k in range(len(self.keys))]
         return pd.DataFrame(
             {
                 "layer": self.layer,
                 "head": self.head,
-                "query": [q for q in range(n) for _ in range(n)],
-                "key": list(range(n)) * n,
-                "query_token": [self.labels[q] for q in range(n) for _ in range(n)],
-                "key_token": list(self.labels) * n,
+                "query": [q for q, _ in cells],
+                "key": [k for _, k in cells],
+                "query_token": [self.queries[q] for q, _ in cells],
+                "key_token": [self.keys[k] for _, k in cells],
                 "attention": self.pattern.flatten().tolist(),
             }
         )
@@ -57,19 +71,19 @@ class AttentionPattern:
         return heatmap(
             self.pattern,
             title=f"Attention of {self.name}",
-            rows=self.labels,
-            columns=self.labels,
+            rows=self.queries,
+            columns=self.keys,
             axes=("query", "key"),
             unit="weight",
             top=1.0,
-            hover=self._hover() if len(self.labels) <= LONGEST_HOVER else None,
+            hover=self._hover() if self.pattern.numel() <= LONGEST_HOVER**2 else None,
         )
 
     def _hover(self) -> list[list[str]]:
-        labels = [escaped(label) for label in self.labels]
+        queries, keys = ([escaped(label) for label in side] for side in (self.queries, self.keys))
         return [
             [
-                f"query {q} {labels[q]}<br>key {k} {labels[k]}<br>attention {weight:.3f}"
+                f"query {q} {queries[q]}<br>key {k} {keys[k]}<br>attention {weight:.3f}"
                 for k, weight in enumerate(row)
             ]
             for q, row in enumerate(self.pattern.tolist())
@@ -79,33 +93,80 @@ class AttentionPattern:
         """What each query looks at most."""
         top = self.pattern.max(-1)
         lines = [
-            f"{q:>4} {self.labels[q]:<12} → {int(k):>4} {self.labels[int(k)]:<12} {w:.2f}"
+            f"{q:>4} {self.queries[q]:<12} → {int(k):>4} {self.keys[int(k)]:<12} {w:.2f}"
             for q, (k, w) in enumerate(zip(top.indices, top.values, strict=True))
         ]
         return "\n".join([f"{self.name}: most attended key of each query", *lines])
 
 
 def attention_pattern(
-    model: Transformer, prompt: str | Sequence[str] | Sequence[int] | Tensor, layer: int, head: int
+    model: Transformer,
+    prompt: Prompt,
+    layer: int,
+    head: int,
+    *,
+    target: Prompt | None = None,
+    attention: Attention | None = None,
 ) -> AttentionPattern:
     """The pattern of one head on one prompt.
 
     Args:
-        model: a model with a single stack.
-        prompt: a text, or token ids ``[pos]`` or ``[1 pos]``.
+        model: any Transformer that reads tokens.
+        prompt: a text, or token ids ``[pos]`` or ``[1 pos]``; what the encoder reads, if there is
+            one.
         layer: of the head; negative counts from the end.
         head: which head; negative counts from the end.
+        target: what the decoder of an encoder–decoder reads, from its start token on, as
+            ``model.generate(prompt)`` gives it.
+        attention: of an encoder–decoder, ``"encoder"`` or ``"decoder"`` for the attention of that
+            stack to itself, or ``"cross"``: queries from the decoder, keys from the encoder.
 
     Raises:
-        UnknownPlace: there is no such layer.
-        InvalidInput: there is no such head, or there are several prompts.
+        UnknownPlace: there is no such layer, or no such attention.
+        InvalidInput: there is no such head; there are several prompts; or a target or an attention
+            is missing or too many.
     """
-    batch = model.batch(prompt)
-    if batch.ids.shape[0] != 1:
-        raise InvalidInput(f"A pattern is of one prompt; {batch.ids.shape[0]} were given.")
-    place = model.atlas.find(("pattern", layer))
-    pattern = run(model, batch.ids, record=place).cache[place][0]
+    batches = _checked(model, prompt, target, attention)
+    place = model.atlas.find(_place(layer, attention))
+    pattern = run(model, *(batch.ids for batch in batches), record=place).cache[place][0]
     if not -len(pattern) <= head < len(pattern):
         raise InvalidInput(f"Head {head}: layer {place.layer} has heads 0..{len(pattern) - 1}.")
-    labels = tuple(model.to_labels(batch.ids[0]))
-    return AttentionPattern(pattern[head].cpu(), labels, place.layer or 0, head % len(pattern))
+    reads, written = batches[0], batches[-1]
+    queries, keys = {
+        None: (written, written),
+        "encoder": (reads, reads),
+        "decoder": (written, written),
+        "cross": (written, reads),
+    }[attention]
+    return AttentionPattern(
+        pattern[head].cpu(),
+        tuple(model.to_labels(queries.ids[0])),
+        tuple(model.to_labels(keys.ids[0])),
+        place.layer or 0,
+        head % len(pattern),
+        attention,
+    )
+
+
+def _checked(
+    model: Transformer, prompt: Prompt, target: Prompt | None, attention: Attention | None
+) -> list[Batch]:
+    """The one row that each stack reads."""
+    pair = len(model.stacks) > 1
+    if pair != (target is not None) or pair != (attention is not None):
+        wanted = (
+            f"An encoder–decoder needs target= and attention=, one of {get_args(Attention)}."
+            if pair
+            else "target= and attention= are for encoder–decoders; this model has one stack."
+        )
+        raise InvalidInput(wanted)
+    batches = model.check(prompt) if target is None else model.check(prompt, target)
+    for batch in batches:
+        if batch.ids.shape[0] != 1:
+            raise InvalidInput(f"A pattern is of one prompt; {batch.ids.shape[0]} were given.")
+    return batches
+
+
+def _place(layer: int, attention: Attention | None) -> Place:
+    point = Point.CROSS_PATTERN if attention == "cross" else Point.PATTERN
+    return Place(point, layer, stack=None if attention == "cross" else attention)

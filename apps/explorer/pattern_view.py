@@ -19,7 +19,7 @@ def pattern_view(model: interp.Transformer, prompt: Prompt) -> None:
         head = _choose("Head", "head", model.blocks[layer].attn.n_heads)
         share()
         found = attention_pattern(model, prompt.text, layer, head)
-        height = min(720, 160 + 22 * len(found.labels))
+        height = min(720, 160 + 22 * len(found.queries))
         st.plotly_chart(
             fitted(found.figure(), height),
             theme=None,

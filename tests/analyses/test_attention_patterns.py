@@ -15,7 +15,7 @@ def model():
 
 def test_the_induction_head_looks_at_the_token_after_the_earlier_one(model):
     shown = attention_pattern(model, "QxmQ", layer=1, head=0)
-    assert shown.labels == ("<|bos|>", "Q", "x", "m", "Q")
+    assert shown.queries == shown.keys == ("<|bos|>", "Q", "x", "m", "Q")
     assert shown.pattern[4].argmax() == 2
     assert shown.pattern[4, 2] > 0.99
     assert torch.allclose(shown.pattern.sum(-1), torch.ones(5))
@@ -50,3 +50,63 @@ def test_what_it_refuses(model):
         attention_pattern(model, "ab", 7, 0)
     with pytest.raises(InvalidInput, match="one prompt"):
         attention_pattern(model, ["ab", "cd"], 0, 0)
+
+
+class TestEncoderDecoder:
+    """A pair has three attentions; the cross-attention looks from the decoder to the encoder."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def dates(cls):
+        return interp.load("dates")
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def ids(cls, dates):
+        source = dates.to_tokens("3 March 2021")
+        return source, dates.generate(source, max_new_tokens=11)
+
+    def test_each_is_the_models_own(self, dates, ids):
+        cache = interp.run(dates, *ids, record="all").cache
+        for attention, name in (
+            ("encoder", "encoder.pattern,1"),
+            ("decoder", "decoder.pattern,1"),
+            ("cross", "decoder.cross_pattern,1"),
+        ):
+            shown = attention_pattern(dates, ids[0], 1, 2, target=ids[1], attention=attention)
+            assert torch.equal(shown.pattern, cache[name][0, 2])
+            assert shown.pattern.shape == (len(shown.queries), len(shown.keys))
+
+    def test_the_year_is_read_where_it_is_written(self, dates, ids):
+        head = interp.card("dates").figures["cross-attention head that aligns the year best"]
+        layer, head = (int(number) for number in head[1:].split("H"))
+        shown = attention_pattern(
+            dates, "3 March 2021", layer, head, target=ids[1], attention="cross"
+        )
+        assert shown.keys == ("3", "·", "March", "·", "2", "0", "2", "1", "<|end|>")
+        assert shown.queries[:5] == ("<|start|>", "2", "0", "2", "1")
+        assert shown.pattern[:4, 4:8].sum(-1).mean() > 0.8
+        assert shown.name == f"cross L{layer}H{head}"
+        frame = shown.to_frame()
+        assert len(frame) == 12 * 9
+        cell = frame[(frame["query"] == 1) & (frame["key"] == 2)].iloc[0]
+        assert (cell["query_token"], cell["key_token"]) == ("2", "March")
+        assert cell["attention"] == pytest.approx(shown.pattern[1, 2].item())
+        figure = shown.figure()
+        assert list(figure.layout.yaxis.ticktext) == [
+            label.replace("<", "&lt;").replace(">", "&gt;") for label in shown.queries
+        ]
+        assert "March" in shown.summary()
+
+    def test_what_is_missing_or_too_many_is_told(self, dates, ids, model):
+        with pytest.raises(InvalidInput, match="needs target= and attention="):
+            attention_pattern(dates, ids[0], 0, 0)
+        with pytest.raises(InvalidInput, match="needs target= and attention="):
+            attention_pattern(dates, ids[0], 0, 0, target=ids[1])
+        with pytest.raises(InvalidInput, match="this model has one stack"):
+            attention_pattern(model, "ab", 0, 0, attention="cross")
+        two = [one.repeat(2, 1) for one in ids]
+        with pytest.raises(InvalidInput, match="one prompt"):
+            attention_pattern(dates, two[0], 0, 0, target=two[1], attention="cross")
+        with pytest.raises(UnknownPlace, match="cross_pattern,7"):
+            attention_pattern(dates, ids[0], 7, 0, target=ids[1], attention="cross")
