@@ -43,6 +43,12 @@ nightly: .venv/.installed-dev ## Run the long forms of tests that have a short o
 models: .venv/.installed-dev ## Compare every family with Hugging Face and write docs/models.md
 	$(BIN)/python -m pytest tests/agreement --write-models $(PYTEST)
 
+.PHONY: cards
+cards: .venv/.installed-dev ## Measure every bundled model again and write its card
+	$(BIN)/python -c "from interp.loading import BUNDLED, bundled; \
+		from interp.zoo.making import retold; \
+		[retold(name).write(BUNDLED / name) for name in bundled()]"
+
 .PHONY: lint
 lint: lint-ruff lint-format lint-types lint-imports ## Check style, types and the direction of imports
 

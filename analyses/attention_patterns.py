@@ -116,8 +116,8 @@ def attention_pattern(
             one.
         layer: of the head; negative counts from the end.
         head: which head; negative counts from the end.
-        target: what the decoder of an encoder–decoder reads, from its start token on, as
-            ``model.generate(prompt)`` gives it.
+        target: what the decoder of an encoder–decoder reads: a text, or token ids from its start
+            token on, as ``model.generate(prompt)`` gives them.
         attention: of an encoder–decoder, ``"encoder"`` or ``"decoder"`` for the attention of that
             stack to itself, or ``"cross"``: queries from the decoder, keys from the encoder.
 

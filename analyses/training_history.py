@@ -30,9 +30,12 @@ class TrainingHistory:
     history: History
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a figure and step: step (updates done), figure, value, kept."""
+        """One row a figure and step: step (updates done), figure, value, kept.
+
+        The loss of a batch is that of the weights before they learn from it.
+        """
         kept = set(self.history.checkpoints)
-        rows = [(step + 1, BATCH, loss) for step, loss in enumerate(self.history.losses)]
+        rows = [(step, BATCH, loss) for step, loss in enumerate(self.history.losses)]
         rows += [
             (step, name, value)
             for step, figures in self.history.measured.items()
@@ -72,7 +75,7 @@ class TrainingHistory:
 
     def _losses(self) -> list[Curve]:
         losses = self.history.losses
-        batch = Curve(BATCH, list(range(1, len(losses) + 1)), losses, faint=True)
+        batch = Curve(BATCH, list(range(len(losses))), losses, faint=True)
         return [batch, *(self._curve(name) for name in self._names() if NATS in name)]
 
     def _scores(self) -> list[Curve]:

@@ -60,7 +60,7 @@ def _kept(name: str) -> str:
 
 def _row(name: str) -> tuple[str, ...]:
     model, folder = load(name), BUNDLED / name
-    size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     return (
         name,
         kind(model.config),

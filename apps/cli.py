@@ -198,6 +198,7 @@ def train(
     A training that was stopped goes on when the same command is given again.
     """
     from apps.devices import device_of, fastest  # noqa: PLC0415
+    from interp import card  # noqa: PLC0415
     from interp.zoo.making import is_unfinished, make  # noqa: PLC0415
 
     folder = out or Path("models") / name
@@ -213,6 +214,8 @@ def train(
             anew=anew,
         )
     say(f"{name} is in {folder}; read its README.md. Use it with --model {folder}.")
+    if card(folder).data != card(name).data:
+        tell("Its data are not the bundled model's (see both cards), so its figures differ.")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -101,12 +101,17 @@ class _Lines:
     def __init__(self, label: str) -> None:
         self._label = label
         self._start = self._last = time.monotonic()
+        self._before: int | None = None
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
         now = time.monotonic()
-        if now - self._last < QUIET_SECONDS or not done:
+        if self._before is None:  # What goes on from the middle has not done all that just now.
+            self._before, self._start = done, now
+        if now - self._last < QUIET_SECONDS:
             return
         self._last = now
-        left = (now - self._start) * (total - done) / done
-        said = f"{self._label}: {done} of {total}, about {left:.0f} s left"
-        tell(f"{said}, {note}" if note else said)
+        said = [f"{self._label}: {done} of {total}"]
+        if done > self._before:
+            left = (now - self._start) * (total - done) / (done - self._before)
+            said.append(f"about {left:.0f} s left")
+        tell(", ".join([*said, note] if note else said))

@@ -1,7 +1,8 @@
 """What follows from what is held? Each place by its recipe, from the weights as they were."""
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ class Derivation:
 
     def __init__(self, model: Network, contexts: dict[str | None, Context]) -> None:
         self.model, self.contexts = model, contexts
-        self._weights = _fingerprint(model)
+        self._weights = [Weight.of(weight) for weight in model.parameters()]
 
     @property
     def has_weights(self) -> bool:
@@ -34,7 +35,10 @@ class Derivation:
     @property
     def is_stale(self) -> bool:
         """Whether a weight was changed in place or swapped since the run."""
-        return _fingerprint(self.model) != self._weights
+        now = list(self.model.parameters())
+        return len(now) != len(self._weights) or not all(
+            weight.is_still(one) for weight, one in zip(self._weights, now, strict=True)
+        )
 
     def __call__(
         self, place: Place, held: Collection[Place], read: Callable[[Place], Tensor]
@@ -55,7 +59,7 @@ class Derivation:
         if self.is_stale:
             raise StaleCache(
                 f"{place} is derived from the model's weights, and they have changed since the "
-                "run; read it before changing them, or record it by name."
+                "run, or the model was moved; read it before that, or record it by name."
             )
 
         def made(place: Place) -> Tensor:
@@ -77,9 +81,29 @@ class Derivation:
         return owner.get_submodule(recipe.part)
 
 
-def _fingerprint(model: Network) -> tuple[tuple[int, int], ...]:
-    """Changes whenever a weight is changed in place or swapped."""
-    return tuple((p.data_ptr(), version_of(p)) for p in model.parameters())
+@dataclass(frozen=True, eq=False)
+class Weight:
+    """A weight as it was.
+
+    Attributes:
+        tensor: the weight itself, while it lives; an address alone may be given to another.
+        address: of its numbers.
+        version: counts changes in place.
+    """
+
+    tensor: "ref[Tensor]"
+    address: int
+    version: int
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> "Weight":
+        """As it is now."""
+        return cls(ref(tensor), tensor.data_ptr(), version_of(tensor))
+
+    def is_still(self, tensor: Tensor) -> bool:
+        """Whether ``tensor`` is the same weight, unchanged."""
+        same = self.tensor() is tensor and self.address == tensor.data_ptr()
+        return same and self.version == version_of(tensor)
 
 
 class BlockReader:

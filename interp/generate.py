@@ -145,7 +145,7 @@ def _with_start(model: Network, tokens: tuple[object, ...]) -> tuple[object, ...
     start = model.config.tokens.decoder_start
     if start is None:
         raise InvalidInput("Give the target's first tokens: config.tokens.decoder_start is None.")
-    source = model.batch(tokens[0])
+    source = model.batch(tokens[0], stack=model.stacks[0].name)
     return (*tokens, torch.full((source.ids.shape[0], 1), start))
 
 

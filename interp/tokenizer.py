@@ -15,7 +15,7 @@ from typing import Final, SupportsIndex
 import tokenizers
 
 from interp.errors import InvalidTokens, ModelLoadError
-from interp.files import write_whole
+from interp.files import write_text_whole
 from interp.spelling import spelling_of, unknown_token, visible
 
 PAD_LABEL: Final = "∅"
@@ -29,6 +29,7 @@ class Tokenizer:
     that other code switches on, and would silently shorten or lengthen a prompt here.
 
     Attributes:
+        backend: The copy.
         bos: Id of the token that begins a text, or None.
         eos: Id of the token that ends a text, or None.
         vocab_size: 1 + the largest id, so the fewest embedding rows that fit.
@@ -43,13 +44,13 @@ class Tokenizer:
             InvalidTokens: `bos` or `eos` is not in the vocabulary.
         """
         description = json.loads(backend.to_str()) | {"truncation": None, "padding": None}
-        self._backend = tokenizers.Tokenizer.from_str(json.dumps(description))
+        self.backend = tokenizers.Tokenizer.from_str(json.dumps(description))
         self._spelling = spelling_of(description)
         self._added = {
-            id_: token.content for id_, token in self._backend.get_added_tokens_decoder().items()
+            id_: token.content for id_, token in self.backend.get_added_tokens_decoder().items()
         }
         # Last, because an added token takes the place of a vocabulary entry with the same id.
-        self._tokens = {id_: token for token, id_ in self._backend.get_vocab().items()}
+        self._tokens = {id_: token for token, id_ in self.backend.get_vocab().items()}
         self._tokens |= self._added
         self._unknown = unknown_token(description["model"])
         self.vocab_size: Final[int] = max(self._tokens, default=-1) + 1
@@ -81,22 +82,22 @@ class Tokenizer:
     def named(self, bos: int | None, eos: int | None) -> "Tokenizer":
         """The same tokenizer, told which tokens begin and end a text (those that it has)."""
         own = [None if id_ is None or id_ not in self._tokens else id_ for id_ in (bos, eos)]
-        return Tokenizer(self._backend, bos=own[0], eos=own[1])
+        return Tokenizer(self.backend, bos=own[0], eos=own[1])
 
     def adds(self) -> tuple[list[int], list[int]]:
         """The ids that it would put before and behind a text, were it asked to."""
-        if not self._backend.num_special_tokens_to_add(is_pair=False):
+        if not self.backend.num_special_tokens_to_add(is_pair=False):
             return [], []
         text = next((text for text in ("a", *self._tokens.values()) if self._reads(text)), "")
-        whole = self._backend.encode(text, add_special_tokens=True)
+        whole = self.backend.encode(text, add_special_tokens=True)
         places = [place for place, of in enumerate(whole.sequence_ids) if of is not None]
         first, last = (places[0], places[-1]) if places else (len(whole), len(whole))
         return whole.ids[:first], whole.ids[last + 1 :]
 
     def save(self, path: str | Path) -> None:
         """Writes a `tokenizer.json`, whole or not at all; `bos` and `eos` are not part of it."""
-        text = self._backend.to_str(pretty=True)
-        write_whole(Path(path), lambda partial: partial.write_text(text, encoding="utf-8"))
+        text = self.backend.to_str(pretty=True)
+        write_text_whole(Path(path), text)
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`, with no BOS, EOS or other special token added.
@@ -115,7 +116,7 @@ class Tokenizer:
                 "and has no UTF-8 form. Was it read with errors='surrogateescape'?"
             ) from error
         try:
-            return self._backend.encode(text, add_special_tokens=False).ids
+            return self.backend.encode(text, add_special_tokens=False).ids
         except Exception as error:  # the library raises nothing narrower
             raise InvalidTokens(
                 f"The text {text[:40]!r} can't be written in this vocabulary, which has no token "
@@ -131,7 +132,7 @@ class Tokenizer:
             InvalidTokens: An id is not in the vocabulary.
         """
         known = [self._checked(id_) for id_ in ids if index(id_) >= 0]
-        return self._backend.decode(known, skip_special_tokens=False)
+        return self.backend.decode(known, skip_special_tokens=False)
 
     def token_bytes(self, id_: SupportsIndex) -> bytes | None:
         """The bytes that one token stands for, or None for padding and the unknown token.
@@ -192,7 +193,7 @@ class Tokenizer:
     def _reads(self, text: str) -> bool:
         """Whether a text is one token or more."""
         try:
-            return bool(self._backend.encode(text, add_special_tokens=False).ids)
+            return bool(self.backend.encode(text, add_special_tokens=False).ids)
         except Exception:  # the library raises nothing narrower
             return False
 

@@ -50,17 +50,20 @@ class Transformer(Network):
         *,
         prepend_bos: bool | None = None,
         padding_side: str = "right",
+        stack: str | None = None,
     ) -> Int[Tensor, "batch pos"]:
         """Token ids of one or several texts.
 
         The one rule about BOS: if ``config.tokens.prepend_bos``, every text gets exactly one in
-        front (none is added to a text that spells it out itself). The rule holds wherever a text
-        is accepted; token ids are never touched.
+        front (none is added to a text that spells it out itself). A text for the decoder of a pair
+        begins with ``config.tokens.decoder_start`` too, and its end is left open: no EOS. The rule
+        holds wherever a text is accepted; token ids are never touched.
 
         Args:
             texts: a text or several.
             prepend_bos: overrides the rule.
             padding_side: ``right`` or ``left``: where ``interp.PAD`` fills up shorter texts.
+            stack: which stack of an encoder–decoder reads them; the first, if nothing is said.
 
         Raises:
             InvalidTokens: a text without any token, or none at all.
@@ -68,7 +71,12 @@ class Transformer(Network):
         several = [texts] if isinstance(texts, str) else list(texts)
         if padding_side not in ("left", "right"):
             raise InvalidInput(f"padding_side={padding_side!r} is neither left nor right.")
-        rows = [self._encoded(text, prepend_bos) for text in several]
+        names = list(self.config.stacks)
+        if stack is not None and stack not in names:
+            raise InvalidInput(f"stack={stack!r}: this model has {' and '.join(names)}.")
+        is_target = stack is not None and stack != names[0]
+        encoded = self._encoded_target if is_target else self._encoded_prompt
+        rows = [encoded(text, prepend_bos) for text in several]
         if not rows:
             raise InvalidTokens("No text was given: there is nothing to run the model on.")
         width = max(len(row) for row in rows)
@@ -112,8 +120,9 @@ class Transformer(Network):
         texts = isinstance(tokens, str) or (
             isinstance(tokens, list | tuple) and bool(tokens) and isinstance(tokens[0], str)
         )
-        given = self.to_tokens(tokens) if texts else tokens
-        return super().batch(given, mask, types=types, stack=stack)
+        read_by = stack or self.stacks[-1].name
+        given = self.to_tokens(tokens, stack=read_by) if texts else tokens
+        return super().batch(given, mask, types=types, stack=read_by)
 
     # ---- views of its weights -----------------------------------------------------------------
 
@@ -160,9 +169,16 @@ class Transformer(Network):
             raise InvalidInput("prepend_bos=True, but this model has no BOS token.")
         if not ids:
             raise InvalidTokens(f"The prompt {text!r} is empty: it has no token.")
-        ids = [bos, *ids] if rule and bos is not None and ids[0] != bos else ids
+        return [bos, *ids] if rule and bos is not None and ids[0] != bos else ids
+
+    def _encoded_prompt(self, text: str, prepend_bos: bool | None) -> list[int]:  # noqa: FBT001
+        ids = self._encoded(text, prepend_bos)
         eos = self.config.tokens.eos if self.config.tokens.append_eos else None
         return ids if eos is None or ids[-1] == eos else [*ids, eos]
+
+    def _encoded_target(self, text: str, prepend_bos: bool | None) -> list[int]:  # noqa: FBT001
+        ids, start = self._encoded(text, prepend_bos), self.config.tokens.decoder_start
+        return ids if start is None or ids[0] == start else [start, *ids]
 
     def _tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:

@@ -245,6 +245,18 @@ def test_once_the_weights_have_changed_nothing_is_derived(change):
                 cache[place]
 
 
+def test_a_weight_that_took_anothers_address_is_another():
+    """Assigned twice, the second may lie where the first had been freed."""
+    model, tokens = build_new("gpt2"), tokens_of("gpt2")
+    cache = run(model, *tokens, record="all").cache
+    attention = model.blocks[0].attn
+    numbers = attention.weight_qkv.data
+    attention.weight_qkv = torch.nn.Parameter(numbers)
+    assert attention.weight_qkv.data_ptr() == numbers.data_ptr()
+    with pytest.raises(StaleCache, match="weights"):
+        cache["pattern", 0]
+
+
 def test_a_new_run_after_a_change_is_of_the_new_weights():
     """The converse, and edits of a run do not count as a change."""
     model, tokens = build_new("gpt2"), tokens_of("gpt2")

@@ -123,6 +123,18 @@ def test_ctrl_c_keeps_what_was_done():
     assert_same(again, sweep(MODEL, TOKENS, HEADS, METRIC))
 
 
+def test_an_error_of_a_users_function_keeps_what_was_done():
+    def fails(done: int, total: int) -> None:
+        if done > total // 2:
+            raise ConnectionError("the notebook's widget is gone")
+
+    with pytest.raises(ConnectionError, match="widget") as caught:
+        sweep(MODEL, TOKENS, HEADS, METRIC, memory=ONE_AT_A_TIME, progress=fails)
+    assert caught.value.result.done.sum() == 12
+    again = sweep(MODEL, TOKENS, HEADS, METRIC, resume=caught.value.result)
+    assert_same(again, sweep(MODEL, TOKENS, HEADS, METRIC))
+
+
 def test_ctrl_c_inside_a_forward():
     """What was done before is kept, and taken up again; the model holds nothing of it."""
     calls: list[int] = []

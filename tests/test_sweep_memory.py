@@ -1,5 +1,7 @@
 """Memory decides how many edited forwards are run as one; when it gives out, a sweep says so."""
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from architectures import assert_close, assert_identical, build, padded, tokens_of
@@ -7,8 +9,15 @@ from torch import Tensor
 
 from interp import edits, metrics, sweep
 from interp.errors import HookFailed, InvalidInput, OutOfResources
-from interp.sweep.clean import Clean
+from interp.model.network import Network
+from interp.model.unembedding import Unembedding
+from interp.sweep import memory
+from interp.sweep.clean import Clean, Job
 from interp.sweep.fold import Folded
+from interp.sweep.items import items_of
+from interp.sweep.memory import Budget
+from interp.sweep.ways import Ways
+from interp.sweep.work import Worker, logits_formed
 
 MODEL = build("gpt2")
 TOKENS = tokens_of("gpt2", batch=2)[0]
@@ -165,3 +174,93 @@ def test_without_a_word_the_numbers_are_the_same(sizes):
     ragged = padded([TOKENS[0], TOKENS[1][:2]], "left")
     small = sweep(MODEL, ragged, HEADS, METRIC, memory=SMALL)
     assert_close(small.values, sweep(MODEL, ragged, HEADS, METRIC).values)
+
+
+# The estimate.
+
+
+def worker_of(model: Network) -> Worker:
+    return Worker(Ways(model), Budget(2**40))
+
+
+def job_of(model: Network, tokens: Sequence[Tensor], made: object, metric: object = METRIC) -> Job:
+    batches = tuple(model.check(*tokens))
+    items = tuple(items_of(Ways(model), made))
+    return Job(tuple(range(len(tokens[0]))), batches, metric, items, len(tokens[0]))
+
+
+def estimate(name: str, tokens: Sequence[Tensor], made: object, metric: object = METRIC):
+    model = build(name)
+    return worker_of(model).footprint(job_of(model, tokens, made, metric))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "gemma2", "marian", "bloom"])
+@pytest.mark.parametrize("point", ["resid_pre", "z", "post"])
+def test_what_is_kept_of_the_clean_forward_is_known_to_the_byte(name, point):
+    model, tokens = build(name), tokens_of(name, batch=2)
+    made = [edits.zero(point, layer=layer, pos=-1) for layer in range(2)]
+    if len(model.stacks) > 1:
+        made = [edits.zero(f"decoder.{point},{layer}", pos=-1) for layer in range(2)]
+    worker, job = worker_of(model), job_of(model, tokens, made)
+    held = Clean.of(worker.ways, job).tensors.values()
+    assert worker.footprint(job).kept * 2 == sum(tensor.nbytes for tensor in held)
+
+
+@pytest.mark.parametrize(
+    ("edit", "metric", "formed"),
+    [
+        (HEADS[0], METRIC, 2),
+        (HEADS[0], metrics.prob(1), MODEL.config.d_vocab),
+        (HEADS[0], metrics.loss(), MODEL.config.d_vocab * TOKENS.shape[1]),
+        (edits.scale("logits", 2.0), METRIC, MODEL.config.d_vocab),
+        (edits.scale("final_normalized", 2.0), METRIC, 2),
+        (edits.resample("logits"), METRIC, MODEL.config.d_vocab * TOKENS.shape[1]),
+    ],
+    ids=["target-distractor", "prob", "loss", "all-edited", "normed-edited", "resampled"],
+)
+def test_only_logits_that_are_formed_take_room(monkeypatch, edit, metric, formed):
+    """As many as the sweep then forms for each prompt, at the end of its forwards."""
+    sizes: list[int] = []
+
+    def noting(kind: type, name: str) -> None:
+        method = getattr(kind, name)
+
+        def noted(*given, **told):
+            made = method(*given, **told)
+            sizes.append(made.numel() // len(made))
+            return made
+
+        monkeypatch.setattr(kind, name, noted)
+
+    noting(Unembedding, "forward")
+    noting(Unembedding, "some")
+    job = job_of(MODEL, [TOKENS], [edit], metric)
+    found = logits_formed(MODEL, metric, job.items[0].planned, TOKENS.shape[1])
+    sweep(MODEL, TOKENS, [edit], metric)
+    assert found == formed == max(sizes)
+
+
+def test_distances_of_padded_prompts_take_room():
+    """Each prompt then has its own; without padding all share them."""
+    (tokens,) = tokens_of("bloom", batch=2, pos=6)
+    ragged = padded([tokens[0], tokens[1][:2]], "left")
+    assert estimate("bloom", [ragged], HEADS).peak > estimate("bloom", [tokens], HEADS).peak
+    (tokens,) = tokens_of("gpt2", batch=2, pos=6)
+    ragged = padded([tokens[0], tokens[1][:2]], "left")
+    assert estimate("gpt2", [ragged], HEADS).peak == estimate("gpt2", [tokens], HEADS).peak
+
+
+def test_files_that_a_container_has_read_do_not_count_as_used(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "CGROUP", tmp_path)
+    monkeypatch.setattr(memory, "_meminfo", lambda: 10**12)
+    cpu = torch.device("cpu")
+    assert memory.free_bytes(cpu) == 10**12
+    for name, told in (
+        ("memory.max", "1000\n"),
+        ("memory.current", "990\n"),
+        ("memory.stat", "anon 200\ninactive_file 700\nactive_file 90\n"),
+    ):
+        (tmp_path / name).write_text(told)
+    assert memory.free_bytes(cpu) == 710
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.free_bytes(cpu) == 10**12

@@ -194,12 +194,15 @@ def test_logits_that_are_no_numbers():
     model = build_new("gpt2")
     with torch.no_grad():
         model.blocks[0].mlp.b_out[0] = torch.nan
-    with pytest.raises(InvalidInput, match="NaN"):
+    with pytest.raises(InvalidInput, match="Without an edit: The metric is NaN"):
         sweep(model, TOKENS, ZERO, METRIC)
     broken = edits.apply("z", lambda z, hook: z * torch.nan, layer=0)
     for metric in (METRIC, metrics.loss()):
-        with pytest.raises(InvalidInput, match="NaN"):
-            sweep(MODEL, TOKENS, broken, metric)
+        with pytest.raises(
+            InvalidInput, match=r"Edit 1 \(apply at .*z.*\): The metric is NaN"
+        ) as caught:
+            sweep(MODEL, TOKENS, [edits.zero("z", layer=0), broken], metric)
+        assert caught.value.result is not None
 
 
 # Tokens.

@@ -13,7 +13,7 @@ from architectures import (
     tokens_of,
 )
 
-from interp import PAD, InterpError, Transformer, run
+from interp import PAD, InterpError, Transformer, load, run
 from interp.errors import InvalidTokens
 from interp.model.stack import Stack
 
@@ -176,3 +176,35 @@ def test_the_tokens_given_are_left_as_they_were(name):
         enter()
     for ids, was in zip(tokens, before, strict=True):
         assert_identical(ids, was)
+
+
+# Texts for the decoder of a pair.
+
+
+def test_a_text_for_a_paired_decoder_begins_with_its_start_token_and_stays_open():
+    model, source = load("dates"), "3 March 2021"
+    ids = model.to_tokens("2021-03", stack="decoder")
+    assert model.to_string(ids[0]) == "<|start|>2021-03"
+    assert_identical(model.to_tokens("<|start|>2021-03", stack="decoder"), ids)
+    with torch.no_grad():
+        assert_identical(model(source, "2021-03"), model(model.to_tokens(source), ids))
+    assert_identical(run(model, source, "2021-03").logits, run(model, source, ids).logits)
+    written = model.generate(source, "2021-03", max_new_tokens=4)
+    assert model.to_string(written) == ["<|start|>2021-03-03<|end|>"]
+
+
+def test_a_text_for_its_encoder_is_read_as_ever():
+    model = load("dates")
+    assert model.to_string(model.to_tokens("3 March 2021")) == ["3 March 2021<|end|>"]
+    assert_identical(
+        model.to_tokens("3 March 2021", stack="encoder"), model.to_tokens("3 March 2021")
+    )
+    assert_identical(
+        model.to_tokens("2021", stack="decoder")[:, 1:], model.to_tokens("2021")[:, :-1]
+    )
+
+
+@pytest.mark.parametrize("stack", ["decodr", ""])
+def test_a_stack_that_is_not_there_is_refused_for_texts(stack):
+    with pytest.raises(InterpError, match="this model has encoder and decoder"):
+        load("dates").to_tokens("2021", stack=stack)

@@ -36,8 +36,9 @@ class TokensConfig:
         eos: id of the token that ends one; generation stops there.
         prepend_bos: the rule: whether a *text* gets ``bos`` in front, at every entry point alike.
             Token ids given as numbers are taken as they are.
-        decoder_start: the token that a paired decoder starts from.
-        append_eos: whether a text gets ``eos`` behind it, by the same rule as ``bos`` before it.
+        decoder_start: the token that a paired decoder starts from; any text for it does.
+        append_eos: whether a text gets ``eos`` behind it, by the same rule as ``bos`` before it;
+            a text for a paired decoder stays open.
     """
 
     bos: int | None = None

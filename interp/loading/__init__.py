@@ -61,7 +61,7 @@ def load(
         return named(load_folder(folder, place, dtype, tokenizer), own_name)
     path = Path(source)
     try:
-        own = _own_folder(name)
+        own = own_folder(name)
         holds_checkpoint, holds_model = is_checkpoint(path), path.is_dir()
     except OSError as error:
         raise ModelLoadError(f"{name[:200]!r} can't be read: {error.strerror}.") from error
@@ -78,8 +78,12 @@ def load(
     )
 
 
-def _own_folder(name: str) -> tuple[Path, int | None] | None:
-    """The folder of a bundled model, or of a model at a step; ``None`` if it is neither."""
+def own_folder(name: str) -> tuple[Path, int | None] | None:
+    """The folder of a bundled model, or of a model at a step; ``None`` if it is neither.
+
+    Raises:
+        OSError: a name that can't be a file's.
+    """
     if name in bundled():
         return BUNDLED / name, None
     told = AT_STEP.fullmatch(name)
@@ -100,4 +104,4 @@ FORMS = (
     "model of transformers, or a checkpoint of nanoGPT"
 )
 
-__all__ = ["BUNDLED", "bundled", "families", "load", "load_folder", "save_folder"]
+__all__ = ["BUNDLED", "bundled", "families", "load", "load_folder", "own_folder", "save_folder"]

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from interp.config import Config
 from interp.errors import InvalidConfig, ModelLoadError, OutOfResources
-from interp.files import write_whole
+from interp.files import write_text_whole, write_whole
 from interp.loading.assemble import as_written, assembled
 from interp.loading.foreign import family_of
 from interp.loading.source import COMPUTES_IN, Files
@@ -43,7 +43,7 @@ def save_folder(model: Transformer, folder: Path, dtype: torch.dtype | None = No
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write_weights(model, folder / WEIGHTS, dtype)
-        write_whole(folder / CONFIG, lambda path: path.write_text(model.config.to_json()))
+        write_text_whole(folder / CONFIG, model.config.to_json())
         if model.tokenizer is not None:
             model.tokenizer.save(folder / TOKENIZER)
         else:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from interp.edits import Edit
-from interp.errors import InterpError, InvalidInput
+from interp.errors import InvalidInput
 from interp.metrics import Metric, MetricLike
 from interp.model.network import Network
 from interp.sweep.clean import Job
@@ -95,8 +95,8 @@ def sweep(  # noqa: PLR0913 - each is one thing a sweep may be told, all but the
                 break
     except KeyboardInterrupt as error:
         raise Interrupted(table.result()) from error
-    except InterpError as error:
-        error.result = table.result()
+    except Exception as error:
+        setattr(error, "result", table.result())  # noqa: B010 - also on another library's
         raise
     return table.result()
 

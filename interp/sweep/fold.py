@@ -91,7 +91,7 @@ class Folded:
                 memory = self._first_stack(number, entrance, memory)
         values = self._measured(*self._last_stack(memory))
         self.listener.check_met()
-        return values.double().cpu()
+        return values.cpu().double()
 
     # ---- through the stacks -------------------------------------------------------------------
 
@@ -172,7 +172,12 @@ class Folded:
 
     def _each(self, read: Tensor, measured: Callable[[Tensor], Tensor]) -> Tensor:
         """What is measured of each copy."""
-        values = [measured(own) for own in read.unflatten(0, (self.copies, -1))]
+        values: list[Tensor] = []
+        for item, own in zip(self.fold.items, read.unflatten(0, (self.copies, -1)), strict=True):
+            try:
+                values.append(measured(own))
+            except InvalidInput as error:
+                raise InvalidInput(f"{item}: {error}") from error
         if values[0].ndim == 0 and len(self.job.rows) > 1:
             raise InvalidInput(
                 "In a sweep a metric gives one number a prompt; this one gave a single number for "

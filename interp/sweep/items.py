@@ -36,6 +36,12 @@ class Item:
     entrances: tuple[Entrance | None, ...]
     freedom: Freedom
 
+    def __str__(self) -> str:
+        if not self.planned:
+            return "Without an edit"
+        told = " and ".join(f"{edit.kind} at {place}" for place, edit in self.planned)
+        return f"Edit {self.index} ({told})"
+
     def first_column(self, ways: Ways, batches: Sequence[Batch]) -> int:
         """The first column of the last stack that is computed anew."""
         elsewhere = any(ways.number_of(place) < ways.last for place, _ in self.planned)

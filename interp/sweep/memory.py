@@ -25,6 +25,7 @@ page by page, which costs more than running a few more forwards."""
 WIDEST_PACKED = 12 * 2**20
 """The same where weights are packed once: without laying them out anew at each product, fewer rows
 are as good, and what is formed stays in the processor's cache."""
+CGROUP = Path("/sys/fs/cgroup")
 UNKNOWN = 4 * 2**30
 """Free memory where the system does not tell."""
 STREAMS = 6
@@ -72,7 +73,7 @@ class Footprint:
     Attributes:
         peak: at the most, at a time.
         widest: of its largest tensor.
-        kept: of what is kept of the clean forward.
+        kept: of what is kept of the clean forward, and is there twice while it is taken out.
     """
 
     peak: int
@@ -81,7 +82,7 @@ class Footprint:
 
     def least(self, prompts: int) -> int:
         """Bytes of one edited forward of so many prompts, and what is kept of the clean one."""
-        return prompts * (self.peak + self.kept)
+        return prompts * (max(self.peak, self.kept) + self.kept)
 
     def prompts(self, budget: Budget) -> int:
         """How many prompts to run together: at least one."""
@@ -99,16 +100,17 @@ class Footprint:
 
 
 def footprint(
-    model: Network, width: int, read: int, formed: Iterable[Place], kept: int
+    model: Network, width: int, read: int, formed: Iterable[Place], kept: int, *, padded: bool
 ) -> Footprint:
     """What one edited forward of one prompt takes.
 
     Args:
         model: the model.
         width: columns that are computed, of the longest stack.
-        read: numbers that the metric reads of the logits: columns times vocabulary.
+        read: how many logits are formed.
         formed: places that are edited, and so formed.
-        kept: how many places of the clean forward are kept.
+        kept: numbers that are kept of the clean forward.
+        padded: whether prompts are padded, so that each has distances of its own.
     """
     stream, points = width * model.config.d_model, {place.point for place in formed}
     sizes = [stream, read * LOGITS]
@@ -118,14 +120,15 @@ def footprint(
             attention, heads = config.attention, config.attention.n_heads
             neurons = width * neurons_of(config, points)
             joint = width * attention.d_head * (heads + 2 * attention.kv_heads)
-            forms = points & MATRIX_POINTS or attention.cap is not None
+            lowered = padded and stack.positions.kind in SCORED_BY_DISTANCE
+            forms = points & MATRIX_POINTS or attention.cap is not None or lowered
             square = heads * width * width if forms else 0
             result = stream * heads if points & RESULT_POINTS else 0
             sizes += [neurons, joint, square, result]
             peaks += [neurons * NEURONS, 3 * joint + square * MATRICES, 2 * result]
     size = model.dtype.itemsize
     peak = STREAMS * stream + max(peaks)
-    return Footprint(size * peak, size * max(sizes), size * stream * kept)
+    return Footprint(size * peak, size * max(sizes), size * kept)
 
 
 def neurons_of(config: StackConfig, points: set[Point]) -> int:
@@ -139,6 +142,8 @@ def neurons_of(config: StackConfig, points: set[Point]) -> int:
 
 
 EXPERT_POINTS = {Point.EXPERT_GATE, Point.EXPERT_PRE, Point.EXPERT_POST}
+SCORED_BY_DISTANCE = ("alibi", "buckets")
+"""Positions that add a matrix to the scores."""
 MATRIX_POINTS = {Point.SCORES, Point.PATTERN, Point.CROSS_SCORES, Point.CROSS_PATTERN}
 RESULT_POINTS = {Point.RESULT, Point.CROSS_RESULT}
 
@@ -146,7 +151,8 @@ RESULT_POINTS = {Point.RESULT, Point.CROSS_RESULT}
 def free_bytes(device: torch.device) -> int:
     """Memory that is free where the model lives."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + unused
     found = [_meminfo(), _of_container()]
     return min((free for free in found if free is not None), default=UNKNOWN)
 
@@ -162,13 +168,20 @@ def _meminfo() -> int | None:
 
 
 def _of_container() -> int | None:
-    """What a container's limit leaves, if there is one."""
+    """What a container's limit leaves, if there is one.
+
+    Files that were read count as used, but give way when memory is asked for.
+    """
     try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
-        used = Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii").strip()
+        limit, used, told = (
+            (CGROUP / name).read_text(encoding="ascii").strip()
+            for name in ("memory.max", "memory.current", "memory.stat")
+        )
     except OSError:
         return None
-    return None if limit == "max" else max(0, int(limit) - int(used))
+    stat = dict(line.split() for line in told.splitlines())
+    gives_way = int(stat.get("inactive_file", 0))
+    return None if limit == "max" else max(0, int(limit) - int(used) + gives_way)
 
 
 def size_of(nbytes: int) -> str:

@@ -1,16 +1,21 @@
 """How is one job of a sweep done? One clean forward, then fold after fold within the budget."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
 
+from interp.edits import Edit
 from interp.errors import InterpError, OutOfResources
-from interp.metrics import AtPosition
+from interp.metrics import AtPosition, Metric, MetricLike
+from interp.model.network import Network
+from interp.points import Place, Point
 from interp.sweep.clean import Clean, Job, wanted_by
 from interp.sweep.executor import Outcome
-from interp.sweep.fold import Fold, Folded
+from interp.sweep.fits import shape_at
+from interp.sweep.fold import Fold, Folded, is_exit
 from interp.sweep.items import Item
 from interp.sweep.memory import Budget, Footprint, footprint, size_of
 from interp.sweep.schedule import folds_of
@@ -57,10 +62,17 @@ class Worker:
 
     def footprint(self, job: Job) -> Footprint:
         """Of one prompt."""
-        width, model = max(batch.ids.shape[1] for batch in job.batches), self.ways.model
-        read = model.config.n_logits * (1 if isinstance(job.metric, AtPosition) else width)
-        formed = [place for item in job.items for place, _ in item.planned]
-        return footprint(model, width, read, formed, kept=len(wanted_by(self.ways, job)))
+        width = max(batch.ids.shape[1] for batch in job.batches)
+        planned = [planned for item in job.items for planned in item.planned]
+        kept = (shape_at(self.ways, job.batches, place) for place in wanted_by(self.ways, job))
+        return footprint(
+            self.ways.model,
+            width,
+            logits_formed(self.ways.model, job.metric, planned, width),
+            [place for place, _ in planned],
+            kept=sum(prod(shape[1:]) for shape in kept),
+            padded=any(batch.real is not None for batch in job.batches),
+        )
 
     def _unedited(self, job: Job) -> tuple[Clean, Tensor]:
         """What is kept of the clean forward, and its metric.
@@ -120,6 +132,17 @@ class Worker:
             f"{size_of(one * len(job.rows) * copies)}. Say what the sweep may take with memory=, "
             "or give it fewer or shorter prompts."
         )
+
+
+def logits_formed(
+    model: Network, metric: Metric | MetricLike, planned: Sequence[tuple[Place, Edit]], width: int
+) -> int:
+    """How many logits are formed for each prompt, of ``width`` columns."""
+    at_the_exit = [(place, edit) for place, edit in planned if is_exit(place)]
+    if not isinstance(metric, AtPosition) or not all(edit.pointwise for _, edit in at_the_exit):
+        return model.config.n_logits * width
+    edited = any(place.point == Point.LOGITS for place, _ in at_the_exit)
+    return model.config.n_logits if edited or metric.columns is None else len(metric.columns)
 
 
 def nothing_done(ways: Ways, job: Job) -> Fold:

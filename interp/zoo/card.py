@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from interp.errors import ModelLoadError
-from interp.files import write_whole
+from interp.files import write_text_whole
 from interp.zoo.truth import Truth
 
-FILE = "card.json"
+FILE, README = "card.json", "README.md"
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,11 @@ class Card:
 
     def write(self, folder: Path) -> None:
         """Write ``card.json`` and ``README.md`` into the model's folder."""
-        write_whole(
-            folder / FILE, lambda p: p.write_text(json.dumps(asdict(self), indent=2) + "\n")
-        )
-        write_whole(folder / "README.md", lambda p: p.write_text(self.to_markdown()))
+        for name, text in (
+            (FILE, json.dumps(asdict(self), indent=2) + "\n"),
+            (README, self.to_markdown()),
+        ):
+            write_text_whole(folder / name, text)
 
     def to_markdown(self) -> str:
         """The card as a page."""
@@ -71,6 +72,8 @@ def read_card(folder: Path) -> Card:
     Raises:
         ModelLoadError: there is none, or it is damaged.
     """
+    if not (folder / FILE).exists():
+        raise ModelLoadError(f"{folder} holds no {FILE}: nothing is told of this model.")
     try:
         fields = json.loads((folder / FILE).read_text(encoding="utf-8"))
         truth = fields.pop("truth", None)

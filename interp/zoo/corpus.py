@@ -8,7 +8,7 @@ Left out is what no person wrote or what is no language: tests, tables made by a
 what one machine's build wrote about itself.
 
 The split into training and held-out text goes by file, by a hash of the file's name: it depends
-neither on the order of files nor on the version of Python.
+neither on the order of files nor, while a file keeps its name, on the version of Python.
 """
 
 import ast
@@ -104,10 +104,13 @@ def stdlib_files(root: Path | None = None) -> list[Path]:
         root: Folder of a standard library; by default that of the running Python.
 
     Raises:
-        InvalidInput: There is no such folder, or no source in it.
+        InvalidInput: There is no such folder, no source in it, or it can't be listed.
     """
     root = _stdlib() if root is None else root
-    found = sorted(_sources(root, root), key=lambda path: _name(path, root))
+    try:
+        found = sorted(_sources(root, root), key=lambda path: _name(path, root))
+    except OSError as error:
+        raise InvalidInput(f"{root}, the corpus, can't be listed: {error}.") from error
     if not found:
         raise InvalidInput(
             f"No Python source in {root}. The corpus is the standard library's source text, which "

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from interp.errors import ModelLoadError
-from interp.files import write_whole
+from interp.files import write_text_whole
 
 FILE = "history.json"
 
@@ -18,7 +18,7 @@ class History:
     """What happened in a training so far.
 
     Attributes:
-        losses: of each step's batch, in nats.
+        losses: of each step's batch, in nats, before the weights learned from it.
         measured: by the number of steps done: figures by what they are.
         checkpoints: after how many steps weights were kept.
         seconds: how long it has taken.
@@ -60,7 +60,7 @@ class History:
 
     def write(self, folder: Path) -> None:
         """Write ``history.json`` into a model's folder."""
-        write_whole(folder / FILE, lambda path: path.write_text(self.to_json()))
+        write_text_whole(folder / FILE, self.to_json())
 
 
 def read_history(folder: Path) -> History:
@@ -69,6 +69,8 @@ def read_history(folder: Path) -> History:
     Raises:
         ModelLoadError: there is none, or it is damaged.
     """
+    if not (folder / FILE).exists():
+        raise ModelLoadError(f"{folder} holds no {FILE}: the model was not trained by a recipe.")
     try:
         return History.from_json((folder / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -12,14 +12,21 @@ from pathlib import Path
 import torch
 
 from interp.errors import InvalidInput, OutOfResources
-from interp.files import write_whole
-from interp.loading.folder import CONFIG, STEPS
-from interp.loading.source import INDEX
+from interp.files import is_aside, write_whole
+from interp.loading import load
+from interp.loading.folder import CONFIG, STEPS, TOKENIZER
+from interp.loading.source import INDEX, WEIGHTS
+from interp.zoo.card import FILE as CARD
+from interp.zoo.card import README, Card
 from interp.zoo.history import FILE as HISTORY
-from interp.zoo.recipes import RECIPES
-from interp.zoo.training import Report
+from interp.zoo.recipes import CARDS, RECIPES
+from interp.zoo.told import history as told_history
+from interp.zoo.training import Report, report_nothing
 from interp.zoo.unfinished import FILE
 from interp.zoo.workshop import MODEL, Made, Workshop
+
+WRITTEN = (README, CARD, CONFIG, HISTORY, WEIGHTS, TOKENIZER)
+"""The files of a bundled model."""
 
 
 def make(
@@ -43,13 +50,15 @@ def make(
         anew: forget what is unfinished in the folder.
 
     Raises:
-        InvalidInput: there is no such recipe, the corpus is not on this machine, or what is
-            unfinished in the folder is another training.
+        InvalidInput: there is no such recipe, the corpus is not on this machine, the folder holds
+            files that are no bundled model's, or what is unfinished in it is another training.
         OutOfResources: the folder can't be written.
     """
     recipe = _recipe(name, steps)
     made_here = [path for path in (folder, *folder.parents) if not path.exists()]
     unfinished = _unfinished(name, folder)
+    if not unfinished.exists():
+        _check_is_ours(folder)
     try:
         if anew or not is_unfinished(name, folder):
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -83,6 +92,31 @@ def _recipe(name: str, steps: int | None) -> Callable[[Workshop], Made]:
     return RECIPES[name]
 
 
+def _check_is_ours(folder: Path) -> None:
+    """A folder may hold a model of this kind already, but none of a user's own files is replaced.
+
+    Raises:
+        InvalidInput: one would be.
+    """
+    at_stake = [path for name in WRITTEN if (path := folder / name).exists()]
+    if at_stake and not (folder / CARD).exists():
+        raise InvalidInput(
+            f"{folder} holds a {at_stake[0].name} that is no bundled model's, and it would be "
+            "replaced: choose another folder."
+        )
+
+
+def retold(name: str) -> Card:
+    """The card of a bundled model, every figure measured again on the weights that it has.
+
+    Raises:
+        InvalidInput: there is no such recipe, or the corpus is not on this machine.
+    """
+    if name in CARDS:
+        return CARDS[name](load(name), told_history(name))
+    return _recipe(name, None)(Workshop(report_nothing)).card
+
+
 def is_unfinished(name: str, folder: Path) -> bool:
     """Whether a training of this model was left in the middle in this folder."""
     return (_unfinished(name, folder) / FILE).exists()
@@ -98,7 +132,8 @@ def _bring(model: Path, folder: Path) -> None:
     While it is neither the one nor the other there is no ``config.json``, without which no folder
     is a model.
     """
-    wanted = {path.relative_to(model) for path in model.rglob("*") if path.is_file()}
+    whole = (path for path in model.rglob("*") if path.is_file() and not is_aside(path))
+    wanted = {path.relative_to(model) for path in whole}
     (folder / CONFIG).unlink(missing_ok=True)
     for stale in {Path(HISTORY), Path(INDEX), *_steps(folder)} - wanted:
         (folder / stale).unlink(missing_ok=True)

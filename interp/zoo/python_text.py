@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int, Int32
 from torch import Tensor
 
+from interp.errors import InvalidInput
 from interp.metrics import next_token_losses
 from interp.model.batch import Batch
 from interp.transformer import Transformer
@@ -49,6 +50,18 @@ class PythonText:
             for documents in (corpus.train, corpus.held_out)
         )
         return cls(corpus, backend, train, held_out)
+
+    @classmethod
+    def as_read_by(cls, model: Transformer) -> "PythonText":
+        """The corpus of this machine in the tokens of a model that was trained on it.
+
+        Raises:
+            InvalidInput: this Python has no source of its standard library, or the model has no
+                tokenizer.
+        """
+        if model.tokenizer is None:
+            raise InvalidInput("This model has no tokenizer: it reads no text.")
+        return cls.of(read_corpus(), model.tokenizer.backend)
 
     @property
     def d_vocab(self) -> int:

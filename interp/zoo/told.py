@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from interp.loading import BUNDLED, bundled
+from interp.errors import ModelLoadError
+from interp.loading import bundled, own_folder
 from interp.zoo.card import Card, read_card
 from interp.zoo.history import History, read_history
 
@@ -10,8 +11,11 @@ from interp.zoo.history import History, read_history
 def card(name: str | Path) -> Card:
     """The facts about a bundled model, or one in a folder: figures, limits, its circuit if known.
 
+    Args:
+        name: as of :func:`interp.load`; of ``"NAME@400"``, the card is that of the whole model.
+
     Raises:
-        ModelLoadError: there is none, or it is damaged.
+        ModelLoadError: there is no such model, it has no card, or the card is damaged.
     """
     return read_card(_folder(name))
 
@@ -19,11 +23,22 @@ def card(name: str | Path) -> Card:
 def history(name: str | Path) -> History:
     """How a model was trained: the loss of each step in nats, and what was measured on the way.
 
+    Args:
+        name: as of :func:`card`.
+
     Raises:
-        ModelLoadError: it was not trained, or its history is damaged.
+        ModelLoadError: there is no such model, it was not trained, or its history is damaged.
     """
     return read_history(_folder(name))
 
 
 def _folder(name: str | Path) -> Path:
-    return BUNDLED / name if str(name) in bundled() else Path(name)
+    try:
+        own, folder = own_folder(str(name)), Path(name)
+        if own is not None or folder.is_dir():
+            return folder if own is None else own[0]
+    except OSError:
+        pass
+    raise ModelLoadError(
+        f"{str(name)[:200]!r} is neither a bundled model ({', '.join(bundled())}) nor a folder."
+    )

@@ -90,6 +90,10 @@ class Keep(Protocol):
         ...
 
 
+def report_nothing(step: int, of: int, loss: float) -> None:
+    """Tells nobody."""
+
+
 def measure_nothing(model: Transformer, step: int) -> dict[str, float]:  # noqa: ARG001
     """Observes nothing."""
     return {}
@@ -138,7 +142,8 @@ def train(
         if not isfinite(history.losses[-1]):
             raise InvalidInput(
                 f"The loss of step {step + 1} is {history.losses[-1]}: the training has gone "
-                f"astray. Lower lr={schedule.lr}, or lengthen warm_up={schedule.warm_up}."
+                f"astray. Its recipe's schedule may need a lower lr than {schedule.lr}, or a "
+                f"warm_up longer than {schedule.warm_up}."
             )
         history.add(step + 1, observe(model, step + 1))
         history.seconds = monotonic() - begun

@@ -1,7 +1,7 @@
 """What is a recipe given, and what does it make? A workshop, and a model with all that is told."""
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -56,7 +56,8 @@ class Workshop:
             model: trained in place, on this workshop's device.
             loss: of the model on the batch of a step.
             schedule: how long and how fast.
-            data: tells the data apart from any other: their hash.
+            data: tells the data apart from any other, as the card does: what is in them, how they
+                are drawn, their hash.
             observe: measures the model on the way.
         """
         what = {
@@ -121,9 +122,23 @@ class Made:
             raise OutOfResources(f"{folder} can't be written: {error}.") from error
 
 
-def told_recipe(name: str, schedule: Schedule, history: History) -> str:
-    """What a card tells of how a model was made."""
+def told_recipe(name: str, bundled: Schedule, history: History) -> str:
+    """What a card tells of how a model was made, by the recipe's schedule or a part of it."""
+    schedule = replace(bundled, steps=len(history.losses))
     return f"`interp train {name}`: {schedule}; trained on {' and '.join(history.hardware)}."
+
+
+def claimed(circuit: str, bundled: Schedule, history: History) -> str:
+    """What a card claims, if the model was trained to the end."""
+    done = len(history.losses)
+    if done >= bundled.steps:
+        return circuit
+    return f"None is claimed: {done} steps were trained, of {bundled.steps} of the bundled model."
+
+
+def sha256_of(lines: Iterable[str]) -> str:
+    """A hash that tells data apart, as hexadecimal digits."""
+    return sha256("\n".join(lines).encode()).hexdigest()
 
 
 def as_stored(model: Transformer, dtype: torch.dtype = torch.float16) -> Transformer:

@@ -98,6 +98,14 @@ class TestEncoderDecoder:
         ]
         assert "March" in shown.summary()
 
+    def test_a_target_of_text_begins_at_the_start_token(self, dates, ids):
+        """As the decoder was trained to read it: no query is shifted."""
+        cross = {"attention": "cross"}
+        shown = attention_pattern(dates, "3 March 2021", 1, 0, target="2021-03-03", **cross)
+        assert shown.queries == ("<|start|>", *"2021-03-03")
+        whole = attention_pattern(dates, ids[0], 1, 0, target=ids[1], **cross)
+        assert torch.allclose(shown.pattern, whole.pattern[:11], atol=1e-6)
+
     def test_what_is_missing_or_too_many_is_told(self, dates, ids, model):
         with pytest.raises(InvalidInput, match="needs target= and attention="):
             attention_pattern(dates, ids[0], 0, 0)

@@ -26,6 +26,14 @@ def test_the_table_holds_every_number_once():
     assert scores["kept"].tolist() == [True, False, True]
 
 
+def test_a_batch_is_foreseen_by_the_weights_that_have_not_learned_from_it():
+    frame = training_history("x", HISTORY).to_frame()
+    batch = frame[frame["figure"] == "loss of the batch (nats)"]
+    assert batch["step"].tolist() == [0, 1, 2, 3]
+    assert batch["value"].tolist() == HISTORY.losses
+    assert batch["kept"].tolist() == [True, False, False, False]
+
+
 def test_the_figure_has_losses_above_and_scores_below():
     figure = training_history("x", HISTORY).figure()
     assert [trace.name for trace in figure.data] == [

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from apps.serve import choose_port, flags
+from apps.terminal import progress
 from interp.errors import OutOfResources
 from interp.loading import bundled, load
 
@@ -244,6 +245,21 @@ def test_progress_goes_on_stderr(command, tmp_path, monkeypatch):
     done = command("ablate", "--model", MODEL, "--out", tmp_path)
     assert "Ablating heads: 8 of 8" in done.stderr
     assert "Ablating" not in done.stdout
+
+
+def test_the_time_left_does_not_count_what_was_done_before(monkeypatch, capsys):
+    """As when a training goes on from its 2000th step: at two seconds each, ten take twenty."""
+    clock = iter([0.0, 100.0, 102.0, 104.0])
+    monkeypatch.setattr("apps.terminal.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("apps.terminal.time.monotonic", lambda: next(clock))
+    with progress("Training") as tick:
+        for step in (2001, 2002, 2003):
+            tick(step, 2013, "")
+    assert capsys.readouterr().err.splitlines() == [
+        "Training: 2001 of 2013",
+        "Training: 2002 of 2013, about 22 s left",
+        "Training: 2003 of 2013, about 20 s left",
+    ]
 
 
 def test_the_explorer_is_for_this_machine_alone():

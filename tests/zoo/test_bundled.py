@@ -87,9 +87,31 @@ def test_no_prompt_stands_twice_in_a_set(name):
 # What is not there, or damaged.
 
 
-def test_a_history_that_is_not_there_is_told():
-    with pytest.raises(ModelLoadError, match=r"history\.json can't be read"):
+def test_a_history_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(ModelLoadError, match=r"no history\.json: the model was not trained"):
         interp.history("induction-by-hand")
+    with pytest.raises(ModelLoadError, match=r"no card\.json: nothing is told"):
+        interp.card(tmp_path)
+
+
+@pytest.mark.parametrize("wrong", ["python-9l", "x" * 5000, "nowhere@3"])
+def test_what_is_told_of_no_model_is_refused(wrong):
+    for told in (interp.card, interp.history):
+        with pytest.raises(ModelLoadError, match=r"neither a bundled model .*python-2l.* nor a"):
+            told(wrong)
+
+
+def test_a_step_is_told_of_by_the_card_of_its_model():
+    assert interp.card("python-2l@400") == interp.card("python-2l")
+    assert interp.history("python-2l@400") == interp.history("python-2l")
+
+
+def test_a_card_is_written_in_utf_8_whatever_the_machine_writes_in(tmp_path, monkeypatch):
+    monkeypatch.setattr("io.text_encoding", lambda encoding, *_: encoding or "ascii")
+    card = interp.card("dates")
+    assert not card.to_markdown().isascii()
+    card.write(tmp_path)
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == card.to_markdown()
 
 
 @pytest.mark.parametrize("damage", ["", "{}", "[]", '{"measured": 3}', '{"measured": {"x": {}}}'])

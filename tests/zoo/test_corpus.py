@@ -22,11 +22,6 @@ def write(root: Path, names: list[str]) -> Path:
     return root
 
 
-@pytest.fixture(scope="module")
-def corpus() -> Corpus:
-    return read_corpus()
-
-
 # The real one.
 
 

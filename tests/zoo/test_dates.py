@@ -7,10 +7,12 @@ import pytest
 import interp
 from interp.loading import BUNDLED
 from interp.prompts import read_prompts
+from interp.zoo import workshop
 from interp.zoo.calendar import FORMATS, Written, suffix
 from interp.zoo.card import read_card
 from interp.zoo.proofs.alignment import FIELDS, alignment
-from interp.zoo.recipes.dates import NAME, START, every_text, exact_match, is_held_out, read
+from interp.zoo.recipes import dates
+from interp.zoo.recipes.dates import NAME, START, every_text, exact_match, read, split
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +22,7 @@ def trained():
 
 @pytest.fixture(scope="module")
 def unseen():
-    return [one for one in every_text() if is_held_out(one.day)][:1500]
+    return split()[1][:1500]
 
 
 def test_a_date_is_written_in_each_format():
@@ -55,6 +57,31 @@ def test_cross_attention_looks_at_what_is_written(trained, unseen, field):
 
 
 def test_no_held_out_day_is_trained_on_in_any_format():
-    share = sum(is_held_out(one.day) for one in every_text()) / len(every_text())
-    assert share == pytest.approx(0.1, abs=0.01)
-    assert len({(one.day, one.text) for one in every_text()}) == 3 * 36525
+    train, held_out = split()
+    assert len(train) + len(held_out) == len(every_text()) == 3 * 36525
+    assert len(held_out) / len(every_text()) == pytest.approx(0.1, abs=0.01)
+    for told in ("day", "iso", "text"):
+        assert not {getattr(one, told) for one in train} & {getattr(one, told) for one in held_out}
+
+
+def test_training_reads_nothing_that_is_held_out(monkeypatch):
+    """All that the recipe makes into tokens before it trains."""
+    read_first, to_tokens = set(), interp.Transformer.to_tokens
+
+    class Stopped(Exception):
+        pass
+
+    def watched(model, texts, **told):
+        read_first.update(texts)
+        return to_tokens(model, texts, **told)
+
+    def stop(*_, **__):
+        raise Stopped
+
+    monkeypatch.setattr(interp.Transformer, "to_tokens", watched)
+    monkeypatch.setattr(workshop, "train", stop)
+    with pytest.raises(Stopped):
+        dates.make(workshop.Workshop(stop))
+    train, held_out = split()
+    assert read_first == {text for one in train for text in (one.text, one.iso)}
+    assert not read_first & {text for one in held_out for text in (one.text, one.iso)}

@@ -1,9 +1,12 @@
 """``python-mlm`` knows hidden tokens far better than the commonest one would."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 import interp
+from interp.config import PositionsConfig
 from interp.prompts import read_prompts
 from interp.zoo.proofs.completion import preference
 from interp.zoo.proofs.masked import commonest_accuracy, hide, masked_accuracy
@@ -31,6 +34,22 @@ def test_what_is_hidden_matters(trained, text_mlm):
 
 def test_it_prefers_what_fits(trained):
     assert preference(trained, read_prompts("python-masked")) >= 0.8
+
+
+def test_without_positions_it_knows_no_order(trained):
+    """h(Px) = P h(x), by the weights as shipped; its positions alone break it."""
+    encoder = replace(trained.config.encoder, positions=PositionsConfig(kind="none"))
+    bare = interp.Transformer(replace(trained.config, encoder=encoder)).double()
+    bare.load_state_dict(trained.state_dict())
+    tokens = trained.to_tokens("def read(path):\n    with open(path) as file:\n")
+    order = torch.randperm(tokens.shape[1], generator=torch.Generator().manual_seed(0))
+
+    def gap(model):
+        with torch.no_grad():
+            return (model(tokens[:, order]) - model(tokens)[:, order]).abs().max()
+
+    assert gap(bare) <= 1e-10
+    assert gap(trained) > 1
 
 
 def test_hiding_follows_the_recipe():

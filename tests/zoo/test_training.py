@@ -17,12 +17,13 @@ from torch.nn.functional import cross_entropy
 import interp
 from interp.config import AttentionConfig, Config, StackConfig
 from interp.errors import InvalidInput, ModelLoadError, OutOfResources
+from interp.files import write_whole
 from interp.zoo import python_text
 from interp.zoo.corpus import read_corpus
 from interp.zoo.history import History, read_history
 from interp.zoo.making import is_unfinished, make
 from interp.zoo.python_text import PythonText
-from interp.zoo.recipes import RECIPES, addition_mod_113, python_2l
+from interp.zoo.recipes import RECIPES, addition_mod_113, dates, python_2l
 from interp.zoo.training import Schedule, train
 from interp.zoo.unfinished import FILE, Unfinished, Unkept
 from interp.zoo.workshop import Workshop
@@ -178,6 +179,12 @@ def test_making_twice_and_making_in_two_parts_give_the_same(tmp_path, small_corp
     histories = [read_history(tmp_path / name) for name in ("first", "third")]
     assert histories[0].losses == histories[1].losses
     assert histories[0].measured == histories[1].measured
+    for step in ("000000", "000002"):
+        one, other = (
+            load_file(tmp_path / name / "steps" / f"{step}.safetensors")
+            for name in ("first", "third")
+        )
+        assert equal(one, other)
 
 
 def test_a_whole_model_leaves_nothing_unfinished(tmp_path, small_corpus):
@@ -229,6 +236,40 @@ def test_another_model_in_the_folder_is_replaced_and_a_users_files_are_not(tmp_p
     assert [path.name for path in own.parent.iterdir()] == ["notes.txt"]
     with pytest.raises(ModelLoadError, match="history"):
         interp.history(tmp_path)
+
+
+def test_a_users_own_file_is_not_replaced(tmp_path, small_corpus):
+    readme = tmp_path / "README.md"
+    readme.write_text("mine")
+    with pytest.raises(InvalidInput, match=r"holds a README\.md that is no bundled model's"):
+        make("induction-by-hand", tmp_path, report=quiet)
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+    assert readme.read_text() == "mine"
+
+
+def test_what_a_kill_left_half_written_is_not_brought(tmp_path, small_corpus):
+    class Kill(BaseException):
+        pass
+
+    def half(path):
+        path.write_bytes(b"half")
+        os.link(path, path.with_name(f".left{path.name}"))
+        raise Kill
+
+    with pytest.raises(Killed):
+        make("python-2l", tmp_path, report=killed_after(3))
+    growing = tmp_path / ".unfinished-python-2l" / "model"
+    with pytest.raises(Kill):
+        write_whole(growing / "model.safetensors", half)
+    assert any(path.read_bytes() == b"half" for path in growing.iterdir() if path.is_file())
+    make("python-2l", tmp_path, report=quiet)
+    assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".")]
+
+
+def test_a_training_that_is_cut_short_claims_nothing(tmp_path, small_corpus):
+    make("python-2l", tmp_path, report=quiet, steps=2)
+    assert interp.card(tmp_path).circuit.startswith("None is claimed: 2 steps were trained, of 4")
+    assert interp.card(tmp_path).recipe.startswith("`interp train python-2l`: 2 steps")
 
 
 def test_a_stop_while_files_are_brought_loses_nothing(tmp_path, small_corpus, monkeypatch):
@@ -299,11 +340,30 @@ def test_a_recipe_of_text_runs(tmp_path, small_corpus, name):
     assert model.config.name == name
 
 
-@pytest.mark.slow
-def test_a_killed_process_goes_on(tmp_path):
+@pytest.mark.gpu
+def test_a_training_on_a_gpu_is_made_and_goes_on(tmp_path):
+    def trained(name, report=quiet):
+        make(name, tmp_path / name, report=report, steps=6, device="cuda")
+
+    for name in (addition_mod_113.NAME, dates.NAME):
+        with pytest.raises(Killed):
+            trained(name, killed_after(3))
+        trained(name)
+        assert len(read_history(tmp_path / name).losses) == 6
+        assert "cpu" not in " ".join(read_history(tmp_path / name).hardware).lower()
+
+
+@pytest.mark.parametrize(
+    ("name", "n_steps"),
+    [
+        pytest.param(addition_mod_113.NAME, 300, marks=pytest.mark.slow),
+        pytest.param(python_2l.NAME, 50, marks=[pytest.mark.nightly, pytest.mark.timeout(1200)]),
+    ],
+)
+def test_a_killed_process_goes_on(tmp_path, name, n_steps):
     """The whole command, killed in the middle by the signal that can't be caught."""
     command = [sys.executable, "-c", "from apps.cli import main; main()", "train"]
-    command += [addition_mod_113.NAME, "--steps", "300"]
+    command += [name, "--steps", str(n_steps)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
     def start(folder):
@@ -316,7 +376,7 @@ def test_a_killed_process_goes_on(tmp_path):
         )
 
     killed = start(tmp_path / "killed")
-    state = tmp_path / "killed" / f".unfinished-{addition_mod_113.NAME}" / FILE
+    state = tmp_path / "killed" / f".unfinished-{name}" / FILE
     while not state.exists() and killed.poll() is None:
         time.sleep(0.05)
     killed.send_signal(signal.SIGKILL)
@@ -328,7 +388,7 @@ def test_a_killed_process_goes_on(tmp_path):
     assert (again.returncode, whole.wait()) == (0, 0), said
     whole.communicate()
     assert "it goes on" in said
-    one, other = (read_history(tmp_path / name) for name in ("killed", "whole"))
-    assert len(one.losses) == 300
+    one, other = (read_history(tmp_path / folder) for folder in ("killed", "whole"))
+    assert len(one.losses) == n_steps
     assert one.losses == other.losses
     assert equal(made(tmp_path / "killed"), made(tmp_path / "whole"))

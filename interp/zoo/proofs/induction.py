@@ -43,12 +43,12 @@ def repeated_losses(model: Transformer, tokens: Int[Tensor, "batch pos"]) -> tup
 
 
 def head_scores(
-    model: Transformer, tokens: Int[Tensor, "batch pos"], back: int
+    model: Transformer, tokens: Int[Tensor, "batch pos"], back: int, first: int
 ) -> Float[Tensor, "layer head"]:
-    """Mean attention from each position to the one ``back`` before it, where there is one."""
+    """Mean attention from each position, from ``first`` on, to the one ``back`` before it."""
     cache = run(model, tokens, record="pattern").cache
     scores = [
-        cache["pattern", layer].diagonal(-back, -2, -1).mean((0, -1))
+        cache["pattern", layer][..., first:, first - back :].diagonal(0, -2, -1).mean((0, -1))
         for layer in range(len(model.blocks))
     ]
     return torch.stack(scores)
@@ -58,14 +58,18 @@ def previous_token_scores(
     model: Transformer, tokens: Int[Tensor, "batch pos"]
 ) -> Float[Tensor, "layer head"]:
     """Mean attention to the token before."""
-    return head_scores(model, tokens, back=1)
+    return head_scores(model, tokens, back=1, first=1)
 
 
 def induction_scores(
     model: Transformer, tokens: Int[Tensor, "batch pos"]
 ) -> Float[Tensor, "layer head"]:
-    """Mean attention to the token after the earlier copy, on :func:`repeated_tokens`."""
-    return head_scores(model, tokens, back=(tokens.shape[1] - 1) // 2 - 1)
+    """Mean attention of the second copy's tokens to what followed each in the first.
+
+    On :func:`repeated_tokens`.
+    """
+    half = (tokens.shape[1] - 1) // 2
+    return head_scores(model, tokens, back=half - 1, first=half + 1)
 
 
 def induction_figures(

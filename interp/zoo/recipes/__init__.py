@@ -1,7 +1,13 @@
-"""Which recipe makes which bundled model? One file a model; `rasp-*` share theirs."""
+"""Which recipe makes which bundled model, and what tells of it? One file a model.
+
+`rasp-*` share theirs.
+"""
 
 from collections.abc import Callable
 
+from interp.transformer import Transformer
+from interp.zoo.card import Card
+from interp.zoo.history import History
 from interp.zoo.recipes import (
     addition_mod_113,
     dates,
@@ -22,3 +28,9 @@ RECIPES: dict[str, Callable[[Workshop], Made]] = {
     addition_mod_113.NAME: addition_mod_113.make,
     dates.NAME: dates.make,
 }
+
+CARDS: dict[str, Callable[[Transformer, History], Card]] = {
+    recipe.NAME: recipe.card
+    for recipe in (python_2l, python_4l, python_mlm, addition_mod_113, dates)
+}
+"""What measures a model that was trained, and tells of it; those set by hand are told as made."""

@@ -16,9 +16,10 @@ from interp.config import NO_NORM, AttentionConfig, Config, MLPConfig, Positions
 from interp.tokenizer import Tokenizer
 from interp.transformer import Transformer
 from interp.zoo.card import Card
+from interp.zoo.history import History
 from interp.zoo.proofs.fourier import explained, key_frequencies
 from interp.zoo.training import Schedule
-from interp.zoo.workshop import Made, Workshop, as_stored, told_recipe
+from interp.zoo.workshop import Made, Workshop, as_stored, claimed, sha256_of, told_recipe
 
 NAME = "addition-mod-113"
 P = 113
@@ -69,15 +70,9 @@ def make(workshop: Workshop) -> Made:
             "loss, held out (nats)": cross_entropy(logits[~seen], answers(sums[~seen])).item(),
         }
 
-    data = f"p={P}, {TRAIN_SHARE} seen, seed {schedule.seed}"
-    history = workshop.train(model, loss, schedule, data, observe)
+    history = workshop.train(model, loss, schedule, _data(train), observe)
     model = as_stored(model)
-    figures = {
-        "parameters": sum(p.numel() for p in model.parameters()),
-        **measured(model, schedule.seed),
-        "training time (s)": round(history.seconds),
-    }
-    return Made(model, _card(figures, told_recipe(NAME, schedule, history)), history, torch.float16)
+    return Made(model, card(model, history), history, torch.float16)
 
 
 def every_sum() -> Int[Tensor, "sum 3"]:
@@ -134,24 +129,36 @@ def _tokenizer() -> Tokenizer:
     return Tokenizer(backend)
 
 
-def _card(figures: dict[str, float | int | str], recipe: str) -> Card:
+def card(model: Transformer, history: History) -> Card:
+    """What the model is, as measured on it."""
+    figures = {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        **measured(model, SCHEDULE.seed),
+        "training time (s)": round(history.seconds),
+    }
+    circuit = (
+        f"It adds by rotations: the logit of c after a and b is a sum of cos(2πk(a + b − c)/{P}). "
+        f"Frequencies k = {figures['frequencies']} explain {figures[EXPLAINED]:.1%} of the "
+        "logits' variance. `history.json` tells when sums held out came to be known. Which parts "
+        "of the layer rotate and multiply is not claimed (Nanda et al. 2023 found it for a model "
+        "like this one)."
+    )
     return Card(
         name=NAME,
         summary="One layer that adds modulo 113, by rotations that it found itself.",
-        circuit=(
-            "The numbers lie on circles of a few frequencies k; attention brings both to `=`, the "
-            "MLP multiplies, and the logit of c is a sum of cos(2πk(a + b − c)/113). Frequencies "
-            f"{figures['frequencies']} explain "
-            f"{figures[EXPLAINED]:.1%} of the logits' variance. "
-            "`history.json` tells when sums held out came to be known."
-        ),
-        data=(
-            f"All {P**2} sums `a b =`, {TRAIN_SHARE:.0%} of them seen in training, the others held "
-            "out, by a random order of seed 0."
-        ),
-        recipe=recipe,
+        circuit=claimed(circuit, SCHEDULE, history),
+        data=_data(every_sum()[is_train(SCHEDULE.seed)]),
+        recipe=told_recipe(NAME, SCHEDULE, history),
         limits="Two numbers from 0 to 112 and `=`, and nothing else.",
         prompts=NAME,
         metric="logit-diff",
         figures=figures,
+    )
+
+
+def _data(train: Int[Tensor, "sum 3"]) -> str:
+    return (
+        f"All {P**2} sums `a b =`, {TRAIN_SHARE:.0%} of them seen in training, the others held "
+        f"out, by a random order of seed {SCHEDULE.seed}. SHA-256 of the sums seen: "
+        f"`{sha256_of(f'{a} {b}' for a, b, _ in train.tolist())}`."
     )

@@ -32,9 +32,10 @@ from interp.tokenizer import Tokenizer
 from interp.transformer import Transformer
 from interp.zoo.calendar import FORMATS, MONTHS, SUFFIXES, WEEKDAYS, Written
 from interp.zoo.card import Card
+from interp.zoo.history import History
 from interp.zoo.proofs.alignment import FIELDS, Alignment, alignment
 from interp.zoo.training import Schedule
-from interp.zoo.workshop import Made, Workshop, as_stored, told_recipe
+from interp.zoo.workshop import Made, Workshop, as_stored, claimed, sha256_of, told_recipe
 
 NAME = "dates"
 START, END = "<|start|>", "<|end|>"
@@ -70,7 +71,7 @@ def make(workshop: Workshop) -> Made:
     schedule = workshop.schedule(SCHEDULE)
     torch.manual_seed(schedule.seed)
     model = Transformer(CONFIG, _tokenizer())
-    train = [one for one in every_text() if not is_held_out(one.day)]
+    train, _ = split()
     sources = model.to_tokens([one.text for one in train])
     targets = targets_of(model, train)
 
@@ -80,18 +81,9 @@ def make(workshop: Workshop) -> Made:
         logits = model(sources[draw].to(model.device), target)
         return next_token_losses(logits, Batch(target))[0].mean()
 
-    data = f"{FIRST} to {LAST}, {', '.join(FORMATS)}"
-    history = workshop.train(model, loss, schedule, data)
+    history = workshop.train(model, loss, schedule, _data(train))
     model = as_stored(model)
-    held_out = [one for one in every_text() if is_held_out(one.day)]
-    found = alignment(model, *read(model, held_out[:3000]))
-    figures = {
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "exact match on dates held out": exact_match(model, held_out),
-        **_told(found),
-        "training time (s)": round(history.seconds),
-    }
-    return Made(model, _card(figures, told_recipe(NAME, schedule, history)), history, torch.float16)
+    return Made(model, card(model, history), history, torch.float16)
 
 
 def every_text() -> list[Written]:
@@ -101,9 +93,14 @@ def every_text() -> list[Written]:
     return [Written.of(day, name) for day in days for name in FORMATS]
 
 
-def is_held_out(day: date) -> bool:
-    """Whether a date is never trained on, in any format."""
-    return _draw(day) < HELD_OUT_SHARE
+def split() -> tuple[list[Written], list[Written]]:
+    """What is trained on, and what is held out: whole days, in every format."""
+    texts = every_text()
+    held_out = {one.day for one in texts if _draw(one.day) < HELD_OUT_SHARE}
+    return (
+        [one for one in texts if one.day not in held_out],
+        [one for one in texts if one.day in held_out],
+    )
 
 
 def targets_of(model: Transformer, written: list[Written]) -> Int[Tensor, "batch target"]:
@@ -159,28 +156,42 @@ def _tokenizer() -> Tokenizer:
     return Tokenizer(backend, eos=1)
 
 
-def _card(figures: dict[str, float | int | str], recipe: str) -> Card:
+def card(model: Transformer, history: History) -> Card:
+    """What the model is, as measured on it."""
+    train, held_out = split()
+    figures = {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "exact match on dates held out": exact_match(model, held_out),
+        **_told(alignment(model, *read(model, held_out[:3000]))),
+        "training time (s)": round(history.seconds),
+    }
     heads = ", ".join(
         f"{figures[f'cross-attention head that aligns the {field} best']} ({field})"
         for field in FIELDS
     )
+    circuit = (
+        "Alignment: where the decoder is about to write a digit of the year, month or day, its "
+        f"cross-attention looks at that part of the text: {heads}."
+    )
     return Card(
         name=NAME,
         summary="An encoder–decoder that writes dates as year-month-day.",
-        circuit=(
-            "Alignment: where the decoder is about to write a digit of the year, month or day, its "
-            f"cross-attention looks at that part of the text: {heads}."
-        ),
-        data=(
-            f"Every day from {FIRST} to {LAST} in {len(FORMATS)} formats: "
-            f"{', '.join(f'`{Written.of(date(2021, 3, 3), name).text}`' for name in FORMATS)}. "
-            f"{HELD_OUT_SHARE:.0%} of the days, by a hash, are held out in every format."
-        ),
-        recipe=recipe,
+        circuit=claimed(circuit, SCHEDULE, history),
+        data=_data(train),
+        recipe=told_recipe(NAME, SCHEDULE, history),
         limits=(
             f"These formats alone, and years from {FIRST.year} to {LAST.year}: two digits from 50 "
             "on are of the last century."
         ),
         prompts=NAME,
         figures=figures,
+    )
+
+
+def _data(train: list[Written]) -> str:
+    return (
+        f"Every day from {FIRST} to {LAST} in {len(FORMATS)} formats: "
+        f"{', '.join(f'`{Written.of(date(2021, 3, 3), name).text}`' for name in FORMATS)}. "
+        f"{HELD_OUT_SHARE:.0%} of the days, by a hash, are held out in every format. SHA-256 of "
+        f"what is trained on: `{sha256_of(f'{one.text} {one.iso}' for one in train)}`."
     )

@@ -20,6 +20,7 @@ from interp.config import (
 from interp.tokenizer import Tokenizer
 from interp.transformer import Transformer
 from interp.zoo.card import Card
+from interp.zoo.history import History
 from interp.zoo.proofs.induction import (
     induction_figures,
     induction_scores,
@@ -28,7 +29,7 @@ from interp.zoo.proofs.induction import (
 )
 from interp.zoo.python_text import PythonText, Rows, next_token_loss, read_python
 from interp.zoo.training import Schedule
-from interp.zoo.workshop import Made, Workshop, as_stored, told_recipe
+from interp.zoo.workshop import Made, Workshop, as_stored, claimed, told_recipe
 
 NAME = "python-2l"
 VOCABULARY = 512
@@ -57,8 +58,7 @@ def make(workshop: Workshop) -> Made:
     text, schedule = read_python(VOCABULARY), workshop.schedule(SCHEDULE)
     torch.manual_seed(schedule.seed)
     model = Transformer(CONFIG, Tokenizer(text.backend, bos=CONFIG.tokens.bos))
-    rows = Rows(text.train, schedule, REPEATED_ROWS)
-    repeated = text.said_twice()
+    rows, repeated = Rows(text.train, schedule, REPEATED_ROWS), text.said_twice()
 
     def observe(model: Transformer, step: int) -> dict[str, float]:
         if step in CHECKPOINTS:
@@ -66,17 +66,10 @@ def make(workshop: Workshop) -> Made:
         measured = step % MEASURED_EVERY == 0 or step == schedule.steps
         return on_the_way(model, repeated.to(model.device)) if measured else {}
 
-    history = workshop.train(model, next_token_loss(rows), schedule, text.corpus.sha256, observe)
+    history = workshop.train(model, next_token_loss(rows), schedule, _data(text), observe)
     history.checkpoints = [step for step in CHECKPOINTS if step <= schedule.steps]
     model = as_stored(model)
-    figures = {
-        "parameters": sum(p.numel() for p in model.parameters()),
-        **text.losses(model),
-        **induction_figures(model, repeated),
-        "training time (s)": round(history.seconds),
-    }
-    card = _card(text, rows, figures, told_recipe(NAME, schedule, history), history.checkpoints)
-    return Made(model, card, history, torch.float16)
+    return Made(model, card(model, history), history, torch.float16)
 
 
 def on_the_way(model: Transformer, repeated: Int[Tensor, "batch pos"]) -> dict[str, float]:
@@ -90,26 +83,29 @@ def on_the_way(model: Transformer, repeated: Int[Tensor, "batch pos"]) -> dict[s
     }
 
 
-def _card(
-    text: PythonText,
-    rows: Rows,
-    figures: dict[str, float | int | str],
-    recipe: str,
-    checkpoints: list[int],
-) -> Card:
+def card(model: Transformer, history: History) -> Card:
+    """What the model is, as measured on it."""
+    text, checkpoints = PythonText.as_read_by(model), history.checkpoints
+    figures = {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        **text.losses(model),
+        **induction_figures(model, text.said_twice()),
+        "training time (s)": round(history.seconds),
+    }
+    circuit = (
+        f"Induction: {figures['best previous-token head']} attends to the token before, "
+        f"{figures['best induction head']} to the token after an earlier copy of the present "
+        "one. On random tokens, said twice, the loss falls on the second saying. "
+        f"`history.json` tells how this came about, every {MEASURED_EVERY} steps, and "
+        f'`interp.load("{NAME}@{checkpoints[-1]}")` loads the weights of a step; those of '
+        f"{', '.join(map(str, checkpoints))} were kept."
+    )
     return Card(
         name=NAME,
         summary="Two attention-only layers, trained on the Python standard library.",
-        circuit=(
-            f"Induction: {figures['best previous-token head']} attends to the token before, "
-            f"{figures['best induction head']} to the token after an earlier copy of the present "
-            "one. On random tokens, said twice, the loss falls on the second saying. "
-            f"`history.json` tells how this came about, every {MEASURED_EVERY} steps, and "
-            f'`interp.load("{NAME}@{checkpoints[-1]}")` loads the weights of a step; those of '
-            f"{', '.join(map(str, checkpoints))} were kept."
-        ),
-        data=f"{text.told} {rows.told}",
-        recipe=recipe,
+        circuit=claimed(circuit, SCHEDULE, history),
+        data=_data(text),
+        recipe=told_recipe(NAME, SCHEDULE, history),
         limits=(
             "It has seen rows of 128 tokens, and tokens that are pieces of words: it copies and "
             "continues code that looks familiar, and knows little else. "
@@ -119,3 +115,7 @@ def _card(
         prompts="repeated",
         figures=figures,
     )
+
+
+def _data(text: PythonText) -> str:
+    return f"{text.told} {Rows(text.train, SCHEDULE, REPEATED_ROWS).told}"

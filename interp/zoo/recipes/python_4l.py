@@ -1,7 +1,7 @@
 """``python-4l``: four layers with MLPs, trained on the Python standard library.
 
 The largest bundled model, and what the explorer opens with: it copies arguments, closes brackets
-and completes keywords, and has heads of every kind that small decoders are known for.
+and completes keywords.
 """
 
 import torch
@@ -19,11 +19,12 @@ from interp.prompts import read_prompts
 from interp.tokenizer import Tokenizer
 from interp.transformer import Transformer
 from interp.zoo.card import Card
+from interp.zoo.history import History
 from interp.zoo.proofs.completion import accuracy, askable, preference
 from interp.zoo.proofs.induction import induction_figures
 from interp.zoo.python_text import PythonText, Rows, next_token_loss, read_python
 from interp.zoo.training import Schedule
-from interp.zoo.workshop import Made, Workshop, as_stored, told_recipe
+from interp.zoo.workshop import Made, Workshop, as_stored, claimed, told_recipe
 
 NAME = "python-4l"
 VOCABULARY = 1024
@@ -53,17 +54,9 @@ def make(workshop: Workshop) -> Made:
     torch.manual_seed(schedule.seed)
     model = Transformer(CONFIG, Tokenizer(text.backend, bos=CONFIG.tokens.bos))
     rows = Rows(text.train, schedule, REPEATED_ROWS)
-    history = workshop.train(model, next_token_loss(rows), schedule, text.corpus.sha256)
+    history = workshop.train(model, next_token_loss(rows), schedule, _data(text))
     model = as_stored(model)
-    figures = {
-        "parameters": sum(p.numel() for p in model.parameters()),
-        **text.losses(model),
-        **completions(model),
-        **induction_figures(model, text.said_twice()),
-        "training time (s)": round(history.seconds),
-    }
-    card = _card(text, rows, figures, told_recipe(NAME, schedule, history))
-    return Made(model, card, history, torch.float16)
+    return Made(model, card(model, history), history, torch.float16)
 
 
 def completions(model: Transformer) -> dict[str, float | int]:
@@ -78,27 +71,43 @@ def completions(model: Transformer) -> dict[str, float | int]:
     return figures
 
 
-def _card(text: PythonText, rows: Rows, figures: dict[str, float | int | str], recipe: str) -> Card:
-    right = figures.get("python-arguments: target likeliest", 0.0)
+def card(model: Transformer, history: History) -> Card:
+    """What the model is, as measured on it."""
+    text = PythonText.as_read_by(model)
+    figures = {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        **text.losses(model),
+        **completions(model),
+        **induction_figures(model, text.said_twice()),
+        "training time (s)": round(history.seconds),
+    }
+    arguments, docstrings = (
+        figures.get(f"{name}: target likeliest", 0.0) for name in ("python-arguments", "docstrings")
+    )
+    circuit = (
+        f"Induction: {figures['best previous-token head']} attends to the token before, "
+        f"{figures['best induction head']} to the token after an earlier copy of the present "
+        "one. Argument copying: after `def __init__(self, path, name):`, it completes "
+        f"`self.name = ` with the right one of two arguments in {arguments:.0%} of the prompts of "
+        "`python-arguments`. The next argument of a docstring, in order, it names in "
+        f"{docstrings:.0%} of `docstrings`."
+    )
     return Card(
         name=NAME,
         summary="Four layers with MLPs, trained on the Python standard library.",
-        circuit=(
-            f"Induction: {figures['best previous-token head']} attends to the token before, "
-            f"{figures['best induction head']} to the token after an earlier copy of the present "
-            "one. Argument copying: after `def __init__(self, path, name):`, it completes "
-            f"`self.name = ` with the right one of two arguments in {right:.0%} of the prompts of "
-            "`python-arguments`. It does not name the next argument of a docstring in order "
-            "(`docstrings`): there it repeats one that was named before."
-        ),
-        data=f"{text.told} {rows.told}",
-        recipe=recipe,
+        circuit=claimed(circuit, SCHEDULE, history),
+        data=_data(text),
+        recipe=told_recipe(NAME, SCHEDULE, history),
         limits=(
             "It has read ten megabytes: it knows how code looks, few facts, and little English. "
-            f"Rows of {rows.schedule.width} tokens at most; most names are several tokens. "
+            f"Rows of {SCHEDULE.width} tokens at most; most names are several tokens. "
             f"{text.d_vocab - len(text.frequent()) - 1} of its tokens occur fewer than 200 times "
             "in training."
         ),
         prompts="python-arguments",
         figures=figures,
     )
+
+
+def _data(text: PythonText) -> str:
+    return f"{text.told} {Rows(text.train, SCHEDULE, REPEATED_ROWS).told}"

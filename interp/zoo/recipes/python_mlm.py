@@ -25,7 +25,11 @@ from interp.tokenizer import Tokenizer
 from interp.transformer import Transformer
 from interp.zoo.bpe import BOS
 from interp.zoo.card import Card
+from interp.zoo.history import History
 from interp.zoo.proofs.masked import (
+    MASKED,
+    RANDOM,
+    SHARE,
     Hidden,
     commonest_accuracy,
     hide,
@@ -73,17 +77,9 @@ def make(workshop: Workshop) -> Made:
         drawn = schedule.generator(schedule.steps + step)
         return masked_loss(model, hide(rows(step), mask, VOCABULARY, drawn))
 
-    history = workshop.train(model, loss, schedule, text.corpus.sha256)
+    history = workshop.train(model, loss, schedule, _data(text))
     model = as_stored(model)
-    hidden = held_out(text, mask)
-    figures: dict[str, float | int | str] = {
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "accuracy on hidden tokens of held-out text": masked_accuracy(model, hidden),
-        "accuracy of always saying the commonest token": commonest_accuracy(text.train, hidden),
-        "training time (s)": round(history.seconds),
-    }
-    card = _card(text, figures, told_recipe(NAME, schedule, history))
-    return Made(model, card, history, torch.float16)
+    return Made(model, card(model, history), history, torch.float16)
 
 
 def held_out(text: PythonText, mask: int, rows: int = 400) -> Hidden:
@@ -95,7 +91,10 @@ def held_out(text: PythonText, mask: int, rows: int = 400) -> Hidden:
     return hide(windows, mask, VOCABULARY, torch.Generator().manual_seed(1))
 
 
-def _card(text: PythonText, figures: dict[str, float | int | str], recipe: str) -> Card:
+def card(model: Transformer, history: History) -> Card:
+    """What the model is, as measured on it."""
+    text = PythonText.as_read_by(model)
+    hidden = held_out(text, model.to_single_token(MASK))
     return Card(
         name=NAME,
         summary="A small BERT, trained to foretell hidden tokens of Python text.",
@@ -103,11 +102,22 @@ def _card(text: PythonText, figures: dict[str, float | int | str], recipe: str) 
             "None is claimed. It reads both ways, so each of its attentions without positions is "
             "covariant under permutations of the tokens: h(Px) = P h(x)."
         ),
-        data=f"{text.told} Of each row 15 % of the tokens are to be foretold: 80 % of these are "
-        f"replaced by `{MASK}`, 10 % by any token, 10 % by themselves.",
-        recipe=recipe,
+        data=_data(text),
+        recipe=told_recipe(NAME, SCHEDULE, history),
         limits="It foretells single tokens, which are pieces of words; it writes no text.",
         prompts="python-masked",
         metric="logit-diff",
-        figures=figures,
+        figures={
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "accuracy on hidden tokens of held-out text": masked_accuracy(model, hidden),
+            "accuracy of always saying the commonest token": commonest_accuracy(text.train, hidden),
+            "training time (s)": round(history.seconds),
+        },
+    )
+
+
+def _data(text: PythonText) -> str:
+    return (
+        f"{text.told} Of each row {SHARE:.0%} of the tokens are to be foretold: {MASKED:.0%} of "
+        f"these are replaced by `{MASK}`, {RANDOM:.0%} by any token, the others by themselves."
     )
