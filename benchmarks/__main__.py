@@ -1,6 +1,6 @@
 """How fast is it? Everything timed in turn in one process, with marks, as a table and as JSON.
 
-    make bench                                         # all of it: about half an hour
+    make bench                                         # all of it: three quarters of an hour
     make bench BENCH="--only forward,heads --kernel default --out bench.json"
     make bench BENCH="--device cuda --tf32"
     make bench BENCH="--from bench.json --readme README.md"    # into the README, no measuring
@@ -117,7 +117,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--only", type=_sections, default=list(SECTIONS), help=f"of {','.join(SECTIONS)}")
     add("--quick", action="store_true", help="a tiny model, one round: only to see that it runs")
     add("--rounds", type=_count, help="how often each is timed (default 7)")
-    add("--long-rounds", type=_count, help="the same for loops over all heads (default 3)")
+    add(
+        "--long-rounds",
+        type=_count,
+        help="the same for loops that take a minute a round (default 3)",
+    )
     add("--threads", type=_count, default=2, help="of the CPU (default 2)")
     add("--kernel", choices=(*KERNELS, "both"), default="both")
     add("--device", choices=("cpu", "cuda"), default="cpu")

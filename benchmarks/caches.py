@@ -129,13 +129,13 @@ def patterns(bench: Bench) -> Iterator[Row]:
         )
         timed = _with_difference(timed)
         heads = bench.setting.shape.n_layers * bench.setting.shape.n_heads
-        for how, mark in (("in turn", READING), ("together", None)):
+        for how in ("in turn", "together"):
             row = Row(
                 section="patterns",
                 work=f"reading {heads} patterns {rows}×{width}, {how}",
                 kernel=kernel,
                 against="forming them in the forward: stored − recorded",
-                mark=bench.mark(cpu=mark),
+                mark=bench.mark(cpu=READING),
                 note=_both(timed),
             )
             yield bench.row(row, timed, how, "difference")

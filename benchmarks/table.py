@@ -97,8 +97,8 @@ class Row:
             _amount(self.theirs, self.unit),
             ratio,
             "" if self.mark is None else str(self.mark),
-            "; ".join(filter(None, (self.verdict, self.note))),
             str(self.rounds or ""),
+            "; ".join(filter(None, (self.verdict, self.note))),
             "" if self.multiply_adds is None else f"{self.multiply_adds / 1e9:.3g}",
             "" if self.of_limit is None else f"{self.of_limit:.2f}",
         ]
@@ -123,8 +123,8 @@ COLUMNS = (
     "theirs",
     "ratio",
     "mark",
-    "",
     "rounds",
+    "",
     "G mul-adds",
     "of limit",
 )
@@ -174,10 +174,10 @@ def tally(rows: Sequence[Row]) -> str:
 def to_markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
     """The rows that have a mark, for the README."""
     told = ", ".join(f"{name} {value}" for name, value in machine.items())
-    head = ("work", "kernel", "against", "ours", "theirs", "ratio", "mark", "")
+    head = COLUMNS[: _VERDICT + 1]
     lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
     lines += [
-        f"| {' | '.join(cell.replace('|', '∣') for cell in row.cells()[: _VERDICT + 1])} |"
+        f"| {' | '.join(cell.replace('|', '∣') for cell in row.cells()[: len(head)])} |"
         for row in rows
         if row.mark is not None
     ]
