@@ -19,7 +19,7 @@ from torch import Tensor
 
 from analyses.figures import heatmap
 from analyses.statistics import Interval, bootstrap
-from interp import Transformer, edits, run, sweep
+from interp import Sweep, Transformer, edits, run, sweep
 from interp.edits import Edit
 from interp.errors import InvalidInput
 from interp.metrics import Loss, Metric
@@ -145,6 +145,7 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
     rows: int = 64,
     memory: float | None = None,
     progress: Progress | None = None,
+    resume: Sweep | None = None,
 ) -> HeadAblation:
     """Ablate every head of a model with a single stack, one at a time.
 
@@ -158,13 +159,16 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
         rows: prompts a forward where activations are collected; does not change the result.
         memory: bytes that the sweep may take, as of :func:`interp.sweep`.
         progress: called with the number of heads done and of all.
+        resume: what the same call had done when it was stopped: the ``result`` of the
+            :class:`interp.Interrupted`, or of the error, that it raised.
 
     Returns:
         Effects per layer, head and prompt.
 
     Raises:
-        InvalidInput: an unknown method or metric, a model with two stacks, or a single prompt to
-            resample from.
+        InvalidInput: an unknown method or metric, a model with two stacks, a single prompt to
+            resample from, or what another call had done.
+        Interrupted: Ctrl-C; it holds what was done.
     """
     measured = _metric(metric)
     if method not in METHODS:
@@ -183,6 +187,7 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
         measured,
         memory=memory,
         progress=_counting_heads(progress, len(batch.ids)),
+        resume=resume,
     )
     return HeadAblation(
         clean=table.clean,

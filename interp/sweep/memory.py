@@ -55,15 +55,16 @@ class Budget:
         Raises:
             InvalidInput: not a positive number of bytes.
         """
-        if asked is None:
-            free = free_bytes(model.device)
+        widest = None
+        if model.device.type != "cuda":
             widest = WIDEST if model.products == "default" else WIDEST_PACKED
-            return cls(int(free * SHARE), None if model.device.type == "cuda" else widest)
+        if asked is None:
+            return cls(int(free_bytes(model.device) * SHARE), widest)
         told: Any = asked if isinstance(asked, SupportsFloat) and asked is not True else 0.0
         number = float(told)
         if not isfinite(number) or number <= 0:
             raise InvalidInput(f"memory={asked!r} must be a positive number of bytes, or None.")
-        return cls(int(number))
+        return cls(int(number), widest)
 
 
 @dataclass(frozen=True)

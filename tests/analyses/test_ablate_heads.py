@@ -235,3 +235,23 @@ def test_the_loss_of_an_encoder_is_refused(model):
     config = interp.Config(d_model=16, d_vocab=20, n_ctx=16, encoder=model.config.decoder)
     with pytest.raises(InvalidInput, match="encoder"):
         ablate_heads(interp.Transformer(config), torch.tensor([[1, 2]]), method="zero")
+
+
+@pytest.mark.parametrize("method", ["zero", "mean", "resample"])
+def test_what_was_stopped_goes_on_where_it_was(model, tokens, method):
+    def stop(done, of):
+        if done >= of // 2:
+            raise KeyboardInterrupt
+
+    told = {"method": method, "memory": 60_000.0}
+    with pytest.raises(interp.Interrupted) as caught:
+        ablate_heads(model, tokens, progress=stop, **told)
+    begun = caught.value.result
+    assert 0 < begun.done.sum() < begun.done.numel()
+    left, whole = [], []
+    again = ablate_heads(model, tokens, resume=begun, progress=lambda *at: left.append(at), **told)
+    expected = ablate_heads(model, tokens, progress=lambda *at: whole.append(at), **told)
+    assert len(left) < len(whole)
+    assert torch.equal(again.ablated, expected.ablated)
+    with pytest.raises(InvalidInput):
+        ablate_heads(model, tokens[:, :5], resume=begun, **told)
