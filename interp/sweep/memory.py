@@ -19,12 +19,9 @@ from interp.points import Place, Point
 
 SHARE = 0.25
 """How much of the free memory a sweep takes for its forwards, if nothing else is said."""
-WIDEST = 24 * 2**20
+WIDEST = 20 * 2**20
 """On a CPU, bytes of the largest tensor of a forward: larger ones are allocated anew each time,
 page by page, which costs more than running a few more forwards."""
-WIDEST_PACKED = 12 * 2**20
-"""The same where weights are packed once: without laying them out anew at each product, fewer rows
-are as good, and what is formed stays in the processor's cache."""
 CGROUP = Path("/sys/fs/cgroup")
 UNKNOWN = 4 * 2**30
 """Free memory where the system does not tell."""
@@ -55,9 +52,7 @@ class Budget:
         Raises:
             InvalidInput: not a positive number of bytes.
         """
-        widest = None
-        if model.device.type != "cuda":
-            widest = WIDEST if model.products == "default" else WIDEST_PACKED
+        widest = None if model.device.type == "cuda" else WIDEST
         if asked is None:
             return cls(int(free_bytes(model.device) * SHARE), widest)
         told: Any = asked if isinstance(asked, SupportsFloat) and asked is not True else 0.0
