@@ -1,8 +1,7 @@
 """What follows from what is held? Each place by its recipe, from the weights as they were."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
-from weakref import ref
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -12,7 +11,7 @@ from interp.model.context import Context
 from interp.model.network import Network
 from interp.model.recipe import Recipe
 from interp.points import Place, Point
-from interp.values import version_of
+from interp.values import AsItWas
 
 
 class Derivation:
@@ -25,7 +24,7 @@ class Derivation:
 
     def __init__(self, model: Network, contexts: dict[str | None, Context]) -> None:
         self.model, self.contexts = model, contexts
-        self._weights = [Weight.of(weight) for weight in model.parameters()]
+        self._weights = [AsItWas.of(weight) for weight in model.parameters()]
 
     @property
     def has_weights(self) -> bool:
@@ -79,31 +78,6 @@ class Derivation:
         stack = self.model.stack(place.stack)
         owner = stack if place.layer is None else stack.block(place.layer)
         return owner.get_submodule(recipe.part)
-
-
-@dataclass(frozen=True, eq=False)
-class Weight:
-    """A weight as it was.
-
-    Attributes:
-        tensor: the weight itself, while it lives; an address alone may be given to another.
-        address: of its numbers.
-        version: counts changes in place.
-    """
-
-    tensor: "ref[Tensor]"
-    address: int
-    version: int
-
-    @classmethod
-    def of(cls, tensor: Tensor) -> "Weight":
-        """As it is now."""
-        return cls(ref(tensor), tensor.data_ptr(), version_of(tensor))
-
-    def is_still(self, tensor: Tensor) -> bool:
-        """Whether ``tensor`` is the same weight, unchanged."""
-        same = self.tensor() is tensor and self.address == tensor.data_ptr()
-        return same and self.version == version_of(tensor)
 
 
 class BlockReader:

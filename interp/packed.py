@@ -30,7 +30,7 @@ from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 from interp.errors import InvalidInput
 from interp.model.linear import DEFAULT, Kernel, Linear
 from interp.model.network import Network
-from interp.values import version_of
+from interp.values import AsItWas, owner_of
 
 Model = TypeVar("Model", bound=Network)
 
@@ -146,11 +146,11 @@ class PackedLinear:
     def _packing(self, weight: Tensor) -> "_Packing":
         key = (weight.data_ptr(), weight.shape, weight.stride())
         held = self._packings.get(key)
-        if held is not None and held.is_of(weight):
+        if held is not None and held.weight.is_still(weight):
             return held
         with self._lock:  # a thread that had to wait may find it packed
             held = self._packings.get(key)
-            if held is None or not held.is_of(weight):
+            if held is None or not held.weight.is_still(weight):
                 held = self._packings[key] = _Packing.of(weight, self._forgetting(key))
             return held
 
@@ -170,27 +170,15 @@ class PackedLinear:
 class _Packing:
     """A packed weight, and what it was made from."""
 
-    owner: "weakref.ref[Tensor]"
-    memory: "weakref.ref[torch.UntypedStorage]"
-    version: int
+    weight: AsItWas
     packed: Tensor
 
     @classmethod
     def of(cls, weight: Tensor, forget: Callable[[object], None]) -> "_Packing":
-        version = version_of(weight)  # before it is read: a change meanwhile will be noticed
-        owner = weakref.ref(_owner(weight), forget)
-        memory = weakref.ref(weight.untyped_storage(), forget)
+        was = AsItWas.of(weight, forget)  # before it is read: a change meanwhile will be noticed
         with torch.inference_mode(mode=False), torch.no_grad():
             laid_out = torch.ops.mkldnn._reorder_linear_weight(weight)
-        return cls(owner, memory, version, laid_out)
-
-    def is_of(self, weight: Tensor) -> bool:
-        """Whether it is what packing ``weight`` (of the same address and shape) would give."""
-        return (
-            self.version == version_of(weight)
-            and self.owner() is _owner(weight)
-            and self.memory() is weight.untyped_storage()
-        )
+        return cls(was, laid_out)
 
 
 def _check(model: Network) -> None:
@@ -239,7 +227,7 @@ def _differentiates(*tensors: Tensor) -> bool:
 
 def _can_pack(weight: Tensor) -> bool:
     """Whether it is a parameter, or a slice of one, that the operation takes."""
-    lasts = isinstance(_owner(weight), nn.Parameter)  # others are made for a single product
+    lasts = isinstance(owner_of(weight), nn.Parameter)  # others are made for a single product
     return lasts and _is_there() and _is_plain(weight) and not weight.is_inference()
 
 
@@ -258,11 +246,6 @@ def _is_plain(tensor: Tensor) -> bool:
         and tensor.device.type == "cpu"
         and tensor.layout is torch.strided
     )
-
-
-def _owner(weight: Tensor) -> Tensor:
-    """The parameter that it is a slice of, or itself."""
-    return weight if weight._base is None else weight._base
 
 
 def _parts(model: Network) -> list[Linear]:

@@ -1,7 +1,10 @@
-"""A tensor as data: compared and hashed by content, and carried through JSON without loss."""
+"""A tensor as data: compared by content, hashed, carried through JSON. Is one still as it was?"""
 
 import base64
 import hashlib
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -82,3 +85,41 @@ class Values:
 def version_of(tensor: Tensor) -> int:
     """How often a tensor was changed in place; −1 if nobody counts (inference mode)."""
     return -1 if tensor.is_inference() else tensor._version
+
+
+def owner_of(weight: Tensor) -> Tensor:
+    """The parameter that it is a slice of, or itself."""
+    return weight if weight._base is None else weight._base
+
+
+@dataclass(frozen=True, eq=False)
+class AsItWas:
+    """A weight as it was: an address alone may be given to another, once it is free.
+
+    Attributes:
+        owner: the parameter, while it lives.
+        memory: where its numbers are, while that is kept.
+        address: of its first number.
+        version: counts changes in place.
+    """
+
+    owner: "weakref.ref[Tensor]"
+    memory: "weakref.ref[torch.UntypedStorage]"
+    address: int
+    version: int
+
+    @classmethod
+    def of(cls, weight: Tensor, forget: Callable[[object], None] | None = None) -> "AsItWas":
+        """As it is now; ``forget`` is called once it is gone."""
+        owner = weakref.ref(owner_of(weight), forget)
+        memory = weakref.ref(weight.untyped_storage(), forget)
+        return cls(owner, memory, weight.data_ptr(), version_of(weight))
+
+    def is_still(self, weight: Tensor) -> bool:
+        """Whether ``weight`` is the same, unchanged."""
+        return (
+            self.version == version_of(weight)
+            and self.address == weight.data_ptr()
+            and self.owner() is owner_of(weight)
+            and self.memory() is weight.untyped_storage()
+        )

@@ -80,6 +80,14 @@ class PythonText:
             "same text."
         )
 
+    def told_with_repeats(self, repeated: float) -> str:
+        """The same, where a share of the :class:`Rows` that are trained on repeat a span."""
+        return (
+            f"{self.told} Of the training rows, {repeated:.0%} hold a span of at least "
+            f"{SHORTEST_SPAN} tokens that is repeated to fill the row; half of these spans are "
+            "text, half tokens drawn by frequency."
+        )
+
     def losses(self, model: Transformer) -> dict[str, float]:
         """What a decoder does not foresee of the held-out text, and what tables do not."""
         return {
@@ -152,15 +160,6 @@ class Rows:
         again = source.gather(1, offsets % spans)
         chosen = torch.where(coin < self.repeated, again, text)
         return torch.cat([torch.full((rows, 1), self.bos), chosen], dim=1)
-
-    @property
-    def told(self) -> str:
-        """What a card tells of them."""
-        return (
-            f"Of the training rows, {self.repeated:.0%} hold a span of at least {SHORTEST_SPAN} "
-            "tokens that is repeated to fill the row; half of these spans are text, half tokens "
-            "drawn by frequency."
-        )
 
 
 def next_token_loss(rows: Rows) -> LossOf:

@@ -66,7 +66,9 @@ def make(workshop: Workshop) -> Made:
         measured = step % MEASURED_EVERY == 0 or step == schedule.steps
         return on_the_way(model, repeated.to(model.device)) if measured else {}
 
-    history = workshop.train(model, next_token_loss(rows), schedule, _data(text), observe)
+    history = workshop.train(
+        model, next_token_loss(rows), schedule, text.told_with_repeats(REPEATED_ROWS), observe
+    )
     history.checkpoints = [step for step in CHECKPOINTS if step <= schedule.steps]
     model = as_stored(model)
     return Made(model, card(model, history), history, torch.float16)
@@ -104,7 +106,7 @@ def card(model: Transformer, history: History) -> Card:
         name=NAME,
         summary="Two attention-only layers, trained on the Python standard library.",
         circuit=claimed(circuit, SCHEDULE, history),
-        data=_data(text),
+        data=text.told_with_repeats(REPEATED_ROWS),
         recipe=told_recipe(NAME, SCHEDULE, history),
         limits=(
             "It has seen rows of 128 tokens, and tokens that are pieces of words: it copies and "
@@ -115,7 +117,3 @@ def card(model: Transformer, history: History) -> Card:
         prompts="repeated",
         figures=figures,
     )
-
-
-def _data(text: PythonText) -> str:
-    return f"{text.told} {Rows(text.train, SCHEDULE, REPEATED_ROWS).told}"

@@ -54,7 +54,9 @@ def make(workshop: Workshop) -> Made:
     torch.manual_seed(schedule.seed)
     model = Transformer(CONFIG, Tokenizer(text.backend, bos=CONFIG.tokens.bos))
     rows = Rows(text.train, schedule, REPEATED_ROWS)
-    history = workshop.train(model, next_token_loss(rows), schedule, _data(text))
+    history = workshop.train(
+        model, next_token_loss(rows), schedule, text.told_with_repeats(REPEATED_ROWS)
+    )
     model = as_stored(model)
     return Made(model, card(model, history), history, torch.float16)
 
@@ -96,7 +98,7 @@ def card(model: Transformer, history: History) -> Card:
         name=NAME,
         summary="Four layers with MLPs, trained on the Python standard library.",
         circuit=claimed(circuit, SCHEDULE, history),
-        data=_data(text),
+        data=text.told_with_repeats(REPEATED_ROWS),
         recipe=told_recipe(NAME, SCHEDULE, history),
         limits=(
             "It has read ten megabytes: it knows how code looks, few facts, and little English. "
@@ -107,7 +109,3 @@ def card(model: Transformer, history: History) -> Card:
         prompts="python-arguments",
         figures=figures,
     )
-
-
-def _data(text: PythonText) -> str:
-    return f"{text.told} {Rows(text.train, SCHEDULE, REPEATED_ROWS).told}"
