@@ -45,9 +45,9 @@ models: .venv/.installed-dev ## Compare every family with Hugging Face and write
 
 .PHONY: cards
 cards: .venv/.installed-dev ## Measure every bundled model again and write its card
-	$(BIN)/python -c "from interp.loading import BUNDLED, bundled; \
-		from interp.zoo.making import retold; \
-		[retold(name).write(BUNDLED / name) for name in bundled()]"
+	$(BIN)/python -c "from interp.loading import MODEL_FOLDER, bundled; \
+		from interp.zoo.training.build import retold; \
+		[retold(name).write(MODEL_FOLDER / name) for name in bundled()]"
 
 .PHONY: lint
 lint: lint-ruff lint-format lint-types lint-imports ## Check style, types and the direction of imports

@@ -22,9 +22,9 @@ from analyses.statistics import Interval, bootstrap
 from interp import Sweep, Transformer, edits, run, sweep
 from interp.edits import Edit
 from interp.errors import InvalidInput
+from interp.execution.provenance import Provenance
 from interp.metrics import Loss, Metric
 from interp.model.batch import Batch, tokens_first
-from interp.provenance import Provenance
 
 METHODS = ("zero", "mean", "resample")
 ROUNDING = 100

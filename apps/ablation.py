@@ -13,20 +13,20 @@ from typing import Any
 import interp
 from analyses import HeadAblation, ablate_heads
 from analyses.ablate_heads import Progress
-from apps.answer import answer, heads_of
 from apps.devices import device_of
 from apps.report import Report, Shown, write_report
+from apps.wording import answer, heads_of
 from interp.errors import InvalidInput
 from interp.loading import AT_STEP, bundled, load
-from interp.loading import BUNDLED as MODELS
-from interp.prompts import (
-    BUNDLED,
+from interp.loading import MODEL_FOLDER as MODELS
+from interp.metrics.prompts import logit_diff_of
+from interp.text.prompts import (
+    PROMPT_FOLDER,
     Prompt,
     bundled_prompts,
-    logit_diff_of,
     read_prompts,
 )
-from interp.spelling import visible
+from interp.text.token_bytes import visible
 from interp.zoo.card import FILE as CARD
 from interp.zoo.card import Card, read_card
 
@@ -94,7 +94,9 @@ def find(settings: Settings, progress: Progress | None = None) -> Finding:
     source = settings.prompts or prompts_for(settings.model)
     settings = replace(settings, prompts=source)
     prompts = read_prompts(source)
-    metric = logit_diff_of(model, prompts) if settings.metric == "logit-diff" else "loss"
+    metric = (
+        logit_diff_of(model.to_single_token, prompts) if settings.metric == "logit-diff" else "loss"
+    )
     result = ablate_heads(
         model,
         [prompt.text for prompt in prompts],
@@ -209,7 +211,7 @@ def _visibly(text: str | None) -> str | None:
 
 
 def _file_of(prompts: str) -> Path:
-    return BUNDLED / f"{prompts}.jsonl" if prompts in bundled_prompts() else Path(prompts)
+    return PROMPT_FOLDER / f"{prompts}.jsonl" if prompts in bundled_prompts() else Path(prompts)
 
 
 def _versions() -> dict[str, str]:

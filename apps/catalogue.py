@@ -1,7 +1,7 @@
 """Which models come with the toolkit?"""
 
 import interp
-from interp.loading import BUNDLED, bundled, load
+from interp.loading import MODEL_FOLDER, bundled, load
 from interp.loading.folder import CONFIG, steps_of
 from interp.zoo.card import read_card
 
@@ -32,12 +32,12 @@ def summaries() -> list[str]:
     Raises:
         ModelLoadError: a card is missing or damaged.
     """
-    return [f"{name}: {read_card(BUNDLED / name).summary}{_kept(name)}" for name in bundled()]
+    return [f"{name}: {read_card(MODEL_FOLDER / name).summary}{_kept(name)}" for name in bundled()]
 
 
 def explorable() -> list[str]:
     """Names of those with one stack, whose heads a page can lay out."""
-    texts = {name: (BUNDLED / name / CONFIG).read_text(encoding="utf-8") for name in bundled()}
+    texts = {name: (MODEL_FOLDER / name / CONFIG).read_text(encoding="utf-8") for name in bundled()}
     return [name for name, text in texts.items() if len(interp.Config.from_json(text).stacks) == 1]
 
 
@@ -52,14 +52,14 @@ def kind(config: interp.Config) -> str:
 
 
 def _kept(name: str) -> str:
-    steps = steps_of(BUNDLED / name)
+    steps = steps_of(MODEL_FOLDER / name)
     if not steps:
         return ""
     return f" {len(steps)} steps of its training: {name}@{steps[0]} … @{steps[-1]}."
 
 
 def _row(name: str) -> tuple[str, ...]:
-    model, folder = load(name), BUNDLED / name
+    model, folder = load(name), MODEL_FOLDER / name
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     return (
         name,

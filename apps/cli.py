@@ -89,8 +89,8 @@ def ablate(  # noqa: PLR0913 - each is an option of the command line
 ) -> None:
     """Write a report: which heads matter?"""
     from apps.ablation import Settings, find, metric_for, write_files  # noqa: PLC0415
-    from apps.answer import answer, head_table  # noqa: PLC0415
-    from apps.staging import staged  # noqa: PLC0415
+    from apps.atomic_folder import staged  # noqa: PLC0415
+    from apps.wording import answer, head_table  # noqa: PLC0415
 
     measured = metric_for(model) if metric is None else metric.value
     folder = out or Path("reports") / f"{Path(model).resolve().name}-{measured}-{method}"
@@ -199,7 +199,7 @@ def train(
     """
     from apps.devices import device_of, fastest  # noqa: PLC0415
     from interp import card  # noqa: PLC0415
-    from interp.zoo.making import is_unfinished, make  # noqa: PLC0415
+    from interp.zoo.training.build import is_unfinished, make  # noqa: PLC0415
 
     folder = out or Path("models") / name
     if is_unfinished(name, folder) and not anew:

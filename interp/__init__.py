@@ -9,8 +9,8 @@ run.logits, run.cache["pattern", 0]
 """
 
 from interp import edits, metrics
-from interp.cache import Cache
-from interp.cache_file import load_cache
+from interp.cache.cache import Cache
+from interp.cache.file import load_cache
 from interp.config import (
     NO_NORM,
     AttentionConfig,
@@ -28,19 +28,19 @@ from interp.config import (
     TokensConfig,
 )
 from interp.errors import InterpError
-from interp.factored import Factored
+from interp.execution.run import Run, Start, run
+from interp.linalg import Factored
 from interp.loading import bundled, load
 from interp.loading.torch_transformer import from_torch
 from interp.model.batch import PAD
-from interp.packed import packed, packing_gain
 from interp.points import Place, Point
-from interp.prompts import bundled_prompts, read_prompts
-from interp.run import Run, Start, run
-from interp.sweep import Interrupted, Sweep, sweep
-from interp.tokenizer import Tokenizer
+from interp.sweeps.sweep import Interrupted, Sweep, sweep
+from interp.text.prompts import bundled_prompts, read_prompts
+from interp.text.tokenizer import Tokenizer
 from interp.transformer import Transformer
 from interp.verify import verify
-from interp.zoo.told import card, history
+from interp.weights.packed import packed, packing_gain
+from interp.zoo.access import card, history
 
 __all__ = [
     "NO_NORM",

@@ -7,20 +7,20 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.cache import Cache
+from interp.cache.cache import Cache
 from interp.config import Config
 from interp.edits import Edit, Hook
 from interp.edits.edit import Apply
 from interp.errors import InvalidInput, InvalidTokens, UnknownPlace
-from interp.generate import generate
+from interp.execution.generate import generate
+from interp.execution.plan import Record
+from interp.execution.run import run, run_edited
 from interp.metrics import Loss
 from interp.model.batch import PAD, Batch
 from interp.model.network import Network
-from interp.plan import Record
 from interp.points import PlaceLike
-from interp.processed import processed
-from interp.run import run, run_edited
-from interp.tokenizer import Tokenizer
+from interp.text.tokenizer import Tokenizer
+from interp.weights.processed import processed
 
 HookFunction = Callable[[Tensor, Hook], Tensor | None]
 HookName = PlaceLike | Callable[[str], bool]
@@ -260,7 +260,7 @@ class Transformer(Network):
         seed: int = 0,
         edits: Sequence[Edit] = (),
     ) -> Int[Tensor, "batch pos"]:
-        """Continue each row; see :func:`interp.generate.generate`."""
+        """Continue each row; see :func:`interp.execution.generate.generate`."""
         return generate(
             self,
             *tokens,

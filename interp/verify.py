@@ -12,21 +12,21 @@ import torch
 from torch import Tensor
 
 from interp import edits
-from interp.generate import generate
+from interp.execution.generate import generate
+from interp.execution.run import Run, Start, run
 from interp.metrics import logit
-from interp.model.attention import Attention
+from interp.model.attention.attention import Attention
+from interp.model.attention.mask import Bidirectional
+from interp.model.attention.masking import Masking
 from interp.model.batch import PAD
 from interp.model.context import Context
-from interp.model.entry import Patches
+from interp.model.embeddings import Patches
 from interp.model.experts import Experts
-from interp.model.mask import Bidirectional
-from interp.model.masking import Masking
 from interp.model.network import Network
-from interp.model.positions import Unturned
+from interp.model.positions.positions import Unturned
 from interp.model.stack import Stack
 from interp.points import Place, Point
-from interp.run import Run, Start, run
-from interp.sweep import sweep
+from interp.sweeps.sweep import sweep
 
 EXACT = 0.0
 TIGHT = 1e-12

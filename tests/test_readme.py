@@ -111,7 +111,7 @@ def test_make_report_writes_the_report(tmp_path):
 
 @in_the_environment_of_make
 def test_make_test_runs_tests():
-    done = run(["make", "test", "PYTEST=tests/test_prompts.py -q -p no:cacheprovider"], ROOT)
+    done = run(["make", "test", "PYTEST=tests/text/test_prompts.py -q -p no:cacheprovider"], ROOT)
     assert done.returncode == 0, done.stdout
     assert "passed" in done.stdout
 

@@ -7,12 +7,13 @@ import streamlit as st
 import interp
 from analyses import HeadAblation, ablate_heads
 from analyses.ablate_heads import METHODS
-from apps.answer import answer, reading
-from apps.explorer.chosen import examples
 from apps.explorer.metric import LOGIT_DIFF, LOSS
-from apps.explorer.shown import faults_shown
-from apps.fit import CHART, fitted
-from interp.prompts import Prompt, logit_diff_of
+from apps.explorer.session_state import examples
+from apps.explorer.widgets import faults_shown
+from apps.figure_layout import CHART, fitted
+from apps.wording import answer, reading
+from interp.metrics.prompts import logit_diff_of
+from interp.text.prompts import Prompt
 
 ONE, ALL = "this prompt", "all examples"
 
@@ -57,7 +58,9 @@ def _ask(name: str, prompt: Prompt) -> Question:
 
 def _ablate(model: interp.Transformer, question: Question) -> HeadAblation:
     prompts = list(question.prompts)
-    metric = logit_diff_of(model, prompts) if question.metric == LOGIT_DIFF else "loss"
+    metric = (
+        logit_diff_of(model.to_single_token, prompts) if question.metric == LOGIT_DIFF else "loss"
+    )
     bar = st.progress(0.0)
 
     def tick(done: int, of: int) -> None:

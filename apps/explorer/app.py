@@ -10,12 +10,12 @@ import streamlit as st
 
 import interp
 from apps.explorer.ablation_view import ablation_view
-from apps.explorer.chosen import begin, models, share, use_model
 from apps.explorer.pattern_view import pattern_view
 from apps.explorer.prompt_form import prompt_form
-from apps.explorer.shown import STYLE, faults_shown, token_strip
+from apps.explorer.session_state import begin, models, share, use_model
 from apps.explorer.weights import loaded
-from interp.prompts import Prompt
+from apps.explorer.widgets import STYLE, faults_shown, token_strip
+from interp.text.prompts import Prompt
 
 
 def wanted() -> str | None:

@@ -4,10 +4,10 @@ import streamlit as st
 
 import interp
 from analyses import attention_pattern
-from apps.explorer.chosen import share
-from apps.explorer.shown import faults_shown
-from apps.fit import CHART, fitted
-from interp.prompts import Prompt
+from apps.explorer.session_state import share
+from apps.explorer.widgets import faults_shown
+from apps.figure_layout import CHART, fitted
+from interp.text.prompts import Prompt
 
 
 @st.fragment

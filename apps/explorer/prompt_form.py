@@ -2,9 +2,9 @@
 
 import streamlit as st
 
-from apps.explorer.chosen import examples, use_example, use_own
-from interp.prompts import Prompt
-from interp.spelling import visible
+from apps.explorer.session_state import examples, use_example, use_own
+from interp.text.prompts import Prompt
+from interp.text.token_bytes import visible
 
 LONGEST = 20_000
 """Characters; the context of the model decides below that."""

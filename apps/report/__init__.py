@@ -18,9 +18,9 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from analyses import HeadAblation
-from apps.answer import Head, answer, decimals, heads_of, reading, role, signed
-from apps.fit import CHART, fitted
+from apps.figure_layout import CHART, fitted
 from apps.report.strip import Strip, strips
+from apps.wording import Head, answer, decimals, heads_of, reading, role, signed
 
 HERE = Path(__file__).parent
 TOP = 8

@@ -7,7 +7,7 @@ no script is needed.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from apps.answer import Head, signed
+from apps.wording import Head, signed
 
 MARGIN = 0.04
 """Room left at both ends of the axis, as a share of its length."""

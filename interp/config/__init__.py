@@ -5,6 +5,7 @@ sees all, and with both the decoder also attends to what the encoder gives out. 
 becomes an object when the model is built; no forward asks a configuration anything.
 """
 
+from interp.config.config import Config, HeadConfig, TokensConfig
 from interp.config.parts import (
     NO_NORM,
     Activation,
@@ -19,7 +20,6 @@ from interp.config.parts import (
     ScalingKind,
 )
 from interp.config.stack import EmbeddingConfig, LayerConfig, PatchConfig, StackConfig
-from interp.config.whole import Config, HeadConfig, TokensConfig
 
 __all__ = [
     "NO_NORM",

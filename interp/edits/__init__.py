@@ -26,7 +26,7 @@ from interp.edits.edit import (
 from interp.edits.selection import Selection, Site
 from interp.errors import InvalidEdit
 from interp.points import Place, PlaceLike, Point
-from interp.values import Values
+from interp.tensor_data import Values
 
 Indices = int | Sequence[int] | None
 

@@ -15,11 +15,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from interp.edits.fitting import aligned, checked, donors, laid_along_positions, mean_of
+from interp.edits.broadcast import aligned, checked, donors, laid_along_positions, mean_of
 from interp.edits.selection import Index, Selection, Site
 from interp.errors import HookFailed, InvalidEdit
 from interp.points import Place
-from interp.values import Values, version_of
+from interp.tensor_data import Values, version_of
 
 EVERYTHING = Selection()
 

@@ -10,17 +10,17 @@ from interp.errors import ModelLoadError
 from interp.loading import hub
 from interp.loading.checkpoint import is_checkpoint, load_checkpoint
 from interp.loading.folder import CONFIG, load_folder, save_folder
-from interp.loading.foreign import families
 from interp.loading.live import is_live, load_live
+from interp.loading.registry import families
 from interp.transformer import Transformer
 
 AT_STEP = re.compile(r"(?P<model>.+)@(?P<step>\d{1,9})")
-BUNDLED = Path(__file__).parent.parent / "zoo" / "models"
+MODEL_FOLDER = Path(__file__).parent.parent / "zoo" / "models"
 
 
 def bundled() -> list[str]:
     """Names of the models that come with the toolkit."""
-    return sorted(path.parent.name for path in BUNDLED.glob(f"*/{CONFIG}"))
+    return sorted(path.parent.name for path in MODEL_FOLDER.glob(f"*/{CONFIG}"))
 
 
 def load(
@@ -85,11 +85,11 @@ def own_folder(name: str) -> tuple[Path, int | None] | None:
         OSError: a name that can't be a file's.
     """
     if name in bundled():
-        return BUNDLED / name, None
+        return MODEL_FOLDER / name, None
     told = AT_STEP.fullmatch(name)
     if told is None or Path(name).exists():
         return None
-    folder = BUNDLED / told["model"] if told["model"] in bundled() else Path(told["model"])
+    folder = MODEL_FOLDER / told["model"] if told["model"] in bundled() else Path(told["model"])
     return (folder, int(told["step"])) if (folder / CONFIG).is_file() else None
 
 
@@ -104,4 +104,12 @@ FORMS = (
     "model of transformers, or a checkpoint of nanoGPT"
 )
 
-__all__ = ["BUNDLED", "bundled", "families", "load", "load_folder", "own_folder", "save_folder"]
+__all__ = [
+    "MODEL_FOLDER",
+    "bundled",
+    "families",
+    "load",
+    "load_folder",
+    "own_folder",
+    "save_folder",
+]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from interp.config import Config
 from interp.errors import InvalidInput, ModelLoadError, first_line
 from interp.loading.family import Family
-from interp.loading.raw import Raw
+from interp.loading.foreign_config import Raw
 from interp.loading.source import TYPES, Source
 from interp.loading.weight import Table, at
 from interp.transformer import Transformer

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from interp.errors import ModelLoadError, first_line
 from interp.loading.assemble import assembled
-from interp.loading.foreign import families
+from interp.loading.registry import families
 from interp.loading.source import Live
 from interp.loading.special_tokens import equip, given_tokenizer
 from interp.transformer import Transformer

@@ -11,7 +11,7 @@ from typing import Any
 
 from interp.config import Config
 from interp.errors import ModelLoadError
-from interp.loading.raw import Raw
+from interp.loading.foreign_config import Raw
 from interp.loading.weight import Table
 
 

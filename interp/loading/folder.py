@@ -1,7 +1,7 @@
 """A model as a folder: ``config.json``, its weights as safetensors, ``tokenizer.json``.
 
 Our own folders hold our own configuration; any other that says ``model_type`` is read by its family
-(see :mod:`interp.loading.foreign`). Nothing in a folder is ever run as code: ``auto_map`` and the
+(see :mod:`interp.loading.registry`). Nothing in a folder is ever run as code: ``auto_map`` and the
 like are only text.
 """
 
@@ -17,10 +17,10 @@ from interp.config import Config
 from interp.errors import InvalidConfig, ModelLoadError, OutOfResources
 from interp.files import write_text_whole, write_whole
 from interp.loading.assemble import as_written, assembled
-from interp.loading.foreign import family_of
+from interp.loading.registry import family_of
 from interp.loading.source import COMPUTES_IN, Files
 from interp.loading.special_tokens import attach, equip, given_tokenizer
-from interp.tokenizer import Tokenizer
+from interp.text.tokenizer import Tokenizer
 from interp.transformer import Transformer
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"

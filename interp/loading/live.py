@@ -13,10 +13,10 @@ from torch import Tensor
 from interp.errors import ModelLoadError
 from interp.loading.agreement import agreement
 from interp.loading.assemble import assembled
-from interp.loading.foreign import family_of
+from interp.loading.registry import family_of
 from interp.loading.source import Live
 from interp.loading.special_tokens import equip, given_tokenizer
-from interp.model.entry import Patches
+from interp.model.embeddings import Patches
 from interp.model.unembedding import ProjectedUnembedding
 from interp.transformer import Transformer
 

@@ -9,7 +9,7 @@ from math import log, sqrt
 from typing import Any
 
 from interp.config import PositionsConfig, ScalingConfig, ScalingKind
-from interp.loading.raw import Raw
+from interp.loading.foreign_config import Raw
 
 KINDS: dict[str, ScalingKind | None] = {
     "default": None,

@@ -12,8 +12,8 @@ import tokenizers
 
 from interp.config import Config, TokensConfig
 from interp.errors import ModelLoadError
-from interp.loading.foreign import family_of
-from interp.tokenizer import Tokenizer
+from interp.loading.registry import family_of
+from interp.text.tokenizer import Tokenizer
 from interp.transformer import Transformer
 
 

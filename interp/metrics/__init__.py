@@ -24,9 +24,9 @@ from interp.metrics.kinds import (
     Metric,
     Probability,
 )
-from interp.metrics.reading import Targets, next_token_losses, required_columns, widened
+from interp.metrics.logits import Targets, next_token_losses, required_columns, widened
 from interp.model.batch import Batch
-from interp.values import Values
+from interp.tensor_data import Values
 
 __all__ = [
     "KL",

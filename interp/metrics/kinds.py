@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.errors import InvalidInput
-from interp.metrics.reading import (
+from interp.metrics.logits import (
     Targets,
     at_position,
     next_token_losses,
@@ -19,7 +19,7 @@ from interp.metrics.reading import (
     widened,
 )
 from interp.model.batch import Batch
-from interp.values import Values
+from interp.tensor_data import Values
 
 
 @dataclass(frozen=True)

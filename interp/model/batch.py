@@ -13,7 +13,7 @@ from torch import Tensor
 
 from interp.config import PatchConfig
 from interp.errors import InvalidTokens
-from interp.model.past import copied
+from interp.model.kv_cache import copied
 
 PAD = -1
 

@@ -7,21 +7,21 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.config import Placement, StackConfig
-from interp.model.attention import PLAIN, Attention, AttentionPoints
+from interp.model.attention.attention import PLAIN, Attention, AttentionPoints
+from interp.model.attention.cross_attention import CrossAttention
+from interp.model.attention.mask import Mask
 from interp.model.context import Context
-from interp.model.cross_attention import CrossAttention
 from interp.model.door import Door
 from interp.model.experts import Experts
-from interp.model.mask import Mask
+from interp.model.kv_cache import Seen
 from interp.model.mlp import MLP, GatedMLP
 from interp.model.norm import norm_of
 from interp.model.parallel import Parallel
-from interp.model.past import Seen
-from interp.model.positions import Unturned
+from interp.model.positions.positions import Unturned
 from interp.model.recipe import KEPT, Layout
 from interp.model.step import PostNorm, PreNorm, Sandwich, Step, StreamNorm, WriteNorm
+from interp.model.tap import Tap, untouched
 from interp.points import Place, Point
-from interp.tap import Tap, untouched
 
 Stream = Float[Tensor, "batch pos d_model"]
 

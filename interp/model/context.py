@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.model.batch import Batch
-from interp.model.past import NoPast, Past, copied
+from interp.model.kv_cache import NoPast, Past, copied
 
 _Made = TypeVar("_Made")
 

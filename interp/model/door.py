@@ -13,8 +13,8 @@ from torch import Tensor
 
 from interp.model.context import Context
 from interp.model.recipe import Layout
+from interp.model.tap import Tap
 from interp.points import Place, Point
-from interp.tap import Tap
 
 Stream = Float[Tensor, "batch pos d_model"]
 

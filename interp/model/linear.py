@@ -1,7 +1,7 @@
 """How is x·Wᵀ + b computed? By a kernel that each part of a model holds, and that can be changed.
 
 Nearly all the time of a forward goes into these products, so which kernel computes them is worth a
-choice (see :mod:`interp.packed`); the mathematics is the same.
+choice (see :mod:`interp.weights.packed`); the mathematics is the same.
 """
 
 from collections.abc import Callable

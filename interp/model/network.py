@@ -11,19 +11,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from interp.atlas import Atlas
 from interp.config import Config
 from interp.errors import InvalidInput, InvalidTokens
 from interp.model.batch import Batch
 from interp.model.block import Block
 from interp.model.context import Context
-from interp.model.entry import AddedPositions
+from interp.model.embeddings import AddedPositions
 from interp.model.linear import Linear
 from interp.model.recipe import Layout, Recipe
 from interp.model.stack import WHOLE, Span, Stack
+from interp.model.tap import Tap, untouched
 from interp.model.unembedding import Pooler, Unembedding, exit_of
+from interp.names import Atlas
 from interp.points import Place
-from interp.tap import Tap, untouched
 
 Stream = Float[Tensor, "batch pos d_model"]
 Logits = Float[Tensor, "batch pos vocab"]

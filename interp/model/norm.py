@@ -13,8 +13,8 @@ from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from interp.config import NormConfig
 from interp.model.recipe import Layout, Reader, Recipe
+from interp.model.tap import Tap, untouched
 from interp.points import Place, Point
-from interp.tap import Tap, untouched
 
 Features = Float[Tensor, "batch pos *features"]
 """The stream, or queries or keys by head; the last axes are normed."""

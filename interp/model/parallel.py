@@ -14,8 +14,8 @@ from interp.model.context import Context
 from interp.model.door import Door
 from interp.model.recipe import KEPT, Layout, owned
 from interp.model.step import PreNorm, reading
+from interp.model.tap import Tap
 from interp.points import Place, Point
-from interp.tap import Tap
 
 Stream = Float[Tensor, "batch pos d_model"]
 

@@ -8,17 +8,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.config import NO_NORM, Config, StackConfig
+from interp.model.attention.mask import Bidirectional, Causal, Mask, Window
 from interp.model.batch import Batch
 from interp.model.block import Block
 from interp.model.context import Context
-from interp.model.entry import positions_of, tokens_of, types_of
-from interp.model.mask import Bidirectional, Causal, Mask, Window
+from interp.model.embeddings import positions_of, tokens_of, types_of
 from interp.model.norm import EMBEDDED, FINAL, Norm, norm_of
-from interp.model.positions import ranges_of, turning_of
+from interp.model.positions.positions import ranges_of, turning_of
 from interp.model.recipe import KEPT, Layout, Reader, Recipe, owned
+from interp.model.tap import Tap, untouched
 from interp.model.unembedding import MaskedHead
 from interp.points import Place, Point
-from interp.tap import Tap, untouched
 
 Stream = Float[Tensor, "batch pos d_model"]
 

@@ -23,8 +23,8 @@ from interp.model.context import Context
 from interp.model.door import Door, Sublayer
 from interp.model.norm import Norm
 from interp.model.recipe import KEPT, Layout, Reader, Recipe, owned
+from interp.model.tap import Tap
 from interp.points import Place, Point
-from interp.tap import Tap
 
 Stream = Float[Tensor, "batch pos d_model"]
 

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from interp.config import Config, HeadConfig
-from interp.model.cap import cap_of
-from interp.model.entry import Projection
+from interp.model.embeddings import Projection
 from interp.model.linear import Linear
 from interp.model.mlp import ACTIVATIONS, bias_of, matrix
 from interp.model.norm import FINAL, Norm, norm_of
 from interp.model.recipe import KEPT, Layout, Reader, Recipe, owned
+from interp.model.soft_cap import cap_of
+from interp.model.tap import Tap, untouched
 from interp.points import Place, Point
-from interp.tap import Tap, untouched
 
 Stream = Float[Tensor, "batch pos d_model"]
 Logits = Float[Tensor, "batch pos vocab"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from interp.errors import ModelLoadError
 from interp.files import write_text_whole
-from interp.zoo.truth import Truth
+from interp.zoo.circuit import Truth
 
 FILE, README = "card.json", "README.md"
 

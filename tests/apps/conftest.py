@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from analyses import HeadAblation
 from apps.cli import app
-from interp.provenance import Provenance
+from interp.execution.provenance import Provenance
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 

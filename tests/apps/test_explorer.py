@@ -11,8 +11,8 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from apps.explorer.shown import literal, token_strip
 from apps.explorer.weights import loaded
+from apps.explorer.widgets import literal, token_strip
 from apps.serve import APP, choose_port
 from interp.errors import ModelLoadError
 from interp.loading import bundled

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from interp import InterpError, run
 from interp.errors import InvalidInput
-from interp.model.attention import Attention
-from interp.model.cap import Uncapped
+from interp.model.attention.attention import Attention
 from interp.model.context import Context
-from interp.tap import untouched
+from interp.model.soft_cap import Uncapped
+from interp.model.tap import untouched
 
 BOUND = 1e-12
 SINGLE = [name for name, config in ARCHITECTURES.items() if len(config.stacks) == 1]

@@ -14,7 +14,7 @@ from architectures import (
 )
 
 from interp import Place, Point, Transformer, edits, run
-from interp.deriving import leaves
+from interp.cache.derive import leaves
 from interp.edits import Apply, Edit
 
 BOUND = 1e-12

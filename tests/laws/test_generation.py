@@ -19,7 +19,7 @@ from architectures import (
 
 from interp import PAD, Transformer, edits, run
 from interp.edits import Edit
-from interp.generate import sample
+from interp.execution.generate import sample
 
 NEW = 5
 

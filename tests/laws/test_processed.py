@@ -16,7 +16,7 @@ from architectures import (
 
 from interp import InterpError, run
 from interp.errors import InvalidInput
-from interp.model.attention import Attention
+from interp.model.attention.attention import Attention
 from interp.model.norm import LayerNorm, OffsetRMSNorm, ScaledNorm
 
 BOUND = 1e-9

@@ -21,7 +21,7 @@ from torch import Tensor
 from interp import Place, Run, Sweep, Transformer, edits, metrics, run, sweep
 from interp.edits import Edit
 from interp.metrics import measure
-from interp.sweep.items import Item
+from interp.sweeps.cases import Item
 
 PADDING = ["none", "right", "left"]
 PROMPTS = 3

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from foreign import MODELS, Folder
+from foreign_folders import MODELS, Folder
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from architectures import assert_close
-from foreign import drawn, some_tokens
+from foreign_folders import drawn, some_tokens
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 from typer.testing import CliRunner

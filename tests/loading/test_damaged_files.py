@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from architectures import ARCHITECTURES, build
-from foreign import CONFIG, WEIGHTS, Folder, gpt2, some_tokens
+from foreign_folders import CONFIG, WEIGHTS, Folder, gpt2, some_tokens
 from torch import Tensor
 
 import interp

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 from architectures import ARCHITECTURES, HEADLESS, assert_close, build, build_new, tokens_of
-from foreign import D_VOCAB, EMBEDDING, MODELS, PREFIX, Folder, drawn, some_tokens
+from foreign_folders import D_VOCAB, EMBEDDING, MODELS, PREFIX, Folder, drawn, some_tokens
 from safetensors.torch import load_file
 from transformers import GPT2Config, GPT2Model
 
 import interp
 from interp.errors import InvalidInput, ModelLoadError
 from interp.loading import save_folder
-from interp.zoo.bpe import train_bpe
+from interp.zoo.training.bpe import train_bpe
 
 ROOT = Path(__file__).parents[2]
 HEAD = "lm_head.weight"

@@ -4,13 +4,13 @@ import re
 
 import pytest
 import torch
-from foreign import CONFIG, MODELS, some_tokens
+from foreign_folders import CONFIG, MODELS, some_tokens
 
 import interp
 from interp.errors import ModelLoadError
 from interp.loading.folder import MOST_CONFIG
-from interp.loading.foreign import families
-from interp.loading.raw import ACTIVATIONS, MOST_SHOWN, Raw
+from interp.loading.foreign_config import ACTIVATIONS, MOST_SHOWN, Raw
+from interp.loading.registry import families
 from interp.loading.source import Files
 
 # Which family it is.

@@ -8,7 +8,7 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 import torch
-from foreign import CONFIG, WEIGHTS, some_tokens
+from foreign_folders import CONFIG, WEIGHTS, some_tokens
 from huggingface_hub import constants
 
 import interp

@@ -4,14 +4,14 @@ from types import MethodType, SimpleNamespace
 
 import pytest
 import torch
-from foreign import MODELS, drawn, gpt2, llama, some_tokens
+from foreign_folders import MODELS, drawn, gpt2, llama, some_tokens
 from torch import nn
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, LlamaModel
 
 import interp
 from interp.errors import InvalidInput, ModelLoadError
+from interp.execution.provenance import Provenance
 from interp.loading import save_folder
-from interp.provenance import Provenance
 
 KINDS = pytest.mark.parametrize("kind", MODELS)
 

@@ -3,7 +3,7 @@
 import pytest
 import tokenizers
 import torch
-from foreign import gpt2
+from foreign_folders import gpt2
 from tokenizers import models, pre_tokenizers, processors
 from transformers import GPT2Tokenizer, PreTrainedTokenizerFast
 

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 import interp
-from interp.loading import BUNDLED
+from interp.loading import MODEL_FOLDER
 from interp.zoo.card import read_card
 from interp.zoo.history import read_history
-from interp.zoo.proofs.fourier import explained, key_frequencies
-from interp.zoo.recipes.addition_mod_113 import (
+from interp.zoo.training.evaluations.fourier import explained, key_frequencies
+from interp.zoo.training.recipes.addition_mod_113 import (
     EXPLAINED,
     NAME,
     P,
@@ -33,7 +33,7 @@ def test_it_adds_what_it_has_never_seen(logits):
 def test_a_handful_of_frequencies_explain_its_logits(logits):
     shares = explained(logits[:, :P].view(P, P, P))
     named = key_frequencies(shares)
-    figures = read_card(BUNDLED / NAME).figures
+    figures = read_card(MODEL_FOLDER / NAME).figures
     assert ", ".join(map(str, named)) == figures["frequencies"]
     assert sum(named.values()) == pytest.approx(figures[EXPLAINED], abs=1e-3)
     assert len(named) <= 8
@@ -41,7 +41,7 @@ def test_a_handful_of_frequencies_explain_its_logits(logits):
 
 
 def test_it_generalised_long_after_it_knew_what_it_had_seen():
-    history = read_history(BUNDLED / NAME)
+    history = read_history(MODEL_FOLDER / NAME)
     steps, seen = history.curve("accuracy, seen")
     _, unseen = history.curve("accuracy, held out")
     by_heart = next(step for step, known in zip(steps, seen, strict=True) if known > 0.99)

@@ -7,12 +7,12 @@ import pytest
 import interp
 from interp.config import Config
 from interp.errors import ModelLoadError
-from interp.loading import BUNDLED
-from interp.prompts import BUNDLED as PROMPTS
-from interp.prompts import bundled_prompts, read_prompts
+from interp.loading import MODEL_FOLDER
+from interp.text.prompts import PROMPT_FOLDER as PROMPTS
+from interp.text.prompts import bundled_prompts, read_prompts
 from interp.zoo.card import read_card
 from interp.zoo.history import read_history
-from interp.zoo.recipes import RECIPES
+from interp.zoo.training.recipes import RECIPES
 
 NAMES = interp.bundled()
 by_name = pytest.mark.parametrize("name", NAMES)
@@ -24,18 +24,18 @@ def test_every_recipe_has_a_model_and_every_model_a_recipe():
 
 
 def test_all_weights_together_are_small():
-    assert sum(path.stat().st_size for path in BUNDLED.rglob("*.safetensors")) <= MOST_BYTES
+    assert sum(path.stat().st_size for path in MODEL_FOLDER.rglob("*.safetensors")) <= MOST_BYTES
 
 
 @by_name
 def test_a_card_tells_what_it_should(name):
     card = interp.card(name)
-    assert card == read_card(BUNDLED / name)
+    assert card == read_card(MODEL_FOLDER / name)
     assert card.name == name
     told = (card.summary, card.circuit, card.data, card.recipe, card.limits)
     assert all(text and "nan" not in text.lower().split() for text in told)
     assert card.figures["parameters"] == sum(p.numel() for p in interp.load(name).parameters())
-    assert (BUNDLED / name / "README.md").read_text() == card.to_markdown()
+    assert (MODEL_FOLDER / name / "README.md").read_text() == card.to_markdown()
 
 
 @by_name
@@ -71,7 +71,7 @@ def test_it_reads_its_prompts(name):
 
 
 def test_every_bundled_set_of_prompts_is_written_for_a_model():
-    from interp.zoo.recipes import python_4l  # noqa: PLC0415
+    from interp.zoo.training.recipes import python_4l  # noqa: PLC0415
 
     used = {interp.card(name).prompts for name in NAMES} | set(python_4l.PROMPTS)
     assert sorted(used) == bundled_prompts()
@@ -130,5 +130,5 @@ def test_a_damaged_card_is_told(tmp_path, damage):
 
 def test_configurations_are_of_this_version():
     for name in NAMES:
-        text = (BUNDLED / name / "config.json").read_text()
+        text = (MODEL_FOLDER / name / "config.json").read_text()
         assert Config.from_json(text).to_json() == text

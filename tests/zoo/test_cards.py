@@ -6,8 +6,8 @@ import pytest
 
 import interp
 from interp.zoo.card import Card
-from interp.zoo.making import retold
-from interp.zoo.recipes import CARDS
+from interp.zoo.training.build import retold
+from interp.zoo.training.recipes import CARDS
 
 
 @pytest.fixture(scope="module", params=interp.bundled())
@@ -45,7 +45,7 @@ def test_every_model_that_was_trained_is_measured_on_its_weights():
 
 def test_other_weights_would_be_noticed(monkeypatch):
     """Those of an early step, under the whole model's name."""
-    monkeypatch.setattr("interp.zoo.making.load", lambda name: interp.load(f"{name}@400"))
+    monkeypatch.setattr("interp.zoo.training.build.load", lambda name: interp.load(f"{name}@400"))
     told, found = interp.card("python-2l"), retold("python-2l")
     assert "held-out loss (nats a token)" in differing(told, found)
     assert "its induction score" in differing(told, found)

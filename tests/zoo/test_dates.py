@@ -5,14 +5,14 @@ from datetime import date
 import pytest
 
 import interp
-from interp.loading import BUNDLED
-from interp.prompts import read_prompts
-from interp.zoo import workshop
-from interp.zoo.calendar import FORMATS, Written, suffix
+from interp.loading import MODEL_FOLDER
+from interp.text.prompts import read_prompts
 from interp.zoo.card import read_card
-from interp.zoo.proofs.alignment import FIELDS, alignment
-from interp.zoo.recipes import dates
-from interp.zoo.recipes.dates import NAME, START, every_text, exact_match, read, split
+from interp.zoo.training import training_run
+from interp.zoo.training.calendar import FORMATS, Written, suffix
+from interp.zoo.training.evaluations.alignment import FIELDS, alignment
+from interp.zoo.training.recipes import dates
+from interp.zoo.training.recipes.dates import NAME, START, every_text, exact_match, read, split
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_it_writes_the_bundled_prompts(trained):
 @pytest.mark.parametrize("field", FIELDS)
 def test_cross_attention_looks_at_what_is_written(trained, unseen, field):
     head, score, even = alignment(trained, *read(trained, unseen[:300])).best(field)
-    figures = read_card(BUNDLED / NAME).figures
+    figures = read_card(MODEL_FOLDER / NAME).figures
     assert head == figures[f"cross-attention head that aligns the {field} best"]
     assert score >= 0.5
     assert score >= 2 * even
@@ -79,9 +79,9 @@ def test_training_reads_nothing_that_is_held_out(monkeypatch):
         raise Stopped
 
     monkeypatch.setattr(interp.Transformer, "to_tokens", watched)
-    monkeypatch.setattr(workshop, "train", stop)
+    monkeypatch.setattr(training_run, "train", stop)
     with pytest.raises(Stopped):
-        dates.make(workshop.Workshop(stop))
+        dates.make(training_run.Workshop(stop))
     train, held_out = split()
     assert read_first == {text for one in train for text in (one.text, one.iso)}
     assert not read_first & {text for one in held_out for text in (one.text, one.iso)}

@@ -5,10 +5,10 @@ import torch
 
 import interp
 from analyses import ablate_heads
-from interp.factored import Factored
-from interp.model.attention import Attention
-from interp.zoo.proofs.induction import repeated_tokens
-from interp.zoo.recipes import induction_by_hand
+from interp.linalg import Factored
+from interp.model.attention.attention import Attention
+from interp.zoo.training.evaluations.induction import repeated_tokens
+from interp.zoo.training.recipes import induction_by_hand
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import pytest
 
 import interp
-from interp.zoo.making import make
+from interp.zoo.training.build import make
 
 CLAIMS = {
     "python-2l": {"held-out loss (nats a token)": 0.05, "loss on their repetition (nats)": 0.3},

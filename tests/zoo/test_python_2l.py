@@ -4,18 +4,18 @@ import pytest
 import torch
 
 import interp
-from interp.loading import BUNDLED
+from interp.loading import MODEL_FOLDER
 from interp.loading.folder import steps_of
 from interp.zoo.history import read_history
-from interp.zoo.proofs.induction import (
+from interp.zoo.training.evaluations.induction import (
     induction_scores,
     previous_token_scores,
     repeated_losses,
     repeated_tokens,
 )
-from interp.zoo.proofs.tables import bigram_loss, held_out_loss
-from interp.zoo.recipes import python_2l
-from interp.zoo.recipes.python_2l import on_the_way
+from interp.zoo.training.evaluations.tables import bigram_loss, held_out_loss
+from interp.zoo.training.recipes import python_2l
+from interp.zoo.training.recipes.python_2l import on_the_way
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_shuffling_the_second_copy_takes_the_gain_away(trained, repeated):
 
 @pytest.fixture(scope="module")
 def history():
-    return read_history(BUNDLED / "python-2l")
+    return read_history(MODEL_FOLDER / "python-2l")
 
 
 class TestHistory:
@@ -63,7 +63,7 @@ class TestHistory:
 
     def test_every_kept_step_is_there(self, history):
         assert history.checkpoints == list(python_2l.CHECKPOINTS)
-        assert steps_of(BUNDLED / "python-2l") == history.checkpoints
+        assert steps_of(MODEL_FOLDER / "python-2l") == history.checkpoints
         assert len(history.checkpoints) >= 12
 
     def test_induction_forms_abruptly(self, history):

@@ -3,13 +3,13 @@
 import pytest
 
 import interp
-from interp.loading import BUNDLED
-from interp.prompts import read_prompts
+from interp.loading import MODEL_FOLDER
+from interp.text.prompts import read_prompts
 from interp.zoo.card import read_card
-from interp.zoo.proofs.completion import accuracy, preference
-from interp.zoo.proofs.induction import repeated_losses
-from interp.zoo.proofs.tables import bits_a_byte
-from interp.zoo.recipes.python_4l import PROMPTS
+from interp.zoo.training.evaluations.completion import accuracy, preference
+from interp.zoo.training.evaluations.induction import repeated_losses
+from interp.zoo.training.evaluations.tables import bits_a_byte
+from interp.zoo.training.recipes.python_4l import PROMPTS
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_it_completes_what_init_assigns(trained):
 
 @pytest.mark.parametrize("name", PROMPTS)
 def test_it_completes_as_its_card_says(trained, name):
-    figures, prompts = read_card(BUNDLED / "python-4l").figures, read_prompts(name)
+    figures, prompts = read_card(MODEL_FOLDER / "python-4l").figures, read_prompts(name)
     assert accuracy(trained, prompts) == pytest.approx(figures[f"{name}: target likeliest"])
     assert preference(trained, prompts) == pytest.approx(
         figures[f"{name}: target before distractor"]

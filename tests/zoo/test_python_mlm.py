@@ -7,10 +7,10 @@ import torch
 
 import interp
 from interp.config import PositionsConfig
-from interp.prompts import read_prompts
-from interp.zoo.proofs.completion import preference
-from interp.zoo.proofs.masked import commonest_accuracy, hide, masked_accuracy
-from interp.zoo.recipes.python_mlm import CONFIG, MASK, VOCABULARY, held_out
+from interp.text.prompts import read_prompts
+from interp.zoo.training.evaluations.completion import preference
+from interp.zoo.training.evaluations.masked import commonest_accuracy, hide, masked_accuracy
+from interp.zoo.training.recipes.python_mlm import CONFIG, MASK, VOCABULARY, held_out
 
 
 @pytest.fixture(scope="module")

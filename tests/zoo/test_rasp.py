@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import interp
 from interp.errors import InvalidInput
-from interp.zoo.rasp.compiler import compile_program
-from interp.zoo.rasp.program import (
+from interp.zoo.training.rasp.compiler import compile_program
+from interp.zoo.training.rasp.program import (
     Aggregate,
     Count,
     Map,
@@ -22,7 +22,14 @@ from interp.zoo.rasp.program import (
     Share,
     Tokens,
 )
-from interp.zoo.recipes.rasp import ALPHABET, PROGRAMS, TOKENS, answers, mistakes, random_rows
+from interp.zoo.training.recipes.rasp import (
+    ALPHABET,
+    PROGRAMS,
+    TOKENS,
+    answers,
+    mistakes,
+    random_rows,
+)
 
 by_name = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 

@@ -18,15 +18,15 @@ import interp
 from interp.config import AttentionConfig, Config, StackConfig
 from interp.errors import InvalidInput, ModelLoadError, OutOfResources
 from interp.files import write_whole
-from interp.zoo import python_text
-from interp.zoo.corpus import read_corpus
 from interp.zoo.history import History, read_history
-from interp.zoo.making import is_unfinished, make
-from interp.zoo.python_text import PythonText
-from interp.zoo.recipes import RECIPES, addition_mod_113, dates, python_2l
-from interp.zoo.training import Schedule, train
-from interp.zoo.unfinished import FILE, Unfinished, Unkept
-from interp.zoo.workshop import Workshop
+from interp.zoo.training import python_text
+from interp.zoo.training.build import is_unfinished, make
+from interp.zoo.training.checkpoint import FILE, Unfinished, Unkept
+from interp.zoo.training.corpus import read_corpus
+from interp.zoo.training.loop import Schedule, train
+from interp.zoo.training.python_text import PythonText
+from interp.zoo.training.recipes import RECIPES, addition_mod_113, dates, python_2l
+from interp.zoo.training.training_run import Workshop
 
 SCHEDULE = Schedule(steps=12, rows=4, width=6, warm_up=3)
 CONFIG = Config(
@@ -87,7 +87,7 @@ def test_forgetting_what_the_optimizer_knew_would_be_noticed(tmp_path, monkeypat
     keep = Unfinished(tmp_path / FILE, {})
     with pytest.raises(Killed):
         train(new_model(), loss, SCHEDULE, report=killed_after(6), keep=keep)
-    monkeypatch.setattr("interp.zoo.unfinished._states", lambda tensors: {})
+    monkeypatch.setattr("interp.zoo.training.checkpoint._states", lambda tensors: {})
     assert train(new_model(), loss, SCHEDULE, report=quiet, keep=keep).losses != history.losses
 
 
@@ -282,7 +282,7 @@ def test_a_stop_while_files_are_brought_loses_nothing(tmp_path, small_corpus, mo
             raise OSError("No space left")
 
     with monkeypatch.context() as patched:
-        patched.setattr("interp.zoo.making.shutil.copyfile", stops)
+        patched.setattr("interp.zoo.training.build.shutil.copyfile", stops)
         with pytest.raises(OutOfResources, match="No space left"):
             make("python-2l", tmp_path / "again", report=quiet)
     assert not (tmp_path / "again" / "config.json").exists()
@@ -298,7 +298,7 @@ def test_a_full_disk_is_told_as_one(tmp_path, small_corpus, monkeypatch):
     def full(*_):
         raise SafetensorError("I/O error: No space left on device")
 
-    monkeypatch.setattr("interp.zoo.unfinished.save_file", full)
+    monkeypatch.setattr("interp.zoo.training.checkpoint.save_file", full)
     with pytest.raises(OutOfResources, match=r"unfinished\.safetensors can't be written"):
         make("python-2l", tmp_path, report=quiet)
 

@@ -4,17 +4,17 @@ import pytest
 import torch
 
 import interp
-from interp.loading import BUNDLED
+from interp.loading import MODEL_FOLDER
 from interp.zoo.card import read_card
-from interp.zoo.proofs.induction import repeated_tokens
-from interp.zoo.recipes.rasp import random_rows
+from interp.zoo.training.evaluations.induction import repeated_tokens
+from interp.zoo.training.recipes.rasp import random_rows
 
-KNOWN = [name for name in interp.bundled() if read_card(BUNDLED / name).truth is not None]
+KNOWN = [name for name in interp.bundled() if read_card(MODEL_FOLDER / name).truth is not None]
 by_name = pytest.mark.parametrize("name", KNOWN)
 
 
 def truth_of(name):
-    return read_card(BUNDLED / name).truth
+    return read_card(MODEL_FOLDER / name).truth
 
 
 def tokens_of(model):

@@ -21,7 +21,7 @@ from interp.config import (
     StackConfig,
 )
 from interp.loading.family import Family
-from interp.loading.raw import Raw
+from interp.loading.foreign_config import Raw
 from interp.loading.weight import Table, Weight, at, each_layer, linear, norm, separate_qkv, under
 
 DEFAULTS: dict[str, Any] = {

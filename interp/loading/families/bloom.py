@@ -16,7 +16,7 @@ from interp.config import (
 )
 from interp.loading.families.neox import qkv_by_head
 from interp.loading.family import Family
-from interp.loading.raw import Raw
+from interp.loading.foreign_config import Raw
 from interp.loading.weight import Table, at, each_layer, linear, norm, under, unembedding
 
 DEFAULTS: dict[str, Any] = {

@@ -18,7 +18,7 @@ from interp.config import (
 )
 from interp.loading.families.bert import EMBEDDING, IGNORED, OLD_NORMS, classifier, decoder, head
 from interp.loading.family import Family
-from interp.loading.raw import Raw
+from interp.loading.foreign_config import Raw
 from interp.loading.weight import Table, at, each_layer, linear, norm, separate_qkv, under
 
 DEFAULTS: dict[str, Any] = {

@@ -13,9 +13,9 @@ from typing import Any
 from interp.config import AttentionConfig, Config, EmbeddingConfig, MLPConfig, NormConfig
 from interp.loading.families import llama
 from interp.loading.family import Family
-from interp.loading.raw import ACTIVATIONS, Raw
+from interp.loading.foreign_config import ACTIVATIONS, Raw
+from interp.loading.sliding_window import FULL, SLIDING, kinds, sliding
 from interp.loading.weight import Table, norm
-from interp.loading.windows import FULL, SLIDING, kinds, sliding
 
 GEMMA_1: dict[str, Any] = {
     "vocab_size": 256000,

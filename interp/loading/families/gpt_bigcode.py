@@ -10,7 +10,7 @@ from interp.config import AttentionConfig, Config, MLPConfig, NormConfig, StackC
 from interp.loading.families.gpt2 import ALIASES
 from interp.loading.families.neox import qkv_by_head
 from interp.loading.family import Family
-from interp.loading.raw import Raw
+from interp.loading.foreign_config import Raw
 from interp.loading.weight import Table, at, each_layer, fused_qkv, linear, norm, under, unembedding
 
 DEFAULTS: dict[str, Any] = {

@@ -8,7 +8,7 @@ from typing import Any
 
 from interp.config import AttentionConfig, Config, LayerConfig, MLPConfig, NormConfig, StackConfig
 from interp.loading.family import Family
-from interp.loading.raw import Raw
+from interp.loading.foreign_config import Raw
 from interp.loading.weight import (
     Table,
     at,

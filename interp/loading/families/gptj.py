@@ -15,7 +15,7 @@ from interp.config import (
 )
 from interp.loading.families.gpt2 import ALIASES
 from interp.loading.family import Family
-from interp.loading.raw import Raw
+from interp.loading.foreign_config import Raw
 from interp.loading.weight import (
     Table,
     at,

@@ -15,7 +15,7 @@ from interp.config import (
     StackConfig,
 )
 from interp.loading.family import Family
-from interp.loading.raw import Raw
+from interp.loading.foreign_config import Raw
 from interp.loading.rotary import longest, rotary, turning_share
 from interp.loading.weight import Table, at, linear, norm, separate_qkv, under, unembedding
 

@@ -16,7 +16,7 @@ from interp.loading.families.bart import (
     scale,
 )
 from interp.loading.family import Family
-from interp.loading.raw import Raw
+from interp.loading.foreign_config import Raw
 
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 58101,

@@ -8,8 +8,8 @@ from typing import Any
 from interp.config import Config
 from interp.loading.families import llama
 from interp.loading.family import Family
-from interp.loading.raw import Raw
-from interp.loading.windows import window
+from interp.loading.foreign_config import Raw
+from interp.loading.sliding_window import window
 
 DEFAULTS: dict[str, Any] = {
     **llama.DEFAULTS,

@@ -9,9 +9,9 @@ from typing import Any
 from interp.config import Config, ExpertsConfig, MLPConfig
 from interp.loading.families import llama
 from interp.loading.family import Family
-from interp.loading.raw import Raw
+from interp.loading.foreign_config import Raw
+from interp.loading.sliding_window import window
 from interp.loading.weight import Table, at, norm, stacked
-from interp.loading.windows import window
 
 DEFAULTS: dict[str, Any] = {
     **llama.DEFAULTS,

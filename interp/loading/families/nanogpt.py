@@ -5,7 +5,7 @@ Its configuration is the ``model_args`` of a checkpoint.
 
 from interp.config import AttentionConfig, Config, MLPConfig, NormConfig, StackConfig
 from interp.loading.family import Family
-from interp.loading.raw import Raw
+from interp.loading.foreign_config import Raw
 from interp.loading.weight import Table, at, each_layer, fused_qkv, linear, norm, under, unembedding
 
 KNOWN = ("n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size", "dropout")

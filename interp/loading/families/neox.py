@@ -8,7 +8,7 @@ from typing import Any
 
 from interp.config import AttentionConfig, Config, MLPConfig, NormConfig, StackConfig
 from interp.loading.family import Family
-from interp.loading.raw import Raw
+from interp.loading.foreign_config import Raw
 from interp.loading.rotary import longest, rotary
 from interp.loading.weight import Table, at, each_layer, fused_qkv, linear, norm, under, unembedding
 

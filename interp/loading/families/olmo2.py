@@ -9,7 +9,7 @@ from typing import Any
 from interp.config import AttentionConfig, Config
 from interp.loading.families import llama
 from interp.loading.family import Family
-from interp.loading.raw import Raw
+from interp.loading.foreign_config import Raw
 from interp.loading.weight import Table, at, norm
 
 DEFAULTS: dict[str, Any] = {

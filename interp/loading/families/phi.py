@@ -10,7 +10,7 @@ from interp.config import Config, MLPConfig, NormConfig, StackConfig
 from interp.loading.families.gptj import biased_exit, biased_unembedding
 from interp.loading.families.llama import attention
 from interp.loading.family import Family
-from interp.loading.raw import Raw
+from interp.loading.foreign_config import Raw
 from interp.loading.rotary import longest, rotary
 from interp.loading.weight import Table, at, each_layer, linear, norm, separate_qkv, under
 

@@ -9,8 +9,8 @@ from typing import Any
 from interp.config import AttentionConfig, Config
 from interp.loading.families import llama
 from interp.loading.family import Family
-from interp.loading.raw import Raw
-from interp.loading.windows import SLIDING, kinds, sliding, window
+from interp.loading.foreign_config import Raw
+from interp.loading.sliding_window import SLIDING, kinds, sliding, window
 
 DEFAULTS: dict[str, Any] = {
     **llama.DEFAULTS,

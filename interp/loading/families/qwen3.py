@@ -9,7 +9,7 @@ from typing import Any
 from interp.config import AttentionConfig, Config
 from interp.loading.families import llama, qwen2
 from interp.loading.family import Family
-from interp.loading.raw import Raw
+from interp.loading.foreign_config import Raw
 
 DEFAULTS: dict[str, Any] = {**qwen2.DEFAULTS, "head_dim": 128}
 

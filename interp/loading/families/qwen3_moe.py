@@ -10,9 +10,9 @@ from interp.config import Config, LayerConfig
 from interp.loading.families import llama, mixtral
 from interp.loading.families.qwen3 import normed_attention
 from interp.loading.family import Family
-from interp.loading.raw import Raw
+from interp.loading.foreign_config import Raw
+from interp.loading.sliding_window import window
 from interp.loading.weight import Table, norm
-from interp.loading.windows import window
 
 DEFAULTS: dict[str, Any] = {
     **llama.DEFAULTS,

@@ -24,7 +24,7 @@ from interp.loading.families.bert import (
     pooler,
 )
 from interp.loading.family import Family
-from interp.loading.raw import Raw
+from interp.loading.foreign_config import Raw
 from interp.loading.weight import Table
 
 

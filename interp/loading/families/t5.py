@@ -17,7 +17,7 @@ from interp.config import (
     StackConfig,
 )
 from interp.loading.family import Family
-from interp.loading.raw import ACTIVATIONS, Raw
+from interp.loading.foreign_config import ACTIVATIONS, Raw
 from interp.loading.weight import Table, at, each_layer, norm, separate_qkv, under
 
 DEFAULTS: dict[str, Any] = {

@@ -20,7 +20,7 @@ from interp.config import (
 from interp.errors import ModelLoadError
 from interp.loading.families.bert import classifier, has_pooler, pooler
 from interp.loading.family import Family
-from interp.loading.raw import Raw
+from interp.loading.foreign_config import Raw
 from interp.loading.weight import Table, at, each_layer, joined, linear, norm, separate_qkv, under
 
 DEFAULTS: dict[str, Any] = {

@@ -1,0 +1,1 @@
+"""What a run recorded: kept, derived when it is read, saved to a file."""

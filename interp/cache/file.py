@@ -1,0 +1,57 @@
+"""How is a saved cache read again? With the model that ran, or without it what was kept."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from interp.cache.cache import Cache
+from interp.cache.format import Contents, read_contents
+from interp.errors import InvalidInput
+from interp.model.network import Network
+from interp.weights.hash import weight_hash
+
+
+def load_cache(path: str | Path, model: Network | None = None) -> Cache:
+    """Read a cache that ``cache.save(path)`` wrote.
+
+    Args:
+        path: the file.
+        model: the model that ran: everything is then read as from the first. Without it, what was
+            kept can be read, and what would have to be derived raises :class:`NotRecorded`.
+
+    Returns:
+        The cache, on the model's device; without a model, on the CPU.
+
+    Raises:
+        InvalidInput: there is no such file, or it is damaged, of another kind or version; or the
+            model is another one than ran.
+    """
+    path = Path(path)
+    contents = read_contents(path, torch.device("cpu") if model is None else model.device)
+    if model is None:
+        with torch.device("meta"):
+            structure = Network(contents.config)
+    else:
+        structure = model
+        _check_model(model, contents, path)
+    named = {*contents.asked, *contents.kept, *contents.gradients}
+    stacks = {None, *structure.config.stacks}
+    if not named.issubset(structure.layout) or not stacks.issuperset(contents.contexts):
+        raise InvalidInput(f"{path} is damaged: it names places that its model does not have.")
+    return Cache.restored(structure, contents)
+
+
+def _check_model(model: Network, contents: Contents, path: Path) -> None:
+    if replace(model.config, name="") != replace(contents.config, name=""):
+        raise InvalidInput(
+            f"{path} is of a model with another config; load it with the model that ran, or "
+            "without model= to read what was kept."
+        )
+    found = weight_hash(model)
+    if found != contents.weights:
+        raise InvalidInput(
+            f"{path} is of a model with other weights (SHA-256 {contents.weights[:12]}…, this one "
+            f"has {found[:12]}…, whose type is {model.dtype}); load it with the model that ran, or "
+            "without model= to read what was kept."
+        )

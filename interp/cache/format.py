@@ -1,0 +1,195 @@
+"""A cache as a file: its tensors, and what tells how the rest follows from them.
+
+One safetensors file. Places that share a tensor share it in the file too. What is no tensor stands
+as JSON in the header, under ``interp_cache``; no pickle is read or written.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from interp.cache.compact import is_fresh, view_of
+from interp.config import Config
+from interp.errors import InvalidConfig, InvalidInput, OutOfResources
+from interp.files import write_whole
+from interp.model.context import Context
+from interp.points import Place, Point
+
+HEADER = "interp_cache"
+VERSION = 1
+_LABELS = {point.label: point for point in Point}
+_OF_THE_RUN_ALONE = ("memory", "past", "_shared")
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """All that a file holds of a cache.
+
+    Attributes:
+        config: of the model that ran.
+        weights: SHA-256 of its weights.
+        asked: the places recorded, in order.
+        kept: the tensors held, by place.
+        gradients: the gradients taken, by place.
+        contexts: positions and padding, by stack.
+        dtype: what the cache was cast to; ``None`` if it was not.
+    """
+
+    config: Config
+    weights: str
+    asked: list[Place]
+    kept: dict[Place, Tensor]
+    gradients: dict[Place, Tensor]
+    contexts: dict[str | None, Context]
+    dtype: torch.dtype | None = None
+
+
+def write_contents(contents: Contents, path: Path) -> None:
+    """Write a file that is complete or not there.
+
+    Raises:
+        OutOfResources: it can't be written.
+    """
+    tensors = _Named()
+    header = {
+        "version": VERSION,
+        "config": contents.config.to_dict(),
+        "weights": contents.weights,
+        "dtype": None if contents.dtype is None else _name_of(contents.dtype),
+        "asked": [place.to_json() for place in contents.asked],
+        "kept": _places_to_json(contents.kept, tensors),
+        "gradients": _places_to_json(contents.gradients, tensors),
+        "contexts": [
+            [stack, _context_to_json(context, tensors)]
+            for stack, context in contents.contexts.items()
+        ],
+    }
+    metadata = {HEADER: json.dumps(header)}
+    try:
+        write_whole(path, lambda aside: save_file(tensors.named, aside, metadata))
+    except (OSError, SafetensorError) as error:
+        raise OutOfResources(f"{path} can't be written: {error}.") from error
+
+
+def read_contents(path: Path, device: torch.device) -> Contents:
+    """Read what :func:`write_contents` wrote, the tensors onto ``device``.
+
+    Raises:
+        InvalidInput: there is no such file, or it is damaged, of another kind or another version.
+    """
+    if not path.is_file():
+        raise InvalidInput(f"{path} is not a file; cache.save(path) writes one.")
+    try:
+        with safe_open(path, framework="pt", device=str(device)) as file:
+            header = _header(path, file.metadata() or {})
+            return _contents(header, file.get_tensor)
+    except (SafetensorError, OSError) as error:
+        raise InvalidInput(f"{path} is not a sound safetensors file: {error}.") from error
+    except (InvalidConfig, KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise InvalidInput(
+            f"{path} is damaged: its header is not what cache.save(path) writes "
+            f"({type(error).__name__}: {error})."
+        ) from error
+
+
+class _Named:
+    """Tensors under numbers; one that comes twice keeps its number."""
+
+    def __init__(self) -> None:
+        self.named: dict[str, Tensor] = {}
+        self._known: dict[object, str] = {}
+
+    def name(self, tensor: Tensor) -> str:
+        view = view_of(tensor)
+        if view not in self._known:
+            self._known[view] = name = str(len(self.named))
+            whole = tensor.is_contiguous() and is_fresh(tensor, ())
+            own = tensor if whole else tensor.clone(memory_format=torch.contiguous_format)
+            self.named[name] = own
+        return self._known[view]
+
+
+def _header(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+    if HEADER not in metadata:
+        raise InvalidInput(f"{path} holds tensors, but is not a cache that cache.save(path) wrote.")
+    header = json.loads(metadata[HEADER])
+    if header["version"] != VERSION:
+        raise InvalidInput(
+            f"{path} is a cache of format {header['version']!r}; this version of interp reads "
+            f"format {VERSION}."
+        )
+    return header
+
+
+def _contents(header: dict[str, Any], tensor: Callable[[str], Tensor]) -> Contents:
+    read: dict[str, Tensor] = {}
+
+    def once(name: str) -> Tensor:
+        if name not in read:
+            # A copy is aligned, and outlives the file.
+            read[name] = tensor(name).clone()
+        return read[name]
+
+    def places(listed: list[Any]) -> dict[Place, Tensor]:
+        return {_place(place): once(name) for place, name in listed}
+
+    cast = header["dtype"]
+    return Contents(
+        config=Config.from_dict(header["config"]),
+        weights=str(header["weights"]),
+        asked=[_place(place) for place in header["asked"]],
+        kept=places(header["kept"]),
+        gradients=places(header["gradients"]),
+        contexts={stack: _context(values, once) for stack, values in header["contexts"]},
+        dtype=None if cast is None else _dtype(cast),
+    )
+
+
+def _places_to_json(tensors: Mapping[Place, Tensor], named: _Named) -> list[Any]:
+    return [[place.to_json(), named.name(tensor)] for place, tensor in tensors.items()]
+
+
+def _place(values: list[Any]) -> Place:
+    label, layer, norm, stack = values
+    return Place(_LABELS[label], layer, norm, stack)
+
+
+def _context_to_json(context: Context, named: _Named) -> dict[str, Any]:
+    """Each field: a tensor as ``["tensor", name]``, any other value as it is."""
+    values = {
+        field.name: getattr(context, field.name)
+        for field in fields(context)
+        if field.name not in _OF_THE_RUN_ALONE
+    }
+    return {
+        name: ["tensor", named.name(value)] if isinstance(value, Tensor) else value
+        for name, value in values.items()
+    }
+
+
+def _context(values: dict[str, Any], tensor: Callable[[str], Tensor]) -> Context:
+    read: dict[str, Any] = {
+        name: tensor(value[1]) if isinstance(value, list) else value
+        for name, value in values.items()
+    }
+    return Context(**read)
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _dtype(name: str) -> torch.dtype:
+    found = getattr(torch, name)
+    if not isinstance(found, torch.dtype):
+        raise TypeError(f"{name!r} is no type of numbers")
+    return found

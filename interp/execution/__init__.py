@@ -1,0 +1,1 @@
+"""How a run is planned, executed and recorded; text generation; provenance."""

@@ -1,0 +1,1 @@
+"""Attention: projections, mask, scores, pattern, output; within a stack or across stacks."""

@@ -1,0 +1,61 @@
+"""What does a decoder read of the encoder? Σ_h A_h · memory · S_h, A between the two stacks."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.config import AttentionConfig
+from interp.errors import InvalidInput
+from interp.model.attention.attention import Attention, AttentionPoints
+from interp.model.attention.mask import AcrossStacks
+from interp.model.context import Context
+from interp.model.positions.positions import Unturned
+from interp.model.tap import Tap
+from interp.points import Point
+
+Stream = Float[Tensor, "batch pos d_model"]
+Heads = Float[Tensor, "batch pos head d_head"]
+KeyHeads = Float[Tensor, "batch key kv_head d_head"]
+
+CROSS = AttentionPoints(
+    Point.CROSS_Q,
+    Point.CROSS_K,
+    Point.CROSS_V,
+    Point.CROSS_SCORES,
+    Point.CROSS_PATTERN,
+    Point.CROSS_Z,
+    Point.CROSS_RESULT,
+    Point.CROSS_ATTN_OUT,
+)
+
+
+class CrossAttention(Attention):
+    """Queries from the decoder's stream, keys and values from what the encoder gave out."""
+
+    looks_across = True
+
+    def __init__(self, config: AttentionConfig, d_model: int) -> None:
+        super().__init__(config, d_model, AcrossStacks(), Unturned(), CROSS)
+
+    def project(self, x: Stream, context: Context, tap: Tap) -> tuple[Heads, KeyHeads, KeyHeads]:
+        """Queries of ``x``; keys and values of the memory, computed once a source."""
+        n = self.n_heads * self.d_head
+        bias = self.joint_bias()
+        q_bias, kv_bias = (None, None) if bias is None else (bias[:n], bias[n:])
+
+        def keys_and_values() -> tuple[KeyHeads, KeyHeads]:
+            joint = self.linear(self._memory(context), self.weight_qkv[n:], kv_bias)
+            k, v = joint.unflatten(-1, (-1, self.d_head)).chunk(2, dim=2)
+            return tap(self.points.k, k), tap(self.points.v, v)
+
+        q = self.linear(x, self.weight_qkv[:n], q_bias).unflatten(-1, (-1, self.d_head))
+        q = tap(self.points.q, q)
+        return q, *context.past.once(self, keys_and_values)
+
+    def recall(self, k: KeyHeads, v: KeyHeads, context: Context) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """The source's, which do not grow."""
+        return k, v
+
+    def _memory(self, context: Context) -> Stream:
+        if context.memory is None:
+            raise InvalidInput("Cross-attention needs the source: run model(source, target).")
+        return context.memory

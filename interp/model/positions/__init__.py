@@ -1,0 +1,1 @@
+"""How attention depends on positions: rotary, ALiBi, relative bias, none."""

@@ -1,0 +1,1 @@
+"""Text and tokens: tokenizer, the bytes of a token, prompt files."""

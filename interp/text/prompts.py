@@ -1,0 +1,87 @@
+"""Prompts in a file: one JSON object a line, e.g. ``{"text": "a b a", "target": " b"}``.
+
+``text`` is required; ``target`` and ``distractor`` are texts of one token each, for logit
+differences. A file that does not end in ``.jsonl`` holds one plain prompt a line.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from interp.errors import InvalidInput
+
+FIELDS = ("text", "target", "distractor")
+PROMPT_FOLDER = Path(__file__).parent.parent / "zoo" / "prompts"
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A text, and what is expected to follow it.
+
+    Attributes:
+        text: what the model reads.
+        target: the token that should follow; ``None`` if there is none to expect.
+        distractor: the token that it is compared with.
+        source: where it was read, as ``file:line``.
+    """
+
+    text: str
+    target: str | None = None
+    distractor: str | None = None
+    source: str = ""
+
+
+def bundled_prompts() -> list[str]:
+    """Names of the prompt sets that come with the toolkit."""
+    return sorted(path.stem for path in PROMPT_FOLDER.glob("*.jsonl"))
+
+
+def read_prompts(path: str | Path) -> list[Prompt]:
+    """The prompts of a file, or of a bundled set by its name.
+
+    Raises:
+        InvalidInput: the file is missing, empty, not UTF-8, or has a malformed line (named).
+    """
+    file = PROMPT_FOLDER / f"{path}.jsonl" if str(path) in bundled_prompts() else Path(path)
+    read = _json_prompt if file.suffix == ".jsonl" else _plain_prompt
+    lines = _text(file).split("\n")  # splitlines() would also split at form feeds
+    prompts = [read(line, f"{file}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
+    if not prompts:
+        raise InvalidInput(f"{file} holds no prompts; write one a line.")
+    return prompts
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(
+            f"{file} is not UTF-8 text (byte {error.start}): {error.reason}."
+        ) from error
+    except OSError as error:
+        known = ", ".join(bundled_prompts())
+        raise InvalidInput(
+            f"{file} can't be read: {error.strerror or error}. Bundled prompt sets: {known}."
+        ) from error
+
+
+def _plain_prompt(line: str, source: str) -> Prompt:
+    return Prompt(line, source=source)
+
+
+def _json_prompt(line: str, source: str) -> Prompt:
+    try:
+        values = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise InvalidInput(f"{source}: not a JSON object: {error}.") from error
+    if not isinstance(values, dict) or not isinstance(values.get("text"), str):
+        raise InvalidInput(f'{source}: expected an object with a "text", got {line[:60]!r}.')
+    unknown = sorted(set(values) - set(FIELDS))
+    if unknown:
+        raise InvalidInput(f"{source}: unknown field {unknown[0]!r}; known: {', '.join(FIELDS)}.")
+    for field in FIELDS:
+        if not isinstance(values.get(field), str | None):
+            raise InvalidInput(f"{source}: {field} should be a text, got {values[field]!r}.")
+    if not values["text"]:
+        raise InvalidInput(f"{source}: the prompt is empty.")
+    return Prompt(**values, source=source)

@@ -1,0 +1,1 @@
+"""Views of a model's weights: packed kernels, folded norms, centred writing."""

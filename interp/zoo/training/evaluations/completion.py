@@ -1,0 +1,64 @@
+"""How often does a model say what is expected? On prompts with a target of one token."""
+
+from collections.abc import Sequence
+
+import torch
+
+from interp.errors import InvalidInput, InvalidTokens
+from interp.text.prompts import Prompt
+from interp.transformer import Transformer
+
+
+def askable(model: Transformer, prompts: Sequence[Prompt]) -> list[Prompt]:
+    """The prompts whose target and distractor are single tokens of this model's vocabulary."""
+
+    def is_token(text: str | None) -> bool:
+        try:
+            return text is None or model.to_single_token(text) >= 0
+        except InvalidTokens:
+            return False
+
+    return [p for p in prompts if is_token(p.target) and is_token(p.distractor)]
+
+
+def accuracy(model: Transformer, prompts: Sequence[Prompt], rows: int = 64) -> float:
+    """The share of prompts whose target is the likeliest next token.
+
+    Raises:
+        InvalidInput: a prompt has no target, or one of several tokens (named).
+    """
+    return sum(_right(model, prompts[i : i + rows]) for i in range(0, len(prompts), rows)) / len(
+        prompts
+    )
+
+
+def preference(model: Transformer, prompts: Sequence[Prompt]) -> float:
+    """The share of prompts after which the target is likelier than the distractor.
+
+    Raises:
+        InvalidInput: a prompt lacks one of the two, or it is not a single token.
+    """
+    logits = _last_logits(model, prompts)
+    target, distractor = (
+        torch.tensor([_token(model, prompt, field) for prompt in prompts])[:, None]
+        for field in ("target", "distractor")
+    )
+    return (logits.gather(1, target) > logits.gather(1, distractor)).double().mean().item()
+
+
+def _right(model: Transformer, prompts: Sequence[Prompt]) -> int:
+    targets = torch.tensor([_token(model, prompt, "target") for prompt in prompts])
+    return int((_last_logits(model, prompts).argmax(-1) == targets).sum())
+
+
+def _last_logits(model: Transformer, prompts: Sequence[Prompt]) -> torch.Tensor:
+    tokens = model.to_tokens([prompt.text for prompt in prompts], padding_side="left")
+    with torch.no_grad():
+        return model(tokens)[:, -1]
+
+
+def _token(model: Transformer, prompt: Prompt, field: str) -> int:
+    text = getattr(prompt, field)
+    if text is None:
+        raise InvalidInput(f"{prompt.source}: there is no {field!r} to compare with.")
+    return model.to_single_token(text)

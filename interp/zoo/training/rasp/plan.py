@@ -1,0 +1,141 @@
+"""Which part computes what? Each operation goes to the first layer in which all it reads is there.
+
+The plan knows who reads whom, and so tells the circuit.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from interp.errors import InvalidInput
+from interp.zoo.circuit import Truth
+from interp.zoo.training.rasp.program import (
+    Aggregate,
+    Count,
+    Map,
+    Operation,
+    Positions,
+    Program,
+    Share,
+    Tokens,
+)
+from interp.zoo.training.rasp.residual import Residual
+
+Gather = Aggregate | Count | Share
+"""What a head computes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Which part computes what.
+
+    Attributes:
+        tokens: where the program asks for tokens.
+        positions: where it asks for positions.
+        heads: the operations that are heads, by layer.
+        maps: those that an MLP computes, by layer.
+        residual: where each lies in the stream.
+    """
+
+    tokens: list[Tokens]
+    positions: list[Positions]
+    heads: list[list[Gather]]
+    maps: list[list[Map]]
+    residual: Residual
+
+    def writer(self, operation: Operation) -> str:
+        """The node that writes an operation's values."""
+        if isinstance(operation, Tokens):
+            return "embed"
+        if isinstance(operation, Positions):
+            return "pos_embed"
+        for layer, (heads, maps) in enumerate(zip(self.heads, self.maps, strict=True)):
+            for head, gather in enumerate(heads):
+                if gather is operation:
+                    return f"L{layer}H{head}"
+            if any(each is operation for each in maps):
+                return f"L{layer}MLP"
+        raise LookupError(operation)
+
+
+def plan_of(program: Program) -> Plan:
+    """Give each operation the first layer in which all that it reads is there.
+
+    Raises:
+        InvalidInput: the output is a number, no token is read, or an operation is for rows of
+            another length.
+    """
+    operations = list(_in_order(program.output))
+    _check(program, operations)
+    stage: dict[int, int] = {}
+    for operation in operations:
+        ready = max((stage[id(one)] for one in operation.inputs), default=-2) + 1
+        # Even stages are attentions, odd ones MLPs.
+        parity = 1 if isinstance(operation, Map) else 0
+        stage[id(operation)] = ready + (ready % 2 != parity) if operation.inputs else -1
+    residual = Residual()
+    for operation in operations:
+        residual.add(operation)
+    layers = range(max(stage.values()) // 2 + 1)
+    return Plan(
+        tokens=[one for one in operations if isinstance(one, Tokens)],
+        positions=[one for one in operations if isinstance(one, Positions)],
+        heads=[
+            [o for o in operations if isinstance(o, Gather) and stage[id(o)] == 2 * layer]
+            for layer in layers
+        ],
+        maps=[
+            [o for o in operations if isinstance(o, Map) and stage[id(o)] == 2 * layer + 1]
+            for layer in layers
+        ],
+        residual=residual,
+    )
+
+
+def _check(program: Program, operations: list[Operation]) -> None:
+    if program.output.codes is not None:
+        raise InvalidInput(f"{program.name}: the output is a number; Map it to values.")
+    if not any(isinstance(one, Tokens) for one in operations):
+        raise InvalidInput(f"{program.name} reads no token.")
+    for one in operations:
+        if isinstance(one, Count | Share | Positions) and one.longest != program.longest:
+            raise InvalidInput(
+                f"{program.name} is for {program.longest} tokens; a {type(one).__name__} in it is "
+                f"for {one.longest}."
+            )
+
+
+def truth_of(program: Program, plan: Plan) -> Truth:
+    """The parts that compute something, and who reads whom."""
+    edges: dict[tuple[str, str], None] = {}
+    for operation in (o for layer in plan.heads for o in layer):
+        node = plan.writer(operation)
+        for port, source in zip("qkv", operation.inputs, strict=False):
+            edges[plan.writer(source), f"{node}.{port}"] = None
+        edges["embed", f"{node}.k"] = None
+        if isinstance(operation, Count):
+            edges["embed", f"{node}.v"] = None
+    for operation in (o for layer in plan.maps for o in layer):
+        for source in operation.inputs:
+            edges[plan.writer(source), plan.writer(operation)] = None
+            if source.codes is not None:
+                edges["embed", plan.writer(operation)] = None
+    edges[plan.writer(program.output), "logits"] = None
+    return Truth(
+        heads=tuple(plan.writer(o) for layer in plan.heads for o in layer),
+        mlps=tuple(f"L{layer}MLP" for layer, maps in enumerate(plan.maps) if maps),
+        edges=tuple(edges),
+    )
+
+
+def _in_order(operation: Operation) -> Iterator[Operation]:
+    """An operation after all that it is made of, each once."""
+    seen: dict[int, Operation] = {}
+
+    def visit(one: Operation) -> None:
+        if id(one) not in seen:
+            for source in one.inputs:
+                visit(source)
+            seen[id(one)] = one
+
+    visit(operation)
+    return iter(seen.values())

@@ -1,0 +1,78 @@
+"""Prompt files are read whole, or the bad line is named."""
+
+import pytest
+
+import interp
+from interp.errors import InvalidInput
+from interp.metrics.prompts import logit_diff_of
+from interp.text.prompts import read_prompts
+
+
+def write(tmp_path, content, name="prompts.jsonl"):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def test_json_lines_and_plain_lines(tmp_path):
+    (one, two) = read_prompts(write(tmp_path, '{"text": "a b"}\n\n{"text": "c", "target": "d"}\n'))
+    assert (one.text, two.target, two.distractor) == ("a b", "d", None)
+    assert two.source.endswith("prompts.jsonl:3")
+    assert [p.text for p in read_prompts(write(tmp_path, "one\ntwo\n", "p.txt"))] == ["one", "two"]
+
+
+def test_bundled_sets_fit_their_models():
+    assert {"letters", "repeated"} <= set(interp.bundled_prompts())
+    for name, model in (("letters", "induction-by-hand"), ("repeated", "python-2l")):
+        prompts = interp.read_prompts(name)
+        loaded = interp.load(model)
+        metric = logit_diff_of(loaded.to_single_token, prompts)
+        done = interp.run(loaded, [prompt.text for prompt in prompts])
+        assert (metric(done.logits, done.batch) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "holds no prompts"),
+        (b"\n \n", "holds no prompts"),
+        (b'{"text": "a"}\n{"text": ', r"prompts.jsonl:2: not a JSON object"),
+        (b'["a"]', r"prompts.jsonl:1: expected an object"),
+        (b'{"txt": "a"}', r"prompts.jsonl:1: expected an object"),
+        (b'{"text": "a", "goal": "b"}', r"prompts.jsonl:1: unknown field 'goal'"),
+        (b'{"text": "a", "target": 3}', r"prompts.jsonl:1: target should be a text"),
+        (b'{"text": ""}', r"prompts.jsonl:1: the prompt is empty"),
+        (b'{"text": "\xff"}', "not UTF-8"),
+    ],
+)
+def test_bad_files_are_named(tmp_path, content, said):
+    with pytest.raises(InvalidInput, match=said):
+        read_prompts(write(tmp_path, content))
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(InvalidInput, match=r"sets: .*, letters, .*, repeated"):
+        read_prompts(tmp_path / "none.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            '{"text": "ab", "target": "cd", "distractor": "e"}',
+            "prompts.jsonl:1: target: .*2 tokens",
+        ),
+        ('{"text": "ab", "target": "c"}', "prompts.jsonl:1: .*'distractor'"),
+    ],
+)
+def test_a_target_must_be_one_token(tmp_path, line, said):
+    prompts = read_prompts(write(tmp_path, line))
+    with pytest.raises(InvalidInput, match=said):
+        logit_diff_of(interp.load("induction-by-hand").to_single_token, prompts)
+
+
+def test_only_line_feeds_end_a_line_and_a_byte_order_mark_is_no_text(tmp_path):
+    (plain,) = read_prompts(write(tmp_path, "\ufeffone\x0ctwo\n".encode(), "p.txt"))
+    assert plain.text == "one\x0ctwo"
+    (spoken,) = read_prompts(write(tmp_path, '{"text": "a\u2028b"}\n'))
+    assert spoken.text == "a\u2028b"
