@@ -239,8 +239,8 @@ def test_code_in_a_pickle_is_refused_and_does_not_run(place, written, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"n_experts": 8}, "'n_experts' is not known here; known are"),
-        ({"tie_word_embeddings": False}, "'tie_word_embeddings' is not known"),
+        ({"n_experts": 8}, "'n_experts' is not supported; supported are"),
+        ({"tie_word_embeddings": False}, "'tie_word_embeddings' is not supported"),
         ({"bias": "yes"}, "bias='yes'"),
         ({"n_head": 3}, "attn"),
         ({"n_layer": 0}, "n_layer=0"),
@@ -285,7 +285,7 @@ def test_entries_of_other_kinds_are_refused(entries, written):
 )
 def test_what_is_no_checkpoint_of_nanogpt_is_refused(held, tmp_path):
     torch.save(held, tmp_path / "other.pth")
-    with pytest.raises(ModelLoadError, match=r"other\.pth is no checkpoint of nanoGPT"):
+    with pytest.raises(ModelLoadError, match=r"other\.pth is not a checkpoint of nanoGPT"):
         read(tmp_path / "other.pth")
 
 

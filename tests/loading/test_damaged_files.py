@@ -17,7 +17,7 @@ from torch import Tensor
 import interp
 from interp.errors import ModelLoadError
 from interp.loading import save_folder
-from interp.loading.source import INDEX, MOST_HEADER, Files
+from interp.loading.source import INDEX, MAX_HEADER_BYTES, SafetensorsSource
 
 EMBEDDING, BIAS = "transformer.wte.weight", "transformer.h.1.mlp.c_fc.bias"
 FUSED, GAIN = "transformer.h.0.attn.c_attn.weight", "transformer.ln_f.weight"
@@ -36,10 +36,10 @@ def refused(folder: Folder, *said: str) -> None:
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """No weight is read: whoever tries fails the test."""
 
-    def read(files: Files, key: str) -> Tensor:
+    def read(source: SafetensorsSource, key: str) -> Tensor:
         raise AssertionError(f"{key} was read before all was checked")
 
-    monkeypatch.setattr(Files, "read", read)
+    monkeypatch.setattr(SafetensorsSource, "read", read)
 
 
 # The bytes of a file.
@@ -62,16 +62,16 @@ def entry(
 
 TWICE = f'{{"{EMBEDDING}": {json.dumps(entry(2))}, "{EMBEDDING}": {json.dumps(entry(2))}}}'
 HEADERS = {
-    "garbage": (b"\xff\xfe garbage", "not a sound safetensors"),
-    "no-json": (b"{'a': 1}", "not a sound safetensors"),
-    "list": ([1, 2], "not a sound safetensors"),
-    "word": ("abc", "not a sound safetensors"),
-    "deep": (b"[" * 100_000, "not a sound safetensors"),
-    "no-object": ({EMBEDDING: 3}, "not a sound safetensors"),
+    "garbage": (b"\xff\xfe garbage", "not a valid safetensors"),
+    "no-json": (b"{'a': 1}", "not a valid safetensors"),
+    "list": ([1, 2], "not a valid safetensors"),
+    "word": ("abc", "not a valid safetensors"),
+    "deep": (b"[" * 100_000, "not a valid safetensors"),
+    "no-object": ({EMBEDDING: 3}, "not a valid safetensors"),
     "no-shape": ({EMBEDDING: {"dtype": "F32", "data_offsets": [0, 8]}}, "shape"),
     "no-type": ({EMBEDDING: {"shape": [2], "data_offsets": [0, 8]}}, "dtype"),
     "no-offsets": ({EMBEDDING: {"dtype": "F32", "shape": [2]}}, "data_offsets"),
-    "odd-type": ({EMBEDDING: entry(2, dtype=["F32"])}, "not a sound safetensors"),
+    "odd-type": ({EMBEDDING: entry(2, dtype=["F32"])}, "not a valid safetensors"),
     "odd-shape": ({EMBEDDING: entry(2) | {"shape": "ab"}}, EMBEDDING),
     "negative-shape": ({EMBEDDING: entry(2) | {"shape": [-1, -2]}}, EMBEDDING),
     "split-shape": ({EMBEDDING: entry(2) | {"shape": [0.5, 4]}}, EMBEDDING),
@@ -82,7 +82,7 @@ HEADERS = {
     "too-few-bytes": ({EMBEDDING: entry(2, end=4)}, EMBEDDING),
     "too-many-bytes": ({EMBEDDING: entry(1, end=8)}, EMBEDDING),
     "absurd-shape": ({EMBEDDING: entry(2) | {"shape": [2**62, 2**62]}}, EMBEDDING),
-    "twice": (TWICE.encode(), f"'{EMBEDDING}' stands twice"),
+    "twice": (TWICE.encode(), f"'{EMBEDDING}' occurs twice"),
 }
 
 
@@ -94,11 +94,11 @@ def test_a_header_that_cannot_be_is_refused(header, said, folder):
 
 
 @pytest.mark.usefixtures("unread")
-@pytest.mark.parametrize("length", [0, 3, 10**6, MOST_HEADER + 1, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("length", [0, 3, 10**6, MAX_HEADER_BYTES + 1, 2**63, 2**64 - 1])
 def test_a_header_whose_length_lies_is_refused(length, folder):
     header = json.dumps({EMBEDDING: entry(2)}).encode()
     by_hand(folder.path / WEIGHTS, header, room=8, length=length)
-    refused(folder, WEIGHTS, "not a sound safetensors")
+    refused(folder, WEIGHTS, "not a valid safetensors")
 
 
 @pytest.mark.usefixtures("unread")
@@ -106,7 +106,7 @@ def test_a_header_whose_length_lies_is_refused(length, folder):
 def test_a_file_that_is_cut_short_is_refused(kept, folder):
     path = folder.path / WEIGHTS
     path.write_bytes(path.read_bytes()[:kept])
-    refused(folder, WEIGHTS, "not a sound safetensors")
+    refused(folder, WEIGHTS, "not a valid safetensors")
 
 
 @pytest.mark.usefixtures("unread")
@@ -198,7 +198,7 @@ def test_a_part_outside_of_the_folder_is_refused_though_it_is_there(name, folder
 def test_an_index_that_is_none_is_refused(text, folder):
     folder.promises({})
     (folder.path / INDEX).write_bytes(text.encode(errors="surrogateescape"))
-    refused(folder, INDEX, "no sound index")
+    refused(folder, INDEX, "not a valid index")
 
 
 @pytest.mark.usefixtures("unread")
@@ -206,7 +206,7 @@ def test_an_index_that_says_a_thing_twice_or_nothing_is_refused(folder, halves):
     folder.split(first=halves[0], second=halves[1])
     both = f'"{EMBEDDING}": "first.safetensors", "{EMBEDDING}": "second.safetensors"'
     (folder.path / INDEX).write_text(f'{{"weight_map": {{{both}}}}}')
-    refused(folder, INDEX, f"'{EMBEDDING}' stands twice")
+    refused(folder, INDEX, f"'{EMBEDDING}' occurs twice")
     folder.promises({})
     refused(folder, WEIGHTS, "is missing")
 
@@ -215,8 +215,8 @@ def test_an_index_that_says_a_thing_twice_or_nothing_is_refused(folder, halves):
 def test_an_index_larger_than_any_is_refused(folder):
     folder.promises({})
     with (folder.path / INDEX).open("wb") as file:
-        file.truncate(MOST_HEADER + 1)
-    refused(folder, INDEX, "larger than any")
+        file.truncate(MAX_HEADER_BYTES + 1)
+    refused(folder, INDEX, "it is larger than")
 
 
 # Names, shapes and types.
@@ -248,7 +248,7 @@ WRONG: dict[str, tuple[Change, list[str]]] = {
     "int8": (swapped(FUSED, lambda x: x.to(torch.int8)), [FUSED, "quantised"]),
     "uint8": (swapped(BIAS, lambda x: x.to(torch.uint8)), [BIAS, "quantised"]),
     "float8": (swapped(FUSED, lambda x: x.to(torch.float8_e4m3fn)), [FUSED, "quantised"]),
-    "bool": (swapped(GAIN, lambda x: x > 0), [GAIN, "no floating-point number"]),
+    "bool": (swapped(GAIN, lambda x: x > 0), [GAIN, "not have a floating-point dtype"]),
 }
 
 

@@ -8,10 +8,10 @@ from foreign_folders import CONFIG, MODELS, some_tokens
 
 import interp
 from interp.errors import ModelLoadError
-from interp.loading.folder import MOST_CONFIG
-from interp.loading.foreign_config import ACTIVATIONS, MOST_SHOWN, Raw
+from interp.loading.folder import MAX_CONFIG_BYTES
+from interp.loading.foreign_config import ACTIVATIONS, MAX_SHOWN, ForeignConfig
 from interp.loading.registry import families
-from interp.loading.source import Files
+from interp.loading.source import SafetensorsSource
 
 # Which family it is.
 
@@ -21,7 +21,7 @@ def test_an_unknown_family_is_refused_with_those_that_are_known(folder):
     known = ", ".join(sorted(families()))
     assert "gpt2" in known
     assert "llama" in known
-    with pytest.raises(ModelLoadError, match=re.escape(f"'gpt17'; this toolkit knows {known}.")):
+    with pytest.raises(ModelLoadError, match=re.escape(f"'gpt17', which is not supported; supported are {known}.")):
         interp.load(folder.path)
 
 
@@ -47,13 +47,13 @@ def test_without_a_model_type_a_configuration_is_read_as_our_own(folder):
         (b"", "does not describe a model"),
         (b"{'model_type': 'gpt2'}", "does not describe a model"),
         (b'{"model_type": "gpt2"', "does not describe a model"),
-        (b'["gpt2"]', "no object with fields"),
-        (b'"gpt2"', "no object with fields"),
-        (b"null", "no object with fields"),
+        (b'["gpt2"]', "is not a JSON object"),
+        (b'"gpt2"', "is not a JSON object"),
+        (b"null", "is not a JSON object"),
         (b"\xff\xfe\x00", "does not describe a model"),
         (b"[" * 100_000, "does not describe a model"),
-        (b'{"model_type": "gpt2", "layer_norm_epsilon": NaN}', "NaN is no number"),
-        (b'{"model_type": "gpt2", "initializer_range": -Infinity}', "-Infinity is no number"),
+        (b'{"model_type": "gpt2", "layer_norm_epsilon": NaN}', "NaN is not a JSON number"),
+        (b'{"model_type": "gpt2", "initializer_range": -Infinity}', "-Infinity is not a JSON number"),
         (b'{"n_embd": 1' + b"0" * 5000 + b"}", "does not describe a model"),
     ],
     ids=lambda content: repr(content[:20]) if isinstance(content, bytes) else "",
@@ -66,8 +66,8 @@ def test_text_that_describes_no_model_is_refused(content, said, folder):
 
 def test_a_configuration_larger_than_any_is_not_read(folder):
     with (folder.path / CONFIG).open("ab") as file:
-        file.truncate(MOST_CONFIG + 1)
-    with pytest.raises(ModelLoadError, match="larger than any configuration"):
+        file.truncate(MAX_CONFIG_BYTES + 1)
+    with pytest.raises(ModelLoadError, match="config.json is larger than"):
         interp.load(folder.path)
 
 
@@ -128,15 +128,15 @@ OURS = {
 def test_a_value_that_is_not_known_is_refused_by_its_field(kind, name, value, copied, monkeypatch):
     folder = copied(kind)
     folder.says(**{name: value})
-    monkeypatch.setattr(Files, "read", lambda *_: pytest.fail("a weight was read"))
-    monkeypatch.setattr("interp.loading.assemble._head", lambda *_, **__: "tied")
+    monkeypatch.setattr(SafetensorsSource, "read", lambda *_: pytest.fail("a weight was read"))
+    monkeypatch.setattr("interp.loading.assemble._unembedding_kind", lambda *_, **__: "tied")
     with pytest.raises(ModelLoadError) as error:
         interp.load(folder.path)
     message = str(error.value)
     assert name in message or OURS.get(name, name) in message
     assert folder.path.name in message
     assert "\n" not in message
-    assert len(message) < 3 * MOST_SHOWN + len(str(folder.path)) + 100
+    assert len(message) < 3 * MAX_SHOWN + len(str(folder.path)) + 100
 
 
 @pytest.mark.parametrize(
@@ -198,11 +198,11 @@ def test_a_field_that_is_missing_or_null_means_what_its_class_takes(kind, names,
 
 
 def test_a_field_without_a_default_must_be_there(copied):
-    raw = Raw("a family", {"there": 3, "null": None}, {"usual": 4})
-    assert (raw.whole("there"), raw.whole("usual")) == (3, 4)
+    fields = ForeignConfig("a family", {"there": 3, "null": None}, {"usual": 4})
+    assert (fields.integer("there"), fields.integer("usual")) == (3, 4)
     for name in ("gone", "null"):
         with pytest.raises(ModelLoadError, match=f"a family: config.json lacks '{name}'"):
-            raw.whole(name)
+            fields.integer(name)
 
 
 def test_other_names_of_a_field_mean_the_same_unless_they_disagree(folder):

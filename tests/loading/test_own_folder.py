@@ -51,7 +51,7 @@ class TestFolder:
     def test_truncated_and_missing_files_are_named(self, folder):
         path = folder / "model.safetensors"
         path.write_bytes(path.read_bytes()[:-100])
-        with pytest.raises(ModelLoadError, match="sound safetensors"):
+        with pytest.raises(ModelLoadError, match="valid safetensors"):
             interp.load(folder)
         path.unlink()
         with pytest.raises(ModelLoadError, match="missing"):
@@ -110,7 +110,7 @@ class TestSteps:
     def test_a_damaged_step_is_named(self, folder):
         path = folder / "steps" / "000400.safetensors"
         path.write_bytes(path.read_bytes()[:-100])
-        with pytest.raises(ModelLoadError, match=r"000400\.safetensors is not a sound"):
+        with pytest.raises(ModelLoadError, match=r"000400\.safetensors is not a valid"):
             interp.load(f"{folder}@400")
 
     def test_a_folder_of_another_kind_has_no_steps(self, tmp_path):

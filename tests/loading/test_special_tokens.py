@@ -114,7 +114,7 @@ def test_the_rule_can_be_overridden_for_one_text(loaded):
     "template", ["<s> <x> $A", "$A <x> </s>", "<x> <s> $A </s>", "<s> $A <x> </s>"]
 )
 def test_several_tokens_at_one_end_are_refused(template, loaded):
-    with pytest.raises(ModelLoadError, match="knows one each"):
+    with pytest.raises(ModelLoadError, match="one each is supported"):
         loaded(words(template=template))
 
 
