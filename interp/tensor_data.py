@@ -35,7 +35,7 @@ class Values:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of dtype, shape and bytes."""
-        return hashlib.sha256(self._header().encode() + self._bytes()).hexdigest()
+        return hashlib.sha256(self._header().encode() + tensor_bytes(self.tensor)).hexdigest()
 
     def __eq__(self, other: object) -> bool:
         """Whether dtype, shape and bytes agree."""
@@ -52,7 +52,7 @@ class Values:
     def to_json(self) -> dict[str, object]:
         """Dtype, shape and the bytes in base64."""
         shape = list(self.tensor.shape)
-        data = base64.b64encode(self._bytes()).decode()
+        data = base64.b64encode(tensor_bytes(self.tensor)).decode()
         return {"dtype": str(self.tensor.dtype), "shape": shape, "data": data}
 
     @classmethod
@@ -77,9 +77,11 @@ class Values:
     def _header(self) -> str:
         return f"{self.tensor.dtype} {tuple(self.tensor.shape)}"
 
-    def _bytes(self) -> bytes:
-        flat = self.tensor.cpu().contiguous().flatten()
-        return flat.view(torch.uint8).numpy().tobytes()
+
+def tensor_bytes(tensor: Tensor) -> memoryview:
+    """The elements of a tensor in row-major order, as bytes; a view where that needs no copy."""
+    flat = tensor.detach().cpu().contiguous().flatten()
+    return flat.view(torch.uint8).numpy().data
 
 
 def version_of(tensor: Tensor) -> int:
