@@ -285,7 +285,10 @@ def sandwich() -> StackConfig:
         ("shared is for", lambda: replace(WHOLE, shared=True)),
         ("d_vocab_source is for", lambda: replace(WHOLE, d_vocab_source=5)),
         ("all layers share", bucketed),
-        ("more than one pair", lambda: turning(d_rotary=2, scaling=ScalingConfig("dynamic", 2.0, 4))),
+        (
+            "more than one pair",
+            lambda: turning(d_rotary=2, scaling=ScalingConfig("dynamic", 2.0, 4)),
+        ),
         ("scale= and width=", lambda: EmbeddingConfig(scale=2.0, width=3)),
         ("d_unembed= and logit_scale=", lambda: replace(WHOLE, d_unembed=4, logit_scale=2.0)),
         ("unembeds=False", lambda: replace(WHOLE, unembeds=False, logit_scale=2.0)),

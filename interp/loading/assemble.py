@@ -172,7 +172,7 @@ def _check_counts(family: Family, fields: Mapping[str, Any], source: Source) -> 
         bound = len(keys) if LAYERS.fullmatch(name) else size if EXPERTS.search(name) else None
         if bound is not None and isinstance(value, int) and value > bound:
             raise ModelLoadError(
-                f"{family.name}: config.json says {name}={value}, but there are only {len(keys)} "
+                f"{family.name}: config.json has {name}={value}, but there are only {len(keys)} "
                 f"weights with {size} numbers in total."
             )
 
@@ -198,8 +198,8 @@ def _without_copies(
 ) -> dict[str, str]:
     """The names, where one token embedding may be stored once for several stacks.
 
-    A missing embedding is the shared one. Embeddings of other stacks stay only if their values
-    differ.
+    A missing embedding is the shared one. Embeddings of other stacks are kept only if their
+    values differ.
     """
     if not family.copies:
         return dict(names)

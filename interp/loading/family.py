@@ -21,7 +21,7 @@ class Family:
     Attributes:
         name: for tables and error messages, as "GPT-2".
         model_types: values of ``model_type`` in ``config.json``.
-        config: computes our configuration from the foreign one.
+        config: computes the :class:`Config` of a model.
         weights: computes the table of weights.
         defaults: values of the family's configuration class, for fields that are missing.
         aliases: alternative names of fields, and the name that each stands for.
@@ -72,7 +72,7 @@ class Family:
             value, other = config_json.get(alias), found.get(name)
             if value is not None and other not in (None, value):
                 raise ModelLoadError(
-                    f"{self.name}: config.json says {name}={other!r} and {alias}={value!r}, which "
+                    f"{self.name}: config.json has {name}={other!r} and {alias}={value!r}, which "
                     "are two names of one field; remove one of them."
                 )
             found |= {} if value is None else {name: value}

@@ -12,7 +12,7 @@ from interp.errors import ModelLoadError
 _Meaning = TypeVar("_Meaning")
 
 UnembeddingKind = Literal["tied", "untied", "none"]
-"""W_U is the transpose of W_E, a matrix of its own, or missing."""
+"""W_U is the transpose of W_E, a separate matrix, or missing."""
 
 ACTIVATIONS: dict[str, Any] = {
     "relu": "relu",
@@ -42,7 +42,7 @@ MAX_SHOWN = 200
 
 
 class ForeignConfig:
-    """The fields of a foreign configuration, and what the weights beside it tell.
+    """The fields of a foreign configuration, and the names of the weights beside it.
 
     Args:
         family: the family's name, for error messages.
@@ -164,7 +164,7 @@ class ForeignConfig:
         text = repr(value)
         shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
         return ModelLoadError(
-            f"{self.family}: config.json says {name}={shown}, which is not supported; expected "
+            f"{self.family}: config.json has {name}={shown}, which is not supported; expected "
             f"{expected}."
         )
 

@@ -33,7 +33,7 @@ def family_of(config_json: Mapping[str, Any]) -> Family:
     known = families()
     if not isinstance(model_type, str) or model_type not in known:
         raise ModelLoadError(
-            f"config.json says model_type={model_type!r}, which is not supported; supported are "
+            f"config.json has model_type={model_type!r}, which is not supported; supported are "
             f"{', '.join(sorted(known))}."
         )
     return known[model_type]

@@ -1,4 +1,4 @@
-"""Rotary positions of a foreign configuration: ``rope_parameters``, or the fields before it.
+"""Rotary positions of a foreign configuration: ``rope_parameters``, or the older fields.
 
 Version 5 of ``transformers`` writes one object ``rope_parameters`` (or one for each layer type).
 Earlier versions write ``rope_theta``, ``rope_scaling`` and ``partial_rotary_factor`` as fields.

@@ -40,7 +40,7 @@ def as_tokenizer(tokenizer: object) -> Tokenizer | None:
 def set_tokenizer(
     model: Transformer, config_json: Mapping[str, Any], tokenizer: Tokenizer | None
 ) -> None:
-    """Set the special tokens of a model of a foreign configuration, and its tokenizer.
+    """Set the tokenizer and the special tokens of a model with a foreign configuration.
 
     The token that the tokenizer adds before a text is BOS, the one that it adds after it is EOS.
     Where it adds none, the ids are those of ``config.json`` or the defaults of the family, and are

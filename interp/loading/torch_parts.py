@@ -1,7 +1,7 @@
 """The configuration of a ``torch.nn.Transformer``, read from its modules.
 
-Only PyTorch's own classes are accepted, and layers that are all alike: what a subclass computes
-can't be known.
+Only PyTorch's own classes are supported, as subclasses may compute anything, and all layers of a
+stack must have the same configuration.
 """
 
 from collections.abc import Iterable

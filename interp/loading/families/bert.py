@@ -56,7 +56,7 @@ TEXTS, TOKENS = "ForSequenceClassification", "ForTokenClassification"
 
 
 def config(fields: ForeignConfig) -> Config:
-    """The stack; the weights tell which head follows it."""
+    """The stack; the weights that are present determine the head."""
     eps = NormConfig(eps=fields.number("layer_norm_eps"))
     head = HeadConfig(fields.activation("hidden_act"), eps)
     n_ctx = fields.integer("max_position_embeddings")
@@ -117,8 +117,8 @@ def masked_exit(fields: ForeignConfig, head: HeadConfig) -> dict[str, Any]:
 def classifies_texts(fields: ForeignConfig) -> bool:
     """Whether a classifier reads the pooler (one class a text) or each token's stream.
 
-    ``architectures`` decides: old files of token classifiers hold a pooler that is unused, so the
-    weights do not tell.
+    ``architectures`` determines it. The weights do not: old files of token classifiers have an
+    unused pooler.
     """
     suffix = fields.architecture_suffix(TEXTS, TOKENS)
     if suffix is None and has_pooler(fields):

@@ -43,7 +43,7 @@ EPS = 1e-12
 
 
 def config(fields: ForeignConfig) -> Config:
-    """The stack; the weights tell which head follows it."""
+    """The stack; the weights that are present determine the head."""
     d_model, n_heads = fields.integer("dim"), fields.integer("n_heads")
     return Config(
         d_model=d_model,
@@ -75,7 +75,7 @@ def exit_settings(fields: ForeignConfig) -> dict[str, Any]:
 
 
 def weights(config: Config, fields: ForeignConfig) -> Table:
-    """Every projection is stored as a matrix of its own."""
+    """All projections are separate matrices."""
     block = {
         **separate_qkv("attention.q_lin", "attention.k_lin", "attention.v_lin"),
         **attention_output("attention.out_lin"),

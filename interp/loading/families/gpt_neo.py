@@ -75,7 +75,7 @@ def _expanded(pairs: Any) -> list[str]:  # noqa: ANN401 - JSON
 
 
 def weights(config: Config, fields: ForeignConfig) -> Table:
-    """Every projection is stored as a matrix of its own."""
+    """All projections are separate matrices."""
     source = "attn.attention"
     names = (f"{source}.q_proj", f"{source}.k_proj", f"{source}.v_proj")
     block = {

@@ -76,7 +76,7 @@ def biased_exit(fields: ForeignConfig) -> BiasedExit:
 
 
 def weights(config: Config, fields: ForeignConfig) -> Table:
-    """Every projection is stored as a matrix of its own."""
+    """All projections are separate matrices."""
     block = {
         **norm("ln1", "ln_1"),
         **separate_qkv("attn.q_proj", "attn.k_proj", "attn.v_proj", biased=False),

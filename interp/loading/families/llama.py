@@ -129,18 +129,18 @@ def rms_norm(fields: ForeignConfig, **norm: Any) -> NormConfig:  # noqa: ANN401
 
 
 def weights(config: Config, fields: ForeignConfig) -> Table:
-    """Every projection is stored as a matrix of its own."""
+    """All projections are separate matrices."""
     stack = config.stacks["decoder"]
     mlp = gated(biased=stack.mlp is not None and stack.mlp.bias_in)
-    return decoder(config, fields, {**attention_and_norms(stack.attention), **mlp})
+    return decoder(config, fields, {**attention_and_norms(stack), **mlp})
 
 
-def attention_and_norms(attention: AttentionConfig) -> Table:
+def attention_and_norms(stack: StackConfig) -> Table:
     """Attention of a block, and the norms before attention and MLP."""
     return {
-        **norm("ln1", "input_layernorm", bias=False),
-        **self_attention(attention),
-        **norm("ln2", "post_attention_layernorm", bias=False),
+        **norm("ln1", "input_layernorm", bias=stack.norm.bias),
+        **self_attention(stack.attention),
+        **norm("ln2", "post_attention_layernorm", bias=stack.norm.bias),
     }
 
 
@@ -170,15 +170,16 @@ def gated(*, biased: bool = False) -> Table:
 
 def decoder(config: Config, fields: ForeignConfig, block: Table) -> Table:
     """The table of the model, where all blocks have the same."""
-    return of_blocks(fields, [block] * config.stacks["decoder"].n_layers)
+    return of_blocks(config, fields, [block] * config.stacks["decoder"].n_layers)
 
 
-def of_blocks(fields: ForeignConfig, blocks: Sequence[Table]) -> Table:
+def of_blocks(config: Config, fields: ForeignConfig, blocks: Sequence[Table]) -> Table:
     """The table of the model, from that of each block."""
-    stack = {"weight_e": from_key("embed_tokens.weight"), **norm("final_norm", "norm", bias=False)}
+    bias = config.stacks["decoder"].norm.bias
+    table = {"weight_e": from_key("embed_tokens.weight"), **norm("final_norm", "norm", bias=bias)}
     for layer, block in enumerate(blocks):
-        stack |= prefixed(f"blocks.{layer}.", block, f"layers.{layer}.")
-    return prefixed("decoder.", stack) | unembedding(fields.unembedding)
+        table |= prefixed(f"blocks.{layer}.", block, f"layers.{layer}.")
+    return prefixed("decoder.", table) | unembedding(fields.unembedding)
 
 
 LLAMA = Family(

@@ -51,7 +51,7 @@ def weights(config: Config, fields: ForeignConfig) -> Table:
     if stack.mlp is None:
         raise TypeError("weights: this stack has no experts.")
     block = {
-        **llama.attention_and_norms(stack.attention),
+        **llama.attention_and_norms(stack),
         **experts(fields, stack.mlp, (GATE, UP, DOWN)),
     }
     return llama.decoder(config, fields, block)
@@ -61,7 +61,7 @@ def experts(fields: ForeignConfig, mlp: MLPConfig, names: tuple[str, str, str]) 
     """The router and the matrices of the experts, in either form.
 
     Args:
-        fields: knows the names of the weights, which tell the form.
+        fields: the foreign configuration; its weight names determine the form.
         mlp: the mixture.
         names: of an expert's W_gate, W_in and W_out, where experts are stored separately.
     """

@@ -86,7 +86,7 @@ def _norm(fields: ForeignConfig) -> NormConfig:
 
 
 def weights(config: Config, fields: ForeignConfig) -> Table:
-    """Every projection is stored as a matrix of its own."""
+    """All projections are separate matrices."""
     stack = config.stacks["decoder"]
     biased, affine = stack.attention.bias_o, stack.norm.gain
     names = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")

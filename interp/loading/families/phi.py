@@ -59,7 +59,7 @@ def config(fields: ForeignConfig) -> Config:
 
 
 def weights(config: Config, fields: ForeignConfig) -> Table:
-    """Every projection is stored as a matrix of its own."""
+    """All projections are separate matrices."""
     stack = config.stacks["decoder"]
     block = {
         **norm("ln1", "input_layernorm"),

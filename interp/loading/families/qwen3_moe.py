@@ -66,12 +66,12 @@ def weights(config: Config, fields: ForeignConfig) -> Table:
     blocks: list[Table] = []
     for layer in range(stack.n_layers):
         mlp = stack.of_layer(layer).mlp
-        block = llama.attention_and_norms(stack.attention)
+        block = llama.attention_and_norms(stack)
         if mlp is not None and mlp.experts is not None:
             blocks.append(block | mixtral.experts(fields, mlp, NAMES))
         else:
             blocks.append(block | llama.gated())
-    return llama.of_blocks(fields, blocks)
+    return llama.of_blocks(config, fields, blocks)
 
 
 FAMILIES = [

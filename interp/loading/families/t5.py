@@ -2,8 +2,8 @@
 
 Pre-norm with RMSNorm, no biases, scores not scaled. A learned relative bias, one value for each
 head and bucket of distances, is added to the scores; each stack stores its table in the first
-block. Version 1.0 multiplies the last stream by d_model^-½ before the unembedding, 1.1 does not:
-files tell the versions apart by ``tie_word_embeddings``, whether or not the matrices are tied.
+block. Version 1.0 multiplies the last stream by d_model^-½ before the unembedding, 1.1 does not;
+``tie_word_embeddings`` determines the version, whether or not the matrices are tied.
 """
 
 from typing import Any
@@ -124,7 +124,7 @@ def mlp(fields: ForeignConfig) -> MLPConfig:
 
 
 def weights(config: Config, fields: ForeignConfig) -> Table:
-    """Every projection is stored as a matrix of its own; a norm beside the part that reads it."""
+    """Separate projections; each norm is stored beside the part that reads it."""
     table = unembedding(fields.unembedding)
     is_pair = len(config.stacks) > 1
     for name, stack in config.stacks.items():
