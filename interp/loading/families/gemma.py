@@ -110,9 +110,9 @@ def scaled_attention(fields: ForeignConfig, **attention: Any) -> AttentionConfig
     return llama.grouped_attention(fields, biased=biased, scale=scale, **attention)
 
 
-def offset_norm(fields: ForeignConfig, **norm: Any) -> NormConfig:  # noqa: ANN401
+def offset_norm(fields: ForeignConfig, **settings: Any) -> NormConfig:  # noqa: ANN401
     """RMSNorm whose gain is 1 + the stored weight."""
-    return llama.rms_norm(fields, unit_offset=True, **norm)
+    return llama.rms_norm(fields, unit_offset=True, **settings)
 
 
 def geglu(fields: ForeignConfig, activation: Any) -> MLPConfig:  # noqa: ANN401

@@ -65,15 +65,16 @@ def of_parts(
         mlp: of all layers.
         **stack: further fields of :class:`StackConfig`; by default RMSNorm and rotary positions.
     """
-    settings: dict[str, Any] = {"norm": rms_norm(fields)} | stack
-    if "positions" not in settings:
-        settings["positions"] = whole_head_rotary(fields)
+    if "norm" not in stack:
+        stack["norm"] = rms_norm(fields)
+    if "positions" not in stack:
+        stack["positions"] = whole_head_rotary(fields)
     return Config(
         d_model=fields.integer("hidden_size"),
         d_vocab=fields.integer("vocab_size"),
         n_ctx=context_length(fields),
         **plain_exit(fields),
-        decoder=StackConfig(fields.integer("num_hidden_layers"), attention, mlp, **settings),
+        decoder=StackConfig(fields.integer("num_hidden_layers"), attention, mlp, **stack),
     )
 
 
@@ -123,9 +124,9 @@ def gated_mlp(fields: ForeignConfig, *, biased: bool = False) -> MLPConfig:
     )
 
 
-def rms_norm(fields: ForeignConfig, **norm: Any) -> NormConfig:  # noqa: ANN401
-    """RMSNorm; ``norm`` holds further fields of :class:`NormConfig`."""
-    return NormConfig(kind="rmsnorm", bias=False, eps=fields.number("rms_norm_eps"), **norm)
+def rms_norm(fields: ForeignConfig, **settings: Any) -> NormConfig:  # noqa: ANN401
+    """RMSNorm; ``settings`` are further fields of :class:`NormConfig`."""
+    return NormConfig(kind="rmsnorm", bias=False, eps=fields.number("rms_norm_eps"), **settings)
 
 
 def weights(config: Config, fields: ForeignConfig) -> Table:
