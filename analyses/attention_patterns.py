@@ -127,7 +127,7 @@ def attention_pattern(
             is missing or too many.
     """
     batches = _checked(model, prompt, target, attention)
-    place = model.atlas.find(_place(layer, attention))
+    place = model.names.resolve(_place(layer, attention))
     pattern = run(model, *(batch.ids for batch in batches), record=place).cache[place][0]
     if not -len(pattern) <= head < len(pattern):
         raise InvalidInput(f"Head {head}: layer {place.layer} has heads 0..{len(pattern) - 1}.")

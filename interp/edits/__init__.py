@@ -26,7 +26,7 @@ from interp.edits.edit import (
 from interp.edits.selection import Selection, Site
 from interp.errors import InvalidEdit
 from interp.points import Place, PlaceLike, Point
-from interp.tensor_data import Values
+from interp.tensor_data import TensorData
 
 Indices = int | Sequence[int] | None
 
@@ -60,14 +60,14 @@ def mean(point: PlaceLike, values: Tensor | None = None, **where: Unpack[Where])
 
     The latter depends on what else is in the batch.
     """
-    return Mean(*_target(point, where), None if values is None else Values(values))
+    return Mean(*_target(point, where), None if values is None else TensorData(values))
 
 
 def resample(
     point: PlaceLike, values: Tensor | None = None, seed: int = 0, **where: Unpack[Where]
 ) -> Resample:
     """Write ``values``, another prompt's activations; or those of a row drawn by ``seed``."""
-    return Resample(*_target(point, where), None if values is None else Values(values), seed)
+    return Resample(*_target(point, where), None if values is None else TensorData(values), seed)
 
 
 def scale(point: PlaceLike, factor: float, **where: Unpack[Where]) -> Scale:
@@ -124,7 +124,7 @@ def from_dict(values: Any) -> Edit:  # noqa: ANN401 - whatever a file holds
 def _field(name: str, value: object) -> object:
     """A field of an edit, read from JSON."""
     if name == "values" and isinstance(value, dict):
-        return Values.from_json(value)
+        return TensorData.from_json(value)
     if name == "values" and value is None:
         return None
     if name == "seed":
@@ -173,8 +173,8 @@ def _indices(which: object, name: str = "selection") -> int | tuple[int, ...] | 
     return chosen
 
 
-def _data(values: Tensor | float) -> Values | float:
-    return Values(values) if isinstance(values, Tensor) else _number(values)
+def _data(values: Tensor | float) -> TensorData | float:
+    return TensorData(values) if isinstance(values, Tensor) else _number(values)
 
 
 def _number(value: object) -> float:

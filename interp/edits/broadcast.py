@@ -8,7 +8,7 @@ from torch import Tensor
 from interp.edits.selection import Selection, Site
 from interp.errors import InvalidEdit
 from interp.points import Place
-from interp.tensor_data import Values
+from interp.tensor_data import TensorData
 
 
 def checked(returned: object, old: Tensor, name: str) -> Tensor:
@@ -28,9 +28,9 @@ def checked(returned: object, old: Tensor, name: str) -> Tensor:
     return returned
 
 
-def aligned(values: Values | float, old: Tensor, select: Selection, site: Site) -> Tensor:
+def aligned(values: TensorData | float, old: Tensor, select: Selection, site: Site) -> Tensor:
     """``values`` broadcast to ``old``; axes selected by a single index need not be there."""
-    if not isinstance(values, Values):
+    if not isinstance(values, TensorData):
         return torch.full_like(old, values)
     tensor = values.tensor.to(old.device)
     if tensor.dtype != old.dtype:
@@ -66,16 +66,16 @@ def _single(select: Selection, place: Place) -> list[int]:
     return [axis for axis, which in enumerate(select.per_axis(place)) if isinstance(which, int)]
 
 
-def laid_along_positions(values: Values | float | None) -> bool:
+def laid_along_positions(values: TensorData | float | None) -> bool:
     """Whether values have an axis that may be positions (any but the last might)."""
-    return isinstance(values, Values) and values.tensor.ndim > 1
+    return isinstance(values, TensorData) and values.tensor.ndim > 1
 
 
 def mean_of(x: Tensor, site: Site) -> Tensor:
     """The mean over rows, and over real positions where the point has one axis of them."""
     axes = site.place.point.axes
-    if axes[1] not in ("pos", "key"):
-        if site.context.real is not None or site.real("key") is not None:
+    if site.place.point.is_matrix:
+        if site.context.real is not None or site.real(axes[-1]) is not None:
             raise InvalidEdit(f"{site.place}: a mean over rows needs prompts of one length.")
         return x.mean(0, keepdim=True)
     real = site.real(axes[1])

@@ -19,7 +19,8 @@ from interp.edits.broadcast import aligned, checked, donors, laid_along_position
 from interp.edits.selection import Index, Selection, Site
 from interp.errors import HookFailed, InvalidEdit
 from interp.points import Place
-from interp.tensor_data import Values, version_of
+from interp.tensor_data import TensorData
+from interp.weight_version import version_of
 
 EVERYTHING = Selection()
 
@@ -94,7 +95,7 @@ class Edit:
         for field in fields(self):
             if field.name not in ("where", "select"):
                 value = getattr(self, field.name)
-                out[field.name] = value.to_json() if isinstance(value, Values) else value
+                out[field.name] = value.to_json() if isinstance(value, TensorData) else value
         return out
 
     @property
@@ -131,7 +132,7 @@ class Add(Edit):
     """Add values, e.g. a steering vector."""
 
     kind = "add"
-    values: Values | float = 0.0
+    values: TensorData | float = 0.0
 
     def new(self, old: Tensor, whole: Tensor, index: Index, site: Site) -> Tensor:  # noqa: ARG002
         """Old + values."""
@@ -148,7 +149,7 @@ class Replace(Edit):
     """Write values in place of what is there."""
 
     kind = "replace"
-    values: Values | float = 0.0
+    values: TensorData | float = 0.0
 
     def new(self, old: Tensor, whole: Tensor, index: Index, site: Site) -> Tensor:  # noqa: ARG002
         """The values."""
@@ -165,7 +166,7 @@ class Mean(Edit):
     """Write a mean: the one given, or that of this very run over rows and positions."""
 
     kind = "mean"
-    values: Values | None = None
+    values: TensorData | None = None
 
     def new(self, old: Tensor, whole: Tensor, index: Index, site: Site) -> Tensor:
         """The mean activation."""
@@ -194,7 +195,7 @@ class Resample(Edit):
     """
 
     kind = "resample"
-    values: Values | None = None
+    values: TensorData | None = None
     seed: int = 0
 
     def new(self, old: Tensor, whole: Tensor, index: Index, site: Site) -> Tensor:
@@ -202,7 +203,7 @@ class Resample(Edit):
         if self.values is not None:
             return aligned(self.values, old, self.select, site)
         n = whole.shape[0]
-        if n < 2 or site.context.real is not None or site.context.memory_real is not None:  # noqa: PLR2004
+        if n < 2 or site.context.real is not None or site.context.encoder_real is not None:  # noqa: PLR2004
             raise InvalidEdit(
                 f"{site.place}: resampling among the rows of a run needs at least two prompts, all "
                 "of one length. Give edits.resample(values=...) the donor's activations instead."

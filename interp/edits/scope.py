@@ -13,10 +13,8 @@ from interp.edits.broadcast import laid_out
 from interp.edits.edit import Edit, Mean, Scale, Zero
 from interp.edits.selection import as_tuple
 from interp.model.batch import Batch, column_of
-from interp.points import Place, Point
-from interp.tensor_data import Values
-
-PATTERNS = frozenset({Point.PATTERN, Point.CROSS_PATTERN})
+from interp.points import TOKEN_AXES, Place
+from interp.tensor_data import TensorData
 
 
 class Freedom(IntEnum):
@@ -34,7 +32,7 @@ def freedom(edit: Edit, place: Place) -> Freedom:
     """How the batch may be taken apart under ``edit``, which is made at ``place``."""
     if edit.select.batch is not None or edit.reads_rows:
         return Freedom.WHOLE
-    if place.point in PATTERNS and not isinstance(edit, Zero | Scale):
+    if place.point.value.is_pattern and not isinstance(edit, Zero | Scale):
         # It writes at padding too, and what is written in a pattern is attended to.
         return Freedom.ROWS
     values = values_of(edit)
@@ -44,7 +42,7 @@ def freedom(edit: Edit, place: Place) -> Freedom:
     selected = edit.select.per_axis(place)
     axes = list(zip(place.point.axes, selected, shape, strict=False))
     along = {axis for axis, which, size in axes if size > 1 and which is None}
-    return Freedom.ANY if along.isdisjoint({"batch", "pos", "query", "key"}) else Freedom.ROWS
+    return Freedom.ANY if along.isdisjoint({"batch", *TOKEN_AXES}) else Freedom.ROWS
 
 
 def of_rows(edit: Edit, place: Place, rows: Sequence[int], n: int) -> Edit:
@@ -55,13 +53,13 @@ def of_rows(edit: Edit, place: Place, rows: Sequence[int], n: int) -> Edit:
     shape = laid_out(values.tensor.shape, edit.select, place)
     if shape[0] != n or n == 1:
         return edit
-    return replace(edit, values=Values(values.tensor[list(rows)]))  # pyright: ignore[reportCallIssue] - kinds with values
+    return replace(edit, values=TensorData(values.tensor[list(rows)]))  # pyright: ignore[reportCallIssue] - kinds with values
 
 
-def values_of(edit: Edit) -> Values | None:
+def values_of(edit: Edit) -> TensorData | None:
     """The tensor that an edit brings along, if it does."""
     values = getattr(edit, "values", None)
-    return values if isinstance(values, Values) else None
+    return values if isinstance(values, TensorData) else None
 
 
 def first_column(edit: Edit, batch: Batch) -> int:

@@ -13,13 +13,12 @@ from torch import Tensor
 from interp.errors import InvalidEdit
 from interp.model.batch import column_of
 from interp.model.context import Context
-from interp.points import Place, Point
+from interp.points import TOKEN_AXES, Place
 
 Which = int | tuple[int, ...] | None
 Index = tuple[slice | Tensor, ...]
 
 UNITS = ("d_model", "d_head", "d_mlp", "vocab")
-CROSS_KEYS = frozenset({Point.CROSS_K, Point.CROSS_V, Point.CROSS_SCORES, Point.CROSS_PATTERN})
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,9 @@ class Selection:
         axes = place.point.axes
         unit = next((axis for axis in axes if axis in UNITS), "unit")
         token = "query" if "query" in axes else "pos"
-        asked = {"batch": self.batch, token: self.pos, "head": self.head, "key": self.key}
+        head = "kv_head" if "kv_head" in axes else "head"
+        key = "source" if "source" in axes else "key"
+        asked = {"batch": self.batch, token: self.pos, head: self.head, key: self.key}
         asked |= {unit: self.unit, "expert": self.expert}
         for axis, which in asked.items():
             if which is not None and axis not in axes:
@@ -75,8 +76,8 @@ class Site:
 
     def real(self, axis: str) -> Bool[Tensor, "batch key"] | None:
         """Which columns along a token axis hold tokens; ``None`` if all do."""
-        if axis == "key" and self.place.point in CROSS_KEYS:
-            return self.context.memory_real
+        if axis == "source":
+            return self.context.encoder_real
         return self.context.real
 
     def index(self, selection: Selection, shape: torch.Size) -> Index:
@@ -87,7 +88,7 @@ class Site:
         axes = self.place.point.axes
         chosen: list[slice | Tensor] = []
         for axis, which, size in zip(axes, selection.per_axis(self.place), shape, strict=True):
-            if axis in ("pos", "query", "key") and which is not None:
+            if axis in TOKEN_AXES and which is not None:
                 rows = self._plain("batch", selection.batch, shape[0])
                 chosen.append(self._columns(axis, as_tuple(which), size, rows))
             else:
@@ -126,9 +127,9 @@ class Site:
         self, axis: str, wanted: tuple[int, ...], size: int, rows: slice | Tensor
     ) -> slice | Tensor:
         """Columns of positions: the same for all rows without padding, else ``[batch n]``."""
-        real, first = self.real(axis), 0 if axis == "key" else self.context.offset
+        real, first = self.real(axis), 0 if axis in ("key", "source") else self.context.offset
         if real is None:
-            n = size if axis == "key" else self.context.n_key
+            n = size if axis in ("key", "source") else self.context.n_key
             return self._plain(axis, self._from(first, wanted, n), size)
         columns = torch.stack([self._column(real, p, rows) for p in wanted], dim=1) - first
         ordered = columns[rows].sort(dim=1).values

@@ -26,7 +26,7 @@ from interp.metrics.kinds import (
 )
 from interp.metrics.logits import Targets, next_token_losses, required_columns, widened
 from interp.model.batch import Batch
-from interp.tensor_data import Values
+from interp.tensor_data import TensorData
 
 __all__ = [
     "KL",
@@ -83,7 +83,7 @@ def accuracy(target: TargetLike, pos: int = -1) -> Accuracy:
 
 def kl(reference: Float[Tensor, "batch pos vocab"], pos: int | None = None) -> KL | KLAt:
     """KL(reference ‖ model) in nats, at a position or averaged over all."""
-    return KL(None, Values(reference)) if pos is None else KLAt(pos, Values(reference))
+    return KL(None, TensorData(reference)) if pos is None else KLAt(pos, TensorData(reference))
 
 
 def measure(

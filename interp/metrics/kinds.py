@@ -19,7 +19,7 @@ from interp.metrics.logits import (
     widened,
 )
 from interp.model.batch import Batch
-from interp.tensor_data import Values
+from interp.tensor_data import TensorData
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Metric(ABC):
                 if len(value) != n:
                     raise InvalidInput(f"{len(value)} {field.name}s were given for {n} prompts.")
                 changed[field.name] = tuple(value[row] for row in rows)
-            elif isinstance(value, Values):
-                changed[field.name] = Values(value.tensor[list(rows)])
+            elif isinstance(value, TensorData):
+                changed[field.name] = TensorData(value.tensor[list(rows)])
         return replace(self, **changed)
 
     @abstractmethod
@@ -190,7 +190,7 @@ class KL(Metric):
     name = "KL divergence"
     unit = "nats"
 
-    reference: Values | None = None
+    reference: TensorData | None = None
 
     @property
     def laid_out(self) -> bool:
@@ -218,7 +218,7 @@ class KLAt(AtPosition):
     name = "KL divergence"
     unit = "nats"
 
-    reference: Values | None = None
+    reference: TensorData | None = None
 
     @property
     def laid_out(self) -> bool:
@@ -234,14 +234,14 @@ class KLAt(AtPosition):
             raise InvalidInput(
                 f"kl: the reference is {tuple(there.shape)}, the tokens {tuple(batch.ids.shape)}."
             )
-        return replace(self, reference=Values(at_position(there, batch, self.pos)))
+        return replace(self, reference=TensorData(at_position(there, batch, self.pos)))
 
     def of(self, here: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
         """Σ_v p_ref(v) (log p_ref(v) − log p(v)) at the position."""
         return _divergence(_compared_with(self.reference, here), here)
 
 
-def _compared_with(reference: Values | None, logits: Tensor) -> Tensor:
+def _compared_with(reference: TensorData | None, logits: Tensor) -> Tensor:
     """The logits to compare with, of the same shape."""
     if reference is None:
         raise InvalidInput("kl needs the logits to compare with: interp.metrics.kl(logits).")

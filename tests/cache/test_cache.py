@@ -49,7 +49,7 @@ def test_a_cache_of_everything_keeps_far_less_than_everything():
     assert cache.nbytes < full_size(cache) / 5
     kept = {place.point for place in cache.kept}
     assert not kept & {Point.SCORES, Point.PATTERN, Point.RESULT, Point.SCALE}
-    assert list(cache) == list(build(LONG).atlas)
+    assert list(cache) == list(build(LONG).names)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -105,7 +105,7 @@ def test_a_cache_stays_on_the_models_device():
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_cache_is_read_by_every_name_of_a_place(name):
     model, cache = build(name), recorded(name=name)
-    for place, hook in model.atlas.hooks.items():
+    for place, hook in model.names.hooks.items():
         assert place in cache
         assert hook in cache
         assert_identical(cache[hook], cache[place])

@@ -91,7 +91,7 @@ def test_without_the_model_what_was_kept_is_read(name, path):
     cache.save(path)
     again = load_cache(path)
     assert list(again) == list(cache)
-    for place, hook in build(name).atlas.hooks.items():
+    for place, hook in build(name).names.hooks.items():
         if place in cache.kept:
             assert_identical(again[place], cache[place])
             assert_identical(again[hook], cache[place])

@@ -79,7 +79,7 @@ def test_it_is_many_times_smaller_than_storing_everything(pos, times):
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_recording_one_place_costs_no_more_than_that_place(name):
-    for place in build(name).atlas:
+    for place in build(name).names:
         cache = recorded([place], name)
         assert list(cache) == [place]
         assert cache.nbytes <= 1.25 * cache[place].nbytes, place

@@ -35,7 +35,7 @@ def seen_in_forward(
 ) -> dict[Place, torch.Tensor]:
     """Every tensor as the forward itself formed it, all in one run."""
     seen: Seen = {}
-    run(model, *tokens, edits=[*changes, *(watch(place, seen) for place in model.atlas)])
+    run(model, *tokens, edits=[*changes, *(watch(place, seen) for place in model.names)])
     return seen
 
 
@@ -57,7 +57,7 @@ def test_everything_derived_is_what_the_forward_forms(name, layout):
     model, tokens = build(name), inputs(name, layout)
     cache = run(model, *tokens, record="all").cache
     formed = seen_in_forward(model, tokens)
-    assert list(formed) == list(cache) == list(model.atlas)
+    assert list(formed) == list(cache) == list(model.names)
     for place, value in cache.items():
         assert_close(value, formed[place], BOUND)
 
@@ -100,7 +100,7 @@ def test_with_any_place_edited_every_place_is_what_the_forward_saw(name):
     """Edits anywhere: what is edited, and all behind it, is as the forward had it."""
     model, tokens = build(name), tokens_of(name)
     plain = run(model, *tokens, record="all").cache
-    for edited in model.atlas:
+    for edited in model.names:
         edit = disturbed(edited, plain[edited])
         cache = run(model, *tokens, record="all", edits=[edit]).cache
         formed = seen_in_forward(model, tokens, edit)

@@ -126,7 +126,7 @@ def test_value_biases_are_written_by_the_output_bias(name):
         if isinstance(part, Attention):
             assert part.b_v is None or bool((part.b_v == 0).all())
             written = torch.zeros_like(part.W_O[0, 0]) if part.b_O is None else part.b_O
-            assert_close(part.written_always, written)
+            assert_close(part.constant_output, written)
 
 
 def test_the_model_given_stays_as_it_is():

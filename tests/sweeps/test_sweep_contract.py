@@ -257,7 +257,7 @@ def test_an_executor_that_stops_early_leaves_the_rest_undone():
 
 def test_a_sweep_leaves_the_model_alone():
     model = build_new("gpt2").train()
-    assert len(model.atlas) > 0  # made once, when first asked for
+    assert len(model.names) > 0  # made once, when first asked for
     attached = {key: dict(vars(module)) for key, module in model.named_modules()}
     weights = {name: weight.clone() for name, weight in model.named_parameters()}
     plain = model(TOKENS).detach()
