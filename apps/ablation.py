@@ -19,7 +19,7 @@ from apps.wording import answer, heads_of
 from interp.errors import InvalidInput
 from interp.loading import AT_STEP, bundled, load
 from interp.loading import MODEL_FOLDER as MODELS
-from interp.metrics.prompts import logit_diff_of
+from interp.metrics.prompts import logit_diff_of_prompts
 from interp.text.prompts import (
     PROMPT_FOLDER,
     Prompt,
@@ -95,7 +95,9 @@ def find(settings: Settings, progress: Progress | None = None) -> Finding:
     settings = replace(settings, prompts=source)
     prompts = read_prompts(source)
     metric = (
-        logit_diff_of(model.to_single_token, prompts) if settings.metric == "logit-diff" else "loss"
+        logit_diff_of_prompts(model.to_single_token, prompts)
+        if settings.metric == "logit-diff"
+        else "loss"
     )
     result = ablate_heads(
         model,

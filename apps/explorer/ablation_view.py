@@ -12,7 +12,7 @@ from apps.explorer.session_state import examples
 from apps.explorer.widgets import faults_shown
 from apps.figure_layout import CHART, fitted
 from apps.wording import answer, reading
-from interp.metrics.prompts import logit_diff_of
+from interp.metrics.prompts import logit_diff_of_prompts
 from interp.text.prompts import Prompt
 
 ONE, ALL = "this prompt", "all examples"
@@ -59,7 +59,9 @@ def _ask(name: str, prompt: Prompt) -> Question:
 def _ablate(model: interp.Transformer, question: Question) -> HeadAblation:
     prompts = list(question.prompts)
     metric = (
-        logit_diff_of(model.to_single_token, prompts) if question.metric == LOGIT_DIFF else "loss"
+        logit_diff_of_prompts(model.to_single_token, prompts)
+        if question.metric == LOGIT_DIFF
+        else "loss"
     )
     bar = st.progress(0.0)
 

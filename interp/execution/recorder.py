@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from interp.edits import Site
+from interp.edits import EditSite
 from interp.errors import InvalidEdit, InvalidInput
 from interp.model.context import Context
 from interp.points import Place, Point
 
-Change = Callable[[Tensor, Site], Tensor]
+Change = Callable[[Tensor, EditSite], Tensor]
 """What is done to a tensor found at a place: an edit, or several that share a batch."""
 
 ATTENTION_MATRICES = frozenset(
@@ -103,7 +103,7 @@ class Listener:
         stack = self.stack if self.plan.paired and point is not Point.LOGITS else None
         return Place(point, layer, self.norm, stack)
 
-    def _site(self, place: Place) -> Site:
+    def _site(self, place: Place) -> EditSite:
         if self.context is None:
             raise InvalidInput(f"{place} can't be edited outside a run.")
-        return Site(place, self.context)
+        return EditSite(place, self.context)

@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.edits import Edit, Site
+from interp.edits import Edit, EditSite
 from interp.errors import InvalidInput
 from interp.execution.recorder import Listener, Plan
-from interp.metrics import AtPosition, checked, measure, required_columns, widened
+from interp.metrics import AtPosition, at_least_float32, check_values, measure, required_columns
 from interp.model.context import Context
 from interp.model.kv_cache import copied
 from interp.model.network import Network
@@ -59,12 +59,12 @@ class Shared:
     own: tuple[tuple[int, Edit], ...]
     copies: int
 
-    def __call__(self, x: Tensor, site: Site) -> Tensor:
+    def __call__(self, x: Tensor, site: EditSite) -> Tensor:
         """Each copy with its own edits."""
         changed = x.clone()
         rows = changed.unflatten(0, (self.copies, -1))
         for copy, edit in self.own:
-            own = Site(site.place, site.context.of_copy(copy, self.copies))
+            own = EditSite(site.place, site.context.of_copy(copy, self.copies))
             rows[copy] = edit(rows[copy], own)
         return changed
 
@@ -164,11 +164,16 @@ class Folded:
         elif Place(Point.LOGITS) in self.edits or metric.columns is None:
             here = self._logits(at(x, place)[:, None], columns)[:, 0]
         else:
-            metric, chosen = metric.among_columns(), torch.tensor(metric.columns, device=x.device)
+            metric, chosen = (
+                metric.restricted_to_columns(),
+                torch.tensor(metric.columns, device=x.device),
+            )
             normed = self._normed(at(x, place)[:, None], columns)
             here = unembedding_of(self.model).some(normed, chosen)[:, 0]
-        bound = metric.bound(self.job.batches[-1])
-        return self._each(widened(here), lambda own: checked(bound.of(own), own.shape[0]))
+        bound = metric.for_batch(self.job.batches[-1])
+        return self._each(
+            at_least_float32(here), lambda own: check_values(bound.compute(own), own.shape[0])
+        )
 
     def _each(self, read: Tensor, measured: Callable[[Tensor], Tensor]) -> Tensor:
         """What is measured of each copy."""

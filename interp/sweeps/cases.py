@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from interp.edits import Edit
-from interp.edits.scope import Freedom, first_column, freedom, of_rows
+from interp.edits.scope import BatchSplit, batch_split, first_changed_column, for_rows
 from interp.errors import InvalidEdit
 from interp.execution.plan import listed
 from interp.model.batch import Batch
@@ -34,7 +34,7 @@ class Item:
     index: int
     planned: Planned
     entrances: tuple[Entrance | None, ...]
-    freedom: Freedom
+    freedom: BatchSplit
 
     def __str__(self) -> str:
         if not self.planned:
@@ -47,11 +47,11 @@ class Item:
         elsewhere = any(ways.number_of(place) < ways.last for place, _ in self.planned)
         if ways.looks_ahead or elsewhere:
             return 0
-        return min((first_column(edit, batches[-1]) for _, edit in self.planned), default=0)
+        return min((first_changed_column(edit, batches[-1]) for _, edit in self.planned), default=0)
 
     def of_rows(self, rows: Sequence[int], n: int) -> Planned:
         """Its edits for some of the sweep's ``n`` prompts."""
-        return tuple((place, of_rows(edit, place, rows, n)) for place, edit in self.planned)
+        return tuple((place, for_rows(edit, place, rows, n)) for place, edit in self.planned)
 
 
 def items_of(ways: Ways, edits: object) -> list[Item]:
@@ -67,7 +67,10 @@ def items_of(ways: Ways, edits: object) -> list[Item]:
     items: list[Item] = []
     for index, row in enumerate(rows):
         planned = tuple((_place_of(ways, edit), edit) for edit in listed(row))
-        least = min((freedom(edit, place) for place, edit in planned), default=Freedom.ANY)
+        least = min(
+            (batch_split(edit, place) for place, edit in planned),
+            default=BatchSplit.ROWS_REPADDED,
+        )
         items.append(Item(index, planned, ways.entrances([place for place, _ in planned]), least))
     return items
 

@@ -9,7 +9,7 @@ from itertools import groupby
 
 import torch
 
-from interp.edits.scope import Freedom
+from interp.edits.scope import BatchSplit
 from interp.metrics import Metric, MetricLike
 from interp.model.batch import Batch
 from interp.sweeps.baseline import Job, lengths
@@ -34,7 +34,7 @@ def jobs_of(
     """
     bound, n = freedom_under(metric, batches), len(batches[0].ids)
     jobs: list[Job] = []
-    for level in Freedom:
+    for level in BatchSplit:
         own = tuple(item for item in items if min(item.freedom, bound) == level)
         if own:
             jobs += [
@@ -44,20 +44,22 @@ def jobs_of(
     return jobs
 
 
-def freedom_under(metric: Metric | MetricLike, batches: Sequence[Batch]) -> Freedom:
+def freedom_under(metric: Metric | MetricLike, batches: Sequence[Batch]) -> BatchSplit:
     """How a batch may be taken apart without changing what ``metric`` says of a prompt."""
     if not isinstance(metric, Metric):
-        return Freedom.WHOLE
+        return BatchSplit.NONE
     padded = any(batch.real is not None for batch in batches)
-    return Freedom.ROWS if metric.laid_out or not padded else Freedom.ANY
+    return (
+        BatchSplit.ROWS if metric.is_aligned_with_batch or not padded else BatchSplit.ROWS_REPADDED
+    )
 
 
-def parts(batches: Sequence[Batch], level: Freedom, rows: int) -> list[tuple[int, ...]]:
+def parts(batches: Sequence[Batch], level: BatchSplit, rows: int) -> list[tuple[int, ...]]:
     """Prompts that are run together."""
     n = len(batches[0].ids)
-    if level == Freedom.WHOLE:
+    if level == BatchSplit.NONE:
         return [tuple(range(n))]
-    if level == Freedom.ROWS:
+    if level == BatchSplit.ROWS:
         return [tuple(part.tolist()) for part in torch.arange(n).split(rows)]
     length = lengths(batches)
     found: list[tuple[int, ...]] = []
@@ -75,15 +77,15 @@ def alike(longest: tuple[int, ...], length: tuple[int, ...]) -> bool:
     return all(0 <= a - b <= a // WASTE for a, b in zip(longest, length, strict=True))
 
 
-def laid(batches: Sequence[Batch], rows: tuple[int, ...], level: Freedom) -> tuple[Batch, ...]:
+def laid(batches: Sequence[Batch], rows: tuple[int, ...], level: BatchSplit) -> tuple[Batch, ...]:
     """Some prompts' tokens; padded anew, on the right, where that is free."""
     chosen = [batch.rows(torch.tensor(rows, device=batch.ids.device)) for batch in batches]
-    return tuple(b.starting_together() if level == Freedom.ANY else b for b in chosen)
+    return tuple(b.starting_together() if level == BatchSplit.ROWS_REPADDED else b for b in chosen)
 
 
 def metric_of(metric: Metric | MetricLike, rows: tuple[int, ...], n: int) -> Metric | MetricLike:
     """What is measured of some of ``n`` prompts."""
-    return metric.of_rows(rows, n) if isinstance(metric, Metric) else metric
+    return metric.for_rows(rows, n) if isinstance(metric, Metric) else metric
 
 
 def folds_of(ways: Ways, job: Job, copies: int) -> Iterator[Fold]:

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import torch
 
-from interp.edits import Apply, Edit, Site
+from interp.edits import Apply, Edit, EditSite
 from interp.edits.selection import CROSS_KEYS
 from interp.errors import InvalidInput
 from interp.metrics import Loss, Metric, required_columns
@@ -47,12 +47,12 @@ def check_fit(
     edit: Edit, place: Place, shape: Sequence[int], dtype: torch.dtype, context: Context
 ) -> None:
     """Make sure that an edit of a tensor of this shape and dtype can be made; see above."""
-    site, blank = Site(place, context), torch.empty(shape, dtype=dtype, device="meta")
+    site, blank = EditSite(place, context), torch.empty(shape, dtype=dtype, device="meta")
     index = site.index(edit.select, blank.shape)
     if isinstance(edit, Apply):
         return  # a user's function is called with numbers, or not at all
     with suppress(RuntimeError):  # padding has numbers and the tensor none: they can't be weighed
-        edit.new(blank[index], blank, index, site)
+        edit.replacement(blank[index], blank, index, site)
 
 
 def shape_at(ways: Ways, batches: Sequence[Batch], place: Place) -> tuple[int, ...]:
@@ -91,4 +91,4 @@ def check_metric(metric: object, model: Network, batch: Batch) -> None:
     logits = torch.empty(*batch.ids.shape, model.config.n_logits, device="meta")
     with suppress(RuntimeError):  # these have no numbers: it can check no more than their shape
         metric(logits, batch)
-    metric.of_rows(range(len(batch.ids)), len(batch.ids))
+    metric.for_rows(range(len(batch.ids)), len(batch.ids))

@@ -52,7 +52,7 @@ def brute_force(model, tokens, edit_of, metric):
             for head in range(3):
                 done = interp.run(model, alone, edits=[edit_of(layer, head, row, alone.shape[1])])
                 values[layer, head, row] = measure(
-                    metric.of_rows([row], len(tokens)), done.logits, done.batch
+                    metric.for_rows([row], len(tokens)), done.logits, done.batch
                 )
     return values
 
