@@ -85,7 +85,7 @@ def test_ablate_writes_to_reports_by_default(command, prompts, tmp_path, monkeyp
         (b'{"text": "ab"}\n{"txt": "ab"}\n', "bad.jsonl:2: expected an object"),
         (b'{"text": ""}\n', "bad.jsonl:1: the prompt is empty"),
         (b'{"text": "' + b"ab" * 500 + b'"}\n', "over this model's context"),
-        (b'{"text": "[bold]a[/bold]"}\n', "can't be written in this vocabulary"),
+        (b'{"text": "[bold]a[/bold]"}\n', "can't be encoded in this vocabulary"),
     ],
 )
 def test_a_prompt_file_that_cannot_be_used(command, tmp_path, content, said):

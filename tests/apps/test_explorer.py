@@ -103,7 +103,7 @@ def test_no_path_is_ever_loaded(tmp_path):
     [
         ("", "is empty"),
         ("ab" * 200, "over this model's context of 64"),
-        (EVIL, "can't be written in this vocabulary"),
+        (EVIL, "can't be encoded in this vocabulary"),
     ],
 )
 def test_a_prompt_that_cannot_be_read_is_explained(page, text, said):
