@@ -157,7 +157,7 @@ class Cache:
 
         Derived tensors are still computed on the model's device and in its dtype, and then moved
         or cast: on another device, and in a wider dtype, they are the same numbers. In a narrower
-        dtype they follow from rounded tensors; :meth:`keep` first what is to be rounded only itself.
+        dtype they follow from rounded tensors; :meth:`keep` first what is to be rounded once.
 
         Args:
             target: a device or its name, or a floating-point dtype.

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from interp.cache.derive import needs_of, required_places
-from interp.edits import Edit, Site
+from interp.edits import Edit, EditSite
 from interp.errors import InvalidEdit, InvalidInput
 from interp.model.network import Network
 from interp.model.stack import Span
 from interp.points import Place, Point
 
 KERNELS = ("auto", "fused", "explicit")
-Change = Callable[[Tensor, Site], Tensor]
+Change = Callable[[Tensor, EditSite], Tensor]
 """What is done to the tensor at a place: an edit, or the edits of several copies of a batch."""
 
 

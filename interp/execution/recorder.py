@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from interp.edits import Site
+from interp.edits import EditSite
 from interp.errors import InvalidEdit, InvalidInput
 from interp.execution.plan import Plan
 from interp.model.context import Context
@@ -82,7 +82,7 @@ class Recorder:
         stack = self.stack if self.plan.paired and point is not Point.LOGITS else None
         return Place(point, layer, self.norm, stack)
 
-    def _site(self, place: Place) -> Site:
+    def _site(self, place: Place) -> EditSite:
         if self.context is None:
             raise InvalidInput(f"{place} can't be edited outside a run.")
-        return Site(place, self.context)
+        return EditSite(place, self.context)

@@ -13,11 +13,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.edits import Edit, Site
+from interp.edits import Edit, EditSite
 from interp.errors import InvalidInput
 from interp.execution.plan import Plan
 from interp.execution.recorder import Recorder
-from interp.metrics import AtPosition, checked, measure, required_columns, widened
+from interp.metrics import AtPosition, at_least_float32, check_values, measure, required_columns
 from interp.model.context import Context
 from interp.model.kv_cache import repeated
 from interp.model.network import Network
@@ -43,12 +43,12 @@ class PerCaseEdit:
     edits: tuple[tuple[int, Edit], ...]
     copies: int
 
-    def __call__(self, x: Tensor, site: Site) -> Tensor:
+    def __call__(self, x: Tensor, site: EditSite) -> Tensor:
         """Each copy with its own edits."""
         changed = x.clone()
         rows = changed.unflatten(0, (self.copies, -1))
         for copy, edit in self.edits:
-            own = Site(site.place, site.context.of_copy(copy, self.copies))
+            own = EditSite(site.place, site.context.of_copy(copy, self.copies))
             rows[copy] = edit(rows[copy], own)
         return changed
 
@@ -173,7 +173,8 @@ class BatchedForward:
             normalized = self._final_norm(at(x, position)[:, None], columns)
             here = unembedding_of(self.model).some(normalized, chosen)[:, 0]
         bound = metric.for_batch(self.job.batches[-1])
-        return self._each(widened(here), lambda own: checked(bound.compute(own), own.shape[0]))
+        logits = at_least_float32(here)
+        return self._each(logits, lambda own: check_values(bound.compute(own), own.shape[0]))
 
     def _each(self, logits: Tensor, measured: Callable[[Tensor], Tensor]) -> Tensor:
         """The metric of each copy."""

@@ -1,8 +1,8 @@
 """The cases of a sweep: edits that are made together, and where their forward restarts.
 
 Before the first edited place nothing differs from the baseline, so an edited forward restarts at
-the latest restart point before it. An edit in the encoder of a pair changes what the decoder reads: the
-decoder restarts at its first cross-attention.
+the latest restart point before it. An edit in the encoder of a pair changes what the decoder reads:
+the decoder restarts at its first cross-attention.
 """
 
 from collections.abc import Sequence
@@ -64,7 +64,8 @@ def cases_of(restart_map: RestartMap, edits: object) -> list[Case]:
     cases: list[Case] = []
     for index, row in enumerate(rows):
         placed = tuple((_place_of(restart_map, edit), edit) for edit in as_edits(row))
-        split = min((batch_split(edit, place) for place, edit in placed), default=BatchSplit.ANY)
+        splits = (batch_split(edit, place) for place, edit in placed)
+        split = min(splits, default=BatchSplit.ROWS_REPADDED)
         restarts = restart_map.restarts([place for place, _ in placed])
         cases.append(Case(index, placed, restarts, split))
     return cases

@@ -65,15 +65,16 @@ def jobs_of(
 def split_under(metric: Metric | MetricLike, batches: Sequence[Batch]) -> BatchSplit:
     """How a batch may be split without changing what ``metric`` gives for a prompt."""
     if not isinstance(metric, Metric):
-        return BatchSplit.WHOLE
+        return BatchSplit.NONE
     has_padding = any(batch.real is not None for batch in batches)
-    return BatchSplit.ROWS if metric.is_aligned_with_batch and has_padding else BatchSplit.ANY
+    repad = has_padding and not metric.is_aligned_with_batch
+    return BatchSplit.ROWS_REPADDED if repad else BatchSplit.ROWS
 
 
 def parts(batches: Sequence[Batch], split: BatchSplit, rows: int) -> list[tuple[int, ...]]:
     """Prompts that run together."""
     n = len(batches[0].ids)
-    if split == BatchSplit.WHOLE:
+    if split == BatchSplit.NONE:
         return [tuple(range(n))]
     if split == BatchSplit.ROWS:
         return [tuple(part.tolist()) for part in torch.arange(n).split(rows)]
@@ -102,7 +103,7 @@ def alike(longest: tuple[int, ...], length: tuple[int, ...]) -> bool:
 def padded(batches: Sequence[Batch], rows: tuple[int, ...], split: BatchSplit) -> tuple[Batch, ...]:
     """Some prompts' tokens; padded anew, on the right, if the split allows it."""
     chosen = [batch.rows(torch.tensor(rows, device=batch.ids.device)) for batch in batches]
-    return tuple(b.padded_right() if split == BatchSplit.ANY else b for b in chosen)
+    return tuple(b.padded_right() if split == BatchSplit.ROWS_REPADDED else b for b in chosen)
 
 
 def metric_of(metric: Metric | MetricLike, rows: tuple[int, ...], n: int) -> Metric | MetricLike:

@@ -5,9 +5,9 @@
     table.values, table.effect                                            # [edit prompt]
 
 The numbers are those of one whole forward per edit (``interp.run(model, tokens, edits=[edit])``):
-an edited forward restarts where the edit acts, many run as one along the batch, earlier columns of a
-causal model are attended to and not computed again, and only what the metric reads is computed to
-the end. (KV caches reuse a prefix of columns in text generation; here the same is done for layers.)
+an edited forward restarts where the edit acts, many run as one along the batch, earlier columns of
+a causal model are attended to and not computed again, and only what the metric reads is computed
+to the end. (KV caches reuse a prefix of columns in text generation; this does it for layers too.)
 """
 
 from collections.abc import Callable, Sequence

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import torch
 
-from interp.edits import Apply, Edit, Site
+from interp.edits import Apply, Edit, EditSite
 from interp.errors import InvalidInput
 from interp.metrics import Loss, Metric, required_columns
 from interp.model.batch import Batch
@@ -45,12 +45,12 @@ def check_edit(
     edit: Edit, place: Place, shape: Sequence[int], dtype: torch.dtype, context: Context
 ) -> None:
     """Make sure that an edit of a tensor of this shape and dtype can be made."""
-    site, blank = Site(place, context), torch.empty(shape, dtype=dtype, device="meta")
+    site, blank = EditSite(place, context), torch.empty(shape, dtype=dtype, device="meta")
     index = site.index(edit.select, blank.shape)
     if isinstance(edit, Apply):
         return  # a user's function is only called with data
     with suppress(RuntimeError):  # a mean weighted by padding needs data
-        edit.new(blank[index], blank, index, site)
+        edit.replacement(blank[index], blank, index, site)
 
 
 def shape_at(restart_map: RestartMap, batches: Sequence[Batch], place: Place) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from architectures import assert_close, build, distance
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp import LowRank, InterpError
+from interp import InterpError, LowRank
 
 BOUND = 1e-12
 sizes = st.integers(1, 6)

@@ -387,7 +387,7 @@ def test_a_killed_process_goes_on(tmp_path, name, n_steps):
     said = again.communicate()[0]
     assert (again.returncode, whole.wait()) == (0, 0), said
     whole.communicate()
-    assert "it goes on" in said
+    assert "Resuming the unfinished training" in said
     one, other = (read_history(tmp_path / folder) for folder in ("killed", "whole"))
     assert len(one.losses) == n_steps
     assert one.losses == other.losses

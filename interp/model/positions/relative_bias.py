@@ -1,6 +1,7 @@
 """Relative position bias: a learned number per head and bucket of distances.
 
-T5, Raffel et al. 2020. Small distances have a bucket each; larger ones share buckets that grow logarithmically.
+T5, Raffel et al. 2020. Small distances have a bucket each; larger ones share buckets that grow
+logarithmically.
 """
 
 from dataclasses import dataclass
