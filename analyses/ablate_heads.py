@@ -193,7 +193,7 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
         resume=resume,
     )
     return HeadAblation(
-        clean=table.clean,
+        clean=table.baseline,
         ablated=table.values.unflatten(0, (layers, heads)),
         metric=table.metric,
         unit=table.unit,

@@ -11,9 +11,6 @@ GPT2, LLAMA, PAIR, UNEVEN = (build(n) for n in ("gpt2", "llama", "attention-pair
 PATTERN = Place(Point.PATTERN, 0)
 
 
-KEYS_AND_VALUES = ("k", "v", "rot_k", "k_scale", "k_normalized")
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -122,15 +119,15 @@ def test_a_tensor_has_the_axes_that_its_point_tells(name):
         config = config if place.layer is None else config.of_layer(place.layer)
         source, target = tokens[0].shape[1], tokens[-1].shape[1]
         own = source if place.stack == "encoder" else target
-        cross = place.point.label.startswith("cross")
-        keys_and_values = place.point.label.removeprefix("cross_") in KEYS_AND_VALUES
         attention = config.attention
         sizes = {
             "batch": 2,
             "pos": own,
             "query": own,
-            "key": source if cross else own,
-            "head": attention.kv_heads if keys_and_values else attention.n_heads,
+            "key": own,
+            "source": source,
+            "head": attention.n_heads,
+            "kv_head": attention.kv_heads,
             "d_head": attention.d_head,
             "d_model": model.config.d_model,
             "d_mlp": config.mlp.d_mlp if config.mlp else None,
@@ -140,7 +137,7 @@ def test_a_tensor_has_the_axes_that_its_point_tells(name):
         if config.mlp is not None and config.mlp.experts is not None:
             sizes["expert"] = config.mlp.experts.n_experts
         if place.point.label in ("q_scale", "k_scale") and attention.qk_norm_over == "heads":
-            sizes["head"] = 1
+            sizes["head"] = sizes["kv_head"] = 1
         assert tuple(value.shape) == tuple(sizes[axis] for axis in place.point.axes), place
 
 
@@ -163,19 +160,19 @@ def test_what_only_one_stack_has_needs_no_stack():
 @pytest.mark.parametrize("name", [("z", 0), ("resid_post", -1), "embed"])
 def test_in_a_pair_what_both_have_needs_its_stack(name):
     for model in (PAIR, UNEVEN):
-        with pytest.raises(UnknownPlace, match=r"leaves open.*encoder.*decoder"):
+        with pytest.raises(UnknownPlace, match=r"is ambiguous.*encoder.*decoder"):
             model.names.resolve(name)
 
 
 def test_a_norm_is_named_where_a_block_has_several():
     assert build("rotary-only").names.resolve(("scale", 0)) == Place(Point.SCALE, 0, "ln1")
-    with pytest.raises(UnknownPlace, match=r"leaves open.*scale,0,ln1.*scale,0,ln2"):
+    with pytest.raises(UnknownPlace, match=r"is ambiguous.*scale,0,ln1.*scale,0,ln2"):
         GPT2.names.resolve(("scale", 0))
 
 
 def test_a_layer_is_named_where_there_are_several():
     assert build("seed").names.resolve("z") == Place(Point.Z, 0)
-    with pytest.raises(UnknownPlace, match=r"leaves open.*z,0.*z,1"):
+    with pytest.raises(UnknownPlace, match=r"is ambiguous.*z,0.*z,1"):
         GPT2.names.resolve("z")
 
 
@@ -246,7 +243,7 @@ def test_a_misspelt_place_is_told_before_the_forward():
 
 
 def test_a_filter_that_no_hook_passes_is_told():
-    with pytest.raises(UnknownPlace, match="true of no place"):
+    with pytest.raises(UnknownPlace, match="accepts no place"):
         GPT2.run_with_hooks(*tokens_of("gpt2"), fwd_hooks=[(lambda name: "nope" in name, print)])
 
 

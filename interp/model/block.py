@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -146,6 +146,7 @@ Sublayers = dict[str, Attention | MLP | Experts]
 Steps = tuple[Step, ...]
 
 
+@runtime_checkable
 class AddNorm(Protocol):
     """Registers a norm with the block: a new one, or one that stands there under another name."""
 

@@ -108,13 +108,15 @@ class RestartMap:
     @cached_property
     def kv_places(self) -> list[list[tuple[Attention, Place, Place]]]:
         """For each block of the last stack: its attentions, and the places of keys and values."""
+
+        def placed(part: Attention, layer: int) -> tuple[Attention, Place, Place]:
+            key, value = (self._in_model(Place(p), self.last, layer) for p in part.kv_points)
+            return part, key, value
+
+        blocks = [self.model.stacks[-1].block(n) for n in range(len(self._points[-1]))]
         return [
-            [
-                (part, *(self._in_model(Place(p), self.last, layer) for p in part.kv_points))
-                for part in self.model.stacks[-1].block(layer).children()
-                if isinstance(part, Attention)
-            ]
-            for layer in range(len(self._points[-1]))
+            [placed(part, n) for part in block.children() if isinstance(part, Attention)]
+            for n, block in enumerate(blocks)
         ]
 
     def _before(self, number: int, place: Place) -> Restart:

@@ -13,7 +13,7 @@ from interp import InterpError, run
 from interp.errors import InvalidInput
 from interp.model.attention.attention import Attention
 from interp.model.context import Context
-from interp.model.soft_cap import Uncapped
+from interp.model.soft_cap import NoSoftCap
 from interp.model.tap import untouched
 
 BOUND = 1e-12
@@ -50,7 +50,7 @@ def scores_of(attention: Attention, x: torch.Tensor) -> torch.Tensor:
     """What the module itself puts into its softmax, positions' bias and mask aside."""
     context = Context.plain(x)
     q, k, _ = attention.project(x, context, untouched)
-    q, k = attention.meeting(q, k, context)
+    q, k = attention.with_positions(q, k, context)
     bias = attention.positions.bias(context)
     scores = attention.scores(q, k, context)
     return scores if bias is None else scores - bias
@@ -82,7 +82,7 @@ def test_each_head_writes_A_x_S_and_its_share_of_the_bias(name):
     attention = model.blocks[0].attn
     done = run(model, *tokens_of(name), record="all")
     block = model.blocks[0]
-    reads = replace(block.steps[0].source(block), layer=0)
+    reads = replace(block.steps[0].source(), layer=0)
     x, result = done.cache[reads], done.cache["result", 0]
     for h in heads_of(attention):
         b_V = attention.b_V[h * attention.kv_heads // attention.n_heads]
@@ -147,7 +147,7 @@ def test_a_cap_bounds_the_scores_and_keeps_their_order():
     attention, x = build("gemma2").blocks[0].attn, 3 * stream()
     capped = scores_of(attention, x)
     bare = copy(attention)
-    bare.cap = Uncapped()
+    bare.soft_cap = NoSoftCap()
     raw = scores_of(bare, x)
     seen = raw.isfinite()
     assert_close(capped[seen], 2.0 * (raw[seen] / 2.0).tanh(), BOUND)

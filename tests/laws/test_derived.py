@@ -14,7 +14,7 @@ from architectures import (
 )
 
 from interp import Place, Point, Transformer, edits, run
-from interp.cache.derive import leaves
+from interp.cache.derive import required_places
 from interp.edits import Apply, Edit
 
 BOUND = 1e-12
@@ -68,7 +68,7 @@ def test_each_place_derived_is_bit_identical_to_the_one_formed(name):
     model, tokens = build(name), tokens_of(name)
     cache = run(model, *tokens, record="all").cache
     for place in cache:
-        if place not in cache.kept:
+        if place not in cache.stored:
             seen: Seen = {}
             run(model, *tokens, edits=[watch(place, seen)])
             assert_identical(cache[place], seen[place])
@@ -161,7 +161,7 @@ def test_deriving_is_not_recording():
     """The converse: of all places, a cache of everything holds a part; the rest has its leaves."""
     model = build("gpt2")
     cache = run(model, *tokens_of("gpt2"), record="all").cache
-    derived = set(cache) - set(cache.kept)
+    derived = set(cache) - set(cache.stored)
     assert {place.point.label for place in derived} >= {"pattern", "scores", "result", "scale"}
     for place in derived:
-        assert leaves(model, place, edited=()) - {place} <= set(cache)
+        assert required_places(model, place, edited=()) - {place} <= set(cache)

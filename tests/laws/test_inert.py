@@ -42,7 +42,7 @@ def plain(model: Transformer, tokens: tuple[torch.Tensor, ...]) -> torch.Tensor:
 
 def forces_a_kernel(model: Transformer, place: Place) -> bool:
     """Whether no forward forms this place unless somebody edits it."""
-    return model.layout[place].on_demand
+    return model.layout[place].absent_when_fused
 
 
 def do_nothing(place: Place) -> Sequence[Edit]:
