@@ -22,14 +22,14 @@ from interp.model.residual import (
     Parallel,
     PostNorm,
     PreNorm,
-    RestartPoint,
     Sandwich,
     Step,
     StepPoints,
     StreamNorm,
-    Sublayer,
     WriteNorm,
 )
+from interp.model.restart import RestartPoint
+from interp.model.sublayer import Sublayer
 from interp.model.tap import Tap, untouched
 from interp.points import Place, Point
 
@@ -91,7 +91,7 @@ class Block(nn.Module):
         before = Place(Point.RESID_PRE)
         found = [RestartPoint(before, (before,), _from_start, mixes_positions=True)]
         for index, step in enumerate(self.steps):
-            later = any(step.mixes_positions for step in self.steps[index + 1 :])
+            later = any(step.f.mixes_positions for step in self.steps[index + 1 :])
             found += [
                 replace(p, next_step=index + 1, mixes_positions=p.mixes_positions or later)
                 for p in step.restart_points(before)

@@ -13,9 +13,8 @@ sweep restarts a forward. ``resid_mid`` and ``resid_post`` are the *sums*, as in
 with post-norm the stream that goes on is then ``("normalized", layer, "ln1")``.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -23,40 +22,12 @@ from torch import Tensor
 from interp.model.context import Context
 from interp.model.norm import BlockNorm
 from interp.model.recipe import STORED, Layout, Reader, Recipe, owned
+from interp.model.restart import RestartPoint, State
+from interp.model.sublayer import Sublayer
 from interp.model.tap import Tap
 from interp.points import Place, Point
 
 Stream = Float[Tensor, "batch pos d_model"]
-State = Sequence[Tensor]
-Resume = Callable[[State, Context, Tap], Stream]
-
-
-@runtime_checkable
-class Sublayer(Protocol):
-    """Attention or MLP: the f of x + f(norm(x)), where f(x) = output(hidden(x))."""
-
-    mixes_positions: bool
-
-    def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
-        """f(x)."""
-        ...
-
-    def hidden(self, x: Stream, context: Context, tap: Tap) -> Tensor:
-        """Z of the heads, or the activations of the neurons."""
-        ...
-
-    def output(self, hidden: Tensor, tap: Tap) -> Stream:
-        """f(x), given its hidden tensor."""
-        ...
-
-    @property
-    def hidden_point(self) -> Point:
-        """The point of the hidden tensor."""
-        ...
-
-    def layout(self, source: Place) -> Layout:
-        """Its places; ``source`` is that of its input."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -77,25 +48,6 @@ class StepPoints:
 
 
 @dataclass(frozen=True, eq=False)
-class RestartPoint:
-    """A state of a block's forward from which the rest of the block can be computed.
-
-    Attributes:
-        first: the first place that the continued forward passes.
-        state: the places of the tensors to continue with.
-        resume: ``resume(tensors, context, tap)``, the stream after the step that the state is in.
-        mixes_positions: whether attention is computed from here on.
-        next_step: the step that comes then (set by the block).
-    """
-
-    first: Place
-    state: tuple[Place, ...]
-    resume: Resume
-    mixes_positions: bool = False
-    next_step: int = 0
-
-
-@dataclass(frozen=True, eq=False)
 class Step:
     """One residual step.
 
@@ -105,6 +57,9 @@ class Step:
         norm: the norm beside it.
         points: where its tensors are read and replaced.
     """
+
+    preserves_stream: ClassVar[bool] = True
+    """Whether the stream after the step is the stream before it plus what is written."""
 
     f: Sublayer
     part: str
@@ -143,7 +98,7 @@ class Step:
         hidden, total = Place(self.f.hidden_point), Place(self.points.sum)
         return [
             RestartPoint(
-                Place(self.points.reads), (before,), self.from_stream, self.mixes_positions
+                Place(self.points.reads), (before,), self.from_stream, self.f.mixes_positions
             ),
             RestartPoint(hidden, (self.base(before), hidden), self.from_hidden),
             RestartPoint(total, (total,), self.from_sum),
@@ -189,16 +144,6 @@ class Step:
         """The points of all that is added to the stream."""
         return (self.points.writes,)
 
-    @property
-    def mixes_positions(self) -> bool:
-        """Whether a position's output depends on other positions."""
-        return self.f.mixes_positions
-
-    @property
-    def preserves_stream(self) -> bool:
-        """Whether the stream after the step is the stream before it plus what is written."""
-        return True
-
 
 @dataclass(frozen=True, eq=False)
 class PreNorm(Step):
@@ -226,8 +171,10 @@ class PreNorm(Step):
 class StreamNorm(PreNorm):
     """x ↦ y + f(y) with y = norm(x)."""
 
+    preserves_stream = False
+
     def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
-        """Y + f(y)."""
+        """y + f(y)."""
         y = self.norm(tap(self.points.reads, x), tap)
         return tap(self.points.sum, y + self.f(y, context, tap))
 
@@ -235,15 +182,12 @@ class StreamNorm(PreNorm):
         """That of y."""
         return self.source()
 
-    @property
-    def preserves_stream(self) -> bool:
-        """False: the norm replaces it."""
-        return False
-
 
 @dataclass(frozen=True, eq=False)
 class PostNorm(Step):
     """x ↦ norm(x + f(x))."""
+
+    preserves_stream = False
 
     def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
         """norm(x + f(x))."""
@@ -261,11 +205,6 @@ class PostNorm(Step):
     def end(self) -> Place:
         """That of the norm's output."""
         return self.norm.output(Place(self.points.sum))
-
-    @property
-    def preserves_stream(self) -> bool:
-        """False: the norm replaces it."""
-        return False
 
 
 @dataclass(frozen=True, eq=False)

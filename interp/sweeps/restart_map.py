@@ -1,6 +1,6 @@
 """Where the forward of a model can be restarted, and with which tensors.
 
-Built once per sweep from the restart points of every block (see :mod:`interp.model.residual`).
+Built once per sweep from the restart points of every block (see :mod:`interp.model.restart`).
 """
 
 from collections.abc import Collection
@@ -9,7 +9,7 @@ from functools import cached_property
 
 from interp.model.attention.attention import Attention
 from interp.model.network import Network
-from interp.model.residual import RestartPoint
+from interp.model.restart import RestartPoint
 from interp.points import Place, Point
 
 
