@@ -150,7 +150,7 @@ class PreNorm(Step):
     """x ↦ x + f(norm(x))."""
 
     def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
-        """X + f(norm(x))."""
+        """x + f(norm(x))."""
         f, norm, at = self.f, self.norm, self.points
         return tap(at.sum, x + f(norm(tap(at.reads, x), tap), context, tap))
 
@@ -212,7 +212,7 @@ class WriteNorm(Step):
     """x ↦ x + norm(f(x)): ``points.raw`` is before the norm, ``points.writes`` after it."""
 
     def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
-        """X + norm(f(x))."""
+        """x + norm(f(x))."""
         f, norm, at = self.f, self.norm, self.points
         return tap(at.sum, x + tap(at.writes, norm(f(tap(at.reads, x), context, tap), tap)))
 
@@ -236,7 +236,7 @@ class Sandwich(PreNorm):
     write_norm: BlockNorm
 
     def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
-        """X + norm′(f(norm(x)))."""
+        """x + norm′(f(norm(x)))."""
         f, norm, at = self.f, self.norm, self.points
         out = f(norm(tap(at.reads, x), tap), context, tap)
         return tap(at.sum, x + tap(at.writes, self.write_norm(out, tap)))
@@ -263,7 +263,7 @@ class Parallel(PreNorm):
     beside: PreNorm
 
     def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
-        """X + (attn(ln1(x)) + mlp(ln2(x)))."""
+        """x + (attn(ln1(x)) + mlp(ln2(x)))."""
         attn, mlp = self.f, self.beside.f
         written = attn(self.input(x, tap), context, tap)
         return tap(self.points.sum, x + (written + mlp(self.beside.input(x, tap), context, tap)))

@@ -85,7 +85,7 @@ class Attention(HeadWeights):
         return self.output(self.hidden(x, context, tap), tap)
 
     def hidden(self, x: Stream, context: Context, tap: Tap = untouched) -> Heads:
-        """Z = A·v of each head."""
+        """z = A·v of each head."""
         q, k, v = self.project(x, context, tap)
         q, k = self.with_positions(q, k, context, tap)
         k, v = self.extend_kv(k, v, context)
@@ -126,7 +126,7 @@ class Attention(HeadWeights):
     def mix(
         self, q: Heads, k: KeyHeads, v: KeyHeads, context: Context, tap: Tap = untouched
     ) -> Heads:
-        """Z = A·v, by the fused kernel unless scores or pattern must be formed."""
+        """z = A·v, by the fused kernel unless scores or pattern must be formed."""
         if self.soft_cap.is_fused and not tap.must_form(self.points.scores, self.points.pattern):
             return self.fused(q, k, v, context)
         formed = self.scores(q, k, context)
