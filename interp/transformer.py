@@ -15,7 +15,7 @@ from interp.errors import InvalidInput, InvalidTokens, UnknownPlace
 from interp.execution.generate import generate
 from interp.execution.run import run, run_edited
 from interp.metrics import Loss
-from interp.model.batch import PAD, Batch
+from interp.model.batch import PAD
 from interp.model.network import Network
 from interp.names import Request
 from interp.points import PlaceLike
@@ -108,21 +108,9 @@ class Transformer(Network):
         """
         return self._tokenizer().single_token(text)
 
-    def batch(
-        self,
-        tokens: Any,  # noqa: ANN401
-        mask: object = None,
-        *,
-        types: object = None,
-        stack: str | None = None,
-    ) -> Batch:
-        """Checked token ids, given ids or texts; see :meth:`Network.batch`."""
-        texts = isinstance(tokens, str) or (
-            isinstance(tokens, list | tuple) and bool(tokens) and isinstance(tokens[0], str)
-        )
-        name = stack or self.stacks[-1].name
-        ids = self.to_tokens(tokens, stack=name) if texts else tokens
-        return super().batch(ids, mask, types=types, stack=name)
+    def encode(self, texts: Any, stack: str) -> Int[Tensor, "batch pos"]:  # noqa: ANN401
+        """Token ids of one or several texts for a stack; see :meth:`to_tokens`."""
+        return self.to_tokens(texts, stack=stack)
 
     # ---- views of its weights -----------------------------------------------------------------
 

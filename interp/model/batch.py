@@ -13,7 +13,6 @@ from torch import Tensor
 
 from interp.config import PatchConfig
 from interp.errors import InvalidTokens
-from interp.model.kv_cache import repeated
 
 PAD = -1
 
@@ -201,6 +200,11 @@ class ImageInput:
             raise InvalidTokens("mask= and types= are for tokens; this model reads images.")
         images = tokens.images if isinstance(tokens, Batch) else tokens
         return Batch.of_images(images, self.patches, like.dtype, like.device)
+
+
+def repeated(x: Tensor, copies: int) -> Tensor:
+    """``x`` so many times, one copy after another along its first axis."""
+    return x if copies == 1 else x.expand(copies, *x.shape).flatten(0, 1)
 
 
 def tokens_first(real: Bool[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:

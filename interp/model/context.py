@@ -12,10 +12,23 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.model.batch import Batch
-from interp.model.kv_cache import NoKVCache, repeated
+from interp.model.batch import Batch, repeated
 
 _Computed = TypeVar("_Computed")
+KeysValues = tuple[Tensor, Tensor]
+"""Keys and values, each ``[batch pos kv_head d_head]``."""
+
+
+class NoKVCache:
+    """No keys and values but those of the columns computed: that of an ordinary forward."""
+
+    def extend(self, owner: object, k: Tensor, v: Tensor) -> KeysValues:  # noqa: ARG002
+        """Keys and values of ``owner`` (an attention) for all columns, given the new ones."""
+        return k, v
+
+    def fixed(self, owner: object, compute: Callable[[], KeysValues]) -> KeysValues:  # noqa: ARG002
+        """Keys and values that do not grow (those of an encoder's output)."""
+        return compute()
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from interp.model.batch import Batch
 from interp.model.context import Context
 from interp.model.linear import Linear
 from interp.model.mlp import matrix
-from interp.model.positions.pairs import PAIRS, angles
+from interp.model.positions.rotary import PAIRS
 from interp.model.recipe import STORED, Layout, Reader, Recipe
 from interp.model.tap import Tap
 from interp.points import Place, Point
@@ -216,3 +216,9 @@ def tokens_of(config: EmbeddingConfig, d_model: int) -> Tokens | Patches:
     if config.width is not None:
         return ProjectedTokens(config.width, d_model)
     return Tokens() if config.scale is None else ScaledTokens(config.scale)
+
+
+def angles(positions: Tensor, d: int, base: float) -> Float[Tensor, "*positions d_half"]:
+    """position / base^(2i/d), in float64: the angle of dimensions 2i and 2i + 1."""
+    wavelengths = base ** (torch.arange(0, d, 2, device=positions.device).double() / d)
+    return positions[..., None].double() / wavelengths

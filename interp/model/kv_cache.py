@@ -1,4 +1,4 @@
-"""Keys and values of columns that a forward does not compute.
+"""KV caches: keys and values of columns that a forward does not compute.
 
 Queries of later columns need nothing else of earlier ones: generating text, restarting a forward in
 the middle of a row, and computing some columns of a row all rest on it.
@@ -9,20 +9,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-KeysValues = tuple[Tensor, Tensor]
-"""Keys and values, each ``[batch pos kv_head d_head]``."""
-
-
-class NoKVCache:
-    """No keys and values but those of the columns computed: that of an ordinary forward."""
-
-    def extend(self, owner: object, k: Tensor, v: Tensor) -> KeysValues:  # noqa: ARG002
-        """Keys and values of ``owner`` (an attention) for all columns, given the new ones."""
-        return k, v
-
-    def fixed(self, owner: object, compute: Callable[[], KeysValues]) -> KeysValues:  # noqa: ARG002
-        """Keys and values that do not grow (those of an encoder's output)."""
-        return compute()
+from interp.model.batch import repeated
+from interp.model.context import KeysValues, NoKVCache
 
 
 class KVCache(NoKVCache):
@@ -99,8 +87,3 @@ class RepeatedKV(NoKVCache):
         joined.unflatten(0, (self._copies, -1))[:, :, :n] = before[:, :n]
         joined[:, n:] = new
         return joined
-
-
-def repeated(x: Tensor, copies: int) -> Tensor:
-    """``x`` so many times, one copy after another along its first axis."""
-    return x if copies == 1 else x.expand(copies, *x.shape).flatten(0, 1)

@@ -77,12 +77,24 @@ class Network(nn.Module):
         """The tokens of one stack, checked; a batch is accepted wherever tokens are.
 
         Args:
-            tokens: ids ``[batch pos]``, or images; see :meth:`Batch.of`, :meth:`Batch.of_images`.
+            tokens: ids ``[batch pos]``, texts, or images; see :meth:`Batch.of` and
+                :meth:`Batch.of_images`.
             mask: nonzero at real tokens, if they are padded with other ids than ``PAD``.
             types: the type of each token, for a model that has them.
             stack: which stack reads them; the last by default.
         """
-        return self.stack(stack).input.batch(tokens, mask, types, next(self.parameters()))
+        read_by = self.stack(stack)
+        if is_text(tokens):
+            tokens = self.encode(tokens, read_by.name)
+        return read_by.input.batch(tokens, mask, types, next(self.parameters()))
+
+    def encode(self, texts: object, stack: str) -> Tensor:  # noqa: ARG002
+        """Token ids of texts for a stack: a model without a tokenizer has none.
+
+        Raises:
+            InvalidTokens: always.
+        """
+        raise InvalidTokens(f"This model has no tokenizer; give it token ids instead of {texts!r}.")
 
     def check(self, *tokens: Any, mask: object = None) -> list[Batch]:  # noqa: ANN401
         """The tokens of each stack, checked; see :meth:`Batch.of`."""
@@ -262,3 +274,9 @@ def hook_name(place: Place, recipe: Recipe) -> str:
         return f"{place.stack}.{own}" if place.stack else own
     norm = f"{place.norm}." if place.norm else ""
     return f"{place.stack or 'blocks'}.{place.layer}.{norm}{own}"
+
+
+def is_text(tokens: object) -> bool:
+    """Whether tokens are given as a text or a sequence of texts."""
+    several = isinstance(tokens, list | tuple) and bool(tokens)
+    return isinstance(tokens, str) or (several and isinstance(tokens[0], str))  # pyright: ignore

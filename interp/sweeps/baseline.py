@@ -12,8 +12,8 @@ from torch import Tensor
 
 from interp.execution.run import run
 from interp.model.batch import Batch
-from interp.model.context import Context
-from interp.model.kv_cache import KeysValues, RepeatedKV
+from interp.model.context import Context, KeysValues
+from interp.model.kv_cache import RepeatedKV
 from interp.points import Place
 from interp.sweeps.restart_map import RestartMap
 from interp.sweeps.schedule import Job

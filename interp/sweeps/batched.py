@@ -18,8 +18,8 @@ from interp.errors import InvalidInput
 from interp.execution.plan import Plan
 from interp.execution.recorder import Recorder
 from interp.metrics import AtPosition, at_least_float32, check_values, measure, required_columns
+from interp.model.batch import repeated
 from interp.model.context import Context
-from interp.model.kv_cache import repeated
 from interp.model.network import Network
 from interp.model.unembedding import Unembedding
 from interp.points import Place, Point

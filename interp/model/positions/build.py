@@ -2,16 +2,14 @@
 
 from interp.config import PositionsConfig
 from interp.model.positions.alibi import ALiBi
-from interp.model.positions.frequencies import Frequencies
 from interp.model.positions.none import NoPositions
-from interp.model.positions.pairs import PAIRS
 from interp.model.positions.relative_bias import (
     BidirectionalBuckets,
     CausalBuckets,
     RelativeBias,
     RelativeBiasTable,
 )
-from interp.model.positions.rotary import Rotary
+from interp.model.positions.rotary import PAIRS, Frequencies, Rotary
 from interp.model.positions.scaling import scaled_frequencies
 
 

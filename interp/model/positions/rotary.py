@@ -1,22 +1,82 @@
 """Rotary positions: pairs of dimensions are rotated, so that q_i·k_j depends on i − j.
 
-RoPE, Su et al. 2021.
+RoPE, Su et al. 2021. Frequencies scaled for longer texts are in
+:mod:`interp.model.positions.scaling`.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.config import Layout as PairLayout
 from interp.model.context import Context
-from interp.model.positions.frequencies import Frequencies
 from interp.model.positions.none import Heads, NoPositions
-from interp.model.positions.pairs import HalfPairs
 from interp.model.recipe import Layout, Reader, Recipe
 from interp.model.tap import Tap
 from interp.points import Place, Point
+
+Rates = Float[Tensor, "*row pair"]
+"""Radians per position; one row per text where they depend on its length."""
+Lengths = Int[Tensor, " row"] | None
+"""Tokens of each text; ``None`` stands for no more than the model was trained on."""
+
+
+@dataclass(frozen=True)
+class Frequencies:
+    """1 / base^(2i/d); the base class of those that are scaled for longer texts.
+
+    Attributes:
+        base: of the wavelengths.
+    """
+
+    base: float
+    needs_length: ClassVar[bool] = False
+    """Whether they depend on the length of the text."""
+
+    @property
+    def amplitude(self) -> float:
+        """Factor of sine and cosine."""
+        return 1.0
+
+    def rates(self, d: int, lengths: Lengths) -> Rates:  # noqa: ARG002
+        """Radians per position of the d/2 pairs, in float64."""
+        return plain(d, self.base)
+
+
+def plain(d: int, base: float | Tensor, device: torch.device | None = None) -> Rates:
+    """1 / base^(2i/d)."""
+    return 1.0 / base ** (torch.arange(0, d, 2, device=device).double() / d)
+
+
+class HalfPairs:
+    """Dimension i and dimension i + d/2 (GPT-NeoX, Llama)."""
+
+    def split(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """First and second dimension of each pair, each ``[... d/2]``."""
+        first, second = x.chunk(2, dim=-1)
+        return first, second
+
+    def join(self, first: Tensor, second: Tensor) -> Tensor:
+        """The inverse of :meth:`split`."""
+        return torch.cat([first, second], dim=-1)
+
+
+class InterleavedPairs(HalfPairs):
+    """Dimension 2i and dimension 2i + 1 (GPT-J, the original Transformer)."""
+
+    def split(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """First and second dimension of each pair, each ``[... d/2]``."""
+        return x[..., 0::2], x[..., 1::2]
+
+    def join(self, first: Tensor, second: Tensor) -> Tensor:
+        """The inverse of :meth:`split`."""
+        return torch.stack([first, second], dim=-1).flatten(-2)
+
+
+PAIRS: dict[PairLayout, HalfPairs] = {"half": HalfPairs(), "interleaved": InterleavedPairs()}
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 
 from interp.config import ScalingConfig
-from interp.model.positions.frequencies import Frequencies, Lengths, Rates, plain
+from interp.model.positions.rotary import Frequencies, Lengths, Rates, plain
 
 
 @dataclass(frozen=True)
