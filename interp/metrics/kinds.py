@@ -135,7 +135,7 @@ class Logit(AtPosition):
 
 @dataclass(frozen=True)
 class LogitDiff(AtPosition):
-    """The logit of a target less that of a distractor."""
+    """The logit of a target minus that of a distractor."""
 
     name = "logit difference"
     target: Targets = 0
