@@ -45,7 +45,7 @@ class Metric(ABC):
     @property
     def is_aligned_with_batch(self) -> bool:
         """Whether it holds a tensor with the batch's columns, which repadding would misalign."""
-        return False
+        return any(isinstance(getattr(self, field.name), Values) for field in fields(self))
 
     def for_rows(self, rows: Sequence[int], n: int) -> "Metric":
         """The metric for some of ``n`` prompts, with the targets and references of these rows.
@@ -198,11 +198,6 @@ class KL(Metric):
 
     reference: Values | None = None
 
-    @property
-    def is_aligned_with_batch(self) -> bool:
-        """The reference has the batch's columns."""
-        return True
-
     def __call__(
         self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
     ) -> Float[Tensor, " batch"]:
@@ -225,11 +220,6 @@ class KLAt(AtPosition):
     unit = "nats"
 
     reference: Values | None = None
-
-    @property
-    def is_aligned_with_batch(self) -> bool:
-        """The reference has the batch's columns."""
-        return True
 
     def for_batch(self, batch: Batch) -> "KLAt":
         """With the reference at the position alone."""
