@@ -125,7 +125,7 @@ def attention_pattern(
         InvalidInput: the layer has no such head, several prompts were given, or ``target`` and
             ``attention`` do not match the model's stacks.
     """
-    batches = _checked(model, prompt, target, attention)
+    batches = _check_inputs(model, prompt, target, attention)
     place = model.names.resolve(_place(layer, attention))
     pattern = run(model, *(batch.ids for batch in batches), record=place).cache[place][0]
     if not -len(pattern) <= head < len(pattern):
@@ -147,7 +147,7 @@ def attention_pattern(
     )
 
 
-def _checked(
+def _check_inputs(
     model: Transformer, prompt: Prompt, target: Prompt | None, attention: Attention | None
 ) -> list[Batch]:
     """The batch of each stack, checked to be one row."""

@@ -53,7 +53,7 @@ def code_and_message(error: BaseException) -> tuple[int, str]:
     """The exit code and the one-line message for an error."""
     # Imported here, because torch is not needed for --help.
     from interp.errors import InterpError  # noqa: PLC0415
-    from interp.sweeps.worker import is_out_of_memory  # noqa: PLC0415
+    from interp.sweeps.memory import is_out_of_memory  # noqa: PLC0415
 
     match error:
         case InterpError():

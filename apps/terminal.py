@@ -106,7 +106,7 @@ class _LogProgress:
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
         now = time.monotonic()
-        if self._first_done is None:  # A resumed computation did the work before it at other times.
+        if self._first_done is None:  # What was done before a resume does not count for the rate.
             self._first_done, self._start = done, now
         if now - self._last < LOG_INTERVAL:
             return

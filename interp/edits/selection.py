@@ -123,31 +123,33 @@ class EditSite:
         """Indices along an axis, checked, negative ones counted from the end."""
         if which is None:
             return slice(None)
-        wanted = as_tuple(which)
-        for index in wanted:
+        indices = as_tuple(which)
+        for index in indices:
             if not -size <= index < size:
                 raise InvalidEdit(
                     f"{self.place}: {axis} {index} is outside 0..{size - 1} ({size} in all)."
                 )
-        wanted = tuple(index % size for index in wanted)
-        if len(set(wanted)) < len(wanted):
+        indices = tuple(index % size for index in indices)
+        if len(set(indices)) < len(indices):
             raise InvalidEdit(f"{self.place}: {axis} {which} selects the same one twice.")
-        if len(wanted) == 1:
-            return slice(wanted[0], wanted[0] + 1)
-        return torch.tensor(wanted, device=self.context.positions.device)
+        if len(indices) == 1:
+            return slice(indices[0], indices[0] + 1)
+        return torch.tensor(indices, device=self.context.positions.device)
 
     def _token_columns(
-        self, axis: str, wanted: tuple[int, ...], size: int, rows: slice | Tensor
+        self, axis: str, positions: tuple[int, ...], size: int, rows: slice | Tensor
     ) -> slice | Tensor:
         """The columns of some positions: shared by all rows, or ``[batch n]`` with padding."""
         real, first = self.real(axis), 0 if axis in ("key", "source") else self.context.offset
         if real is None:
             n = size if axis in ("key", "source") else self.context.n_key
-            return self._resolve(axis, self._relative_to(first, wanted, n), size)
-        columns = torch.stack([self._column_of(real, p, rows) for p in wanted], dim=1) - first
+            return self._resolve(axis, self._relative_to(first, positions, n), size)
+        columns = torch.stack([self._column_of(real, p, rows) for p in positions], dim=1) - first
         ordered = columns[rows].sort(dim=1).values
         if bool((ordered[:, 1:] == ordered[:, :-1]).any()):
-            raise InvalidEdit(f"{self.place}: {axis} {wanted} selects a position twice in a row.")
+            raise InvalidEdit(
+                f"{self.place}: {axis} {positions} selects the same position of a row twice."
+            )
         return columns
 
     def _column_of(

@@ -45,7 +45,7 @@ class Metric(ABC):
     @property
     def is_aligned_with_batch(self) -> bool:
         """Whether it holds a tensor with the batch's columns, which repadding would misalign."""
-        return False
+        return any(isinstance(getattr(self, field.name), TensorData) for field in fields(self))
 
     def for_rows(self, rows: Sequence[int], n: int) -> "Metric":
         """The metric for some of ``n`` prompts, with the targets and references of these rows.
@@ -135,7 +135,7 @@ class Logit(AtPosition):
 
 @dataclass(frozen=True)
 class LogitDiff(AtPosition):
-    """The logit of a target less that of a distractor."""
+    """The logit of a target minus that of a distractor."""
 
     name = "logit difference"
     target: Targets = 0
@@ -198,11 +198,6 @@ class KL(Metric):
 
     reference: TensorData | None = None
 
-    @property
-    def is_aligned_with_batch(self) -> bool:
-        """The reference has the batch's columns."""
-        return True
-
     def __call__(
         self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
     ) -> Float[Tensor, " batch"]:
@@ -225,11 +220,6 @@ class KLAt(AtPosition):
     unit = "nats"
 
     reference: TensorData | None = None
-
-    @property
-    def is_aligned_with_batch(self) -> bool:
-        """The reference has the batch's columns."""
-        return True
 
     def for_batch(self, batch: Batch) -> "KLAt":
         """With the reference at the position alone."""

@@ -189,6 +189,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error of PyTorch or Python says that memory was exhausted, on any device."""
     if isinstance(error, InterpError):
         return False
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
-        text in str(error) for text in ("can't allocate memory", "not enough memory")
-    )
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    messages = ("can't allocate memory", "not enough memory", "out of memory")
+    return isinstance(error, RuntimeError) and any(m in str(error).lower() for m in messages)
