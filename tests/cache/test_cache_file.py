@@ -193,13 +193,13 @@ def test_a_missing_file_is_told(tmp_path):
 def test_a_truncated_file_is_told(saved, share):
     content = saved.read_bytes()
     saved.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(InvalidInput, match="sound safetensors"):
+    with pytest.raises(InvalidInput, match="valid safetensors"):
         load_cache(saved)
 
 
 def test_other_files_are_told(path):
     path.write_text("no tensors at all")
-    with pytest.raises(InvalidInput, match="sound safetensors"):
+    with pytest.raises(InvalidInput, match="valid safetensors"):
         load_cache(path)
     save_file({"weight": torch.zeros(2)}, path)
     with pytest.raises(InvalidInput, match="not a cache"):
@@ -213,7 +213,7 @@ class Trap:
 
 def test_a_pickle_is_not_read(path):
     path.write_bytes(pickle.dumps(Trap()))
-    with pytest.raises(InvalidInput, match="sound safetensors"):
+    with pytest.raises(InvalidInput, match="valid safetensors"):
         load_cache(path)
 
 
@@ -245,7 +245,7 @@ def test_another_version_is_told(saved, version):
     ],
 )
 def test_a_damaged_header_is_told(saved, change):
-    with pytest.raises(InvalidInput, match=r"damaged|sound safetensors"):
+    with pytest.raises(InvalidInput, match=r"damaged|valid safetensors"):
         load_cache(rewritten(saved, change), build("gpt2"))
 
 

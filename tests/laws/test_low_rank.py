@@ -1,4 +1,4 @@
-"""What a factored matrix says of itself is what the formed matrix says."""
+"""Every property of a low-rank matrix equals that of the matrix formed."""
 
 import pytest
 import torch
@@ -86,7 +86,7 @@ def test_the_transpose_is_the_transpose(matrix):
 @settings(max_examples=30)
 @given(m=sizes, r=sizes, n=sizes, s=sizes, k=sizes, seed=seeds)
 def test_products_are_products_of_the_formed_matrices(m, r, n, s, k, seed):
-    """With another factored matrix (of the smaller rank), with a tensor on either side."""
+    """With another low-rank matrix (of the smaller rank), with a tensor on either side."""
     a, b, c, d, x = drawn(seed, (m, r), (r, n), (n, s), (s, k), (3, m))
     left, right = LowRank(a, b), LowRank(c, d)
     product = left @ right
@@ -146,7 +146,7 @@ def test_circuits_of_heads_are_of_the_rank_of_a_head(name):
 
 def test_factors_that_do_not_meet_are_refused():
     a, b = drawn(0, (4, 2), (3, 4))
-    with pytest.raises(InterpError, match=r"\(4, 2\).*\(3, 4\).*do not meet"):
+    with pytest.raises(InterpError, match=r"\(4, 2\).*\(3, 4\).*can't be multiplied"):
         LowRank(a, b)
 
 

@@ -108,7 +108,7 @@ def test_out_of_memory_halves_the_forwards_once_and_says_so(monkeypatch, error):
     whole = sweep(MODEL, TOKENS, HEADS, METRIC)
     fails_over(monkeypatch, 2, error)
     told: list[int] = []
-    with pytest.warns(ResourceWarning, match="3 edits a forward: went on with 2") as caught:
+    with pytest.warns(ResourceWarning, match="3 edits per forward: continued with 2") as caught:
         table = sweep(MODEL, TOKENS, HEADS, METRIC, progress=lambda done, _: told.append(done))
     assert len(caught) == len(table.notes) == 1
     assert str(caught[0].message) == table.notes[0]
@@ -128,11 +128,11 @@ def test_one_edit_that_does_not_fit_can_not_be_halved(monkeypatch):
     at_all = [len(HEADS)]
     values = BatchedForward.values
 
-    def failing(folded: BatchedForward) -> Tensor:
-        if folded.edits:
-            at_all.append(folded.copies)
+    def failing(forward: BatchedForward) -> Tensor:
+        if forward.edits:
+            at_all.append(forward.copies)
             raise OUT_OF_MEMORY[0]
-        return values(folded)
+        return values(forward)
 
     monkeypatch.setattr(BatchedForward, "values", failing)
     with pytest.raises(OutOfResources, match="1 edits"):
