@@ -32,7 +32,7 @@ class TensorData:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of dtype, shape and bytes."""
-        return hashlib.sha256(self._header().encode() + bytes_of(self.tensor)).hexdigest()
+        return hashlib.sha256(self._header().encode() + tensor_bytes(self.tensor)).hexdigest()
 
     def __eq__(self, other: object) -> bool:
         """Whether dtype, shape and bytes agree."""
@@ -49,7 +49,7 @@ class TensorData:
     def to_json(self) -> dict[str, object]:
         """Dtype, shape, and the bytes in base64."""
         shape = list(self.tensor.shape)
-        data = base64.b64encode(bytes_of(self.tensor)).decode()
+        data = base64.b64encode(tensor_bytes(self.tensor)).decode()
         return {"dtype": str(self.tensor.dtype), "shape": shape, "data": data}
 
     @classmethod
@@ -75,7 +75,7 @@ class TensorData:
         return f"{self.tensor.dtype} {tuple(self.tensor.shape)}"
 
 
-def bytes_of(tensor: Tensor) -> memoryview:
+def tensor_bytes(tensor: Tensor) -> memoryview:
     """The bytes of a tensor in row-major order, whatever device it is on."""
     flat = tensor.detach().cpu().contiguous().flatten()
     return flat.view(torch.uint8).numpy().data

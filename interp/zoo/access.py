@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from interp.errors import ModelLoadError
-from interp.loading import bundled, own_folder
+from interp.loading import bundled, find_folder
 from interp.zoo.card import Card, read_card
 from interp.zoo.history import History, read_history
 
@@ -34,7 +34,7 @@ def history(name: str | Path) -> History:
 
 def _folder(name: str | Path) -> Path:
     try:
-        own, folder = own_folder(str(name)), Path(name)
+        own, folder = find_folder(str(name)), Path(name)
         if own is not None or folder.is_dir():
             return folder if own is None else own[0]
     except OSError:
