@@ -26,6 +26,7 @@ from benchmarks.loading import loading
 from benchmarks.machine import environment, load_average
 from benchmarks.models import KERNELS, QUICK, Setting
 from benchmarks.patching import patching
+from benchmarks.precision import matmul_precision
 from benchmarks.scaling import scaling
 from benchmarks.sweeps import heads
 from benchmarks.table import (
@@ -82,21 +83,20 @@ def _read(options: argparse.Namespace) -> tuple[list[Row], dict[str, Any]]:
 
 def _measure(options: argparse.Namespace) -> tuple[list[Row], dict[str, Any]]:
     setting = _setting(options)
-    threads, tf32 = torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32
+    threads = torch.get_num_threads()
     torch.set_num_threads(setting.threads)
-    torch.backends.cuda.matmul.allow_tf32 = options.tf32
     try:
-        bench, load = Bench(setting), load_average()
-        rows: list[Row] = []
-        for name in options.only:
-            print(f"measuring {name} …", file=sys.stderr, flush=True)
-            for row in SECTIONS[name](bench):
-                rows.append(row)
-                print("  " + "  ".join(filter(None, row.cells())), file=sys.stderr, flush=True)
-        return rows, {**environment(setting, bench.ours), "load before": load}
+        with matmul_precision("high" if options.tf32 else "highest"):
+            bench, load = Bench(setting), load_average()
+            rows: list[Row] = []
+            for name in options.only:
+                print(f"measuring {name} …", file=sys.stderr, flush=True)
+                for row in SECTIONS[name](bench):
+                    rows.append(row)
+                    print("  " + "  ".join(filter(None, row.cells())), file=sys.stderr, flush=True)
+            return rows, {**environment(setting, bench.ours), "load before": load}
     finally:
         torch.set_num_threads(threads)
-        torch.backends.cuda.matmul.allow_tf32 = tf32
 
 
 def _setting(options: argparse.Namespace) -> Setting:

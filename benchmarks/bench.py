@@ -70,7 +70,7 @@ class Bench:
         setting = self.setting
         reasons = {
             "the mark is for GPT-2-small's shape": setting.quick,
-            "the mark is for float32": setting.dtype != torch.float32,
+            "the mark is for float32": setting.dtype != torch.float32 and not self.on_cuda,
             f"the mark is for {MARKED_THREADS} threads": setting.threads != MARKED_THREADS
             and not self.on_cuda,
             "the mark is for AMD processors": row.kernel == "packed" and "AMD" not in processor(),

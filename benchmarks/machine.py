@@ -34,7 +34,7 @@ def environment(setting: Setting, ours: Ours) -> dict[str, Any]:
         "torch": torch.__version__,
     }
     if on_cuda:
-        names["tf32"] = "on" if torch.backends.cuda.matmul.allow_tf32 else "off"
+        names["tf32"] = "off" if torch.get_float32_matmul_precision() == "highest" else "on"
     names |= {package: version(package) or "not installed" for package in PACKAGES}
     for kernel in setting.kernels:
         try:

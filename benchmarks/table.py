@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.timing import Absent
 
 MARKERS = ("<!-- figures of make bench -->", "<!-- end of figures -->")
-"""What the figures stand between in README.md."""
+"""Around the figures in README.md."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ class Row:
             self.work,
             self.kernel,
             self.against,
-            _amount(self.ours, self.unit),
-            _amount(self.theirs, self.unit),
+            amount(self.ours, self.unit),
+            amount(self.theirs, self.unit),
             ratio,
             "" if self.mark is None else str(self.mark),
             str(self.rounds or ""),
@@ -129,16 +129,19 @@ COLUMNS = (
     "G mul-adds",
     "of limit",
 )
-_AMOUNTS = slice(3, 6)
 _VERDICT = COLUMNS.index("")
+GROUPED_FROM = 1e4
+"""Amounts from here on are written with thousands separators."""
 
 
-def _amount(value: float | None, unit: str) -> str:
+def amount(value: float | None, unit: str) -> str:
+    """A number with its unit; empty for ``None``."""
     if value is None:
         return ""
     if unit == "s" and value < 1:
         return f"{value * 1000:.3g} ms"
-    return f"{value:.4g} {unit}" if value < 1e4 else f"{value:,.0f} {unit}"  # noqa: PLR2004 - of digits that can be read
+    digits = f"{value:.4g}" if value < GROUPED_FROM else f"{value:,.0f}"
+    return f"{digits} {unit}".rstrip()
 
 
 def to_text(rows: Sequence[Row], machine: dict[str, Any]) -> str:
