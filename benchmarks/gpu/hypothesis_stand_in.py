@@ -6,7 +6,8 @@ Tests that draw examples are marked as skipped; all others run. No GPU-marked te
 import importlib.util
 import sys
 from collections.abc import Callable
-from types import ModuleType
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec
 from typing import Any
 
 import pytest
@@ -63,11 +64,13 @@ def install() -> bool:
     """Put the stand-in into ``sys.modules`` if hypothesis is missing; whether it was."""
     if importlib.util.find_spec("hypothesis") is not None:
         return False
-    module, strategies = ModuleType("hypothesis"), ModuleType("hypothesis.strategies")
+    names = ("hypothesis", "hypothesis.strategies")
+    # With a spec, since importlib refuses a module without one, and torch looks for all of these.
+    module, strategies = (module_from_spec(ModuleSpec(name, loader=None)) for name in names)
     for stand_in in (module, strategies):
         setattr(stand_in, "__getattr__", _attribute)  # noqa: B010 - of a module
     for name in ("settings", "example", "seed", "reproduce_failure"):
         setattr(module, name, Decorator)
     module.given, module.strategies = given, strategies  # type: ignore[attr-defined]
-    sys.modules |= {"hypothesis": module, "hypothesis.strategies": strategies}
+    sys.modules |= dict(zip(names, (module, strategies), strict=True))
     return True
