@@ -21,7 +21,7 @@ from benchmarks.table import Row
 from benchmarks.timing import Absent, Work, once
 from interp import edits
 
-SHOWN_PLACES = 5
+N_PLACES = 5
 PROFILE_ROWS = 40
 MICROSECONDS = 1e6
 
@@ -52,7 +52,7 @@ def waits(bench: Bench, precision: Precision) -> Iterator[Measurement]:
         except Absent as reason:
             row = replace(row, why=str(reason))
         else:
-            lines = [f"{place} ({n})" for place, n in places.most_common(SHOWN_PLACES)]
+            lines = [f"{place} ({n})" for place, n in places.most_common(N_PLACES)]
             row = replace(row, ours=float(places.total()), note=", ".join(lines))
         yield Measurement(precision=precision.name, row=row)
 

@@ -22,7 +22,7 @@ from benchmarks.models import Ours
 from benchmarks.precision import FLOAT32, Precision, matmul_precision
 from benchmarks.sweeps import LENS_ON_CUDA, Heads, metric
 from benchmarks.table import Mark, Row
-from benchmarks.timing import Absent
+from benchmarks.timing import Absent, Work
 from interp import edits
 
 KERNEL = "default"
@@ -200,7 +200,7 @@ def _sweep_peak(bench: Bench) -> Row:
     return _compared(row, _peak(bench, work), budget / MB)
 
 
-def _peak(bench: Bench, work: object) -> float:
+def _peak(bench: Bench, work: Work) -> float:
     return peak(work, bench.setting.device) / MB
 
 
