@@ -14,6 +14,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 REPORT ?= --model python-2l --prompts interp/zoo/prompts/repeated.jsonl --out reports/head-ablation
 EXPLORE ?=
 BENCH ?=
+GPU ?=
 PYTEST ?=
 
 # Keeps pyright from asking the network whether there is a newer one: constraints.txt decides.
@@ -71,6 +72,10 @@ format: .venv/.installed-dev ## Rewrite the code in the house style
 .PHONY: bench
 bench: .venv/.installed-bench ## Time everything against transformers and TransformerLens
 	$(BIN)/python -m benchmarks $(BENCH)
+
+.PHONY: gpu
+gpu: .venv/.installed-dev ## Run the tests and timings that need a GPU; docs/gpu.md
+	$(BIN)/python -m benchmarks.gpu --out reports/gpu $(GPU)
 
 .PHONY: hooks
 hooks: .venv/.installed-dev ## Lint before every commit
