@@ -199,13 +199,13 @@ def train(
     """
     from apps.devices import device_of, fastest  # noqa: PLC0415
     from interp import card  # noqa: PLC0415
-    from interp.zoo.training.build import is_unfinished, make  # noqa: PLC0415
+    from interp.zoo.training.build import build_model, has_checkpoint  # noqa: PLC0415
 
     folder = out or Path("models") / name
-    if is_unfinished(name, folder) and not anew:
+    if has_checkpoint(name, folder) and not anew:
         tell(f"{folder} holds an unfinished training; it goes on (--anew begins anew).")
     with progress(f"Training {name}") as tick:
-        make(
+        build_model(
             name,
             folder,
             report=lambda step, of, loss: tick(step, of, f"loss {loss:.3f} nats"),

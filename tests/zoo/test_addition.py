@@ -10,6 +10,7 @@ from interp.zoo.history import read_history
 from interp.zoo.training.evaluations.fourier import explained, key_frequencies
 from interp.zoo.training.recipes.addition_mod_113 import (
     EXPLAINED,
+    FREQUENCIES,
     NAME,
     P,
     answers,
@@ -34,7 +35,7 @@ def test_a_handful_of_frequencies_explain_its_logits(logits):
     shares = explained(logits[:, :P].view(P, P, P))
     named = key_frequencies(shares)
     figures = read_card(MODEL_FOLDER / NAME).figures
-    assert ", ".join(map(str, named)) == figures["frequencies"]
+    assert ", ".join(map(str, named)) == figures[FREQUENCIES]
     assert sum(named.values()) == pytest.approx(figures[EXPLAINED], abs=1e-3)
     assert len(named) <= 8
     assert sum(named.values()) >= 0.8

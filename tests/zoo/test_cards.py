@@ -6,7 +6,7 @@ import pytest
 
 import interp
 from interp.zoo.card import Card
-from interp.zoo.training.build import retold
+from interp.zoo.training.build import remeasure
 from interp.zoo.training.recipes import CARDS
 
 
@@ -14,7 +14,7 @@ from interp.zoo.training.recipes import CARDS
 def both(request, trained_here) -> tuple[Card, Card]:
     """What is told, and what is found."""
     trained_here(request.param)
-    return interp.card(request.param), retold(request.param)
+    return interp.card(request.param), remeasure(request.param)
 
 
 def differing(told: Card, found: Card) -> list[str]:
@@ -39,13 +39,13 @@ def test_a_card_tells_what_is_measured(both):
 
 
 def test_every_model_that_was_trained_is_measured_on_its_weights():
-    trained = [name for name in interp.bundled() if interp.card(name).truth is None]
+    trained = [name for name in interp.bundled() if interp.card(name).circuit is None]
     assert sorted(CARDS) == sorted(trained)
 
 
 def test_other_weights_would_be_noticed(monkeypatch):
     """Those of an early step, under the whole model's name."""
     monkeypatch.setattr("interp.zoo.training.build.load", lambda name: interp.load(f"{name}@400"))
-    told, found = interp.card("python-2l"), retold("python-2l")
-    assert "held-out loss (nats a token)" in differing(told, found)
+    told, found = interp.card("python-2l"), remeasure("python-2l")
+    assert "held-out loss (nats per token)" in differing(told, found)
     assert "its induction score" in differing(told, found)

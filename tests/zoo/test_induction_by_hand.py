@@ -22,7 +22,7 @@ def test_it_completes_random_sequences(by_hand):
 
 
 def test_it_is_what_its_recipe_builds(by_hand):
-    built = dict(induction_by_hand.build().named_parameters())
+    built = dict(induction_by_hand.transformer().named_parameters())
     assert all(torch.equal(weight, built[name]) for name, weight in by_hand.named_parameters())
 
 
@@ -44,7 +44,7 @@ def test_ablation_names_the_two_heads_of_the_circuit_and_no_other(by_hand, metho
 
 def test_a_model_that_misstates_its_circuit_fails_an_identity(by_hand, monkeypatch):
     monkeypatch.setattr(Attention, "S", lambda attn, head: Factored(attn.W_V[0], attn.W_O[head]))
-    built = induction_by_hand.build()
+    built = induction_by_hand.transformer()
     with torch.no_grad():
         built.blocks[0].attn.W_V[1, 0] = 1.0
         built.blocks[0].attn.W_O[1, :, 0] = 1.0

@@ -195,8 +195,8 @@ def test_a_number_is_no_key_query_or_value(takes_a_number):
     ("output", "said"),
     [
         (Map(lambda place: place, (PLACE,)), "reads no token"),
-        (Map(lambda n: n, (Count(Select(LETTER, LETTER, eq), 3),)), "a Count in it is for 3"),
-        (Map(lambda letter: "<|bos|>", (LETTER,)), "no value of a program"),
+        (Map(lambda n: n, (Count(Select(LETTER, LETTER, eq), 3),)), "a Count in it has longest=3"),
+        (Map(lambda letter: "<|bos|>", (LETTER,)), "no value may be written so"),
     ],
 )
 def test_what_no_model_computes_is_refused(output, said):
@@ -206,7 +206,7 @@ def test_what_no_model_computes_is_refused(output, said):
 
 def test_values_that_are_equal_but_not_written_alike_are_refused():
     mixed = Map(lambda letter: {"a": True, "b": 1, "c": 0}[letter], (LETTER,))
-    with pytest.raises(InvalidInput, match="equal but not written alike"):
+    with pytest.raises(InvalidInput, match="equal but differ as text"):
         compile_program(Program("mixed", mixed, causal=True, longest=6))
 
 
@@ -216,7 +216,7 @@ def test_the_output_of_a_program_must_be_values():
 
 
 def test_a_number_is_mapped_alone():
-    with pytest.raises(InvalidInput, match="that no number stands for"):
+    with pytest.raises(InvalidInput, match="two that are not numbers"):
         Map(lambda n, letter: n, (every(), LETTER))
 
 
@@ -228,7 +228,7 @@ def test_an_aggregate_of_several_values_is_refused():
 
 
 def test_a_row_that_is_too_long_is_refused():
-    with pytest.raises(InvalidInput, match="is for 10 tokens; got 11"):
+    with pytest.raises(InvalidInput, match="at most 10 tokens; got 11"):
         PROGRAMS[0]("a" * 11)
 
 

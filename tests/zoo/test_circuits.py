@@ -9,12 +9,12 @@ from interp.zoo.card import read_card
 from interp.zoo.training.evaluations.induction import repeated_tokens
 from interp.zoo.training.recipes.rasp import random_rows
 
-KNOWN = [name for name in interp.bundled() if read_card(MODEL_FOLDER / name).truth is not None]
+KNOWN = [name for name in interp.bundled() if read_card(MODEL_FOLDER / name).circuit is not None]
 by_name = pytest.mark.parametrize("name", KNOWN)
 
 
-def truth_of(name):
-    return read_card(MODEL_FOLDER / name).truth
+def circuit_of(name):
+    return read_card(MODEL_FOLDER / name).circuit
 
 
 def tokens_of(model):
@@ -63,12 +63,12 @@ def test_there_is_an_edge_exactly_where_one_node_reads_what_another_writes(name)
         for target, (read, into) in readers(model).items()
         if written < read and (out @ into).any()
     }
-    assert set(truth_of(name).edges) == carried
+    assert set(circuit_of(name).edges) == carried
 
 
 @by_name
 def test_each_head_of_the_circuit_matters_and_no_other_does(name):
-    model, truth = interp.load(name), truth_of(name)
+    model, circuit = interp.load(name), circuit_of(name)
     tokens = tokens_of(model)
     clean, real = model(tokens), tokens >= 0
     for layer, block in enumerate(model.blocks):
@@ -76,14 +76,14 @@ def test_each_head_of_the_circuit_matters_and_no_other_does(name):
             without = interp.edits.zero("z", layer=layer, head=head)
             said = interp.run(model, tokens, edits=[without]).logits
             changed = bool((said.argmax(-1) != clean.argmax(-1))[real].any())
-            assert changed == (f"L{layer}H{head}" in truth.heads)
+            assert changed == (f"L{layer}H{head}" in circuit.heads)
             if not changed:
                 assert torch.equal(said[real], clean[real])
 
 
 @by_name
 def test_each_mlp_of_the_circuit_matters_and_no_other_does(name):
-    model, truth = interp.load(name), truth_of(name)
+    model, circuit = interp.load(name), circuit_of(name)
     tokens = tokens_of(model)
     clean, real = model(tokens), tokens >= 0
     for layer, block in enumerate(model.blocks):
@@ -91,4 +91,4 @@ def test_each_mlp_of_the_circuit_matters_and_no_other_does(name):
             continue
         said = interp.run(model, tokens, edits=[interp.edits.zero("post", layer=layer)]).logits
         changed = bool((said.argmax(-1) != clean.argmax(-1))[real].any())
-        assert changed == (f"L{layer}MLP" in truth.mlps)
+        assert changed == (f"L{layer}MLP" in circuit.mlps)
