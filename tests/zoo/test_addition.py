@@ -25,7 +25,7 @@ def logits():
     return logits_of(interp.load(NAME), every_sum())
 
 
-def test_it_adds_what_it_has_never_seen(logits):
+def test_it_adds_held_out_sums(logits):
     unseen = ~is_train(seed=0)
     right = logits.argmax(-1) == answers(every_sum())
     assert right[unseen].double().mean() >= 0.999
@@ -41,13 +41,13 @@ def test_a_handful_of_frequencies_explain_its_logits(logits):
     assert sum(named.values()) >= 0.8
 
 
-def test_it_generalised_long_after_it_knew_what_it_had_seen():
+def test_it_generalised_long_after_it_memorised():
     history = read_history(MODEL_FOLDER / NAME)
     steps, seen = history.curve("accuracy, seen")
     _, unseen = history.curve("accuracy, held out")
-    by_heart = next(step for step, known in zip(steps, seen, strict=True) if known > 0.99)
+    memorised = next(step for step, known in zip(steps, seen, strict=True) if known > 0.99)
     general = next(step for step, known in zip(steps, unseen, strict=True) if known > 0.99)
-    assert general > 2 * by_heart
+    assert general > 2 * memorised
 
 
 def test_a_sum_of_cosines_is_explained_by_its_frequencies_alone():
@@ -67,5 +67,5 @@ def test_noise_is_explained_by_no_frequency():
 
 def test_it_reads_text():
     model = interp.load(NAME)
-    said = model(model.to_tokens("57 + 88 =".replace("+ ", "")))[0, -1].argmax()
-    assert model.to_string(said[None]) == str((57 + 88) % P)
+    predicted = model(model.to_tokens("57 + 88 =".replace("+ ", "")))[0, -1].argmax()
+    assert model.to_string(predicted[None]) == str((57 + 88) % P)

@@ -28,7 +28,7 @@ def test_all_weights_together_are_small():
 
 
 @by_name
-def test_a_card_tells_what_it_should(name):
+def test_a_card_is_complete(name):
     card = interp.card(name)
     assert card == read_card(MODEL_FOLDER / name)
     assert card.name == name
@@ -84,10 +84,10 @@ def test_no_prompt_stands_twice_in_a_set(name):
     assert len(set(texts)) == len(texts) >= 24
 
 
-# What is not there, or damaged.
+# Missing or damaged files.
 
 
-def test_a_history_that_is_not_there_is_told(tmp_path):
+def test_a_missing_history_or_card_is_an_error(tmp_path):
     with pytest.raises(ModelLoadError, match=r"no history\.json: the model was not trained"):
         interp.history("induction-by-hand")
     with pytest.raises(ModelLoadError, match=r"no card\.json: this model has no card"):
@@ -95,13 +95,13 @@ def test_a_history_that_is_not_there_is_told(tmp_path):
 
 
 @pytest.mark.parametrize("wrong", ["python-9l", "x" * 5000, "nowhere@3"])
-def test_what_is_told_of_no_model_is_refused(wrong):
+def test_the_card_and_history_of_no_model_are_refused(wrong):
     for read in (interp.card, interp.history):
         with pytest.raises(ModelLoadError, match=r"neither a bundled model .*python-2l.* nor a"):
             read(wrong)
 
 
-def test_a_step_is_told_of_by_the_card_of_its_model():
+def test_a_step_has_the_card_of_its_model():
     assert interp.card("python-2l@400") == interp.card("python-2l")
     assert interp.history("python-2l@400") == interp.history("python-2l")
 
@@ -115,14 +115,14 @@ def test_a_card_is_written_in_utf_8_whatever_the_machine_writes_in(tmp_path, mon
 
 
 @pytest.mark.parametrize("damage", ["", "{}", "[]", '{"measured": 3}', '{"measured": {"x": {}}}'])
-def test_a_damaged_history_is_told(tmp_path, damage):
+def test_a_damaged_history_is_an_error(tmp_path, damage):
     (tmp_path / "history.json").write_text(damage)
     with pytest.raises(ModelLoadError, match=r"history\.json can't be read"):
         read_history(tmp_path)
 
 
 @pytest.mark.parametrize("damage", ["", "[]", '{"name": "x"}', '{"circuit": {"heads": []}}'])
-def test_a_damaged_card_is_told(tmp_path, damage):
+def test_a_damaged_card_is_an_error(tmp_path, damage):
     (tmp_path / "card.json").write_text(damage)
     with pytest.raises(ModelLoadError, match=r"card\.json can't be read"):
         read_card(tmp_path)

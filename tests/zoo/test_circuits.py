@@ -1,4 +1,4 @@
-"""The circuit that a card tells is the one that the weights hold: all of it, and no more."""
+"""The circuit in a card is the circuit of the weights: all of it, and no more."""
 
 import pytest
 import torch
@@ -47,7 +47,7 @@ def readers(model):
     return {**found, "logits": (2 * len(model.blocks), model.W_U)}
 
 
-def test_every_model_that_was_set_by_hand_tells_its_circuit():
+def test_every_model_that_was_set_by_hand_has_its_circuit_in_its_card():
     assert ["induction-by-hand", *sorted(f"rasp-{kind}" for kind in RASP)] == KNOWN
 
 
@@ -70,25 +70,25 @@ def test_there_is_an_edge_exactly_where_one_node_reads_what_another_writes(name)
 def test_each_head_of_the_circuit_matters_and_no_other_does(name):
     model, circuit = interp.load(name), circuit_of(name)
     tokens = tokens_of(model)
-    clean, real = model(tokens), tokens >= 0
+    baseline, real = model(tokens), tokens >= 0
     for layer, block in enumerate(model.blocks):
         for head in range(block.attn.n_heads):
             without = interp.edits.zero("z", layer=layer, head=head)
-            said = interp.run(model, tokens, edits=[without]).logits
-            changed = bool((said.argmax(-1) != clean.argmax(-1))[real].any())
+            logits = interp.run(model, tokens, edits=[without]).logits
+            changed = bool((logits.argmax(-1) != baseline.argmax(-1))[real].any())
             assert changed == (f"L{layer}H{head}" in circuit.heads)
             if not changed:
-                assert torch.equal(said[real], clean[real])
+                assert torch.equal(logits[real], baseline[real])
 
 
 @by_name
 def test_each_mlp_of_the_circuit_matters_and_no_other_does(name):
     model, circuit = interp.load(name), circuit_of(name)
     tokens = tokens_of(model)
-    clean, real = model(tokens), tokens >= 0
+    baseline, real = model(tokens), tokens >= 0
     for layer, block in enumerate(model.blocks):
         if getattr(block, "mlp", None) is None:
             continue
-        said = interp.run(model, tokens, edits=[interp.edits.zero("post", layer=layer)]).logits
-        changed = bool((said.argmax(-1) != clean.argmax(-1))[real].any())
+        logits = interp.run(model, tokens, edits=[interp.edits.zero("post", layer=layer)]).logits
+        changed = bool((logits.argmax(-1) != baseline.argmax(-1))[real].any())
         assert changed == (f"L{layer}MLP" in circuit.mlps)

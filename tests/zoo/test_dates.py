@@ -39,10 +39,10 @@ def test_it_writes_dates_that_were_held_out(trained, unseen):
 
 def test_it_writes_the_bundled_prompts(trained):
     prompts = read_prompts(NAME)
-    said = trained.generate([prompt.text for prompt in prompts], max_new_tokens=11)
+    generated = trained.generate([prompt.text for prompt in prompts], max_new_tokens=11)
     right = [
         text.startswith(START + str(prompt.target))
-        for text, prompt in zip(trained.to_string(said), prompts, strict=True)
+        for text, prompt in zip(trained.to_string(generated), prompts, strict=True)
     ]
     assert sum(right) >= 0.9 * len(right)
 
@@ -60,8 +60,8 @@ def test_no_held_out_day_is_trained_on_in_any_format():
     train, held_out = split()
     assert len(train) + len(held_out) == len(every_text()) == 3 * 36525
     assert len(held_out) / len(every_text()) == pytest.approx(0.1, abs=0.01)
-    for told in ("day", "iso", "text"):
-        assert not {getattr(one, told) for one in train} & {getattr(one, told) for one in held_out}
+    for key in ("day", "iso", "text"):
+        assert not {getattr(one, key) for one in train} & {getattr(one, key) for one in held_out}
 
 
 def test_training_reads_nothing_that_is_held_out(monkeypatch):
@@ -71,9 +71,9 @@ def test_training_reads_nothing_that_is_held_out(monkeypatch):
     class Stopped(Exception):
         pass
 
-    def watched(model, texts, **told):
+    def watched(model, texts, **options):
         read_first.update(texts)
-        return to_tokens(model, texts, **told)
+        return to_tokens(model, texts, **options)
 
     def stop(*_, **__):
         raise Stopped

@@ -27,11 +27,11 @@ def test_it_is_what_its_recipe_builds(by_hand):
 
 
 @pytest.mark.parametrize("head", [(0, 0), (1, 0)])
-def test_without_either_head_of_the_circuit_it_knows_nothing(by_hand, head):
+def test_without_either_head_of_the_circuit_it_predicts_nothing(by_hand, head):
     tokens = repeated_tokens(range(1, 63), rows=64, half=20, seed=3, bos=0)
     without = interp.edits.zero("z", layer=head[0], head=head[1])
-    said = interp.run(by_hand, tokens, edits=[without]).logits.argmax(-1)
-    assert (said[:, 21:-1] == tokens[:, 22:]).double().mean() < 0.2
+    predicted = interp.run(by_hand, tokens, edits=[without]).logits.argmax(-1)
+    assert (predicted[:, 21:-1] == tokens[:, 22:]).double().mean() < 0.2
 
 
 @pytest.mark.parametrize("method", ["zero", "mean", "resample"])

@@ -19,6 +19,6 @@ def test_made_again_it_holds_what_its_card_claims(tmp_path, name):
     """Not to the byte: another processor adds in another order."""
     build_model(name, tmp_path, report=lambda *_: None)
     assert interp.card(tmp_path).data == interp.card(name).data
-    again, told = interp.card(tmp_path).figures, interp.card(name).figures
+    again, bundled = interp.card(tmp_path).figures, interp.card(name).figures
     for figure, gap in CLAIMS[name].items():
-        assert again[figure] == pytest.approx(told[figure], abs=gap), figure
+        assert again[figure] == pytest.approx(bundled[figure], abs=gap), figure

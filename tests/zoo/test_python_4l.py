@@ -1,4 +1,4 @@
-"""``python-4l`` foresees more than ``python-2l`` and copies arguments."""
+"""``python-4l`` predicts better than ``python-2l`` and copies arguments."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def trained():
     return interp.load("python-4l")
 
 
-def test_it_foresees_clearly_more_than_python_2l(trained, text_2l, text_4l):
+def test_it_predicts_clearly_better_than_python_2l(trained, text_2l, text_4l):
     """In bits a byte, since their tokens differ; on the same held-out files."""
     two = bits_per_byte(interp.load("python-2l"), first_files(text_2l.held_out))
     four = bits_per_byte(trained, first_files(text_4l.held_out))
@@ -35,7 +35,7 @@ def test_it_completes_what_init_assigns(trained):
 
 
 @pytest.mark.parametrize("name", PROMPTS)
-def test_it_completes_as_its_card_says(trained, name):
+def test_it_completes_prompts_as_in_its_card(trained, name):
     figures, prompts = read_card(MODEL_FOLDER / "python-4l").figures, read_prompts(name)
     assert accuracy(trained, prompts) == pytest.approx(figures[f"{name}: target likeliest"])
     assert preference(trained, prompts) == pytest.approx(

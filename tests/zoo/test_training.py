@@ -1,4 +1,4 @@
-"""A training that was killed goes on as if nothing had been; one that goes astray says so."""
+"""An interrupted training resumes bit-identically; one that diverges is an error."""
 
 import os
 import signal
@@ -69,7 +69,7 @@ def equal(one, other):
 
 
 @pytest.mark.parametrize("every", [1, 5])
-def test_a_killed_training_goes_on_as_if_nothing_had_been(tmp_path, every):
+def test_an_interrupted_training_resumes_bit_identically(tmp_path, every):
     whole = new_model()
     history = train(whole, loss, SCHEDULE, report=quiet, checkpointer=NoCheckpointer())
     keep = FileCheckpointer(tmp_path / FILE, {"seed": "0"}, every)
@@ -82,7 +82,7 @@ def test_a_killed_training_goes_on_as_if_nothing_had_been(tmp_path, every):
     assert equal(weights(again), weights(whole))
 
 
-def test_forgetting_what_the_optimizer_knew_would_be_noticed(tmp_path, monkeypatch):
+def test_resuming_without_the_optimizers_state_would_be_noticed(tmp_path, monkeypatch):
     history = train(new_model(), loss, SCHEDULE, report=quiet, checkpointer=NoCheckpointer())
     keep = FileCheckpointer(tmp_path / FILE, {})
     with pytest.raises(Killed):
@@ -93,7 +93,7 @@ def test_forgetting_what_the_optimizer_knew_would_be_noticed(tmp_path, monkeypat
     )
 
 
-def test_what_was_observed_before_is_still_known(tmp_path):
+def test_figures_observed_before_an_interruption_are_kept(tmp_path):
     keep = FileCheckpointer(tmp_path / FILE, {})
     seen = []
 
@@ -120,12 +120,12 @@ def test_another_training_in_the_folder_is_refused(tmp_path):
         train(new_model(), loss, SCHEDULE, report=quiet, checkpointer=other)
 
 
-@pytest.mark.parametrize("told", [None, {"history": "{}"}, {"history": "[]", "what": "{}"}])
-def test_a_damaged_state_is_named(tmp_path, told):
-    if told is None:
+@pytest.mark.parametrize("header", [None, {"history": "{}"}, {"history": "[]", "what": "{}"}])
+def test_a_damaged_checkpoint_is_an_error(tmp_path, header):
+    if header is None:
         (tmp_path / FILE).write_bytes(b"{}")
     else:
-        save_file({"model.x": torch.ones(1)}, tmp_path / FILE, {"what": "{}", **told})
+        save_file({"model.x": torch.ones(1)}, tmp_path / FILE, {"what": "{}", **header})
     with pytest.raises(ModelLoadError, match=rf"The checkpoint .*{FILE} can't be read"):
         train(
             new_model(),
@@ -136,7 +136,7 @@ def test_a_damaged_state_is_named(tmp_path, told):
         )
 
 
-def test_a_loss_that_is_no_number_stops_the_training():
+def test_a_loss_that_is_not_finite_stops_the_training():
     with pytest.raises(InvalidInput, match="loss of step 3 is nan"):
         train(
             new_model(),
@@ -156,7 +156,7 @@ def test_a_batch_depends_on_seed_and_step_alone():
     assert len({tuple(one) for one in other}) == 3
 
 
-# Making a model, from the recipe to the folder.
+# Building a model, from the recipe to the folder.
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def made(folder: Path):
     return load_file(folder / "model.safetensors")
 
 
-def test_making_twice_and_making_in_two_parts_give_the_same(tmp_path, small_corpus):
+def test_building_twice_and_in_two_parts_gives_the_same(tmp_path, small_corpus):
     for name in ("first", "second"):
         build_model("python-2l", tmp_path / name, report=quiet)
     with pytest.raises(Killed):
@@ -197,7 +197,7 @@ def test_making_twice_and_making_in_two_parts_give_the_same(tmp_path, small_corp
         assert equal(one, other)
 
 
-def test_a_whole_model_leaves_nothing_unfinished(tmp_path, small_corpus):
+def test_a_complete_model_leaves_no_checkpoint(tmp_path, small_corpus):
     folder = build_model("python-2l", tmp_path / "model", report=quiet)
     assert sorted(str(p.relative_to(folder)) for p in folder.rglob("*")) == [
         "README.md",
@@ -214,7 +214,7 @@ def test_a_whole_model_leaves_nothing_unfinished(tmp_path, small_corpus):
     assert interp.load(f"{folder}@2").dtype == torch.float32
 
 
-def test_beginning_anew_forgets_what_was(tmp_path, small_corpus):
+def test_beginning_anew_discards_the_checkpoint(tmp_path, small_corpus):
     with pytest.raises(Killed):
         build_model("python-2l", tmp_path, report=killed_after(3))
     steps = []
@@ -222,7 +222,7 @@ def test_beginning_anew_forgets_what_was(tmp_path, small_corpus):
     assert steps == [1, 2, 3, 4]
 
 
-def test_what_is_unfinished_of_one_model_is_not_touched_by_another(tmp_path, small_corpus):
+def test_the_checkpoint_of_one_model_is_not_touched_by_another(tmp_path, small_corpus):
     with pytest.raises(Killed):
         build_model("python-2l", tmp_path, report=killed_after(3))
     build_model("induction-by-hand", tmp_path, report=quiet)
@@ -257,7 +257,7 @@ def test_a_users_own_file_is_not_replaced(tmp_path, small_corpus):
     assert readme.read_text() == "mine"
 
 
-def test_what_a_kill_left_half_written_is_not_brought(tmp_path, small_corpus):
+def test_a_partially_written_file_is_not_installed(tmp_path, small_corpus):
     class Kill(BaseException):
         pass
 
@@ -282,7 +282,7 @@ def test_a_training_that_is_cut_short_claims_nothing(tmp_path, small_corpus):
     assert interp.card(tmp_path).recipe.startswith("`interp train python-2l`: 2 steps")
 
 
-def test_a_stop_while_files_are_brought_loses_nothing(tmp_path, small_corpus, monkeypatch):
+def test_a_failure_while_files_are_installed_loses_nothing(tmp_path, small_corpus, monkeypatch):
     whole = build_model("python-2l", tmp_path / "whole", report=quiet)
     copied = []
 
@@ -304,7 +304,7 @@ def test_a_stop_while_files_are_brought_loses_nothing(tmp_path, small_corpus, mo
     assert equal(made(whole), made(tmp_path / "again"))
 
 
-def test_a_full_disk_is_told_as_one(tmp_path, small_corpus, monkeypatch):
+def test_a_full_disk_is_an_error(tmp_path, small_corpus, monkeypatch):
     def full(*_):
         raise SafetensorError("I/O error: No space left on device")
 
@@ -313,7 +313,7 @@ def test_a_full_disk_is_told_as_one(tmp_path, small_corpus, monkeypatch):
         build_model("python-2l", tmp_path, report=quiet)
 
 
-def test_an_interruption_says_what_is_kept(tmp_path, small_corpus):
+def test_an_interruption_names_the_checkpoint(tmp_path, small_corpus):
     def interrupt(step, *_):
         if step == 2:
             raise KeyboardInterrupt
@@ -330,7 +330,7 @@ def test_another_number_of_steps_is_another_training(tmp_path, small_corpus):
         build_model("python-2l", tmp_path, report=quiet, steps=9)
 
 
-def test_a_corpus_that_is_not_there_is_told_and_nothing_is_left(tmp_path, monkeypatch):
+def test_a_missing_corpus_is_an_error_and_nothing_is_left(tmp_path, monkeypatch):
     monkeypatch.setattr(python_text, "read_corpus", lambda: read_corpus(tmp_path / "none.zip"))
     with pytest.raises(InvalidInput, match="No Python source in"):
         build_model("python-2l", tmp_path / "a" / "b", report=quiet)
@@ -351,7 +351,7 @@ def test_a_recipe_of_text_runs(tmp_path, small_corpus, name):
 
 
 @pytest.mark.gpu
-def test_a_training_on_a_gpu_is_made_and_goes_on(tmp_path):
+def test_a_training_on_a_gpu_completes_and_resumes(tmp_path):
     def trained(name, report=quiet):
         build_model(name, tmp_path / name, report=report, steps=6, device="cuda")
 
@@ -370,7 +370,7 @@ def test_a_training_on_a_gpu_is_made_and_goes_on(tmp_path):
         pytest.param(python_2l.NAME, 50, marks=[pytest.mark.nightly, pytest.mark.timeout(1200)]),
     ],
 )
-def test_a_killed_process_goes_on(tmp_path, name, n_steps):
+def test_a_killed_process_resumes(tmp_path, name, n_steps):
     """The whole command, killed in the middle by the signal that can't be caught."""
     command = [sys.executable, "-c", "from apps.cli import main; main()", "train"]
     command += [name, "--steps", str(n_steps)]
@@ -394,10 +394,10 @@ def test_a_killed_process_goes_on(tmp_path, name, n_steps):
     assert killed.returncode == -signal.SIGKILL
     assert state.exists()
     again, whole = start(tmp_path / "killed"), start(tmp_path / "whole")
-    said = again.communicate()[0]
-    assert (again.returncode, whole.wait()) == (0, 0), said
+    output = again.communicate()[0]
+    assert (again.returncode, whole.wait()) == (0, 0), output
     whole.communicate()
-    assert "it goes on" in said
+    assert "--anew" in output
     one, other = (read_history(tmp_path / folder) for folder in ("killed", "whole"))
     assert len(one.losses) == n_steps
     assert one.losses == other.losses

@@ -26,7 +26,7 @@ FILE = "checkpoint.safetensors"
 DAMAGED = (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError)
 """What reading a damaged checkpoint raises."""
 PER_RUN = 100
-"""Number of checkpoints in a training run, at most."""
+"""A checkpoint is saved every ``steps // PER_RUN`` steps; after each step of a shorter run."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ class FileCheckpointer:
             weights = [(p, tensors[f"model.{n}"]) for n, p in model.named_parameters()]
         except DAMAGED as error:
             raise ModelLoadError(
-                f"The checkpoint {self.path} can't be read: {error}. Begin anew."
+                f"The checkpoint {self.path} can't be read: {error}. Start from scratch with "
+                "anew=True (--anew)."
             ) from error
         self._check(settings)
         with torch.no_grad():
@@ -93,8 +94,8 @@ class FileCheckpointer:
             name = differing[0]
             raise InvalidInput(
                 f"{self.path.parent} holds the checkpoint of a training with another {name}: "
-                f"{saved.get(name)}, not {self.settings[name]}. Use the same settings, begin "
-                "anew, or choose another folder."
+                f"{saved.get(name)}, not {self.settings[name]}. Use the same settings, start from "
+                "scratch with anew=True (--anew), or choose another folder."
             )
 
 

@@ -34,5 +34,5 @@ CARDS: dict[str, Callable[[Transformer, History], Card]] = {
     recipe.NAME: recipe.card
     for recipe in (python_2l, python_4l, python_mlm, addition_mod_113, dates)
 }
-"""Measure a trained model and write its card, by name. Models whose weights are set have none:
-their recipes take seconds and measure while they build."""
+"""Functions that measure a trained model and return its card, by name. Models whose weights are set
+have none: their recipes take seconds, and measure while they build."""

@@ -56,7 +56,7 @@ CONFIG = Config(
 
 
 def build(run: TrainingRun) -> BuiltModel:
-    """Train the model from random weights, measuring it on the way, and write its card."""
+    """Train the model from random weights, with figures on the way, and measure it."""
     schedule = run.schedule(SCHEDULE)
     torch.manual_seed(schedule.seed)
     model = Transformer(CONFIG, _tokenizer())
@@ -139,7 +139,7 @@ def _tokenizer() -> Tokenizer:
 
 
 def card(model: Transformer, history: History) -> Card:
-    """Measure the model and write its card."""
+    """Measure the model and return its card."""
     figures = measured(model, SCHEDULE.seed)
     mechanism = (
         "Addition by rotations: the logit of c is close to a sum of cosines "

@@ -74,7 +74,7 @@ CONFIG = Config(
 
 
 def build(run: TrainingRun) -> BuiltModel:
-    """Train the model from random weights and write its card."""
+    """Train the model from random weights and measure it."""
     schedule = run.schedule(SCHEDULE)
     torch.manual_seed(schedule.seed)
     model = Transformer(CONFIG, _tokenizer())
@@ -169,7 +169,7 @@ def _tokenizer() -> Tokenizer:
 
 
 def card(model: Transformer, history: History) -> Card:
-    """Measure the model and write its card."""
+    """Measure the model and return its card."""
     train, held_out = split()
     measured = {
         "exact match on held-out dates": exact_match(model, held_out),

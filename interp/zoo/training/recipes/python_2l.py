@@ -62,7 +62,7 @@ CONFIG = Config(
 
 
 def build(run: TrainingRun) -> BuiltModel:
-    """Train the model from random weights, measuring it on the way, and write its card."""
+    """Train the model from random weights, with figures on the way, and measure it."""
     task = next_token_task(CONFIG, SCHEDULE, REPEATED_ROWS, card)
     return replace(task, observer=_observer, saved_steps=SAVED_STEPS).build(run)
 
@@ -89,7 +89,7 @@ def figures_in_training(model: Transformer, repeated: Int[Tensor, "batch pos"]) 
 
 
 def card(model: Transformer, history: History, text: PythonText | None = None) -> Card:
-    """Measure the model and write its card."""
+    """Measure the model and return its card."""
     text = PythonText.for_model(model) if text is None else text
     saved = history.checkpoints
     measured = {**text.losses(model), **induction_figures(model, text.repeated_sample())}

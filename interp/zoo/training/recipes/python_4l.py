@@ -53,7 +53,7 @@ CONFIG = Config(
 
 
 def build(run: TrainingRun) -> BuiltModel:
-    """Train the model from random weights and write its card."""
+    """Train the model from random weights and measure it."""
     return next_token_task(CONFIG, SCHEDULE, REPEATED_ROWS, card).build(run)
 
 
@@ -70,7 +70,7 @@ def completions(model: Transformer) -> dict[str, float | int]:
 
 
 def card(model: Transformer, history: History, text: PythonText | None = None) -> Card:
-    """Measure the model and write its card."""
+    """Measure the model and return its card."""
     text = PythonText.for_model(model) if text is None else text
     measured = {
         **text.losses(model),

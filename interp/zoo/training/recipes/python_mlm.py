@@ -68,7 +68,7 @@ CONFIG = Config(
 
 
 def build(run: TrainingRun) -> BuiltModel:
-    """Train the model from random weights and write its card."""
+    """Train the model from random weights and measure it."""
     return PythonTask(CONFIG, SCHEDULE, _data, _loss, card, SPECIAL).build(run)
 
 
@@ -93,7 +93,7 @@ def held_out(text: PythonText, rows: int = 400) -> MaskedBatch:
 
 
 def card(model: Transformer, history: History, text: PythonText | None = None) -> Card:
-    """Measure the model and write its card."""
+    """Measure the model and return its card."""
     text = PythonText.for_model(model) if text is None else text
     batch = held_out(text)
     measured = {

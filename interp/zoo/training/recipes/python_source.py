@@ -16,11 +16,11 @@ from interp.zoo.training.python_text import PythonText, Rows, next_token_loss, r
 from interp.zoo.training.training_run import BuiltModel, TrainingRun
 
 CardOf = Callable[[Transformer, History, PythonText], Card]
-"""Measures a trained model on the text and writes its card."""
+"""Measures a trained model on the text and returns its card."""
 
 
 def observe_nothing(text: PythonText, schedule: Schedule) -> Observe:  # noqa: ARG001
-    """No figures during training."""
+    """An observer that returns no figures."""
     return measure_nothing
 
 
