@@ -56,7 +56,7 @@ CONFIG = Config(
 
 
 def build(run: TrainingRun) -> BuiltModel:
-    """Train the model from random weights, with figures on the way, and measure it."""
+    """Train the model from random weights, with figures during training, and measure it."""
     schedule = run.schedule(SCHEDULE)
     torch.manual_seed(schedule.seed)
     model = Transformer(CONFIG, _tokenizer())

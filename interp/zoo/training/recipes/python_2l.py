@@ -62,7 +62,7 @@ CONFIG = Config(
 
 
 def build(run: TrainingRun) -> BuiltModel:
-    """Train the model from random weights, with figures on the way, and measure it."""
+    """Train the model from random weights, with figures during training, and measure it."""
     task = next_token_task(CONFIG, SCHEDULE, REPEATED_ROWS, card)
     return replace(task, observer=_observer, saved_steps=SAVED_STEPS).build(run)
 
