@@ -177,7 +177,7 @@ def test_a_read_back_configuration_builds_the_same_model(name):
     config = ARCHITECTURES[name]
     again = build(Config.from_json(config.to_json()))
     expected = build(name)
-    assert list(again.atlas) == list(expected.atlas)
+    assert list(again.names) == list(expected.names)
     assert again.state_dict().keys() == expected.state_dict().keys()
 
 

@@ -116,7 +116,7 @@ def _inputs(model: Transformer, pad: object) -> tuple[list[Tensor], dict[str, Te
     generator = torch.Generator().manual_seed(0)
     patches = model.stacks[0].tokens
     if isinstance(patches, Patches):
-        image = torch.randn(1, *patches.reads, generator=generator)
+        image = torch.randn(1, *patches.image_shape, generator=generator)
         image = image.to(model.device, model.dtype)
         return [image], {"pixel_values": image}
     tried = min(TRIED, _shortest(model))

@@ -62,7 +62,9 @@ def attach(model: Transformer, tokenizer: Tokenizer | None) -> None:
     """
     _check_fits(model, tokenizer)
     if tokenizer is not None:
-        model.tokenizer = tokenizer.named(model.config.tokens.bos, model.config.tokens.eos)
+        model.tokenizer = tokenizer.with_special_tokens(
+            model.config.tokens.bos, model.config.tokens.eos
+        )
 
 
 def _check_fits(model: Transformer, tokenizer: Tokenizer | None) -> None:
@@ -91,7 +93,7 @@ def _named(fields: Mapping[str, Any], config: Config) -> dict[str, int | None]:
 
 def _added_by(tokenizer: Tokenizer, named: TokensConfig) -> TokensConfig:
     """The tokens that a tokenizer puts around a text by itself."""
-    before, after = tokenizer.adds()
+    before, after = tokenizer.added_ids()
     if len(before) > 1 or len(after) > 1:
         raise ModelLoadError(
             f"The tokenizer puts the tokens {before} before a text and {after} behind it; this "

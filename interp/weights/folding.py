@@ -6,7 +6,7 @@ from torch import Tensor
 
 from interp.model.attention.attention import Attention
 from interp.model.block import Block
-from interp.model.embeddings import LearnedPositions, Patches, ProjectedTokens, Types
+from interp.model.embeddings import LearnedPositions, Patches, ProjectedTokens, TokenTypes
 from interp.model.experts import Experts
 from interp.model.mlp import MLP, GatedMLP
 from interp.model.network import Network
@@ -120,13 +120,13 @@ def _entering(stack: Stack) -> Iterator[Tensor | None]:
         projected = isinstance(tokens, ProjectedTokens)
         yield tokens.project.weight.mT if projected else stack.weight_e
     yield stack.entry.W_pos if isinstance(stack.entry, LearnedPositions) else None
-    yield stack.types.W_type if isinstance(stack.types, Types) else None
+    yield stack.types.W_type if isinstance(stack.types, TokenTypes) else None
 
 
 def fold_value_biases(attention: Attention) -> None:
     """Σ_keys A = 1, so b_V arrives whole: b_V·W_O is written whatever is attended to."""
     if attention.b_v is not None and attention.b_O is not None:
-        attention.b_O.copy_(attention.written_always)
+        attention.b_O.copy_(attention.constant_output)
         attention.b_v.zero_()
 
 

@@ -3,10 +3,9 @@
 import hashlib
 from weakref import WeakKeyDictionary
 
-import torch
-
 from interp.model.network import Network
-from interp.tensor_data import version_of
+from interp.tensor_data import bytes_of
+from interp.weight_version import version_of
 
 
 def weight_hash(model: Network) -> str:
@@ -32,6 +31,5 @@ def _hashed(model: Network) -> str:
     digest = hashlib.sha256()
     for name, weight in sorted(model.named_parameters()):
         digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
-        flat = weight.detach().cpu().contiguous().flatten()
-        digest.update(flat.view(torch.uint8).numpy().data)
+        digest.update(bytes_of(weight))
     return digest.hexdigest()

@@ -30,7 +30,7 @@ from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 from interp.errors import InvalidInput
 from interp.model.linear import DEFAULT, Kernel, Linear
 from interp.model.network import Network
-from interp.tensor_data import AsItWas, owner_of
+from interp.weight_version import WeightVersion, owner_of
 
 Model = TypeVar("Model", bound=Network)
 
@@ -146,11 +146,11 @@ class PackedLinear:
     def _packing(self, weight: Tensor) -> "_Packing":
         key = (weight.data_ptr(), weight.shape, weight.stride())
         held = self._packings.get(key)
-        if held is not None and held.weight.is_still(weight):
+        if held is not None and held.weight.matches(weight):
             return held
         with self._lock:  # a thread that had to wait may find it packed
             held = self._packings.get(key)
-            if held is None or not held.weight.is_still(weight):
+            if held is None or not held.weight.matches(weight):
                 held = self._packings[key] = _Packing.of(weight, self._forgetting(key))
             return held
 
@@ -170,12 +170,14 @@ class PackedLinear:
 class _Packing:
     """A packed weight, and what it was made from."""
 
-    weight: AsItWas
+    weight: WeightVersion
     packed: Tensor
 
     @classmethod
     def of(cls, weight: Tensor, forget: Callable[[object], None]) -> "_Packing":
-        was = AsItWas.of(weight, forget)  # before it is read: a change meanwhile will be noticed
+        was = WeightVersion.of(
+            weight, forget
+        )  # before it is read: a change meanwhile will be noticed
         with torch.inference_mode(mode=False), torch.no_grad():
             laid_out = torch.ops.mkldnn._reorder_linear_weight(weight)
         return cls(was, laid_out)

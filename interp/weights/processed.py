@@ -15,7 +15,7 @@ import torch
 
 from interp.errors import InvalidInput
 from interp.model.attention.attention import Attention
-from interp.model.embeddings import AddedPositions, LearnedPositions
+from interp.model.embeddings import LearnedPositions, PositionEmbedding
 from interp.model.experts import Experts
 from interp.model.network import Network
 from interp.model.norm import LayerNorm
@@ -100,7 +100,7 @@ def _keeps_means(model: Network) -> str | None:
             return f"no norm reads the last stream of its {stack.name}."
         if own.embedding.norm is not None:
             return "its embedding is normed, and the norm's gain writes a mean."
-        if isinstance(stack.entry, AddedPositions) and not isinstance(
+        if isinstance(stack.entry, PositionEmbedding) and not isinstance(
             stack.entry, LearnedPositions
         ):
             return "its positions are waves, which no weight can centre."

@@ -59,10 +59,10 @@ def test_with_the_model_everything_is_read_as_it_was(name, layout, path):
     cache = run(model, *tokens, record="all").cache
     cache.save(path)
     again = load_cache(path, build_new(name))
-    assert (again.keys(), again.kept) == (cache.keys(), cache.kept)
+    assert (again.keys(), again.stored) == (cache.keys(), cache.stored)
     assert again.nbytes == cache.nbytes
     for place, value in cache.items():
-        if place in cache.kept:
+        if place in cache.stored:
             assert_identical(again[place], value)
         else:  # a product of the same numbers laid out otherwise in memory
             assert_close(again[place], value, 1e-12, place)
@@ -91,8 +91,8 @@ def test_without_the_model_what_was_kept_is_read(name, path):
     cache.save(path)
     again = load_cache(path)
     assert list(again) == list(cache)
-    for place, hook in build(name).atlas.hooks.items():
-        if place in cache.kept:
+    for place, hook in build(name).names.hooks.items():
+        if place in cache.stored:
             assert_identical(again[place], cache[place])
             assert_identical(again[hook], cache[place])
         else:

@@ -147,7 +147,7 @@ def whole_numbers(post: object) -> tokenizers.Tokenizer:
 def test_what_is_added_is_told_of_a_tokenizer_that_knows_no_letters(make, single, before, after):
     specials = [("<s>", 0), ("</s>", 1)]
     post = processors.TemplateProcessing(single=single, special_tokens=specials)
-    assert interp.Tokenizer(make(post)).adds() == (before, after)
+    assert interp.Tokenizer(make(post)).added_ids() == (before, after)
 
 
 @pytest.mark.parametrize(

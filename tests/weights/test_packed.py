@@ -114,7 +114,7 @@ def test_edits_hooks_and_generation_work_on_it(name):
     assert_close(
         run(fast, *tokens, edits=zero).logits, run(model, *tokens, edits=zero).logits, BOUND
     )
-    hooks = [(as_where(model.atlas.find(z)), lambda tensor, hook: tensor * 2)]
+    hooks = [(as_where(model.names.resolve(z)), lambda tensor, hook: tensor * 2)]
     with torch.no_grad():
         hooked = model.run_with_hooks(*tokens, fwd_hooks=hooks)
         assert_close(fast.run_with_hooks(*tokens, fwd_hooks=hooks), hooked, BOUND)

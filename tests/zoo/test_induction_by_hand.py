@@ -5,7 +5,7 @@ import torch
 
 import interp
 from analyses import ablate_heads
-from interp.linalg import Factored
+from interp.linalg import LowRank
 from interp.model.attention.attention import Attention
 from interp.zoo.training.evaluations.induction import repeated_tokens
 from interp.zoo.training.recipes import induction_by_hand
@@ -43,7 +43,7 @@ def test_ablation_names_the_two_heads_of_the_circuit_and_no_other(by_hand, metho
 
 
 def test_a_model_that_misstates_its_circuit_fails_an_identity(by_hand, monkeypatch):
-    monkeypatch.setattr(Attention, "S", lambda attn, head: Factored(attn.W_V[0], attn.W_O[head]))
+    monkeypatch.setattr(Attention, "S", lambda attn, head: LowRank(attn.W_V[0], attn.W_O[head]))
     built = induction_by_hand.transformer()
     with torch.no_grad():
         built.blocks[0].attn.W_V[1, 0] = 1.0

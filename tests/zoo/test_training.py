@@ -397,7 +397,7 @@ def test_a_killed_process_resumes(tmp_path, name, n_steps):
     output = again.communicate()[0]
     assert (again.returncode, whole.wait()) == (0, 0), output
     whole.communicate()
-    assert "--anew" in output
+    assert "Resuming the unfinished training" in output
     one, other = (read_history(tmp_path / folder) for folder in ("killed", "whole"))
     assert len(one.losses) == n_steps
     assert one.losses == other.losses
