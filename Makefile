@@ -45,10 +45,10 @@ models: .venv/.installed-dev ## Compare every family with Hugging Face and write
 	$(BIN)/python -m pytest tests/agreement --write-models $(PYTEST)
 
 .PHONY: cards
-cards: .venv/.installed-dev ## Measure every bundled model again and write its card
+cards: .venv/.installed-dev ## Measure every bundled model again and rewrite its card
 	$(BIN)/python -c "from interp.loading import MODEL_FOLDER, bundled; \
-		from interp.zoo.training.build import retold; \
-		[retold(name).write(MODEL_FOLDER / name) for name in bundled()]"
+		from interp.zoo.training.build import remeasure; \
+		[remeasure(name).write(MODEL_FOLDER / name) for name in bundled()]"
 
 .PHONY: lint
 lint: lint-ruff lint-format lint-types lint-imports ## Check style, types and the direction of imports

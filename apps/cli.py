@@ -213,13 +213,13 @@ def train(
     """
     from apps.devices import default_device, parse_device  # noqa: PLC0415
     from interp import card  # noqa: PLC0415
-    from interp.zoo.training.build import is_unfinished, make  # noqa: PLC0415
+    from interp.zoo.training.build import build_model, has_checkpoint  # noqa: PLC0415
 
     folder = out or Path("models") / name
-    if is_unfinished(name, folder) and not anew:
+    if has_checkpoint(name, folder) and not anew:
         print_stderr(f"Resuming the unfinished training in {folder} (--anew starts from scratch).")
     with progress(f"Training {name}") as tick:
-        make(
+        build_model(
             name,
             folder,
             report=lambda step, of, loss: tick(step, of, f"loss {loss:.3f} nats"),
