@@ -17,6 +17,7 @@ def trained():
     return interp.load("python-4l")
 
 
+@pytest.mark.slow
 def test_it_foresees_clearly_more_than_python_2l(trained, text_2l, text_4l):
     """In bits a byte, since their tokens differ; on the same held-out files."""
     two = bits_a_byte(interp.load("python-2l"), first_files(text_2l.held_out))
@@ -43,6 +44,7 @@ def test_it_completes_as_its_card_says(trained, name):
     )
 
 
+@pytest.mark.slow
 def test_it_copies_random_tokens(trained, text_4l):
     first, second = repeated_losses(trained, text_4l.said_twice())
     assert first - second >= 3

@@ -18,6 +18,7 @@ def trained():
     return interp.load("python-mlm")
 
 
+@pytest.mark.slow
 def test_it_knows_hidden_tokens(trained, text_mlm):
     hidden = held_out(text_mlm, trained.to_single_token(MASK), rows=100)
     baseline = commonest_accuracy(text_mlm.train, hidden)
@@ -25,6 +26,7 @@ def test_it_knows_hidden_tokens(trained, text_mlm):
     assert masked_accuracy(trained, hidden) > baseline + 0.3
 
 
+@pytest.mark.slow
 def test_what_is_hidden_matters(trained, text_mlm):
     """With every other token hidden too, it knows little more than the commonest."""
     hidden = held_out(text_mlm, trained.to_single_token(MASK), rows=50)

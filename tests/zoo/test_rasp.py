@@ -35,8 +35,9 @@ by_name = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: progr
 
 
 @by_name
-def test_a_bundled_model_is_its_program(program):
-    assert mistakes(interp.load(program.name), program, rows=10_000, seed=1) == 0
+@pytest.mark.parametrize("rows", [500, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_a_bundled_model_is_its_program(program, rows):
+    assert mistakes(interp.load(program.name), program, rows=rows, seed=1) == 0
 
 
 @by_name
