@@ -3,6 +3,7 @@
 import pytest
 import torch
 from architectures import ARCHITECTURES, PAIRS, as_where, build, covering, tokens_of
+from tables import each
 
 from interp import InterpError, Place, Point, edits, run
 from interp.errors import UnknownPlace
@@ -14,7 +15,7 @@ PATTERN = Place(Point.PATTERN, 0)
 KEYS_AND_VALUES = ("k", "v", "rot_k", "k_scale", "k_normalized")
 
 
-@pytest.mark.parametrize(
+@each(
     "name",
     [
         PATTERN,
@@ -34,7 +35,7 @@ def test_every_way_to_say_it_means_the_same_place(name):
     assert GPT2.atlas.find(name) == PATTERN
 
 
-@pytest.mark.parametrize(
+@each(
     ("hook", "place"),
     [
         ("hook_embed", Place(Point.EMBED)),
@@ -160,7 +161,7 @@ def test_what_only_one_stack_has_needs_no_stack():
     assert UNEVEN.atlas.find(("cross_z", -1)) == Place(Point.CROSS_Z, 0, None, "decoder")
 
 
-@pytest.mark.parametrize("name", [("z", 0), ("resid_post", -1), "embed"])
+@each("name", [("z", 0), ("resid_post", -1), "embed"])
 def test_in_a_pair_what_both_have_needs_its_stack(name):
     for model in (PAIR, UNEVEN):
         with pytest.raises(UnknownPlace, match=r"leaves open.*encoder.*decoder"):
@@ -179,7 +180,7 @@ def test_a_layer_is_named_where_there_are_several():
         GPT2.atlas.find("z")
 
 
-@pytest.mark.parametrize(
+@each(
     ("wrong", "near"),
     [
         ("blocks.0.attn.hook_patern", "blocks.0.attn.hook_pattern"),
@@ -214,7 +215,7 @@ def test_a_misspelt_place_names_the_nearest(wrong, near):
         run(GPT2, *tokens_of("gpt2"), record="all").cache[wrong]
 
 
-@pytest.mark.parametrize("name", [("z", 0.0), ("z", [0]), ("z", 0, 1.5)])
+@each("name", [("z", 0.0), ("z", [0]), ("z", 0, 1.5)])
 def test_what_is_neither_layer_norm_nor_stack_is_told(name):
     with pytest.raises(UnknownPlace, match="z"):
         GPT2.atlas.find(name)

@@ -14,6 +14,7 @@ from architectures import (
     padded,
     tokens_of,
 )
+from tables import each
 
 from interp import Place, Point, edits, run
 from interp.edits import Hook
@@ -33,7 +34,7 @@ def places(record: object, **settings: object) -> list[Place]:
 # What to record.
 
 
-@pytest.mark.parametrize(
+@each(
     "record",
     [
         Z,
@@ -52,7 +53,7 @@ def test_one_place_may_be_said_in_many_ways(record):
     assert places(record) == [Z]
 
 
-@pytest.mark.parametrize("record", ["z", Point.Z, ["z"], [Point.Z], lambda n: n.endswith("hook_z")])
+@each("record", ["z", Point.Z, ["z"], [Point.Z], lambda n: n.endswith("hook_z")])
 def test_a_bare_label_means_every_layer(record):
     assert places(record) == [Place(Point.Z, 0), Place(Point.Z, 1)]
 
@@ -70,7 +71,7 @@ def test_all_means_every_place():
     assert places("all") == list(MODEL.atlas)
 
 
-@pytest.mark.parametrize("record", [None, [], (lambda name: False)])
+@each("record", [None, [], (lambda name: False)])
 def test_nothing_asked_nothing_recorded(record):
     assert places(record) == []
 
@@ -245,7 +246,7 @@ def test_an_interrupt_is_not_dressed_up():
         MODEL.run_with_hooks(*TOKENS, fwd_hooks=[(HOOK_Z, interrupted)])
 
 
-@pytest.mark.parametrize(
+@each(
     ("fn", "told"),
     [
         (lambda z, hook: z[:, :-1], r"shape \(2, 4, 3, 4\).*expected \(2, 5, 3, 4\)"),

@@ -12,6 +12,7 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, build
 from foreign_folders import CONFIG, WEIGHTS, Folder, gpt2, some_tokens
+from tables import each
 from torch import Tensor
 
 import interp
@@ -87,7 +88,7 @@ HEADERS = {
 
 
 @pytest.mark.usefixtures("unread")
-@pytest.mark.parametrize(("header", "said"), HEADERS.values(), ids=HEADERS)
+@each(("header", "said"), HEADERS.values())
 def test_a_header_that_cannot_be_is_refused(header, said, folder):
     by_hand(folder.path / WEIGHTS, header, room=64)
     refused(folder, WEIGHTS, said)

@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 from foreign_folders import CONFIG, MODELS, some_tokens
+from tables import each
 
 import interp
 from interp.errors import ModelLoadError
@@ -25,7 +26,7 @@ def test_an_unknown_family_is_refused_with_those_that_are_known(folder):
         interp.load(folder.path)
 
 
-@pytest.mark.parametrize("kind", [None, 3, ["gpt2"], {}, "", "GPT2"], ids=repr)
+@each("kind", [None, 3, ["gpt2"], {}, "", "GPT2"])
 def test_a_model_type_that_is_none_is_refused(kind, folder):
     folder.says(model_type=kind)
     with pytest.raises(ModelLoadError, match=re.escape(f"model_type={kind!r}")):
@@ -41,7 +42,7 @@ def test_without_a_model_type_a_configuration_is_read_as_our_own(folder):
 # Text that is no configuration.
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "said"),
     [
         (b"", "does not describe a model"),
@@ -56,7 +57,6 @@ def test_without_a_model_type_a_configuration_is_read_as_our_own(folder):
         (b'{"model_type": "gpt2", "initializer_range": -Infinity}', "-Infinity is no number"),
         (b'{"n_embd": 1' + b"0" * 5000 + b"}", "does not describe a model"),
     ],
-    ids=lambda content: repr(content[:20]) if isinstance(content, bytes) else "",
 )
 def test_text_that_describes_no_model_is_refused(content, said, folder):
     (folder.path / CONFIG).write_bytes(content)
@@ -122,8 +122,9 @@ OURS = {
 """What our own configuration calls a field that it refuses itself, as where 0 comes from a file."""
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "value"), WRONG, ids=lambda x: x if isinstance(x, str) else repr(x)[:12]
+@each(
+    ("kind", "name", "value"),
+    WRONG,
 )
 def test_a_value_that_is_not_known_is_refused_by_its_field(kind, name, value, copied, monkeypatch):
     folder = copied(kind)
@@ -139,7 +140,7 @@ def test_a_value_that_is_not_known_is_refused_by_its_field(kind, name, value, co
     assert len(message) < 3 * MOST_SHOWN + len(str(folder.path)) + 100
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "fields"),
     [
         ("gpt2", {"n_head": 3}),
@@ -151,7 +152,6 @@ def test_a_value_that_is_not_known_is_refused_by_its_field(kind, name, value, co
         ("llama", {"head_dim": 3}),
         ("llama", {"head_dim": 4}),
     ],
-    ids=str,
 )
 def test_heads_that_do_not_fit_the_width_or_the_weights_are_refused(kind, fields, copied):
     folder = copied(kind)
@@ -240,7 +240,7 @@ def without(name: str) -> dict[str, object]:
     return {key: value for key, value in LLAMA3.items() if key != name}
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "named"),
     [
         ({"rope_type": "weird"}, "rope_type='weird'"),
@@ -272,7 +272,6 @@ def without(name: str) -> dict[str, object]:
         ({"rope_type": "longrope", "short_factor": 5, "long_factor": [1.0]}, "short_factor=5"),
         ({"rope_type": "su", "short_factor": ["a"], "long_factor": [1.0]}, "short_factor=['a']"),
     ],
-    ids=str,
 )
 def test_rotary_positions_that_are_not_known_are_refused_by_their_field(said, named, copied):
     folder = copied("llama")
@@ -296,7 +295,7 @@ def test_older_names_of_rotary_fields_mean_the_same(copied):
     assert interp.load(folder.path).config != newer
 
 
-@pytest.mark.parametrize("value", ["x" * 10_000, list(range(10_000)), 10**3000], ids=type)
+@each("value", ["x" * 10_000, list(range(10_000)), 10**3000])
 def test_a_long_value_is_not_told_in_full(value, folder):
     folder.says(activation_function=value)
     with pytest.raises(ModelLoadError, match="…") as error:

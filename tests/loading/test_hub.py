@@ -10,6 +10,7 @@ import pytest
 import torch
 from foreign_folders import CONFIG, WEIGHTS, some_tokens
 from huggingface_hub import constants
+from tables import each
 
 import interp
 from interp.errors import ModelLoadError
@@ -202,7 +203,7 @@ def test_an_error_of_the_network_is_told_in_one_line(error, fill, monkeypatch):
 # Names that are none.
 
 
-@pytest.mark.parametrize(
+@each(
     "name",
     [
         "",
@@ -229,7 +230,7 @@ def test_a_malformed_name_is_refused_before_anything_is_asked(name, asked):
     assert asked == []
 
 
-@pytest.mark.parametrize("name", ["-org/name", "org/name.", "a--b/c", "x" * 97, "org/name.git"])
+@each("name", ["-org/name", "org/name.", "a--b/c", "x" * 97, "org/name.git"])
 def test_a_name_that_the_hub_does_not_allow_is_refused(name, cache):
     with pytest.raises(ModelLoadError, match="can't be had"):
         interp.load(f"{hub.PREFIX}{name}")

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import each
 
 import interp
 from interp.errors import InvalidInput
@@ -178,7 +179,7 @@ def test_letters_may_be_signs():
     assert answers(compile_program(program)[0], ["+*.*"]) == [["False", "True", "False", "True"]]
 
 
-@pytest.mark.parametrize(
+@each(
     "takes_a_number",
     [
         lambda n: Select(n, LETTER, eq),
@@ -192,7 +193,7 @@ def test_a_number_is_no_key_query_or_value(takes_a_number):
         takes_a_number(every())
 
 
-@pytest.mark.parametrize(
+@each(
     ("output", "said"),
     [
         (Map(lambda place: place, (PLACE,)), "reads no token"),
