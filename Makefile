@@ -10,7 +10,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-# What the targets pass on; change it with e.g. `make test PYTEST="-m 'not slow' -n 2"`.
+# What the targets pass on; change it with e.g. `make test PYTEST="tests/laws -x"`. It comes last, so
+# `-n 0` (one process, for a debugger) or another `-m` takes the place of the target's own.
 REPORT ?= --model python-2l --prompts interp/zoo/prompts/repeated.jsonl --out reports/head-ablation
 EXPLORE ?=
 BENCH ?=
@@ -32,9 +33,16 @@ report: .venv/.installed ## Write the head-ablation report to reports/
 explore: .venv/.installed ## Open the explorer in a browser
 	$(BIN)/interp explore $(EXPLORE)
 
+# Tests run on one thread each, and a process takes half a minute to begin: a few are best.
+PARALLEL := -n auto --maxprocesses 8 --dist worksteal
+
 .PHONY: test
-test: .venv/.installed-dev ## Run all tests
-	$(BIN)/python -m pytest $(PYTEST)
+test: .venv/.installed-dev ## Run the tests that come before each commit
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(PYTEST)
+
+.PHONY: test-slow
+test-slow: .venv/.installed-dev ## Run the rest: every family, architecture and recipe
+	$(BIN)/python -m pytest $(PARALLEL) -m slow $(PYTEST)
 
 .PHONY: nightly
 nightly: .venv/.installed-dev ## Run the long forms of tests that have a short one

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from architectures import ARCHITECTURES, PAIRS, as_where, build, tokens_of
+from architectures import ARCHITECTURES, PAIRS, as_where, build, covering, tokens_of
+from tables import each
 
 from interp import InterpError, Place, Point, edits, run
 from interp.errors import UnknownPlace
@@ -11,7 +12,7 @@ GPT2, LLAMA, PAIR, UNEVEN = (build(n) for n in ("gpt2", "llama", "attention-pair
 PATTERN = Place(Point.PATTERN, 0)
 
 
-@pytest.mark.parametrize(
+@each(
     "name",
     [
         PATTERN,
@@ -31,7 +32,7 @@ def test_every_way_to_say_it_means_the_same_place(name):
     assert GPT2.names.resolve(name) == PATTERN
 
 
-@pytest.mark.parametrize(
+@each(
     ("hook", "place"),
     [
         ("hook_embed", Place(Point.EMBED)),
@@ -110,7 +111,7 @@ def test_places_come_in_the_order_of_the_forward(name):
     assert list(run(model, *tokens, record="all").cache) == called
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_a_tensor_has_the_axes_that_its_point_tells(name):
     model, tokens = build(name), tokens_of(name)
     cache = run(model, *tokens, record="all").cache
@@ -157,7 +158,7 @@ def test_what_only_one_stack_has_needs_no_stack():
     assert UNEVEN.names.resolve(("cross_z", -1)) == Place(Point.CROSS_Z, 0, None, "decoder")
 
 
-@pytest.mark.parametrize("name", [("z", 0), ("resid_post", -1), "embed"])
+@each("name", [("z", 0), ("resid_post", -1), "embed"])
 def test_in_a_pair_what_both_have_needs_its_stack(name):
     for model in (PAIR, UNEVEN):
         with pytest.raises(UnknownPlace, match=r"is ambiguous.*encoder.*decoder"):
@@ -176,7 +177,7 @@ def test_a_layer_is_named_where_there_are_several():
         GPT2.names.resolve("z")
 
 
-@pytest.mark.parametrize(
+@each(
     ("wrong", "near"),
     [
         ("blocks.0.attn.hook_patern", "blocks.0.attn.hook_pattern"),
@@ -211,7 +212,7 @@ def test_a_misspelt_place_names_the_nearest(wrong, near):
         run(GPT2, *tokens_of("gpt2"), record="all").cache[wrong]
 
 
-@pytest.mark.parametrize("name", [("z", 0.0), ("z", [0]), ("z", 0, 1.5)])
+@each("name", [("z", 0.0), ("z", [0]), ("z", 0, 1.5)])
 def test_what_is_neither_layer_norm_nor_stack_is_told(name):
     with pytest.raises(UnknownPlace, match="z"):
         GPT2.names.resolve(name)

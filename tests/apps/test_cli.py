@@ -9,6 +9,7 @@ from importlib import import_module
 
 import pandas as pd
 import pytest
+from tables import each
 
 from apps.serve import choose_port, flags
 from apps.terminal import progress
@@ -75,7 +76,7 @@ def test_ablate_writes_to_reports_by_default(command, prompts, tmp_path, monkeyp
     assert sorted(p.name for p in (tmp_path / "reports" / f"{MODEL}-loss-mean").iterdir()) == FILES
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "said"),
     [
         (None, "can't be read"),
@@ -100,7 +101,7 @@ def test_a_prompt_file_that_cannot_be_used(command, tmp_path, content, said):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "code", "said"),
     [
         (["ablate", "--model", "no-such-model"], 3, "no-such-model"),
@@ -151,7 +152,7 @@ def test_an_out_folder_that_cannot_be_written_fails_before_the_work(command, tmp
     assert (tmp_path / "file").read_text() == "kept"
 
 
-@pytest.mark.parametrize(
+@each(
     ("error", "code"),
     [
         (KeyboardInterrupt(), 130),

@@ -12,6 +12,7 @@ from architectures import (
     assert_identical,
     build,
     build_new,
+    in_turn,
     padded,
     tokens_of,
 )
@@ -50,8 +51,7 @@ def rewritten(path: Path, change: object) -> Path:
 # Read as it was.
 
 
-@pytest.mark.parametrize("layout", ["full", "left"])
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize(("name", "layout"), in_turn(ARCHITECTURES, ["full", "left"]))
 def test_with_the_model_everything_is_read_as_it_was(name, layout, path):
     model, tokens = build(name), tokens_of(name)
     if layout == "left":

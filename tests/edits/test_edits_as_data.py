@@ -8,6 +8,7 @@ import torch
 from architectures import assert_identical, build, tokens_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import each
 
 from interp import Place, Point, edits, run
 from interp.edits import Edit
@@ -119,7 +120,7 @@ def test_a_function_is_not_data():
 ADD = {"kind": "add", "where": ["z", 0]}
 
 
-@pytest.mark.parametrize(
+@each(
     ("written", "told"),
     [
         ({}, "kind"),
@@ -166,7 +167,7 @@ def test_values_are_equal_by_content(tensor):
     assert TensorData(tensor.to(torch.complex64)) != one
 
 
-@pytest.mark.parametrize(
+@each(
     "written",
     [
         None,

@@ -13,6 +13,7 @@ from architectures import (
     padded,
     tokens_of,
 )
+from tables import each
 
 from interp import PAD, Config, EmbeddingConfig, InterpError, StackConfig, Transformer, edits
 from interp.errors import InvalidEdit, InvalidInput, InvalidTokens, UnknownPlace
@@ -21,7 +22,7 @@ MODEL = build("gpt2")
 (IDS,) = tokens_of("gpt2")
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "told"),
     [
         ({"max_new_tokens": 0}, "max_new_tokens=0.*at least 1"),

@@ -10,9 +10,11 @@ from architectures import (
     assert_identical,
     build,
     build_new,
+    covering,
     padded,
     tokens_of,
 )
+from tables import each
 
 from interp import Place, Point, edits, run
 from interp.edits import Hook
@@ -32,7 +34,7 @@ def places(record: object, **settings: object) -> list[Place]:
 # What to record.
 
 
-@pytest.mark.parametrize(
+@each(
     "record",
     [
         Z,
@@ -51,7 +53,7 @@ def test_one_place_may_be_said_in_many_ways(record):
     assert places(record) == [Z]
 
 
-@pytest.mark.parametrize("record", ["z", Point.Z, ["z"], [Point.Z], lambda n: n.endswith("hook_z")])
+@each("record", ["z", Point.Z, ["z"], [Point.Z], lambda n: n.endswith("hook_z")])
 def test_a_bare_label_means_every_layer(record):
     assert places(record) == [Place(Point.Z, 0), Place(Point.Z, 1)]
 
@@ -69,7 +71,7 @@ def test_all_means_every_place():
     assert places("all") == list(MODEL.names)
 
 
-@pytest.mark.parametrize("record", [None, [], (lambda name: False)])
+@each("record", [None, [], (lambda name: False)])
 def test_nothing_asked_nothing_recorded(record):
     assert places(record) == []
 
@@ -78,7 +80,7 @@ def test_the_order_asked_and_repetitions_do_not_matter():
     assert places(["z", "embed", ("z", 1), "z"]) == [Place(Point.EMBED), Z, Place(Point.Z, 1)]
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_run_with_cache_is_a_run_of_everything(name):
     model, tokens = build(name), tokens_of(name)
     logits, cache = model.run_with_cache(*tokens)
@@ -244,7 +246,7 @@ def test_an_interrupt_is_not_dressed_up():
         MODEL.run_with_hooks(*TOKENS, fwd_hooks=[(HOOK_Z, interrupted)])
 
 
-@pytest.mark.parametrize(
+@each(
     ("fn", "told"),
     [
         (lambda z, hook: z[:, :-1], r"shape \(2, 4, 3, 4\).*expected \(2, 5, 3, 4\)"),

@@ -4,11 +4,15 @@ import pytest
 import torch
 from architectures import (
     ARCHITECTURES,
+    HALF,
+    OTHER_HALF,
     VARIED,
     as_where,
     assert_close,
     assert_identical,
     build,
+    covering,
+    in_turn,
     padded,
     tokens_of,
 )
@@ -51,8 +55,7 @@ def inputs(name: str, layout: str) -> tuple[torch.Tensor, ...]:
     return tuple(padded([ids[0], ids[1][:3]], layout) for ids in tokens_of(name))
 
 
-@pytest.mark.parametrize("layout", ["full", "left"])
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize(("name", "layout"), in_turn(ARCHITECTURES, ["full", "left"]))
 def test_everything_derived_is_what_the_forward_forms(name, layout):
     model, tokens = build(name), inputs(name, layout)
     cache = run(model, *tokens, record="all").cache
@@ -62,7 +65,7 @@ def test_everything_derived_is_what_the_forward_forms(name, layout):
         assert_close(value, formed[place], BOUND)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES, HALF))
 def test_each_place_derived_is_bit_identical_to_the_one_formed(name):
     """Where what comes before was computed by the same kernels."""
     model, tokens = build(name), tokens_of(name)
@@ -95,7 +98,7 @@ def test_on_the_explicit_kernel_the_derived_pattern_gives_the_z_that_was_formed(
             assert_identical(attention.weigh(A, v), cache[place])
 
 
-@pytest.mark.parametrize("name", ["llama", "opt-post", "attention-pair"])
+@pytest.mark.parametrize("name", covering(["llama", "opt-post", "attention-pair"], ["llama"]))
 def test_with_any_place_edited_every_place_is_what_the_forward_saw(name):
     """Edits anywhere: what is edited, and all behind it, is as the forward had it."""
     model, tokens = build(name), tokens_of(name)
@@ -108,7 +111,7 @@ def test_with_any_place_edited_every_place_is_what_the_forward_saw(name):
             assert_close(value, formed[place], BOUND, f"at {place}, {edited} edited")
 
 
-@pytest.mark.parametrize("name", VARIED)
+@pytest.mark.parametrize("name", covering(VARIED, ["gpt2", "post-final", "uneven-pair"]))
 def test_with_a_source_edited_what_derives_from_it_is_what_the_forward_saw(name):
     """Recorded alone, too: pattern with scores edited, result with z edited, and so on."""
     model, tokens = build(name), tokens_of(name)
@@ -143,7 +146,7 @@ def test_an_edited_score_of_a_masked_key_stays_masked(name, layout):
     assert_identical(cache["scores", 0], raised)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES, OTHER_HALF))
 def test_deriving_leaves_what_it_reads_as_it_was(name):
     """Twice, in either order, and from what was formed before: the same numbers."""
     model, tokens = build(name), tokens_of(name)

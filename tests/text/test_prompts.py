@@ -1,6 +1,7 @@
 """Prompt files are read whole, or the bad line is named."""
 
 import pytest
+from tables import each
 
 import interp
 from interp.errors import InvalidInput
@@ -31,7 +32,7 @@ def test_bundled_sets_fit_their_models():
         assert (metric(done.logits, done.batch) > 0).all()
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "said"),
     [
         (b"", "holds no prompts"),
@@ -55,7 +56,7 @@ def test_a_file_that_is_not_there(tmp_path):
         read_prompts(tmp_path / "none.jsonl")
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "said"),
     [
         (

@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from architectures import covering
+from tables import each
 
 import interp
 from interp.config import Config
@@ -51,7 +53,7 @@ def test_it_runs_in_float32_under_its_own_name(name):
     assert (model.config.name, str(model.dtype)) == (name, "torch.float32")
 
 
-@by_name
+@pytest.mark.parametrize("name", covering(NAMES, set(NAMES) - {"python-4l", "python-mlm", "dates"}))
 def test_identities_hold(name):
     broken = [identity for identity in interp.verify(interp.load(name)) if not identity.holds]
     assert not broken
@@ -114,14 +116,14 @@ def test_a_card_is_written_in_utf_8_whatever_the_machine_writes_in(tmp_path, mon
     assert (tmp_path / "README.md").read_text(encoding="utf-8") == card.to_markdown()
 
 
-@pytest.mark.parametrize("damage", ["", "{}", "[]", '{"measured": 3}', '{"measured": {"x": {}}}'])
+@each("damage", ["", "{}", "[]", '{"measured": 3}', '{"measured": {"x": {}}}'])
 def test_a_damaged_history_is_an_error(tmp_path, damage):
     (tmp_path / "history.json").write_text(damage)
     with pytest.raises(ModelLoadError, match=r"history\.json can't be read"):
         read_history(tmp_path)
 
 
-@pytest.mark.parametrize("damage", ["", "[]", '{"name": "x"}', '{"circuit": {"heads": []}}'])
+@each("damage", ["", "[]", '{"name": "x"}', '{"circuit": {"heads": []}}'])
 def test_a_damaged_card_is_an_error(tmp_path, damage):
     (tmp_path / "card.json").write_text(damage)
     with pytest.raises(ModelLoadError, match=r"card\.json can't be read"):

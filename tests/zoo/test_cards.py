@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from architectures import covering
 
 import interp
 from interp.zoo.card import Card
@@ -10,7 +11,10 @@ from interp.zoo.training.build import remeasure
 from interp.zoo.training.recipes import CARDS
 
 
-@pytest.fixture(scope="module", params=interp.bundled())
+@pytest.fixture(
+    scope="module",
+    params=covering(interp.bundled(), ["induction-by-hand", "rasp-duplicates", "addition-mod-113"]),
+)
 def both(request, trained_here) -> tuple[Card, Card]:
     """The stored card, and the card measured again."""
     trained_here(request.param)
@@ -43,6 +47,7 @@ def test_every_model_that_was_trained_is_measured_on_its_weights():
     assert sorted(CARDS) == sorted(trained)
 
 
+@pytest.mark.slow
 def test_other_weights_would_be_noticed(monkeypatch):
     """Those of an early step, under the whole model's name."""
     monkeypatch.setattr("interp.zoo.training.build.load", lambda name: interp.load(f"{name}@400"))

@@ -64,6 +64,7 @@ def test_no_held_out_day_is_trained_on_in_any_format():
         assert not {getattr(one, key) for one in train} & {getattr(one, key) for one in held_out}
 
 
+@pytest.mark.slow
 def test_training_reads_nothing_that_is_held_out(monkeypatch):
     """All that the recipe makes into tokens before it trains."""
     read_first, to_tokens = set(), interp.Transformer.to_tokens

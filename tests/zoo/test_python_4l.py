@@ -17,6 +17,7 @@ def trained():
     return interp.load("python-4l")
 
 
+@pytest.mark.slow
 def test_it_predicts_clearly_better_than_python_2l(trained, text_2l, text_4l):
     """In bits a byte, since their tokens differ; on the same held-out files."""
     two = bits_per_byte(interp.load("python-2l"), first_files(text_2l.held_out))
@@ -43,6 +44,7 @@ def test_it_completes_prompts_as_in_its_card(trained, name):
     )
 
 
+@pytest.mark.slow
 def test_it_copies_random_tokens(trained, text_4l):
     first, second = repeated_losses(trained, text_4l.repeated_sample())
     assert first - second >= 3

@@ -22,6 +22,7 @@ def trained():
     return interp.load("python-mlm")
 
 
+@pytest.mark.slow
 def test_it_predicts_masked_tokens(trained, text_mlm):
     batch = held_out(text_mlm, rows=100)
     baseline = most_frequent_accuracy(text_mlm.train, batch)
@@ -29,6 +30,7 @@ def test_it_predicts_masked_tokens(trained, text_mlm):
     assert masked_accuracy(trained, batch) > baseline + 0.3
 
 
+@pytest.mark.slow
 def test_it_needs_the_tokens_that_are_not_masked(trained, text_mlm):
     """With every other token masked too, it does little better than the most frequent token."""
     batch = held_out(text_mlm, rows=50)

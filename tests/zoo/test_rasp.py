@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import each
 
 import interp
 from interp.errors import InvalidInput
@@ -35,8 +36,9 @@ by_name = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: progr
 
 
 @by_name
-def test_a_bundled_model_is_its_program(program):
-    assert mistakes(interp.load(program.name), program, rows=10_000, seed=1) == 0
+@pytest.mark.parametrize("rows", [500, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_a_bundled_model_is_its_program(program, rows):
+    assert mistakes(interp.load(program.name), program, rows=rows, seed=1) == 0
 
 
 @by_name
@@ -177,7 +179,7 @@ def test_letters_may_be_signs():
     assert answers(compile_program(program)[0], ["+*.*"]) == [["False", "True", "False", "True"]]
 
 
-@pytest.mark.parametrize(
+@each(
     "takes_a_number",
     [
         lambda n: Select(n, LETTER, eq),
@@ -191,7 +193,7 @@ def test_a_number_is_no_key_query_or_value(takes_a_number):
         takes_a_number(every())
 
 
-@pytest.mark.parametrize(
+@each(
     ("output", "message"),
     [
         (Map(lambda place: place, (PLACE,)), "reads no token"),
