@@ -10,10 +10,12 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-# What the targets pass on; change it with e.g. `make test PYTEST="-m 'not slow' -n 2"`.
+# What the targets pass on; change it with e.g. `make test PYTEST="tests/laws -x"`. It comes last, so
+# `-n 0` (one process, for a debugger) or another `-m` takes the place of the target's own.
 REPORT ?= --model python-2l --prompts interp/zoo/prompts/repeated.jsonl --out reports/head-ablation
 EXPLORE ?=
 BENCH ?=
+GPU ?=
 PYTEST ?=
 
 # Keeps pyright from asking the network whether there is a newer one: constraints.txt decides.
@@ -31,9 +33,16 @@ report: .venv/.installed ## Write the head-ablation report to reports/
 explore: .venv/.installed ## Open the explorer in a browser
 	$(BIN)/interp explore $(EXPLORE)
 
+# Tests run on one thread each, and a process takes half a minute to begin: a few are best.
+PARALLEL := -n auto --maxprocesses 8 --dist worksteal
+
 .PHONY: test
-test: .venv/.installed-dev ## Run all tests
-	$(BIN)/python -m pytest $(PYTEST)
+test: .venv/.installed-dev ## Run the tests that come before each commit
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(PYTEST)
+
+.PHONY: test-slow
+test-slow: .venv/.installed-dev ## Run the rest: every family, architecture and recipe
+	$(BIN)/python -m pytest $(PARALLEL) -m slow $(PYTEST)
 
 .PHONY: nightly
 nightly: .venv/.installed-dev ## Run the long forms of tests that have a short one
@@ -44,10 +53,10 @@ models: .venv/.installed-dev ## Compare every family with Hugging Face and write
 	$(BIN)/python -m pytest tests/agreement --write-models $(PYTEST)
 
 .PHONY: cards
-cards: .venv/.installed-dev ## Measure every bundled model again and write its card
+cards: .venv/.installed-dev ## Measure every bundled model again and rewrite its card
 	$(BIN)/python -c "from interp.loading import MODEL_FOLDER, bundled; \
-		from interp.zoo.training.build import retold; \
-		[retold(name).write(MODEL_FOLDER / name) for name in bundled()]"
+		from interp.zoo.training.build import remeasure; \
+		[remeasure(name).write(MODEL_FOLDER / name) for name in bundled()]"
 
 .PHONY: lint
 lint: lint-ruff lint-format lint-types lint-imports ## Check style, types and the direction of imports
@@ -71,6 +80,10 @@ format: .venv/.installed-dev ## Rewrite the code in the house style
 .PHONY: bench
 bench: .venv/.installed-bench ## Time everything against transformers and TransformerLens
 	$(BIN)/python -m benchmarks $(BENCH)
+
+.PHONY: gpu
+gpu: .venv/.installed-dev ## Run the tests and timings that need a GPU; docs/gpu.md
+	$(BIN)/python -m benchmarks.gpu --out reports/gpu $(GPU)
 
 .PHONY: hooks
 hooks: .venv/.installed-dev ## Lint before every commit

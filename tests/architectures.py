@@ -4,9 +4,13 @@ Each architecture is a :class:`Config`; :func:`build` makes it a float64 model w
 gain and bias is random and well away from zero, so that no term of a formula can hide.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import cycle
+from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -278,6 +282,31 @@ ARCHITECTURES = DECODERS | ENCODERS | PAIRS
 GENERATORS = DECODERS | PAIRS
 # Every point, norms before and after, and two stacks: for laws that take many runs a place.
 VARIED = ["gpt2", "llama", "post-final", "bert", "uneven-pair"]
+COVERING = [
+    *("gpt2", "gptj", "post-final", "neox", "phi", "gemma2", "olmo2"),
+    *("mixtral", "bloom-stream", "opt-350m", "bert-types", "t5", "uneven-pair"),
+]
+"""Every kind of norm, position, MLP, order of steps and stack is in one of these."""
+HALF, OTHER_HALF = COVERING[::2], COVERING[1::2]
+"""Of them, for laws that take a run a place."""
+
+
+def covering(names: Iterable[str], some: Iterable[str] = COVERING) -> list[Any]:
+    """All ``names`` as parameters of a test; all but ``some`` of them are marked slow."""
+    some = set(some)
+    return [name if name in some else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+def in_turn(
+    names: Iterable[str], kinds: Sequence[Any], some: Iterable[str] = COVERING
+) -> list[Any]:
+    """Every name with every kind; but for one kind of each of ``some``, in turn, marked slow."""
+    kept = dict(zip(some, cycle(kinds), strict=False))
+    return [
+        pytest.param(name, kind, marks=[] if kept.get(name) == kind else pytest.mark.slow)
+        for name in names
+        for kind in kinds
+    ]
 
 
 @cache

@@ -3,9 +3,13 @@
 import os
 import shutil
 
+import jaxtyping
 import pytest
 import torch
+from annotation_checks import checked
 from hypothesis import settings
+
+jaxtyping.jaxtyped = checked
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")

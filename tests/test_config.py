@@ -7,6 +7,7 @@ import pytest
 from architectures import ARCHITECTURES, BARE, N_CTX, PLAIN, build
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import each
 
 import interp.config
 from interp import (
@@ -177,7 +178,7 @@ def test_a_read_back_configuration_builds_the_same_model(name):
     config = ARCHITECTURES[name]
     again = build(Config.from_json(config.to_json()))
     expected = build(name)
-    assert list(again.atlas) == list(expected.atlas)
+    assert list(again.names) == list(expected.names)
     assert again.state_dict().keys() == expected.state_dict().keys()
 
 
@@ -227,7 +228,7 @@ def sandwich() -> StackConfig:
     return replace(STACK, norm=NormConfig(placement="sandwich"))
 
 
-@pytest.mark.parametrize(
+@each(
     ("named", "make"),
     [
         ("n_heads=0", lambda: AttentionConfig(0, 4)),
@@ -324,7 +325,7 @@ def read(part: str, **changed: object) -> Config:
     return Config.from_dict(values)
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "value", "told"),
     [
         (("widht",), 3, "config has no field 'widht'.*d_model"),
@@ -356,7 +357,7 @@ def test_a_field_that_does_not_fit_is_named_with_its_path(path, value, told):
         Config.from_dict(values)
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "told"),
     [
         (("d_vocab",), r"config.*d_vocab"),
@@ -386,7 +387,7 @@ def test_what_has_a_default_may_be_missing():
     assert config == Config(12, 13, 16, decoder=expected)
 
 
-@pytest.mark.parametrize("text", ["", "{", "not json", "[1]", "3", '"d_model"', "null"])
+@each("text", ["", "{", "not json", "[1]", "3", '"d_model"', "null"])
 def test_what_is_no_object_is_no_configuration(text):
     with pytest.raises(InvalidConfig, match="config"):
         Config.from_json(text)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from architectures import D_VOCAB, assert_close, assert_identical, build, padded, tokens_of
+from tables import each
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from interp import PAD, InterpError, metrics, run
@@ -177,7 +178,7 @@ def test_a_single_token_has_no_loss():
         measure(metrics.loss(), done.logits, done.batch)
 
 
-@pytest.mark.parametrize("pos", [5, -6])
+@each("pos", [5, -6])
 def test_a_position_that_a_prompt_lacks_is_told(pos):
     for metric in (metrics.logit(0, pos), metrics.kl(LOGITS, pos), metrics.prob(0, pos)):
         with pytest.raises(InterpError, match=f"{pos} of prompt 0.*5 tokens"):
@@ -187,7 +188,7 @@ def test_a_position_that_a_prompt_lacks_is_told(pos):
         measure(metrics.logit(0, pos=2), done.logits, done.batch)
 
 
-@pytest.mark.parametrize("make", [metrics.logit, metrics.prob, metrics.accuracy])
+@each("make", [metrics.logit, metrics.prob, metrics.accuracy])
 def test_as_many_targets_as_prompts_are_needed(make):
     with pytest.raises(InterpError, match=r"2 targets.*3 prompts"):
         measure(make((1, 2)), LOGITS, BATCH)
@@ -195,8 +196,8 @@ def test_as_many_targets_as_prompts_are_needed(make):
         measure(metrics.logit_diff(0, (1, 2)), LOGITS, BATCH)
 
 
-@pytest.mark.parametrize("make", [metrics.logit, metrics.prob, metrics.accuracy])
-@pytest.mark.parametrize("target", [D_VOCAB, -1, (0, D_VOCAB, 1), (0, 1, -1)])
+@each("make", [metrics.logit, metrics.prob, metrics.accuracy])
+@each("target", [D_VOCAB, -1, (0, D_VOCAB, 1), (0, 1, -1)])
 def test_a_target_outside_the_vocabulary_is_told(make, target):
     with pytest.raises(InterpError, match="vocabulary"):
         measure(make(target), LOGITS, BATCH)
@@ -224,14 +225,14 @@ def test_half_precision_logits_are_measured_in_float32():
     )
 
 
-@pytest.mark.parametrize("target", [3.5, [3.7, 2.2, 1.0], "a"])
+@each("target", [3.5, [3.7, 2.2, 1.0], "a"])
 def test_a_target_that_is_no_token_id_is_told(target):
     with pytest.raises(InterpError, match="token ids"):
         metrics._targets(target)
 
 
-def test_a_metric_that_gives_no_tensor_is_told():
-    with pytest.raises(InterpError, match="gives a tensor"):
+def test_a_metric_that_returns_no_tensor_is_told():
+    with pytest.raises(InterpError, match="returns a tensor"):
         measure(lambda logits: 1.0, LOGITS, BATCH)
 
 

@@ -10,6 +10,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from apps.cli import app
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -45,10 +48,18 @@ def test_the_python_of_the_readme_runs(code, capsys, tmp_path, monkeypatch):
     exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
 
 
-@pytest.mark.parametrize("command", [c for c in INTERP if "explore" not in c])
-def test_an_interp_command_of_the_readme_runs(command, tmp_path):
-    done = run(interp(*shlex.split(command)[1:]), tmp_path)
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, marks=pytest.mark.slow if " train " in command else [])
+        for command in INTERP
+        if "explore" not in command
+    ],
+)
+def test_an_interp_command_of_the_readme_runs(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, shlex.split(command)[1:])
+    assert done.exit_code == 0, done.output
 
 
 def free_port():
@@ -68,6 +79,7 @@ def answers(url, process, seconds=60):
     return False
 
 
+@pytest.mark.slow
 def test_interp_explore_serves_a_page(tmp_path):
     assert "interp explore" in INTERP
     port = free_port()
@@ -95,7 +107,9 @@ def test_every_make_target_that_is_told_of_is_one():
 
 
 in_the_environment_of_make = pytest.mark.skipif(
-    not (ROOT / ".venv/.installed-dev").exists(),
+    subprocess.run(
+        ["make", "--question", ".venv/.installed-dev"], cwd=ROOT, check=False
+    ).returncode,
     reason="these tests were not started by make, which would install everything anew",
 )
 
@@ -111,7 +125,8 @@ def test_make_report_writes_the_report(tmp_path):
 
 @in_the_environment_of_make
 def test_make_test_runs_tests():
-    done = run(["make", "test", "PYTEST=tests/text/test_prompts.py -q -p no:cacheprovider"], ROOT)
+    chosen = "PYTEST=tests/text/test_prompts.py -q -n 0 -p no:cacheprovider"
+    done = run(["make", "test", chosen], ROOT)
     assert done.returncode == 0, done.stdout
     assert "passed" in done.stdout
 

@@ -115,7 +115,7 @@ def _inputs(model: Transformer, pad: object) -> tuple[list[Tensor], dict[str, Te
     patches = model.stacks[0].tokens
     if isinstance(patches, Patches):
         generator = torch.Generator().manual_seed(0)
-        image = torch.randn(1, *patches.reads, generator=generator)
+        image = torch.randn(1, *patches.image_shape, generator=generator)
         image = image.to(model.device, model.dtype)
         return [image], {"pixel_values": image}
     ids = random_ids(model, min(N_TOKENS, _unscaled_length(model)), excluded=pad)

@@ -66,7 +66,9 @@ def attach_tokenizer(model: Transformer, tokenizer: Tokenizer | None) -> None:
     """
     _check_vocabulary(model, tokenizer)
     if tokenizer is not None:
-        model.tokenizer = tokenizer.named(model.config.tokens.bos, model.config.tokens.eos)
+        model.tokenizer = tokenizer.with_special_tokens(
+            model.config.tokens.bos, model.config.tokens.eos
+        )
 
 
 def _check_vocabulary(model: Transformer, tokenizer: Tokenizer | None) -> None:
@@ -95,7 +97,7 @@ def _ids(fields: Mapping[str, Any], config: Config) -> dict[str, int | None]:
 
 def _with_added(tokenizer: Tokenizer, tokens: TokensConfig) -> TokensConfig:
     """The special tokens, where those that the tokenizer adds to a text take precedence."""
-    before, after = tokenizer.adds()
+    before, after = tokenizer.added_ids()
     if len(before) > 1 or len(after) > 1:
         raise ModelLoadError(
             f"The tokenizer adds the tokens {before} before a text and {after} after it; at most "

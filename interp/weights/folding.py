@@ -6,7 +6,7 @@ from torch import Tensor
 
 from interp.model.attention.attention import Attention
 from interp.model.block import Block
-from interp.model.embeddings import LearnedPositions, Patches, ProjectedTokens, Types
+from interp.model.embeddings import LearnedPositions, Patches, ProjectedTokens, TokenTypes
 from interp.model.experts import Experts
 from interp.model.mlp import MLP, GatedMLP
 from interp.model.network import Network
@@ -121,13 +121,13 @@ def _stream_inputs(stack: Stack) -> Iterator[Tensor | None]:
         projected = isinstance(tokens, ProjectedTokens)
         yield tokens.project.weight.mT if projected else stack.weight_e
     yield stack.entry.W_pos if isinstance(stack.entry, LearnedPositions) else None
-    yield stack.types.W_type if isinstance(stack.types, Types) else None
+    yield stack.types.W_type if isinstance(stack.types, TokenTypes) else None
 
 
 def fold_value_biases(attention: Attention) -> None:
     """Add b_V·W_O to b_O and set b_V to 0; Σ_keys A = 1, so every query gets all of b_V·W_O."""
     if attention.b_v is not None and attention.b_O is not None:
-        attention.b_O.copy_(attention.written_always)
+        attention.b_O.copy_(attention.constant_output)
         attention.b_v.zero_()
 
 

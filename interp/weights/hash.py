@@ -4,7 +4,8 @@ import hashlib
 from weakref import WeakKeyDictionary
 
 from interp.model.network import Network
-from interp.tensor_data import tensor_bytes, version_of
+from interp.tensor_data import tensor_bytes
+from interp.weight_version import version_of
 
 
 def weight_hash(model: Network) -> str:

@@ -30,7 +30,7 @@ from torch.nn import functional as F  # noqa: N812 - the usual alias
 from interp.errors import InvalidInput
 from interp.model.linear import DEFAULT, Kernel, Linear
 from interp.model.network import Network
-from interp.tensor_data import AsItWas, owner_of
+from interp.weight_version import WeightVersion, owner_of
 
 Model = TypeVar("Model", bound=Network)
 
@@ -149,11 +149,11 @@ class PackedLinear:
     def _packing(self, weight: Tensor) -> "_Packing":
         key = (weight.data_ptr(), weight.shape, weight.stride())
         known = self._packings.get(key)
-        if known is not None and known.weight.is_still(weight):
+        if known is not None and known.weight.matches(weight):
             return known
         with self._lock:  # another thread may have packed it meanwhile
             known = self._packings.get(key)
-            if known is None or not known.weight.is_still(weight):
+            if known is None or not known.weight.matches(weight):
                 known = self._packings[key] = _Packing.of(weight, self._discard(key))
             return known
 
@@ -173,12 +173,14 @@ class PackedLinear:
 class _Packing:
     """A packed weight, and the weight and version that it was made from."""
 
-    weight: AsItWas
+    weight: WeightVersion
     packed: Tensor
 
     @classmethod
     def of(cls, weight: Tensor, discard: Callable[[object], None]) -> "_Packing":
-        version = AsItWas.of(weight, discard)  # before reading, so that a change meanwhile is seen
+        version = WeightVersion.of(
+            weight, discard
+        )  # before reading, so that a change meanwhile is seen
         with torch.inference_mode(mode=False), torch.no_grad():
             reordered = torch.ops.mkldnn._reorder_linear_weight(weight)
         return cls(version, reordered)

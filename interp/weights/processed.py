@@ -15,7 +15,7 @@ import torch
 
 from interp.errors import InvalidInput
 from interp.model.attention.attention import Attention
-from interp.model.embeddings import AddedPositions, LearnedPositions
+from interp.model.embeddings import LearnedPositions, PositionEmbedding
 from interp.model.experts import Experts
 from interp.model.network import Network
 from interp.model.norm import LayerNorm
@@ -103,7 +103,7 @@ def _obstacle_to_writing(model: Network) -> str | None:
             return f"its {stack.name} has no last norm, so its last stream keeps the mean."
         if config.embedding.norm is not None:
             return "its embedding is normed, and the gain of that norm adds a mean."
-        if isinstance(stack.entry, AddedPositions) and not isinstance(
+        if isinstance(stack.entry, PositionEmbedding) and not isinstance(
             stack.entry, LearnedPositions
         ):
             return "its sinusoidal positions are no weights and can't be centred."

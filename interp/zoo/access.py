@@ -1,4 +1,4 @@
-"""What is told of a model beside its weights? Its card, and the history of its training."""
+"""Cards and training histories of models, by name or folder."""
 
 from pathlib import Path
 
@@ -9,10 +9,11 @@ from interp.zoo.history import History, read_history
 
 
 def card(name: str | Path) -> Card:
-    """The facts about a bundled model, or one in a folder: figures, limits, its circuit if known.
+    """The card of a model: figures, limits, and its circuit if that is known.
 
     Args:
-        name: as of :func:`interp.load`; of ``"NAME@400"``, the card is that of the whole model.
+        name: a bundled model or a folder, as in :func:`interp.load`. ``"NAME@400"`` gives the
+            card of the fully trained model.
 
     Raises:
         ModelLoadError: there is no such model, it has no card, or the card is damaged.
@@ -21,10 +22,10 @@ def card(name: str | Path) -> Card:
 
 
 def history(name: str | Path) -> History:
-    """How a model was trained: the loss of each step in nats, and what was measured on the way.
+    """The history of a model's training: the loss of each step in nats, and figures.
 
     Args:
-        name: as of :func:`card`.
+        name: as in :func:`card`.
 
     Raises:
         ModelLoadError: there is no such model, it was not trained, or its history is damaged.

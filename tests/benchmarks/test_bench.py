@@ -1,8 +1,10 @@
-"""The benchmarks run from end to end and say what they could not measure; nothing is timed."""
+"""The benchmarks run from end to end and report what they could not measure."""
 
 import json
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 
 import pytest
 import torch
@@ -11,10 +13,25 @@ from benchmarks import __main__ as command
 from benchmarks import limits, peers
 from benchmarks.bench import Bench
 from benchmarks.models import QUICK
-from benchmarks.table import BEGIN, END, Mark, Row, from_json, to_json
+from benchmarks.table import MARKERS, Mark, Row, from_json, to_json
 from benchmarks.timing import Absent, Timed, alternate
 
 CPU = torch.device("cpu")
+BEGIN, END = MARKERS
+
+
+SOME = "forward,stored,heads"
+
+
+@pytest.fixture(scope="module")
+def without_peers(tmp_path_factory):
+    """The figures of some sections where no peer is installed, and what was printed."""
+    out, shown = tmp_path_factory.mktemp("bench") / "bench.json", StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(shown):
+        patch.setattr(peers, "version", lambda package: None)
+        words = ["--quick", "--threads", "1", "--only", SOME, "--out", str(out)]
+        assert command.main(words) == 0
+    return out, shown.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +48,7 @@ def rows(figures):
     return json.loads(figures.read_text(encoding="utf-8"))["rows"]
 
 
+@pytest.mark.slow
 def test_every_section_gives_rows(rows):
     assert {row["section"] for row in rows} == set(command.SECTIONS)
 
@@ -46,6 +64,7 @@ def of(rows, section, work="", kernel=None, against=""):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["default", "packed"])
 @pytest.mark.parametrize(
     ("section", "work", "against", "n"),
@@ -65,6 +84,7 @@ def test_every_mark_has_its_row_in_both_kernels(rows, section, work, against, n,
     assert len(found) == n
 
 
+@pytest.mark.slow
 def test_marks_without_a_clock_have_their_rows(rows):
     assert [row["mark"]["bound"] for row in of(rows, "cache")] == [8, 3.5]
     (counted,) = [row for row in of(rows, "heads") if row["unit"] == "G mul-adds"]
@@ -72,38 +92,48 @@ def test_marks_without_a_clock_have_their_rows(rows):
     assert counted["ratio"] < 1
 
 
+@pytest.mark.slow
 def test_each_row_was_measured_or_says_why_not(rows):
     assert all((row["ours"] is not None) or row["why"] for row in rows)
     assert all((row["theirs"] is not None) or row["why"] for row in rows if row["mark"])
 
 
+@pytest.mark.slow
 def test_a_tiny_model_is_judged_by_no_mark(rows):
     verdicts = {row["verdict"].partition(":")[0] for row in rows if row["mark"]}
     assert verdicts <= {"not judged", "not measured"}
 
 
+@pytest.mark.slow
 def test_peers_compute_the_same(rows):
     gaps = [row["ours"] for row in of(rows, "agreement") if row["ours"] is not None]
     assert gaps
     assert max(gaps) < 1e-5
 
 
-def test_it_says_on_what_it_ran(figures):
+@pytest.mark.slow
+def test_the_environment_is_recorded(figures):
     machine = json.loads(figures.read_text(encoding="utf-8"))["machine"]
-    told = {"processor", "threads", "dtype", "torch", "transformers", "default kernel"}
-    assert told <= set(machine)
+    names = {"processor", "threads", "dtype", "torch", "transformers", "default kernel"}
+    assert names <= set(machine)
     assert machine["threads"] == 1
 
 
-def test_an_absent_peer_is_said(monkeypatch, capsys):
-    monkeypatch.setattr(peers, "version", lambda package: None)
-    assert command.main(["--quick", "--threads", "1", "--only", "forward,stored,heads"]) == 0
-    shown = capsys.readouterr().out
+def test_an_absent_peer_is_reported(without_peers):
+    _, shown = without_peers
     for package in ("transformers", "transformer-lens", "nnsight"):
         assert f"not measured: {package} is not installed" in shown
 
 
-def test_figures_go_between_the_marks_of_a_readme(figures, tmp_path):
+def test_what_needs_no_peer_is_measured_without_one(without_peers):
+    rows = json.loads(without_peers[0].read_text(encoding="utf-8"))["rows"]
+    assert {row["section"] for row in rows} == set(SOME.split(","))
+    assert all(row["ours"] is not None for row in rows)
+    assert all((row["theirs"] is not None) or row["why"] for row in rows)
+
+
+def test_figures_go_between_the_marks_of_a_readme(without_peers, tmp_path):
+    figures, _ = without_peers
     readme = tmp_path / "README.md"
     readme.write_text(f"before\n{BEGIN}\nformer figures\n{END}\nafter\n", encoding="utf-8")
     command.main(["--from", str(figures), "--readme", str(readme)])
@@ -162,7 +192,7 @@ def test_a_row_survives_json():
     assert row.verdict == "holds"
 
 
-def test_works_are_done_in_turn_and_the_absent_one_is_told():
+def test_works_are_done_in_turn_and_the_absent_one_is_reported():
     done = []
 
     def absent():
@@ -192,7 +222,7 @@ def test_multiply_adds_are_those_of_the_formula():
 
 
 def test_it_needs_no_page_and_no_plot():
-    """What is timed is not slowed by what only the explorer needs."""
+    """What is measured does not include the libraries of the explorer."""
     code = (
         "import sys, benchmarks.__main__; print({'plotly', 'streamlit', 'pandas'} & {*sys.modules})"
     )

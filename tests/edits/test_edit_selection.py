@@ -6,6 +6,7 @@ from architectures import assert_identical, build, padded
 from edited import BATCH, CACHE, D_HEAD, HEADS, MODEL, POS, TOKENS, Z, after, changed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import each
 
 from interp import PAD, InterpError, edits, run
 from interp.errors import InvalidEdit
@@ -100,7 +101,7 @@ def test_keys_of_a_source_count_among_its_own_tokens():
     assert_identical(written, expected)
 
 
-@pytest.mark.parametrize(
+@each(
     ("point", "where", "told"),
     [
         ("z", {"key": 0}, r"z,0.*no 'key'"),
@@ -129,7 +130,7 @@ def test_a_position_that_a_padded_row_lacks_is_refused():
             run(MODEL, ids, edits=[edits.zero("z", layer=0, pos=pos)])
 
 
-@pytest.mark.parametrize("several", [[], [0, 0], (1, 1, 2)])
+@each("several", [[], [0, 0], (1, 1, 2)])
 def test_a_selection_of_none_or_of_one_twice_is_refused(several):
     with pytest.raises(InvalidEdit, match="different indices"):
         edits.zero("z", layer=0, head=several)

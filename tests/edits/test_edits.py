@@ -4,6 +4,7 @@ import pytest
 import torch
 from architectures import assert_close, assert_identical, padded
 from edited import BATCH, CACHE, D_HEAD, HEADS, MODEL, POS, TOKENS, Z, after, changed, drawn
+from tables import each
 
 from interp import PAD, Place, Point, edits, run
 from interp.errors import InvalidEdit
@@ -140,11 +141,11 @@ def test_values_are_laid_on_the_part_selected(where, shape):
     assert_identical(after(edits.add("z", values, layer=0, **where)), changed(index, part + laid))
 
 
-@pytest.mark.parametrize(
+@each(
     "shape",
     [(D_HEAD + 1,), (2, D_HEAD), (BATCH, POS, HEADS + 1, D_HEAD), (1, BATCH, POS, HEADS, D_HEAD)],
 )
-@pytest.mark.parametrize("kind", [edits.add, edits.replace, edits.mean, edits.resample])
+@each("kind", [edits.add, edits.replace, edits.mean, edits.resample])
 def test_values_that_do_not_fit_are_refused(kind, shape):
     with pytest.raises(InvalidEdit, match=r"z,0.*shape.*fit"):
         run(MODEL, *TOKENS, edits=[kind("z", drawn(*shape), layer=0)])
@@ -156,8 +157,8 @@ def test_values_of_another_dtype_are_refused():
             run(MODEL, *TOKENS, edits=[kind("z", torch.zeros(D_HEAD), layer=0)])
 
 
-@pytest.mark.parametrize("values", [torch.tensor([1.0, torch.nan]), float("nan")])
-@pytest.mark.parametrize("kind", [edits.add, edits.replace])
+@each("values", [torch.tensor([1.0, torch.nan]), float("nan")])
+@each("kind", [edits.add, edits.replace])
 def test_values_that_are_no_numbers_are_refused(kind, values):
     with pytest.raises(InvalidEdit, match="NaN"):
         kind("z", values, layer=0)

@@ -13,6 +13,7 @@ from architectures import (
     padded,
     tokens_of,
 )
+from tables import each
 
 from interp import PAD, Config, EmbeddingConfig, InterpError, StackConfig, Transformer, edits
 from interp.errors import InvalidEdit, InvalidInput, InvalidTokens, UnknownPlace
@@ -21,7 +22,7 @@ MODEL = build("gpt2")
 (IDS,) = tokens_of("gpt2")
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "told"),
     [
         ({"max_new_tokens": 0}, "max_new_tokens=0.*at least 1"),
@@ -126,5 +127,5 @@ def test_new_tokens_have_the_type_of_the_last():
 
 def test_classes_are_no_tokens_to_go_on_with():
     model = build_new(replace(ARCHITECTURES["gpt2"], tied=False, n_classes=3))
-    with pytest.raises(InvalidInput, match="which token comes next"):
+    with pytest.raises(InvalidInput, match="predict the next token"):
         model.generate(*tokens_of("gpt2"), max_new_tokens=1)

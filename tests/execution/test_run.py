@@ -10,9 +10,11 @@ from architectures import (
     assert_identical,
     build,
     build_new,
+    covering,
     padded,
     tokens_of,
 )
+from tables import each
 
 from interp import Place, Point, edits, run
 from interp.edits import Hook
@@ -32,7 +34,7 @@ def places(record: object, **settings: object) -> list[Place]:
 # What to record.
 
 
-@pytest.mark.parametrize(
+@each(
     "record",
     [
         Z,
@@ -51,7 +53,7 @@ def test_one_place_may_be_said_in_many_ways(record):
     assert places(record) == [Z]
 
 
-@pytest.mark.parametrize("record", ["z", Point.Z, ["z"], [Point.Z], lambda n: n.endswith("hook_z")])
+@each("record", ["z", Point.Z, ["z"], [Point.Z], lambda n: n.endswith("hook_z")])
 def test_a_bare_label_means_every_layer(record):
     assert places(record) == [Place(Point.Z, 0), Place(Point.Z, 1)]
 
@@ -66,10 +68,10 @@ def test_a_bare_label_means_every_norm_and_every_stack():
 
 
 def test_all_means_every_place():
-    assert places("all") == list(MODEL.atlas)
+    assert places("all") == list(MODEL.names)
 
 
-@pytest.mark.parametrize("record", [None, [], (lambda name: False)])
+@each("record", [None, [], (lambda name: False)])
 def test_nothing_asked_nothing_recorded(record):
     assert places(record) == []
 
@@ -78,7 +80,7 @@ def test_the_order_asked_and_repetitions_do_not_matter():
     assert places(["z", "embed", ("z", 1), "z"]) == [Place(Point.EMBED), Z, Place(Point.Z, 1)]
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_run_with_cache_is_a_run_of_everything(name):
     model, tokens = build(name), tokens_of(name)
     logits, cache = model.run_with_cache(*tokens)
@@ -191,8 +193,8 @@ def test_a_tensor_kept_by_a_hook_can_not_spoil_the_run():
 def test_a_hook_that_raises_names_its_point_keeps_the_cause_and_leaves_nothing(name, error):
     model, tokens = build_new(name), tokens_of(name)
     before = run(model, *tokens, record="all")
-    place = next(p for p in model.atlas if p.point is Point.RESID_POST)
-    hook = model.atlas.hooks[place]
+    place = next(p for p in model.names if p.point is Point.RESID_POST)
+    hook = model.names.hooks[place]
 
     def broken(tensor, hook):
         tensor.zero_()
@@ -244,7 +246,7 @@ def test_an_interrupt_is_not_dressed_up():
         MODEL.run_with_hooks(*TOKENS, fwd_hooks=[(HOOK_Z, interrupted)])
 
 
-@pytest.mark.parametrize(
+@each(
     ("fn", "told"),
     [
         (lambda z, hook: z[:, :-1], r"shape \(2, 4, 3, 4\).*expected \(2, 5, 3, 4\)"),
@@ -278,7 +280,7 @@ def test_the_function_of_an_edit_may_be_handed_on_with_a_name_of_its_own():
 )
 def test_what_is_stored_is_held_and_the_same_as_what_is_derived(place):
     stored, derived = run(MODEL, *TOKENS, store=[place]), run(MODEL, *TOKENS, record="all")
-    assert MODEL.atlas.find(place) in stored.cache.kept
+    assert MODEL.names.resolve(place) in stored.cache.stored
     assert_close(stored.cache[place], derived.cache[place])
     assert_close(stored.logits, derived.logits)
 
@@ -287,7 +289,7 @@ def test_storing_records_and_recording_all_does_not_store():
     both = run(MODEL, *TOKENS, record="q", store="attn_out").cache
     assert {place.point.label for place in both} == {"q", "attn_out"}
     whole = run(MODEL, *TOKENS, record="all").cache
-    assert MODEL.atlas.find(("attn_out", 0)) not in whole.kept
+    assert MODEL.names.resolve(("attn_out", 0)) not in whole.stored
 
 
 def test_storing_a_scale_leaves_the_norm_as_it_is():

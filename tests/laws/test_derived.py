@@ -4,17 +4,21 @@ import pytest
 import torch
 from architectures import (
     ARCHITECTURES,
+    HALF,
+    OTHER_HALF,
     VARIED,
     as_where,
     assert_close,
     assert_identical,
     build,
+    covering,
+    in_turn,
     padded,
     tokens_of,
 )
 
 from interp import Place, Point, Transformer, edits, run
-from interp.cache.derive import leaves
+from interp.cache.derive import required_places
 from interp.edits import Apply, Edit
 
 BOUND = 1e-12
@@ -35,7 +39,7 @@ def seen_in_forward(
 ) -> dict[Place, torch.Tensor]:
     """Every tensor as the forward itself formed it, all in one run."""
     seen: Seen = {}
-    run(model, *tokens, edits=[*changes, *(watch(place, seen) for place in model.atlas)])
+    run(model, *tokens, edits=[*changes, *(watch(place, seen) for place in model.names)])
     return seen
 
 
@@ -51,24 +55,23 @@ def inputs(name: str, layout: str) -> tuple[torch.Tensor, ...]:
     return tuple(padded([ids[0], ids[1][:3]], layout) for ids in tokens_of(name))
 
 
-@pytest.mark.parametrize("layout", ["full", "left"])
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize(("name", "layout"), in_turn(ARCHITECTURES, ["full", "left"]))
 def test_everything_derived_is_what_the_forward_forms(name, layout):
     model, tokens = build(name), inputs(name, layout)
     cache = run(model, *tokens, record="all").cache
     formed = seen_in_forward(model, tokens)
-    assert list(formed) == list(cache) == list(model.atlas)
+    assert list(formed) == list(cache) == list(model.names)
     for place, value in cache.items():
         assert_close(value, formed[place], BOUND)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES, HALF))
 def test_each_place_derived_is_bit_identical_to_the_one_formed(name):
     """Where what comes before was computed by the same kernels."""
     model, tokens = build(name), tokens_of(name)
     cache = run(model, *tokens, record="all").cache
     for place in cache:
-        if place not in cache.kept:
+        if place not in cache.stored:
             seen: Seen = {}
             run(model, *tokens, edits=[watch(place, seen)])
             assert_identical(cache[place], seen[place])
@@ -95,12 +98,12 @@ def test_on_the_explicit_kernel_the_derived_pattern_gives_the_z_that_was_formed(
             assert_identical(attention.weigh(A, v), cache[place])
 
 
-@pytest.mark.parametrize("name", ["llama", "opt-post", "attention-pair"])
+@pytest.mark.parametrize("name", covering(["llama", "opt-post", "attention-pair"], ["llama"]))
 def test_with_any_place_edited_every_place_is_what_the_forward_saw(name):
     """Edits anywhere: what is edited, and all behind it, is as the forward had it."""
     model, tokens = build(name), tokens_of(name)
     plain = run(model, *tokens, record="all").cache
-    for edited in model.atlas:
+    for edited in model.names:
         edit = disturbed(edited, plain[edited])
         cache = run(model, *tokens, record="all", edits=[edit]).cache
         formed = seen_in_forward(model, tokens, edit)
@@ -108,7 +111,7 @@ def test_with_any_place_edited_every_place_is_what_the_forward_saw(name):
             assert_close(value, formed[place], BOUND, f"at {place}, {edited} edited")
 
 
-@pytest.mark.parametrize("name", VARIED)
+@pytest.mark.parametrize("name", covering(VARIED, ["gpt2", "post-final", "uneven-pair"]))
 def test_with_a_source_edited_what_derives_from_it_is_what_the_forward_saw(name):
     """Recorded alone, too: pattern with scores edited, result with z edited, and so on."""
     model, tokens = build(name), tokens_of(name)
@@ -143,7 +146,7 @@ def test_an_edited_score_of_a_masked_key_stays_masked(name, layout):
     assert_identical(cache["scores", 0], raised)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES, OTHER_HALF))
 def test_deriving_leaves_what_it_reads_as_it_was(name):
     """Twice, in either order, and from what was formed before: the same numbers."""
     model, tokens = build(name), tokens_of(name)
@@ -161,7 +164,7 @@ def test_deriving_is_not_recording():
     """The converse: of all places, a cache of everything holds a part; the rest has its leaves."""
     model = build("gpt2")
     cache = run(model, *tokens_of("gpt2"), record="all").cache
-    derived = set(cache) - set(cache.kept)
+    derived = set(cache) - set(cache.stored)
     assert {place.point.label for place in derived} >= {"pattern", "scores", "result", "scale"}
     for place in derived:
-        assert leaves(model, place, edited=()) - {place} <= set(cache)
+        assert required_places(model, place, edited=()) - {place} <= set(cache)

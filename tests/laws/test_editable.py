@@ -4,12 +4,14 @@ import pytest
 import torch
 from architectures import (
     ARCHITECTURES,
+    OTHER_HALF,
     PAIRS,
     VARIED,
     as_where,
     assert_close,
     assert_identical,
     build,
+    covering,
     distance,
     padded,
     tokens_of,
@@ -39,7 +41,7 @@ def edited(model: Transformer, tokens: tuple[torch.Tensor, ...], *changes: Edit)
     return logits
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES, OTHER_HALF))
 def test_an_edit_of_any_place_changes_the_logits(name):
     model, tokens = build(name), tokens_of(name)
     done = run(model, *tokens, record="all")
@@ -53,7 +55,7 @@ def test_an_edit_of_any_place_changes_the_logits(name):
 def test_a_hook_does_the_same_as_an_edit(name):
     model, tokens = build(name), tokens_of(name)
     cache = run(model, *tokens, record="all").cache
-    for place, hook in model.atlas.hooks.items():
+    for place, hook in model.names.hooks.items():
         more = noise(cache[place])
         hooked = model.run_with_hooks(*tokens, fwd_hooks=[(hook, lambda x, hook, m=more: x + m)])
         assert_identical(hooked.detach(), edited(model, tokens, edits.add(as_where(place), more)))
@@ -122,7 +124,7 @@ def test_a_scale_edited_is_what_the_norm_divides_by(name):
 
 
 def labels(model: Transformer) -> set[str]:
-    return {place.point.label for place in model.atlas}
+    return {place.point.label for place in model.names}
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "opt-post"])

@@ -12,6 +12,8 @@ from architectures import (
     assert_identical,
     build,
     build_new,
+    covering,
+    in_turn,
     padded,
     tokens_of,
     with_eos,
@@ -93,14 +95,20 @@ def kinds_of_edit(name: str) -> dict[str, Edit]:
 KINDS = list(kinds_of_edit("gpt2"))
 
 
-@pytest.mark.parametrize("name", GENERATORS)
+@pytest.mark.parametrize("name", covering(GENERATORS))
 def test_text_is_that_of_the_loop_without_cache(name):
     model, tokens = build(name), prompts(name)
     assert_the_cache_is_only_faster(model, tokens)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["gpt2", "llama", "uneven-pair"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        pytest.param(name, kind, marks=[] if turn % 3 == order else pytest.mark.slow)
+        for order, name in enumerate(["gpt2", "llama", "uneven-pair"])
+        for turn, kind in enumerate(KINDS)
+    ],
+)
 def test_edited_text_is_that_of_the_edited_loop_without_cache(name, kind):
     model, tokens, edit = build(name), prompts(name), kinds_of_edit(name)[kind]
     assert_the_cache_is_only_faster(model, tokens, edit)
@@ -118,7 +126,7 @@ def test_edits_do_change_the_text(name):
 
 
 @pytest.mark.parametrize("where", ["resid_post", "z", "cross_k", "cross_v", "cross_pattern"])
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", covering(PAIRS, ["uneven-pair"]))
 def test_edits_of_what_the_source_gave_are_the_same_in_both(name, where):
     model, tokens = build(name), prompts(name)
     stack = "decoder" if where.startswith("cross") else "encoder"
@@ -128,8 +136,7 @@ def test_edits_of_what_the_source_gave_are_the_same_in_both(name, where):
         assert_the_cache_is_only_faster(model, tokens, edit)
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("name", GENERATORS)
+@pytest.mark.parametrize(("name", "side"), in_turn(GENERATORS, ["left", "right"]))
 def test_prompts_of_unequal_length_are_continued_as_each_alone(name, side):
     model = build(name)
     *source, ids = prompts(name, batch=3)

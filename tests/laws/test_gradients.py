@@ -8,6 +8,7 @@ from architectures import (
     assert_identical,
     build,
     build_new,
+    covering,
     tokens_of,
 )
 
@@ -40,7 +41,7 @@ def slope(
     return (8 * near - far) / (12 * STEP)
 
 
-@pytest.mark.parametrize("name", ["seed", "gptj", *VARIED])
+@pytest.mark.parametrize("name", covering(["seed", "gptj", *VARIED], ["gptj", "post-final"]))
 def test_a_gradient_is_the_slope_along_any_direction(name):
     """For every place, those included that fused kernels never form."""
     model, tokens = build(name), tokens_of(name, pos=4)
@@ -56,11 +57,11 @@ def test_a_gradient_is_the_slope_along_any_direction(name):
     assert not wrong
 
 
-@pytest.mark.parametrize("name", ["llama", "uneven-pair"])
+@pytest.mark.parametrize("name", covering(["llama", "uneven-pair"], ["uneven-pair"]))
 def test_a_gradient_recorded_alone_is_the_one_among_all(name):
     model, tokens = build(name), tokens_of(name, pos=4)
     everything = run(model, *tokens, record="all", gradients_of=metric).cache
-    for place in model.atlas:
+    for place in model.names:
         name_of_gradient = (f"{place.point.label}_grad", *as_where(place)[1:])
         alone = run(model, *tokens, record=[place], gradients_of=metric).cache[name_of_gradient]
         torch.testing.assert_close(alone, everything[name_of_gradient], rtol=1e-9, atol=1e-12)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from architectures import (
     ARCHITECTURES,
+    HALF,
     PAIRS,
     VARIED,
     as_where,
@@ -17,6 +18,8 @@ from architectures import (
     assert_identical,
     build,
     build_new,
+    covering,
+    in_turn,
     padded,
     tokens_of,
 )
@@ -42,7 +45,7 @@ def plain(model: Transformer, tokens: tuple[torch.Tensor, ...]) -> torch.Tensor:
 
 def forces_a_kernel(model: Transformer, place: Place) -> bool:
     """Whether no forward forms this place unless somebody edits it."""
-    return model.layout[place].on_demand
+    return model.layout[place].absent_when_fused
 
 
 def do_nothing(place: Place) -> Sequence[Edit]:
@@ -56,8 +59,7 @@ def do_nothing(place: Place) -> Sequence[Edit]:
     ]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize(("name", "layout"), in_turn(ARCHITECTURES, LAYOUTS))
 def test_recording_everything_changes_no_bit(name, layout):
     model, tokens = build(name), inputs(name, layout)
     assert_identical(run(model, *tokens, record="all").logits, plain(model, tokens))
@@ -71,7 +73,7 @@ def test_recording_everything_changes_no_bit(name, layout):
 def test_recording_any_one_place_changes_no_bit(name):
     model, tokens = build(name), tokens_of(name)
     expected = plain(model, tokens)
-    for place in model.atlas:
+    for place in model.names:
         assert_identical(run(model, *tokens, record=[place]).logits, expected)
 
 
@@ -83,23 +85,20 @@ def test_recording_changes_no_bit_on_the_explicit_kernel(name):
     assert_close(explicit, plain(model, tokens), BOUND)
 
 
-@pytest.mark.parametrize(
-    ("name", "layout"),
-    [*((name, "full") for name in ARCHITECTURES), *((name, "padded") for name in VARIED)],
-)
+@pytest.mark.parametrize(("name", "layout"), in_turn(ARCHITECTURES, LAYOUTS, HALF))
 def test_an_edit_that_changes_nothing_changes_no_bit(name, layout):
     """Wherever the same kernel serves; elsewhere to within rounding."""
     model, tokens = build(name), inputs(name, layout)
     expected = plain(model, tokens)
-    for place in model.atlas:
+    for place in model.names:
         bound = BOUND if forces_a_kernel(model, place) else 0.0
         assert_close(run(model, *tokens, edits=do_nothing(place)).logits, expected, bound)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_all_such_edits_at_once_change_nothing(name):
     model, tokens = build(name), tokens_of(name)
-    nothing = [edit for place in model.atlas for edit in do_nothing(place)]
+    nothing = [edit for place in model.names for edit in do_nothing(place)]
     assert_close(run(model, *tokens, edits=nothing).logits, plain(model, tokens), BOUND)
 
 
@@ -139,7 +138,7 @@ def test_recording_and_idle_edits_change_no_bit_on_a_gpu(name, dtype):
     model, tokens = build_new(name, dtype=dtype).cuda(), tokens_of(name)
     expected = plain(model, tokens)
     assert_identical(run(model, *tokens, record="all").logits, expected)
-    for place in model.atlas:
+    for place in model.names:
         if not forces_a_kernel(model, place):
             idle = edits.scale(as_where(place), 1.0)
             assert_identical(run(model, *tokens, edits=[idle]).logits, expected)

@@ -7,12 +7,12 @@ from architectures import (
     D_VOCAB,
     N_CTX,
     PAIRS,
-    VARIED,
     assert_close,
     assert_identical,
     build,
     build_new,
     distance,
+    in_turn,
     padded,
 )
 from hypothesis import given, settings
@@ -73,10 +73,7 @@ def test_padded_sources_and_targets_do_not_change_a_row(name, sides, dtype, boun
             assert_close(logits[row, target[row] != PAD], model(s, t)[0], bound)
 
 
-@pytest.mark.parametrize(
-    ("name", "side"),
-    [*((name, "left") for name in ARCHITECTURES), *((name, "right") for name in VARIED)],
-)
+@pytest.mark.parametrize(("name", "side"), in_turn(ARCHITECTURES, ["left", "right"]))
 def test_padding_does_not_change_an_activation(name, side):
     """Every activation at a row's real tokens (in scores and pattern: real queries and keys)."""
     model = build(name)
@@ -93,7 +90,7 @@ def test_padding_does_not_change_an_activation(name, side):
                 keys = real["encoder"][row] if place.point.label.startswith("cross") else own
                 value = value[:, own][..., keys]
             else:
-                over_source = place.point.axes[1] == "key"
+                over_source = place.point.axes[1] == "source"
                 value = value[real["encoder"][row] if over_source else own]
             assert_close(value, alone[place][0], FLOAT64)
 

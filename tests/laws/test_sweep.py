@@ -13,6 +13,7 @@ from architectures import (
     as_where,
     assert_close,
     build,
+    in_turn,
     padded,
     tokens_of,
 )
@@ -20,8 +21,8 @@ from torch import Tensor
 
 from interp import Place, Run, Sweep, Transformer, edits, metrics, run, sweep
 from interp.edits import Edit
-from interp.metrics import measure
-from interp.sweeps.cases import Item
+from interp.metrics import Metric, measure
+from interp.sweeps.cases import Case
 
 PADDING = ["none", "right", "left"]
 PROMPTS = 3
@@ -59,9 +60,9 @@ def selections(axes: tuple[str, ...]) -> Iterator[dict[str, object]]:
         yield {"unit": (0, 2)}
     if "expert" in axes:
         yield {"expert": (0, 2)}
-    if "head" in axes:
+    if "head" in axes or "kv_head" in axes:
         yield {"head": 0}
-    if "key" in axes:
+    if "key" in axes or "source" in axes:
         yield {"key": 1}
     if "pos" in axes or "query" in axes:
         yield from ({"pos": 2}, {"pos": -1}, {"pos": (1, -1)})
@@ -101,32 +102,51 @@ def some_edits(
     return made
 
 
-@pytest.mark.parametrize("a_place", [2, pytest.param(None, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(("name", "padding"), in_turn(ARCHITECTURES, PADDING))
+def test_reuse_is_brute_force(name: str, padding: str) -> None:
+    """metric(sweep)[edit, prompt] = metric(one whole forward with that edit)[prompt].
+
+    Two edits a place, each metric taking its share of them: which differs by padding.
+    """
+    model, tokens = build(name), inputs(name, padding)
+    made, measured = some_edits(model, tokens, padding, 2), several_metrics(model)
+    for number, metric in enumerate(measured):
+        share = made[(number + PADDING.index(padding)) % len(measured) :: len(measured)]
+        assert_reuse_is_brute_force(model, tokens, share, [metric])
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("padding", PADDING)
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_reuse_is_brute_force(name: str, padding: str, a_place: int | None) -> None:
-    """metric(sweep)[edit, prompt] = metric(one whole forward with that edit)[prompt]."""
+def test_reuse_is_brute_force_for_every_edit_and_metric(name: str, padding: str) -> None:
     model, tokens = build(name), inputs(name, padding)
-    made = some_edits(model, tokens, padding, a_place)
+    made = some_edits(model, tokens, padding, None)
+    assert_reuse_is_brute_force(model, tokens, made, several_metrics(model))
+
+
+def several_metrics(model: Transformer) -> list[Metric]:
+    """Of the last position, of another, and of all."""
     measured = [metrics.logit_diff((1, 2, 3), 0), metrics.logit(3, pos=1), metrics.prob(2)]
-    if model.config.decoder is not None:
-        measured.append(metrics.loss())
-    expected = {metric: [] for metric in measured}
-    for several in made:
-        forward = whole_forward(model, tokens, several)
-        for metric in measured:
-            expected[metric].append(measure(metric, forward.logits, forward.batch))
+    return measured if model.config.decoder is None else [*measured, metrics.loss()]
+
+
+def assert_reuse_is_brute_force(
+    model: Transformer, tokens: tuple[Tensor, ...], made: list, measured: list[Metric]
+) -> None:
+    forwards = [whole_forward(model, tokens, several) for several in made]
     for metric in measured:
         table = swept(model, tokens, made, metric)
-        brute = torch.stack(expected[metric])
-        off = (table.values - brute).abs().amax(1) / brute.abs().max().clamp(min=1)
+        brute = torch.stack([measure(metric, done.logits, done.batch) for done in forwards])
+        off = (table.values - brute).abs().amax(1) / brute.abs().amax(1).clamp(min=1)
         worst = int(off.argmax())
         assert table.complete
         assert off[worst] <= 1e-12, f"off by {off[worst]:.3g}: {metric} under {made[worst]}"
 
 
-@pytest.mark.parametrize("padding", PADDING)
-@pytest.mark.parametrize("name", ["gpt2", "post-final", "bert", "uneven-pair"])
+@pytest.mark.parametrize(
+    ("name", "padding"),
+    in_turn(["gpt2", "post-final", "bert", "uneven-pair"], PADDING[1:], ["gpt2", "uneven-pair"]),
+)
 def test_edits_made_together_are_brute_force(name: str, padding: str) -> None:
     """One anywhere and one at another place, in any columns: the later one is not cut off."""
     model, tokens = build(name), inputs(name, padding)
@@ -138,12 +158,7 @@ def test_edits_made_together_are_brute_force(name: str, padding: str) -> None:
         for other in (exits[-1], exits[-2], places[(7 * number) % len(places)])
         for pos in (1, -1)
     ]
-    for metric in (metrics.logit(3), metrics.logit(3, pos=2)):
-        table = swept(model, tokens, made, metric)
-        for row, several in enumerate(made):
-            forward = whole_forward(model, tokens, several)
-            brute = measure(metric, forward.logits, forward.batch)
-            assert_close(table.values[row], brute, what=several)
+    assert_reuse_is_brute_force(model, tokens, made, [metrics.logit(3), metrics.logit(3, pos=2)])
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "marian"])
@@ -170,7 +185,7 @@ def test_every_metric_is_that_of_whole_forwards(padding: str) -> None:
         plain, edit = run(model, tokens), edits.zero("z", layer=0)
         edited = run(model, tokens, edits=[edit])
         table = sweep(model, tokens, edit, metric)
-        assert_close(table.clean, measure(metric, plain.logits, plain.batch))
+        assert_close(table.baseline, measure(metric, plain.logits, plain.batch))
         assert_close(table.values[0], measure(metric, edited.logits, edited.batch))
 
 
@@ -183,7 +198,7 @@ def test_looking_back_needs_a_model_that_does_not_look_ahead(
     forward = run(model, tokens, edits=made)
     brute = measure(metric, forward.logits, forward.batch)
     assert_close(sweep(model, tokens, made, metric).values[0], brute)
-    monkeypatch.setattr(Item, "first_column", lambda *_: 3)
+    monkeypatch.setattr(Case, "first_column", lambda *_: 3)
     assert not torch.allclose(sweep(model, tokens, made, metric).values[0], brute, atol=1e-6)
 
 

@@ -19,8 +19,14 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def copied(saved: dict[str, Path], tmp_path: Path) -> Callable[[str], Folder]:
-    """Makes a copy of the folder of a kind."""
-    return lambda kind: Folder(Path(shutil.copytree(saved[kind], tmp_path / f"a-{kind}")))
+    """A copy of such a folder, by its kind; a second one takes the place of the first."""
+
+    def copy(kind: str) -> Folder:
+        path = tmp_path / f"a-{kind}"
+        shutil.rmtree(path, ignore_errors=True)
+        return Folder(shutil.copytree(saved[kind], path))
+
+    return copy
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, build
 from foreign_folders import CONFIG, WEIGHTS, Folder, gpt2, random_tokens
+from tables import each
 from torch import Tensor
 
 import interp
@@ -87,7 +88,7 @@ HEADERS = {
 
 
 @pytest.mark.usefixtures("no_reads")
-@pytest.mark.parametrize(("header", "part"), HEADERS.values(), ids=HEADERS)
+@each(("header", "part"), HEADERS.values())
 def test_an_invalid_header_is_refused(header, part, folder):
     by_hand(folder.path / WEIGHTS, header, n_bytes=64)
     assert_refused(folder, WEIGHTS, part)

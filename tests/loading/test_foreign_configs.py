@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 from foreign_folders import CONFIG, MODELS, random_tokens
+from tables import each
 
 import interp
 from interp.errors import ModelLoadError
@@ -27,7 +28,7 @@ def test_an_unknown_family_is_refused_with_a_list_of_the_supported_ones(folder):
         interp.load(folder.path)
 
 
-@pytest.mark.parametrize("kind", [None, 3, ["gpt2"], {}, "", "GPT2"], ids=repr)
+@each("kind", [None, 3, ["gpt2"], {}, "", "GPT2"])
 def test_an_invalid_model_type_is_refused(kind, folder):
     folder.set_fields(model_type=kind)
     with pytest.raises(ModelLoadError, match=re.escape(f"model_type={kind!r}")):
@@ -43,7 +44,7 @@ def test_without_a_model_type_a_configuration_is_that_of_a_saved_model(folder):
 # Invalid files.
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "message"),
     [
         (b"", "does not describe a model"),
@@ -61,7 +62,6 @@ def test_without_a_model_type_a_configuration_is_that_of_a_saved_model(folder):
         ),
         (b'{"n_embd": 1' + b"0" * 5000 + b"}", "does not describe a model"),
     ],
-    ids=lambda content: repr(content[:20]) if isinstance(content, bytes) else "",
 )
 def test_an_invalid_configuration_is_refused(content, message, folder):
     (folder.path / CONFIG).write_bytes(content)
@@ -127,8 +127,9 @@ OURS = {
 """Fields of ``Config`` that an error may name instead, where ``Config`` refuses the value."""
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "value"), WRONG, ids=lambda x: x if isinstance(x, str) else repr(x)[:12]
+@each(
+    ("kind", "name", "value"),
+    WRONG,
 )
 def test_an_unsupported_value_is_refused_with_its_field(kind, name, value, copied, monkeypatch):
     folder = copied(kind)
@@ -144,7 +145,7 @@ def test_an_unsupported_value_is_refused_with_its_field(kind, name, value, copie
     assert len(message) < 3 * MAX_SHOWN + len(str(folder.path)) + 100
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "fields"),
     [
         ("gpt2", {"n_head": 3}),
@@ -156,7 +157,6 @@ def test_an_unsupported_value_is_refused_with_its_field(kind, name, value, copie
         ("llama", {"head_dim": 3}),
         ("llama", {"head_dim": 4}),
     ],
-    ids=str,
 )
 def test_heads_that_contradict_the_width_or_the_weights_are_refused(kind, fields, copied):
     folder = copied(kind)
@@ -245,7 +245,7 @@ def without(name: str) -> dict[str, object]:
     return {key: value for key, value in LLAMA3.items() if key != name}
 
 
-@pytest.mark.parametrize(
+@each(
     ("rope", "named"),
     [
         ({"rope_type": "weird"}, "rope_type='weird'"),
@@ -277,7 +277,6 @@ def without(name: str) -> dict[str, object]:
         ({"rope_type": "longrope", "short_factor": 5, "long_factor": [1.0]}, "short_factor=5"),
         ({"rope_type": "su", "short_factor": ["a"], "long_factor": [1.0]}, "short_factor=['a']"),
     ],
-    ids=str,
 )
 def test_unsupported_rotary_positions_are_refused_with_their_field(rope, named, copied):
     folder = copied("llama")
@@ -301,7 +300,7 @@ def test_older_names_of_rotary_fields_are_equivalent(copied):
     assert interp.load(folder.path).config != newer
 
 
-@pytest.mark.parametrize("value", ["x" * 10_000, list(range(10_000)), 10**3000], ids=type)
+@each("value", ["x" * 10_000, list(range(10_000)), 10**3000])
 def test_a_long_value_is_shortened_in_errors(value, folder):
     folder.set_fields(activation_function=value)
     with pytest.raises(ModelLoadError, match="…") as error:

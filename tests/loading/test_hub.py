@@ -10,6 +10,7 @@ import pytest
 import torch
 from foreign_folders import CONFIG, WEIGHTS, random_tokens
 from huggingface_hub import constants
+from tables import each
 
 import interp
 from interp.errors import ModelLoadError
@@ -203,7 +204,7 @@ def test_an_error_of_the_network_is_one_line(error, fill, monkeypatch):
 # Invalid names.
 
 
-@pytest.mark.parametrize(
+@each(
     "name",
     [
         "",
@@ -230,7 +231,7 @@ def test_a_malformed_name_is_refused_without_a_request(name, requests):
     assert requests == []
 
 
-@pytest.mark.parametrize("name", ["-org/name", "org/name.", "a--b/c", "x" * 97, "org/name.git"])
+@each("name", ["-org/name", "org/name.", "a--b/c", "x" * 97, "org/name.git"])
 def test_a_name_that_the_hub_does_not_allow_is_refused(name, cache):
     with pytest.raises(ModelLoadError, match="can't be downloaded"):
         interp.load(f"{hub.PREFIX}{name}")

@@ -4,6 +4,7 @@ import pytest
 import tokenizers
 import torch
 from foreign_folders import gpt2
+from tables import each
 from tokenizers import models, pre_tokenizers, processors
 from transformers import GPT2Tokenizer, PreTrainedTokenizerFast
 
@@ -110,9 +111,7 @@ def test_the_rule_can_be_overridden_for_one_text(loaded):
     assert loaded(words("none")).to_tokens("cat", prepend_bos=True)[0].tolist() == [BOS, CAT]
 
 
-@pytest.mark.parametrize(
-    "template", ["<s> <x> $A", "$A <x> </s>", "<x> <s> $A </s>", "<s> $A <x> </s>"]
-)
+@each("template", ["<s> <x> $A", "$A <x> </s>", "<x> <s> $A </s>", "<s> $A <x> </s>"])
 def test_a_tokenizer_that_adds_several_tokens_at_one_end_is_refused(template, loaded):
     with pytest.raises(ModelLoadError, match="one each is supported"):
         loaded(words(template=template))
@@ -147,7 +146,7 @@ def whole_numbers(post: object) -> tokenizers.Tokenizer:
 def test_added_tokens_are_found_for_a_tokenizer_without_letters(make, single, before, after):
     specials = [("<s>", 0), ("</s>", 1)]
     post = processors.TemplateProcessing(single=single, special_tokens=specials)
-    assert interp.Tokenizer(make(post)).adds() == (before, after)
+    assert interp.Tokenizer(make(post)).added_ids() == (before, after)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +190,7 @@ def test_the_tokenizer_takes_precedence_over_the_configuration(loaded):
     assert (tokens.bos, tokens.eos) == (BOS, EOS)
 
 
-@pytest.mark.parametrize("value", [None, -1, 30, 10**9, "3", 1.0, True, [], {}], ids=repr)
+@each("value", [None, -1, 30, 10**9, "3", 1.0, True, [], {}])
 def test_an_invalid_id_becomes_none(value, folder):
     folder.set_fields(bos_token_id=value, eos_token_id=4)
     tokens = interp.load(folder.path).config.tokens
@@ -276,10 +275,9 @@ def test_a_tokenizer_whose_bos_is_outside_the_vocabulary_is_refused(folder):
         interp.load(gpt2(), tokenizer=backend)
 
 
-@pytest.mark.parametrize(
+@each(
     "content",
     [b"", b"{", b"[]", b"{}", b"\xff\xfe", b'{"model": {"type": "WordLevel"}}'],
-    ids=repr,
 )
 def test_a_damaged_tokenizer_is_refused_with_its_path(content, folder):
     path = folder.path / "tokenizer.json"

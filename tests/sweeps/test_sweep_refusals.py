@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from architectures import ARCHITECTURES, build, build_new, padded, tokens_of
+from architectures import ARCHITECTURES, build, build_new, covering, padded, tokens_of
+from tables import each
 
 from interp import edits, metrics, run, sweep
 from interp.errors import InterpError, InvalidEdit, InvalidInput, InvalidTokens, UnknownPlace
 from interp.sweeps import validate
-from interp.sweeps.restart import Ways
+from interp.sweeps.restart_map import RestartMap
 
 MODEL = build("gpt2")
 TOKENS = tokens_of("gpt2", batch=3, pos=5)[0]
@@ -41,8 +42,8 @@ def test_a_forward_would_be_noticed(nothing_runs):
 # Edits.
 
 
-@pytest.mark.parametrize("first", [[], [ZERO]], ids=["alone", "after-others"])
-@pytest.mark.parametrize(
+@each("first", [[], [ZERO]])
+@each(
     ("edit", "error", "told"),
     [
         (edits.zero("zz", layer=0), UnknownPlace, "zz.*z"),
@@ -73,20 +74,20 @@ def test_an_edit_that_does_not_fit(nothing_runs, first, edit, error, told):
     assert isinstance(caught.value, InterpError)
 
 
-@pytest.mark.parametrize("first", [[], [ZERO]], ids=["alone", "after-others"])
-@pytest.mark.parametrize("thing", [5, "zero", None, lambda z, hook: z])
+@each("first", [[], [ZERO]])
+@each("thing", [5, "zero", None, lambda z, hook: z])
 def test_what_is_no_edit(nothing_runs, first, thing):
     with pytest.raises(InvalidEdit, match="takes a list of edits"):
         unchecked(MODEL, TOKENS, [*first, thing] if first else thing, METRIC)
 
 
-@pytest.mark.parametrize("none", [[], (), iter([])])
+@each("none", [[], (), iter([])])
 def test_no_edits(nothing_runs, none):
     with pytest.raises(InvalidEdit, match="at least one edit"):
         unchecked(MODEL, TOKENS, none, METRIC)
 
 
-@pytest.mark.parametrize(
+@each(
     ("edit", "told"),
     [
         (edits.zero("z", layer=0, pos=1), "position 1 of row 1.*1 tokens"),
@@ -105,7 +106,7 @@ def test_resampling_needs_another_prompt(nothing_runs):
         sweep(MODEL, TOKENS[:1], [ZERO, edits.resample("z", layer=0)], METRIC)
 
 
-@pytest.mark.parametrize(
+@each(
     "edit",
     [
         edits.zero("z", layer=0, pos=2, batch=2),
@@ -122,19 +123,19 @@ def test_what_fits_is_not_refused(edit):
     assert sweep(MODEL, RAGGED, edit, METRIC).complete
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_the_shape_of_every_tensor_is_known_beforehand(name):
     model, tokens = build(name), tokens_of(name)
-    batches, ways = model.check(*tokens), Ways(model)
+    batches, restart_map = model.check(*tokens), RestartMap(model)
     for place, tensor in run(model, *tokens, record="all").cache.items():
-        assert validate.shape_at(ways, batches, place) == tuple(tensor.shape), place
+        assert validate.shape_at(restart_map, batches, place) == tuple(tensor.shape), place
 
 
 # Metrics.
 
 
-@pytest.mark.parametrize("tokens", [TOKENS, RAGGED], ids=["one-length", "ragged"])
-@pytest.mark.parametrize(
+@each("tokens", [TOKENS, RAGGED])
+@each(
     ("metric", "told"),
     [
         (metrics.logit(13), r"Target 13 is outside the vocabulary 0\.\.12"),
@@ -157,7 +158,7 @@ def test_a_metric_that_can_not_be_taken(nothing_runs, tokens, metric, told):
         sweep(MODEL, tokens, ZERO, metric)
 
 
-@pytest.mark.parametrize("metric", ["loss", None, 3])
+@each("metric", ["loss", None, 3])
 def test_what_is_no_metric(nothing_runs, metric):
     with pytest.raises(InvalidInput, match=f"A metric is.*function, not {metric!r}"):
         unchecked(MODEL, TOKENS, ZERO, metric)
@@ -172,10 +173,10 @@ def test_a_metric_that_a_short_prompt_does_not_have(nothing_runs):
         sweep(MODEL, TOKENS[:, :1], ZERO, metrics.loss())
 
 
-@pytest.mark.parametrize(
+@each(
     ("metric", "told"),
     [
-        (lambda logits: logits.mean(), "one number a prompt.*3 prompts"),
+        (lambda logits: logits.mean(), "one number per prompt.*3 prompts"),
         (lambda logits: logits[:, -1], r"one number a prompt, \[3\].*\(3, 13\)"),
         (lambda logits: 0.5, "float"),
         (lambda logits: logits[:, -1, 0] * torch.nan, "NaN"),
@@ -208,7 +209,7 @@ def test_logits_that_are_no_numbers():
 # Tokens.
 
 
-@pytest.mark.parametrize(
+@each(
     ("tokens", "told"),
     [
         (torch.zeros(1, 17, dtype=torch.long), "17 tokens.*context of 16"),
@@ -228,7 +229,7 @@ def test_a_mask_of_another_shape(nothing_runs):
         sweep(MODEL, TOKENS, ZERO, METRIC, mask=torch.ones(3, 4))
 
 
-@pytest.mark.parametrize("single", [SOURCE_AND_TARGET[0], SOURCE_AND_TARGET[:1], "text"])
+@each("single", [SOURCE_AND_TARGET[0], SOURCE_AND_TARGET[:1], "text"])
 def test_a_pair_reads_two_inputs(nothing_runs, single):
     edit = edits.zero(("z", 0, "encoder"))
     with pytest.raises(InvalidInput, match=r"\(source, target\)"):

@@ -1,10 +1,11 @@
 """Prompt files are read whole, or the bad line is named."""
 
 import pytest
+from tables import each
 
 import interp
 from interp.errors import InvalidInput
-from interp.metrics.prompts import logit_diff_of
+from interp.metrics.prompts import logit_diff_of_prompts
 from interp.text.prompts import read_prompts
 
 
@@ -26,12 +27,12 @@ def test_bundled_sets_fit_their_models():
     for name, model in (("letters", "induction-by-hand"), ("repeated", "python-2l")):
         prompts = interp.read_prompts(name)
         loaded = interp.load(model)
-        metric = logit_diff_of(loaded.to_single_token, prompts)
+        metric = logit_diff_of_prompts(loaded.to_single_token, prompts)
         done = interp.run(loaded, [prompt.text for prompt in prompts])
         assert (metric(done.logits, done.batch) > 0).all()
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "said"),
     [
         (b"", "holds no prompts"),
@@ -55,7 +56,7 @@ def test_a_file_that_is_not_there(tmp_path):
         read_prompts(tmp_path / "none.jsonl")
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "said"),
     [
         (
@@ -68,7 +69,7 @@ def test_a_file_that_is_not_there(tmp_path):
 def test_a_target_must_be_one_token(tmp_path, line, said):
     prompts = read_prompts(write(tmp_path, line))
     with pytest.raises(InvalidInput, match=said):
-        logit_diff_of(interp.load("induction-by-hand").to_single_token, prompts)
+        logit_diff_of_prompts(interp.load("induction-by-hand").to_single_token, prompts)
 
 
 def test_only_line_feeds_end_a_line_and_a_byte_order_mark_is_no_text(tmp_path):

@@ -12,6 +12,7 @@ from architectures import (
     build,
     tokens_of,
 )
+from tables import each
 
 from interp import PAD, InterpError, Transformer, load, run
 from interp.errors import InvalidTokens
@@ -49,7 +50,7 @@ def no_forward(monkeypatch, request):
         monkeypatch.setattr(Stack, "forward", forward)
 
 
-@pytest.mark.parametrize("empty", [[], [[]], torch.zeros(0), torch.zeros(2, 0), torch.zeros(0, 5)])
+@each("empty", [[], [[]], torch.zeros(0), torch.zeros(2, 0), torch.zeros(0, 5)])
 def test_an_empty_prompt_is_refused(empty):
     refused("empty", MODEL, empty if isinstance(empty, list) else empty.long())
     refused("empty", build("bert"), empty if isinstance(empty, list) else empty.long())
@@ -68,7 +69,7 @@ def test_a_prompt_that_fills_the_context_is_read():
     assert MODEL(torch.zeros(2, N_CTX).long()).shape == (2, N_CTX, D_VOCAB)
 
 
-@pytest.mark.parametrize("wrong", [D_VOCAB, D_VOCAB + 1000, -2, -100, 2**40])
+@each("wrong", [D_VOCAB, D_VOCAB + 1000, -2, -100, 2**40])
 def test_an_id_outside_the_vocabulary_is_refused(wrong):
     """By its id, row and position."""
     ids = torch.zeros(3, 4).long()
@@ -78,17 +79,17 @@ def test_an_id_outside_the_vocabulary_is_refused(wrong):
     refused(f"id {wrong} at row 1, position 2", PAIR, torch.zeros(3, 2).long(), ids)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.bool])
+@each("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.bool])
 def test_ids_that_are_no_whole_numbers_are_refused(dtype):
     refused(f"whole numbers.*{dtype}", MODEL, torch.ones(2, 3).to(dtype))
 
 
-@pytest.mark.parametrize("wrong", [[[1, 2], [3]], [[1.5]], [None], [[1, "a"]], [[2**70]], object()])
+@each("wrong", [[[1, 2], [3]], [[1.5]], [None], [[1, "a"]], [[2**70]], object()])
 def test_what_is_no_array_of_ids_is_refused(wrong):
     refused("whole numbers", MODEL, wrong)
 
 
-@pytest.mark.parametrize("shape", [(), (1, 2, 3), (1, 1, 1, 1)])
+@each("shape", [(), (1, 2, 3), (1, 1, 1, 1)])
 def test_ids_of_more_or_fewer_axes_are_refused(shape):
     refused("batch pos", MODEL, torch.ones(shape).long())
 
@@ -144,7 +145,7 @@ def test_token_errors_belong_to_the_family_and_exit_with_2():
 # What can be fed.
 
 
-@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64])
+@each("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64])
 def test_ids_of_every_whole_type_are_read(dtype):
     (ids,) = tokens_of("gpt2")
     assert_identical(MODEL(ids.to(dtype)), MODEL(ids))

@@ -17,6 +17,7 @@ from architectures import (
     assert_identical,
     build,
     build_new,
+    covering,
     padded,
     tokens_of,
 )
@@ -77,7 +78,7 @@ def matrices(model: Transformer) -> int:
 # The same numbers.
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_every_place_and_the_logits_are_the_models(name):
     model, tokens = build(name, dtype=torch.float32), tokens_of(name)
     expected, got = run(model, *tokens, record="all"), run(packed(model), *tokens, record="all")
@@ -114,7 +115,7 @@ def test_edits_hooks_and_generation_work_on_it(name):
     assert_close(
         run(fast, *tokens, edits=zero).logits, run(model, *tokens, edits=zero).logits, BOUND
     )
-    hooks = [(as_where(model.atlas.find(z)), lambda tensor, hook: tensor * 2)]
+    hooks = [(as_where(model.names.resolve(z)), lambda tensor, hook: tensor * 2)]
     with torch.no_grad():
         hooked = model.run_with_hooks(*tokens, fwd_hooks=hooks)
         assert_close(fast.run_with_hooks(*tokens, fwd_hooks=hooks), hooked, BOUND)
