@@ -162,6 +162,10 @@ def _places_to_json(tensors: Mapping[Place, Tensor], named: _Named) -> list[Any]
 
 def _place(values: list[Any]) -> Place:
     label, layer, norm, stack = values
+    if not isinstance(layer, int | None) or not all(
+        isinstance(n, str | None) for n in (norm, stack)
+    ):
+        raise TypeError(f"{values!r} is not a place")
     return Place(_LABELS[label], layer, norm, stack)
 
 
