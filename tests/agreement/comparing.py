@@ -148,7 +148,7 @@ def noted(family: Family, what: str, error: float) -> None:
 def inputs_of(model: Transformer, rows: int = 2, pos: int = 11) -> list[Tensor]:
     """Random tokens for each stack, or images."""
     generator = torch.Generator().manual_seed(1)
-    shape = getattr(model.stacks[0].tokens, "reads", None)
+    shape = getattr(model.stacks[0].tokens, "image_shape", None)
     if shape is not None:
         return [torch.randn(rows, *shape, generator=generator, dtype=torch.float64)]
     widths = (pos, pos - 3)

@@ -65,12 +65,12 @@ def crossing(layers):
     }
 
 
-def ranges(theirs, ours):
-    """Every distance, also those that no small text has, falls into the same range: off by 0."""
+def buckets(theirs, ours):
+    """The bucket of every distance, also of those that no small text has: off by 0."""
     distance = torch.arange(-2000, 2001)[None, None]
     off = 0.0
     for stack in ours.stacks:
-        found = stack.block(0).attn.positions.range_of(distance)
+        found = stack.block(0).attn.positions.buckets(distance)
         tower = getattr(theirs, stack.name)
         expected = T5Attention._relative_position_bucket(
             distance,
@@ -105,7 +105,7 @@ TOWERS = {
         scores_each=2,
     ),
 }
-CHECKS = {"ranges": ranges, "embedding elsewhere": with_embedding_elsewhere}
+CHECKS = {"buckets": buckets, "embedding elsewhere": with_embedding_elsewhere}
 
 FAMILIES = [
     Family(
