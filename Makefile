@@ -15,6 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 REPORT ?= --model python-2l --prompts interp/zoo/prompts/repeated.jsonl --out reports/head-ablation
 EXPLORE ?=
 BENCH ?=
+GPU ?=
 PYTEST ?=
 
 # Keeps pyright from asking the network whether there is a newer one: constraints.txt decides.
@@ -52,10 +53,10 @@ models: .venv/.installed-dev ## Compare every family with Hugging Face and write
 	$(BIN)/python -m pytest tests/agreement --write-models $(PYTEST)
 
 .PHONY: cards
-cards: .venv/.installed-dev ## Measure every bundled model again and write its card
+cards: .venv/.installed-dev ## Measure every bundled model again and rewrite its card
 	$(BIN)/python -c "from interp.loading import MODEL_FOLDER, bundled; \
-		from interp.zoo.training.build import retold; \
-		[retold(name).write(MODEL_FOLDER / name) for name in bundled()]"
+		from interp.zoo.training.build import remeasure; \
+		[remeasure(name).write(MODEL_FOLDER / name) for name in bundled()]"
 
 .PHONY: lint
 lint: lint-ruff lint-format lint-types lint-imports ## Check style, types and the direction of imports
@@ -79,6 +80,10 @@ format: .venv/.installed-dev ## Rewrite the code in the house style
 .PHONY: bench
 bench: .venv/.installed-bench ## Time everything against transformers and TransformerLens
 	$(BIN)/python -m benchmarks $(BENCH)
+
+.PHONY: gpu
+gpu: .venv/.installed-dev ## Run the tests and timings that need a GPU; docs/gpu.md
+	$(BIN)/python -m benchmarks.gpu --out reports/gpu $(GPU)
 
 .PHONY: hooks
 hooks: .venv/.installed-dev ## Lint before every commit

@@ -1,4 +1,4 @@
-"""Analyses: one question a file, a function and its result."""
+"""Analyses: one file a question, with a function and its result."""
 
 from analyses.ablate_heads import HeadAblation, ablate_heads
 from analyses.attention_patterns import AttentionPattern, attention_pattern

@@ -1,11 +1,11 @@
-"""Which heads matter for these prompts? Replace what one head says, and see what the metric does.
+"""Which heads matter for these prompts? Head ablation: the metric with one head's z replaced.
 
 effect[l, h, prompt] = metric(z_lh replaced) − metric(clean)
 
-*Zero* ablation writes 0; *mean* ablation the head's mean over all prompts and positions (Wang et
-al. 2022, "Interpretability in the Wild"); *resample* ablation what the head said on another prompt
-at the same position (Chan et al. 2022, "Causal Scrubbing"). A loss rises, a logit difference
-falls, when a head that helps is taken away.
+*Zero* ablation replaces z with 0; *mean* ablation with its mean over all prompts and positions
+(Wang et al. 2022, "Interpretability in the Wild"); *resample* ablation with its value on another
+prompt at the same position (Chan et al. 2022, "Causal Scrubbing"). Ablating a head that helps
+raises a loss and lowers a logit difference.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,28 +21,29 @@ from analyses.figures import heatmap
 from analyses.statistics import Interval, bootstrap
 from interp import Sweep, Transformer, edits, run, sweep
 from interp.edits import Edit
+from interp.edits.batch_values import donor_tokens, token_mean
 from interp.errors import InvalidInput
 from interp.execution.provenance import Provenance
 from interp.metrics import Loss, Metric
-from interp.model.batch import Batch, tokens_first
+from interp.model.batch import Batch
 
 METHODS = ("zero", "mean", "resample")
 ROUNDING = 100
-"""Differences below so many units in the last place of the metric may be rounding."""
+"""Effects below this many units in the last place of the metric may be rounding errors."""
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
 class HeadAblation:
-    """What the metric does when each head is replaced, prompt by prompt.
+    """The metric with each head ablated in turn, for each prompt.
 
     Attributes:
-        clean: the metric with nothing changed.
-        ablated: the metric with one head replaced.
-        metric: what was measured.
+        clean: the metric without ablation.
+        ablated: the metric with one head ablated.
+        metric: the metric's name.
         unit: of the metric.
-        method: how heads were replaced.
-        provenance: what these numbers depend on.
+        method: ``zero``, ``mean`` or ``resample``.
+        provenance: model, tokens and settings that the numbers depend on.
     """
 
     clean: Float[Tensor, " prompt"]
@@ -54,7 +55,7 @@ class HeadAblation:
 
     @property
     def effect(self) -> Float[Tensor, "layer head prompt"]:
-        """Ablated less clean, in the metric's unit."""
+        """``ablated − clean``, in the metric's unit."""
         return self.ablated - self.clean
 
     def interval(self) -> Interval:
@@ -62,10 +63,10 @@ class HeadAblation:
         return bootstrap(self.effect)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head, those that matter most first: effect, low, high, n, matters.
+        """One row a head, largest effect first: layer, head, name, effect, low, high, n, matters.
 
-        A head matters if the interval of its effect leaves out zero by more than rounding may
-        cause. One prompt alone gives no interval, and so no head of which that can be said.
+        A head matters if the 95 % interval of its effect excludes zero by more than rounding
+        error. A single prompt has no interval, so no head matters then.
         """
         interval = self.interval()
         rows = [
@@ -104,7 +105,7 @@ class HeadAblation:
         )
 
     def figure(self) -> go.Figure:
-        """Layers down, heads across; the colour is the mean effect, centred on zero."""
+        """Heatmap of the mean effect: layers down, heads across, colours centred on zero."""
         mean = self.interval().mean
         return heatmap(
             mean,
@@ -117,7 +118,7 @@ class HeadAblation:
         )
 
     def summary(self, top: int = 10) -> str:
-        """The clean metric and the heads that matter most."""
+        """The metric without ablation, and up to ``top`` heads that matter."""
         frame = self.to_frame()
         matter = frame[frame["matters"]]
         lines = [
@@ -153,44 +154,46 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
         model: the model.
         prompts: texts, or token ids padded with ``interp.PAD``.
         metric: ``"loss"`` (next-token, nats) or a metric, e.g. ``interp.metrics.logit_diff(...)``.
-        method: ``zero``, ``mean`` (over all prompts and positions) or ``resample`` (what another
-            prompt, drawn by ``seed``, has at the same position).
+        method: ``zero``, ``mean`` (over all prompts and positions) or ``resample`` (another prompt
+            at the same position, drawn by ``seed``).
         seed: of the resampling.
-        rows: prompts a forward where activations are collected; does not change the result.
-        memory: bytes that the sweep may take, as of :func:`interp.sweep`.
-        progress: called with the number of heads done and of all.
-        resume: what the same call had done when it was stopped: the ``result`` of the
-            :class:`interp.Interrupted`, or of the error, that it raised.
+        rows: prompts a forward while activations are collected; the result does not depend on it.
+        memory: bytes that the sweep may take, as for :func:`interp.sweep`.
+        progress: called with ``(heads done, heads in total)``.
+        resume: partial result of the same call: the ``result`` of the :class:`interp.Interrupted`,
+            or of the error, that stopped it.
 
     Returns:
         Effects per layer, head and prompt.
 
     Raises:
-        InvalidInput: an unknown method or metric, a model with two stacks, a single prompt to
-            resample from, or what another call had done.
-        Interrupted: Ctrl-C; it holds what was done.
+        InvalidInput: an unknown method or metric, a model with two stacks, resampling with a single
+            prompt, or a ``resume`` of another call.
+        Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
     measured = _metric(metric)
     if method not in METHODS:
         raise InvalidInput(f"method={method!r} is not known; it is one of {', '.join(METHODS)}.")
     if len(model.stacks) > 1:
-        raise InvalidInput("ablate_heads takes models with one stack; this has two.")
+        raise InvalidInput("ablate_heads takes models with one stack; this one has two.")
     batch = model.batch(prompts)
     if isinstance(measured, Loss) and model.config.decoder is None:
-        raise InvalidInput("An encoder sees the next token; measure something else than its loss.")
+        raise InvalidInput(
+            "The loss is of next tokens, which an encoder attends to; give another metric=."
+        )
     layers, heads = len(model.blocks), model.blocks[0].attn.n_heads
-    replacements = _Replacements(model, batch, method, seed, rows)
+    edit_of = _edits_of(model, batch, method, seed, rows)
     table = sweep(
         model,
         batch.tokens,
-        [replacements.edit(layer, head) for layer in range(layers) for head in range(heads)],
+        [edit_of(layer, head) for layer in range(layers) for head in range(heads)],
         measured,
         memory=memory,
-        progress=_counting_heads(progress, len(batch.ids)),
+        progress=_progress_in_heads(progress, len(batch.ids)),
         resume=resume,
     )
     return HeadAblation(
-        clean=table.clean,
+        clean=table.baseline,
         ablated=table.values.unflatten(0, (layers, heads)),
         metric=table.metric,
         unit=table.unit,
@@ -199,69 +202,30 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
     )
 
 
-def _counting_heads(progress: Progress | None, prompts: int) -> Progress | None:
-    """Progress in heads, from that in cells of the table."""
+def _progress_in_heads(progress: Progress | None, prompts: int) -> Progress | None:
+    """The callback in heads, from the sweep's progress in cells of its table."""
     if progress is None:
         return None
     return lambda done, cells: progress(done // prompts, cells // prompts)
 
 
-class _Replacements:
-    """What each head's z is replaced with."""
-
-    def __init__(self, model: Transformer, batch: Batch, method: str, seed: int, rows: int) -> None:
-        self._method = method
-        self._values: list[Tensor] = []
-        if method == "zero":
-            return
-        z = _z_of_all(model, batch, rows)
-        if method == "mean":
-            weight = batch.is_real[..., None, None].to(z[0].dtype)
-            self._values = [(x * weight).sum((0, 1)) / weight.sum() for x in z]
-        else:
-            row, column = donors(batch, seed)
-            self._values = [x[row, column] for x in z]
-
-    def edit(self, layer: int, head: int) -> Edit:
-        """The edit of one head."""
-        if self._method == "zero":
-            return edits.zero("z", layer=layer, head=head)
-        if self._method == "mean":
-            return edits.mean("z", self._values[layer][head], layer=layer, head=head)
-        return edits.resample("z", self._values[layer][:, :, head], layer=layer, head=head)
+def _edits_of(
+    model: Transformer, batch: Batch, method: str, seed: int, rows: int
+) -> Callable[[int, int], Edit]:
+    """The ablation of a head, by layer and head."""
+    if method == "zero":
+        return lambda layer, head: edits.zero("z", layer=layer, head=head)
+    z = _record_z(model, batch, rows)
+    if method == "mean":
+        means = [token_mean(x, batch.is_real)[0, 0] for x in z]
+        return lambda layer, head: edits.mean("z", means[layer][head], layer=layer, head=head)
+    row, column = donor_tokens(batch.is_real, seed)
+    drawn = [x[row, column] for x in z]
+    return lambda layer, head: edits.resample("z", drawn[layer][:, :, head], layer=layer, head=head)
 
 
-def donors(batch: Batch, seed: int) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"]]:
-    """For each prompt and position, another prompt's row and column: the same one where it can be.
-
-    Where no other prompt is long enough, any position of another prompt serves.
-
-    Raises:
-        InvalidInput: there is a single prompt.
-    """
-    n, width = batch.ids.shape
-    if n < 2:  # noqa: PLR2004 - oneself and another
-        raise InvalidInput("Resampling needs at least two prompts; one was given.")
-    generator = torch.Generator().manual_seed(seed)
-    # Wherever padding is: order[i, p] is the column of the p-th token of prompt i.
-    order, lengths = tokens_first(batch.is_real.cpu()), batch.is_real.cpu().sum(-1)
-    others = ~torch.eye(n, dtype=torch.bool)
-    rows = torch.empty(n, width, dtype=torch.long)
-    for position in range(width):
-        candidates = others & (lengths > position)
-        alone = ~candidates.any(-1)
-        picked = (candidates | (others & alone[:, None])).double()
-        rows[:, position] = torch.multinomial(picked, 1, generator=generator)[:, 0]
-    anywhere = (torch.rand(n, width, generator=generator) * lengths[rows]).long()
-    positions = torch.arange(width).expand(n, -1)
-    positions = positions.where(positions < lengths[rows], anywhere)
-    row = torch.empty_like(rows).scatter_(1, order, rows)
-    column = torch.empty_like(rows).scatter_(1, order, order[rows, positions])
-    return row.to(batch.ids.device), column.to(batch.ids.device)
-
-
-def _z_of_all(model: Transformer, batch: Batch, rows: int) -> list[Tensor]:
-    """Z of each layer ``[batch pos head d_head]``, for all prompts."""
+def _record_z(model: Transformer, batch: Batch, rows: int) -> list[Tensor]:
+    """The activations z of each layer ``[batch pos head d_head]``, for all prompts."""
     caches = [run(model, part, record="z").cache for part in batch.tokens.split(rows)]
     return [
         torch.cat([cache["z", layer] for cache in caches]) for layer in range(len(model.blocks))

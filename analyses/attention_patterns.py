@@ -1,7 +1,7 @@
-"""Where does a head look? A_h of one prompt: each query's weights over its keys.
+"""Where does a head attend? A_h on one prompt: the weights of each query over its keys.
 
-In an encoder–decoder also where the words that are written look among those that were read
-(Bahdanau, Cho and Bengio 2015, figure 3).
+For an encoder–decoder also cross-attention, from target tokens to source tokens (Bahdanau, Cho and
+Bengio 2015, figure 3).
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ Prompt = str | Sequence[str] | Sequence[int] | Tensor
 Attention = Literal["encoder", "decoder", "cross"]
 
 LONGEST_HOVER = 256
-"""Beyond so many tokens, a text in each cell would make the figure megabytes."""
+"""Longer prompts get no hover text in each cell, which would take megabytes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,12 +30,12 @@ class AttentionPattern:
     """One head's attention on one prompt.
 
     Attributes:
-        pattern: A, each row a query's weights over keys; rows sum to one.
-        queries: how each token that looks is shown.
-        keys: how each token that is looked at is shown.
+        pattern: A, one row a query; rows sum to one.
+        queries: label of each query token.
+        keys: label of each key token.
         layer: of the head.
-        head: which head.
-        attention: of an encoder–decoder, which of its attentions; else ``None``.
+        head: its index in the layer.
+        attention: of an encoder–decoder, which attention; else ``None``.
     """
 
     pattern: Float[Tensor, "query key"]
@@ -47,12 +47,12 @@ class AttentionPattern:
 
     @property
     def name(self) -> str:
-        """The head, as ``L1H4``, or ``cross L1H4`` where there are several attentions."""
+        """The head, e.g. ``L1H4``, or ``cross L1H4`` in an encoder–decoder."""
         which = f"{self.attention} " if self.attention else ""
         return f"{which}L{self.layer}H{self.head}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a cell: layer, head, query, key, their tokens, and the weight."""
+        """One row a cell: layer, head, query, key, query_token, key_token, attention."""
         cells = [(q, k) for q in range(len(self.queries)) for k in range(len(self.keys))]
         return pd.DataFrame(
             {
@@ -67,7 +67,7 @@ class AttentionPattern:
         )
 
     def figure(self) -> go.Figure:
-        """Queries down, keys across; the colour is the weight, from 0 to 1."""
+        """Heatmap of the weights, from 0 to 1: queries down, keys across."""
         return heatmap(
             self.pattern,
             title=f"Attention of {self.name}",
@@ -90,7 +90,7 @@ class AttentionPattern:
         ]
 
     def summary(self) -> str:
-        """What each query looks at most."""
+        """The most attended key of each query."""
         top = self.pattern.max(-1)
         lines = [
             f"{q:>4} {self.queries[q]:<12} → {int(k):>4} {self.keys[int(k)]:<12} {w:.2f}"
@@ -111,32 +111,31 @@ def attention_pattern(
     """The pattern of one head on one prompt.
 
     Args:
-        model: any Transformer that reads tokens.
-        prompt: a text, or token ids ``[pos]`` or ``[1 pos]``; what the encoder reads, if there is
-            one.
+        model: any Transformer that takes tokens.
+        prompt: a text, or token ids ``[pos]`` or ``[1 pos]``: of an encoder–decoder, the source.
         layer: of the head; negative counts from the end.
-        head: which head; negative counts from the end.
-        target: what the decoder of an encoder–decoder reads: a text, or token ids from its start
-            token on, as ``model.generate(prompt)`` gives them.
+        head: its index; negative counts from the end.
+        target: the decoder's input in an encoder–decoder: a text, or token ids that begin with its
+            start token, as ``model.generate(prompt)`` returns.
         attention: of an encoder–decoder, ``"encoder"`` or ``"decoder"`` for the attention of that
             stack to itself, or ``"cross"``: queries from the decoder, keys from the encoder.
 
     Raises:
-        UnknownPlace: there is no such layer, or no such attention.
-        InvalidInput: there is no such head; there are several prompts; or a target or an attention
-            is missing or too many.
+        UnknownPlace: the model has no such layer or attention.
+        InvalidInput: the layer has no such head, several prompts were given, or ``target`` and
+            ``attention`` do not match the model's stacks.
     """
-    batches = _checked(model, prompt, target, attention)
-    place = model.atlas.find(_place(layer, attention))
+    batches = _check_inputs(model, prompt, target, attention)
+    place = model.names.resolve(_place(layer, attention))
     pattern = run(model, *(batch.ids for batch in batches), record=place).cache[place][0]
     if not -len(pattern) <= head < len(pattern):
         raise InvalidInput(f"Head {head}: layer {place.layer} has heads 0..{len(pattern) - 1}.")
-    reads, written = batches[0], batches[-1]
+    first, last = batches[0], batches[-1]
     queries, keys = {
-        None: (written, written),
-        "encoder": (reads, reads),
-        "decoder": (written, written),
-        "cross": (written, reads),
+        None: (last, last),
+        "encoder": (first, first),
+        "decoder": (last, last),
+        "cross": (last, first),
     }[attention]
     return AttentionPattern(
         pattern[head].cpu(),
@@ -148,22 +147,22 @@ def attention_pattern(
     )
 
 
-def _checked(
+def _check_inputs(
     model: Transformer, prompt: Prompt, target: Prompt | None, attention: Attention | None
 ) -> list[Batch]:
-    """The one row that each stack reads."""
+    """The batch of each stack, checked to be one row."""
     pair = len(model.stacks) > 1
     if pair != (target is not None) or pair != (attention is not None):
-        wanted = (
+        expected = (
             f"An encoder–decoder needs target= and attention=, one of {get_args(Attention)}."
             if pair
             else "target= and attention= are for encoder–decoders; this model has one stack."
         )
-        raise InvalidInput(wanted)
+        raise InvalidInput(expected)
     batches = model.check(prompt) if target is None else model.check(prompt, target)
     for batch in batches:
         if batch.ids.shape[0] != 1:
-            raise InvalidInput(f"A pattern is of one prompt; {batch.ids.shape[0]} were given.")
+            raise InvalidInput(f"attention_pattern takes one prompt; got {batch.ids.shape[0]}.")
     return batches
 
 

@@ -1,4 +1,4 @@
-"""How do results look? The one module that knows colours, fonts and templates."""
+"""Plotly figures for results: the only module with colours, fonts and templates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ from torch import Tensor
 
 TEMPLATE = "plotly_white"
 SEQUENTIAL = "Cividis"
-"""From nothing to much; readable without colour vision."""
+"""For values from zero up; readable without colour vision."""
 DIVERGING = "PuOr_r"
-"""Below and above zero; purple and orange stay apart without colour vision."""
+"""For values around zero; purple and orange differ without colour vision."""
 LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Of curves: told apart without colour vision (Okabe and Ito 2008)."""
+"""Colours of curves, distinguishable without colour vision (Okabe and Ito 2008)."""
 FAINT = "#b8bfca"
 FONT = "system-ui, sans-serif"
 
 
-def heatmap(  # noqa: PLR0913 - what a figure needs so that it can be read alone
+def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alone
     values: Float[Tensor, "row column"],
     *,
     title: str,
@@ -33,18 +33,18 @@ def heatmap(  # noqa: PLR0913 - what a figure needs so that it can be read alone
     top: float | None = None,
     hover: Sequence[Sequence[str]] | None = None,
 ) -> go.Figure:
-    """A table of numbers as colours.
+    """Heatmap of a table of numbers.
 
     Args:
-        values: what is shown; the first row stands on top.
-        title: what it shows.
+        values: the numbers; the first row is at the top.
+        title: of the figure.
         rows: label of each row.
         columns: label of each column.
-        axes: what rows and columns are.
-        unit: of the values, at the colour bar.
-        diverging: centre the colours on zero; else they begin there.
-        top: where the colours end, to share a scale between figures; ``None`` takes the largest.
-        hover: what each cell says when pointed at; ``None`` gives row, column and value.
+        axes: titles of the row axis and the column axis.
+        unit: of the values, shown at the colour bar.
+        diverging: centre the colour scale on zero instead of starting it there.
+        top: end of the colour scale, to share it between figures; ``None`` takes the largest value.
+        hover: hover text of each cell; ``None`` shows row, column and value.
     """
     table = values.detach().cpu().double()
     largest = top if top is not None else float(table.abs().max()) or 1.0
@@ -74,10 +74,10 @@ class Curve:
     """One line of a figure.
 
     Attributes:
-        name: what it is.
-        x: where.
-        y: how much.
-        faint: drawn behind the others, without colour.
+        name: in the legend.
+        x: coordinates along the shared axis.
+        y: values.
+        faint: drawn in grey.
     """
 
     name: str
@@ -94,19 +94,19 @@ def curves(
     units: Sequence[str],
     marked: Sequence[int] | Sequence[float] = (),
 ) -> go.Figure:
-    """Lines over one axis, in panels one above the other.
+    """Line plots in panels, one above the other, over a shared x axis.
 
     Args:
-        panels: the lines of each, by what its axis is.
-        title: what they show.
-        axis: what they go over.
+        panels: the lines of each panel, by the title of its y axis; empty panels are left out.
+        title: of the figure.
+        axis: title of the shared x axis.
         units: of each panel.
-        marked: where dotted lines stand.
+        marked: x coordinates of vertical dotted lines.
     """
-    shown = [(name, unit) for name, unit in zip(panels, units, strict=True) if panels[name]]
-    figure = make_subplots(len(shown), 1, shared_xaxes=True, vertical_spacing=0.08)
+    filled = [(name, unit) for name, unit in zip(panels, units, strict=True) if panels[name]]
+    figure = make_subplots(len(filled), 1, shared_xaxes=True, vertical_spacing=0.08)
     colours = cycle(LINES)
-    for row, (name, unit) in enumerate(shown, 1):
+    for row, (name, unit) in enumerate(filled, 1):
         for curve in panels[name]:
             colour = FAINT if curve.faint else next(colours)
             line = go.Scatter(
@@ -114,20 +114,20 @@ def curves(
             )
             figure.add_trace(line, row=row, col=1)
         figure.update_yaxes(title=f"{name} ({unit})", row=row, col=1)
-    figure.update_xaxes(title=axis, row=len(shown), col=1)
-    for place in marked:
-        figure.add_vline(place, line={"dash": "dot", "width": 1, "color": FAINT})
+    figure.update_xaxes(title=axis, row=len(filled), col=1)
+    for x in marked:
+        figure.add_vline(x, line={"dash": "dot", "width": 1, "color": FAINT})
     figure.update_layout(**_layout(title), legend={"orientation": "h", "y": -0.2})
     return figure
 
 
 def escaped(label: str) -> str:
-    """A label as text: Plotly reads a little HTML, and tokens may contain it."""
+    """A label with HTML escaped: Plotly renders some tags, and tokens may contain them."""
     return label.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _ticks(labels: Sequence[str]) -> dict[str, Any]:
-    """Labels at their indices: equal labels stay apart."""
+    """Tick labels at their indices, so that equal labels stay separate ticks."""
     texts = [escaped(label) for label in labels]
     return {"tickmode": "array", "tickvals": list(range(len(texts))), "ticktext": texts}
 

@@ -1,4 +1,4 @@
-"""How sure is a mean over prompts? Percentile bootstrap (Efron 1979)."""
+"""Confidence intervals of means over prompts: percentile bootstrap (Efron 1979)."""
 
 from dataclasses import dataclass
 
@@ -9,13 +9,13 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Interval:
-    """A mean and where it would lie for 95 in 100 such sets of prompts.
+    """A mean over prompts with its 95 % bootstrap interval.
 
     Attributes:
         mean: over prompts.
         low: 2.5th percentile of resampled means.
-        high: 97.5th percentile.
-        n: how many prompts.
+        high: 97.5th percentile of resampled means.
+        n: number of prompts.
     """
 
     mean: Float[Tensor, "*shape"]
@@ -25,10 +25,14 @@ class Interval:
 
 
 def bootstrap(values: Float[Tensor, "*shape prompt"], draws: int = 2000, seed: int = 0) -> Interval:
-    """The mean over the last axis with a 95 % interval; with one prompt, the interval is the mean.
+    """The mean over the last axis with a 95 % interval; one prompt gives ``low = mean = high``.
 
-    Every cell is resampled with the same prompts, so equal values give equal intervals, and the
-    order of the cells does not matter.
+    All cells are resampled with the same draws of prompts, so equal values give equal intervals.
+
+    Args:
+        values: one value a prompt, in any number of cells.
+        draws: resampled sets of prompts.
+        seed: of the draws.
     """
     n = values.shape[-1]
     generator = torch.Generator().manual_seed(seed)

@@ -1,7 +1,7 @@
-"""When did a circuit form? What was measured while a model was trained, step by step.
+"""When did a circuit form? Losses and scores measured during training.
 
-Losses, in nats, fall slowly at first and at once when a circuit forms; the scores of its heads rise
-at the same steps (Olsson et al. 2022; Nanda et al. 2023 for sums modulo p).
+When a circuit forms, the loss (in nats) drops within a few steps, and the scores of its heads rise
+at the same steps (Olsson et al. 2022; Nanda et al. 2023 for addition modulo p).
 """
 
 from dataclasses import dataclass
@@ -19,20 +19,20 @@ NATS = "(nats)"
 
 @dataclass(frozen=True, eq=False)
 class TrainingHistory:
-    """What happened in a training.
+    """Losses and scores over the steps of a training.
 
     Attributes:
-        name: of the model.
-        history: losses in nats, figures, and the steps whose weights were kept.
+        name: the model's name.
+        history: losses in nats, measured figures, and the steps of the checkpoints.
     """
 
     name: str
     history: History
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a figure and step: step (updates done), figure, value, kept.
+        """One row a figure and step: step (updates done), figure, value, kept (as a checkpoint).
 
-        The loss of a batch is that of the weights before they learn from it.
+        The loss of a batch is measured before the update that uses it.
         """
         kept = set(self.history.checkpoints)
         rows = [(step, BATCH, loss) for step, loss in enumerate(self.history.losses)]
@@ -45,24 +45,24 @@ class TrainingHistory:
         return frame.assign(kept=frame["step"].isin(kept))
 
     def figure(self) -> go.Figure:
-        """Losses above, scores below, over the steps; a dotted line where weights were kept."""
-        dotted = " (dotted: weights of these steps were kept)" if self.history.checkpoints else ""
+        """Losses above, scores below, over the steps; a dotted line at each checkpoint."""
+        dotted = " (dotted: checkpoints)" if self.history.checkpoints else ""
         return curves(
             {"loss": self._losses(), "score": self._scores()},
-            title=f"How {self.name} was trained{dotted}",
-            axis="steps of training",
+            title=f"Training of {self.name}{dotted}",
+            axis="training step",
             units=("nats", "0 to 1"),
             marked=self.history.checkpoints,
         )
 
     def summary(self) -> str:
-        """When each figure made most of its way."""
+        """First and last value of each figure, and the step at which it was halfway between."""
         lines = [f"{self.name}: {len(self.history.losses)} steps, last {self._last()}"]
         for name in self._names():
             steps, values = self.history.curve(name)
             lines.append(
-                f"{name}: {values[0]:.3g} → {values[-1]:.3g}, half of it by step "
-                f"{steps[_half_way(values)]}"
+                f"{name}: {values[0]:.3g} → {values[-1]:.3g}, halfway by step "
+                f"{steps[_halfway(values)]}"
             )
         return "\n".join(lines)
 
@@ -86,22 +86,22 @@ class TrainingHistory:
 
 
 def training_history(name: str, history: History) -> TrainingHistory:
-    """The history of a training, to be looked at.
+    """Losses and scores of a training, as a table and a figure.
 
     Args:
-        name: of the model.
-        history: as ``interp.history(name)`` gives it.
+        name: the model's name.
+        history: as ``interp.history(name)`` returns it.
 
     Raises:
-        InvalidInput: nothing was noted in it.
+        InvalidInput: the history holds no step.
     """
     if not history.losses:
-        raise InvalidInput(f"The history of {name} is empty: no step was trained.")
+        raise InvalidInput(f"The history of {name} is empty: it holds no training step.")
     return TrainingHistory(name, history)
 
 
-def _half_way(values: list[float]) -> int:
-    """Where a curve has first made half of the way from its first value to its last."""
+def _halfway(values: list[float]) -> int:
+    """The index of the first value at or beyond the midpoint of the first and the last."""
     middle = (values[0] + values[-1]) / 2
-    passed = (n for n, value in enumerate(values) if (value - middle) * (values[0] - middle) <= 0)
-    return next(passed, len(values) - 1)
+    beyond = (n for n, value in enumerate(values) if (value - middle) * (values[0] - middle) <= 0)
+    return next(beyond, len(values) - 1)

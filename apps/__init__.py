@@ -1,1 +1,1 @@
-"""Apps: the command line, the HTML report and the explorer. They ask the analyses and show."""
+"""Apps: the command line, the HTML report and the explorer, on top of the analyses."""

@@ -1,9 +1,10 @@
-"""What is one head-ablation report made of? From the settings to the four files in a folder."""
+"""One head-ablation report: from its settings to the four files in a folder."""
 
 import hashlib
 import json
 import shlex
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -13,33 +14,31 @@ from typing import Any
 import interp
 from analyses import HeadAblation, ablate_heads
 from analyses.ablate_heads import Progress
-from apps.devices import device_of
-from apps.report import Report, Shown, write_report
-from apps.wording import answer, heads_of
+from apps.devices import parse_device
+from apps.report import Report, ReportPrompt, write_report
+from apps.wording import conclusion, ranked_heads
 from interp.errors import InvalidInput
 from interp.loading import AT_STEP, bundled, load
 from interp.loading import MODEL_FOLDER as MODELS
-from interp.metrics.prompts import logit_diff_of
-from interp.text.prompts import (
-    PROMPT_FOLDER,
-    Prompt,
-    bundled_prompts,
-    read_prompts,
-)
+from interp.metrics.prompts import logit_diff_of_prompts
+from interp.text.prompts import PROMPT_FOLDER, Prompt, bundled_prompts, read_prompts
 from interp.text.token_bytes import visible
 from interp.zoo.card import FILE as CARD
 from interp.zoo.card import Card, read_card
 
+LOSS, LOGIT_DIFF = "loss", "logit-diff"
+"""The metrics, by the names that the command line gives them."""
+
 
 @dataclass(frozen=True)
 class Settings:
-    """What was asked for.
+    """The settings of one ablation.
 
     Attributes:
         model: a bundled name or a folder.
-        prompts: a bundled set or a file; ``None`` means the set made for the model.
+        prompts: a bundled set or a file; ``None`` means the model's own set.
         metric: ``loss`` or ``logit-diff``.
-        method: how heads are replaced.
+        method: ``zero``, ``mean`` or ``resample``.
         seed: of the resampling.
         device: where to compute.
     """
@@ -53,23 +52,23 @@ class Settings:
 
     @property
     def command(self) -> str:
-        """What to type to get the same again."""
+        """The shell command that repeats the ablation."""
         words = ["interp", "ablate", "--model", self.model, "--prompts", self.prompts or ""]
         words += ["--metric", self.metric, "--method", self.method, "--seed", str(self.seed)]
         return shlex.join([*words, "--device", self.device])
 
 
 @dataclass(frozen=True, eq=False)
-class Finding:
-    """An ablation with all that a report tells of it.
+class AblationRun:
+    """An ablation with everything that its report shows.
 
     Attributes:
-        settings: what was asked for, the prompts settled.
-        result: what came out.
-        prompts: what the model read.
-        tokens: each prompt's tokens, visibly.
+        settings: with the prompt set that was used.
+        result: the ablation.
+        prompts: in the order of the result.
+        tokens: printable labels of each prompt's tokens.
         prompts_hash: SHA-256 of the prompt file.
-        started: when.
+        started: when the ablation began.
         seconds: how long it took.
     """
 
@@ -82,61 +81,73 @@ class Finding:
     seconds: float
 
 
-def find(settings: Settings, progress: Progress | None = None) -> Finding:
-    """Load, read, ablate.
+def run_ablation(settings: Settings, progress: Progress | None = None) -> AblationRun:
+    """Load the model, read the prompts, ablate every head.
 
     Raises:
         ModelLoadError: there is no such model.
         InvalidInput: prompts, a metric or a device that can't be used.
     """
     started, begin = datetime.now(UTC), time.monotonic()
-    model = load(settings.model, device_of(settings.device))
-    source = settings.prompts or prompts_for(settings.model)
+    model = load(settings.model, parse_device(settings.device))
+    source = settings.prompts or default_prompts(settings.model)
     settings = replace(settings, prompts=source)
     prompts = read_prompts(source)
-    metric = (
-        logit_diff_of(model.to_single_token, prompts) if settings.metric == "logit-diff" else "loss"
+    result = ablate_prompts(
+        model, prompts, settings.metric, settings.method, settings.seed, progress
     )
-    result = ablate_heads(
-        model,
-        [prompt.text for prompt in prompts],
-        metric=metric,
-        method=settings.method,
-        seed=settings.seed,
-        progress=progress,
-    )
-    return Finding(
+    return AblationRun(
         settings,
         result,
         tuple(prompts),
-        tuple(tuple(labels_of(model, prompt.text)) for prompt in prompts),
-        hashlib.sha256(_file_of(source).read_bytes()).hexdigest(),
+        tuple(tuple(token_labels(model, prompt.text)) for prompt in prompts),
+        hashlib.sha256(_prompt_file(source).read_bytes()).hexdigest(),
         started,
         time.monotonic() - begin,
     )
 
 
-def write_files(finding: Finding, folder: Path) -> None:
+def ablate_prompts(
+    model: interp.Transformer,
+    prompts: Sequence[Prompt],
+    metric: str,
+    method: str,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> HeadAblation:
+    """Ablate every head on some prompts; ``metric`` is :data:`LOSS` or :data:`LOGIT_DIFF`.
+
+    Raises:
+        InvalidInput: see :func:`ablate_heads`; or a prompt lacks a target or a distractor.
+    """
+    measured = (
+        logit_diff_of_prompts(model.to_single_token, prompts) if metric == LOGIT_DIFF else LOSS
+    )
+    texts = [prompt.text for prompt in prompts]
+    return ablate_heads(model, texts, metric=measured, method=method, seed=seed, progress=progress)
+
+
+def write_files(ablation: AblationRun, folder: Path) -> None:
     """Write ``report.html``, ``heads.csv``, ``heads.parquet`` and ``run.json`` into ``folder``."""
-    frame = finding.result.to_frame()
+    frame = ablation.result.to_frame()
     frame.to_csv(folder / "heads.csv", index=False)
     frame.to_parquet(folder / "heads.parquet", index=False)
-    described = json.dumps(describe(finding), indent=2, ensure_ascii=False)
-    (folder / "run.json").write_text(described + "\n", encoding="utf-8")
-    write_report(to_report(finding), folder / "report.html")
+    text = json.dumps(describe(ablation), indent=2, ensure_ascii=False)
+    (folder / "run.json").write_text(text + "\n", encoding="utf-8")
+    write_report(to_report(ablation), folder / "report.html")
 
 
-def describe(finding: Finding) -> dict[str, Any]:
-    """Where the numbers come from, as plain data."""
-    result, settings = finding.result, finding.settings
-    matter = [head.name for head in heads_of(result) if head.matters]
+def describe(ablation: AblationRun) -> dict[str, Any]:
+    """The contents of ``run.json``: settings, results and provenance as plain data."""
+    result, settings = ablation.result, ablation.settings
+    matter = [head.name for head in ranked_heads(result) if head.matters]
     return {
         "command": settings.command,
         "settings": vars(settings),
         "prompts": {
-            "file": str(_file_of(settings.prompts or "")),
-            "sha256": finding.prompts_hash,
-            "n": len(finding.prompts),
+            "file": str(_prompt_file(settings.prompts or "")),
+            "sha256": ablation.prompts_hash,
+            "n": len(ablation.prompts),
         },
         "clean": {
             "metric": result.metric,
@@ -145,72 +156,72 @@ def describe(finding: Finding) -> dict[str, Any]:
             "per_prompt": result.clean.tolist(),
         },
         "heads_that_matter": matter,
-        "answer": answer(result),
+        "answer": conclusion(result),
         "provenance": result.provenance.to_dict(),
         "versions": {**result.provenance.versions, **_versions()},
-        "started": finding.started.isoformat(timespec="seconds"),
-        "seconds": round(finding.seconds, 3),
+        "started": ablation.started.isoformat(timespec="seconds"),
+        "seconds": round(ablation.seconds, 3),
     }
 
 
-def to_report(finding: Finding) -> Report:
-    """What the HTML report shows of it."""
+def to_report(ablation: AblationRun) -> Report:
+    """The contents of the HTML report."""
     facts = {
-        "command": finding.settings.command,
-        "prompts": f"{finding.settings.prompts} ({len(finding.prompts)})",
-        "prompts SHA-256": finding.prompts_hash,
-        "started": f"{finding.started:%Y-%m-%d %H:%M:%S} UTC",
-        "duration": f"{finding.seconds:.1f} s",
+        "command": ablation.settings.command,
+        "prompts": f"{ablation.settings.prompts} ({len(ablation.prompts)})",
+        "prompts SHA-256": ablation.prompts_hash,
+        "started": f"{ablation.started:%Y-%m-%d %H:%M:%S} UTC",
+        "duration": f"{ablation.seconds:.1f} s",
     }
-    shown = [
-        Shown(tokens, _visibly(prompt.target), _visibly(prompt.distractor))
-        for tokens, prompt in zip(finding.tokens, finding.prompts, strict=True)
+    prompts = [
+        ReportPrompt(tokens, _printable(prompt.target), _printable(prompt.distractor))
+        for tokens, prompt in zip(ablation.tokens, ablation.prompts, strict=True)
     ]
-    return Report(finding.result, tuple(shown), facts)
+    return Report(ablation.result, tuple(prompts), facts)
 
 
-def labels_of(model: interp.Transformer, text: str) -> list[str]:
-    """The tokens of a text, visibly."""
+def token_labels(model: interp.Transformer, text: str) -> list[str]:
+    """Printable labels of the tokens of a text."""
     return model.to_labels(model.to_tokens(text)[0])
 
 
-def prompts_for(model: str) -> str:
-    """The bundled prompt set made for a model.
+def default_prompts(model: str) -> str:
+    """The bundled prompt set that a model's card names.
 
     Raises:
-        InvalidInput: there is none.
+        InvalidInput: the model has no card.
     """
-    made = _card_of(model)
-    if made is None:
+    card = _card_of(model)
+    if card is None:
         known = ", ".join(bundled_prompts())
         raise InvalidInput(
-            f"No prompts come with {model!r}: give a file with --prompts, or a bundled set "
-            f"({known}) that suits its vocabulary."
+            f"{model!r} has no prompts of its own: give --prompts, a file or a bundled set "
+            f"({known}) that its vocabulary can encode."
         )
-    return made.prompts
+    return card.prompts
 
 
-def metric_for(model: str) -> str:
-    """What is measured of a model unless something is asked for: the loss, where it has one."""
-    known = _card_of(model)
-    return "loss" if known is None else known.metric
+def default_metric(model: str) -> str:
+    """The metric that a model's card names; ``loss`` without a card."""
+    card = _card_of(model)
+    return LOSS if card is None else card.metric
 
 
 def _card_of(model: str) -> Card | None:
-    """The card of a bundled model, or of one in a folder, at whatever step; none if it has none."""
-    told = AT_STEP.fullmatch(model)
-    for name in (model, told["model"]) if told else (model,):
+    """The card of a bundled model or of a model folder, also given as ``name@step``, if any."""
+    checkpoint = AT_STEP.fullmatch(model)
+    for name in (model, checkpoint["model"]) if checkpoint else (model,):
         folder = MODELS / name if name in bundled() else Path(name)
         if (folder / CARD).is_file():
             return read_card(folder)
     return None
 
 
-def _visibly(text: str | None) -> str | None:
+def _printable(text: str | None) -> str | None:
     return None if text is None else visible(text.encode())
 
 
-def _file_of(prompts: str) -> Path:
+def _prompt_file(prompts: str) -> Path:
     return PROMPT_FOLDER / f"{prompts}.jsonl" if prompts in bundled_prompts() else Path(prompts)
 
 

@@ -1,4 +1,4 @@
-"""How does a folder of results appear whole or not at all? Written aside, then moved in."""
+"""A folder of results that is written completely or not at all."""
 
 import shutil
 import tempfile
@@ -10,31 +10,31 @@ from interp.errors import OutOfResources
 
 
 @contextmanager
-def staged(folder: Path) -> Generator[Path]:
-    """A folder to write files into; they move to ``folder`` when the block ends well.
+def atomic_folder(folder: Path) -> Generator[Path]:
+    """A temporary folder whose files are moved to ``folder`` when the block ends without an error.
 
-    It lies inside ``folder``, so entering shows that ``folder`` can be written, and moving is
-    renaming. After an error or an interruption nothing is left, nor any folder made here.
+    It is created inside ``folder``: this checks at once that ``folder`` can be written, and moving
+    is renaming. After an error or an interruption it is removed, with every folder created here.
 
     Raises:
-        OutOfResources: ``folder`` can't be made or written.
+        OutOfResources: ``folder`` can't be created or written.
     """
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    staging: Path | None = None
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
+    temporary: Path | None = None
     try:
-        staging = _inside(folder)
-        yield staging
-        for file in sorted(staging.iterdir()):
+        temporary = _create_inside(folder)
+        yield temporary
+        for file in sorted(temporary.iterdir()):
             file.replace(folder / file.name)
     finally:
-        if staging is not None:
-            shutil.rmtree(staging, ignore_errors=True)
-        with suppress(OSError):  # as soon as one is not empty
-            for path in made:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+        with suppress(OSError):  # a folder that is not empty stays, and so do its parents
+            for path in created:
                 path.rmdir()
 
 
-def _inside(folder: Path) -> Path:
+def _create_inside(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder))

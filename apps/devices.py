@@ -1,20 +1,20 @@
-"""Where is computed? On the device that was named, if it is there."""
+"""The device named on the command line, checked to be available."""
 
 import torch
 
 from interp.errors import InvalidInput
 
 
-def fastest() -> str:
-    """A GPU if there is one."""
+def default_device() -> str:
+    """``cuda`` if a GPU is available, else ``cpu``."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def device_of(name: str) -> torch.device:
-    """A device that is there.
+def parse_device(name: str) -> torch.device:
+    """The device of that name.
 
     Raises:
-        InvalidInput: it is not.
+        InvalidInput: it is not available, or can't compute.
     """
     try:
         device = torch.device(name)
@@ -23,5 +23,5 @@ def device_of(name: str) -> torch.device:
         reason = str(error).splitlines()[0]
         raise InvalidInput(f"--device {name!r} can't be used: {reason}") from error
     if device.type == "meta":
-        raise InvalidInput("--device 'meta' holds no numbers; take cpu or cuda.")
+        raise InvalidInput("--device 'meta' can't compute; use cpu or cuda.")
     return device

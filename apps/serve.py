@@ -1,4 +1,4 @@
-"""How is the explorer served? By Streamlit, to this machine alone."""
+"""Serves the explorer with Streamlit, on the loopback interface only."""
 
 import socket
 from pathlib import Path
@@ -13,12 +13,12 @@ APP = Path(__file__).parent / "explorer" / "app.py"
 
 
 def flags(port: int, *, headless: bool) -> list[str]:
-    """Streamlit's settings: its own defaults bind every interface and tell visitors much."""
+    """Streamlit's flags: its defaults bind all interfaces and show internals to visitors."""
     settings: dict[str, str | float | list[str]] = {
         "server.address": HOST,
         "server.port": port,
         "server.headless": headless,
-        # A page elsewhere must not reach the explorer by naming this machine as its own.
+        # Refuses other host names, so that DNS rebinding can't reach the explorer.
         "server.allowedHosts": [HOST, "localhost"],
         "server.enableCORS": True,
         "server.enableXsrfProtection": True,
@@ -39,14 +39,14 @@ def flags(port: int, *, headless: bool) -> list[str]:
         "theme.primaryColor": "#542788",
         "theme.paddingTop": "3rem",
     }
-    return [f"--{name}={spelt}" for name, value in settings.items() for spelt in _spelt(value)]
+    return [f"--{name}={text}" for name, value in settings.items() for text in _flag_values(value)]
 
 
 def choose_port(wanted: int | None) -> int:
-    """The port asked for, or the first free one.
+    """``wanted`` if it is free; without it, the first free port of :data:`PORTS`.
 
     Raises:
-        OutOfResources: it is in use, or all are.
+        OutOfResources: the port is in use, or all of them are.
     """
     for port in PORTS if wanted is None else [wanted]:
         with socket.socket() as trial:
@@ -61,13 +61,13 @@ def choose_port(wanted: int | None) -> int:
 
 
 def serve(model: str, port: int, *, headless: bool) -> None:
-    """Serve until interrupted."""
+    """Serve the explorer until interrupted."""
     arguments = ["run", *flags(port, headless=headless), str(APP), "--", "--model", model]
     cli.main(arguments, standalone_mode=False)
 
 
-def _spelt(value: str | float | list[str]) -> list[str]:
-    """A list is given by repeating the flag."""
+def _flag_values(value: str | float | list[str]) -> list[str]:
+    """The values of a flag, which is repeated for a list."""
     if isinstance(value, list):
         return value
     return [str(value).lower() if isinstance(value, bool) else str(value)]

@@ -1,4 +1,4 @@
-"""What does a person see on the terminal? Tables on stdout; progress and errors on stderr."""
+"""Terminal output: results on stdout, progress and errors on stderr."""
 
 import time
 from collections.abc import Generator, Sequence
@@ -17,70 +17,71 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-QUIET_SECONDS = 10.0
-"""Where there is no terminal, progress is a line now and then."""
+LOG_INTERVAL = 10.0
+"""Seconds between progress lines where stderr is not a terminal."""
 
 
 class Tick(Protocol):
-    """Says how far a computation is."""
+    """Progress callback."""
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
-        """``done`` of ``total``, and a word on how it goes."""
+        """Report ``done`` of ``total``, with an optional note."""
 
 
-def out() -> Console:
-    """Where results go. Text is shown as it is: no markup, no emoji codes."""
+def stdout() -> Console:
+    """A console for results. Text is printed literally: no markup, no emoji codes."""
     return Console(markup=False, emoji=False, highlight=False)
 
 
-def err() -> Console:
-    """Where progress and errors go."""
+def stderr() -> Console:
+    """A console for progress and errors."""
     return Console(stderr=True, markup=False, emoji=False, highlight=False)
 
 
-def say(text: str) -> None:
-    """Lines on stdout, wrapped at words."""
-    out().print(Text(plain(text)))
+def print_stdout(text: str) -> None:
+    """Print lines on stdout, wrapped at words."""
+    stdout().print(Text(escape_controls(text)))
 
 
-def tell(text: str) -> None:
-    """Lines on stderr, as they are."""
-    err().print(Text(text), soft_wrap=True)
+def print_stderr(text: str) -> None:
+    """Print lines on stderr, not wrapped."""
+    stderr().print(Text(text), soft_wrap=True)
 
 
-def error_line(message: str) -> None:
-    """One line on stderr."""
-    line = Text.assemble(("error: ", "bold red"), plain(" ".join(message.split("\n"))))
-    err().print(line, soft_wrap=True)
+def print_error(message: str) -> None:
+    """Print an error as one line on stderr."""
+    one_line = " ".join(message.split("\n"))
+    line = Text.assemble(("error: ", "bold red"), escape_controls(one_line))
+    stderr().print(line, soft_wrap=True)
 
 
-def plain(text: str) -> str:
-    """The text with what a terminal would obey (escape codes, carriage returns) spelt out."""
+def escape_controls(text: str) -> str:
+    """The text with control characters (escape codes, carriage returns) as Python escapes."""
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
-def table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> None:
-    """A table on stdout.
+def print_table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table on stdout.
 
     Args:
-        columns: what each is called, and ``left`` or ``right``. Only the last may be wrapped.
+        columns: title and alignment (``left`` or ``right``) of each. Only the last one wraps.
         rows: cells as text.
     """
-    shown = Table(header_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(header_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for index, (name, side) in enumerate(columns):
         last = index == len(columns) - 1
-        shown.add_column(name, justify="right" if side == "right" else "left", no_wrap=not last)
+        table.add_column(name, justify="right" if side == "right" else "left", no_wrap=not last)
     for row in rows:
-        shown.add_row(*(Text(plain(cell)) for cell in row))
-    out().print(shown)
+        table.add_row(*(Text(escape_controls(cell)) for cell in row))
+    stdout().print(table)
 
 
 @contextmanager
 def progress(label: str) -> Generator[Tick]:
-    """A bar with the time left on stderr; where that is no terminal, a line now and then."""
-    console = err()
+    """A progress bar with the time left on stderr; without a terminal, occasional lines."""
+    console = stderr()
     if not console.is_terminal:
-        yield _Lines(label)
+        yield _LogProgress(label)
         return
     text = TextColumn("{task.description}", markup=False)
     note_column = TextColumn("{task.fields[note]}", markup=False)
@@ -95,23 +96,23 @@ def progress(label: str) -> Generator[Tick]:
         yield tick
 
 
-class _Lines:
-    """Progress for a log file."""
+class _LogProgress:
+    """Progress as lines in a log file."""
 
     def __init__(self, label: str) -> None:
         self._label = label
         self._start = self._last = time.monotonic()
-        self._before: int | None = None
+        self._first_done: int | None = None
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
         now = time.monotonic()
-        if self._before is None:  # What goes on from the middle has not done all that just now.
-            self._before, self._start = done, now
-        if now - self._last < QUIET_SECONDS:
+        if self._first_done is None:  # What was done before a resume does not count for the rate.
+            self._first_done, self._start = done, now
+        if now - self._last < LOG_INTERVAL:
             return
         self._last = now
-        said = [f"{self._label}: {done} of {total}"]
-        if done > self._before:
-            left = (now - self._start) * (total - done) / (done - self._before)
-            said.append(f"about {left:.0f} s left")
-        tell(", ".join([*said, note] if note else said))
+        parts = [f"{self._label}: {done} of {total}"]
+        if done > self._first_done:
+            left = (now - self._start) * (total - done) / (done - self._first_done)
+            parts.append(f"about {left:.0f} s left")
+        print_stderr(", ".join([*parts, note] if note else parts))

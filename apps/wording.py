@@ -1,28 +1,28 @@
-"""How is an ablation told in words? One row a head, and one paragraph that answers the question."""
+"""A head ablation in words: rows of a table, a conclusion and an explanation."""
 
 from dataclasses import dataclass
 from math import floor, log10
 
 from analyses import HeadAblation
 
-FEW, FIRST = 6, 3
-"""As many heads as a sentence can name, and how many it names if there are more."""
-MOVES = {"loss": ("rises", "falls"), "logit difference": ("falls", "rises")}
-"""What a metric does when a head that helps is taken away, and when one that hurts is."""
+MAX_NAMED, NAMED_OF_MANY = 6, 3
+"""Heads that the conclusion can name, and how many it names if more matter."""
+DIRECTIONS = {"loss": ("rises", "falls"), "logit difference": ("falls", "rises")}
+"""What a metric does when a head that helps is ablated, and when one that hurts is."""
 NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six")
 
 
 @dataclass(frozen=True)
-class Head:
-    """What replacing one head did.
+class HeadEffect:
+    """The effect of ablating one head.
 
     Attributes:
-        layer: where it is.
-        head: which one.
+        layer: of the head.
+        head: its index in the layer.
         effect: mean change of the metric over prompts.
-        low: where its 95 % interval begins.
-        high: where it ends.
-        matters: whether the interval leaves out zero (never so with a single prompt).
+        low: lower end of its 95 % interval.
+        high: upper end of its 95 % interval.
+        matters: whether the interval excludes zero (never with a single prompt).
     """
 
     layer: int
@@ -34,14 +34,14 @@ class Head:
 
     @property
     def name(self) -> str:
-        """As ``L1H4``."""
+        """The head, e.g. ``L1H4``."""
         return f"L{self.layer}H{self.head}"
 
 
-def heads_of(result: HeadAblation) -> list[Head]:
-    """All heads, those with the largest effect first."""
+def ranked_heads(result: HeadAblation) -> list[HeadEffect]:
+    """All heads, largest effect first."""
     return [
-        Head(
+        HeadEffect(
             int(row["layer"]),
             int(row["head"]),
             float(row["effect"]),
@@ -53,46 +53,44 @@ def heads_of(result: HeadAblation) -> list[Head]:
     ]
 
 
-def answer(result: HeadAblation) -> str:
-    """Which heads matter for these prompts, in a few plain sentences."""
-    heads = heads_of(result)
+def conclusion(result: HeadAblation) -> str:
+    """Which heads matter for these prompts, in a few sentences."""
+    heads = ranked_heads(result)
     n, places = result.clean.numel(), decimals(heads)
     matter = [head for head in heads if head.matters]
-    shown = matter if len(matter) <= FEW else matter[:FIRST]
-    named = _joined([f"{h.name} ({signed(h.effect, places)} {result.unit})" for h in shown])
     clean = f"{result.clean.mean().item():.3g} {result.unit}"
+    unablated = f"The {result.metric} without ablation is {clean}."
     if n == 1:
-        largest = f"{heads[0].name} ({signed(heads[0].effect, places)} {result.unit})"
         return (
             f"One prompt gives no interval, so no head can be said to matter. The largest effect "
-            f"is that of {largest}; the clean {result.metric} is {clean}. Give several prompts."
+            f"is that of {_listed(heads[:1], places, result.unit)}. {unablated} Give several "
+            f"prompts."
         )
+    within_noise = f"leaves the {result.metric} within noise of {clean}, its value without ablation"
     if not matter:
         return (
-            f"No head matters on these {n} prompts: whichever of the {len(heads)} is replaced, "
-            f"the {result.metric} stays within noise of its clean {clean}."
+            f"No head matters on these {n} prompts: ablating any one of the {len(heads)} heads "
+            f"{within_noise}."
         )
-    if len(matter) > FEW:
+    if len(matter) > MAX_NAMED:
+        named = _listed(matter[:NAMED_OF_MANY], places, result.unit)
         return (
             f"{len(matter)} of {len(heads)} heads matter on these {n} prompts, most of all "
-            f"{named}. The clean {result.metric} is {clean}."
+            f"{named}. {unablated}"
         )
     verb = "matters" if len(matter) == 1 else "matter"
-    rest = (
-        f" Replacing any other leaves the {result.metric} within noise of its clean {clean}."
-        if len(matter) < len(heads)
-        else f" The clean {result.metric} is {clean}."
-    )
+    rest = f"Ablating any other head {within_noise}." if len(matter) < len(heads) else unablated
     return (
-        f"{NUMBERS[len(matter)]} of {len(heads)} heads {verb} on these {n} prompts: {named}.{rest}"
+        f"{NUMBERS[len(matter)]} of {len(heads)} heads {verb} on these {n} prompts: "
+        f"{_listed(matter, places, result.unit)}. {rest}"
     )
 
 
 def head_table(
     result: HeadAblation, top: int
 ) -> tuple[list[tuple[str, str]], list[tuple[str, ...]]]:
-    """Columns (with their side) and rows of the ``top`` heads, for a terminal."""
-    heads = heads_of(result)
+    """Columns (title, alignment) and rows of the ``top`` heads, for a terminal."""
+    heads = ranked_heads(result)
     places = decimals(heads)
     columns = [
         ("head", "left"),
@@ -112,32 +110,33 @@ def head_table(
     return columns, rows
 
 
-def role(head: Head, metric: str) -> str:
+def role(head: HeadEffect, metric: str) -> str:
     """Whether a head that matters helps or hurts what the metric measures."""
     if not head.matters:
         return "within noise"
-    helps_when = MOVES.get(metric, ("rises", "falls"))[0]
+    helps_when = DIRECTIONS.get(metric, ("rises", "falls"))[0]
     return "helps" if (head.effect > 0) == (helps_when == "rises") else "hurts"
 
 
-def reading(result: HeadAblation) -> str:
-    """How the numbers are to be read."""
-    helping, hurting = MOVES.get(result.metric, ("changes", "changes"))
-    replaced = {
+def explanation(result: HeadAblation) -> str:
+    """What the numbers mean."""
+    helping, hurting = DIRECTIONS.get(result.metric, ("changes", "changes"))
+    replacement = {
         "zero": "zero",
         "mean": "its mean over all prompts and positions",
-        "resample": "what it wrote on another prompt",
+        "resample": "its value at the same position of another prompt",
     }[result.method]
     return (
-        f"Each head in turn has its output replaced with {replaced}. The {result.metric} {helping} "
-        f"when a head that helps is taken away and {hurting} when one that hurts is. Intervals "
-        f"are 95 % bootstrap intervals over prompts; a head matters if its interval leaves out "
-        f"zero. About one in twenty heads without any effect would seem to matter by chance."
+        f"Each head in turn is ablated: its output z, before W_O, is replaced with {replacement}. "
+        f"The {result.metric} {helping} when a head that helps is ablated and {hurting} when one "
+        f"that hurts is. Intervals are 95 % bootstrap intervals of the mean over prompts; a head "
+        f"matters if its interval excludes zero. About one in twenty heads without any effect "
+        f"would seem to matter by chance."
     )
 
 
-def decimals(heads: list[Head]) -> int:
-    """How many decimals show three digits of the largest number."""
+def decimals(heads: list[HeadEffect]) -> int:
+    """The number of decimals that show three digits of the largest number."""
     largest = max(max(abs(h.effect), abs(h.low), abs(h.high)) for h in heads)
     return 3 if largest == 0 else min(8, max(1, 2 - floor(log10(largest))))
 
@@ -148,7 +147,7 @@ def signed(value: float, places: int) -> str:
     return text if float(text) else text[1:]
 
 
-def _joined(names: list[str]) -> str:
-    return (
-        names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
-    )
+def _listed(heads: list[HeadEffect], places: int, unit: str) -> str:
+    """Heads with their effects, as ``L0H2 (-2.00 nats), L0H1 (+1.00 nats) and L1H0 (…)``."""
+    names = [f"{head.name} ({signed(head.effect, places)} {unit})" for head in heads]
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

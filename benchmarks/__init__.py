@@ -1,1 +1,1 @@
-"""How fast is it, against what others offer and against what the machine can do?"""
+"""Timings and memory of ``interp`` beside those of other libraries, on one machine."""

@@ -1,11 +1,12 @@
-"""How fast is it? Everything timed in turn in one process, with marks, as a table and as JSON.
+"""Time everything in turn in one process; print a table, write JSON, compare with the marks.
 
-    make bench                                         # all of it: three quarters of an hour
+    make bench                                         # everything, about 45 minutes
     make bench BENCH="--only forward,heads --kernel default --out bench.json"
     make bench BENCH="--device cuda --tf32"
-    make bench BENCH="--from bench.json --readme README.md"    # into the README, no measuring
+    make bench BENCH="--from bench.json --readme README.md"    # write the README, measure nothing
 
-Models have GPT-2-small's shape and random weights, the same in every library.
+Models have GPT-2-small's shape and the same random weights in every library. What a GPU without
+TransformerLens can measure, and its tests, are in ``python -m benchmarks.gpu``.
 """
 
 import argparse
@@ -22,12 +23,21 @@ from benchmarks.caches import memory, patterns, size
 from benchmarks.forwards import agreement, formed, forward
 from benchmarks.imports import importing
 from benchmarks.loading import loading
-from benchmarks.machine import busy, told
+from benchmarks.machine import environment, load_average
 from benchmarks.models import KERNELS, QUICK, Setting
 from benchmarks.patching import patching
+from benchmarks.precision import matmul_precision
 from benchmarks.scaling import scaling
 from benchmarks.sweeps import heads
-from benchmarks.table import Row, from_json, to_json, to_markdown, to_text, write_between_marks
+from benchmarks.table import (
+    MARKERS,
+    Row,
+    from_json,
+    to_json,
+    to_markdown,
+    to_text,
+    write_between,
+)
 from benchmarks.timing import Absent
 
 SECTIONS: dict[str, Callable[[Bench], Iterator[Row]]] = {
@@ -48,62 +58,61 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure (or read figures), print the table, write what was asked for.
+    """Measure, or read a file of figures; print the table and write the requested files.
 
     Returns:
-        0, also if marks are missed: that is a finding, not a failure. Wrong input exits with 2.
+        0, also if marks are missed. Wrong input exits with 2.
     """
     parser = _parser()
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        rows, machine = _read(asked) if asked.read else _measure(asked)
+        rows, machine = _read(options) if options.read else _measure(options)
         print(to_text(rows, machine))
-        if asked.out:
-            asked.out.write_text(to_json(rows, machine), encoding="utf-8")
-        if asked.readme:
-            write_between_marks(asked.readme, to_markdown(rows, machine))
+        if options.out:
+            options.out.write_text(to_json(rows, machine), encoding="utf-8")
+        if options.readme:
+            write_between(options.readme, to_markdown(rows, machine), MARKERS)
     except (Absent, OSError) as error:
         parser.error(str(error))
     return 0
 
 
-def _read(asked: argparse.Namespace) -> tuple[list[Row], dict[str, Any]]:
-    return from_json(asked.read.read_text(encoding="utf-8"))
+def _read(options: argparse.Namespace) -> tuple[list[Row], dict[str, Any]]:
+    return from_json(options.read.read_text(encoding="utf-8"))
 
 
-def _measure(asked: argparse.Namespace) -> tuple[list[Row], dict[str, Any]]:
-    setting = _setting(asked)
-    threads, tf32 = torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32
+def _measure(options: argparse.Namespace) -> tuple[list[Row], dict[str, Any]]:
+    setting = _setting(options)
+    threads = torch.get_num_threads()
     torch.set_num_threads(setting.threads)
-    torch.backends.cuda.matmul.allow_tf32 = asked.tf32
     try:
-        bench, load = Bench(setting), busy()
-        rows: list[Row] = []
-        for name in asked.only:
-            print(f"measuring {name} …", file=sys.stderr, flush=True)
-            for row in SECTIONS[name](bench):
-                rows.append(row)
-                print("  " + "  ".join(filter(None, row.cells())), file=sys.stderr, flush=True)
-        return rows, {**told(setting, bench.ours), "load before": load}
+        with matmul_precision("high" if options.tf32 else "highest"):
+            bench, load = Bench(setting), load_average()
+            rows: list[Row] = []
+            for name in options.only:
+                print(f"measuring {name} …", file=sys.stderr, flush=True)
+                for row in SECTIONS[name](bench):
+                    rows.append(row)
+                    print("  " + "  ".join(filter(None, row.cells())), file=sys.stderr, flush=True)
+            return rows, {**environment(setting, bench.ours), "load before": load}
     finally:
         torch.set_num_threads(threads)
-        torch.backends.cuda.matmul.allow_tf32 = tf32
 
 
-def _setting(asked: argparse.Namespace) -> Setting:
-    base = QUICK if asked.quick else Setting()
-    if asked.device == "cuda" and not torch.cuda.is_available():
-        raise Absent("--device cuda: torch sees no CUDA device here")
-    if asked.tf32 and asked.device != "cuda":
-        raise Absent("--tf32 is for --device cuda")
+def _setting(options: argparse.Namespace) -> Setting:
+    base = QUICK if options.quick else Setting()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise Absent("--device cuda: torch finds no CUDA device")
+    if options.tf32 and options.device != "cuda":
+        raise Absent("--tf32 needs --device cuda")
     return replace(
         base,
-        rounds=asked.rounds or base.rounds,
-        long_rounds=asked.long_rounds or base.long_rounds,
-        kernels=KERNELS if asked.kernel == "both" else (asked.kernel,),
-        device=torch.device(asked.device),
-        dtype=DTYPES[asked.dtype],
-        threads=asked.threads,
+        rounds=options.rounds or base.rounds,
+        long_rounds=options.long_rounds or base.long_rounds,
+        kernels=KERNELS if options.kernel == "both" else (options.kernel,),
+        device=torch.device(options.device),
+        dtype=DTYPES[options.dtype],
+        threads=options.threads,
     )
 
 
@@ -114,37 +123,37 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--only", type=_sections, default=list(SECTIONS), help=f"of {','.join(SECTIONS)}")
-    add("--quick", action="store_true", help="a tiny model, one round: only to see that it runs")
-    add("--rounds", type=_count, help="how often each is timed (default 7)")
+    add("--only", type=_sections, default=list(SECTIONS), help=f"some of {','.join(SECTIONS)}")
+    add("--quick", action="store_true", help="a tiny model and one round, to try the command")
+    add("--rounds", type=_count, help="rounds of timing (default 7)")
     add(
         "--long-rounds",
         type=_count,
-        help="the same for loops that take a minute a round (default 3)",
+        help="rounds of the loops that take a minute each (default 3)",
     )
-    add("--threads", type=_count, default=2, help="of the CPU (default 2)")
+    add("--threads", type=_count, default=2, help="CPU threads (default 2)")
     add("--kernel", choices=(*KERNELS, "both"), default="both")
     add("--device", choices=("cpu", "cuda"), default="cpu")
     add("--dtype", choices=tuple(DTYPES), default="float32")
-    add("--tf32", action="store_true", help="allow TF32 products on the GPU")
-    add("--out", type=Path, help="write the figures there as JSON")
-    add("--from", dest="read", type=Path, help="read figures written by --out; measure nothing")
-    add("--readme", type=Path, help="write the rows with marks between the marks of that file")
+    add("--tf32", action="store_true", help="allow TF32 matrix products on the GPU")
+    add("--out", type=Path, help="write the figures to this file as JSON")
+    add("--from", dest="read", type=Path, help="read a file written by --out and measure nothing")
+    add("--readme", type=Path, help="write the rows with marks between this file's markers")
     return parser
 
 
 def _sections(text: str) -> list[str]:
-    named = text.split(",")
-    unknown = [name for name in named if name not in SECTIONS]
+    names = text.split(",")
+    unknown = [name for name in names if name not in SECTIONS]
     if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {','.join(SECTIONS)}")
-    return [name for name in SECTIONS if name in named]
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {','.join(SECTIONS)}")
+    return [name for name in SECTIONS if name in names]
 
 
 def _count(text: str) -> int:
     number = int(text) if text.isdecimal() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} should be a whole number of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return number
 
 

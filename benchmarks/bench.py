@@ -1,4 +1,4 @@
-"""What do all measurements share? The setting, the models, and how rows are made."""
+"""What all measurements use: the setting, the models, and the construction of rows."""
 
 import statistics
 from collections.abc import Callable
@@ -19,7 +19,7 @@ MARKED_THREADS = 2
 
 
 class Bench:
-    """One call of the command: what it measures with."""
+    """The setting of one call of the command, with our models and those of other libraries."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
@@ -28,15 +28,15 @@ class Bench:
 
     @property
     def on_cuda(self) -> bool:
-        """Whether this measures a GPU."""
+        """Whether the device is a GPU."""
         return self.setting.device.type == "cuda"
 
     def mark(self, cpu: Mark | None = None, cuda: Mark | None = None) -> Mark | None:
-        """The mark of the device at hand."""
+        """The mark of the device that is measured."""
         return cuda if self.on_cuda else cpu
 
     def timed(self, makers: Makers, rounds: int | None = None, warmup: int | None = None) -> Timed:
-        """Works timed in turn; see :func:`~benchmarks.timing.alternate`."""
+        """Time works in turn; see :func:`~benchmarks.timing.alternate`."""
         setting = self.setting
         return alternate(
             makers,
@@ -46,14 +46,14 @@ class Bench:
         )
 
     def products(self, kernel: str, rows: int) -> Makers:
-        """What is timed beside a work for its limit: the products alone, on so many rows."""
+        """The matrix products alone, on ``rows`` rows: what a work's limit is computed from."""
         return {products(kernel): partial(self._products, kernel, rows)}
 
     def _products(self, kernel: str, rows: int) -> Products:
         return Products(self.ours[kernel], rows)
 
     def row(self, row: Row, timed: Timed, ours: str, theirs: str | None = None) -> Row:
-        """``row`` with the seconds of two works, their ratio and whether a mark can be judged."""
+        """``row`` with the median seconds of two works, their ratio and the number of rounds."""
         compared = (ours,) if theirs is None else (ours, theirs)
         why = timed.why_not(*compared)
         return replace(
@@ -66,11 +66,11 @@ class Bench:
         )
 
     def judged(self, row: Row) -> Row:
-        """``row``, told why its mark does not apply where it does not."""
+        """``row``, with the reason where its mark does not apply."""
         setting = self.setting
         reasons = {
             "the mark is for GPT-2-small's shape": setting.quick,
-            "the mark is for float32": setting.dtype != torch.float32,
+            "the mark is for float32": setting.dtype != torch.float32 and not self.on_cuda,
             f"the mark is for {MARKED_THREADS} threads": setting.threads != MARKED_THREADS
             and not self.on_cuda,
             "the mark is for AMD processors": row.kernel == "packed" and "AMD" not in processor(),
@@ -78,11 +78,11 @@ class Bench:
         return replace(row, unjudged="; ".join(why for why, holds in reasons.items() if holds))
 
     def limited(self, row: Row, timed: Timed, ours: str, counted: tuple[float, float]) -> Row:
-        """``row`` with its multiply-adds and how many times longer it took than they alone do.
+        """``row`` with its multiply-adds and its seconds over those of the multiply-adds alone.
 
         Args:
             row: the row.
-            timed: holds the work and the products of its kernel, timed in turn.
+            timed: the work and the products of its kernel, timed in turn.
             ours: name of the work.
             counted: multiply-adds of the work, and of the products.
         """

@@ -1,4 +1,4 @@
-"""What does a cache hold, and what does it cost to read what it derives?"""
+"""Bytes of a cache, peak memory of a forward, and the time to read derived patterns."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -21,13 +21,13 @@ READING = Mark(1.0)
 
 
 def bytes_held(tensors: Iterable[Tensor]) -> int:
-    """Bytes of the memory behind tensors, each piece counted once."""
-    pieces = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
-    return sum(pieces.values())
+    """Bytes of the storages of ``tensors``, each storage counted once."""
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+    return sum(storages.values())
 
 
 def size(bench: Bench) -> Iterator[Row]:
-    """Bytes of a cache from which everything follows; the logits left out on both sides."""
+    """Bytes of a cache of every activation; the logits are left out on both sides."""
     passes = bench.setting.passes
     for (rows, width), mark in ((passes[-1], LONG), (passes[0], SHORT)):
         tokens = bench.setting.tokens(rows, width)
@@ -55,7 +55,7 @@ def size(bench: Bench) -> Iterator[Row]:
 def _ours_held(bench: Bench, tokens: Tensor) -> int:
     run = interp.run(bench.ours.default, tokens, record="all")
     if run.logits is None:
-        raise Absent("the run gave no logits")
+        raise Absent("the run returned no logits")
     return run.cache.nbytes - bytes_held([run.logits])
 
 
@@ -66,7 +66,7 @@ def _lens_held(bench: Bench, tokens: Tensor) -> int:
 
 
 def memory(bench: Bench) -> Iterator[Row]:
-    """Most memory that a forward takes beyond what was held before it."""
+    """Peak memory of a forward beyond what was allocated before it."""
     rows, width = bench.setting.passes[-1]
     tokens = bench.setting.tokens(rows, width)
     works, absent = ready(
@@ -107,23 +107,23 @@ def memory(bench: Bench) -> Iterator[Row]:
         )
 
 
-# ---- reading what is derived -------------------------------------------------------------------
+# ---- derived patterns --------------------------------------------------------------------------
 
 
 def patterns(bench: Bench) -> Iterator[Row]:
-    """Reading every head's pattern from a cache that derives it, against having had it stored.
+    """Time to derive every head's pattern from a cache, against the time to store it in the run.
 
-    What storing costs is the difference of two runs: one that forms the patterns and keeps them,
-    one that records everything by the fused kernel.
+    The time to store is the difference of two runs: one that forms and stores the patterns, one
+    that records everything by the fused kernel.
     """
     rows, width = bench.setting.passes[-1]
     tokens = bench.setting.tokens(rows, width)
     for kernel in KERNELS:
         timed = bench.timed(
             {
-                "in turn": partial(_reading, bench, kernel, tokens),
-                "together": partial(_reading_together, bench, kernel, tokens),
-                "stored": partial(_patterns_stored, bench, kernel, tokens),
+                "in turn": partial(_read_by_layer, bench, kernel, tokens),
+                "together": partial(_read_all, bench, kernel, tokens),
+                "stored": partial(_store_patterns, bench, kernel, tokens),
                 "recorded": partial(recorded, bench, kernel, tokens),
             }
         )
@@ -136,13 +136,13 @@ def patterns(bench: Bench) -> Iterator[Row]:
                 kernel=kernel,
                 against="forming them in the forward: stored − recorded",
                 mark=bench.mark(cpu=READING),
-                note=_both(timed),
+                note=_seconds(timed),
             )
             yield bench.row(row, timed, how, "difference")
 
 
-def _reading(bench: Bench, kernel: str, tokens: Tensor) -> Work:
-    """All patterns, a layer's after another's, each let go of before the next."""
+def _read_by_layer(bench: Bench, kernel: str, tokens: Tensor) -> Work:
+    """Derive the patterns layer by layer, each freed before the next."""
     with torch.no_grad():
         cache = interp.run(bench.ours[kernel], tokens, record="all").cache
     layers = range(bench.setting.shape.n_layers)
@@ -154,30 +154,30 @@ def _reading(bench: Bench, kernel: str, tokens: Tensor) -> Work:
     return read
 
 
-def _reading_together(bench: Bench, kernel: str, tokens: Tensor) -> Work:
-    """All patterns, all held at once."""
+def _read_all(bench: Bench, kernel: str, tokens: Tensor) -> Work:
+    """Derive all patterns and hold them together."""
     with torch.no_grad():
         cache = interp.run(bench.ours[kernel], tokens, record="all").cache
     layers = range(bench.setting.shape.n_layers)
     return lambda: [cache["pattern", layer] for layer in layers]
 
 
-def _patterns_stored(bench: Bench, kernel: str, tokens: Tensor) -> Work:
+def _store_patterns(bench: Bench, kernel: str, tokens: Tensor) -> Work:
     model = bench.ours[kernel]
     return lambda: interp.run(model, tokens, record="all", store="pattern").cache
 
 
 def _with_difference(timed: Timed) -> Timed:
-    """The same, and under ``difference`` what storing took beyond recording."""
+    """``timed`` with one more work, ``difference``: the seconds of stored − recorded."""
     if timed.why_not("stored", "recorded"):
         return Timed(timed.seconds, {**timed.absent, "difference": timed.why_not("stored")})
     pairs = zip(timed.seconds["stored"], timed.seconds["recorded"], strict=True)
-    least = 1e-9  # a difference may vanish in noise; it must not turn the ratio round
-    more = [max(stored - recorded, least) for stored, recorded in pairs]
-    return Timed({**timed.seconds, "difference": more}, timed.absent)
+    least = 1e-9  # noise can make the difference negative, and the ratio with it
+    differences = [max(stored - recorded, least) for stored, recorded in pairs]
+    return Timed({**timed.seconds, "difference": differences}, timed.absent)
 
 
-def _both(timed: Timed) -> str:
+def _seconds(timed: Timed) -> str:
     if timed.why_not("stored", "recorded"):
         return ""
     stored_in, recorded_in = (median(timed.seconds[name]) for name in ("stored", "recorded"))

@@ -1,4 +1,4 @@
-"""How long is a forward: alone, with everything recorded, with everything formed and stored?"""
+"""Time of a forward: plain, with everything recorded, with everything formed and stored."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -20,41 +20,42 @@ STORED = {"default": Mark(0.80), "packed": Mark(0.45)}
 RECORDED_ON_CUDA = Mark(1.15)
 
 NOT_THEIRS = (Point.ATTN_IN, Point.MLP_IN, Point.RESULT)
-"""What it stores only if told so (``use_attn_in``, ``use_hook_mlp_in``, ``use_attn_result``)."""
+"""TransformerLens stores these only on request: ``use_attn_in``, ``use_hook_mlp_in``,
+``use_attn_result``."""
 
 
 # ---- the works --------------------------------------------------------------------------------
 
 
 def plain(bench: Bench, kernel: str, tokens: Tensor) -> Work:
-    """Our logits."""
+    """Our forward, which returns logits."""
     return partial(bench.ours[kernel], tokens)
 
 
 def recorded(bench: Bench, kernel: str, tokens: Tensor) -> Work:
-    """Our logits, and a cache from which everything follows."""
+    """Our forward with every activation recorded."""
     return partial(interp.run, bench.ours[kernel], tokens, record="all")
 
 
 def stored(bench: Bench, kernel: str, tokens: Tensor) -> Work:
-    """Our logits, and all tensors that TransformerLens stores, each formed and held."""
+    """Our forward with every tensor that TransformerLens stores formed and held."""
     return partial(all_stored, bench.ours[kernel], tokens)
 
 
 def all_stored(model: interp.Transformer, tokens: Tensor) -> Cache:
-    """A cache in which nothing that TransformerLens stores by default is left to be derived."""
+    """A cache that holds every tensor that TransformerLens stores by default; none is derived."""
     theirs = [place for place in model.layout if place.point not in NOT_THEIRS]
     return interp.run(model, tokens, store=theirs).cache
 
 
 def huggingface(bench: Bench, attention: str, tokens: Tensor) -> Work:
-    """The logits of transformers, without its key/value cache."""
+    """The forward of transformers, without its key/value cache."""
     model = getattr(bench.peers, attention)
     return lambda: model(tokens, use_cache=False).logits
 
 
 def lens_stored(bench: Bench, tokens: Tensor) -> Work:
-    """The logits and cache of TransformerLens."""
+    """``run_with_cache`` of TransformerLens."""
     return partial(bench.peers.lens.run_with_cache, tokens)
 
 
@@ -62,7 +63,7 @@ def lens_stored(bench: Bench, tokens: Tensor) -> Work:
 
 
 def agreement(bench: Bench) -> Iterator[Row]:
-    """Do all compute the same? The largest difference of their logits from ours."""
+    """The largest difference between our logits and those of each library, over the largest."""
     tokens = bench.setting.tokens(*bench.setting.passes[0])
     ours = _without_gradients(partial(bench.ours.default, tokens))
     works, absent = ready(
@@ -88,7 +89,7 @@ def agreement(bench: Bench) -> Iterator[Row]:
 
 @torch.no_grad()
 def _without_gradients(work: Work) -> Tensor:
-    """What it gives where packed kernels run: with gradients they give way to the default."""
+    """The logits of ``work``; packed kernels run only without gradients."""
     return work()
 
 
@@ -97,7 +98,7 @@ def _gap(work: Work, ours: Tensor) -> float:
 
 
 def forward(bench: Bench) -> Iterator[Row]:
-    """Plain and recorded forwards against the plain one of transformers."""
+    """Plain and recorded forwards, against the plain forward of transformers."""
     for rows, width in bench.setting.passes:
         tokens = bench.setting.tokens(rows, width)
         makers: Makers = {
@@ -148,7 +149,7 @@ def _forward_rows(bench: Bench, timed: Timed, tokens: Tensor) -> Iterator[Row]:
 
 
 def formed(bench: Bench) -> Iterator[Row]:
-    """Everything formed and stored, against TransformerLens, at all but the longest pass."""
+    """Everything formed and stored, against TransformerLens, at every pass but the last."""
     for rows, width in bench.setting.passes[:-1]:
         tokens = bench.setting.tokens(rows, width)
         makers: Makers = {"lens": partial(lens_stored, bench, tokens)}

@@ -1,4 +1,4 @@
-"""How long does an import take, beyond that of torch? In fresh processes, library by library."""
+"""Time of ``import interp`` after torch is imported, each in a new process."""
 
 import subprocess
 import sys
@@ -19,18 +19,18 @@ CODE = "import time, torch; begun = time.perf_counter(); {}; print(time.perf_cou
 
 
 def importing(bench: Bench) -> Iterator[Row]:
-    """``import interp`` against the others'."""
-    there = {name for name in STATEMENTS if name == "interp" or version(name) is not None}
-    there = {"interp"} if bench.setting.quick else there
+    """``import interp`` against the imports of other libraries."""
+    installed = {name for name in STATEMENTS if name == "interp" or version(name) is not None}
+    installed = {"interp"} if bench.setting.quick else installed
     absent = {
-        name: "left out by --quick" if version(name) else f"{name} is not installed"
+        name: "--quick leaves it out" if version(name) else f"{name} is not installed"
         for name in STATEMENTS
-        if name not in there
+        if name not in installed
     }
-    seconds: dict[str, list[float]] = {name: [] for name in STATEMENTS if name in there}
+    seconds: dict[str, list[float]] = {name: [] for name in STATEMENTS if name in installed}
     for _ in range(bench.setting.rounds):
         for name, taken in seconds.items():
-            taken.append(_fresh(STATEMENTS[name]))
+            taken.append(_in_new_process(STATEMENTS[name]))
     timed = Timed(seconds, absent)
     for other, statement in STATEMENTS.items():
         if other != "interp":
@@ -43,7 +43,7 @@ def importing(bench: Bench) -> Iterator[Row]:
             yield bench.row(row, timed, "interp", other)
 
 
-def _fresh(statement: str) -> float:
+def _in_new_process(statement: str) -> float:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", CODE.format(statement)],
         capture_output=True,

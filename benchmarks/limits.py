@@ -1,7 +1,7 @@
-"""How far is it from what the machine can do? Multiply-adds over the rate of the products alone.
+"""The limit of a work: its multiply-adds at the rate of matrix products alone.
 
-The rate is measured, not looked up: the four products of every block, with the model's weights and
-by the kernel that its forward uses, on as many rows as the work at hand has; nothing else is done.
+The rate is measured: the four products of every block, with the model's weights and the kernel of
+its forward, on as many rows as the work has.
 """
 
 from collections.abc import Callable
@@ -18,9 +18,9 @@ FLOPS_OF_ONE = 2
 
 
 def multiply_adds(work: Work) -> float:
-    """How many multiply-adds ``work`` does in matrix products and fused attention.
+    """Multiply-adds of ``work`` in matrix products and fused attention.
 
-    Attention counts whole squares, also where a kernel skips what is masked. torch does not count
+    Attention counts as query × key, also where a kernel skips masked keys. torch does not count
     its fused attention on CPU, so that one is added here.
     """
     counter = FlopCounterMode(display=False, custom_mapping=CPU_ATTENTION)
@@ -34,10 +34,10 @@ def _attention_flops(
     key: tuple[int, ...],
     value: tuple[int, ...],
     *_: object,
-    out_shape: object = None,  # noqa: ARG001 - how torch calls it
+    out_shape: object = None,  # noqa: ARG001 - passed by torch
     **__: object,
 ) -> int:
-    """Of q·kᵀ and of A·v: ``[batch head query d]`` by ``[batch head key d]``."""
+    """FLOPs of q·kᵀ and A·v, with shapes ``[batch head query d]`` and ``[batch head key d]``."""
     batch, heads, queries, d_query = query
     keys, d_value = key[2], value[3]
     return FLOPS_OF_ONE * batch * heads * queries * keys * (d_query + d_value)
@@ -49,10 +49,10 @@ CPU_ATTENTION: dict[object, Callable[..., int]] = {
 
 
 class Products:
-    """The products of every block of a model, and nothing else."""
+    """The four matrix products of every block of a model, without what lies between them."""
 
     def __init__(self, model: interp.Transformer, rows: int) -> None:
-        """Of ``model``, on ``rows`` rows of activations."""
+        """Products of ``model`` on ``rows`` rows of random activations."""
         generator = torch.Generator().manual_seed(0)
 
         def activations(width: int) -> Tensor:
@@ -65,7 +65,7 @@ class Products:
         self._neurons = activations(mlp.weight_out.shape[1])
 
     def __call__(self) -> None:
-        """Each product once."""
+        """Compute each product once."""
         for attn, mlp in self._parts:
             attn.linear(self._stream, attn.weight_qkv, None)
             attn.linear(self._z, attn.weight_o, None)
@@ -74,7 +74,7 @@ class Products:
 
     @staticmethod
     def count(model: interp.Transformer, rows: int) -> int:
-        """How many multiply-adds that is."""
+        """Multiply-adds of one call."""
         attn, mlp = model.blocks[0].attn, model.blocks[0].mlp
         weights = (attn.weight_qkv, attn.weight_o, mlp.weight_in, mlp.weight_out)
         return rows * len(model.blocks) * sum(weight.numel() for weight in weights)

@@ -1,4 +1,4 @@
-"""How long does a folder take to load, and how much memory? GPT-2-small's shape, random weights."""
+"""Time and peak memory of loading a folder: GPT-2-small's shape, random weights."""
 
 import tempfile
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ SECONDS, MEMORY = Mark(1.5), Mark(1.3)
 
 
 def loading(bench: Bench) -> Iterator[Row]:
-    """Against transformers, both reading what it wrote; and the peak against the weights' size."""
+    """The time against transformers, on a folder that it wrote; the peak against the weights."""
     kind = "float32, on a CPU"
     seconds = Row(
         section="loading",
@@ -41,7 +41,7 @@ def loading(bench: Bench) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         try:
-            library = _written(bench, folder)
+            library = _write(bench, folder)
         except Absent as reason:
             yield bench.judged(_unmeasured(seconds, reason))
             yield bench.judged(_unmeasured(memory, reason))
@@ -54,8 +54,8 @@ def loading(bench: Bench) -> Iterator[Row]:
         yield bench.judged(_peak(memory, folder))
 
 
-def _written(bench: Bench, folder: Path) -> Any:  # noqa: ANN401 - a module of transformers
-    """The folder that transformers writes of the peer of our model."""
+def _write(bench: Bench, folder: Path) -> Any:  # noqa: ANN401 - a module of transformers
+    """Let transformers write its copy of our model; return the library."""
     library = imported("transformers", "transformers")
     bench.peers.sdpa.to("cpu", torch.float32).save_pretrained(folder)
     return library

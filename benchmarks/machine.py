@@ -1,4 +1,4 @@
-"""On what was it measured? Versions, processor, threads, type, kernels."""
+"""The environment of a measurement: versions, processor, threads, dtype, kernels."""
 
 import os
 import platform
@@ -12,16 +12,16 @@ from benchmarks.peers import PACKAGES, version
 from benchmarks.timing import Absent
 
 
-def busy() -> str:
-    """How many processes wanted the processor over the last minute, where the system tells it.
+def load_average() -> str:
+    """Runnable processes over the last minute; ``unknown`` where the system does not report them.
 
-    If others run beside what is measured, the figures are worth little: threads
-    that wait for one another can make a forward ten times slower.
+    Other processes make the figures unreliable: threads that wait for one another can make a
+    forward ten times slower.
     """
     return f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
 
 
-def told(setting: Setting, ours: Ours) -> dict[str, Any]:
+def environment(setting: Setting, ours: Ours) -> dict[str, Any]:
     """What the figures depend on, by name."""
     on_cuda = setting.device.type == "cuda"
     names: dict[str, Any] = {
@@ -34,7 +34,7 @@ def told(setting: Setting, ours: Ours) -> dict[str, Any]:
         "torch": torch.__version__,
     }
     if on_cuda:
-        names["tf32"] = "on" if torch.backends.cuda.matmul.allow_tf32 else "off"
+        names["tf32"] = "off" if torch.get_float32_matmul_precision() == "highest" else "on"
     names |= {package: version(package) or "not installed" for package in PACKAGES}
     for kernel in setting.kernels:
         try:
@@ -45,10 +45,10 @@ def told(setting: Setting, ours: Ours) -> dict[str, Any]:
 
 
 def processor() -> str:
-    """The processor's own name, where the system tells it."""
-    known = Path("/proc/cpuinfo")
-    if known.exists():
-        for line in known.read_text(encoding="utf-8").splitlines():
+    """The name of the processor, or of its architecture where the system gives no name."""
+    listed = Path("/proc/cpuinfo")
+    if listed.exists():
+        for line in listed.read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()

@@ -1,8 +1,8 @@
-"""How much memory does a piece of work need at its worst, beyond what was held before it?
+"""Peak memory of a work beyond what was allocated before it.
 
-On a GPU torch keeps count. On Linux the kernel does: what was freed is given back first, the
-high-water mark of the resident set is reset (``/proc/self/clear_refs``), the work is done, and the
-mark is read. Elsewhere it can't be told without a process for each work, and isn't.
+On a GPU it is the peak of torch's allocator. On a CPU under Linux it is the high-water mark of the
+resident set, reset before the work (``/proc/self/clear_refs``) after free memory was returned to
+the system. Other systems are not supported: they would need a process for each work.
 """
 
 import ctypes
@@ -19,13 +19,13 @@ RESET_HIGH_WATER = "5"
 
 
 def peak(work: Work, device: torch.device) -> int:
-    """Bytes.
+    """Peak memory of ``work``, in bytes.
 
     Raises:
-        Absent: this system does not tell.
+        Absent: this system does not report it.
     """
     with torch.no_grad():
-        work()  # what stays for good, such as packed weights, is there before the count begins
+        work()  # what it allocates once, such as packed weights, is not counted
         gc.collect()
         return _peak_on_cuda(work) if device.type == "cuda" else _peak_resident(work)
 
@@ -46,7 +46,7 @@ def _peak_resident(work: Work) -> int:
         ctypes.CDLL(None).malloc_trim(0)
         CLEAR.write_text(RESET_HIGH_WATER, encoding="ascii")
     except (OSError, AttributeError) as error:
-        raise Absent("peak memory can be read on Linux with glibc alone") from error
+        raise Absent("peak memory can be read only on Linux with glibc") from error
     before = _resident("VmRSS")
     result = work()
     most = _resident("VmHWM") - before
@@ -57,5 +57,5 @@ def _peak_resident(work: Work) -> int:
 def _resident(which: str) -> int:
     found = re.search(rf"^{which}:\s+(\d+) kB", STATUS.read_text(encoding="ascii"), re.MULTILINE)
     if found is None:
-        raise Absent(f"{STATUS} does not tell {which}")
+        raise Absent(f"{STATUS} has no {which}")
     return int(found[1]) * 1024

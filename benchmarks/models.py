@@ -1,4 +1,4 @@
-"""What is measured? A model of GPT-2-small's shape with random weights, in each kernel of ours."""
+"""The models that are measured: GPT-2-small's shape, random weights, each of our kernels."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Shape:
-    """The shape of a model."""
+    """Sizes of a GPT-2-like model."""
 
     n_layers: int = 12
     n_heads: int = 12
@@ -28,26 +28,26 @@ class Shape:
 
     @property
     def d_head(self) -> int:
-        """Dimensions of a head."""
+        """Dimension of a head: d_model / n_heads."""
         return self.d_model // self.n_heads
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What one call of the command measures, and how.
+    """What one call of the command measures.
 
     Attributes:
-        shape: of the models.
+        shape: sizes of the models.
         passes: (rows, width) of the forwards.
         prompts: (rows, width) of the sweeps.
         rounds: how many times each work is timed.
-        long_rounds: the same for loops that take a minute a round.
-        warmup: rounds that are not counted.
-        kernels: of ours: ``default``, ``packed`` or both.
-        device: where.
+        long_rounds: how many times a loop is timed that takes a minute a round.
+        warmup: rounds before those, which are not counted.
+        kernels: our kernels: ``default``, ``packed`` or both.
+        device: of the models.
         dtype: of weights and activations.
         threads: of the CPU.
-        quick: whether it only tries that everything runs.
+        quick: whether this only tries the command, on a tiny model.
     """
 
     shape: Shape = Shape()
@@ -63,7 +63,7 @@ class Setting:
     quick: bool = False
 
     def tokens(self, rows: int, width: int) -> Tensor:
-        """Random token ids, the same in every call."""
+        """Random token ids ``[rows width]``, the same in every call."""
         generator = torch.Generator().manual_seed(rows * 10_000 + width)
         ids = torch.randint(self.shape.d_vocab, (rows, width), generator=generator)
         return ids.to(self.device)
@@ -81,24 +81,24 @@ QUICK = Setting(
 
 
 class Ours:
-    """Our model of a shape, in each kernel; all share their weights."""
+    """Our model in each kernel; all use the same weights."""
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
 
     @cached_property
     def default(self) -> interp.Transformer:
-        """As it is built."""
+        """The model with the default kernel."""
         torch.manual_seed(0)
         model = interp.Transformer(config_of(self._setting.shape))
         return model.to(self._setting.device, self._setting.dtype).eval()
 
     @cached_property
     def packed(self) -> interp.Transformer:
-        """With its products in oneDNN, weights packed once.
+        """The model with matrix products by oneDNN, weights packed once.
 
         Raises:
-            Absent: there is none for this device or type.
+            Absent: packed kernels do not exist for this device or dtype.
         """
         if self._setting.device.type != "cpu":
             raise Absent("packed kernels are for CPUs")
@@ -108,17 +108,17 @@ class Ours:
             raise Absent(f"packed: {error}") from error
 
     def __getitem__(self, kernel: str) -> interp.Transformer:
-        """The model with that kernel.
+        """The model with the named kernel.
 
         Raises:
-            Absent: it was not asked for, or there is none here.
+            Absent: the setting leaves that kernel out, or it does not exist here.
         """
         if kernel not in self._setting.kernels:
-            raise Absent(f"--kernel left {kernel} out")
+            raise Absent(f"--kernel leaves {kernel} out")
         return self.packed if kernel == "packed" else self.default
 
     def of_depth(self, n_layers: int) -> interp.Transformer:
-        """A model with fewer layers, otherwise of the same shape."""
+        """A model with ``n_layers`` layers, otherwise of the same shape."""
         shape = self._setting.shape
         shallow = Shape(n_layers, shape.n_heads, shape.d_model, shape.d_vocab, shape.n_ctx)
         model = interp.Transformer(config_of(shallow))
@@ -126,7 +126,7 @@ class Ours:
 
 
 def config_of(shape: Shape) -> interp.Config:
-    """GPT-2's architecture in that shape."""
+    """The configuration of GPT-2's architecture in that shape."""
     return interp.Config(
         d_model=shape.d_model,
         d_vocab=shape.d_vocab,
@@ -144,7 +144,7 @@ def feature(name: str) -> Callable[..., object]:
     """A function of ``interp``.
 
     Raises:
-        Absent: this version has none of that name.
+        Absent: this version has no such function.
     """
     found = getattr(interp, name, None)
     if not callable(found):
@@ -152,8 +152,8 @@ def feature(name: str) -> Callable[..., object]:
     return found
 
 
-class Seen(TorchDispatchMode):
-    """Notes which operations of torch compute products and attention."""
+class OperationLog(TorchDispatchMode):
+    """Records which operations of torch compute matrix products and attention."""
 
     PRODUCTS = ("mm", "linear", "attention")
 
@@ -162,7 +162,7 @@ class Seen(TorchDispatchMode):
         self.operations: dict[str, None] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401 - torch's signature
-        """The operation, done as it is."""
+        """Record the operation and call it unchanged."""
         name = str(func.overloadpacket)
         if any(part in name for part in self.PRODUCTS) and "reorder" not in name:
             self.operations[name] = None
@@ -170,7 +170,7 @@ class Seen(TorchDispatchMode):
 
 
 def kernel_ran(model: interp.Transformer) -> str:
-    """The operations of torch by which a forward computed its products and its attention."""
-    with torch.no_grad(), Seen() as seen:
+    """The operations of torch that compute the matrix products and attention of a forward."""
+    with torch.no_grad(), OperationLog() as log:
         model([[0, 0]])
-    return ", ".join(seen.operations)
+    return ", ".join(log.operations)

@@ -1,7 +1,7 @@
-"""How long does it take to patch every layer and position? A sweep against whole forwards.
+"""Time to patch the stream at every layer and position: a sweep against whole forwards.
 
-The stream that enters a layer is replaced at one position by that of other prompts, and the
-difference of two logits at the last position is measured.
+The stream that enters a layer is replaced at one position by that of other prompts; the metric is
+the difference of two logits at the last position.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ import interp
 from benchmarks.bench import Bench, Makers
 from benchmarks.limits import Products, multiply_adds
 from benchmarks.models import KERNELS
-from benchmarks.sweeps import TARGET, Remembering, agreeing, brute_force, limit_rows, swept
+from benchmarks.sweeps import TARGET, LastResult, brute_force, gap_note, limit_rows, swept
 from benchmarks.table import Mark, Row
 from benchmarks.timing import Work
 from interp import edits
@@ -27,13 +27,13 @@ AGAINST = "brute force by our forward"
 
 
 def patching(bench: Bench) -> Iterator[Row]:
-    """The stream of each layer and position replaced by that of another batch."""
+    """The stream at each layer and position, replaced by that of another batch."""
     setting = bench.setting
     tokens = setting.tokens(*setting.prompts)
     edited, measured = _patches(bench, tokens), _difference()
     few = edited[:: max(1, len(edited) // 2)]
     bench.timed(_makers(bench, tokens, few, {}), rounds=1, warmup=0)  # to warm up
-    results: dict[str, Remembering] = {}
+    results: dict[str, LastResult] = {}
     makers = _makers(bench, tokens, edited, results)
     for kernel in KERNELS:
         makers |= bench.products(kernel, limit_rows(bench))
@@ -49,7 +49,7 @@ def patching(bench: Bench) -> Iterator[Row]:
             kernel=kernel,
             against=AGAINST,
             mark=bench.mark(PATCHING, PATCHING),
-            note=agreeing(results, f"sweep, {kernel}", f"brute, {kernel}"),
+            note=gap_note(results, f"sweep, {kernel}", f"brute, {kernel}"),
         )
         own = f"sweep, {kernel}"
         row = bench.row(row, timed, own, f"brute, {kernel}")
@@ -84,16 +84,16 @@ def _patches(bench: Bench, tokens: Tensor) -> list[Edit]:
 
 
 def _makers(
-    bench: Bench, tokens: Tensor, edited: list[Edit], results: dict[str, Remembering]
+    bench: Bench, tokens: Tensor, edited: list[Edit], results: dict[str, LastResult]
 ) -> Makers:
-    """The sweep and brute force by each kernel; what they find goes to ``results``."""
+    """The sweep and brute force in each kernel; their values are kept in ``results``."""
 
-    def made(how: Callable[..., Callable[[], Tensor]], kernel: str, named: str) -> Work:
-        results[named] = Remembering(how(bench.ours[kernel], tokens, edited, _difference()))
-        return results[named]
+    def make(how: Callable[..., Callable[[], Tensor]], kernel: str, name: str) -> Work:
+        results[name] = LastResult(how(bench.ours[kernel], tokens, edited, _difference()))
+        return results[name]
 
     return {
-        f"{name}, {kernel}": partial(made, how, kernel, f"{name}, {kernel}")
+        f"{name}, {kernel}": partial(make, how, kernel, f"{name}, {kernel}")
         for kernel in KERNELS
         for name, how in (("sweep", swept), ("brute", brute_force))
     }

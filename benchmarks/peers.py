@@ -1,11 +1,11 @@
-"""What it is compared with: the models of others, with the very weights of ours.
+"""Models of other libraries, with the weights of ours.
 
     pip install -c constraints.txt -e '.[bench]'    # transformers and TransformerLens 3.9
-    pip install 'nnsight<0.9'                       # one more, if wanted
+    pip install 'nnsight<0.9'                       # optional
 
-Each is used by its public calls. One that is not installed is :class:`~benchmarks.timing.Absent`,
-and the table says so. TransformerLens 3.9 and nnsight 0.8 were both found to work beside the torch
-and transformers of ``constraints.txt``.
+Each is used by its public calls. A library that is not installed raises
+:class:`~benchmarks.timing.Absent`, and the table says so. TransformerLens 3.9 and nnsight 0.8 work
+with the torch and transformers of ``constraints.txt``.
 """
 
 import importlib
@@ -26,7 +26,7 @@ PACKAGES = ("transformers", "transformer-lens", "nnsight")
 
 
 def version(package: str) -> str | None:
-    """The version installed; ``None`` if it is not."""
+    """The installed version; ``None`` if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -34,7 +34,7 @@ def version(package: str) -> str | None:
 
 
 class Peers:
-    """The same model in other libraries, each made when it is first asked for."""
+    """Our model in other libraries, each built on first use."""
 
     def __init__(self, setting: Setting, ours: Ours) -> None:
         self._setting = setting
@@ -42,20 +42,20 @@ class Peers:
 
     @cached_property
     def sdpa(self) -> Any:  # noqa: ANN401 - a class of transformers
-        """GPT2LMHeadModel of transformers with fused attention."""
+        """``GPT2LMHeadModel`` of transformers with fused attention."""
         return self._huggingface("sdpa")
 
     @cached_property
     def eager(self) -> Any:  # noqa: ANN401 - a class of transformers
-        """The same with attention matrices formed; it shares its weights with the other."""
-        model, other = self._huggingface("eager"), self.sdpa
-        for own, shared in zip(model.parameters(), other.parameters(), strict=True):
-            own.data = shared.data
+        """``GPT2LMHeadModel`` with attention matrices formed; its weights are those of ``sdpa``."""
+        model, fused = self._huggingface("eager"), self.sdpa
+        for weight, source in zip(model.parameters(), fused.parameters(), strict=True):
+            weight.data = source.data
         return model
 
     @cached_property
     def lens(self) -> Any:  # noqa: ANN401 - a class of transformer_lens
-        """HookedTransformer of TransformerLens."""
+        """``HookedTransformer`` of TransformerLens."""
         library, shape = imported("transformer_lens", "transformer-lens"), self._setting.shape
         config = library.HookedTransformerConfig(
             n_layers=shape.n_layers,
@@ -71,9 +71,9 @@ class Peers:
             dtype=self._setting.dtype,
         )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of the class as a whole
+            warnings.simplefilter("ignore", DeprecationWarning)  # of the whole class
             model = library.HookedTransformer(config).eval()
-        give_lens(model, self._ours.default)
+        copy_to_lens(model, self._ours.default)
         return model
 
     @cached_property
@@ -94,48 +94,48 @@ class Peers:
             attn_implementation=attention,
         )
         model = library.GPT2LMHeadModel(config).to(self._setting.device, self._setting.dtype).eval()
-        give_huggingface(model, self._ours.default)
+        copy_to_huggingface(model, self._ours.default)
         return model
 
 
 def imported(module: str, package: str) -> ModuleType:
-    """A library, imported.
+    """Import a library.
 
     Raises:
-        Absent: it is not installed, or can't be imported.
+        Absent: it is not installed or cannot be imported.
     """
     if version(package) is None:
         raise Absent(f"{package} is not installed")
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise Absent(f"{package} can't be imported: {error}") from error
+        raise Absent(f"{package} cannot be imported: {error}") from error
 
 
 @torch.no_grad()
-def give_huggingface(model: Any, ours: interp.Transformer) -> None:  # noqa: ANN401
-    """Write our weights into a GPT2LMHeadModel (whose matrices are [in out])."""
+def copy_to_huggingface(model: Any, ours: interp.Transformer) -> None:  # noqa: ANN401
+    """Copy our weights into a ``GPT2LMHeadModel``, whose matrices are ``[in out]``."""
     theirs, stack = model.transformer, ours.stacks[-1]
     theirs.wte.weight.copy_(ours.W_E)
     theirs.wpe.weight.copy_(ours.W_pos)
-    _give(theirs.ln_f, stack.final_norm.gain, stack.final_norm.bias)
+    _copy(theirs.ln_f, stack.final_norm.gain, stack.final_norm.bias)
     for block, own in zip(theirs.h, ours.blocks, strict=True):
-        _give(block.ln_1, own.ln1.gain, own.ln1.bias)
-        _give(block.attn.c_attn, own.attn.weight_qkv.mT, own.attn.joint_bias())
-        _give(block.attn.c_proj, own.attn.weight_o.mT, own.attn.b_O)
-        _give(block.ln_2, own.ln2.gain, own.ln2.bias)
-        _give(block.mlp.c_fc, own.mlp.weight_in.mT, own.mlp.b_in)
-        _give(block.mlp.c_proj, own.mlp.weight_out.mT, own.mlp.b_out)
+        _copy(block.ln_1, own.ln1.gain, own.ln1.bias)
+        _copy(block.attn.c_attn, own.attn.weight_qkv.mT, own.attn.joint_bias())
+        _copy(block.attn.c_proj, own.attn.weight_o.mT, own.attn.b_O)
+        _copy(block.ln_2, own.ln2.gain, own.ln2.bias)
+        _copy(block.mlp.c_fc, own.mlp.weight_in.mT, own.mlp.b_in)
+        _copy(block.mlp.c_proj, own.mlp.weight_out.mT, own.mlp.b_out)
 
 
-def _give(part: Any, weight: Tensor, bias: Tensor) -> None:  # noqa: ANN401 - a module of theirs
+def _copy(part: Any, weight: Tensor, bias: Tensor) -> None:  # noqa: ANN401 - a module of theirs
     part.weight.copy_(weight)
     part.bias.copy_(bias)
 
 
 @torch.no_grad()
-def give_lens(model: Any, ours: interp.Transformer) -> None:  # noqa: ANN401
-    """Write our weights into a HookedTransformer; its names for them are ours."""
+def copy_to_lens(model: Any, ours: interp.Transformer) -> None:  # noqa: ANN401
+    """Copy our weights into a ``HookedTransformer``, which has the same names for them."""
     stack = ours.stacks[-1]
     model.embed.W_E.copy_(ours.W_E)
     model.pos_embed.W_pos.copy_(ours.W_pos)

@@ -1,4 +1,4 @@
-"""How do a forward, a recorded one and a sweep grow with batch, length and depth?"""
+"""Time of a forward, a recorded forward and a sweep by batch, length and depth."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -18,7 +18,7 @@ KERNEL = "default"
 
 
 def scaling(bench: Bench) -> Iterator[Row]:
-    """One axis at a time: rows of 1×128, its length, the layers of the model; default kernels."""
+    """Vary one at a time: the rows of 1×128, its length, the number of layers; default kernel."""
     setting = bench.setting
     layers = setting.shape.n_layers
     width = setting.passes[0][1]
@@ -32,8 +32,8 @@ def scaling(bench: Bench) -> Iterator[Row]:
 
 
 def _at(bench: Bench, axis: str, tokens: Tensor, depth: int) -> Iterator[Row]:
-    whole = depth == bench.setting.shape.n_layers
-    model = bench.ours.default if whole else bench.ours.of_depth(depth)
+    full = depth == bench.setting.shape.n_layers
+    model = bench.ours.default if full else bench.ours.of_depth(depth)
     works: dict[str, Work] = {
         "plain forward": partial(model, tokens),
         "all recorded": partial(interp.run, model, tokens, record="all"),
@@ -42,7 +42,7 @@ def _at(bench: Bench, axis: str, tokens: Tensor, depth: int) -> Iterator[Row]:
         ),
     }
     alone = Products(model, tokens.numel())
-    makers: Makers = {name: partial(_as_it_is, work) for name, work in works.items()}
+    makers: Makers = {name: partial(_identity, work) for name, work in works.items()}
     timed = bench.timed({**makers, products(KERNEL): lambda: alone})
     each = Products.count(model, tokens.numel())
     for name, work in works.items():
@@ -55,5 +55,5 @@ def _at(bench: Bench, axis: str, tokens: Tensor, depth: int) -> Iterator[Row]:
         yield bench.limited(row, timed, name, (multiply_adds(work), each))
 
 
-def _as_it_is(work: Work) -> Work:
+def _identity(work: Work) -> Work:
     return work

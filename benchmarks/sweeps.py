@@ -1,10 +1,9 @@
-"""How long does it take to ablate every head? A sweep against loops of whole forwards.
+"""Time to ablate every head: a sweep against loops of whole forwards.
 
-All measure the same: the logit of one token at the last position of each prompt, with one head's z
-zeroed.
+All compute the logit of one token at the last position of each prompt, with one head's z zeroed.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -25,7 +24,7 @@ from interp.metrics import Metric, measure
 
 TARGET = 1
 WHOLE_ROWS = 2048
-"""As many as bring products to the machine's best rate."""
+"""Rows at which matrix products reach the machine's highest rate."""
 
 LENS = {"default": Mark(4, times_less=True), "packed": Mark(8.5, times_less=True)}
 LENS_ON_CUDA = Mark(15, times_less=True)
@@ -34,44 +33,58 @@ FEWER = Mark(3, times_less=True)
 LIMIT = Mark(1.2)
 
 
-class Remembering:
-    """A work whose last result is kept, to see afterwards that all computed the same."""
+class LastResult:
+    """A work that keeps its last result, so that values can be compared after timing."""
 
     def __init__(self, work: Callable[[], Tensor]) -> None:
         self._work = work
         self.last: Tensor | None = None
 
     def __call__(self) -> Tensor:
-        """Do it."""
+        """Do the work and keep its result."""
         self.last = self._work()
         return self.last
 
 
 @dataclass(frozen=True, eq=False)
 class Heads:
-    """The ablation of some heads on some prompts, by every library's means."""
+    """The ablation of ``heads`` on ``tokens`` by each library."""
 
     bench: Bench
     tokens: Tensor
     heads: Sequence[tuple[int, int]]
-    results: dict[str, Remembering]
+    results: dict[str, LastResult]
 
     def makers(self) -> Makers:
-        """What is timed: the sweep and brute force in each kernel, and the loops of others."""
-        makers: Makers = {
-            "lens": partial(self._remembered, "lens", self._lens),
-            "transformers": partial(self._remembered, "transformers", self._huggingface),
-            "nnsight": partial(self._remembered, "nnsight", self._nnsight),
+        """The sweep and brute force in each of our kernels, and the loops of other libraries."""
+        makers = {
+            "lens": self._lens,
+            "transformers": partial(self._hooked, "sdpa"),
+            "nnsight": self._nnsight,
         }
         for kernel in KERNELS:
-            for name, make in (("sweep", self._sweep), ("brute", self._brute)):
-                named = f"{name}, {kernel}"
-                makers[named] = partial(self._remembered, named, partial(make, kernel))
-        return makers
+            makers[f"sweep, {kernel}"] = partial(self._sweep, kernel)
+            makers[f"brute, {kernel}"] = partial(self._brute, kernel)
+        return self._keeping(makers)
 
-    def _remembered(self, name: str, make: Callable[[], Callable[[], Tensor]]) -> Work:
-        self.results[name] = Remembering(make())
-        return self.results[name]
+    def makers_on_transformers(self) -> Makers:
+        """The sweep and loops of hooks on transformers, attention matrices formed or not."""
+        return self._keeping(
+            {
+                "sweep": partial(self._sweep, "default"),
+                "eager": partial(self._hooked, "eager"),
+                "sdpa": partial(self._hooked, "sdpa"),
+            }
+        )
+
+    def _keeping(self, makers: Mapping[str, Callable[[], Callable[[], Tensor]]]) -> Makers:
+        """The same works; their last values are kept in ``results``."""
+
+        def make(name: str) -> Work:
+            self.results[name] = LastResult(makers[name]())
+            return self.results[name]
+
+        return {name: partial(make, name) for name in makers}
 
     def _edits(self) -> list[Edit]:
         return [edits.zero("z", layer=layer, head=head) for layer, head in self.heads]
@@ -87,19 +100,20 @@ class Heads:
         model, tokens = self.bench.peers.lens, self.tokens
 
         def ablated(layer: int, head: int) -> Tensor:
-            def zero(z: Tensor, hook: object) -> Tensor:  # noqa: ARG001 - how it is called
+            def zero(z: Tensor, hook: object) -> Tensor:  # noqa: ARG001 - passed by TransformerLens
                 z[:, :, head] = 0
                 return z
 
             name = f"blocks.{layer}.attn.hook_z"
             logits = model.run_with_hooks(tokens, fwd_hooks=[(name, zero)])
-            return logits[:, -1, TARGET].clone()  # a view would hold all of the logits
+            return logits[:, -1, TARGET].clone()  # a view would keep all logits
 
         return lambda: torch.stack([ablated(*head) for head in self.heads])
 
-    def _huggingface(self) -> Callable[[], Tensor]:
-        """A hook before the product by W_O, and only the last position's logits."""
-        model, tokens, d_head = self.bench.peers.sdpa, self.tokens, self.bench.setting.shape.d_head
+    def _hooked(self, attention: str) -> Callable[[], Tensor]:
+        """A hook of transformers before the product by W_O; logits of the last position alone."""
+        model = getattr(self.bench.peers, attention)
+        tokens, d_head = self.tokens, self.bench.setting.shape.d_head
 
         def ablated(layer: int, head: int) -> Tensor:
             def zero(_: object, inputs: tuple[Tensor]) -> tuple[Tensor]:
@@ -124,12 +138,12 @@ class Heads:
             self.bench.setting.shape.d_head,
         )
 
-        def ablated(layer: int, head: int) -> Any:  # noqa: ANN401 - its own kind of tensor
+        def ablated(layer: int, head: int) -> Any:  # noqa: ANN401 - a proxy of nnsight
             columns = slice(head * d_head, (head + 1) * d_head)
             with model.trace(tokens, use_cache=False, logits_to_keep=1):
                 model.transformer.h[layer].attn.c_proj.input[..., columns] = 0
                 logits = model.output.logits[:, -1, TARGET].save()
-            return logits  # noqa: RET504 - it has a value only once the trace is over
+            return logits  # noqa: RET504 - it has a value only after the trace
 
         return lambda: torch.stack([ablated(*head) for head in self.heads])
 
@@ -142,14 +156,14 @@ def metric() -> Metric:
 def swept(
     model: interp.Transformer, tokens: Tensor, edited: Sequence[Edit], measured: Metric
 ) -> Callable[[], Tensor]:
-    """``interp.sweep``."""
+    """The values of ``interp.sweep``, ``[edit prompt]``."""
     return lambda: interp.sweep(model, tokens, edited, measured).values
 
 
 def brute_force(
     model: interp.Transformer, tokens: Tensor, edited: Sequence[Edit], measured: Metric
 ) -> Callable[[], Tensor]:
-    """A whole forward of ours an edit, and all of its logits."""
+    """One whole forward of ours for each edit, with all logits."""
     batch = model.batch(tokens)
 
     def one(edit: Edit) -> Tensor:
@@ -159,14 +173,14 @@ def brute_force(
 
 
 def heads(bench: Bench) -> Iterator[Row]:
-    """Every head zeroed in turn."""
+    """Every head zeroed, one at a time."""
     shape, setting = bench.setting.shape, bench.setting
     tokens = setting.tokens(*setting.prompts)
     every = list(product(range(shape.n_layers), range(shape.n_heads)))
     some = Heads(bench, tokens, every[:: max(1, len(every) // 2)], {})
-    bench.timed(some.makers(), rounds=1, warmup=0)  # to warm up: a whole loop would take minutes
-    whole = Heads(bench, tokens, every, {})
-    makers = whole.makers()
+    bench.timed(some.makers(), rounds=1, warmup=0)  # the warm-up: a whole loop would take minutes
+    every_head = Heads(bench, tokens, every, {})
+    makers = every_head.makers()
     for kernel in KERNELS:
         makers |= bench.products(kernel, limit_rows(bench))
     timed = bench.timed(makers, rounds=setting.long_rounds, warmup=0)
@@ -174,12 +188,12 @@ def heads(bench: Bench) -> Iterator[Row]:
     counts = _counts(bench, tokens, every)
     for kernel in KERNELS:
         row = Row(section="heads", work=work, kernel=kernel)
-        yield from _against_peers(bench, row, timed, whole)
+        yield from _against_peers(bench, row, timed, every_head)
         yield from _against_ourselves(bench, row, timed, counts)
 
 
 def _counts(bench: Bench, tokens: Tensor, every: Sequence[tuple[int, int]]) -> tuple[float, float]:
-    """Multiply-adds of the sweep, and of brute force (where every forward does as many)."""
+    """Multiply-adds of the sweep and of brute force, whose forwards all cost the same."""
     model = bench.ours.default
     edited = [edits.zero("z", layer=layer, head=head) for layer, head in every]
     of_sweep = multiply_adds(swept(model, tokens, edited, metric()))
@@ -187,7 +201,7 @@ def _counts(bench: Bench, tokens: Tensor, every: Sequence[tuple[int, int]]) -> t
     return of_sweep, of_one * len(edited)
 
 
-def _against_peers(bench: Bench, row: Row, timed: Timed, done: Heads) -> Iterator[Row]:
+def _against_peers(bench: Bench, row: Row, timed: Timed, ablation: Heads) -> Iterator[Row]:
     kernel, own = row.kernel, f"sweep, {row.kernel}"
     for other, against, mark in (
         ("lens", "TransformerLens run_with_hooks", bench.mark(LENS[kernel], LENS_ON_CUDA)),
@@ -198,15 +212,14 @@ def _against_peers(bench: Bench, row: Row, timed: Timed, done: Heads) -> Iterato
         ),
         ("nnsight", "nnsight trace, logits_to_keep=1", None),
     ):
-        asked = replace(row, against=against, mark=mark)
-        note = agreeing(done.results, own, other)
-        yield bench.row(replace(asked, note=note), timed, own, other)
+        note = gap_note(ablation.results, own, other)
+        yield bench.row(replace(row, against=against, mark=mark, note=note), timed, own, other)
 
 
 def _against_ourselves(
     bench: Bench, row: Row, timed: Timed, counts: tuple[float, float]
 ) -> Iterator[Row]:
-    """Against brute force: seconds, multiply-adds; and against what those take at the least."""
+    """Against brute force, in seconds and multiply-adds; and against the limit of the products."""
     of_sweep, of_brute = counts
     own, brute = f"sweep, {row.kernel}", f"brute, {row.kernel}"
     against = "brute force by our forward"
@@ -230,12 +243,12 @@ def _against_ourselves(
 
 
 def limit_rows(bench: Bench) -> int:
-    """Rows of the products whose rate is the limit of a sweep."""
+    """Rows of the matrix products that set the limit of a sweep."""
     return bench.setting.prompts[0] if bench.setting.quick else WHOLE_ROWS
 
 
-def agreeing(results: dict[str, Remembering], own: str, other: str) -> str:
-    """How far two results are from one another."""
+def gap_note(results: dict[str, LastResult], own: str, other: str) -> str:
+    """The largest difference between two results, as a note."""
     if own not in results or other not in results:
         return ""
     ours, theirs = results[own].last, results[other].last

@@ -1,4 +1,4 @@
-"""What came of it? One row a comparison, with its mark; as a table, as JSON, as Markdown."""
+"""One row for each comparison, with its mark; written as text, JSON or Markdown."""
 
 import json
 from collections.abc import Sequence
@@ -8,28 +8,29 @@ from typing import Any
 
 from benchmarks.timing import Absent
 
-BEGIN, END = "<!-- figures of make bench -->", "<!-- end of figures -->"
+MARKERS = ("<!-- figures of make bench -->", "<!-- end of figures -->")
+"""Around the figures in README.md."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """How much of the other's amount ours may be.
+    """A bound on ours / theirs.
 
     Attributes:
-        bound: the number.
-        times_less: whether the other's must be at least ``bound`` times ours; otherwise ours may
-            be at most ``bound`` times the other's.
+        bound: the bound.
+        times_less: whether theirs must be at least ``bound`` times ours; otherwise ours must be at
+            most ``bound`` times theirs.
     """
 
     bound: float
     times_less: bool = False
 
-    def shown(self, ratio: float) -> str:
-        """A ratio (ours / theirs) in the mark's own terms."""
+    def format(self, ratio: float) -> str:
+        """A ratio (ours / theirs) as text, in the direction of the mark."""
         return f"{1 / ratio:.2f} × less" if self.times_less else f"{ratio:.2f}"
 
     def holds(self, ratio: float) -> bool:
-        """Whether a ratio (ours / theirs) is good enough."""
+        """Whether a ratio (ours / theirs) is within the bound."""
         return 1 / ratio >= self.bound if self.times_less else ratio <= self.bound
 
     def __str__(self) -> str:
@@ -42,21 +43,21 @@ class Row:
     """One comparison.
 
     Attributes:
-        section: the part of the benchmarks that it belongs to.
-        work: what was done.
-        kernel: by which kernel of ours.
+        section: part of the benchmarks.
+        work: what was measured.
+        kernel: our kernel.
         against: what it is compared with; empty if with nothing.
         ours: our amount.
-        theirs: the other's.
+        theirs: the amount of what it is compared with.
         unit: of both.
         ratio: ours / theirs; the median over rounds where both were timed in turn.
-        mark: what the ratio should be, if that was set.
+        mark: bound on the ratio, if there is one.
         unjudged: why the mark does not apply here.
-        rounds: how many times each was timed (0 for what is counted, not timed).
-        multiply_adds: how many our work does.
-        of_limit: our seconds over those that the multiply-adds alone take.
+        rounds: how many times each was timed; 0 for what is counted, not timed.
+        multiply_adds: multiply-adds of our work.
+        of_limit: our seconds over those of the multiply-adds alone.
         why: why it was not measured.
-        note: what else to know.
+        note: a remark.
     """
 
     section: str
@@ -77,7 +78,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """``holds``, ``misses``, or why neither can be said."""
+        """``holds``, ``misses``, or the reason why neither applies."""
         if self.why:
             return f"not measured: {self.why}"
         if self.mark is None or self.ratio is None:
@@ -87,14 +88,14 @@ class Row:
         return "holds" if self.mark.holds(self.ratio) else "misses"
 
     def cells(self) -> list[str]:
-        """As text, one a column of :data:`COLUMNS`."""
-        ratio = "" if self.ratio is None else (self.mark or Mark(0)).shown(self.ratio)
+        """One text for each column of :data:`COLUMNS`."""
+        ratio = "" if self.ratio is None else (self.mark or Mark(0)).format(self.ratio)
         return [
             self.work,
             self.kernel,
             self.against,
-            _amount(self.ours, self.unit),
-            _amount(self.theirs, self.unit),
+            amount(self.ours, self.unit),
+            amount(self.theirs, self.unit),
             ratio,
             "" if self.mark is None else str(self.mark),
             str(self.rounds or ""),
@@ -104,7 +105,7 @@ class Row:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, the verdict included."""
+        """Plain data, with the verdict."""
         return {**asdict(self), "verdict": self.verdict}
 
     @classmethod
@@ -128,20 +129,23 @@ COLUMNS = (
     "G mul-adds",
     "of limit",
 )
-_AMOUNTS = slice(3, 6)
 _VERDICT = COLUMNS.index("")
+GROUPED_FROM = 1e4
+"""Amounts from here on are written with thousands separators."""
 
 
-def _amount(value: float | None, unit: str) -> str:
+def amount(value: float | None, unit: str) -> str:
+    """A number with its unit; empty for ``None``."""
     if value is None:
         return ""
     if unit == "s" and value < 1:
         return f"{value * 1000:.3g} ms"
-    return f"{value:.4g} {unit}" if value < 1e4 else f"{value:,.0f} {unit}"  # noqa: PLR2004 - legible
+    digits = f"{value:.4g}" if value < GROUPED_FROM else f"{value:,.0f}"
+    return f"{digits} {unit}".rstrip()
 
 
 def to_text(rows: Sequence[Row], machine: dict[str, Any]) -> str:
-    """The table for a terminal, a section at a time, and a last line about the marks."""
+    """The table for a terminal, section by section, and a last line that counts the marks."""
     lines = [f"{name:<14} {value}" for name, value in machine.items()]
     cells = [row.cells() for row in rows]
     free = [index for index in range(len(COLUMNS)) if index != _VERDICT]
@@ -162,7 +166,7 @@ def to_text(rows: Sequence[Row], machine: dict[str, Any]) -> str:
 
 
 def tally(rows: Sequence[Row]) -> str:
-    """How many marks hold, miss, or could not be told."""
+    """How many marks hold, are missed, or were not judged."""
     marked = [row.verdict for row in rows if row.mark is not None]
     held, missed = marked.count("holds"), marked.count("misses")
     return (
@@ -172,8 +176,8 @@ def tally(rows: Sequence[Row]) -> str:
 
 
 def to_markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
-    """The rows that have a mark, for the README."""
-    told = ", ".join(f"{name} {value}" for name, value in machine.items())
+    """The rows with a mark, for the README."""
+    described = ", ".join(f"{name} {value}" for name, value in machine.items())
     head = COLUMNS[: _VERDICT + 1]
     lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
     lines += [
@@ -181,37 +185,38 @@ def to_markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
         for row in rows
         if row.mark is not None
     ]
-    return "\n".join([*lines, "", f"Measured with {told}."])
+    return "\n".join([*lines, "", f"Measured with {described}."])
 
 
-def write_between_marks(path: Path, figures: str) -> None:
-    """Replace what stands in a file between its two marks.
+def write_between(path: Path, figures: str, markers: tuple[str, str]) -> None:
+    """Replace the text between two markers of a file.
 
     Raises:
-        Absent: the file lacks them.
+        Absent: the file has no such markers.
     """
+    opening, closing = markers
     text = path.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, rest = text.partition(opening)
+    _, end, after = rest.partition(closing)
     if not begin or not end:
-        raise Absent(f"{path} has no {BEGIN} … {END} to write between")
-    path.write_text(f"{before}{BEGIN}\n{figures}\n{END}{after}", encoding="utf-8")
+        raise Absent(f"{path} has no {opening} … {closing} to write between")
+    path.write_text(f"{before}{begin}\n{figures}\n{end}{after}", encoding="utf-8")
 
 
 def to_json(rows: Sequence[Row], machine: dict[str, Any]) -> str:
-    """Everything, to be read by :func:`from_json`."""
+    """All rows and the machine as JSON; the inverse is :func:`from_json`."""
     data = {"machine": machine, "rows": [row.to_dict() for row in rows]}
     return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
 
 
 def from_json(text: str) -> tuple[list[Row], dict[str, Any]]:
-    """Rows and machine of a file written before.
+    """Rows and machine of a text written by :func:`to_json`.
 
     Raises:
-        Absent: it is not such a file.
+        Absent: it is no such text.
     """
     try:
         data = json.loads(text)
         return [Row.from_dict(row) for row in data["rows"]], dict(data["machine"])
     except (ValueError, TypeError, KeyError) as error:
-        raise Absent(f"that is no file of figures: {error!r}") from error
+        raise Absent(f"this is not a file written by --out: {error!r}") from error

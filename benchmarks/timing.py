@@ -1,7 +1,7 @@
-"""How long does a piece of work take? Several are timed in turn, so that all meet one machine.
+"""Timing of several works in turn, round by round.
 
-A clock that drifts, a neighbour on the machine or a warm cache then reaches all of them, and what
-is compared is the ratio within each round.
+Clock drift, other processes and warm caches then affect all of them alike, and ratios are taken
+within each round.
 """
 
 import gc
@@ -16,23 +16,23 @@ Work = Callable[[], object]
 
 
 class Absent(Exception):
-    """Something that a measurement needs is not there; the message says what."""
+    """Something that a measurement needs is missing; the message says what."""
 
 
 @dataclass(frozen=True)
 class Timed:
-    """Seconds of each work, round by round, and why others could not be timed.
+    """Seconds of each work, round by round, and the reasons why others could not be timed.
 
     Attributes:
-        seconds: of each work, one number a round.
-        absent: works that could not be done here, and why.
+        seconds: of each work, one number for each round.
+        absent: the reason for each work that could not be done here.
     """
 
     seconds: Mapping[str, list[float]] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
 
     def why_not(self, *works: str) -> str:
-        """Why one of ``works`` was not timed; empty if all were."""
+        """The reasons why some of ``works`` were not timed; empty if all were."""
         return "; ".join(dict.fromkeys(self.absent[work] for work in works if work in self.absent))
 
     def median(self, work: str) -> float | None:
@@ -44,7 +44,7 @@ class Timed:
         return 0 if work in self.absent else len(self.seconds[work])
 
     def ratio(self, work: str, other: str) -> float | None:
-        """Median over the rounds of what ``work`` took over what ``other`` took."""
+        """Median over the rounds of the seconds of ``work`` over those of ``other``."""
         if work in self.absent or other in self.absent:
             return None
         pairs = zip(self.seconds[work], self.seconds[other], strict=True)
@@ -52,7 +52,7 @@ class Timed:
 
 
 def once(work: Work, device: torch.device) -> float:
-    """Seconds of one go; what it returns is let go of after the clock has stopped."""
+    """Seconds of one call; its result is freed after the clock has stopped."""
     if device.type == "cuda":
         return _once_on_cuda(work)
     begun = time.perf_counter()
@@ -63,7 +63,7 @@ def once(work: Work, device: torch.device) -> float:
 
 
 def _once_on_cuda(work: Work) -> float:
-    """As :func:`once`, from one event on the device to another, with all work done between."""
+    """As :func:`once`, between two events of the device, synchronised before and after."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
     begin.record()
@@ -80,10 +80,10 @@ def alternate(
     """Time works in turn, round by round.
 
     Args:
-        makers: each makes a work, or raises :class:`Absent`.
+        makers: each returns a work or raises :class:`Absent`.
         rounds: how many times each is timed.
-        warmup: rounds before, which are not counted.
-        device: where it happens.
+        warmup: rounds before those, which are not counted.
+        device: where the works run.
     """
     works, absent = ready(makers)
     seconds: dict[str, list[float]] = {name: [] for name in works}
@@ -98,7 +98,7 @@ def alternate(
 
 
 def ready(makers: Mapping[str, Callable[[], Work]]) -> tuple[dict[str, Work], dict[str, str]]:
-    """The works that can be done here, and why the others can't."""
+    """The works that can be done here, and the reasons why the others cannot."""
     works: dict[str, Work] = {}
     absent: dict[str, str] = {}
     for name, make in makers.items():

@@ -29,7 +29,7 @@ from interp.config import (
 )
 from interp.errors import InterpError
 from interp.execution.run import Run, Start, run
-from interp.linalg import Factored
+from interp.linalg import LowRank
 from interp.loading import bundled, load
 from interp.loading.torch_transformer import from_torch
 from interp.model.batch import PAD
@@ -50,11 +50,11 @@ __all__ = [
     "Config",
     "EmbeddingConfig",
     "ExpertsConfig",
-    "Factored",
     "HeadConfig",
     "InterpError",
     "Interrupted",
     "LayerConfig",
+    "LowRank",
     "MLPConfig",
     "NormConfig",
     "PatchConfig",

@@ -1,8 +1,8 @@
-"""What can be said of a low-rank product without forming it?
+"""Low-rank matrices as products of two thin factors, which are never multiplied out.
 
-S = W_V·W_O and Y = W_Q·W_Kᵀ are d_model × d_model but of rank ≤ d_head. A :class:`Factored`
-matrix keeps the two thin factors; its spectrum comes from r × r matrices (Elhage et al. 2021,
-"A Mathematical Framework for Transformer Circuits", treats eigenvalues of W_OV this way).
+S = W_V·W_O and Y = W_Q·W_Kᵀ are d_model × d_model but of rank ≤ d_head; their spectra follow from
+r × r matrices (Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", for the
+eigenvalues of W_OV).
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from interp.errors import InvalidInput
 
 
 @dataclass(frozen=True, eq=False)
-class Factored:
+class LowRank:
     """The m × n matrix ``left @ right`` of rank ≤ r; leading axes are batch axes.
 
     Attributes:
@@ -30,8 +30,8 @@ class Factored:
     def __post_init__(self) -> None:
         if self.left.shape[-1] != self.right.shape[-2]:
             raise InvalidInput(
-                f"The factors {tuple(self.left.shape)} and {tuple(self.right.shape)} do not meet: "
-                "the last axis of the left must be the last but one of the right."
+                f"The factors {tuple(self.left.shape)} and {tuple(self.right.shape)} can't be "
+                "multiplied: the last axis of the left must equal the last but one of the right."
             )
 
     @property
@@ -42,30 +42,30 @@ class Factored:
 
     @property
     def rank(self) -> int:
-        """The inner dimension: an upper bound of the rank."""
+        """Inner dimension of the product, an upper bound of the rank."""
         return self.left.shape[-1]
 
     @property
-    def T(self) -> "Factored":
+    def T(self) -> "LowRank":
         """The transpose."""
-        return Factored(self.right.mT, self.left.mT)
+        return LowRank(self.right.mT, self.left.mT)
 
     def form(self) -> Float[Tensor, "*batch m n"]:
-        """The whole matrix, m × n."""
+        """The matrix itself, m × n."""
         return self.left @ self.right
 
     @overload
-    def __matmul__(self, other: "Factored") -> "Factored": ...
+    def __matmul__(self, other: "LowRank") -> "LowRank": ...
     @overload
     def __matmul__(self, other: Tensor) -> Tensor: ...
-    def __matmul__(self, other: "Factored | Tensor") -> "Factored | Tensor":
-        """``self @ other``: factored if both are, and then of the smaller rank."""
+    def __matmul__(self, other: "LowRank | Tensor") -> "LowRank | Tensor":
+        """``self @ other``; low-rank if both are, and then of the smaller rank."""
         if isinstance(other, Tensor):
             return self.left @ (self.right @ other)
         core = self.right @ other.left
         if self.rank <= other.rank:
-            return Factored(self.left, core @ other.right)
-        return Factored(self.left @ core, other.right)
+            return LowRank(self.left, core @ other.right)
+        return LowRank(self.left @ core, other.right)
 
     def __rmatmul__(self, other: Tensor) -> Tensor:
         """``other @ self``, e.g. x·S."""
@@ -83,7 +83,7 @@ class Factored:
         return self.svd()[1]
 
     def eigenvalues(self) -> Complex[Tensor, "*batch r"]:
-        """The r eigenvalues that may differ from zero (those of ``right @ left``).
+        """The r eigenvalues that can be nonzero (those of ``right @ left``).
 
         Raises:
             InvalidInput: the product is not square.
@@ -95,17 +95,17 @@ class Factored:
         return torch.linalg.eigvals(self.right @ self.left)
 
     def norm(self) -> Float[Tensor, "*batch"]:
-        """Frobenius norm: that of the triangular factors' product, so no squares cancel."""
+        """Frobenius norm, from the product of triangular factors, which avoids cancellation."""
         r_left = torch.linalg.qr(self.left, mode="r")[1]
         r_right = torch.linalg.qr(self.right.mT, mode="r")[1]
         return torch.linalg.matrix_norm(r_left @ r_right.mT)
 
     def trace(self) -> Float[Tensor, "*batch"]:
-        """The trace, which is that of ``right @ left``."""
+        """The trace, equal to that of ``right @ left``."""
         return (self.left * self.right.mT).sum((-2, -1))
 
-    def __getitem__(self, index: int | slice) -> "Factored":
+    def __getitem__(self, index: int | slice) -> "LowRank":
         """Index the first batch axis."""
         if self.left.ndim == 2:  # noqa: PLR2004 - a matrix
-            raise InvalidInput("A single factored matrix has no batch axis to index; use .form().")
-        return Factored(self.left[index], self.right[index])
+            raise InvalidInput("A single low-rank matrix has no batch axis to index; use .form().")
+        return LowRank(self.left[index], self.right[index])

@@ -1,14 +1,20 @@
-"""Which place of a model does a name mean? Labels, tuples, and the names of TransformerLens.
+"""From names to places: labels, tuples and TransformerLens hook names, by one dictionary.
 
-A misspelt name is refused, and told the nearest that there are.
+Every call that takes a place (``record``, ``store``, ``cache[...]``, ``keep``, edits, hooks)
+resolves it here. A name that means no place of the model is refused with the nearest that it has.
 """
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from itertools import product
+from operator import index
+from typing import SupportsIndex
 
 from interp.errors import UnknownPlace
 from interp.points import STACKS, Place, PlaceLike, Point
+
+Request = PlaceLike | Iterable[PlaceLike] | Callable[[str], bool] | None
+"""Several places: ``"all"``, a name or several, or a function of the hook name."""
 
 _BY_LABEL = {point.label: point for point in Point}
 _SYNONYMS = {
@@ -20,19 +26,25 @@ _SYNONYMS = {
     "resid_mid_cross": Point.CROSS_RESID_MID,
 }
 _OTHER_HOOKS = {"hook_full_embed": "embed.ln.hook_normalized"}
-"""Names that TransformerLens has beside its own for a norm's."""
+"""Second names that TransformerLens gives to a hook."""
+_SUBLAYERS = ("attn", "mlp", "a", "m")
+"""Accepted after a layer, as in ``cache["pattern", 0, "attn"]``; they add no information."""
 
-SUBLAYERS = ("attn", "mlp", "a", "m")
-"""What may stand behind a layer in the field's idiom without telling anything new."""
+Key = tuple[Point, int | None, str | None, str | None]
+"""Point, layer, norm and stack, as far as a name gives them."""
 
 
-class Atlas:
-    """All places of one model, in the order of its forward, and the names they answer to."""
+class Names:
+    """All places of one model, in the order of its forward, and the names that they have.
+
+    Attributes:
+        hooks: the TransformerLens name of each place.
+    """
 
     def __init__(self, hooks: dict[Place, str], n_layers: dict[str, int]) -> None:
-        """Of a model whose stacks have so many layers each."""
+        """Args: hooks: places and their hook names; n_layers: number of blocks of each stack."""
         self.hooks = hooks
-        self._n_layers = n_layers
+        self._stacks = tuple(n_layers)
         self._by_name = {str(place): place for place in hooks}
         self._by_name |= {hook: place for place, hook in hooks.items()}
         self._by_name |= {
@@ -40,50 +52,90 @@ class Atlas:
             for other, hook in _OTHER_HOOKS.items()
             if hook in self._by_name
         }
+        self._by_key: dict[Key, list[Place]] = {}
+        for place in hooks:
+            for key in _keys(place, n_layers):
+                self._by_key.setdefault(key, []).append(place)
 
-    def __iter__(self):  # noqa: ANN204 - Iterator[Place]; pyright infers it
-        """The places, in order."""
+    def __iter__(self) -> Iterator[Place]:
+        """The places, in the order of the forward."""
         return iter(self.hooks)
 
     def __contains__(self, place: object) -> bool:
-        """Whether this model has that place."""
+        """Whether the model has this place."""
         return place in self.hooks
 
     def __len__(self) -> int:
-        """How many places there are."""
+        """Number of places."""
         return len(self.hooks)
 
-    def find(self, name: PlaceLike) -> Place:
+    def resolve(self, name: PlaceLike) -> Place:
         """The place that ``name`` means in this model.
 
         Args:
-            name: a :class:`Place`; a :class:`Point` or label (entry and exit); a tuple of a point,
+            name: a :class:`Place`; a :class:`Point` or label (outside blocks); a tuple of a point,
                 a layer (negative counts from the end) and, where needed, a norm and a stack in
                 any order; or a TransformerLens hook name.
 
         Raises:
-            UnknownPlace: there is no such place, or the name leaves open which one is meant.
+            UnknownPlace: there is no such place, or the name is ambiguous.
         """
-        if isinstance(name, tuple) and len(name) == 1 and isinstance(name[0], str):
-            name = name[0]
-        if isinstance(name, str) and name in self._by_name:
-            return self._by_name[name]
-        wanted = self._read(name)
-        candidates = [place for place in self.hooks if self._agrees(place, wanted)]
-        if len(candidates) == 1:
-            return candidates[0]
-        raise UnknownPlace(self._explain(name, wanted, candidates))
+        exact = self._exact(name)
+        if exact is not None:
+            return exact
+        key = self._key(name)
+        found = self._by_key.get(key, [])
+        if len(found) != 1:
+            raise UnknownPlace(self._explain(name, key, found))
+        return found[0]
 
-    def find_all(self, name: PlaceLike) -> list[Place]:
-        """Like :meth:`find`, but a bare label or point means that point in every layer."""
+    def resolve_all(self, name: PlaceLike) -> list[Place]:
+        """As :meth:`resolve`, but a bare label or point means that point in every layer."""
+        exact = self._exact(name)
+        if exact is not None:
+            return [exact]
         if isinstance(name, Point) or (isinstance(name, str) and "." not in name):
-            wanted = self._read(name)
-            found = [place for place in self.hooks if place.point is wanted.point]
+            point = self._key(name)[0]
+            found = [place for place in self.hooks if place.point is point]
             if found:
                 return found
-        return [self.find(name)]
+        return [self.resolve(name)]
 
-    def _read(self, name: PlaceLike) -> Place:
+    def requested(
+        self, request: Request, among: Sequence[Place], absent: Callable[[PlaceLike], Exception]
+    ) -> list[Place]:
+        """The places ``among`` those given that a request names, in their order.
+
+        Args:
+            request: see :data:`Request`.
+            among: what can be asked for.
+            absent: the error for a name that means none of ``among``.
+
+        Raises:
+            UnknownPlace: the model has no such place.
+        """
+        if request is None:
+            return []
+        if isinstance(request, str) and request == "all":
+            return list(among)
+        if callable(request):
+            return [place for place in among if request(self.hooks[place])]
+        several = [request] if isinstance(request, str | tuple | Place | Point) else list(request)
+        offered, wanted = set(among), set[Place]()
+        for name in several:
+            found = offered.intersection(self.resolve_all(name))
+            if not found:
+                raise absent(name)
+            wanted |= found
+        return [place for place in among if place in wanted]
+
+    def _exact(self, name: PlaceLike) -> Place | None:
+        """The place of exactly this name, if there is one."""
+        if isinstance(name, tuple) and len(name) == 1 and isinstance(name[0], str):
+            name = name[0]
+        return self._by_name.get(name) if isinstance(name, str) else None
+
+    def _key(self, name: PlaceLike) -> Key:
         if isinstance(name, Place):
             parts: tuple[object, ...] = (name.point, name.layer, name.norm, name.stack)
         else:
@@ -91,31 +143,21 @@ class Atlas:
         if not parts:
             raise UnknownPlace('An empty tuple names no place; write e.g. ("pattern", 0).')
         point = self._point(parts[0], name)
-        layers = [p for p in parts[1:] if isinstance(p, int) and not isinstance(p, bool)]
-        names = [part for part in parts[1:] if isinstance(part, str)]
-        if len(layers) + len(names) + parts[1:].count(None) < len(parts) - 1 or len(layers) > 1:
-            raise UnknownPlace(f"{name!r} should be a point, a layer, and perhaps a norm or stack.")
-        stack = next((n for n in names if n in STACKS), None)
-        norm = next((n for n in names if n not in (*STACKS, *SUBLAYERS)), None)
-        wanted = Place(point, layers[0] if layers else None, norm, stack)
-        if stack is not None and stack not in self._n_layers:
-            here = replace(wanted, stack=None)
-            raise UnknownPlace(f"{wanted}: this model has no {stack}. Nearest: {here}.")
-        return wanted
-
-    def _agrees(self, place: Place, wanted: Place) -> bool:
-        """Whether ``place`` is what ``wanted`` says, as far as it says something."""
-        only = len(self._n_layers) == 1
-        layer = wanted.layer
-        if layer is not None and layer < 0:
-            (name,) = self._n_layers if only else (place.stack or "",)
-            layer += self._n_layers.get(name, 0)
-        return (
-            place.point is wanted.point
-            and layer in (None, place.layer)
-            and wanted.norm in (None, place.norm)
-            and (only or wanted.stack in (None, place.stack))
-        )
+        layers = [number for part in parts[1:] if (number := _as_layer(part)) is not None]
+        words = [part for part in parts[1:] if isinstance(part, str)]
+        if len(layers) > 1 or len(layers) + len(words) + parts[1:].count(None) < len(parts) - 1:
+            raise UnknownPlace(
+                f"{name!r} should be a point, a layer, and perhaps a norm or a stack."
+            )
+        layer = layers[0] if layers else None
+        stack = next((word for word in words if word in STACKS), None)
+        norm = next((word for word in words if word not in (*STACKS, *_SUBLAYERS)), None)
+        if stack is not None and stack not in self._stacks:
+            raise UnknownPlace(
+                f"{Place(point, layer, norm, stack)}: this model has no {stack}. "
+                f"Nearest: {Place(point, layer, norm)}."
+            )
+        return point, layer, norm, stack
 
     def _point(self, part: object, name: object) -> Point:
         if isinstance(part, Point):
@@ -127,18 +169,40 @@ class Atlas:
             raise UnknownPlace(f"There is no place {name!r}.{_nearest(label, known)}")
         return found
 
-    def _explain(self, name: object, wanted: Place, candidates: list[Place]) -> str:
+    def _explain(self, name: object, key: Key, found: list[Place]) -> str:
         name = str(name) if isinstance(name, Place) else name
-        if candidates:
-            choices = ", ".join(str(place) for place in candidates[:6])
-            return f"{name!r} leaves open which place is meant; say one of: {choices}."
-        same_point = [str(place) for place in self.hooks if place.point is wanted.point]
+        if found:
+            choices = ", ".join(str(place) for place in found[:6])
+            return f"{name!r} is ambiguous; give one of: {choices}."
+        point = key[0]
+        same_point = [str(place) for place in self.hooks if place.point is point]
         if not same_point:
             return (
-                f"{name!r}: this model has no {wanted.point.label!r}."
-                f"{_nearest(wanted.point.label, {p.point.label for p in self.hooks})}"
+                f"{name!r}: this model has no {point.label!r}."
+                f"{_nearest(point.label, {place.point.label for place in self.hooks})}"
             )
-        return f"This model has no place {name!r}.{_nearest(str(wanted), same_point)}"
+        return f"This model has no place {name!r}.{_nearest(str(Place(*key)), same_point)}"
+
+
+def _keys(place: Place, n_layers: dict[str, int]) -> Iterator[Key]:
+    """Every combination of layer, norm and stack that a name of the place may give."""
+    (only,) = n_layers if len(n_layers) == 1 else (None,)
+    stack = place.stack or only
+    layers = {place.layer, None}
+    if place.layer is not None and stack is not None:
+        layers.add(place.layer - n_layers[stack])
+    for layer, norm, named in product(layers, {place.norm, None}, {place.stack, only, None}):
+        yield place.point, layer, norm, named
+
+
+def _as_layer(part: object) -> int | None:
+    """``part`` as an integer of any type; ``None`` if it is none."""
+    if isinstance(part, bool) or not isinstance(part, SupportsIndex):
+        return None
+    try:
+        return index(part)
+    except TypeError:  # a tensor has __index__ and may hold a fraction
+        return None
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

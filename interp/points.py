@@ -1,139 +1,231 @@
-"""Where in a Transformer can a tensor be read or replaced?
+"""Points of a Transformer: every kind of tensor that can be read or replaced.
 
-:class:`Point` is the list of them: ``for point in Point: print(point.describe())``. A
-:class:`Place` is a point in one layer of one model (and, where a model has two stacks or a block
-several norms, which one). The names in use since TransformerLens are understood everywhere:
+:class:`Point` lists them: ``for point in Point: print(point.describe())``. A :class:`Place` is a
+point in one layer of one model (and, where a model has two stacks or a block several norms, which
+one). Hook names of TransformerLens are accepted wherever a place is:
 ``"blocks.0.attn.hook_pattern"`` is ``("pattern", 0)``.
 """
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Literal
+
+Region = Literal["entry", "block", "exit"]
+"""Before the first block, in a block, or after the last one."""
 
 
-class PointSpec(NamedTuple):
-    """What the documentation of one point says."""
+@dataclass(frozen=True)
+class PointSpec:
+    """Every fact about a point.
+
+    Attributes:
+        label: short name, as in ``cache["pattern", 0]``.
+        axes: names of the tensor's axes.
+        hook: TransformerLens name below ``blocks.{layer}.`` (or the whole name outside blocks).
+        meaning: one line of documentation.
+        region: which part of a stack it is in.
+        of_norm: whether it belongs to a block's norm, so that a place also has the norm's name.
+        of_cross: whether it belongs to cross-attention.
+        is_pattern: whether it is an attention pattern, whose rows sum to one.
+    """
 
     label: str
     axes: tuple[str, ...]
     hook: str
     meaning: str
+    region: Region = "block"
+    of_norm: bool = False
+    of_cross: bool = False
+    is_pattern: bool = False
 
 
 _STREAM = ("batch", "pos", "d_model")
-_HEADS = ("batch", "pos", "head", "d_head")
-_KEYS = ("batch", "key", "head", "d_head")
-_SQUARE = ("batch", "head", "query", "key")
-_WRITES = ("batch", "pos", "head", "d_model")
-_NEURONS = ("batch", "pos", "d_mlp")
 _SCALE = ("batch", "pos", "one")
+_HEADS = ("batch", "pos", "head", "d_head")
 _HEAD_SCALE = ("batch", "pos", "head", "one")
+_KV_HEAD_SCALE = ("batch", "pos", "kv_head", "one")
+_KV_HEADS = ("batch", "pos", "kv_head", "d_head")
+_SOURCE = ("batch", "source", "kv_head", "d_head")
+_MATRIX = ("batch", "head", "query", "key")
+_CROSS_MATRIX = ("batch", "head", "query", "source")
+_RESULT = ("batch", "pos", "head", "d_model")
+_NEURONS = ("batch", "pos", "d_mlp")
 _EXPERTS = ("batch", "pos", "expert")
-_EACH = ("batch", "pos", "expert", "d_mlp")
+_EXPERT_NEURONS = ("batch", "pos", "expert", "d_mlp")
 
 
 class Point(Enum):
-    """A kind of place: its label, axes, field name and meaning.
+    """A kind of tensor in the forward, in the order of the forward."""
 
-    The order is the order of the forward. ``hook`` is the TransformerLens name below
-    ``blocks.{layer}.`` (or at the top for the entry and the exit).
-    """
-
-    EMBED = PointSpec("embed", _STREAM, "hook_embed", "token embedding")
-    POS_EMBED = PointSpec("pos_embed", _STREAM, "hook_pos_embed", "position embedding added to it")
+    EMBED = PointSpec("embed", _STREAM, "hook_embed", "token embedding", "entry")
+    POS_EMBED = PointSpec(
+        "pos_embed", _STREAM, "hook_pos_embed", "position embedding, added to it", "entry"
+    )
     TYPE_EMBED = PointSpec(
-        "type_embed", _STREAM, "hook_token_type_embed", "embedding of the token's type added to it"
+        "type_embed", _STREAM, "hook_token_type_embed", "token-type embedding, added to it", "entry"
     )
     EMBED_TOTAL = PointSpec(
-        "embed_total", _STREAM, "embed.hook_total", "their sum, which the embedding's norm reads"
+        "embed_total",
+        _STREAM,
+        "embed.hook_total",
+        "their sum, which a norm reads",
+        "entry",
     )
     EMBED_SCALE = PointSpec(
-        "embed_scale", _SCALE, "embed.ln.hook_scale", "divisor of the embedding's norm"
+        "embed_scale", _SCALE, "embed.ln.hook_scale", "divisor of the embedding norm", "entry"
     )
     EMBED_NORMALIZED = PointSpec(
-        "embed_normalized", _STREAM, "embed.ln.hook_normalized", "the embedding's norm's output"
+        "embed_normalized",
+        _STREAM,
+        "embed.ln.hook_normalized",
+        "output of the embedding norm",
+        "entry",
     )
 
-    RESID_PRE = PointSpec("resid_pre", _STREAM, "hook_resid_pre", "the stream entering a block")
-    ATTN_IN = PointSpec("attn_in", _STREAM, "hook_attn_in", "what attention reads, before its norm")
-    SCALE = PointSpec("scale", _SCALE, "hook_scale", "what a norm divides by")
-    NORMALIZED = PointSpec("normalized", _STREAM, "hook_normalized", "what a norm gives out")
+    RESID_PRE = PointSpec("resid_pre", _STREAM, "hook_resid_pre", "the stream before a block")
+    ATTN_IN = PointSpec(
+        "attn_in", _STREAM, "hook_attn_in", "the stream as attention reads it, before its norm"
+    )
+    SCALE = PointSpec("scale", _SCALE, "hook_scale", "divisor of a norm", of_norm=True)
+    NORMALIZED = PointSpec(
+        "normalized", _STREAM, "hook_normalized", "output of a norm", of_norm=True
+    )
     Q = PointSpec("q", _HEADS, "attn.hook_q", "queries")
-    K = PointSpec("k", _HEADS, "attn.hook_k", "keys (key/value heads)")
-    V = PointSpec("v", _HEADS, "attn.hook_v", "values (key/value heads)")
+    K = PointSpec("k", _KV_HEADS, "attn.hook_k", "keys (key/value heads)")
+    V = PointSpec("v", _KV_HEADS, "attn.hook_v", "values (key/value heads)")
     Q_SCALE = PointSpec(
-        "q_scale", _HEAD_SCALE, "attn.q_norm.hook_scale", "divisor of queries' norm"
+        "q_scale", _HEAD_SCALE, "attn.q_norm.hook_scale", "divisor of the norm of queries"
     )
     Q_NORMALIZED = PointSpec(
         "q_normalized", _HEADS, "attn.q_norm.hook_normalized", "queries after their norm"
     )
-    K_SCALE = PointSpec("k_scale", _HEAD_SCALE, "attn.k_norm.hook_scale", "divisor of keys' norm")
+    K_SCALE = PointSpec(
+        "k_scale", _KV_HEAD_SCALE, "attn.k_norm.hook_scale", "divisor of the norm of keys"
+    )
     K_NORMALIZED = PointSpec(
-        "k_normalized", _HEADS, "attn.k_norm.hook_normalized", "keys after their norm"
+        "k_normalized", _KV_HEADS, "attn.k_norm.hook_normalized", "keys after their norm"
     )
     ROT_Q = PointSpec("rot_q", _HEADS, "attn.hook_rot_q", "queries after rotary positions")
-    ROT_K = PointSpec("rot_k", _HEADS, "attn.hook_rot_k", "keys after rotary positions")
-    SCORES = PointSpec("scores", _SQUARE, "attn.hook_attn_scores", "q·k / scale, -inf where masked")
-    PATTERN = PointSpec("pattern", _SQUARE, "attn.hook_pattern", "A, the softmax of scores")
-    Z = PointSpec("z", _HEADS, "attn.hook_z", "A·v per head")
-    RESULT = PointSpec("result", _WRITES, "attn.hook_result", "z·W_O, what each head writes")
-    ATTN_RAW = PointSpec(
-        "attn_raw", _STREAM, "hook_attn_raw", "what attention gives to the norm of what it writes"
+    ROT_K = PointSpec("rot_k", _KV_HEADS, "attn.hook_rot_k", "keys after rotary positions")
+    SCORES = PointSpec("scores", _MATRIX, "attn.hook_attn_scores", "q·k / scale, -inf where masked")
+    PATTERN = PointSpec(
+        "pattern", _MATRIX, "attn.hook_pattern", "A, the softmax of scores", is_pattern=True
     )
-    ATTN_OUT = PointSpec("attn_out", _STREAM, "hook_attn_out", "what attention writes")
+    Z = PointSpec("z", _HEADS, "attn.hook_z", "A·v of each head")
+    RESULT = PointSpec("result", _RESULT, "attn.hook_result", "z·W_O, what each head writes")
+    ATTN_RAW = PointSpec(
+        "attn_raw",
+        _STREAM,
+        "hook_attn_raw",
+        "output of attention, before a norm",
+    )
+    ATTN_OUT = PointSpec("attn_out", _STREAM, "hook_attn_out", "what attention adds to the stream")
     RESID_MID = PointSpec("resid_mid", _STREAM, "hook_resid_mid", "the stream + attn_out")
 
     CROSS_ATTN_IN = PointSpec(
-        "cross_attn_in", _STREAM, "hook_cross_attn_in", "what cross-attention reads for its queries"
+        "cross_attn_in",
+        _STREAM,
+        "hook_cross_attn_in",
+        "the stream as cross-attention reads it for queries",
+        of_cross=True,
     )
-    CROSS_Q = PointSpec("cross_q", _HEADS, "cross_attn.hook_q", "queries of cross-attention")
-    CROSS_K = PointSpec("cross_k", _KEYS, "cross_attn.hook_k", "keys, from the encoder")
-    CROSS_V = PointSpec("cross_v", _KEYS, "cross_attn.hook_v", "values, from the encoder")
+    CROSS_Q = PointSpec(
+        "cross_q", _HEADS, "cross_attn.hook_q", "queries of cross-attention", of_cross=True
+    )
+    CROSS_K = PointSpec(
+        "cross_k", _SOURCE, "cross_attn.hook_k", "keys, of the encoder's output", of_cross=True
+    )
+    CROSS_V = PointSpec(
+        "cross_v", _SOURCE, "cross_attn.hook_v", "values, of the encoder's output", of_cross=True
+    )
     CROSS_SCORES = PointSpec(
-        "cross_scores", _SQUARE, "cross_attn.hook_attn_scores", "scores over the source"
+        "cross_scores",
+        _CROSS_MATRIX,
+        "cross_attn.hook_attn_scores",
+        "scores over the source",
+        of_cross=True,
     )
     CROSS_PATTERN = PointSpec(
-        "cross_pattern", _SQUARE, "cross_attn.hook_pattern", "attention over the source"
+        "cross_pattern",
+        _CROSS_MATRIX,
+        "cross_attn.hook_pattern",
+        "attention over the source",
+        of_cross=True,
+        is_pattern=True,
     )
-    CROSS_Z = PointSpec("cross_z", _HEADS, "cross_attn.hook_z", "A·v per head of cross-attention")
+    CROSS_Z = PointSpec(
+        "cross_z", _HEADS, "cross_attn.hook_z", "A·v of each cross-attention head", of_cross=True
+    )
     CROSS_RESULT = PointSpec(
-        "cross_result", _WRITES, "cross_attn.hook_result", "what each cross head writes"
+        "cross_result",
+        _RESULT,
+        "cross_attn.hook_result",
+        "what each cross-attention head writes",
+        of_cross=True,
     )
     CROSS_ATTN_OUT = PointSpec(
-        "cross_attn_out", _STREAM, "hook_cross_attn_out", "what cross-attention writes"
+        "cross_attn_out",
+        _STREAM,
+        "hook_cross_attn_out",
+        "what cross-attention adds to the stream",
+        of_cross=True,
     )
     CROSS_RESID_MID = PointSpec(
-        "cross_resid_mid", _STREAM, "hook_resid_mid_cross", "the stream + cross_attn_out"
+        "cross_resid_mid",
+        _STREAM,
+        "hook_resid_mid_cross",
+        "the stream + cross_attn_out",
+        of_cross=True,
     )
 
-    MLP_IN = PointSpec("mlp_in", _STREAM, "hook_mlp_in", "what the MLP reads, before its norm")
-    GATE = PointSpec("gate", _NEURONS, "mlp.hook_gate", "x·W_gate before its activation")
-    PRE = PointSpec("pre", _NEURONS, "mlp.hook_pre", "x·W_in before the activation")
-    POST = PointSpec("post", _NEURONS, "mlp.hook_post", "the neurons' activations")
-    ROUTER = PointSpec("router", _EXPERTS, "mlp.hook_router", "logits of each expert")
+    MLP_IN = PointSpec(
+        "mlp_in", _STREAM, "hook_mlp_in", "the stream as the MLP reads it, before its norm"
+    )
+    GATE = PointSpec("gate", _NEURONS, "mlp.hook_gate", "x·W_gate, before the activation function")
+    PRE = PointSpec("pre", _NEURONS, "mlp.hook_pre", "x·W_in, before the activation function")
+    POST = PointSpec("post", _NEURONS, "mlp.hook_post", "activations of the neurons")
+    ROUTER = PointSpec("router", _EXPERTS, "mlp.hook_router", "router logit of each expert")
     EXPERT_WEIGHTS = PointSpec(
-        "expert_weights", _EXPERTS, "mlp.hook_expert_weights", "of each expert, 0 if not chosen"
+        "expert_weights",
+        _EXPERTS,
+        "mlp.hook_expert_weights",
+        "weight of each expert, or 0",
     )
-    EXPERT_GATE = PointSpec("expert_gate", _EACH, "mlp.hook_expert_gate", "x·W_gate of each expert")
-    EXPERT_PRE = PointSpec("expert_pre", _EACH, "mlp.hook_expert_pre", "x·W_in of each expert")
+    EXPERT_GATE = PointSpec(
+        "expert_gate", _EXPERT_NEURONS, "mlp.hook_expert_gate", "x·W_gate of each expert"
+    )
+    EXPERT_PRE = PointSpec(
+        "expert_pre", _EXPERT_NEURONS, "mlp.hook_expert_pre", "x·W_in of each expert"
+    )
     EXPERT_POST = PointSpec(
-        "expert_post", _EACH, "mlp.hook_expert_post", "the neurons' activations in each expert"
+        "expert_post",
+        _EXPERT_NEURONS,
+        "mlp.hook_expert_post",
+        "activations of the neurons of each expert",
     )
-    MLP_RAW = PointSpec(
-        "mlp_raw", _STREAM, "hook_mlp_raw", "what the MLP gives to the norm of what it writes"
-    )
-    MLP_OUT = PointSpec("mlp_out", _STREAM, "hook_mlp_out", "what the MLP writes")
+    MLP_RAW = PointSpec("mlp_raw", _STREAM, "hook_mlp_raw", "output of the MLP, before a norm")
+    MLP_OUT = PointSpec("mlp_out", _STREAM, "hook_mlp_out", "what the MLP adds to the stream")
     RESID_POST = PointSpec("resid_post", _STREAM, "hook_resid_post", "the stream + the last write")
 
     HEAD_PRE = PointSpec(
-        "head_pre", _STREAM, "mlm_head.hook_pre", "x·W + b of a masked model's head"
+        "head_pre", _STREAM, "mlm_head.hook_pre", "x·W + b of a masked-language head", "exit"
     )
-    HEAD_POST = PointSpec("head_post", _STREAM, "mlm_head.hook_post", "the same, activated")
-    FINAL_SCALE = PointSpec("final_scale", _SCALE, "ln_final.hook_scale", "final norm's divisor")
+    HEAD_POST = PointSpec(
+        "head_post", _STREAM, "mlm_head.hook_post", "the same after the activation function", "exit"
+    )
+    FINAL_SCALE = PointSpec(
+        "final_scale", _SCALE, "ln_final.hook_scale", "divisor of the final norm", "exit"
+    )
     FINAL_NORMALIZED = PointSpec(
-        "final_normalized", _STREAM, "ln_final.hook_normalized", "the final norm's output"
+        "final_normalized",
+        _STREAM,
+        "ln_final.hook_normalized",
+        "output of the final norm",
+        "exit",
     )
-    LOGITS = PointSpec("logits", ("batch", "pos", "vocab"), "hook_logits", "one score a token")
+    LOGITS = PointSpec(
+        "logits", ("batch", "pos", "vocab"), "hook_logits", "one score per vocabulary token", "exit"
+    )
 
     @property
     def label(self) -> str:
@@ -142,36 +234,33 @@ class Point(Enum):
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Names of the axes of the tensor found here."""
+        """Names of the axes of the tensor."""
         return self.value.axes
 
     @property
     def in_block(self) -> bool:
-        """Whether the point belongs to a layer (the entry and the exit do not)."""
-        return self not in ENTRY | EXIT
+        """Whether the point belongs to a layer (entry and exit points do not)."""
+        return self.value.region == "block"
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it is an attention matrix: scores or pattern, over queries and keys."""
+        return "query" in self.value.axes
+
+    @property
+    def is_head_scale(self) -> bool:
+        """Whether it is the divisor of a norm of queries or keys: one per head, or one for all."""
+        return self.value.axes in (_HEAD_SCALE, _KV_HEAD_SCALE)
 
     def describe(self) -> str:
-        """One line: label, axes, meaning, the TransformerLens name."""
+        """One line: label, axes, meaning, TransformerLens name."""
         axes = " ".join(self.axes)
         return f"{self.label:<16} [{axes}]  {self.value.meaning}  ({self.value.hook})"
 
 
-ENTRY = frozenset(
-    {
-        Point.EMBED,
-        Point.POS_EMBED,
-        Point.TYPE_EMBED,
-        Point.EMBED_TOTAL,
-        Point.EMBED_SCALE,
-        Point.EMBED_NORMALIZED,
-    }
-)
-"""Points before the first block."""
-EXIT = frozenset(
-    {Point.HEAD_PRE, Point.HEAD_POST, Point.FINAL_SCALE, Point.FINAL_NORMALIZED, Point.LOGITS}
-)
-"""Points behind the last."""
 STACKS = ("encoder", "decoder")
+TOKEN_AXES = ("pos", "query", "key", "source")
+"""Axes that count tokens; ``source`` those of the encoder."""
 
 
 @dataclass(frozen=True)
@@ -180,9 +269,9 @@ class Place:
 
     Attributes:
         point: which tensor.
-        layer: the block, from 0; ``None`` at the entry and the exit.
+        layer: the block, from 0; ``None`` outside blocks.
         norm: ``"ln1"``, ``"ln2"``, … for the points of a block's norms.
-        stack: ``"encoder"`` or ``"decoder"``; ``None`` in a model that has only one stack.
+        stack: ``"encoder"`` or ``"decoder"``; ``None`` in a model with a single stack.
     """
 
     point: Point
@@ -191,7 +280,7 @@ class Place:
     stack: str | None = None
 
     def __str__(self) -> str:
-        """As it is written in ``cache[...]``: ``pattern,0`` or ``encoder.scale,4,ln1``."""
+        """The place as written in ``cache[...]``: ``pattern,0`` or ``encoder.scale,4,ln1``."""
         parts = [self.point.label, self.layer, self.norm]
         name = ",".join(str(part) for part in parts if part is not None)
         return f"{self.stack}.{name}" if self.stack else name

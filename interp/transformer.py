@@ -1,4 +1,4 @@
-"""The model that users hold: a :class:`Network` with a tokenizer and the field's idioms."""
+"""The model of the public API: a :class:`Network` with a tokenizer and TransformerLens's calls."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,11 +13,11 @@ from interp.edits import Edit, Hook
 from interp.edits.edit import Apply
 from interp.errors import InvalidInput, InvalidTokens, UnknownPlace
 from interp.execution.generate import generate
-from interp.execution.plan import Record
 from interp.execution.run import run, run_edited
 from interp.metrics import Loss
-from interp.model.batch import PAD, Batch
+from interp.model.batch import PAD
 from interp.model.network import Network
+from interp.names import Request
 from interp.points import PlaceLike
 from interp.text.tokenizer import Tokenizer
 from interp.weights.processed import processed
@@ -30,8 +30,8 @@ class Transformer(Network):
     """A Transformer in residual-stream form: every activation can be read and edited.
 
     Args:
-        config: what it is made of.
-        tokenizer: reads and writes text; without one, the model takes token ids alone.
+        config: its architecture.
+        tokenizer: encodes and decodes text; without one, the model takes token ids only.
     """
 
     def __init__(self, config: Config, tokenizer: Tokenizer | None = None) -> None:
@@ -54,19 +54,19 @@ class Transformer(Network):
     ) -> Int[Tensor, "batch pos"]:
         """Token ids of one or several texts.
 
-        The one rule about BOS: if ``config.tokens.prepend_bos``, every text gets exactly one in
-        front (none is added to a text that spells it out itself). A text for the decoder of a pair
-        begins with ``config.tokens.decoder_start`` too, and its end is left open: no EOS. The rule
-        holds wherever a text is accepted; token ids are never touched.
+        If ``config.tokens.prepend_bos``, every text is preceded by one BOS token (unless the text
+        starts with it already). A text for the decoder of a pair is preceded by
+        ``config.tokens.decoder_start`` and gets no EOS. The same holds wherever a text is accepted;
+        token ids are never changed.
 
         Args:
             texts: a text or several.
-            prepend_bos: overrides the rule.
-            padding_side: ``right`` or ``left``: where ``interp.PAD`` fills up shorter texts.
-            stack: which stack of an encoder–decoder reads them; the first, if nothing is said.
+            prepend_bos: overrides the configuration.
+            padding_side: ``right`` or ``left``: where shorter texts are padded with ``interp.PAD``.
+            stack: which stack of an encoder–decoder reads them; by default the first.
 
         Raises:
-            InvalidTokens: a text without any token, or none at all.
+            InvalidTokens: a text without tokens, or no text.
         """
         several = [texts] if isinstance(texts, str) else list(texts)
         if padding_side not in ("left", "right"):
@@ -78,7 +78,7 @@ class Transformer(Network):
         encoded = self._encoded_target if is_target else self._encoded_prompt
         rows = [encoded(text, prepend_bos) for text in several]
         if not rows:
-            raise InvalidTokens("No text was given: there is nothing to run the model on.")
+            raise InvalidTokens("No text was given, so there is nothing to run the model on.")
         width = max(len(row) for row in rows)
         padded = [
             row + [PAD] * (width - len(row))
@@ -89,13 +89,13 @@ class Transformer(Network):
         return torch.tensor(padded, device=self.device)
 
     def to_string(self, tokens: Int[Tensor, "*batch pos"]) -> str | list[str]:
-        """The text of one row ``[pos]``, or of each row ``[batch pos]``; padding is left out."""
+        """The text of one row ``[pos]``, or of each row ``[batch pos]``, without padding."""
         if tokens.ndim == 1:
             return self._tokenizer().decode(tokens.tolist())
         return [self._tokenizer().decode(row) for row in tokens.tolist()]
 
     def to_labels(self, tokens: Int[Tensor, " pos"]) -> list[str]:
-        """One visible label a token: spaces, newlines and pieces of characters can be seen."""
+        """One label per token, in which spaces, newlines and parts of characters are visible."""
         if self.tokenizer is None:
             return [str(token) for token in tokens.tolist()]
         return self.tokenizer.display(tokens.tolist())
@@ -104,25 +104,13 @@ class Transformer(Network):
         """The id of a text that is exactly one token.
 
         Raises:
-            InvalidTokens: it is several, or none; the message shows which.
+            InvalidTokens: it is several, or none; the message lists them.
         """
         return self._tokenizer().single_token(text)
 
-    def batch(
-        self,
-        tokens: Any,  # noqa: ANN401
-        mask: object = None,
-        *,
-        types: object = None,
-        stack: str | None = None,
-    ) -> Batch:
-        """Checked token ids of ids or of texts; see :meth:`Network.batch`."""
-        texts = isinstance(tokens, str) or (
-            isinstance(tokens, list | tuple) and bool(tokens) and isinstance(tokens[0], str)
-        )
-        read_by = stack or self.stacks[-1].name
-        given = self.to_tokens(tokens, stack=read_by) if texts else tokens
-        return super().batch(given, mask, types=types, stack=read_by)
+    def encode(self, texts: Any, stack: str) -> Int[Tensor, "batch pos"]:  # noqa: ANN401
+        """Token ids of one or several texts for a stack; see :meth:`to_tokens`."""
+        return self.to_tokens(texts, stack=stack)
 
     # ---- views of its weights -----------------------------------------------------------------
 
@@ -134,20 +122,20 @@ class Transformer(Network):
         center_unembed: bool = True,
         fold_value_biases: bool = True,
     ) -> "Transformer":
-        """A new model with the same function, whose weights are easier to read.
+        """A new model with the same function, whose weights are easier to interpret.
 
-        The same logits; log-probabilities, if logits are centred. Tied weights are tied no more.
+        It has the same logits, or the same log-probabilities if ``center_unembed``. Tied weights
+        become separate.
 
         Args:
-            fold_norms: gains of the norms before sub-layers and the unembedding become 1 and
-                biases 0; the matrices that read them take them in.
-            center_writing: embeddings, W_O, b_O, W_out and b_out have mean zero over d_model.
-            center_unembed: W_U and b_U have mean zero over the vocabulary.
-            fold_value_biases: b_V becomes 0; b_O takes it in.
+            fold_norms: gains and biases of the norms before sub-layers and the unembedding are
+                multiplied into the matrices that read them, and become 1 and 0.
+            center_writing: embeddings, W_O, b_O, W_out and b_out get mean zero over d_model.
+            center_unembed: W_U and b_U get mean zero over the vocabulary.
+            fold_value_biases: b_V becomes 0, and b_O its effect.
 
         Raises:
-            InvalidInput: a step that would change what this model computes, by its name; say
-                ``False`` for it.
+            InvalidInput: a step that would change what this model computes; pass ``False`` for it.
         """
         made = processed(
             self,
@@ -157,7 +145,7 @@ class Transformer(Network):
             value_biases=fold_value_biases,
         )
         if not isinstance(made, Transformer):
-            raise TypeError(f"A {type(made).__name__} is no Transformer.")
+            raise TypeError(f"A {type(made).__name__} is not a Transformer.")
         made.tokenizer, made.agreement = self.tokenizer, self.agreement
         return made
 
@@ -185,39 +173,39 @@ class Transformer(Network):
             raise InvalidInput("This model has no tokenizer; give it token ids instead of text.")
         return self.tokenizer
 
-    # ---- the field's idioms --------------------------------------------------------------------
+    # ---- TransformerLens's calls ---------------------------------------------------------------
 
     def run_with_cache(
         self,
         *tokens: Any,  # noqa: ANN401 - ids or texts
-        names_filter: Record = "all",
+        names_filter: Request = "all",
         stop_at_layer: int | None = None,
         incl_bwd: bool = False,
         mask: object = None,
     ) -> tuple[Tensor, Cache]:
-        """Logits (or the stream, if stopped) and what ``names_filter`` names; see :func:`run`.
+        """Logits (or the stream, if stopped) and a cache of ``names_filter``; see :func:`run`.
 
         Args:
-            *tokens: what the model reads.
+            *tokens: as of ``model(...)``.
             names_filter: ``"all"``, a place, several, or a function of the hook name.
             stop_at_layer: end before this layer.
             incl_bwd: also the gradients of the next-token loss, as ``cache["z_grad", 0]``.
             mask: as of ``model(...)``.
         """
         record = "all" if names_filter is None else names_filter
-        measured = Loss() if incl_bwd else None
+        metric = Loss() if incl_bwd else None
         done = run(
             self,
             *tokens,
             record=record,
             stop_at_layer=stop_at_layer,
-            gradients_of=measured,
+            gradients_of=metric,
             mask=mask,
         )
-        given = done.stream if done.logits is None else done.logits
-        if given is None:
-            raise InvalidInput("The run gave neither logits nor a stream.")
-        return given, done.cache
+        output = done.stream if done.logits is None else done.logits
+        if output is None:
+            raise InvalidInput("The run has neither logits nor a stream.")
+        return output, done.cache
 
     def run_with_hooks(
         self,
@@ -227,13 +215,13 @@ class Transformer(Network):
     ) -> Float[Tensor, "batch pos vocab"]:
         """Logits of a forward in which each ``fn(tensor, hook)`` may change a tensor.
 
-        A name may be a function of hook names, and then means all that it is true of. What ``fn``
-        returns takes the tensor's place; ``None`` keeps it, with what was changed in it in place.
-        The caller's grad mode holds.
+        A name may be a function of hook names, and then means every hook that it accepts. The
+        forward continues with what ``fn`` returns; with ``None``, it continues with the tensor
+        itself, including in-place changes. Gradients are recorded as in the caller's grad mode.
 
         Raises:
             UnknownPlace: a misspelt name, before the forward.
-            HookFailed: ``fn`` raised; nothing stays attached.
+            HookFailed: ``fn`` raised; nothing stays attached to the model.
         """
         return run_edited(self, *tokens, edits=self._as_edits(fwd_hooks), mask=mask)
 
@@ -241,13 +229,13 @@ class Transformer(Network):
         made: list[Edit] = []
         for name, fn in hooks:
             if callable(name):
-                names = [hook for hook in self.atlas.hooks.values() if name(hook)]
+                names = [hook for hook in self.names.hooks.values() if name(hook)]
                 if not names:
-                    raise UnknownPlace("A hook's name filter is true of no place of this model.")
+                    raise UnknownPlace("The name filter of a hook accepts no place of this model.")
             else:
-                names = [self.atlas.hooks[self.atlas.find(name)]]
+                names = [self.names.hooks[self.names.resolve(name)]]
             made += [
-                Apply((hook,), fn=fn, hook=Hook(hook, self.atlas.find(hook))) for hook in names
+                Apply((hook,), fn=fn, hook=Hook(hook, self.names.resolve(hook))) for hook in names
             ]
         return made
 

@@ -1,7 +1,7 @@
-"""Do this model's numbers obey the laws? Identities that need no reference, each with its error.
+"""Identities that every model must satisfy, each with its numerical error.
 
-All run in float64 on random tokens. Errors are relative to the largest number compared (or
-absolute below one); a bound of 0 asks for bit-identical results.
+All are checked in float64 on random tokens. Errors are relative to the largest number compared (or
+absolute below one); a bound of 0 requires bit-identical results.
 """
 
 import copy
@@ -16,14 +16,13 @@ from interp.execution.generate import generate
 from interp.execution.run import Run, Start, run
 from interp.metrics import logit
 from interp.model.attention.attention import Attention
-from interp.model.attention.mask import Bidirectional
-from interp.model.attention.masking import Masking
+from interp.model.attention.mask import Bidirectional, Masking
 from interp.model.batch import PAD
 from interp.model.context import Context
 from interp.model.embeddings import Patches
 from interp.model.experts import Experts
 from interp.model.network import Network
-from interp.model.positions.positions import Unturned
+from interp.model.positions.none import NoPositions
 from interp.model.stack import Stack
 from interp.points import Place, Point
 from interp.sweeps.sweep import sweep
@@ -34,12 +33,12 @@ TIGHT = 1e-12
 
 @dataclass(frozen=True)
 class Identity:
-    """One law, and how far this model is from it.
+    """One identity, and its error for a model.
 
     Attributes:
-        name: what should be equal to what.
-        error: the largest difference found, relative.
-        bound: the largest that is allowed.
+        name: what is compared with what.
+        error: the largest relative difference found.
+        bound: the largest allowed.
     """
 
     name: str
@@ -100,7 +99,7 @@ def _inputs(model: Network, seed: int, rows: int = 3) -> list[Tensor]:
     generator = torch.Generator().manual_seed(seed)
     first = model.stacks[0].tokens
     if isinstance(first, Patches):
-        images = torch.randn(rows, *first.reads, generator=generator, dtype=torch.float64)
+        images = torch.randn(rows, *first.image_shape, generator=generator, dtype=torch.float64)
         return [images.to(model.device)]
     width = min(24, model.config.n_ctx)
     sizes = [model.config.vocabulary_of(stack.name) for stack in model.stacks]
@@ -109,8 +108,8 @@ def _inputs(model: Network, seed: int, rows: int = 3) -> list[Tensor]:
     ]
 
 
-def _said(done: Run) -> Tensor:
-    """The logits, or what a model without them gives out."""
+def _output(done: Run) -> Tensor:
+    """The logits, or the output of a model without them."""
     given = done.stream if done.logits is None else done.logits
     return torch.empty(0) if given is None else given
 
@@ -124,17 +123,17 @@ def _layers(model: Network) -> Iterator[tuple[Stack, str | None, int]]:
 
 def _inert(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Identity]:
     plain = model(*tokens)
-    yield Identity("recording changes nothing", difference(_said(recorded), plain), EXACT)
-    kept = [place for place, recipe in model.layout.items() if not recipe.on_demand]
-    noops = [edits.scale(place, 1.0) for place in kept]
-    edited = _said(run(model, *tokens, edits=noops))
+    yield Identity("recording changes nothing", difference(_output(recorded), plain), EXACT)
+    fused = [place for place, recipe in model.layout.items() if not recipe.absent_when_fused]
+    noops = [edits.scale(place, 1.0) for place in fused]
+    edited = _output(run(model, *tokens, edits=noops))
     yield Identity("edits that change nothing change nothing", difference(edited, plain), EXACT)
 
 
 def _residual(model: Network, recorded: Run) -> Iterator[Identity]:
     """Each step adds what it writes; where no norm is in the stream, so does the whole stack."""
     worst = worst_sum = 0.0
-    adding = [stack for stack in model.stacks if all(step.adds for step in stack.block(0).steps)]
+    adding = [s for s in model.stacks if all(step.preserves_stream for step in s.block(0).steps)]
     for stack in model.stacks:
         name = stack.name if len(model.stacks) > 1 else None
 
@@ -145,10 +144,10 @@ def _residual(model: Network, recorded: Run) -> Iterator[Identity]:
         for layer in range(len(stack.blocks)):
             block, before = stack.block(layer), Place(Point.RESID_PRE)
             for step in block.steps:
-                base = at(step.base(block, before), layer)
-                written = sum((at(Place(out), layer) for out in step.writes), start=0.0 * base)
-                worst = max(worst, difference(base + written, at(Place(step.after), layer)))
-                total, before = total + written, step.layout(block, before)[1]
+                base = at(step.base(before), layer)
+                written = sum((at(Place(out), layer) for out in step.written), start=0.0 * base)
+                worst = max(worst, difference(base + written, at(Place(step.points.sum), layer)))
+                total, before = total + written, step.end()
         if stack in adding:
             last = at(Place(Point.RESID_POST), len(stack.blocks) - 1)
             worst_sum = max(worst_sum, difference(total, last))
@@ -166,17 +165,17 @@ def _heads(model: Network, recorded: Run) -> Iterator[Identity]:
         pattern = recorded.cache[Place(Point.PATTERN, layer, None, name)]
         written = sum(pattern[:, h] @ (x @ attn.S(h)) for h in range(attn.n_heads))
         out = recorded.cache[Place(attn.points.out, layer, None, name)]
-        worst = max(worst, difference(written + attn.written_always, out))
+        worst = max(worst, difference(written + attn.constant_output, out))
     yield Identity("H(x) = Σ A·x·S, head by head", worst, TIGHT)
 
 
 def _attention_input(stack: Stack, name: str | None, layer: int, recorded: Run) -> Tensor:
     block = stack.block(layer)
-    return recorded.cache[replace(block.steps[0].source(block), layer=layer, stack=name)]
+    return recorded.cache[replace(block.steps[0].source(), layer=layer, stack=name)]
 
 
 def _permutation(model: Network, recorded: Run) -> Iterator[Identity]:
-    """The model's own attention, stripped of mask and positions, commutes with permutations."""
+    """The model's attention without mask and positions commutes with permutations."""
     worst = 0.0
     for stack, name, layer in _layers(model):
         x = _attention_input(stack, name, layer, recorded)
@@ -190,18 +189,18 @@ def _permutation(model: Network, recorded: Run) -> Iterator[Identity]:
 def stripped(attn: Attention) -> Attention:
     """The same weights, with every key visible and no positions."""
     bare = copy.copy(attn)
-    bare.masking, bare.positions = Masking(Bidirectional(), Unturned()), Unturned()
+    bare.masking, bare.positions = Masking(Bidirectional(), NoPositions()), NoPositions()
     return bare
 
 
 def _derived(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Identity]:
-    """What the cache derives = what a forward that forms everything has there."""
+    """Tensors derived by the cache = tensors formed by a forward with explicit attention."""
     formed: dict[Place, Tensor] = {}
 
     def keep(place: Place) -> edits.Edit:
         return edits.apply(place, lambda tensor, _: formed.update({place: tensor.clone()}))
 
-    run(model, *tokens, edits=[keep(place) for place in model.atlas], kernel="explicit")
+    run(model, *tokens, edits=[keep(place) for place in model.names], kernel="explicit")
     worst = max(difference(recorded.cache[place], tensor) for place, tensor in formed.items())
     yield Identity("derived activations = formed activations", worst, TIGHT)
 
@@ -212,13 +211,13 @@ def _restart(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Id
     name = last.name if len(model.stacks) > 1 else None
     for layer in range(len(last.blocks)):
         start = Start(layer, recorded.cache[Place(Point.RESID_PRE, layer, None, name)])
-        again = _said(run(model, *tokens, start=start))
-        worst = max(worst, difference(again, _said(recorded)))
+        again = _output(run(model, *tokens, start=start))
+        worst = max(worst, difference(again, _output(recorded)))
     yield Identity("starting at a layer = running from the tokens", worst, TIGHT)
 
 
 def _sweep(model: Network, tokens: list[Tensor]) -> Iterator[Identity]:
-    """A sweep = one whole forward an edit: heads, the stream at a position, what the MLP says."""
+    """A sweep = one whole forward per edit: heads, the stream at a position, neurons."""
     if not model.config.unembeds:
         return
     points = (Point.Z, Point.RESID_MID, Point.RESID_PRE, Point.POST)
@@ -226,9 +225,9 @@ def _sweep(model: Network, tokens: list[Tensor]) -> Iterator[Identity]:
     made = [edits.scale(place, -0.5) for place in places]
     made += [edits.scale(place, -0.5, pos=1) for place in places]
     table = sweep(model, tokens[0] if len(tokens) == 1 else tuple(tokens), made, logit(0))
-    brute = torch.stack([_said(run(model, *tokens, edits=[edit]))[:, -1, 0] for edit in made])
+    brute = torch.stack([_output(run(model, *tokens, edits=[edit]))[:, -1, 0] for edit in made])
     error = difference(table.values.to(brute.device), brute)
-    yield Identity("a sweep = one whole forward an edit", error, TIGHT)
+    yield Identity("a sweep = one whole forward per edit", error, TIGHT)
 
 
 def _padding(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Identity]:
@@ -245,14 +244,14 @@ def _padding(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Id
         found = model(*padded)
         alone = model(*(t[1:2, :short] for t in tokens))[0]
         error = difference(found[1, columns], alone)
-        error = max(error, difference(found[0], _said(recorded)[0]))
+        error = max(error, difference(found[0], _output(recorded)[0]))
         yield Identity(f"padding on the {side} changes nothing", error, TIGHT)
 
 
 def _causality(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Identity]:
-    """Other later tokens leave earlier logits alone: to the bit, where shapes are equal.
+    """Changing later tokens does not change earlier logits, bit-identically.
 
-    Experts are given other numbers of tokens then, and may add up in another order.
+    With experts, the number of tokens per expert changes, and with it the order of summation.
     """
     if model.config.decoder is None:
         return
@@ -260,7 +259,7 @@ def _causality(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[
     changed = tokens[-1].clone()
     changed[:, half:] = (changed[:, half:] + 1) % model.config.d_vocab
     found = model(*tokens[:-1], changed)[:, :half]
-    error = difference(found, _said(recorded)[:, :half])
+    error = difference(found, _output(recorded)[:, :half])
     routed = any(isinstance(part, Experts) for part in model.modules())
     bound = TIGHT if routed else EXACT
     yield Identity("later tokens do not reach earlier logits", error, bound)

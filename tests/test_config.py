@@ -178,7 +178,7 @@ def test_a_read_back_configuration_builds_the_same_model(name):
     config = ARCHITECTURES[name]
     again = build(Config.from_json(config.to_json()))
     expected = build(name)
-    assert list(again.atlas) == list(expected.atlas)
+    assert list(again.names) == list(expected.names)
     assert again.state_dict().keys() == expected.state_dict().keys()
 
 
@@ -253,7 +253,7 @@ def sandwich() -> StackConfig:
         ("base=nan", lambda: PositionsConfig(base=float("nan"))),
         ("n_layers=0", lambda: StackConfig(0, PLAIN)),
         (
-            "pairs.*d_head=3.*3 are to turn",
+            "pairs.*d_rotary=3.*d_head=3",
             lambda: StackConfig(
                 1, AttentionConfig(2, 3), None, NormConfig(), PositionsConfig("rotary")
             ),
@@ -269,13 +269,13 @@ def sandwich() -> StackConfig:
         ("low < high", lambda: ScalingConfig("llama3", 2.0, low=4.0, high=1.0)),
         ("d_rotary= and scaling=", lambda: PositionsConfig("learned", d_rotary=2)),
         ("n_buckets=6", lambda: PositionsConfig("buckets", n_buckets=6)),
-        ("6 are to turn", lambda: turning(d_rotary=6)),
+        ("d_rotary=6.*d_head=4", lambda: turning(d_rotary=6)),
         ("one number a pair: 2", lambda: turning(scaling=longrope((1.0,), (1.0, 2.0)))),
         ("needs an MLP", lambda: StackConfig(1, PLAIN, None, NormConfig(placement="parallel"))),
         ("layer 2", lambda: replace(STACK, exceptions=(LayerConfig((2,)),))),
         ("n_heads or d_head", lambda: differs(attention=AttentionConfig(4, 3))),
         ("all layers share", lambda: differs(positions=PositionsConfig("none"))),
-        ("cut into squares of 3", lambda: PatchConfig(8, 9, 3)),
+        ("divided into patches of 3×3", lambda: PatchConfig(8, 9, 3)),
         ("9 patches and 1 special", lambda: replace(WHOLE, decoder=None, encoder=seeing(9, 3))),
         ("window=.*decoder", lambda: replace(WHOLE, encoder=windowed())),
         ("qk_norm=.*decoder alone", lambda: replace(WHOLE, decoder=normed(), encoder=STACK)),
@@ -286,7 +286,10 @@ def sandwich() -> StackConfig:
         ("shared is for", lambda: replace(WHOLE, shared=True)),
         ("d_vocab_source is for", lambda: replace(WHOLE, d_vocab_source=5)),
         ("all layers share", bucketed),
-        ("single one", lambda: turning(d_rotary=2, scaling=ScalingConfig("dynamic", 2.0, 4))),
+        (
+            "more than one pair",
+            lambda: turning(d_rotary=2, scaling=ScalingConfig("dynamic", 2.0, 4)),
+        ),
         ("scale= and width=", lambda: EmbeddingConfig(scale=2.0, width=3)),
         ("d_unembed= and logit_scale=", lambda: replace(WHOLE, d_unembed=4, logit_scale=2.0)),
         ("unembeds=False", lambda: replace(WHOLE, unembeds=False, logit_scale=2.0)),

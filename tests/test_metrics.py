@@ -231,8 +231,8 @@ def test_a_target_that_is_no_token_id_is_told(target):
         metrics._targets(target)
 
 
-def test_a_metric_that_gives_no_tensor_is_told():
-    with pytest.raises(InterpError, match="gives a tensor"):
+def test_a_metric_that_returns_no_tensor_is_told():
+    with pytest.raises(InterpError, match="returns a tensor"):
         measure(lambda logits: 1.0, LOGITS, BATCH)
 
 

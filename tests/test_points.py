@@ -12,9 +12,6 @@ GPT2, LLAMA, PAIR, UNEVEN = (build(n) for n in ("gpt2", "llama", "attention-pair
 PATTERN = Place(Point.PATTERN, 0)
 
 
-KEYS_AND_VALUES = ("k", "v", "rot_k", "k_scale", "k_normalized")
-
-
 @each(
     "name",
     [
@@ -32,7 +29,7 @@ KEYS_AND_VALUES = ("k", "v", "rot_k", "k_scale", "k_normalized")
     ],
 )
 def test_every_way_to_say_it_means_the_same_place(name):
-    assert GPT2.atlas.find(name) == PATTERN
+    assert GPT2.names.resolve(name) == PATTERN
 
 
 @each(
@@ -63,42 +60,42 @@ def test_every_way_to_say_it_means_the_same_place(name):
     ],
 )
 def test_the_names_that_fingers_know_are_understood(hook, place):
-    assert GPT2.atlas.find(hook) == place
-    assert GPT2.atlas.hooks[place] == hook
+    assert GPT2.names.resolve(hook) == place
+    assert GPT2.names.hooks[place] == hook
 
 
 def test_a_gate_is_what_the_field_calls_hook_pre():
     """Of a gated MLP: hook_pre is before the activation, hook_pre_linear is the other factor."""
-    assert LLAMA.atlas.find("blocks.0.mlp.hook_pre") == Place(Point.GATE, 0)
-    assert LLAMA.atlas.find("blocks.0.mlp.hook_pre_linear") == Place(Point.PRE, 0)
-    assert LLAMA.atlas.find("blocks.0.attn.hook_rot_q") == Place(Point.ROT_Q, 0)
+    assert LLAMA.names.resolve("blocks.0.mlp.hook_pre") == Place(Point.GATE, 0)
+    assert LLAMA.names.resolve("blocks.0.mlp.hook_pre_linear") == Place(Point.PRE, 0)
+    assert LLAMA.names.resolve("blocks.0.attn.hook_rot_q") == Place(Point.ROT_Q, 0)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_place_answers_to_its_tuple_hook_and_json(name):
-    atlas = build(name).atlas
-    assert len(set(atlas.hooks.values())) == len(atlas) == len(set(atlas))
-    for place, hook in atlas.hooks.items():
+    names = build(name).names
+    assert len(set(names.hooks.values())) == len(names) == len(set(names))
+    for place, hook in names.hooks.items():
         for spelling in (place, hook, (hook,), as_where(place), tuple(place.to_json())):
-            assert atlas.find(spelling) == place
+            assert names.resolve(spelling) == place
 
 
 @pytest.mark.parametrize("name", ["gpt2", "uneven-pair"])
 def test_every_place_answers_to_what_it_is_printed_as(name):
     """Messages offer places as they are printed: what is offered must be understood."""
-    atlas = build(name).atlas
-    for place in atlas:
-        assert atlas.find(str(place)) == place
+    names = build(name).names
+    for place in names:
+        assert names.resolve(str(place)) == place
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_negative_layers_count_from_the_end_of_their_own_stack(name):
     model = build(name)
-    for place in model.atlas:
+    for place in model.names:
         if place.layer is not None:
             n = len(model.stack(place.stack).blocks)
             where = (place.point, place.layer - n, place.norm, place.stack)
-            assert model.atlas.find(where) == place
+            assert model.names.resolve(where) == place
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -110,7 +107,7 @@ def test_places_come_in_the_order_of_the_forward(name):
         called.append(hook.place)
 
     model.run_with_hooks(*tokens, fwd_hooks=[(lambda name: True, note)])
-    assert called == list(model.atlas)
+    assert called == list(model.names)
     assert list(run(model, *tokens, record="all").cache) == called
 
 
@@ -123,15 +120,15 @@ def test_a_tensor_has_the_axes_that_its_point_tells(name):
         config = config if place.layer is None else config.of_layer(place.layer)
         source, target = tokens[0].shape[1], tokens[-1].shape[1]
         own = source if place.stack == "encoder" else target
-        cross = place.point.label.startswith("cross")
-        keys_and_values = place.point.label.removeprefix("cross_") in KEYS_AND_VALUES
         attention = config.attention
         sizes = {
             "batch": 2,
             "pos": own,
             "query": own,
-            "key": source if cross else own,
-            "head": attention.kv_heads if keys_and_values else attention.n_heads,
+            "key": own,
+            "source": source,
+            "head": attention.n_heads,
+            "kv_head": attention.kv_heads,
             "d_head": attention.d_head,
             "d_model": model.config.d_model,
             "d_mlp": config.mlp.d_mlp if config.mlp else None,
@@ -141,43 +138,43 @@ def test_a_tensor_has_the_axes_that_its_point_tells(name):
         if config.mlp is not None and config.mlp.experts is not None:
             sizes["expert"] = config.mlp.experts.n_experts
         if place.point.label in ("q_scale", "k_scale") and attention.qk_norm_over == "heads":
-            sizes["head"] = 1
+            sizes["head"] = sizes["kv_head"] = 1
         assert tuple(value.shape) == tuple(sizes[axis] for axis in place.point.axes), place
 
 
 def test_in_a_pair_the_stack_may_stand_anywhere():
     for name in [("z", 0, "encoder"), ("z", "encoder", 0), "encoder.0.attn.hook_z"]:
-        assert PAIR.atlas.find(name) == Place(Point.Z, 0, None, "encoder")
-    assert PAIR.atlas.find("decoder.1.cross_attn.hook_pattern").point is Point.CROSS_PATTERN
-    assert PAIR.atlas.find(("scale", "encoder", 0)) == Place(Point.SCALE, 0, "ln1", "encoder")
+        assert PAIR.names.resolve(name) == Place(Point.Z, 0, None, "encoder")
+    assert PAIR.names.resolve("decoder.1.cross_attn.hook_pattern").point is Point.CROSS_PATTERN
+    assert PAIR.names.resolve(("scale", "encoder", 0)) == Place(Point.SCALE, 0, "ln1", "encoder")
 
 
 def test_what_only_one_stack_has_needs_no_stack():
     """cross_* is in the decoder alone, logits in neither; negative layers are the decoder's."""
     for layer in (0, -2):
-        found = PAIR.atlas.find(("cross_z", layer))
+        found = PAIR.names.resolve(("cross_z", layer))
         assert found == Place(Point.CROSS_Z, 0, None, "decoder")
-    assert PAIR.atlas.find("logits") == Place(Point.LOGITS)
-    assert UNEVEN.atlas.find(("cross_z", -1)) == Place(Point.CROSS_Z, 0, None, "decoder")
+    assert PAIR.names.resolve("logits") == Place(Point.LOGITS)
+    assert UNEVEN.names.resolve(("cross_z", -1)) == Place(Point.CROSS_Z, 0, None, "decoder")
 
 
 @each("name", [("z", 0), ("resid_post", -1), "embed"])
 def test_in_a_pair_what_both_have_needs_its_stack(name):
     for model in (PAIR, UNEVEN):
-        with pytest.raises(UnknownPlace, match=r"leaves open.*encoder.*decoder"):
-            model.atlas.find(name)
+        with pytest.raises(UnknownPlace, match=r"is ambiguous.*encoder.*decoder"):
+            model.names.resolve(name)
 
 
 def test_a_norm_is_named_where_a_block_has_several():
-    assert build("rotary-only").atlas.find(("scale", 0)) == Place(Point.SCALE, 0, "ln1")
-    with pytest.raises(UnknownPlace, match=r"leaves open.*scale,0,ln1.*scale,0,ln2"):
-        GPT2.atlas.find(("scale", 0))
+    assert build("rotary-only").names.resolve(("scale", 0)) == Place(Point.SCALE, 0, "ln1")
+    with pytest.raises(UnknownPlace, match=r"is ambiguous.*scale,0,ln1.*scale,0,ln2"):
+        GPT2.names.resolve(("scale", 0))
 
 
 def test_a_layer_is_named_where_there_are_several():
-    assert build("seed").atlas.find("z") == Place(Point.Z, 0)
-    with pytest.raises(UnknownPlace, match=r"leaves open.*z,0.*z,1"):
-        GPT2.atlas.find("z")
+    assert build("seed").names.resolve("z") == Place(Point.Z, 0)
+    with pytest.raises(UnknownPlace, match=r"is ambiguous.*z,0.*z,1"):
+        GPT2.names.resolve("z")
 
 
 @each(
@@ -204,7 +201,7 @@ def test_a_layer_is_named_where_there_are_several():
 def test_a_misspelt_place_names_the_nearest(wrong, near):
     """Everywhere that a place is asked for."""
     with pytest.raises(UnknownPlace, match=near):
-        GPT2.atlas.find(wrong)
+        GPT2.names.resolve(wrong)
     with pytest.raises(UnknownPlace, match=near):
         run(GPT2, *tokens_of("gpt2"), record=[wrong])
     with pytest.raises(InterpError, match=near):
@@ -218,7 +215,7 @@ def test_a_misspelt_place_names_the_nearest(wrong, near):
 @each("name", [("z", 0.0), ("z", [0]), ("z", 0, 1.5)])
 def test_what_is_neither_layer_norm_nor_stack_is_told(name):
     with pytest.raises(UnknownPlace, match="z"):
-        GPT2.atlas.find(name)
+        GPT2.names.resolve(name)
 
 
 def test_a_misspelt_place_is_told_before_the_forward():
@@ -247,13 +244,13 @@ def test_a_misspelt_place_is_told_before_the_forward():
 
 
 def test_a_filter_that_no_hook_passes_is_told():
-    with pytest.raises(UnknownPlace, match="true of no place"):
+    with pytest.raises(UnknownPlace, match="accepts no place"):
         GPT2.run_with_hooks(*tokens_of("gpt2"), fwd_hooks=[(lambda name: "nope" in name, print)])
 
 
 def test_unknown_places_are_key_errors_with_a_readable_message():
     with pytest.raises(KeyError) as caught:
-        GPT2.atlas.find(("patern", 0))
+        GPT2.names.resolve(("patern", 0))
     assert str(caught.value).startswith("There is no place ('patern', 0).")
 
 
@@ -268,5 +265,5 @@ def test_listing_the_points_is_their_documentation():
 
 def test_every_point_is_somewhere():
     """No point is documented that no architecture here has."""
-    assert {p.point for n in ARCHITECTURES for p in build(n).atlas} == set(Point)
-    assert {p.stack for n in PAIRS for p in build(n).atlas} == {"encoder", "decoder", None}
+    assert {p.point for n in ARCHITECTURES for p in build(n).names} == set(Point)
+    assert {p.stack for n in PAIRS for p in build(n).names} == {"encoder", "decoder", None}

@@ -1,1 +1,1 @@
-"""The explorer: one Streamlit page that shows where heads look and which of them matter."""
+"""The explorer: one Streamlit page of attention patterns and head ablations."""

@@ -1,26 +1,25 @@
-"""Which heads matter here? The layer × head map, computed when asked."""
+"""The ablation map of all heads, layer × head, computed on request."""
 
 from dataclasses import dataclass
 
 import streamlit as st
 
 import interp
-from analyses import HeadAblation, ablate_heads
+from analyses import HeadAblation
 from analyses.ablate_heads import METHODS
-from apps.explorer.metric import LOGIT_DIFF, LOSS
-from apps.explorer.session_state import examples
-from apps.explorer.widgets import faults_shown
-from apps.figure_layout import CHART, fitted
-from apps.wording import answer, reading
-from interp.metrics.prompts import logit_diff_of
+from apps.ablation import ablate_prompts
+from apps.explorer.session_state import METRICS, examples
+from apps.explorer.widgets import errors_on_page
+from apps.figure_layout import PLOTLY_CONFIG, apply_page_layout
+from apps.wording import conclusion, explanation
 from interp.text.prompts import Prompt
 
-ONE, ALL = "this prompt", "all examples"
+THIS_PROMPT, ALL_EXAMPLES = "this prompt", "all examples"
 
 
 @dataclass(frozen=True)
-class Question:
-    """What is asked: equal questions have equal answers."""
+class AblationSettings:
+    """The inputs of an ablation: equal settings give equal results."""
 
     model: str
     metric: str
@@ -30,63 +29,56 @@ class Question:
 
 @st.fragment
 def ablation_view(name: str, model: interp.Transformer, prompt: Prompt) -> None:
-    """The ablation map of all heads."""
+    """Settings, button and map of the ablation of all heads."""
     st.subheader("Which heads matter")
-    with faults_shown():
-        question = _ask(name, prompt)
+    with errors_on_page():
+        settings = _settings_form(name, prompt)
         if st.button("Ablate every head", type="primary", key="ablate"):
             st.session_state.pop("ablation", None)
-            st.session_state["ablation"] = question, _ablate(model, question)
-        asked, result = st.session_state.get("ablation", (None, None))
+            st.session_state["ablation"] = settings, _ablate(model, settings)
+        computed_for, result = st.session_state.get("ablation", (None, None))
         if result is None:
-            st.caption("Each head in turn is replaced, and the change of the metric is shown.")
-        elif asked != question:
-            st.caption("The settings have changed since; ablate again to see their map.")
+            st.caption("Ablates each head in turn and shows the change of the metric.")
+        elif computed_for != settings:
+            st.caption("The settings have changed; ablate again to update the map.")
         else:
-            _show(result)
+            _show_result(result)
 
 
-def _ask(name: str, prompt: Prompt) -> Question:
+def _settings_form(name: str, prompt: Prompt) -> AblationSettings:
     mean = METHODS.index("mean")
     method = st.radio("Method", METHODS, index=mean, key="method", horizontal=True)
-    metric = st.radio("Metric", [LOSS, LOGIT_DIFF], key="metric", horizontal=True)
-    some = examples(name)
-    over = [ONE, ALL] if some else [ONE]
-    chosen = st.radio("Prompts", over, index=len(over) - 1, key="over", horizontal=True)
-    return Question(name, metric, method, tuple(some) if chosen == ALL else (prompt,))
+    metric = st.radio("Metric", list(METRICS), key="metric", horizontal=True)
+    prompts = examples(name)
+    options = [THIS_PROMPT, ALL_EXAMPLES] if prompts else [THIS_PROMPT]
+    over = st.radio("Prompts", options, index=len(options) - 1, key="over", horizontal=True)
+    used = tuple(prompts) if over == ALL_EXAMPLES else (prompt,)
+    return AblationSettings(name, METRICS[metric], method, used)
 
 
-def _ablate(model: interp.Transformer, question: Question) -> HeadAblation:
-    prompts = list(question.prompts)
-    metric = (
-        logit_diff_of(model.to_single_token, prompts) if question.metric == LOGIT_DIFF else "loss"
-    )
+def _ablate(model: interp.Transformer, settings: AblationSettings) -> HeadAblation:
     bar = st.progress(0.0)
 
-    def tick(done: int, of: int) -> None:
-        bar.progress(done / of, f"{done} of {of} heads")
+    def tick(done: int, total: int) -> None:
+        bar.progress(done / total, f"{done} of {total} heads")
 
     try:
-        return ablate_heads(
-            model,
-            [prompt.text for prompt in prompts],
-            metric=metric,
-            method=question.method,
-            progress=tick,
+        return ablate_prompts(
+            model, settings.prompts, settings.metric, settings.method, progress=tick
         )
     finally:
         bar.empty()
 
 
-def _show(result: HeadAblation) -> None:
-    st.write(answer(result))
+def _show_result(result: HeadAblation) -> None:
+    st.write(conclusion(result))
     height = min(720, 150 + 34 * result.ablated.shape[0])
     st.plotly_chart(
-        fitted(result.figure(), height, gap=1),
+        apply_page_layout(result.figure(), height, gap=1),
         theme=None,
-        config=CHART,
+        config=PLOTLY_CONFIG,
         key="map",
-        alt="Mean effect of replacing each head, layers down, heads across",
+        alt="Mean effect of ablating each head, layers down, heads across",
     )
     with st.expander("As a table"):
         numbers = {
@@ -95,4 +87,4 @@ def _show(result: HeadAblation) -> None:
         }
         columns = ["name", "effect", "low", "high", "n", "matters"]
         st.dataframe(result.to_frame()[columns], hide_index=True, column_config=numbers)
-    st.caption(reading(result))
+    st.caption(explanation(result))

@@ -1,7 +1,7 @@
-"""Where does this head look, and which heads matter? The page, from top to bottom.
+"""The explorer's page: model, prompt, attention pattern, head ablation.
 
-Streamlit runs this file anew at every interaction; the two views are fragments, so that choosing
-a head does not run the other one.
+Streamlit runs this file at every interaction; the two views are fragments, so that selecting a
+head reruns one of them only.
 """
 
 import argparse
@@ -10,23 +10,23 @@ import streamlit as st
 
 import interp
 from apps.explorer.ablation_view import ablation_view
+from apps.explorer.model_cache import load_bundled
 from apps.explorer.pattern_view import pattern_view
 from apps.explorer.prompt_form import prompt_form
-from apps.explorer.session_state import begin, models, share, use_model
-from apps.explorer.weights import loaded
-from apps.explorer.widgets import STYLE, faults_shown, token_strip
+from apps.explorer.session_state import initialise, model_names, on_model_change, update_url
+from apps.explorer.widgets import STYLE, errors_on_page, token_strip
 from interp.text.prompts import Prompt
 
 
-def wanted() -> str | None:
+def model_argument() -> str | None:
     """The model named on the command line."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--model")
     return parser.parse_known_args()[0].model
 
 
-def expected(model: interp.Transformer, prompt: Prompt) -> tuple[str, str]:
-    """Target and distractor, visibly; nothing where there is none."""
+def target_labels(model: interp.Transformer, prompt: Prompt) -> tuple[str, str]:
+    """Printable labels of target and distractor; empty where the prompt has none."""
     target, distractor = (
         "".join(model.to_labels(model.to_tokens(text, prepend_bos=False)[0])) if text else ""
         for text in (prompt.target, prompt.distractor)
@@ -35,18 +35,18 @@ def expected(model: interp.Transformer, prompt: Prompt) -> tuple[str, str]:
 
 
 def page() -> None:
-    """The whole page."""
+    """Show the whole page."""
     st.set_page_config("interp explorer", layout="wide")
     st.html(STYLE)
-    st.header("Where do heads look, and which matter?")
-    if not models():
+    st.header("Where do heads attend, and which heads matter?")
+    if not model_names():
         st.error("No model is bundled with this installation.")
         return
-    begin(wanted())
-    with faults_shown():
-        chooser, shape = st.columns([1, 2], vertical_alignment="bottom")
-        name = chooser.selectbox("Model", models(), key="model", on_change=use_model)
-        model = loaded(name)
+    initialise(model_argument())
+    with errors_on_page():
+        selector, shape = st.columns([1, 2], vertical_alignment="bottom")
+        name = selector.selectbox("Model", model_names(), key="model", on_change=on_model_change)
+        model = load_bundled(name)
         config = model.config
         shape.caption(
             f"{len(model.blocks)} layer{'s' * (len(model.blocks) > 1)} of "
@@ -54,9 +54,9 @@ def page() -> None:
             f"{config.d_model}, vocabulary {config.d_vocab}, context {config.n_ctx} tokens"
         )
         prompt = prompt_form(name)
-        share()
+        update_url()
         batch = model.batch(prompt.text)
-        st.html(token_strip(model.to_labels(batch.ids[0]), *expected(model, prompt)))
+        st.html(token_strip(model.to_labels(batch.ids[0]), *target_labels(model, prompt)))
         left, right = st.columns(2, gap="large")
         with left:
             pattern_view(model, prompt)

@@ -1,91 +1,91 @@
-"""What has the visitor chosen? Session state, begun from the address and written back to it.
+"""Session state of the page, initialised from the URL's query parameters and written back to them.
 
-An address can carry a prompt, a layer and a head, so that what one sees can be sent to another. It
-names models by their bundled names and nothing else: what is not one of them is passed over.
+The URL carries the model, prompt, layer and head, so that a view can be shared. It names bundled
+models only; any other name is ignored.
 """
 
 from functools import cache
 
 import streamlit as st
 
-from apps.ablation import metric_for, prompts_for
+from apps.ablation import LOGIT_DIFF, LOSS, default_metric, default_prompts
 from apps.catalogue import explorable
-from apps.explorer.metric import LOGIT_DIFF, LOSS
 from interp.text.prompts import Prompt, read_prompts
 
-LONGEST_SHARED = 1000
-"""Characters of a prompt that fit into an address."""
+MAX_SHARED = 1000
+"""Characters of the longest prompt that is written to the URL."""
 FIELDS = ("text", "target", "distractor")
+METRICS = {"loss": LOSS, "logit difference": LOGIT_DIFF}
+"""The metrics by their labels on the page."""
 
 
 @cache
-def models() -> list[str]:
-    """Names to choose from."""
+def model_names() -> list[str]:
+    """Names of the models that the page offers."""
     return explorable()
 
 
 def examples(name: str) -> list[Prompt]:
-    """The prompts that come with a model."""
-    return read_prompts(prompts_for(name))
+    """The bundled prompts of a model."""
+    return read_prompts(default_prompts(name))
 
 
-def begin(wanted: str | None) -> None:
-    """Fill the session's state on a first visit: from the address, else with an example."""
-    state, address = st.session_state, st.query_params
+def initialise(model: str | None) -> None:
+    """Fill the state of a new session: from the URL, else with ``model`` and its first example."""
+    state, query = st.session_state, st.query_params
     if "model" in state:
-        # Streamlit forgets what a widget holds while it is not on the page.
-        for name, nothing in {**dict.fromkeys(FIELDS, ""), "layer": 0, "head": 0}.items():
-            state.setdefault(name, nothing)
+        # Streamlit drops the state of widgets that are not on the page.
+        for name, default in {**dict.fromkeys(FIELDS, ""), "layer": 0, "head": 0}.items():
+            state.setdefault(name, default)
         return
-    known = models()
-    named = [name for name in (address.get("model"), wanted) if name in known]
-    state["model"] = named[0] if named else known[0]
-    use_model()
+    known = model_names()
+    state["model"] = next((name for name in (query.get("model"), model) if name in known), known[0])
+    on_model_change()
     for axis in ("layer", "head"):
-        given = address.get(axis, "")
-        state[axis] = int(given) if given.isascii() and given.isdigit() and len(given) < 4 else 0  # noqa: PLR2004
-    if "text" in address:
+        text = query.get(axis, "")
+        state[axis] = int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0  # noqa: PLR2004
+    if "text" in query:
         for field in FIELDS:
-            state[field] = address.get(field, "")[:LONGEST_SHARED]
+            state[field] = query.get(field, "")[:MAX_SHARED]
         state["example"] = None
 
 
-def use_model() -> None:
-    """Begin anew with the chosen model's first example."""
+def on_model_change() -> None:
+    """Reset the state to the selected model's default metric and first example."""
     state = st.session_state
     state["layer"], state["head"] = 0, 0
-    state["metric"] = LOSS if metric_for(state["model"]) == "loss" else LOGIT_DIFF
-    some = examples(state["model"])
-    state["example"] = 0 if some else None
-    use_example()
+    metric = default_metric(state["model"])
+    state["metric"] = next(label for label, name in METRICS.items() if name == metric)
+    state["example"] = 0 if examples(state["model"]) else None
+    on_example_change()
 
 
-def use_example() -> None:
-    """Fill the form with the chosen example."""
+def on_example_change() -> None:
+    """Fill the form with the selected example."""
     state = st.session_state
-    some, index = examples(state["model"]), state.get("example")
-    prompt = some[index] if index is not None and index < len(some) else Prompt("")
+    prompts, index = examples(state["model"]), state.get("example")
+    prompt = prompts[index] if index is not None and index < len(prompts) else Prompt("")
     for field in FIELDS:
         state[field] = getattr(prompt, field) or ""
 
 
-def use_own() -> None:
-    """The form was sent: what it holds need not be the example any more."""
+def on_submit() -> None:
+    """Deselect the example if the submitted form differs from it."""
     state = st.session_state
-    some, index = examples(state["model"]), state.get("example")
-    if index is not None and [getattr(some[index], field) or "" for field in FIELDS] != [
+    prompts, index = examples(state["model"]), state.get("example")
+    if index is not None and [getattr(prompts[index], field) or "" for field in FIELDS] != [
         state[field] for field in FIELDS
     ]:
         state["example"] = None
 
 
-def share() -> None:
-    """Write what is chosen into the address."""
+def update_url() -> None:
+    """Write the state to the URL's query parameters; clear them if the prompt is too long."""
     state = st.session_state
-    said = {
+    query = {
         name: str(state[name]) for name in ("model", *FIELDS, "layer", "head") if state[name] != ""
     }
-    if len(state["text"]) <= LONGEST_SHARED:
-        st.query_params.from_dict(said)
+    if len(state["text"]) <= MAX_SHARED:
+        st.query_params.from_dict(query)
     else:
         st.query_params.clear()

@@ -1,4 +1,4 @@
-"""How are tokens and errors shown? As text, whatever they hold."""
+"""Tokens and errors on the page, always escaped."""
 
 import re
 import traceback
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import streamlit as st
 from markupsafe import Markup
 
-from apps.failures import verdict
-from apps.terminal import tell
+from apps.failures import code_and_message
+from apps.terminal import print_stderr
 from interp.errors import InterpError
 
 STYLE = """<style>
@@ -24,7 +24,7 @@ STYLE = """<style>
 
 
 def token_strip(labels: Sequence[str], target: str = "", distractor: str = "") -> str:
-    """Tokens as boxes, each with its position; then what should follow, and its rival."""
+    """HTML with tokens as boxes, each with its position; then the target and the distractor."""
     boxes = [
         Markup('<span title="position {}">{}</span><wbr>').format(position, label)
         for position, label in enumerate(labels)
@@ -37,18 +37,18 @@ def token_strip(labels: Sequence[str], target: str = "", distractor: str = "") -
     return Markup('<div class="interp-tokens">{}</div>').format(Markup("").join(boxes))
 
 
-def literal(text: str) -> str:
-    """Text that Markdown shows as it is: every sign that could mean something is escaped."""
-    flat = " ".join(text.split())
-    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", flat)
+def escape_markdown(text: str) -> str:
+    """The text on one line, with all ASCII punctuation escaped for Markdown."""
+    one_line = " ".join(text.split())
+    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", one_line)
 
 
 @contextmanager
-def faults_shown() -> Generator[None]:
-    """Errors become messages on the page; what should not happen is told on the terminal too."""
+def errors_on_page() -> Generator[None]:
+    """Show errors as messages on the page; the traceback of a bug is printed on the terminal."""
     try:
         yield
     except Exception as error:
         if not isinstance(error, InterpError):
-            tell(traceback.format_exc())
-        st.error(literal(verdict(error)[1]))
+            print_stderr(traceback.format_exc())
+        st.error(escape_markdown(code_and_message(error)[1]))

@@ -1,7 +1,7 @@
-"""Which heads matter, as one file that opens anywhere: no network, no server, no remote asset.
+"""The HTML report of a head ablation: one file without remote assets.
 
-The answer, the table and the prompts are plain HTML and need no script. Jinja escapes every text;
-a content security policy lets run what is inlined here, known by its hash, and nothing else.
+The conclusion, the tables and the prompts are plain HTML and need no script. Jinja escapes every
+text; a content security policy allows only the scripts inlined here, by their hashes.
 """
 
 import base64
@@ -18,25 +18,33 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from analyses import HeadAblation
-from apps.figure_layout import CHART, fitted
-from apps.report.strip import Strip, strips
-from apps.wording import Head, answer, decimals, heads_of, reading, role, signed
+from apps.figure_layout import PLOTLY_CONFIG, apply_page_layout
+from apps.report.strip import StripPlot, strip_plot
+from apps.wording import (
+    HeadEffect,
+    conclusion,
+    decimals,
+    explanation,
+    ranked_heads,
+    role,
+    signed,
+)
 
 HERE = Path(__file__).parent
 TOP = 8
-"""How many heads are shown prompt by prompt."""
+"""Heads in the strip plot."""
 OPEN_ROWS = 12
-"""How many heads and prompts are shown before the rest is folded."""
+"""Heads and prompts listed before the rest is collapsed."""
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A prompt as the report shows it.
+class ReportPrompt:
+    """A prompt in a report.
 
     Attributes:
-        tokens: one visible label a token.
-        target: what should follow, visibly.
-        distractor: what it is compared with.
+        tokens: printable labels of its tokens.
+        target: printable label of the target.
+        distractor: printable label of the distractor.
     """
 
     tokens: tuple[str, ...]
@@ -46,16 +54,16 @@ class Shown:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """All that goes into a report.
+    """The contents of a report.
 
     Attributes:
         result: the ablation.
-        prompts: what was read, in the order of the result.
-        facts: where the numbers come from, besides the result's own provenance.
+        prompts: in the order of the result.
+        facts: entries listed beside the result's provenance.
     """
 
     result: HeadAblation
-    prompts: Sequence[Shown]
+    prompts: Sequence[ReportPrompt]
     facts: dict[str, str]
 
 
@@ -67,10 +75,10 @@ def write_report(report: Report, path: Path) -> None:
 def to_html(report: Report) -> str:
     """The report as one HTML page."""
     result = report.result
-    heads = heads_of(result)
+    heads = ranked_heads(result)
     places = decimals(heads)
-    plotly, boot = _script(get_plotlyjs()), _script(_text("page.js"))
-    style = Markup(_text("page.css"))
+    plotly, script = _script(get_plotlyjs()), _script(_asset("page.js"))
+    style = Markup(_asset("page.css"))
     page = Environment(
         loader=FileSystemLoader(HERE),
         autoescape=True,
@@ -83,25 +91,27 @@ def to_html(report: Report) -> str:
         metric=result.metric,
         unit=result.unit,
         method=result.method,
-        answer=answer(result),
-        reading=reading(result),
+        conclusion=conclusion(result),
+        explanation=explanation(result),
         rows=[_row(head, places, result.metric) for head in heads],
         open_rows=OPEN_ROWS,
-        figure=_data({**json.loads(_map(result).to_json() or "{}"), "config": CHART}),
-        strips=_strips(result, heads, places),
+        figure=_json_for_script(
+            {**json.loads(_heatmap(result).to_json() or "{}"), "config": PLOTLY_CONFIG}
+        ),
+        strip_plot=_strip_plot(result, heads, places),
         prompts=[
-            {"shown": shown, "clean": f"{clean:.3g} {result.unit}"}
-            for shown, clean in zip(report.prompts, result.clean.tolist(), strict=True)
+            {**vars(prompt), "clean": f"{clean:.3g} {result.unit}"}
+            for prompt, clean in zip(report.prompts, result.clean.tolist(), strict=True)
         ],
         facts={**report.facts, **_provenance(result)},
-        policy=_policy([plotly, boot]),
+        policy=_policy([plotly, script]),
         plotly=plotly,
-        boot=boot,
+        script=script,
         style=style,
     )
 
 
-def _row(head: Head, places: int, metric: str) -> dict[str, str | bool]:
+def _row(head: HeadEffect, places: int, metric: str) -> dict[str, str | bool]:
     return {
         "name": head.name,
         "effect": signed(head.effect, places),
@@ -111,47 +121,51 @@ def _row(head: Head, places: int, metric: str) -> dict[str, str | bool]:
     }
 
 
-def _strips(result: HeadAblation, heads: list[Head], places: int) -> Strip:
+def _strip_plot(result: HeadAblation, heads: list[HeadEffect], places: int) -> StripPlot:
     effect = result.effect
     values = {
         head.name: [float(x) for x in effect[head.layer, head.head].tolist()]
         for head in heads[:TOP]
     }
-    return strips(heads[:TOP], values, result.unit, places)
+    return strip_plot(heads[:TOP], values, result.unit, places)
 
 
-def _map(result: HeadAblation) -> go.Figure:
+def _heatmap(result: HeadAblation) -> go.Figure:
     height = min(900, 150 + 34 * result.ablated.shape[0])
-    return fitted(result.figure(), height, gap=1)
+    return apply_page_layout(result.figure(), height, gap=1)
 
 
 def _provenance(result: HeadAblation) -> dict[str, str]:
-    known = result.provenance
-    loaded = known.agreement
+    origin = result.provenance
+    agreement = origin.agreement
     return {
-        "model": known.model,
-        "weights SHA-256": known.weights,
-        "tokens SHA-256": known.tokens,
+        "model": origin.model,
+        "weights SHA-256": origin.weights,
+        "tokens SHA-256": origin.tokens,
         "method": result.method,
         "metric": f"{result.metric}, {result.unit}",
-        "dtype, device": f"{known.dtype} (products {known.precision}), {known.device}",
-        "kernels": f"attention {known.kernel}, products {known.products}",
-        "seed": str(known.seed),
-        **({} if loaded is None else {"off the model it was loaded from": f"{loaded:.1e}"}),
-        "versions": ", ".join(f"{name} {number}" for name, number in known.versions.items()),
+        "dtype, device": f"{origin.dtype} (products {origin.precision}), {origin.device}",
+        "kernels": f"attention {origin.kernel}, products {origin.products}",
+        "seed": str(origin.seed),
+        **(
+            {}
+            if agreement is None
+            else {"difference from the model it was loaded from": f"{agreement:.1e}"}
+        ),
+        "versions": ", ".join(f"{name} {number}" for name, number in origin.versions.items()),
     }
 
 
-def _data(values: dict[str, Any]) -> Markup:
-    """JSON for a script element: no ``<`` can end the element early."""
-    described = json.dumps(values, ensure_ascii=True)
-    return Markup(described.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+def _json_for_script(values: dict[str, Any]) -> Markup:
+    """JSON in a script element, with ``<``, ``>`` and ``&`` escaped so that it can't end early."""
+    text = json.dumps(values, ensure_ascii=True)
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    """What a browser may do with the page: run these scripts, style, draw, and nothing else.
+    """The content security policy: these scripts, inline styles and data images, nothing else.
 
-    Styles are not held to a hash, since Plotly writes its own as it draws; they can fetch nothing.
+    Styles have no hash, since Plotly adds its own when it draws; they can't load anything.
     """
     allowed = " ".join(_hash(script) for script in scripts)
     return (
@@ -166,9 +180,9 @@ def _hash(inlined: str) -> str:
 
 
 def _script(source: str) -> Markup:
-    """A script to be inlined; a browser hashes it with line feeds for all line ends."""
+    """A script to inline, with LF line ends, since browsers normalise them before hashing."""
     return Markup(source.replace("\r\n", "\n").replace("\r", "\n"))
 
 
-def _text(name: str) -> str:
+def _asset(name: str) -> str:
     return (HERE / name).read_text(encoding="utf-8")

@@ -2,14 +2,14 @@
 const figure = JSON.parse(document.getElementById("figure").textContent);
 Plotly.newPlot("map", figure.data, figure.layout, figure.config);
 
-// A dot may lead to a prompt that is folded away.
-function unfold() {
-  const wanted = document.getElementById(location.hash.slice(1));
-  const fold = wanted && wanted.closest("details");
-  if (fold && !fold.open) {
-    fold.open = true;
-    wanted.scrollIntoView();
+// A dot may link to a prompt inside a collapsed list.
+function expand() {
+  const target = document.getElementById(location.hash.slice(1));
+  const list = target && target.closest("details");
+  if (list && !list.open) {
+    list.open = true;
+    target.scrollIntoView();
   }
 }
-addEventListener("hashchange", unfold);
-unfold();
+addEventListener("hashchange", expand);
+expand();

@@ -1,23 +1,23 @@
-"""How does a head's effect spread over prompts? A dot a prompt on a shared axis, as SVG.
+"""Strip plot of a head's effect over prompts: a dot a prompt on a shared axis, as SVG.
 
-Positions are percentages, so that a strip is as wide as the page and its text as large as ever;
-no script is needed.
+Positions are percentages, so the plot takes the width of the page without scaling its text, and
+needs no script.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from apps.wording import Head, signed
+from apps.wording import HeadEffect, signed
 
 MARGIN = 0.04
-"""Room left at both ends of the axis, as a share of its length."""
-ROWS_OF_DOTS = 5
-"""Dots are put on several heights, so that equal values stay apart."""
+"""Margin at both ends of the axis, as a fraction of its length."""
+DOT_LEVELS = 5
+"""Heights that dots alternate between, so that equal values do not overlap."""
 
 
 @dataclass(frozen=True)
 class Dot:
-    """One prompt: where it is drawn, which it is and what it says."""
+    """One prompt: position, index and tooltip."""
 
     x: str
     y: int
@@ -27,7 +27,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class Row:
-    """One head: its dots, its mean and its interval."""
+    """One head: its dots, mean and interval."""
 
     name: str
     matters: bool
@@ -40,7 +40,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Tick:
-    """A number on the axis."""
+    """A number on the axis, with its text anchor."""
 
     x: str
     text: str
@@ -48,45 +48,45 @@ class Tick:
 
 
 @dataclass(frozen=True)
-class Strip:
-    """All rows on one axis."""
+class StripPlot:
+    """Rows on one axis, the position of zero, and the ticks."""
 
     rows: tuple[Row, ...]
     zero: str
     ticks: tuple[Tick, ...]
 
 
-def strips(
-    heads: Sequence[Head], values: Mapping[str, Sequence[float]], unit: str, places: int
-) -> Strip:
-    """The strips of some heads.
+def strip_plot(
+    heads: Sequence[HeadEffect], values: Mapping[str, Sequence[float]], unit: str, places: int
+) -> StripPlot:
+    """The strip plot of some heads.
 
     Args:
-        heads: in the order they are shown.
-        values: each head's effects, one a prompt.
+        heads: from top to bottom.
+        values: the effects of each head, by its name, one a prompt.
         unit: of the effects.
-        places: decimals.
+        places: decimals of the numbers.
     """
-    everything = [0.0, *(x for row in values.values() for x in row)]
-    least, most = min(everything), max(everything)
+    drawn = [0.0, *(x for row in values.values() for x in row)]
+    least, most = min(drawn), max(drawn)
     length = (most - least) or 1.0
-    start, whole = least - MARGIN * length, length * (1 + 2 * MARGIN)
+    start, width = least - MARGIN * length, length * (1 + 2 * MARGIN)
 
-    def at(x: float) -> str:
-        return f"{100 * (x - start) / whole:.2f}%"
+    def percent(x: float) -> str:
+        return f"{100 * (x - start) / width:.2f}%"
 
     rows = tuple(
         Row(
             head.name,
             head.matters,
-            at(head.effect),
-            at(head.low),
-            at(head.high),
+            percent(head.effect),
+            percent(head.low),
+            percent(head.high),
             f"{head.name}: mean {signed(head.effect, places)} {unit}",
             tuple(
                 Dot(
-                    at(x),
-                    8 + 4 * (index * 2 % ROWS_OF_DOTS),
+                    percent(x),
+                    8 + 4 * (index * 2 % DOT_LEVELS),
                     index,
                     f"prompt {index}: {signed(x, places)} {unit}",
                 )
@@ -96,6 +96,7 @@ def strips(
         for head in heads
     )
     ends = [(0.0, "middle"), (least, "start"), (most, "end")]
-    apart = [(x, side) for x, side in ends if side == "middle" or abs(x) > length / 8]
-    ticks = tuple(Tick(at(x), signed(x, places), side) for x, side in apart)
-    return Strip(rows, at(0.0), ticks)
+    # An end close to zero gets no number, which would overlap that of zero.
+    labelled = [(x, side) for x, side in ends if side == "middle" or abs(x) > length / 8]
+    ticks = tuple(Tick(percent(x), signed(x, places), side) for x, side in labelled)
+    return StripPlot(rows, percent(0.0), ticks)

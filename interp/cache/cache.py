@@ -1,11 +1,11 @@
-"""What did the forward compute? A cache keeps the least from which all that was asked follows.
+"""The activations of a run: a cache stores the least from which everything recorded follows.
 
-Scores and pattern follow from q and k, result from z, a norm's output from the stream, and so
-on, by the very functions that the forward applies (see :mod:`interp.model.recipe`). So a
-cache of everything keeps the streams and q, k, v, z, and derives the rest when it is read.
+Scores and pattern follow from q and k, result from z, a norm's output from the stream, and so on,
+by the functions that the forward itself applies (see :mod:`interp.model.recipe`). A cache of
+everything stores the streams and q, k, v, z, and derives the rest when it is read.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from copy import copy
 from itertools import chain
 from pathlib import Path
@@ -13,14 +13,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from interp.cache.compact import cheaper_formed, compact, converted, is_fresh
+from interp.cache.compact import cheaper_formed, compacted, converted, is_fresh
 from interp.cache.derive import Derivation
 from interp.cache.format import Contents, write_contents
 from interp.errors import InvalidInput, NotRecorded, StaleCache
 from interp.model.context import Context
 from interp.model.network import Network
-from interp.points import Place, PlaceLike, Point
-from interp.tensor_data import version_of
+from interp.names import Request
+from interp.points import Place, PlaceLike
+from interp.weight_version import version_of
 from interp.weights.hash import weight_hash
 
 GRAD = "_grad"
@@ -30,25 +31,25 @@ class Cache:
     """The activations of one run, on the model's device.
 
     Read as ``cache["pattern", 0]``, ``cache["resid_post", -1]``, ``cache["scale", 4, "ln1"]``,
-    ``cache["blocks.0.attn.hook_pattern"]``; with gradients, ``cache["z_grad", 0]``. What is handed
-    out is the reader's own: changing it changes nothing here.
+    ``cache["blocks.0.attn.hook_pattern"]``; with gradients, ``cache["z_grad", 0]``. Each read
+    returns a tensor of its own: changing it in place does not change the cache.
 
-    What is derived is derived from the model's weights as they were: a change of theirs by an
-    optimizer, in place or by loading is noticed and refused. A write through ``weight.data``, which
-    torch does not count, is not.
+    Deriving uses the model's weights, which must be those of the run: a change by an optimizer, in
+    place or by loading is detected and raises :class:`StaleCache`. A write through ``weight.data``,
+    which PyTorch does not count, is not detected.
     """
 
     def __init__(
         self,
         model: Network,
-        asked: list[Place],
-        kept: dict[Place, Tensor],
+        recorded: list[Place],
+        stored: dict[Place, Tensor],
         contexts: dict[str | None, Context],
         gradients: dict[Place, Tensor] | None = None,
     ) -> None:
         self._model = model
-        self._asked = dict.fromkeys(asked)
-        self._kept = _versioned(converted(kept, _owned))
+        self._recorded = dict.fromkeys(recorded)
+        self._stored = _versioned(converted(stored, _counted))
         self._gradients = gradients or {}
         self._derive = Derivation(model, contexts)
         self._weight_hash: str | None = None
@@ -57,8 +58,10 @@ class Cache:
 
     @classmethod
     def restored(cls, model: Network, contents: Contents) -> "Cache":
-        """The cache that was saved as ``contents``; ``model`` ran, or has its structure alone."""
-        cache = cls(model, contents.asked, contents.kept, contents.contexts, contents.gradients)
+        """The cache of a file; ``model`` is the one that ran, or has its structure alone."""
+        cache = cls(
+            model, contents.recorded, contents.stored, contents.contexts, contents.gradients
+        )
         cache._dtype, cache._weight_hash = contents.dtype, contents.weights
         return cache
 
@@ -72,58 +75,58 @@ class Cache:
                 tensor that the cache shares with the run (its logits) was changed in place.
         """
         plain, wants_gradient = _without_grad(name)
-        place = self._model.atlas.find(plain)
+        place = self._model.names.resolve(plain)
         if wants_gradient:
             return self._gradient(place)
-        if place not in self._asked:
+        if place not in self._recorded:
             raise self._not_recorded(place)
-        if place in self._kept:
-            return self._held(place).clone()
-        made = self._derived(place)
-        kept = (tensor for tensor, _ in self._kept.values())
-        others = chain(kept, self._model.parameters(), self._model.buffers())
-        return made if is_fresh(made, others) else made.clone()
+        if place in self._stored:
+            return self._read(place).clone()
+        derived = self._derived(place)
+        stored = (tensor for tensor, _ in self._stored.values())
+        others = chain(stored, self._model.parameters(), self._model.buffers())
+        return derived if is_fresh(derived, others) else derived.clone()
 
     def __contains__(self, name: PlaceLike) -> bool:
         """Whether the place was recorded; a misspelt one raises, as when it is read."""
         plain, wants_gradient = _without_grad(name)
-        place = self._model.atlas.find(plain)
-        return place in (self._gradients if wants_gradient else self._asked)
+        place = self._model.names.resolve(plain)
+        return place in (self._gradients if wants_gradient else self._recorded)
 
     def __iter__(self) -> Iterator[Place]:
         """The places recorded, in the order of the forward."""
-        return iter(self._asked)
+        return iter(self._recorded)
 
     def __len__(self) -> int:
         """How many places were recorded."""
-        return len(self._asked)
+        return len(self._recorded)
 
     def keys(self) -> list[Place]:
         """The places recorded, in the order of the forward."""
-        return list(self._asked)
+        return list(self._recorded)
 
     def items(self) -> Iterator[tuple[Place, Tensor]]:
         """Each place recorded with its tensor, derived one at a time."""
-        return ((place, self[place]) for place in self._asked)
+        return ((place, self[place]) for place in self._recorded)
 
     @property
-    def kept(self) -> list[Place]:
-        """The places whose tensors are held; the others recorded are derived from these."""
-        return list(self._kept)
+    def stored(self) -> list[Place]:
+        """The places whose tensors are stored; the other recorded ones are derived from these."""
+        return list(self._stored)
 
     @property
     def nbytes(self) -> int:
-        """Bytes held on the device, each storage counted once."""
-        tensors = [tensor for tensor, _ in self._kept.values()] + list(self._gradients.values())
+        """Bytes of everything stored, each storage counted once."""
+        tensors = [tensor for tensor, _ in self._stored.values()] + list(self._gradients.values())
         storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
         return sum(storages.values())
 
-    # ---- what is held, where and how ---------------------------------------------------------
+    # ---- what is stored, where and in which dtype ---------------------------------------------
 
-    def keep(self, places: PlaceLike | Iterable[PlaceLike]) -> "Cache":
-        """Form what would be derived and hold it: reading it again costs no more than a copy.
+    def keep(self, places: Request) -> "Cache":
+        """Derive tensors now and store them: reading them again costs no more than a copy.
 
-        What is held no longer depends on the weights, and is rounded but once by :meth:`to`.
+        What is stored no longer depends on the weights, and :meth:`to` rounds it only once.
 
         Args:
             places: ``"all"``, a place or several; a bare label means every layer recorded.
@@ -136,44 +139,46 @@ class Cache:
             NotRecorded: this run did not record it.
             StaleCache: as when it is read.
         """
-        for place in self._asked_by(places):
-            if place not in self._kept:
-                self._kept |= _versioned({place: self._derived(place)})
+        for place in self._named(places):
+            if place not in self._stored:
+                self._stored |= _versioned({place: self._derived(place)})
         return self
 
-    def trim(self) -> None:
-        """Form what is smaller than what it would be derived from, and let go of that."""
-        for makes, sources in cheaper_formed(self._model, self._asked, self._all_held()):
-            self.keep(makes)
+    def compact(self) -> None:
+        """Store what is smaller than the tensors that it would be derived from, and drop those."""
+        for smaller, sources in cheaper_formed(self._model, self._recorded, self._all_stored()):
+            self.keep(smaller)
             for place in sources:
-                del self._kept[place]
-        self._kept = _versioned(compact(self._all_held()))
+                del self._stored[place]
+        self._stored = _versioned(compacted(self._all_stored()))
 
     def to(self, target: torch.device | torch.dtype | str) -> "Cache":
-        """The same activations and gradients elsewhere, or in another type.
+        """The same activations and gradients on another device or in another dtype.
 
-        What is derived is still computed where the model is and in the model's own type, and then
-        moved or cast. So on another device, and in a wider type, it is the same numbers. After
-        narrowing it follows from what was rounded: :meth:`keep` first what is to be rounded alone.
+        Derived tensors are still computed on the model's device and in its dtype, and then moved
+        or cast: on another device, and in a wider dtype, they are the same numbers. In a narrower
+        dtype they follow from rounded tensors; :meth:`keep` first what is to be rounded once.
 
         Args:
-            target: a device or its name, or a floating-point type.
+            target: a device or its name, or a floating-point dtype.
 
         Returns:
-            A new cache; this one stays as it is.
+            A new cache; this one is unchanged.
 
         Raises:
-            InvalidInput: there is no such device, or the type holds no fractions.
+            InvalidInput: there is no such device, or the dtype is not floating-point.
             StaleCache: as when it is read.
         """
         moved = copy(self)
         if isinstance(target, torch.dtype):
             if not target.is_floating_point:
-                raise InvalidInput(f"A cache can't be cast to {target}: it holds fractions.")
+                raise InvalidInput(
+                    f"A cache can't be cast to {target}, which is not floating-point."
+                )
             moved._dtype = target
         else:
             moved._device = _checked_device(target)
-        moved._kept = _versioned(converted(self._all_held(), moved._placed))
+        moved._stored = _versioned(converted(self._all_stored(), moved._placed))
         moved._gradients = converted(self._gradients, moved._placed)
         return moved
 
@@ -192,8 +197,8 @@ class Cache:
         contents = Contents(
             config=self._model.config,
             weights=self._weight_hash or weight_hash(self._model),
-            asked=list(self._asked),
-            kept=self._all_held(),
+            recorded=list(self._recorded),
+            stored=self._all_stored(),
             gradients=self._gradients,
             contexts=self._derive.contexts,
             dtype=self._dtype,
@@ -202,21 +207,14 @@ class Cache:
 
     # ---- reading -----------------------------------------------------------------------------
 
-    def _asked_by(self, places: PlaceLike | Iterable[PlaceLike]) -> list[Place]:
-        if isinstance(places, str) and places == "all":
-            return list(self._asked)
-        alone = isinstance(places, str | tuple | Place | Point)
-        found: list[Place] = []
-        for name in [places] if alone else places:
-            meant = self._model.atlas.find_all(name)
-            recorded = [place for place in meant if place in self._asked]
-            if not recorded:
-                raise self._not_recorded(meant[0])
-            found += recorded
-        return found
+    def _named(self, names: Request) -> list[Place]:
+        def absent(name: PlaceLike) -> NotRecorded:
+            return self._not_recorded(self._model.names.resolve_all(name)[0])
+
+        return self._model.names.requested(names, list(self._recorded), absent)
 
     def _not_recorded(self, place: Place) -> NotRecorded:
-        names = [str(place) for place in self._asked]
+        names = [str(place) for place in self._recorded]
         shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")  # noqa: PLR2004 - a line
         return NotRecorded(
             f"{place} was not recorded; this run holds {shown or 'nothing'}. "
@@ -231,9 +229,9 @@ class Cache:
             )
         return self._gradients[place].clone()
 
-    def _held(self, place: Place) -> Tensor:
-        """The tensor kept at a place, for reading alone."""
-        tensor, version = self._kept[place]
+    def _read(self, place: Place) -> Tensor:
+        """The tensor stored at a place, not to be changed."""
+        tensor, version = self._stored[place]
         if version_of(tensor) != version:
             raise StaleCache(
                 f"{place} was changed in place after the run (it is shared with the run's own "
@@ -241,23 +239,23 @@ class Cache:
             )
         return tensor
 
-    def _all_held(self) -> dict[Place, Tensor]:
-        return {place: self._held(place) for place in self._kept}
+    def _all_stored(self) -> dict[Place, Tensor]:
+        return {place: self._read(place) for place in self._stored}
 
     def _derived(self, place: Place) -> Tensor:
-        """The tensor that follows from those kept, for reading alone."""
+        """The tensor that follows from those stored, not to be changed."""
 
         def read(source: Place) -> Tensor:
-            return self._as_computed(self._held(source))
+            return self._as_computed(self._read(source))
 
-        return self._placed(self._derive(place, self._kept, read))
+        return self._placed(self._derive(place, self._stored, read))
 
     def _placed(self, tensor: Tensor) -> Tensor:
-        """The tensor where and in the type that the readers of this cache want it."""
+        """The tensor on the device and in the dtype of this cache."""
         return tensor.to(self._device or tensor.device, self._dtype or tensor.dtype)
 
     def _as_computed(self, tensor: Tensor) -> Tensor:
-        """The tensor where and in the type that the model computes it."""
+        """The tensor on the device and in the dtype in which the model computes."""
         device = tensor.device if self._device is None else self._model.device
         return tensor.to(device, tensor.dtype if self._dtype is None else self._model.dtype)
 
@@ -267,17 +265,17 @@ def _checked_device(target: torch.device | str) -> torch.device:
         return torch.empty(0, device=target).device
     except (RuntimeError, AssertionError) as error:
         raise InvalidInput(
-            f"{target!r} is no device that tensors can be moved to (nor a torch.dtype): {error}"
+            f"{target!r} is neither an available device nor a torch.dtype: {error}"
         ) from error
 
 
-def _owned(tensor: Tensor) -> Tensor:
-    """The tensor; in inference mode, where nobody counts how often it is changed, a copy."""
+def _counted(tensor: Tensor) -> Tensor:
+    """The tensor; of inference mode, where in-place changes are not counted, a copy."""
     return tensor.clone() if tensor.is_inference() else tensor
 
 
 def _versioned(tensors: Mapping[Place, Tensor]) -> dict[Place, tuple[Tensor, int]]:
-    """Each with how often it was changed until now."""
+    """Each with its present version."""
     return {place: (tensor, version_of(tensor)) for place, tensor in tensors.items()}
 
 

@@ -1,4 +1,4 @@
-"""What follows from what is held? Each place by its recipe, from the weights as they were."""
+"""Deriving tensors that are not stored from those that are: each place by its recipe."""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -11,43 +11,43 @@ from interp.model.context import Context
 from interp.model.network import Network
 from interp.model.recipe import Recipe
 from interp.points import Place, Point
-from interp.tensor_data import AsItWas
+from interp.weight_version import WeightVersion
 
 
 class Derivation:
-    """How the places of one run follow from one another.
+    """Derives the places of one run from one another, with the weights of that run.
 
     Attributes:
-        model: what ran; on the meta device if only its structure is known.
+        model: the model that ran; on the meta device if only its structure is known.
         contexts: positions and padding of the run, by stack.
     """
 
     def __init__(self, model: Network, contexts: dict[str | None, Context]) -> None:
         self.model, self.contexts = model, contexts
-        self._weights = [AsItWas.of(weight) for weight in model.parameters()]
+        self._weights = [WeightVersion.of(weight) for weight in model.parameters()]
 
     @property
     def has_weights(self) -> bool:
-        """Whether the model is there, and not its structure alone."""
+        """Whether the model has weights, and not its structure alone."""
         return self.model.device.type != "meta"
 
     @property
     def is_stale(self) -> bool:
-        """Whether a weight was changed in place or swapped since the run."""
+        """Whether a weight was changed in place or replaced since the run."""
         now = list(self.model.parameters())
         return len(now) != len(self._weights) or not all(
-            weight.is_still(one) for weight, one in zip(self._weights, now, strict=True)
+            version.matches(weight) for version, weight in zip(self._weights, now, strict=True)
         )
 
     def __call__(
-        self, place: Place, held: Collection[Place], read: Callable[[Place], Tensor]
+        self, place: Place, stored: Collection[Place], read: Callable[[Place], Tensor]
     ) -> Tensor:
-        """The tensor at ``place``, which is not among those ``held``; ``read`` gives those.
+        """The tensor at ``place``, which is not among those ``stored``; ``read`` returns those.
 
-        It may be one of them itself, or share its memory.
+        The result may be one of them itself, or share its memory.
 
         Raises:
-            NotRecorded: nothing held tells what it was, or the weights are not there.
+            NotRecorded: it does not follow from what is stored, or there are no weights.
             StaleCache: the weights have changed since the run.
         """
         if not self.has_weights:
@@ -57,22 +57,22 @@ class Derivation:
             )
         if self.is_stale:
             raise StaleCache(
-                f"{place} is derived from the model's weights, and they have changed since the "
-                "run, or the model was moved; read it before that, or record it by name."
+                f"{place} is derived from the model's weights, which have changed or moved since "
+                "the run; read it before that, or record it by name."
             )
 
-        def made(place: Place) -> Tensor:
-            if place in held:
+        def tensor_at(place: Place) -> Tensor:
+            if place in stored:
                 return read(place)
             recipe = self.model.layout[place]
-            if recipe.make is None:
-                raise NotRecorded(f"{place} was not kept, and nothing kept tells what it was.")
+            if recipe.compute is None:
+                raise NotRecorded(f"{place} is not stored, and does not follow from what is.")
             block = replace(place, layer=layer_of(self.model, place))
-            reader = BlockReader(made, held, block, self.contexts[place.stack])
-            return recipe.make(self._part(place, recipe), reader)
+            reader = BlockReader(tensor_at, stored, block, self.contexts[place.stack])
+            return recipe.compute(self._part(place, recipe), reader)
 
         with torch.no_grad():
-            return made(place)
+            return tensor_at(place)
 
     def _part(self, place: Place, recipe: Recipe) -> object:
         stack = self.model.stack(place.stack)
@@ -81,25 +81,25 @@ class Derivation:
 
 
 class BlockReader:
-    """Reads other places of one block on behalf of a recipe (of the last one, at the exit)."""
+    """Reads other places of one block for a recipe (of the last block, at the exit)."""
 
     def __init__(
         self,
         read: Callable[[Place], Tensor],
-        held: Collection[Place],
+        stored: Collection[Place],
         block: Place,
         context: Context,
     ) -> None:
-        self._read, self._held, self._block = read, held, block
+        self._read, self._stored, self._block = read, stored, block
         self.context = context
 
     def __call__(self, point: Point, norm: str | None = None) -> Tensor:
-        """The tensor at that place of the same block."""
+        """The tensor at this place of the same block."""
         return self._read(self._place(point, norm))
 
-    def derives(self, point: Point) -> bool:
-        """Whether that tensor is made anew for whoever reads it, and so may be written into."""
-        return self._place(point) not in self._held
+    def is_scratch(self, point: Point) -> bool:
+        """Whether the tensor is computed for each reader, so that it may be written into."""
+        return self._place(point) not in self._stored
 
     def _place(self, point: Point, norm: str | None = None) -> Place:
         return Place(point, self._block.layer if point.in_block else None, norm, self._block.stack)
@@ -119,22 +119,22 @@ def needs_of(model: Network, place: Place, recipe: Recipe) -> set[Place]:
     }
 
 
-def leaves(model: Network, place: Place, edited: Collection[Place]) -> set[Place]:
-    """The places that must be kept so that ``place`` can be read.
+def required_places(model: Network, place: Place, edited: Collection[Place]) -> set[Place]:
+    """The places that must be stored so that ``place`` can be read.
 
-    A tensor that every forward forms is kept itself, and so is one that is edited; one that fused
-    kernels go without is derived, and what it needs is kept instead.
+    A tensor that every forward forms is stored itself, and so is one that is edited; one that fused
+    kernels skip is derived, and what it needs is stored instead.
     """
     recipe = model.layout[place]
-    if place in edited or not recipe.on_demand:
+    if place in edited or not recipe.absent_when_fused:
         return {place}
     needs = needs_of(model, place, recipe)
-    return {leaf for need in needs for leaf in leaves(model, need, edited)}
+    return {required for need in needs for required in required_places(model, need, edited)}
 
 
-def sources_of(model: Network, place: Place, held: Collection[Place]) -> set[Place]:
-    """The places held that ``place`` is derived from; itself, if it is held."""
-    if place in held:
+def sources_of(model: Network, place: Place, stored: Collection[Place]) -> set[Place]:
+    """The stored places that ``place`` is derived from; itself, if it is stored."""
+    if place in stored:
         return {place}
     needs = needs_of(model, place, model.layout[place])
-    return {source for need in needs for source in sources_of(model, need, held)}
+    return {source for need in needs for source in sources_of(model, need, stored)}

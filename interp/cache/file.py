@@ -1,4 +1,4 @@
-"""How is a saved cache read again? With the model that ran, or without it what was kept."""
+"""Loading a saved cache, with the model that ran or without it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,15 +17,15 @@ def load_cache(path: str | Path, model: Network | None = None) -> Cache:
 
     Args:
         path: the file.
-        model: the model that ran: everything is then read as from the first. Without it, what was
-            kept can be read, and what would have to be derived raises :class:`NotRecorded`.
+        model: the model that ran: everything recorded can then be read. Without it, what is stored
+            can be read, and what would have to be derived raises :class:`NotRecorded`.
 
     Returns:
         The cache, on the model's device; without a model, on the CPU.
 
     Raises:
         InvalidInput: there is no such file, or it is damaged, of another kind or version; or the
-            model is another one than ran.
+            model is not the one that ran.
     """
     path = Path(path)
     contents = read_contents(path, torch.device("cpu") if model is None else model.device)
@@ -35,7 +35,7 @@ def load_cache(path: str | Path, model: Network | None = None) -> Cache:
     else:
         structure = model
         _check_model(model, contents, path)
-    named = {*contents.asked, *contents.kept, *contents.gradients}
+    named = {*contents.recorded, *contents.stored, *contents.gradients}
     stacks = {None, *structure.config.stacks}
     if not named.issubset(structure.layout) or not stacks.issuperset(contents.contexts):
         raise InvalidInput(f"{path} is damaged: it names places that its model does not have.")
@@ -46,12 +46,12 @@ def _check_model(model: Network, contents: Contents, path: Path) -> None:
     if replace(model.config, name="") != replace(contents.config, name=""):
         raise InvalidInput(
             f"{path} is of a model with another config; load it with the model that ran, or "
-            "without model= to read what was kept."
+            "without model= to read what is stored."
         )
     found = weight_hash(model)
     if found != contents.weights:
         raise InvalidInput(
             f"{path} is of a model with other weights (SHA-256 {contents.weights[:12]}…, this one "
             f"has {found[:12]}…, whose type is {model.dtype}); load it with the model that ran, or "
-            "without model= to read what was kept."
+            "without model= to read what is stored."
         )

@@ -1,7 +1,7 @@
-"""A cache as a file: its tensors, and what tells how the rest follows from them.
+"""The file format of a cache: its stored tensors, and what is needed to derive the rest.
 
-One safetensors file. Places that share a tensor share it in the file too. What is no tensor stands
-as JSON in the header, under ``interp_cache``; no pickle is read or written.
+One safetensors file. Places that share a tensor share it in the file too. Everything else is JSON
+in the header, under ``interp_cache``; no pickle is read or written.
 """
 
 import json
@@ -25,34 +25,36 @@ from interp.points import Place, Point
 HEADER = "interp_cache"
 VERSION = 1
 _LABELS = {point.label: point for point in Point}
-_OF_THE_RUN_ALONE = ("memory", "past", "_shared")
+_NOT_SAVED = ("encoder_output", "kv_cache", "_shared")
+_FIELDS = {"encoder_real": "memory_real", "n_later": "ahead"}
+"""Fields of a context that have another name in files of this version."""
 
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """All that a file holds of a cache.
+    """What a file holds of a cache.
 
     Attributes:
         config: of the model that ran.
         weights: SHA-256 of its weights.
-        asked: the places recorded, in order.
-        kept: the tensors held, by place.
-        gradients: the gradients taken, by place.
+        recorded: the places recorded, in order.
+        stored: the tensors stored, by place.
+        gradients: the gradients, by place.
         contexts: positions and padding, by stack.
         dtype: what the cache was cast to; ``None`` if it was not.
     """
 
     config: Config
     weights: str
-    asked: list[Place]
-    kept: dict[Place, Tensor]
+    recorded: list[Place]
+    stored: dict[Place, Tensor]
     gradients: dict[Place, Tensor]
     contexts: dict[str | None, Context]
     dtype: torch.dtype | None = None
 
 
 def write_contents(contents: Contents, path: Path) -> None:
-    """Write a file that is complete or not there.
+    """Write a complete file, or none.
 
     Raises:
         OutOfResources: it can't be written.
@@ -63,8 +65,8 @@ def write_contents(contents: Contents, path: Path) -> None:
         "config": contents.config.to_dict(),
         "weights": contents.weights,
         "dtype": None if contents.dtype is None else _name_of(contents.dtype),
-        "asked": [place.to_json() for place in contents.asked],
-        "kept": _places_to_json(contents.kept, tensors),
+        "asked": [place.to_json() for place in contents.recorded],
+        "kept": _places_to_json(contents.stored, tensors),
         "gradients": _places_to_json(contents.gradients, tensors),
         "contexts": [
             [stack, _context_to_json(context, tensors)]
@@ -91,7 +93,7 @@ def read_contents(path: Path, device: torch.device) -> Contents:
             header = _header(path, file.metadata() or {})
             return _contents(header, file.get_tensor)
     except (SafetensorError, OSError) as error:
-        raise InvalidInput(f"{path} is not a sound safetensors file: {error}.") from error
+        raise InvalidInput(f"{path} is not a valid safetensors file: {error}.") from error
     except (InvalidConfig, KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, InvalidInput):
             raise
@@ -102,7 +104,7 @@ def read_contents(path: Path, device: torch.device) -> Contents:
 
 
 class _Named:
-    """Tensors under numbers; one that comes twice keeps its number."""
+    """Numbered tensors; a tensor that occurs twice has one number."""
 
     def __init__(self) -> None:
         self.named: dict[str, Tensor] = {}
@@ -135,7 +137,7 @@ def _contents(header: dict[str, Any], tensor: Callable[[str], Tensor]) -> Conten
 
     def once(name: str) -> Tensor:
         if name not in read:
-            # A copy is aligned, and outlives the file.
+            # A copy is aligned and does not depend on the file.
             read[name] = tensor(name).clone()
         return read[name]
 
@@ -146,8 +148,8 @@ def _contents(header: dict[str, Any], tensor: Callable[[str], Tensor]) -> Conten
     return Contents(
         config=Config.from_dict(header["config"]),
         weights=str(header["weights"]),
-        asked=[_place(place) for place in header["asked"]],
-        kept=places(header["kept"]),
+        recorded=[_place(place) for place in header["asked"]],
+        stored=places(header["kept"]),
         gradients=places(header["gradients"]),
         contexts={stack: _context(values, once) for stack, values in header["contexts"]},
         dtype=None if cast is None else _dtype(cast),
@@ -168,17 +170,20 @@ def _context_to_json(context: Context, named: _Named) -> dict[str, Any]:
     values = {
         field.name: getattr(context, field.name)
         for field in fields(context)
-        if field.name not in _OF_THE_RUN_ALONE
+        if field.name not in _NOT_SAVED
     }
     return {
-        name: ["tensor", named.name(value)] if isinstance(value, Tensor) else value
+        _FIELDS.get(name, name): ["tensor", named.name(value)]
+        if isinstance(value, Tensor)
+        else value
         for name, value in values.items()
     }
 
 
 def _context(values: dict[str, Any], tensor: Callable[[str], Tensor]) -> Context:
+    fields_by_name = {saved: field for field, saved in _FIELDS.items()}
     read: dict[str, Any] = {
-        name: tensor(value[1]) if isinstance(value, list) else value
+        fields_by_name.get(name, name): tensor(value[1]) if isinstance(value, list) else value
         for name, value in values.items()
     }
     return Context(**read)
@@ -191,5 +196,5 @@ def _name_of(dtype: torch.dtype) -> str:
 def _dtype(name: str) -> torch.dtype:
     found = getattr(torch, name)
     if not isinstance(found, torch.dtype):
-        raise TypeError(f"{name!r} is no type of numbers")
+        raise TypeError(f"{name!r} is not a dtype")
     return found

@@ -1,8 +1,8 @@
-"""What describes a Transformer: a frozen tree of choices, one dataclass a part.
+"""The configuration of a Transformer: frozen dataclasses, one for each part.
 
-A :class:`Config` holds one or two stacks. A *decoder* sees earlier positions only, an *encoder*
-sees all, and with both the decoder also attends to what the encoder gives out. Every choice here
-becomes an object when the model is built; no forward asks a configuration anything.
+A :class:`Config` has one or two stacks. In a *decoder* a query attends to earlier positions and its
+own, in an *encoder* to all; with both, the decoder also attends to the encoder's output. The
+settings are read when the model is built, and never in a forward.
 """
 
 from interp.config.config import Config, HeadConfig, TokensConfig

@@ -1,10 +1,10 @@
-"""What describes the whole model: its stacks, what comes behind them, its tokens."""
+"""The configuration of the whole model: its stacks, the unembedding, special tokens."""
 
 import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from interp.config.checks import one_of, positive, positive_number
+from interp.config.checks import check_choice, check_positive, check_positive_integers
 from interp.config.from_dict import build
 from interp.config.parts import Activation, NormConfig
 from interp.config.stack import StackConfig
@@ -13,32 +13,32 @@ from interp.errors import InvalidConfig
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """What a masked language model does before the unembedding: norm(act(x·W + b)).
+    """The layer before the unembedding of a masked language model: norm(act(x·W + b)).
 
     Attributes:
-        activation: as of an MLP.
-        norm: its norm.
+        activation: as of :class:`MLPConfig`.
+        norm: the norm after the activation.
     """
 
     activation: Activation = "gelu"
     norm: NormConfig = NormConfig()
 
     def __post_init__(self) -> None:
-        one_of(self, "activation", Activation)
+        check_choice(self, "activation", Activation)
 
 
 @dataclass(frozen=True)
 class TokensConfig:
-    """The special tokens, and the one rule about them.
+    """The special tokens, and whether they are added to texts.
 
     Attributes:
-        bos: id of the token that begins a text; ``None`` if the model has none.
-        eos: id of the token that ends one; generation stops there.
-        prepend_bos: the rule: whether a *text* gets ``bos`` in front, at every entry point alike.
-            Token ids given as numbers are taken as they are.
-        decoder_start: the token that a paired decoder starts from; any text for it does.
-        append_eos: whether a text gets ``eos`` behind it, by the same rule as ``bos`` before it;
-            a text for a paired decoder stays open.
+        bos: id of the token at the beginning of a text; ``None`` if the model has none.
+        eos: id of the token at the end of a text, at which generation stops.
+        prepend_bos: whether ``bos`` is added before a text, in every function that takes a text.
+            Token ids are used unchanged.
+        decoder_start: first token of every text for the decoder of an encoder–decoder.
+        append_eos: whether ``eos`` is added after a text, in every function that takes a text;
+            never to a text for the decoder of an encoder–decoder.
     """
 
     bos: int | None = None
@@ -49,34 +49,35 @@ class TokensConfig:
 
     def __post_init__(self) -> None:
         if self.prepend_bos and self.bos is None:
-            raise InvalidConfig("prepend_bos=True, but bos is None: say which token it is.")
+            raise InvalidConfig("prepend_bos=True, but bos is None: pass the id of the BOS token.")
         if self.append_eos and self.eos is None:
-            raise InvalidConfig("append_eos=True, but eos is None: say which token it is.")
+            raise InvalidConfig("append_eos=True, but eos is None: pass the id of the EOS token.")
 
 
 @dataclass(frozen=True)
 class Config:
-    """A whole model.
+    """A model.
 
     Attributes:
         d_model: width of the residual stream.
-        d_vocab: number of tokens (or of classes, that an image may belong to).
+        d_vocab: size of the vocabulary (of a model of images: number of classes).
         n_ctx: longest sequence.
         decoder: the causal stack, or ``None``.
         encoder: the bidirectional stack, or ``None``.
         tied: whether W_U is the transpose of W_E.
         bias_u: whether the unembedding has a bias.
-        unembeds: whether there is an unembedding; without one a model gives out its last stream.
-        n_classes: number of classes that the logits tell apart, if those are not the tokens.
-        head: what comes before the unembedding of a masked language model or a classifier.
-        pooler: whether ``model.pooler`` makes tanh(x·W + b) of the first token's stream.
-        d_unembed: width that the unembedding reads, if a matrix brings the stream to it.
-        logit_scale: what the stream is multiplied by before the unembedding.
-        logit_cap: logits l become cap·tanh(l / cap).
-        shared: whether both stacks of a pair have one token embedding.
-        d_vocab_source: number of the encoder's tokens, if it reads others than the decoder.
+        unembeds: whether there is an unembedding; a model without one returns its last stream.
+        n_classes: number of classes of a classifier of texts or tokens; ``None`` if the logits are
+            those of tokens.
+        head: layer before the unembedding of a masked language model or a classifier.
+        pooler: whether ``model.pooler`` computes tanh(x·W + b) of the first token's stream.
+        d_unembed: width that the unembedding reads, if the stream is projected to it first.
+        logit_scale: factor of the stream before the unembedding.
+        logit_cap: soft-cap c: logits l become c·tanh(l / c).
+        shared: whether both stacks of an encoder–decoder share one token embedding.
+        d_vocab_source: size of the encoder's vocabulary, if it differs from the decoder's.
         tokens: special tokens and the BOS rule.
-        name: what the model is called; only shown.
+        name: of the model, for display.
     """
 
     d_model: int
@@ -99,11 +100,11 @@ class Config:
     name: str = ""
 
     def __post_init__(self) -> None:
-        positive(self, "d_model", "d_vocab", "n_ctx")
-        positive_number(self, "logit_scale")
-        positive_number(self, "logit_cap")
+        check_positive_integers(self, "d_model", "d_vocab", "n_ctx")
+        check_positive(self, "logit_scale")
+        check_positive(self, "logit_cap")
         if self.decoder is None and self.encoder is None:
-            raise InvalidConfig("A model needs a decoder= or an encoder= stack; both are None.")
+            raise InvalidConfig("A model needs a decoder= or an encoder= stack, but both are None.")
         for stack in self.stacks.values():
             self._check_stack(stack)
         self._check_exit()
@@ -111,66 +112,68 @@ class Config:
 
     def _check_stack(self, stack: StackConfig) -> None:
         if stack.embedding.patches is not None and stack is self.decoder:
-            raise InvalidConfig("patches= are for an encoder: an image is seen as a whole.")
+            raise InvalidConfig(
+                "patches= are for an encoder: attention between patches is bidirectional."
+            )
         if stack.positions.kind == "sinusoidal" and self.d_model % 2:
             raise InvalidConfig(
-                f"sinusoidal positions come in pairs, but d_model={self.d_model} is odd."
+                f"sinusoidal positions need pairs of dimensions, but d_model={self.d_model} is odd."
             )
         patches = stack.embedding.patches
         if patches is not None and patches.n_patches + patches.n_special != self.n_ctx:
             raise InvalidConfig(
-                f"n_ctx={self.n_ctx}, but the image gives {patches.n_patches} patches and "
-                f"{patches.n_special} special tokens."
+                f"n_ctx={self.n_ctx}, but an image has {patches.n_patches} patches and "
+                f"{patches.n_special} special tokens; n_ctx must be their sum."
             )
-
         if self.encoder is not None and any(
             self.encoder.of_layer(n).attention.window for n in range(self.encoder.n_layers)
         ):
-            raise InvalidConfig("attention window= is for a decoder, which sees what was before.")
+            raise InvalidConfig("attention window= is for a decoder, whose attention is causal.")
         if self.encoder is not None and self.decoder is not None:
             self._check_pair(self.decoder)
 
     def _check_pair(self, decoder: StackConfig) -> None:
-        """Make sure that a decoder is of a kind that can also attend to an encoder."""
+        """Check that the decoder may have cross-attention."""
         if decoder.norm.placement not in ("pre", "post"):
             raise InvalidConfig(
-                f'placement="{decoder.norm.placement}" is for a decoder alone; one that attends to '
-                'an encoder takes "pre" or "post".'
+                f'placement="{decoder.norm.placement}" is for a decoder alone; one with an encoder '
+                'needs "pre" or "post".'
             )
-        every = [decoder.of_layer(layer).attention for layer in range(decoder.n_layers)]
-        if any(own.window or own.cap or own.qk_norm for own in every):
+        attentions = [decoder.of_layer(layer).attention for layer in range(decoder.n_layers)]
+        if any(one.window or one.cap or one.qk_norm for one in attentions):
             raise InvalidConfig(
-                "attention window=, cap= and qk_norm= are for a decoder alone, not for one that "
-                "attends to an encoder."
+                "attention window=, cap= and qk_norm= are for a decoder alone, not for one with "
+                "an encoder."
             )
 
     def _check_exit(self) -> None:
         last = list(self.stacks.values())[-1]
         if self.d_unembed is not None:
-            positive(self, "d_unembed")
+            check_positive_integers(self, "d_unembed")
         reads = self.d_unembed or self.d_model
         if self.tied and reads != (last.embedding.width or self.d_model):
-            raise InvalidConfig(f"tied=True: W_U would read {reads} dimensions, W_E has others.")
+            raise InvalidConfig(
+                f"tied=True, but W_U would read {reads} dimensions, and W_E has another width."
+            )
         if self.tied and last.embedding.patches:
-            raise InvalidConfig("tied=True: an image has no tokens whose embedding could be used.")
+            raise InvalidConfig("tied=True, but a model of images has no token embedding.")
         self._check_logits(last)
 
     def _check_logits(self, last: StackConfig) -> None:
-        """Make sure that what is told of logits can be had together."""
+        """Check that the settings of the unembedding are compatible."""
         if self.n_classes is not None:
-            positive(self, "n_classes")
+            check_positive_integers(self, "n_classes")
             if self.tied:
-                raise InvalidConfig("tied=True: W_E tells tokens apart, not n_classes= of texts.")
+                raise InvalidConfig(
+                    "tied=True, but W_E embeds tokens, and n_classes= are not tokens."
+                )
         if self.head is not None and last.norm.final:
-            raise InvalidConfig("head= stands where the last norm would; say norm final=False.")
+            raise InvalidConfig("head= replaces the last norm; set norm final=False.")
         if self.d_unembed is not None and self.logit_scale is not None:
-            raise InvalidConfig("d_unembed= and logit_scale= can't be had together.")
-        told = (
-            *(self.tied, self.bias_u, self.n_classes, self.head),
-            *(self.logit_cap, self.logit_scale, self.d_unembed),
-        )
-        if not self.unembeds and any(told):
-            raise InvalidConfig("unembeds=False: there are no logits to tie, bias or cap.")
+            raise InvalidConfig("d_unembed= and logit_scale= can't be combined.")
+        names = ("tied", "bias_u", "n_classes", "head", "logit_cap", "logit_scale", "d_unembed")
+        for name in (name for name in names if getattr(self, name) and not self.unembeds):
+            raise InvalidConfig(f"unembeds=False, but {name}= is set, which needs logits.")
 
     def _check_tokens(self) -> None:
         for label in ("bos", "eos", "decoder_start"):
@@ -179,38 +182,38 @@ class Config:
                 raise InvalidConfig(f"tokens.{label}={token} is outside 0..{self.d_vocab - 1}.")
         if len(self.stacks) > 1:
             if self.shared and self.d_vocab_source not in (None, self.d_vocab):
-                raise InvalidConfig("shared=True: both stacks read the same d_vocab tokens.")
+                raise InvalidConfig("shared=True, so d_vocab_source must be None or d_vocab.")
             return
         pairs_only = {
             "tokens.decoder_start": self.tokens.decoder_start is not None,
             "shared": self.shared,
             "d_vocab_source": self.d_vocab_source is not None,
         }
-        for name in (name for name, told in pairs_only.items() if told):
-            raise InvalidConfig(f"{name} is for an encoder–decoder; this is not one.")
+        for name in (name for name, is_set in pairs_only.items() if is_set):
+            raise InvalidConfig(f"{name} is for an encoder–decoder, but there is one stack.")
 
     @property
     def stacks(self) -> dict[str, StackConfig]:
-        """The stacks in the order in which they run."""
+        """The stacks by name, in the order in which they run."""
         pair = {"encoder": self.encoder, "decoder": self.decoder}
         return {name: stack for name, stack in pair.items() if stack is not None}
 
     @property
     def n_logits(self) -> int:
-        """How many scores the unembedding gives out: one a class, or one a token."""
+        """Number of logits at each position: one for each class, or for each token."""
         return self.d_vocab if self.n_classes is None else self.n_classes
 
     def vocabulary_of(self, stack: str) -> int:
-        """How many tokens a stack reads."""
+        """Size of the vocabulary that a stack reads."""
         only = len(self.stacks) == 1 or stack != "encoder"
         return self.d_vocab if only or self.d_vocab_source is None else self.d_vocab_source
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain nested dictionaries, ready for JSON."""
+        """Nested dictionaries that can be written as JSON."""
         return asdict(self)
 
     def to_json(self) -> str:
-        """JSON text; :meth:`from_json` reads it back to an equal ``Config``."""
+        """JSON text, from which :meth:`from_json` builds an equal ``Config``."""
         return json.dumps(self.to_dict(), indent=2) + "\n"
 
     @classmethod
@@ -218,7 +221,7 @@ class Config:
         """The inverse of :meth:`to_dict`.
 
         Raises:
-            InvalidConfig: an unknown, missing or ill-typed field, named with its path.
+            InvalidConfig: a field is unknown, missing or of the wrong type.
         """
         return build(cls, values, "config")
 

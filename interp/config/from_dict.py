@@ -1,4 +1,4 @@
-"""Nested dictionaries to dataclasses: every field of the right type, or an error with its path."""
+"""Dataclasses from nested dictionaries; errors name a field by its path, as ``config.decoder``."""
 
 from dataclasses import fields, is_dataclass
 from types import UnionType
@@ -10,10 +10,15 @@ _Part = TypeVar("_Part")
 
 
 def build(kind: type[_Part], values: object, path: str) -> _Part:
-    """Make the dataclass ``kind`` from nested dictionaries, refusing what does not fit.
+    """An instance of the dataclass ``kind`` from nested dictionaries.
+
+    Args:
+        kind: the dataclass; its type hints say how each value is read.
+        values: a dictionary with its fields.
+        path: the name of ``values`` in error messages.
 
     Raises:
-        InvalidConfig: an unknown, missing or ill-typed field, named with its path.
+        InvalidConfig: a field is unknown, missing or of the wrong type; the message has its path.
     """
     if not isinstance(values, dict):
         raise InvalidConfig(f"{path} should be an object with fields, got {values!r}.")
@@ -30,7 +35,7 @@ def build(kind: type[_Part], values: object, path: str) -> _Part:
 
 
 def _value(hint: Any, value: object, path: str) -> object:  # noqa: ANN401 - a type hint
-    """``value`` read as ``hint``: a dataclass, a Literal, a number, several, or one or None."""
+    """A value converted to a type hint: a dataclass, tuple, Literal or scalar, or one or None."""
     options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     if value is None and type(None) in options:
         return None
@@ -38,9 +43,9 @@ def _value(hint: Any, value: object, path: str) -> object:  # noqa: ANN401 - a t
     if is_dataclass(option):
         return build(option, value, path)  # pyright: ignore[reportArgumentType] - a class
     if get_origin(option) is tuple:
-        return _several(get_args(option)[0], value, path)
+        return _tuple(get_args(option)[0], value, path)
     if get_origin(option) is Literal:
-        return value  # checked by the part itself, which knows its own name for it
+        return value  # checked by the dataclass itself, which knows the name of the field
     exact = isinstance(value, option) and isinstance(value, bool) == (option is bool)
     if exact:
         return value
@@ -49,7 +54,7 @@ def _value(hint: Any, value: object, path: str) -> object:  # noqa: ANN401 - a t
     raise InvalidConfig(f"{path} should be of type {option.__name__}, got {value!r}.")
 
 
-def _several(hint: Any, value: object, path: str) -> tuple[object, ...]:  # noqa: ANN401 - a type hint
+def _tuple(hint: Any, value: object, path: str) -> tuple[object, ...]:  # noqa: ANN401 - a type hint
     if not isinstance(value, list | tuple):
         raise InvalidConfig(f"{path} should be a list, got {value!r}.")
-    return tuple(_value(hint, one, f"{path}[{index}]") for index, one in enumerate(value))
+    return tuple(_value(hint, item, f"{path}[{index}]") for index, item in enumerate(value))

@@ -1,9 +1,9 @@
-"""What describes the parts of a block: its attention, its MLP, its norms, its positions."""
+"""The configuration of the parts of a block: attention, MLP, norms, positions."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-from interp.config.checks import one_of, positive, positive_number
+from interp.config.checks import check_choice, check_positive, check_positive_integers
 from interp.errors import InvalidConfig
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "gelu_bloom", "quick_gelu", "silu", "tanh"]
@@ -21,21 +21,21 @@ class NormConfig:
 
     Attributes:
         kind: ``layernorm``, ``rmsnorm`` or ``none``.
-        placement: what a step does with the stream x, and f its attention or MLP:
+        placement: the step from the stream x, where f is attention or MLP:
 
             - ``pre``: x + f(norm(x)), as GPT-2;
             - ``post``: norm(x + f(x)), as the original Transformer;
             - ``sandwich``: x + norm(f(norm(x))), as Gemma 2;
             - ``write``: x + norm(f(x)), as OLMo 2;
-            - ``stream``: y + f(y) with y = norm(x), as BLOOM if it is told so;
+            - ``stream``: y + f(y) with y = norm(x), an option of BLOOM;
             - ``parallel``: x + attention(norm(x)) + mlp(norm(x)), each with its own norm, as
               GPT-NeoX;
             - ``parallel_tied``: the same with one norm for both, as GPT-J.
-        final: whether a last norm stands before the unembedding (or the decoder).
-        gain: whether a norm multiplies by a learned gain.
-        bias: whether it adds a learned bias (LayerNorm only).
-        eps: added to the variance before the root.
-        unit_offset: whether the gain is 1 + what is learned, as in Gemma.
+        final: whether the output of the last block is normed.
+        gain: whether norms have a learned gain.
+        bias: whether norms have a learned bias (LayerNorm only).
+        eps: added to the variance before the square root.
+        unit_offset: whether the gain is 1 + the learned weight, as in Gemma.
     """
 
     kind: NormKind = "layernorm"
@@ -47,38 +47,39 @@ class NormConfig:
     unit_offset: bool = False
 
     def __post_init__(self) -> None:
-        one_of(self, "kind", NormKind)
-        one_of(self, "placement", Placement)
+        check_choice(self, "kind", NormKind)
+        check_choice(self, "placement", Placement)
         if self.kind == "rmsnorm" and self.bias:
-            raise InvalidConfig("norm bias=True: an RMSNorm has no bias; say bias=False.")
+            raise InvalidConfig("norm bias=True, but an RMSNorm has no bias; set bias=False.")
         if self.kind == "none" and self.placement not in ("pre", "parallel"):
             raise InvalidConfig(
-                f'norm placement="{self.placement}" with kind="none": there is nothing to place.'
+                f'norm placement="{self.placement}" needs a norm, but kind="none"; set '
+                'placement="pre" or "parallel".'
             )
         if not self.eps >= 0:
             raise InvalidConfig(f"norm eps={self.eps} must be >= 0.")
         if self.unit_offset and (self.kind != "rmsnorm" or not self.gain):
-            raise InvalidConfig("norm unit_offset=True is for the gain of an RMSNorm.")
+            raise InvalidConfig('norm unit_offset=True needs kind="rmsnorm" and gain=True.')
 
 
 NO_NORM = NormConfig(kind="none", final=False)
-"""No norms at all: x1 = x0 + H(x0), literally."""
+"""No norms: x1 = x0 + H(x0)."""
 
 
 @dataclass(frozen=True)
 class AttentionConfig:
-    """One multi-head attention.
+    """Multi-head attention.
 
     Attributes:
-        n_heads: query heads.
+        n_heads: number of query heads.
         d_head: dimensions of a head; need not be d_model / n_heads.
-        n_kv_heads: key/value heads, each shared by n_heads / n_kv_heads query heads; ``None``
-            means as many as query heads.
+        n_kv_heads: number of key/value heads, each shared by n_heads / n_kv_heads query heads;
+            ``None`` means ``n_heads``.
         bias_q: whether queries have a bias; ``bias_k``, ``bias_v``, ``bias_o`` likewise.
-        scale: what scores are divided by; ``None`` means sqrt(d_head).
-        window: a query sees so many keys, its own among them; ``None`` means all (before it).
-        cap: scores s become cap·tanh(s / cap) before the mask; ``None`` leaves them.
-        qk_norm: a norm of queries and keys before their positions; ``None`` has none.
+        scale: divisor of the scores; ``None`` means √d_head.
+        window: number of keys that a query attends to, counting its own; ``None`` for all.
+        cap: soft-cap c: scores s become c·tanh(s / c) before the mask; ``None`` for none.
+        qk_norm: norm of queries and keys before the rotation; ``None`` for none.
         qk_norm_over: whether it goes over each ``head`` or over all ``heads`` together.
     """
 
@@ -96,40 +97,40 @@ class AttentionConfig:
     qk_norm_over: Span = "head"
 
     def __post_init__(self) -> None:
-        positive(self, "n_heads", "d_head")
-        one_of(self, "qk_norm_over", Span)
+        check_positive_integers(self, "n_heads", "d_head")
+        check_choice(self, "qk_norm_over", Span)
         if self.n_kv_heads is not None:
-            positive(self, "n_kv_heads")
+            check_positive_integers(self, "n_kv_heads")
             if self.n_heads % self.n_kv_heads:
                 raise InvalidConfig(
-                    f"n_heads={self.n_heads} query heads can't be shared evenly among "
-                    f"n_kv_heads={self.n_kv_heads}; n_heads must be a multiple of it."
+                    f"n_heads={self.n_heads} query heads can't share n_kv_heads="
+                    f"{self.n_kv_heads} evenly; n_heads must be a multiple of n_kv_heads."
                 )
         if self.window is not None:
-            positive(self, "window")
+            check_positive_integers(self, "window")
         if self.scale is not None and not self.scale > 0:
-            raise InvalidConfig(f"scale={self.scale}: scores are divided by it; it must be > 0.")
-        positive_number(self, "cap")
+            raise InvalidConfig(f"scale={self.scale} divides the scores and must be > 0.")
+        check_positive(self, "cap")
 
     @property
     def kv_heads(self) -> int:
-        """How many key/value heads there are."""
+        """Number of key/value heads."""
         return self.n_heads if self.n_kv_heads is None else self.n_kv_heads
 
     @property
     def divisor(self) -> float:
-        """What scores are divided by."""
+        """The divisor of the scores."""
         return self.d_head**0.5 if self.scale is None else self.scale
 
 
 @dataclass(frozen=True)
 class ExpertsConfig:
-    """A mixture of experts: a router gives each token to a few of many MLPs.
+    """A mixture of experts: a router assigns each token to a few of many MLPs.
 
     Attributes:
-        n_experts: how many MLPs there are.
-        n_chosen: to how many of them a token goes: those with the highest router logits.
-        renormalised: whether the weights of the chosen are divided by their sum.
+        n_experts: number of MLPs.
+        n_chosen: number of experts of a token, those with the highest router logits.
+        renormalised: whether the weights of these experts are divided by their sum.
     """
 
     n_experts: int
@@ -137,26 +138,27 @@ class ExpertsConfig:
     renormalised: bool = True
 
     def __post_init__(self) -> None:
-        positive(self, "n_experts", "n_chosen")
+        check_positive_integers(self, "n_experts", "n_chosen")
         if self.n_chosen > self.n_experts:
             raise InvalidConfig(
-                f"n_chosen={self.n_chosen} experts can't be chosen of n_experts={self.n_experts}."
+                f"n_chosen={self.n_chosen} must be at most n_experts={self.n_experts}."
             )
 
 
 @dataclass(frozen=True)
 class MLPConfig:
-    """One MLP.
+    """An MLP or a mixture of experts.
 
     Attributes:
-        d_mlp: neurons (of each expert, if there are several).
+        d_mlp: number of neurons (of each expert).
         activation: ``relu``, ``gelu`` (exact, by erf), ``gelu_tanh`` (GPT-2's), ``gelu_bloom``
-            (the same with √(2/π) rounded to 0.79788456), ``quick_gelu`` (x·σ(1.702 x)), ``silu``,
+            (as ``gelu_tanh``, with √(2/π) rounded to 0.79788456), ``quick_gelu`` (x·σ(1.702 x)),
+            ``silu``,
             ``tanh``.
         gated: whether post = act(x·W_gate) * (x·W_in) instead of act(x·W_in).
         bias_in: whether W_in (and W_gate) have a bias.
-        bias_out: whether W_out has one.
-        experts: the mixture, if it is one.
+        bias_out: whether W_out has a bias.
+        experts: the mixture of experts; ``None`` for a single MLP.
     """
 
     d_mlp: int
@@ -167,30 +169,30 @@ class MLPConfig:
     experts: ExpertsConfig | None = None
 
     def __post_init__(self) -> None:
-        positive(self, "d_mlp")
-        one_of(self, "activation", Activation)
+        check_positive_integers(self, "d_mlp")
+        check_choice(self, "activation", Activation)
         if self.experts and (not self.gated or self.bias_in or self.bias_out):
-            raise InvalidConfig("experts= are for MLPs with gated=True and without biases.")
+            raise InvalidConfig("experts= need gated=True, bias_in=False and bias_out=False.")
 
 
 @dataclass(frozen=True)
 class ScalingConfig:
-    """How rotary positions were stretched to a longer context than they were trained on.
+    """A scaling of rotary positions to a longer context than that of training.
 
     Attributes:
-        kind: ``linear`` (positions divided), ``dynamic`` (NTK-aware, by the text's length),
-            ``llama3`` (slow turns slowed), ``yarn`` (Peng et al. 2023), ``longrope`` (Ding et al.
-            2024: a factor a pair, short or long by the text's length).
-        factor: how many times longer.
-        original_ctx: the context trained on.
-        low: ``llama3``: wavelengths over original_ctx / low are divided by the factor.
-        high: ``llama3``: those under original_ctx / high are left alone.
-        beta_fast: ``yarn``: pairs that turn more often than this over the context are left alone.
-        beta_slow: ``yarn``: those that turn less often are divided by the factor.
-        truncate: ``yarn``: whether the bounds between are rounded to whole pairs.
-        short: ``longrope``: divisors of each pair's angle up to ``original_ctx`` tokens.
-        long: ``longrope``: the same for longer texts.
-        amplitude: what cosines and sines are multiplied by.
+        kind: ``linear`` (positions divided), ``dynamic`` (NTK-aware, by the length of the text),
+            ``llama3`` (low frequencies divided), ``yarn`` (Peng et al. 2023), ``longrope`` (Ding
+            et al. 2024: a divisor for each pair, for short and for long texts).
+        factor: ratio of the contexts.
+        original_ctx: length of the training context.
+        low: ``llama3``: wavelengths above original_ctx / low are divided by the factor.
+        high: ``llama3``: wavelengths below original_ctx / high are unchanged.
+        beta_fast: ``yarn``: pairs with more rotations than this over the context are unchanged.
+        beta_slow: ``yarn``: pairs with fewer rotations than this are divided by the factor.
+        truncate: ``yarn``: whether the bounds of the range in between are rounded to whole pairs.
+        short: ``longrope``: divisors of each pair's angle for up to ``original_ctx`` tokens.
+        long: ``longrope``: divisors for longer texts.
+        amplitude: factor of cosines and sines.
     """
 
     kind: ScalingKind
@@ -206,10 +208,10 @@ class ScalingConfig:
     amplitude: float = 1.0
 
     def __post_init__(self) -> None:
-        one_of(self, "kind", ScalingKind)
-        positive(self, "original_ctx")
-        positive_number(self, "factor")
-        positive_number(self, "amplitude")
+        check_choice(self, "kind", ScalingKind)
+        check_positive_integers(self, "original_ctx")
+        check_positive(self, "factor")
+        check_positive(self, "amplitude")
         if (self.kind == "longrope") != bool(self.short and self.long):
             raise InvalidConfig("scaling short= and long= are for longrope, which needs both.")
         if self.kind == "llama3" and not self.high > self.low > 0:
@@ -218,19 +220,20 @@ class ScalingConfig:
 
 @dataclass(frozen=True)
 class PositionsConfig:
-    """How a stack knows where a token stands.
+    """The positions of a stack.
 
     Attributes:
-        kind: ``learned`` and ``sinusoidal`` are added to the embedding, ``rotary`` turns queries
-            and keys, ``alibi`` lowers scores with distance, ``buckets`` adds to scores what was
-            learned for each range of distances (T5), ``none`` is none.
+        kind: ``learned`` and ``sinusoidal`` are added to the embedding; ``rotary`` rotates queries
+            and keys; ``alibi`` adds a bias linear in the distance to the scores; ``buckets`` adds
+            a learned relative bias for each bucket of distances (T5); ``none`` for no positions.
         base: N of the wavelengths N^(2i/d) of sinusoidal and rotary positions.
-        layout: where the pairs of a wavelength stand: ``half`` (i and i + d/2) or
-            ``interleaved`` (2i and 2i + 1).
-        d_rotary: how many dimensions of a head turn, the first ones; ``None`` means all.
-        scaling: how rotary positions were stretched; ``None`` if they were not.
-        n_buckets: ranges of distances.
-        max_distance: distances from here on share the last range.
+        layout: dimensions of the i-th pair: ``half`` (i and i + d/2) or ``interleaved`` (2i and
+            2i + 1).
+        d_rotary: number of dimensions of a head that are rotated, the first ones; ``None`` for
+            all.
+        scaling: of rotary positions to longer contexts; ``None`` for none.
+        n_buckets: number of buckets of distances.
+        max_distance: distances from here on are in the last bucket.
     """
 
     kind: PositionKind = "learned"
@@ -242,11 +245,11 @@ class PositionsConfig:
     max_distance: int = 128
 
     def __post_init__(self) -> None:
-        one_of(self, "kind", PositionKind)
-        one_of(self, "layout", Layout)
-        positive(self, "n_buckets", "max_distance")
+        check_choice(self, "kind", PositionKind)
+        check_choice(self, "layout", Layout)
+        check_positive_integers(self, "n_buckets", "max_distance")
         if self.d_rotary is not None:
-            positive(self, "d_rotary")
+            check_positive_integers(self, "d_rotary")
         if not self.base > 1:
             raise InvalidConfig(f"positions base={self.base} must be > 1.")
         if (self.d_rotary or self.scaling) and self.kind != "rotary":

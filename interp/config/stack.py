@@ -1,23 +1,23 @@
-"""What describes a stack: how tokens enter it, and its blocks."""
+"""The configuration of a stack: its embedding and its blocks."""
 
 from dataclasses import dataclass, replace
 
-from interp.config.checks import positive, positive_number
+from interp.config.checks import check_positive, check_positive_integers
 from interp.config.parts import AttentionConfig, MLPConfig, NormConfig, PositionsConfig
 from interp.errors import InvalidConfig
 
 
 @dataclass(frozen=True)
 class PatchConfig:
-    """An image cut into squares, each read as a token is.
+    """Images as tokens: square patches, each embedded linearly.
 
     Attributes:
         height: of the image, in pixels.
-        width: of the image.
-        size: edge of a square.
+        width: of the image, in pixels.
+        size: edge length of a patch, in pixels.
         channels: of the image.
-        n_special: learned tokens in front of the squares: 1 is CLS alone, 2 the distillation
-            token too.
+        n_special: number of learned tokens before the patches: 1 for CLS, 2 for CLS and the
+            distillation token.
     """
 
     height: int
@@ -27,28 +27,29 @@ class PatchConfig:
     n_special: int = 1
 
     def __post_init__(self) -> None:
-        positive(self, "height", "width", "size", "channels")
+        check_positive_integers(self, "height", "width", "size", "channels")
         if self.height % self.size or self.width % self.size:
             raise InvalidConfig(
-                f"An image of {self.height}×{self.width} can't be cut into squares of {self.size}."
+                f"An image of {self.height}×{self.width} can't be divided into patches of "
+                f"{self.size}×{self.size}; choose a size= that divides height= and width=."
             )
 
     @property
     def n_patches(self) -> int:
-        """How many squares there are."""
+        """Number of patches of an image."""
         return (self.height // self.size) * (self.width // self.size)
 
 
 @dataclass(frozen=True)
 class EmbeddingConfig:
-    """How tokens enter a stack, beside their positions.
+    """The embedding of tokens, without positions.
 
     Attributes:
-        scale: what a token's vector is multiplied by; ``None`` leaves it.
-        width: of the vectors, if a matrix brings them to d_model; ``None`` means d_model.
-        n_types: kinds of token (segments of a text) whose vector is added; 0 adds none.
-        norm: a norm of the sum; ``None`` has none.
-        patches: the tokens are squares of an image.
+        scale: factor of the token embedding; ``None`` means 1.
+        width: of the token embedding, if it is projected to d_model; ``None`` means d_model.
+        n_types: number of token types (segments of a text), whose embedding is added; 0 for none.
+        norm: norm of the sum of embeddings; ``None`` for none.
+        patches: the tokens are patches of an image.
     """
 
     scale: float | None = None
@@ -58,25 +59,25 @@ class EmbeddingConfig:
     patches: PatchConfig | None = None
 
     def __post_init__(self) -> None:
-        positive_number(self, "scale")
+        check_positive(self, "scale")
         if self.width is not None:
-            positive(self, "width")
-        told = [n for n in ("scale", "width", "patches") if getattr(self, n) is not None]
-        if len(told) > 1:
-            raise InvalidConfig(f"embedding {told[0]}= and {told[1]}= can't be had together.")
+            check_positive_integers(self, "width")
+        given = [n for n in ("scale", "width", "patches") if getattr(self, n) is not None]
+        if len(given) > 1:
+            raise InvalidConfig(f"embedding {given[0]}= and {given[1]}= can't be combined.")
         if self.n_types < 0:
             raise InvalidConfig(f"n_types={self.n_types} must be at least 0.")
 
 
 @dataclass(frozen=True)
 class LayerConfig:
-    """What is different in some layers; ``None`` is as in the others.
+    """Settings of some layers that differ from those of the stack; ``None`` means the stack's.
 
     Attributes:
-        layers: which, from 0.
-        attention: their attention (of as many heads as in the others).
+        layers: indices of the layers, from 0.
+        attention: their attention, with the same ``n_heads`` and ``d_head``.
         mlp: their MLP.
-        positions: their positions (those that the embedding adds can't differ).
+        positions: their positions; only ``rotary``, ``alibi`` and ``none`` can differ.
     """
 
     layers: tuple[int, ...]
@@ -87,17 +88,16 @@ class LayerConfig:
 
 @dataclass(frozen=True)
 class StackConfig:
-    """One tower of blocks.
+    """An encoder or a decoder.
 
     Attributes:
-        n_layers: blocks.
-        attention: the attention of each block (and the cross-attention, in a decoder of a pair).
-        mlp: the MLP of each block; ``None`` makes the stack attention-only.
-        norm: its norms.
-        positions: its positions.
-        embedding: how tokens enter, beside their positions.
-        exceptions: layers that differ; where several name a layer, the later ones add to the
-            earlier.
+        n_layers: number of blocks.
+        attention: of each block (and its cross-attention, in the decoder of an encoder–decoder).
+        mlp: of each block; ``None`` makes the stack attention-only.
+        norm: the norms of the blocks, and the last norm.
+        positions: of the stack.
+        embedding: of the tokens.
+        exceptions: layers that differ; if several name the same layer, later ones take precedence.
     """
 
     n_layers: int
@@ -109,7 +109,7 @@ class StackConfig:
     exceptions: tuple[LayerConfig, ...] = ()
 
     def __post_init__(self) -> None:
-        positive(self, "n_layers")
+        check_positive_integers(self, "n_layers")
         if self.mlp is None and self.norm.placement.startswith("parallel"):
             raise InvalidConfig(f'placement="{self.norm.placement}" needs an MLP beside attention.')
         for other in self.exceptions:
@@ -122,37 +122,40 @@ class StackConfig:
             self._check(self.of_layer(layer))
 
     def of_layer(self, layer: int) -> "StackConfig":
-        """The same stack as if all layers were as this one."""
-        own = replace(self, exceptions=()) if self.exceptions else self
+        """The configuration of a stack whose layers are all like this one."""
+        stack = replace(self, exceptions=()) if self.exceptions else self
         for other in self.exceptions:
             if layer in other.layers:
-                told = {
+                parts = {
                     "attention": other.attention,
                     "mlp": other.mlp,
                     "positions": other.positions,
                 }
-                own = replace(own, **{name: part for name, part in told.items() if part})
-        return own
+                stack = replace(stack, **{name: part for name, part in parts.items() if part})
+        return stack
 
-    def _check(self, own: "StackConfig") -> None:
-        """Make sure that a layer's parts fit together, and into this stack."""
-        heads, d_head = own.attention.n_heads, own.attention.d_head
-        turning = own.positions.d_rotary or d_head
-        if own.positions.kind == "rotary" and (turning % 2 or turning > d_head):
+    def _check(self, layer: "StackConfig") -> None:
+        """Check that a layer's parts are compatible with each other and with this stack."""
+        heads, d_head = layer.attention.n_heads, layer.attention.d_head
+        positions = layer.positions
+        d_rotary = positions.d_rotary or d_head
+        if positions.kind == "rotary" and (d_rotary % 2 or d_rotary > d_head):
             raise InvalidConfig(
-                f"rotary positions turn pairs of a head's d_head={d_head} dimensions, but "
-                f"{turning} are to turn."
+                f"rotary positions rotate pairs of a head's dimensions: d_rotary={d_rotary} (all "
+                f"by default) must be even and at most d_head={d_head}."
             )
-        scaling = own.positions.scaling
-        if scaling is not None and scaling.kind == "dynamic" and turning <= 2:  # noqa: PLR2004
-            raise InvalidConfig("scaling dynamic stretches slow pairs; there is a single one.")
+        scaling = positions.scaling
+        if scaling is not None and scaling.kind == "dynamic" and d_rotary <= 2:  # noqa: PLR2004
+            raise InvalidConfig("scaling dynamic needs d_rotary of at least 4, more than one pair.")
         for name in ("short", "long") if scaling else ():
-            if len(getattr(scaling, name)) not in (0, turning // 2):
-                raise InvalidConfig(f"scaling {name}= needs one number a pair: {turning // 2}.")
+            if len(getattr(scaling, name)) not in (0, d_rotary // 2):
+                raise InvalidConfig(f"scaling {name}= needs one number a pair: {d_rotary // 2}.")
         if (heads, d_head) != (self.attention.n_heads, self.attention.d_head):
             raise InvalidConfig("exceptions can't change n_heads or d_head.")
-        if (own.mlp is None) != (self.mlp is None):
-            raise InvalidConfig("exceptions can't give an MLP to some layers alone.")
-        shared = {"learned", "sinusoidal", "buckets"} & {own.positions.kind, self.positions.kind}
-        if own.positions != self.positions and shared:
-            raise InvalidConfig("exceptions can't change positions that all layers share.")
+        if (layer.mlp is None) != (self.mlp is None):
+            raise InvalidConfig("exceptions can't add an MLP to an attention-only stack.")
+        shared = {"learned", "sinusoidal", "buckets"} & {positions.kind, self.positions.kind}
+        if positions != self.positions and shared:
+            raise InvalidConfig(
+                f"exceptions can't change {min(shared)} positions, which all layers share."
+            )

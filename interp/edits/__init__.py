@@ -1,8 +1,8 @@
 """Edits as data: ``edits.zero("z", layer=1, head=4)``.
 
-Each takes a point (``"z"``, a :class:`~interp.points.Point`, a tuple or a hook name) and, as
-keywords, ``layer``, ``norm`` and ``stack`` (which tensor), and ``batch``, ``pos``, ``head``,
-``key``, ``unit`` and ``expert`` (which part of it; several may be given as a list).
+Each function takes a point (``"z"``, a :class:`~interp.points.Point`, a tuple or a hook name). The
+keywords ``layer``, ``norm`` and ``stack`` say which tensor; ``batch``, ``pos``, ``head``, ``key``,
+``unit`` and ``expert`` select a part of it, by one index or a list of them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,6 +13,7 @@ from typing import Any, TypedDict, Unpack
 from torch import Tensor
 
 from interp.edits.edit import (
+    KINDS,
     Add,
     Apply,
     Edit,
@@ -23,10 +24,10 @@ from interp.edits.edit import (
     Scale,
     Zero,
 )
-from interp.edits.selection import Selection, Site
+from interp.edits.selection import EditSite, Selection
 from interp.errors import InvalidEdit
 from interp.points import Place, PlaceLike, Point
-from interp.tensor_data import Values
+from interp.tensor_data import TensorData
 
 Indices = int | Sequence[int] | None
 
@@ -45,9 +46,7 @@ class Where(TypedDict, total=False):
     expert: Indices
 
 
-KINDS: dict[str, type[Edit]] = {
-    kind.kind: kind for kind in (Zero, Mean, Resample, Scale, Add, Replace, Apply)
-}
+_SELECTED = ("batch", "pos", "head", "key", "unit", "expert")
 
 
 def zero(point: PlaceLike, **where: Unpack[Where]) -> Zero:
@@ -56,18 +55,21 @@ def zero(point: PlaceLike, **where: Unpack[Where]) -> Zero:
 
 
 def mean(point: PlaceLike, values: Tensor | None = None, **where: Unpack[Where]) -> Mean:
-    """Write ``values``, a mean over some data; or that of the run itself over rows and positions.
+    """Write ``values``, a mean over some data; without them, the mean of the run's own batch.
 
-    The latter depends on what else is in the batch.
+    The latter is over rows and real tokens, so it depends on the other prompts of the batch.
     """
-    return Mean(*_target(point, where), None if values is None else Values(values))
+    return Mean(*_target(point, where), None if values is None else TensorData(values))
 
 
 def resample(
     point: PlaceLike, values: Tensor | None = None, seed: int = 0, **where: Unpack[Where]
 ) -> Resample:
-    """Write ``values``, another prompt's activations; or those of a row drawn by ``seed``."""
-    return Resample(*_target(point, where), None if values is None else Values(values), seed)
+    """Write ``values``, another prompt's activations; without them, those of another row.
+
+    The rows are paired by a cyclic permutation drawn by ``seed``.
+    """
+    return Resample(*_target(point, where), None if values is None else TensorData(values), seed)
 
 
 def scale(point: PlaceLike, factor: float, **where: Unpack[Where]) -> Scale:
@@ -76,13 +78,13 @@ def scale(point: PlaceLike, factor: float, **where: Unpack[Where]) -> Scale:
 
 
 def add(point: PlaceLike, values: Tensor | float, **where: Unpack[Where]) -> Add:
-    """Add ``values``, which broadcast to the selected part."""
-    return Add(*_target(point, where), _data(values))
+    """Add ``values``, broadcast to the selected part."""
+    return Add(*_target(point, where), _values(values))
 
 
 def replace(point: PlaceLike, values: Tensor | float, **where: Unpack[Where]) -> Replace:
-    """Write ``values``, which broadcast to the selected part."""
-    return Replace(*_target(point, where), _data(values))
+    """Write ``values``, broadcast to the selected part."""
+    return Replace(*_target(point, where), _values(values))
 
 
 def apply(
@@ -92,11 +94,11 @@ def apply(
     return Apply(*_target(point, where), fn)
 
 
-def from_dict(values: Any) -> Edit:  # noqa: ANN401 - whatever a file holds
-    """The inverse of :meth:`Edit.to_dict`.
+def from_dict(values: Any) -> Edit:  # noqa: ANN401 - parsed JSON, checked here
+    """The edit that :meth:`Edit.to_dict` describes.
 
     Raises:
-        InvalidEdit: an unknown kind or field, or one that does not hold what it should.
+        InvalidEdit: an unknown kind or field, a missing field, or a value of the wrong type.
     """
     if not isinstance(values, dict):
         raise InvalidEdit(f"An edit read from JSON should be an object, got {values!r}.")
@@ -110,21 +112,21 @@ def from_dict(values: Any) -> Edit:  # noqa: ANN401 - whatever a file holds
     where = rest.pop("where", None)
     if not isinstance(where, list) or not all(isinstance(part, str | int) for part in where):
         raise InvalidEdit(f'An edit\'s where should be a list as ["z", 1], got {where!r}.')
-    chosen = {name: _indices(rest.pop(name, None), name) for name in _SELECTED}
-    for name in _NEEDED.get(kind.kind, ()):
+    selected = {name: _indices(rest.pop(name, None), name) for name in _SELECTED}
+    for name in kind.required:
         if rest.get(name) is None:
             raise InvalidEdit(f"An edit of kind {kind.kind!r} needs {name!r}.")
-    read = {name: _field(name, value) for name, value in rest.items()}
+    fields = {name: _field(name, value) for name, value in rest.items()}
     try:
-        return kind(tuple(where), Selection(**chosen), **read)
+        return kind(tuple(where), Selection(**selected), **fields)
     except TypeError as error:
         raise InvalidEdit(f"An edit of kind {kind.kind!r}: {error}.") from error
 
 
 def _field(name: str, value: object) -> object:
-    """A field of an edit, read from JSON."""
+    """The value of an edit's field, from its JSON form."""
     if name == "values" and isinstance(value, dict):
-        return Values.from_json(value)
+        return TensorData.from_json(value)
     if name == "values" and value is None:
         return None
     if name == "seed":
@@ -135,22 +137,20 @@ def _field(name: str, value: object) -> object:
         raise InvalidEdit(f"The {name} of an edit: {error}") from error
 
 
-_NEEDED = {"scale": ("factor",), "add": ("values",), "replace": ("values",)}
-_SELECTED = ("batch", "pos", "head", "key", "unit", "expert")
-
-
 def _target(point: PlaceLike, where: Where) -> tuple[tuple[str | int, ...], Selection]:
+    """The place and the selection that the arguments of an edit name."""
     rest: dict[str, Any] = dict(where)
-    name: list[Any] = _named(point)
+    name: list[Any] = _parts(point)
     name += [rest.pop(part) for part in ("layer", "norm", "stack") if rest.get(part) is not None]
-    chosen = {part: _indices(rest.pop(part, None), part) for part in _SELECTED}
+    selected = {part: _indices(rest.pop(part, None), part) for part in _SELECTED}
     if rest:
         known = ", ".join(Where.__annotations__)
         raise InvalidEdit(f"An edit has no {min(rest)!r}; it takes {known}.")
-    return tuple(name), Selection(**chosen)
+    return tuple(name), Selection(**selected)
 
 
-def _named(point: PlaceLike) -> list[Any]:
+def _parts(point: PlaceLike) -> list[Any]:
+    """The name of a point, in plain data: label, layer, norm, stack, as far as given."""
     if isinstance(point, Place):
         return [part for part in point.to_json() if part is not None]
     if isinstance(point, tuple):
@@ -159,37 +159,37 @@ def _named(point: PlaceLike) -> list[Any]:
 
 
 def _indices(which: object, name: str = "selection") -> int | tuple[int, ...] | None:
-    """One index, several, or ``None`` for all; anything that counts as a whole number will do."""
+    """One index, a tuple of several, or ``None`` for all, from any kind of whole numbers."""
     if which is None:
         return None
     try:
         if not isinstance(which, Iterable) or (isinstance(which, Tensor) and which.ndim == 0):
             return index(which)  # pyright: ignore[reportArgumentType] - refused below
-        chosen = tuple(index(one) for one in which)
+        indices = tuple(index(one) for one in which)
     except TypeError as error:
         raise InvalidEdit(f"{name}={which!r} should be one or several whole numbers.") from error
-    if not chosen or len(set(chosen)) < len(chosen):
-        raise InvalidEdit(f"{name} needs one or more different indices, got {list(chosen)}.")
-    return chosen
+    if not indices or len(set(indices)) < len(indices):
+        raise InvalidEdit(f"{name} needs one or more different indices, got {list(indices)}.")
+    return indices
 
 
-def _data(values: Tensor | float) -> Values | float:
-    return Values(values) if isinstance(values, Tensor) else _number(values)
+def _values(values: Tensor | float) -> TensorData | float:
+    return TensorData(values) if isinstance(values, Tensor) else _number(values)
 
 
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidEdit(f"An edit writes numbers or tensors; {value!r} is neither.")
     if isnan(value):
-        raise InvalidEdit("An edit that writes NaN makes every number after it NaN.")
+        raise InvalidEdit("An edit can't write NaN: every number computed from it would be NaN.")
     return float(value)
 
 
 __all__ = [
     "Edit",
+    "EditSite",
     "Hook",
     "Selection",
-    "Site",
     "add",
     "apply",
     "from_dict",

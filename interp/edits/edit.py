@@ -1,9 +1,9 @@
-"""What may be done to a tensor of a forward? Seven kinds of edit, each a piece of data.
+"""The kinds of edit: zero, mean, resample, scale, add, replace, apply.
 
-An edit is frozen, hashable and JSON-serialisable (save :class:`Apply`, which holds a function):
-the same specification runs in a notebook, in the explorer and in a report, and its hash stands
-beside the result. Zero and mean ablation: e.g. Wang et al. 2022; resample ablation: Chan et al.
-2022, "Causal Scrubbing".
+An edit is frozen, hashable and JSON-serialisable (except :class:`Apply`, which holds a function):
+one specification runs in a notebook, in the explorer and in a report, and its hash is stored with
+the result. Zero and mean ablation: e.g. Wang et al. 2022; resample ablation: Chan et al. 2022,
+"Causal Scrubbing".
 """
 
 import hashlib
@@ -15,18 +15,20 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from interp.edits.broadcast import aligned, checked, donors, laid_along_positions, mean_of
-from interp.edits.selection import Index, Selection, Site
+from interp.edits.batch_values import batch_mean, donor_rows
+from interp.edits.broadcast import broadcast_values, check_returned, may_vary_by_position
+from interp.edits.selection import EditSite, Index, Selection
 from interp.errors import HookFailed, InvalidEdit
 from interp.points import Place
-from interp.tensor_data import Values, version_of
+from interp.tensor_data import TensorData
+from interp.weight_version import version_of
 
 EVERYTHING = Selection()
 
 
 @dataclass(frozen=True)
 class Hook:
-    """What a user's function is told beside the tensor.
+    """The second argument of a user's function: where its tensor is.
 
     Attributes:
         name: the TransformerLens name of the place.
@@ -37,52 +39,56 @@ class Hook:
     place: Place
 
     def layer(self) -> int | None:
-        """The layer; ``None`` at the entry and the exit."""
+        """The layer; ``None`` outside the blocks."""
         return self.place.layer
 
 
 @dataclass(frozen=True)
 class Edit:
-    """A change of the tensor found at one place.
+    """A change of the tensor at one place.
 
     Attributes:
-        where: the place as the user named it, e.g. ``("z", 1)``; resolved by each model.
+        kind: the name of the kind, in JSON.
+        required: the fields that its JSON form must hold.
+        where: the place as the user named it, e.g. ``("z", 1)``; each model resolves it.
         select: the part of the tensor that changes.
     """
 
     kind: ClassVar[str]
+    required: ClassVar[tuple[str, ...]] = ()
 
     where: tuple[str | int, ...]
     select: Selection = EVERYTHING
 
-    def new(self, old: Tensor, whole: Tensor, index: Index, site: Site) -> Tensor:
-        """What replaces ``old``, the selected part of ``whole`` (every axis kept)."""
+    def replacement(self, old: Tensor, whole: Tensor, index: Index, site: EditSite) -> Tensor:
+        """What replaces ``old``, which is ``whole[index]`` with no axis dropped."""
         raise NotImplementedError
 
-    def __call__(self, x: Tensor, site: Site) -> Tensor:
-        """``x`` with the selected part replaced; ``x`` itself is left alone.
+    def __call__(self, x: Tensor, site: EditSite) -> Tensor:
+        """A copy of ``x`` with the selected part replaced.
 
         Raises:
-            InvalidEdit: the selection or what is written does not fit ``x``.
+            InvalidEdit: the selection or the values do not fit ``x``.
         """
         index = site.index(self.select, x.shape)
-        new = self.new(x[index], x, index, site)
-        if self.select.everything:
-            # A tensor of the run's own: neither the edit's data nor the user's is handed on.
+        new = self.replacement(x[index], x, index, site)
+        if self.select.selects_all:
+            # A copy, so that the run shares memory with neither the edit's values nor the user's.
             return new.expand_as(x).clone()
         changed = x.clone()
         changed[index] = new
         return changed
 
     @property
-    def reads_rows(self) -> bool:
-        """Whether what it writes depends on more of the run than the selected part of the row."""
+    def reads_other_rows(self) -> bool:
+        """Whether what it writes to a row may depend on the other rows of the batch."""
         return False
 
     @property
     def pointwise(self) -> bool:
-        """Whether what it does at one position neither knows of others nor of its own place."""
-        return self.select.pos is None and self.select.key is None
+        """Whether it treats all positions alike, each without regard to the others."""
+        by_position = may_vary_by_position(getattr(self, "values", None))
+        return self.select.pos is None and self.select.key is None and not by_position
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; :func:`interp.edits.from_dict` reads it back to an equal edit."""
@@ -94,12 +100,12 @@ class Edit:
         for field in fields(self):
             if field.name not in ("where", "select"):
                 value = getattr(self, field.name)
-                out[field.name] = value.to_json() if isinstance(value, Values) else value
+                out[field.name] = value.to_json() if isinstance(value, TensorData) else value
         return out
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what the edit says."""
+        """SHA-256 of the JSON form."""
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
 
 
@@ -109,8 +115,8 @@ class Zero(Edit):
 
     kind = "zero"
 
-    def new(self, old: Tensor, whole: Tensor, index: Index, site: Site) -> Tensor:  # noqa: ARG002
-        """Zeros."""
+    def replacement(self, old: Tensor, whole: Tensor, index: Index, site: EditSite) -> Tensor:  # noqa: ARG002
+        """Zeros in the shape of ``old``."""
         return torch.zeros_like(old)
 
 
@@ -119,10 +125,11 @@ class Scale(Edit):
     """Multiply by a factor."""
 
     kind = "scale"
+    required = ("factor",)
     factor: float = 1.0
 
-    def new(self, old: Tensor, whole: Tensor, index: Index, site: Site) -> Tensor:  # noqa: ARG002
-        """Factor · old."""
+    def replacement(self, old: Tensor, whole: Tensor, index: Index, site: EditSite) -> Tensor:  # noqa: ARG002
+        """``factor · old``."""
         return old * self.factor
 
 
@@ -131,149 +138,146 @@ class Add(Edit):
     """Add values, e.g. a steering vector."""
 
     kind = "add"
-    values: Values | float = 0.0
+    required = ("values",)
+    values: TensorData | float = 0.0
 
-    def new(self, old: Tensor, whole: Tensor, index: Index, site: Site) -> Tensor:  # noqa: ARG002
-        """Old + values."""
-        return old + aligned(self.values, old, self.select, site)
-
-    @property
-    def pointwise(self) -> bool:
-        """Not if the values might be laid along positions."""
-        return super().pointwise and not laid_along_positions(self.values)
+    def replacement(self, old: Tensor, whole: Tensor, index: Index, site: EditSite) -> Tensor:  # noqa: ARG002
+        """``old + values``."""
+        return old + broadcast_values(self.values, old, self.select, site)
 
 
 @dataclass(frozen=True)
 class Replace(Edit):
-    """Write values in place of what is there."""
+    """Write values instead of the activations."""
 
     kind = "replace"
-    values: Values | float = 0.0
+    required = ("values",)
+    values: TensorData | float = 0.0
 
-    def new(self, old: Tensor, whole: Tensor, index: Index, site: Site) -> Tensor:  # noqa: ARG002
-        """The values."""
-        return aligned(self.values, old, self.select, site)
-
-    @property
-    def pointwise(self) -> bool:
-        """Not if the values might be laid along positions."""
-        return super().pointwise and not laid_along_positions(self.values)
+    def replacement(self, old: Tensor, whole: Tensor, index: Index, site: EditSite) -> Tensor:  # noqa: ARG002
+        """The values, broadcast to ``old``."""
+        return broadcast_values(self.values, old, self.select, site)
 
 
 @dataclass(frozen=True)
 class Mean(Edit):
-    """Write a mean: the one given, or that of this very run over rows and positions."""
+    """Write a mean: the one given, or that of the run's own batch over rows and tokens."""
 
     kind = "mean"
-    values: Values | None = None
+    values: TensorData | None = None
 
-    def new(self, old: Tensor, whole: Tensor, index: Index, site: Site) -> Tensor:
-        """The mean activation."""
+    def replacement(self, old: Tensor, whole: Tensor, index: Index, site: EditSite) -> Tensor:
+        """The mean, broadcast to ``old``."""
         if self.values is not None:
-            return aligned(self.values, old, self.select, site)
-        return mean_of(whole, site).expand_as(whole)[index]
+            return broadcast_values(self.values, old, self.select, site)
+        return batch_mean(whole, site).expand_as(whole)[index]
 
     @property
-    def reads_rows(self) -> bool:
-        """If it is a mean over this run."""
+    def reads_other_rows(self) -> bool:
+        """True for the mean of the run's own batch."""
         return self.values is None
 
     @property
     def pointwise(self) -> bool:
-        """Not if it is a mean over this run, nor if the values might be laid along positions."""
-        given = self.values is not None and not laid_along_positions(self.values)
-        return given and super().pointwise
+        """False for the mean of the run's own batch."""
+        return self.values is not None and super().pointwise
 
 
 @dataclass(frozen=True)
 class Resample(Edit):
-    """Write the activation of another prompt: the one given, or another row of this very run.
+    """Write the activation of another prompt: the one given, or that of another row of the batch.
 
-    Without values, row i takes that of row σ(i), where σ is a cycle through all rows drawn from
-    ``seed``, so that no row keeps its own.
+    Without values, row i takes the activation of row σ(i), where σ is a cyclic permutation of all
+    rows drawn by ``seed``; no row keeps its own.
     """
 
     kind = "resample"
-    values: Values | None = None
+    values: TensorData | None = None
     seed: int = 0
 
-    def new(self, old: Tensor, whole: Tensor, index: Index, site: Site) -> Tensor:
-        """The donor's activation at the same positions."""
+    def replacement(self, old: Tensor, whole: Tensor, index: Index, site: EditSite) -> Tensor:
+        """The donor's activation in the same columns."""
         if self.values is not None:
-            return aligned(self.values, old, self.select, site)
+            return broadcast_values(self.values, old, self.select, site)
         n = whole.shape[0]
-        if n < 2 or site.context.real is not None or site.context.memory_real is not None:  # noqa: PLR2004
+        if n < 2 or site.context.real is not None or site.context.encoder_real is not None:  # noqa: PLR2004
             raise InvalidEdit(
-                f"{site.place}: resampling among the rows of a run needs at least two prompts, all "
-                "of one length. Give edits.resample(values=...) the donor's activations instead."
+                f"{site.place}: resampling within a batch needs at least two prompts, all of one "
+                "length. Otherwise give the donors' activations: edits.resample(values=...)."
             )
-        return whole[donors(n, self.seed).to(whole.device)][index]
+        return whole[donor_rows(n, self.seed).to(whole.device)][index]
 
     @property
-    def reads_rows(self) -> bool:
-        """If the donor is another row of this run."""
+    def reads_other_rows(self) -> bool:
+        """True if the donors are rows of the same batch."""
         return self.values is None
 
     @property
     def pointwise(self) -> bool:
-        """Never: a donor's positions are its own."""
+        """False: each position takes from its own position of the donor."""
         return False
 
 
 @dataclass(frozen=True)
 class Apply(Edit):
-    """Call a function of the user's: ``fn(tensor, hook)``.
+    """Call a user's function: ``fn(tensor, hook)``.
 
-    It is handed a copy of the selected part (every axis kept) and may return a new tensor of the
-    same shape, dtype and device, or change the copy in place, or return ``None`` to leave all as
-    it is.
+    It gets a copy of the selected part, with no axis dropped. It may return a tensor of the same
+    shape, dtype and device, or return ``None``: then the copy is used if it was changed in place,
+    else nothing changes.
     """
 
     kind = "apply"
     fn: Callable[[Tensor, Hook], Tensor | None] = lambda tensor, hook: None  # noqa: ARG005
     hook: Hook | None = None
 
-    def new(self, old: Tensor, whole: Tensor, index: Index, site: Site) -> Tensor:  # noqa: ARG002
-        """What the function makes of ``old``."""
+    def replacement(self, old: Tensor, whole: Tensor, index: Index, site: EditSite) -> Tensor:  # noqa: ARG002
+        """The result of the function on a copy of ``old``."""
         hook = self.hook or Hook(str(site.place), site.place)
-        handed = old.clone()
-        before = version_of(handed)
+        copy = old.clone()
+        before = version_of(copy)
         try:
-            returned: object = self.fn(handed, hook)
+            returned: object = self.fn(copy, hook)
         except Exception as error:
             raise HookFailed(
                 f"The function given for {hook.name} raised {type(error).__name__}: {error}"
             ) from error
         if returned is None:
-            return old if version_of(handed) == before and before >= 0 else handed
-        return checked(returned, old, hook.name)
+            return old if version_of(copy) == before and before >= 0 else copy
+        return check_returned(returned, old, hook.name)
 
     @property
-    def reads_rows(self) -> bool:
-        """Nobody knows what a function reads."""
+    def reads_other_rows(self) -> bool:
+        """A Python function may read anything, so True."""
         return True
 
     @property
     def pointwise(self) -> bool:
-        """Nobody knows what a function reads."""
+        """A Python function may depend on the position, so False."""
         return False
 
     def to_dict(self) -> dict[str, Any]:
-        """Refused: a function is not data.
+        """Not available: a function is not data.
 
         Raises:
             InvalidEdit: always.
         """
         raise InvalidEdit(
             f"edits.apply at {self.where} holds a Python function, which can't be written as JSON; "
-            "say it with zero, mean, resample, scale, add or replace."
+            "use zero, mean, resample, scale, add or replace."
         )
 
     @property
     def digest(self) -> str:
-        """Of the place, and of the function's name and code (not of what it closes over)."""
+        """SHA-256 of the place and the function's name and code, without its closure."""
         name = getattr(self.fn, "__qualname__", repr(self.fn))
         code = getattr(self.fn, "__code__", None)
         body = "" if code is None else f"{code.co_code.hex()} {code.co_consts} {code.co_names}"
-        said = f"apply {self.where} {self.select} {name} {body}"
-        return hashlib.sha256(said.encode()).hexdigest()
+        text = f"apply {self.where} {self.select} {name} {body}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+KINDS: dict[str, type[Edit]] = {
+    kind.kind: kind for kind in (Zero, Mean, Resample, Scale, Add, Replace, Apply)
+}
+"""Each kind by its name in JSON."""

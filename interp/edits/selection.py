@@ -1,7 +1,7 @@
-"""Which part of a tensor does an edit concern? Rows, positions, heads, keys, units.
+"""The part of a tensor that an edit changes: rows, positions, heads, keys, units, experts.
 
-A position is counted among the real tokens of its own row: ``pos=0`` is a row's first token and
-``pos=-1`` its last, wherever padding put them.
+Positions count the real tokens of a row: ``pos=0`` is a row's first token and ``pos=-1`` its last,
+wherever the padding is.
 """
 
 from dataclasses import dataclass
@@ -13,133 +13,149 @@ from torch import Tensor
 from interp.errors import InvalidEdit
 from interp.model.batch import column_of
 from interp.model.context import Context
-from interp.points import Place, Point
+from interp.points import TOKEN_AXES, Place
 
-Which = int | tuple[int, ...] | None
+AxisIndices = int | tuple[int, ...] | None
 Index = tuple[slice | Tensor, ...]
 
 UNITS = ("d_model", "d_head", "d_mlp", "vocab")
-CROSS_KEYS = frozenset({Point.CROSS_K, Point.CROSS_V, Point.CROSS_SCORES, Point.CROSS_PATTERN})
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Indices along the axes of a point; ``None`` means all, a tuple several.
+    """Indices along the axes of a point: an int, a tuple of several, or ``None`` for all.
 
     Attributes:
         batch: rows.
         pos: positions (of the query, in scores and pattern) among each row's real tokens.
         head: heads (key/value heads for k and v).
         key: key positions, in scores, pattern, and the keys and values of cross-attention.
-        unit: dimensions of the last axis: d_model, d_head, d_mlp or vocabulary.
-        expert: experts, in the points of a mixture.
+        unit: indices of the last axis: d_model, d_head, d_mlp or vocabulary.
+        expert: experts, in the points of a mixture of experts.
     """
 
-    batch: Which = None
-    pos: Which = None
-    head: Which = None
-    key: Which = None
-    unit: Which = None
-    expert: Which = None
+    batch: AxisIndices = None
+    pos: AxisIndices = None
+    head: AxisIndices = None
+    key: AxisIndices = None
+    unit: AxisIndices = None
+    expert: AxisIndices = None
 
     @property
-    def everything(self) -> bool:
-        """Whether nothing is left out."""
+    def selects_all(self) -> bool:
+        """Whether the whole tensor is selected."""
         return self == Selection()
 
-    def per_axis(self, place: Place) -> tuple[Which, ...]:
-        """What is selected along each axis of ``place``.
+    def per_axis(self, place: Place) -> tuple[AxisIndices, ...]:
+        """The indices selected along each axis of ``place``.
 
         Raises:
-            InvalidEdit: an axis is selected that the point does not have.
+            InvalidEdit: the selection names an axis that the point does not have.
         """
         axes = place.point.axes
         unit = next((axis for axis in axes if axis in UNITS), "unit")
         token = "query" if "query" in axes else "pos"
-        asked = {"batch": self.batch, token: self.pos, "head": self.head, "key": self.key}
-        asked |= {unit: self.unit, "expert": self.expert}
-        for axis, which in asked.items():
+        head = "kv_head" if "kv_head" in axes else "head"
+        key = "source" if "source" in axes else "key"
+        selected = {"batch": self.batch, token: self.pos, head: self.head, key: self.key}
+        selected |= {unit: self.unit, "expert": self.expert}
+        for axis, which in selected.items():
             if which is not None and axis not in axes:
                 raise InvalidEdit(
-                    f"{place} has the axes [{' '.join(axes)}]: there is no {axis!r} to select."
+                    f"{place} has the axes [{' '.join(axes)}]; it has no {axis!r} to select."
                 )
-        return tuple(asked.get(axis) for axis in axes)
+        return tuple(selected.get(axis) for axis in axes)
 
 
 @dataclass(frozen=True, eq=False)
-class Site:
-    """Where an edit happens: the place, and the run's positions and padding."""
+class EditSite:
+    """The place of an edit, with the positions and the padding of the run.
+
+    Attributes:
+        place: where in the model.
+        context: the columns that the forward computes there, and which of them are padding.
+    """
 
     place: Place
     context: Context
 
     def real(self, axis: str) -> Bool[Tensor, "batch key"] | None:
-        """Which columns along a token axis hold tokens; ``None`` if all do."""
-        if axis == "key" and self.place.point in CROSS_KEYS:
-            return self.context.memory_real
+        """Mask of the columns along ``axis`` that hold tokens; ``None`` without padding."""
+        if axis == "source":
+            return self.context.encoder_real
         return self.context.real
 
     def index(self, selection: Selection, shape: torch.Size) -> Index:
-        """How to index a tensor of ``shape``, which holds the columns that the context reads.
+        """The index of the selected part of a tensor of ``shape``.
 
-        Every axis stays: a single index selects a slice of length one.
+        No axis is dropped: a single index becomes a slice of length one.
+
+        Raises:
+            InvalidEdit: an index is out of range or selected twice, a row is too short, or the
+                position belongs to an earlier forward.
         """
         axes = self.place.point.axes
-        chosen: list[slice | Tensor] = []
+        indices: list[slice | Tensor] = []
         for axis, which, size in zip(axes, selection.per_axis(self.place), shape, strict=True):
-            if axis in ("pos", "query", "key") and which is not None:
-                rows = self._plain("batch", selection.batch, shape[0])
-                chosen.append(self._columns(axis, as_tuple(which), size, rows))
+            if axis in TOKEN_AXES and which is not None:
+                rows = self._resolve("batch", selection.batch, shape[0])
+                indices.append(self._token_columns(axis, as_tuple(which), size, rows))
             else:
-                chosen.append(self._plain(axis, which, size))
-        if all(isinstance(index, slice) for index in chosen):
-            return tuple(chosen)
-        return open_mesh(chosen, shape, self.context.positions.device)
+                indices.append(self._resolve(axis, which, size))
+        if all(isinstance(index, slice) for index in indices):
+            return tuple(indices)
+        return open_mesh(indices, shape, self.context.positions.device)
 
-    def _from(self, first: int, wanted: tuple[int, ...], n: int) -> tuple[int, ...]:
-        """Indices into the columns from ``first`` on of positions among ``n``."""
+    def _relative_to(self, first: int, positions: tuple[int, ...], n: int) -> tuple[int, ...]:
+        """Positions among ``n`` as indices into the columns from ``first`` on."""
         if first == 0:
-            return wanted
-        counted = tuple(p + n - first if p < 0 else p - first for p in wanted)
-        for position, column in zip(wanted, counted, strict=True):
+            return positions
+        columns = tuple(p + n - first if p < 0 else p - first for p in positions)
+        for position, column in zip(positions, columns, strict=True):
             if column < 0:
-                raise InvalidEdit(f"{self.place}: position {position} was read before.")
-        return counted
+                raise InvalidEdit(
+                    f"{self.place}: position {position} was computed by an earlier forward; its "
+                    "keys and values are cached and can't be edited now."
+                )
+        return columns
 
-    def _plain(self, axis: str, which: Which, size: int) -> slice | Tensor:
+    def _resolve(self, axis: str, which: AxisIndices, size: int) -> slice | Tensor:
+        """Indices along an axis, checked, negative ones counted from the end."""
         if which is None:
             return slice(None)
-        wanted = as_tuple(which)
-        for index in wanted:
+        indices = as_tuple(which)
+        for index in indices:
             if not -size <= index < size:
                 raise InvalidEdit(
                     f"{self.place}: {axis} {index} is outside 0..{size - 1} ({size} in all)."
                 )
-        wanted = tuple(index % size for index in wanted)
-        if len(set(wanted)) < len(wanted):
+        indices = tuple(index % size for index in indices)
+        if len(set(indices)) < len(indices):
             raise InvalidEdit(f"{self.place}: {axis} {which} selects the same one twice.")
-        if len(wanted) == 1:
-            return slice(wanted[0], wanted[0] + 1)
-        return torch.tensor(wanted, device=self.context.positions.device)
+        if len(indices) == 1:
+            return slice(indices[0], indices[0] + 1)
+        return torch.tensor(indices, device=self.context.positions.device)
 
-    def _columns(
-        self, axis: str, wanted: tuple[int, ...], size: int, rows: slice | Tensor
+    def _token_columns(
+        self, axis: str, positions: tuple[int, ...], size: int, rows: slice | Tensor
     ) -> slice | Tensor:
-        """Columns of positions: the same for all rows without padding, else ``[batch n]``."""
-        real, first = self.real(axis), 0 if axis == "key" else self.context.offset
+        """The columns of some positions: shared by all rows, or ``[batch n]`` with padding."""
+        real, first = self.real(axis), 0 if axis in ("key", "source") else self.context.offset
         if real is None:
-            n = size if axis == "key" else self.context.n_key
-            return self._plain(axis, self._from(first, wanted, n), size)
-        columns = torch.stack([self._column(real, p, rows) for p in wanted], dim=1) - first
+            n = size if axis in ("key", "source") else self.context.n_key
+            return self._resolve(axis, self._relative_to(first, positions, n), size)
+        columns = torch.stack([self._column_of(real, p, rows) for p in positions], dim=1) - first
         ordered = columns[rows].sort(dim=1).values
         if bool((ordered[:, 1:] == ordered[:, :-1]).any()):
-            raise InvalidEdit(f"{self.place}: {axis} {wanted} selects a position twice in a row.")
+            raise InvalidEdit(
+                f"{self.place}: {axis} {positions} selects the same position of a row twice."
+            )
         return columns
 
-    def _column(
+    def _column_of(
         self, real: Bool[Tensor, "batch key"], position: int, rows: slice | Tensor
     ) -> Int[Tensor, " batch"]:
-        """The column of a position in every row; only the selected rows need to have it."""
+        """The column of a position in each row; unselected rows may lack it."""
         columns, lacking = column_of(real, position)
         selected = torch.zeros_like(lacking)
         selected[rows] = True
@@ -147,33 +163,33 @@ class Site:
         if bool(short.any()):
             row = int(short.nonzero()[0])
             raise InvalidEdit(
-                f"{self.place}: position {position} of row {row}, which has only "
+                f"{self.place}: there is no position {position} of row {row}, which has only "
                 f"{int(real[row].sum())} tokens."
             )
         return columns
 
 
 def as_tuple(which: int | tuple[int, ...]) -> tuple[int, ...]:
-    """One or several indices as several."""
+    """One index or several, as a tuple."""
     return (which,) if isinstance(which, int) else which
 
 
 def open_mesh(
-    chosen: list[slice | Tensor], shape: torch.Size, device: torch.device
+    indices: list[slice | Tensor], shape: torch.Size, device: torch.device
 ) -> tuple[Tensor, ...]:
-    """Index tensors that broadcast to the selection, axis by axis (as ``numpy.ix_``).
+    """Index tensors that broadcast to the selection's shape, as ``numpy.ix_``.
 
-    A two-dimensional index, ``[batch n]``, picks other columns in every row.
+    A two-dimensional index, ``[batch n]``, selects different columns in each row.
     """
     n = len(shape)
     mesh: list[Tensor] = []
-    for axis, (index, size) in enumerate(zip(chosen, shape, strict=True)):
+    for axis, (index, size) in enumerate(zip(indices, shape, strict=True)):
         if isinstance(index, slice):
-            index = torch.arange(size, device=device)[index]  # noqa: PLW2901 - the same, spelt out
+            index = torch.arange(size, device=device)[index]  # noqa: PLW2901 - the same, as indices
         view = [1] * n
         view[axis] = index.shape[-1]
         if index.ndim == 2:  # noqa: PLR2004 - [batch n]
-            index = index[chosen[0]]  # noqa: PLW2901 - of the rows that are selected
+            index = index[indices[0]]  # noqa: PLW2901 - of the selected rows
             view[0] = index.shape[0]
         mesh.append(index.reshape(view))
     return tuple(mesh)

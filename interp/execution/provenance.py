@@ -1,4 +1,4 @@
-"""Where does a number come from? Model and weights, tokens, edits, settings and versions."""
+"""Provenance of a result: model and weights, tokens, edits, settings and versions."""
 
 import hashlib
 import platform
@@ -17,25 +17,24 @@ from interp.weights.hash import weight_hash
 
 @dataclass(frozen=True)
 class Provenance:
-    """What must be the same for a number to come out the same.
+    """Everything that a result depends on.
 
     Attributes:
         model: the model's name.
         config: SHA-256 of its configuration.
         weights: SHA-256 of names, shapes and bytes of all weights.
         tokens: SHA-256 of the token ids, padding included (and of types and images).
-        edits: what was changed, as plain data (a function by its hash).
+        edits: the hash of each edit.
         dtype: of the weights.
-        device: where they were.
-        kernel: which attention kernel was asked for.
-        products: which kernel computed products with weights (those with gradients are always the
-            default's).
-        precision: how float32 products are rounded, as PyTorch was told: ``ieee``, ``tf32``,
-            ``bf16``; of another dtype, its own name.
-        seed: of whatever was drawn.
+        device: of the weights.
+        kernel: the attention kernel that was requested.
+        products: the kernel of products with weights (with gradients, always the default one).
+        precision: rounding of float32 products as set in PyTorch: ``ieee``, ``tf32``, ``bf16``; of
+            another dtype, its name.
+        seed: of random numbers; ``None`` if there were none.
         versions: of Python, torch and interp.
-        agreement: the largest difference from the model that it was loaded from, of the largest
-            number; ``None`` if it was not loaded from a live model.
+        agreement: largest relative difference from the live model that it was loaded from; ``None``
+            if it was not loaded from one.
     """
 
     model: str
@@ -61,12 +60,12 @@ class Provenance:
         kernel: str = "auto",
         seed: int | None = None,
     ) -> "Provenance":
-        """Of a run of ``model`` on ``batches``, one a stack."""
+        """Of a run of ``model`` on ``batches``, one per stack."""
         return cls(
             model=model.config.name or "unnamed",
             config=hashlib.sha256(model.config.to_json().encode()).hexdigest(),
             weights=weight_hash(model),
-            tokens=_read_by(batches),
+            tokens=_hash_of(batches),
             edits=tuple(edit.digest for edit in edits),
             dtype=str(model.dtype).removeprefix("torch."),
             device=str(model.device),
@@ -83,8 +82,8 @@ class Provenance:
         return asdict(self)
 
 
-def _read_by(batches: Sequence[Batch]) -> str:
-    """SHA-256 of what the stacks read."""
+def _hash_of(batches: Sequence[Batch]) -> str:
+    """SHA-256 of the inputs of all stacks."""
     content = " ".join(
         f"{tuple(own.shape)} {own.tolist()}"
         for batch in batches
@@ -95,22 +94,22 @@ def _read_by(batches: Sequence[Batch]) -> str:
 
 
 def precision(model: Network) -> str:
-    """What float32 products are rounded to on the model's device; nobody here ever sets it.
+    """Rounding of float32 products on the model's device; this package only reads it.
 
-    It is ``torch.backends.fp32_precision``, or what stands in its place for one device's products
-    (``torch.set_float32_matmul_precision`` writes those); where nothing is said, ``ieee``.
+    ``torch.backends.fp32_precision`` or the setting of one device's products, which
+    ``torch.set_float32_matmul_precision`` writes; ``ieee`` if neither is set.
     """
     if model.dtype != torch.float32:
         return str(model.dtype).removeprefix("torch.")
     on_cpu = model.device.type == "cpu"
     own: Any = torch.backends.mkldnn if on_cpu else torch.backends.cuda
     every: Any = torch.backends
-    told = (own.matmul.fp32_precision, every.fp32_precision)
-    return next((one for one in told if one != "none"), "ieee")
+    settings = (own.matmul.fp32_precision, every.fp32_precision)
+    return next((one for one in settings if one != "none"), "ieee")
 
 
 def versions() -> dict[str, str]:
-    """Of what computes: Python, torch, interp."""
+    """Versions of Python, torch and interp."""
     try:
         own = version("interp")
     except PackageNotFoundError:

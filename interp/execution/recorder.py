@@ -1,55 +1,34 @@
-"""Who listens to a forward? A tap that applies edits and keeps what was asked for.
+"""The tap of a run: applies its edits and stores what was asked for."""
 
-All that it knows is the plan of one run and where in the model it is being called from; when
-the run is over, so is it.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from interp.edits import Site
+from interp.edits import EditSite
 from interp.errors import InvalidEdit, InvalidInput
+from interp.execution.plan import Plan
 from interp.model.context import Context
 from interp.points import Place, Point
 
-Change = Callable[[Tensor, Site], Tensor]
-"""What is done to a tensor found at a place: an edit, or several that share a batch."""
-
-ATTENTION_MATRICES = frozenset(
-    {Point.SCORES, Point.PATTERN, Point.CROSS_SCORES, Point.CROSS_PATTERN}
-)
-
 
 @dataclass(frozen=True, eq=False)
-class Plan:
-    """What a run does beside computing.
+class Recorder:
+    """The tap of one run, scoped to one part of the model.
 
     Attributes:
-        edits: what happens at each place, in order.
-        keep: places whose tensors are kept.
-        forms: places that must exist as tensors: no fused kernel may go without them.
-        explicit: whether every attention forms its matrix (``kernel="explicit"``).
-        differentiate: whether what is kept takes part in a gradient.
-        paired: whether places say which stack they are in.
+        plan: what to do.
+        stored: tensors by place, filled as the forward runs.
+        applied: places whose edits were applied.
+        contexts: positions and padding of each stack.
+        context: that of the stack in scope.
+        stack: the stack in scope.
+        layer: the layer in scope.
+        norm: the norm in scope.
     """
 
-    edits: Mapping[Place, Sequence[Change]] = field(default_factory=dict)
-    keep: frozenset[Place] = frozenset()
-    forms: frozenset[Place] = frozenset()
-    explicit: bool = False
-    differentiate: bool = False
-    paired: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Listener:
-    """The tap of one run, at one place of the model."""
-
     plan: Plan
-    kept: dict[Place, Tensor] = field(default_factory=dict)
-    met: set[Place] = field(default_factory=set)
+    stored: dict[Place, Tensor] = field(default_factory=dict)
+    applied: set[Place] = field(default_factory=set)
     contexts: dict[str | None, Context] = field(default_factory=dict)
     context: Context | None = None
     stack: str | None = None
@@ -57,42 +36,42 @@ class Listener:
     norm: str | None = None
 
     def __call__(self, point: Point, value: Tensor) -> Tensor:
-        """Edit ``value`` and keep it, as planned."""
+        """Edit ``value`` and store it, as planned."""
         place = self._place(point)
         for edit in self.plan.edits.get(place, ()):
-            self.met.add(place)
+            self.applied.add(place)
             value = edit(value, self._site(place))
-        if place not in self.plan.keep:
+        if place not in self.plan.stored:
             return value
         if self.plan.differentiate:
-            # A tensor of its own: places that share one would share their gradients too.
+            # A tensor of its own: places that share a tensor would share its gradient.
             value = value.view_as(value) if value.requires_grad else value.detach()
             value = value.requires_grad_()
-            self.kept[place] = value
+            self.stored[place] = value
         else:
-            self.kept[place] = value.detach()
+            self.stored[place] = value.detach()
         return value
 
-    def forms(self, *points: Point) -> bool:
-        """Whether somebody edits one of ``points`` here, or wants its gradient."""
-        if self.plan.explicit and not ATTENTION_MATRICES.isdisjoint(points):
+    def must_form(self, *points: Point) -> bool:
+        """Whether one of ``points`` is edited, stored as formed, or differentiated here."""
+        if self.plan.explicit and any(point.is_matrix for point in points):
             return True
-        return any(self._place(point) in self.plan.forms for point in points)
+        return any(self._place(point) in self.plan.must_form for point in points)
 
-    def at(self, **scope: object) -> "Listener":
-        """The same listener elsewhere."""
+    def scoped(self, **scope: object) -> "Recorder":
+        """The same recorder for another part of the model."""
         moved = replace(self, **scope)  # pyright: ignore[reportArgumentType] - its own fields
         if "context" in scope and moved.context is not None:
-            self.contexts[moved.stack if self.plan.paired else None] = moved.context.kept()
+            self.contexts[moved.stack if self.plan.paired else None] = moved.context.stored()
         return moved
 
-    def check_met(self) -> None:
-        """Make sure that every edit took place.
+    def check_applied(self) -> None:
+        """Make sure that every edit was applied.
 
         Raises:
-            InvalidEdit: one did not: its tensor was never formed.
+            InvalidEdit: one was not: its tensor was never formed.
         """
-        missed = [str(place) for place in self.plan.edits if place not in self.met]
+        missed = [str(place) for place in self.plan.edits if place not in self.applied]
         if missed:
             raise InvalidEdit(
                 f"The edit of {missed[0]} had no effect: this forward never formed that tensor."
@@ -103,7 +82,7 @@ class Listener:
         stack = self.stack if self.plan.paired and point is not Point.LOGITS else None
         return Place(point, layer, self.norm, stack)
 
-    def _site(self, place: Place) -> Site:
+    def _site(self, place: Place) -> EditSite:
         if self.context is None:
             raise InvalidInput(f"{place} can't be edited outside a run.")
-        return Site(place, self.context)
+        return EditSite(place, self.context)

@@ -1,10 +1,10 @@
-"""What happens inside this model on these tokens? One forward, watched and edited.
+"""One forward of a model, recorded and edited.
 
     run = interp.run(model, tokens, record="all", edits=[edits.zero("z", layer=1, head=4)])
     run.logits, run.cache["pattern", 0]
 
-Recording and editing are arguments of this one call: nothing is registered on the model, so nothing
-is left behind, also when it raises.
+Recording and editing are arguments of this call: nothing is registered on the model, so nothing is
+left behind, also when it raises.
 """
 
 from collections.abc import Sequence
@@ -18,30 +18,23 @@ from torch import Tensor
 from interp.cache.cache import Cache
 from interp.edits import Edit
 from interp.errors import InvalidInput
-from interp.execution.plan import (
-    Record,
-    Wanted,
-    asked_of,
-    edit_plan,
-    plan_of,
-    planned_of,
-    reached_by,
-)
-from interp.execution.recorder import Listener
+from interp.execution.plan import place_edits, places_in, plan_of, plan_of_edits
+from interp.execution.recorder import Recorder
 from interp.metrics import Metric, MetricLike, measure
 from interp.model.batch import Batch
 from interp.model.network import Network
 from interp.model.stack import Span
+from interp.names import Request
 from interp.points import Place
 
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """Where a run begins, if not at the tokens.
+    """Where a run starts, if not at the tokens.
 
     Attributes:
-        layer: the first block that is run.
-        stream: ``[batch pos d_model]``, what enters it (``resid_pre`` of that layer).
+        layer: the first block to run.
+        stream: ``[batch pos d_model]``, the stream before it (``resid_pre`` of that layer).
     """
 
     layer: int
@@ -50,16 +43,16 @@ class Start:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What a run gave.
+    """The result of a run.
 
     Attributes:
         logits: ``[batch pos vocab]``; ``None`` if the run stopped before them, or the model has
             none.
-        stream: ``[batch pos d_model]``, the stream where it stopped, or that a model without
-            logits gives out; ``None`` else.
-        cache: what was recorded.
-        batch: the tokens, checked; of the last stack.
-        edits: what was changed.
+        stream: ``[batch pos d_model]``, the stream where the run stopped, or the output of a model
+            without logits; otherwise ``None``.
+        cache: the recorded activations.
+        batch: the checked tokens of the last stack.
+        edits: the edits that were made.
     """
 
     logits: Float[Tensor, "batch pos vocab"] | None
@@ -69,11 +62,11 @@ class Run:
     edits: tuple[Edit, ...]
 
 
-def run(  # noqa: PLR0913 - each is one thing a run may do, all by keyword
+def run(  # noqa: PLR0913 - independent options, all by keyword
     model: Network,
-    *tokens: Any,  # noqa: ANN401 - whatever model.check reads: ids, and texts if it has a tokenizer
-    record: Record = None,
-    store: Record = None,
+    *tokens: Any,  # noqa: ANN401 - what model.check reads: ids, and texts if it has a tokenizer
+    record: Request = None,
+    store: Request = None,
     edits: Sequence[Edit] = (),
     start: Start | None = None,
     stop_at_layer: int | None = None,
@@ -88,67 +81,74 @@ def run(  # noqa: PLR0913 - each is one thing a run may do, all by keyword
         *tokens: what ``model(...)`` takes: ids ``[batch pos]``; source and target for a pair.
         record: ``"all"``, a place or several (a bare label means every layer), or a function of
             the TransformerLens name. ``None`` records nothing.
-        store: places, named likewise, that are recorded and held as the forward forms them, where
-            ``record`` would derive them when they are read: more memory, and no time at reading.
-        edits: changes to make, in order where they meet.
-        start: begin at a layer from a given stream; no layer before it is run.
+        store: places, named likewise, that are recorded and stored as the forward forms them, where
+            ``record`` alone would derive them when they are read: more memory, faster reading.
+        edits: changes to make; several at one place are made in order.
+        start: start at a layer from a given stream; no layer before it is run.
         stop_at_layer: end before this layer (of the last stack); negative counts from the end.
         kernel: ``auto`` forms attention matrices only where they are edited or differentiated;
             ``explicit`` always; ``fused`` never.
         gradients_of: a metric, as ``interp.metrics.logit_diff(...)``; the gradient of its sum by
             every recorded tensor is then in the cache as ``cache["z_grad", 0]``.
-        mask: ``[batch pos]``, nonzero at real tokens, if padded otherwise than with ``PAD``.
+        mask: ``[batch pos]``, nonzero at real tokens, if padded with other ids than ``PAD``.
 
     Raises:
         UnknownPlace: a misspelt place, before anything is computed.
-        InvalidEdit: an edit that does not fit, or that lies outside what is run.
-        InvalidTokens: tokens that can't be used.
-        HookFailed: a function of the user's raised.
+        InvalidEdit: an edit that does not match the tensor, or is outside what is run.
+        InvalidTokens: tokens that this model can't read.
+        HookFailed: a function given as an edit raised.
     """
     batches = model.check(*tokens, mask=mask)
     span = _span(model, start, stop_at_layer, batches[-1])
-    reached = reached_by(model, span)
-    planned = planned_of(model, edits, reached)
-    stored = asked_of(model, store, reached)
-    recorded = {*asked_of(model, record, reached), *stored}
-    asked = [place for place in reached if place in recorded]
-    wanted = Wanted(asked, stored, kernel, differentiate=gradients_of is not None)
-    plan = plan_of(model, planned, wanted)
-    listener = Listener(plan)
-    with torch.set_grad_enabled(gradients_of is not None):
-        stream = model.stream(batches, listener, span)
+    passed = places_in(model, span)
+    placed = place_edits(model, edits, passed)
+    stored = model.names.requested(store, passed, _not_passed)
+    wanted = {*model.names.requested(record, passed, _not_passed), *stored}
+    recorded = [place for place in passed if place in wanted]
+    differentiate = gradients_of is not None
+    plan = plan_of(model, placed, recorded, stored, kernel=kernel, differentiate=differentiate)
+    recorder = Recorder(plan)
+    with torch.set_grad_enabled(differentiate):
+        stream = model.stream(batches, recorder, span)
         ends = span.stop is None and model.config.unembeds
-        logits = _exit(model, stream, listener, batches[-1]) if ends else None
-        gradients = _gradients(listener, gradients_of, logits, batches[-1])
-    listener.check_met()
-    kept = {place: tensor.detach() for place, tensor in listener.kept.items()}
-    cache = Cache(model, asked, kept, listener.contexts, gradients)
-    cache.trim()
-    stopped = None if ends else stream.detach()
-    given = None if logits is None else logits.detach()
-    made = tuple(edit for several in planned.values() for edit in several)
-    return Run(given, stopped, cache, batches[-1], made)
+        logits = _logits(model, stream, recorder, batches[-1]) if ends else None
+        gradients = _gradients(recorder, gradients_of, logits, batches[-1])
+    recorder.check_applied()
+    tensors = {place: tensor.detach() for place, tensor in recorder.stored.items()}
+    cache = Cache(model, recorded, tensors, recorder.contexts, gradients)
+    cache.compact()
+    return Run(
+        None if logits is None else logits.detach(),
+        None if ends else stream.detach(),
+        cache,
+        batches[-1],
+        tuple(edit for several in placed.values() for edit in several),
+    )
 
 
 def run_edited(
     model: Network,
-    *tokens: Any,  # noqa: ANN401 - whatever model.check reads
+    *tokens: Any,  # noqa: ANN401 - what model.check reads
     edits: Sequence[Edit],
     mask: object = None,
 ) -> Tensor:
-    """Only the logits of an edited run, with the caller's own grad mode, as ``model(tokens)``."""
+    """The logits of an edited forward, in the caller's grad mode, as ``model(tokens)``."""
     batches = model.check(*tokens, mask=mask)
-    listener = Listener(edit_plan(model, edits))
-    logits = _exit(model, model.stream(batches, listener), listener, batches[-1])
-    listener.check_met()
+    recorder = Recorder(plan_of_edits(model, edits))
+    logits = _logits(model, model.stream(batches, recorder), recorder, batches[-1])
+    recorder.check_applied()
     return logits
+
+
+def _not_passed(name: object) -> InvalidInput:
+    return InvalidInput(f"{name!r} can't be recorded: this run does not compute it.")
 
 
 def _span(model: Network, start: object, stop: object, batch: Batch) -> Span:
     n = len(model.stacks[-1].blocks)
     if not isinstance(stop, int | None) or not isinstance(start, Start | None):
         raise InvalidInput(
-            "start= takes an interp.Start and stop_at_layer= a whole number; got "
+            "start= takes an interp.Start and stop_at_layer= an integer; got "
             f"{start!r} and {stop!r}."
         )
     last = n if stop is None else stop + n if stop < 0 else stop
@@ -169,28 +169,28 @@ def _span(model: Network, start: object, stop: object, batch: Batch) -> Span:
     return Span(first, None if stop is None else last, stream.to(model.device))
 
 
-def _exit(model: Network, stream: Tensor, listener: Listener, batch: Batch) -> Tensor:
+def _logits(model: Network, stream: Tensor, recorder: Recorder, batch: Batch) -> Tensor:
     context = model.contexts([batch])[0]
-    return model.unembed(stream, listener.at(context=context))
+    return model.unembed(stream, recorder.scoped(context=context))
 
 
 def _gradients(
-    listener: Listener, metric: Metric | MetricLike | None, logits: Tensor | None, batch: Batch
+    recorder: Recorder, metric: Metric | MetricLike | None, logits: Tensor | None, batch: Batch
 ) -> dict[Place, Tensor]:
-    """The gradient of the metric's sum by everything kept (zeros where it does not depend)."""
+    """The gradient of the metric's sum by everything stored (zeros where it does not depend)."""
     if metric is None:
         return {}
     if logits is None:
         raise InvalidInput("gradients_of needs the logits; this run has none.")
-    places = list(listener.kept)
+    places = list(recorder.stored)
     if not places:
-        raise InvalidInput("gradients_of needs record=: the places whose gradient is wanted.")
+        raise InvalidInput("gradients_of needs record=: the places whose gradients are wanted.")
     total = measure(metric, logits, batch).sum()
     if not total.requires_grad:
         raise InvalidInput(
             "gradients_of: this metric has no gradient (accuracy has none, and nothing has one "
             "under torch.inference_mode())."
         )
-    tensors = [listener.kept[place] for place in places]
+    tensors = [recorder.stored[place] for place in places]
     found = torch.autograd.grad(total, tensors, materialize_grads=True)
     return dict(zip(places, found, strict=True))

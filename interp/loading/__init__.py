@@ -1,4 +1,4 @@
-"""Where does a model come from? A bundled name, a folder, the hub, a checkpoint, or memory."""
+"""Loading of models: bundled ones, folders, the hub, live models, checkpoints of nanoGPT."""
 
 import re
 from dataclasses import replace
@@ -16,6 +16,10 @@ from interp.transformer import Transformer
 
 AT_STEP = re.compile(r"(?P<model>.+)@(?P<step>\d{1,9})")
 MODEL_FOLDER = Path(__file__).parent.parent / "zoo" / "models"
+SOURCES = (
+    'a bundled name, a folder with config.json and safetensors, "hub:org/name@revision", a live '
+    "model of transformers, or a checkpoint of nanoGPT"
+)
 
 
 def bundled() -> list[str]:
@@ -31,85 +35,86 @@ def load(
     tokenizer: object = None,
     allow_pickle: bool = False,
 ) -> Transformer:
-    """Load a model, ready to run.
+    """Load a model in evaluation mode.
 
     Args:
         source: the name of a bundled model; a folder with ``config.json``, safetensors (one file
-            or several) and perhaps ``tokenizer.json``; ``"hub:org/name@revision"``; a live model
+            or shards) and optionally ``tokenizer.json``; ``"hub:org/name@revision"``; a live model
             of ``transformers``, base or with a head, whose weights are copied; or a checkpoint of
-            nanoGPT. ``"NAME@400"`` is a model as it was after 400 steps of its training, where its
-            folder has these weights.
-        device: where its weights go; a live model's own, or the CPU, if nothing is said.
-        dtype: to compute in; ``None`` means that of the weights, or, if they were stored in another
-            than our model had, that model's: bundled models are stored in half, and run in float32.
-        tokenizer: reads and writes text in place of the folder's: ours, one of ``tokenizers``, or
-            a fast one of ``transformers``.
-        allow_pickle: whether a checkpoint, which is a pickle, may be read (its weights alone).
+            nanoGPT. ``"NAME@400"`` is a model after 400 training steps, where its folder has these
+            weights.
+        device: of the parameters; by default that of a live model, else the CPU.
+        dtype: to compute in. ``None`` means that of the weights; for a model that this toolkit
+            saved, the dtype that it was saved from (bundled models are stored in half precision
+            and run in float32).
+        tokenizer: used instead of the folder's: an :class:`interp.Tokenizer`, one of
+            ``tokenizers``, or a fast one of ``transformers``.
+        allow_pickle: allow reading a checkpoint, which is a pickle (only its weights are read).
 
     Raises:
-        ModelLoadError: there is no such model, its family is not known, its files are damaged, or
-            its weights are not its configuration's.
+        ModelLoadError: the model does not exist, its family is not supported, a file is damaged,
+            or the weights do not belong to the configuration.
     """
     if is_live(source):
         return load_live(source, tokenizer, dtype, device)
     if not isinstance(source, str | Path):
-        raise ModelLoadError(f"A model is loaded from {FORMS}; got {type(source).__name__}.")
-    place = "cpu" if device is None else device
+        raise ModelLoadError(f"A model is loaded from {SOURCES}; got {type(source).__name__}.")
+    device = "cpu" if device is None else device
     name = str(source)
     if name.startswith(hub.PREFIX):
-        folder, own_name = hub.fetched(name)
-        return named(load_folder(folder, place, dtype, tokenizer), own_name)
+        folder, hub_name = hub.fetch(name)
+        return _renamed(load_folder(folder, device, dtype, tokenizer), hub_name)
     path = Path(source)
     try:
-        own = own_folder(name)
+        found = find_folder(name)
         holds_checkpoint, holds_model = is_checkpoint(path), path.is_dir()
     except OSError as error:
         raise ModelLoadError(f"{name[:200]!r} can't be read: {error.strerror}.") from error
-    if own is not None:
-        model = load_folder(own[0], place, dtype, tokenizer, step=own[1])
-        return model if own[1] is None else named(model, f"{model.config.name}@{own[1]}")
+    if found is not None:
+        model = load_folder(found[0], device, dtype, tokenizer, step=found[1])
+        return model if found[1] is None else _renamed(model, f"{model.config.name}@{found[1]}")
     if holds_checkpoint:
-        return load_checkpoint(path, place, dtype, tokenizer, allow_pickle=allow_pickle)
+        return load_checkpoint(path, device, dtype, tokenizer, allow_pickle=allow_pickle)
     if holds_model:
-        return load_folder(path, place, dtype, tokenizer)
+        return load_folder(path, device, dtype, tokenizer)
     raise ModelLoadError(
         f"{name!r} is neither a bundled model ({', '.join(bundled())}) nor a folder. A model is "
-        f"loaded from {FORMS}."
+        f"loaded from {SOURCES}."
     )
 
 
-def own_folder(name: str) -> tuple[Path, int | None] | None:
-    """The folder of a bundled model, or of a model at a step; ``None`` if it is neither.
+def find_folder(name: str) -> tuple[Path, int | None] | None:
+    """The folder and training step of ``"NAME"`` or ``"NAME@STEP"``.
+
+    Returns:
+        The folder of a bundled model and ``None``, or the folder of any model and a step; ``None``
+        if the name is neither.
 
     Raises:
-        OSError: a name that can't be a file's.
+        OSError: the name can't be that of a file.
     """
     if name in bundled():
         return MODEL_FOLDER / name, None
-    told = AT_STEP.fullmatch(name)
-    if told is None or Path(name).exists():
+    match = AT_STEP.fullmatch(name)
+    if match is None or Path(name).exists():
         return None
-    folder = MODEL_FOLDER / told["model"] if told["model"] in bundled() else Path(told["model"])
-    return (folder, int(told["step"])) if (folder / CONFIG).is_file() else None
+    model = match["model"]
+    folder = MODEL_FOLDER / model if model in bundled() else Path(model)
+    return (folder, int(match["step"])) if (folder / CONFIG).is_file() else None
 
 
-def named(model: Transformer, name: str) -> Transformer:
-    """The same model under a name."""
+def _renamed(model: Transformer, name: str) -> Transformer:
+    """The same model, with another ``config.name``."""
     model.config = replace(model.config, name=name)
     return model
 
-
-FORMS = (
-    'a bundled name, a folder with config.json and safetensors, "hub:org/name@revision", a live '
-    "model of transformers, or a checkpoint of nanoGPT"
-)
 
 __all__ = [
     "MODEL_FOLDER",
     "bundled",
     "families",
+    "find_folder",
     "load",
     "load_folder",
-    "own_folder",
     "save_folder",
 ]

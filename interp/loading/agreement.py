@@ -1,39 +1,80 @@
-"""Does a model that was loaded compute what its origin does? What both give out is compared."""
+"""Comparison of a loaded model with the model that it was loaded from.
+
+Both compute the outputs of the same short input. Their largest difference is kept as the model's
+``agreement``; one that rounding can't explain raises an error.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from interp.errors import ModelLoadError
+from interp.transformer import Transformer
 
-FAR = {torch.float64: 1e-5, torch.float32: 1e-2}
-"""A difference, of the largest number, that only another function can make. (Attention and norms
-of ``transformers`` round to float32 whatever the type of the weights.)"""
-FAR_IN_HALF = 0.3
+N_TOKENS = 8
+"""Length of the input that is compared."""
+TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-2}
+"""Largest relative difference that rounding explains, by dtype. (Attention and norms of
+``transformers`` round to float32 whatever the dtype of the weights.)"""
+HALF_TOLERANCE = 0.3
 
 
-def agreement(found: Tensor, expected: Tensor, origin: str) -> float:
-    """The largest difference of what both give out, of the largest number.
+def check_agreement(found: Tensor, expected: Tensor, origin: str) -> float:
+    """The largest relative difference, max |found − expected| / max(1, max |expected|).
 
     Args:
-        found: by the model that was loaded.
-        expected: by its origin.
-        origin: what that is called.
+        found: output of the loaded model.
+        expected: output of the model that it was loaded from.
+        origin: what that model is called, for error messages.
 
     Raises:
-        ModelLoadError: it is so large that the two compute different things.
+        ModelLoadError: the shapes differ, or the difference exceeds the tolerance of the dtypes.
     """
     if found.shape != expected.shape:
         raise ModelLoadError(
-            f"{origin} gives out numbers of shape {tuple(expected.shape)}, this model "
-            f"{tuple(found.shape)}: it has a part that is not known here."
+            f"{origin} returns a tensor of shape {tuple(expected.shape)}, the loaded model one of "
+            f"{tuple(found.shape)}: it has a part that is not supported."
         )
-    gap = (found.double().cpu() - expected.double().cpu()).abs().max()
-    error = (gap / expected.double().abs().max().clamp(min=1.0).cpu()).item()
-    bound = max(FAR.get(dtype, FAR_IN_HALF) for dtype in (found.dtype, expected.dtype))
-    if not error <= bound:
+    difference = (found.double().cpu() - expected.double().cpu()).abs().max()
+    error = (difference / expected.double().abs().max().clamp(min=1.0).cpu()).item()
+    tolerance = max(TOLERANCE.get(one.dtype, HALF_TOLERANCE) for one in (found, expected))
+    if not error <= tolerance:
         raise ModelLoadError(
-            f"What this model gives out differs from {origin} by {error:.2g} of the largest number "
-            f"({bound:.2g} is allowed): it has a part that is not known here. Please report its "
-            "config."
+            f"The output of the loaded model differs from {origin} by {error:.2g}, relative to the "
+            f"largest value ({tolerance:.2g} is allowed): it has a part that is not supported. "
+            "Please report its config."
         )
     return error
+
+
+def random_ids(model: Transformer, n_tokens: int, excluded: object = None) -> list[Tensor]:
+    """Token ids ``[1 n_tokens]`` for each stack, of all tokens but one; the same in every call.
+
+    Args:
+        model: its vocabularies bound the ids.
+        n_tokens: length.
+        excluded: the token that does not occur, such as padding's; the last, unless it is an int.
+    """
+    generator = torch.Generator().manual_seed(0)
+    found: list[Tensor] = []
+    for stack in model.stacks:
+        others = max(1, model.config.vocabulary_of(stack.name) - 1)
+        ids = torch.randint(others, (1, n_tokens), generator=generator)
+        if isinstance(excluded, int) and others > 1:
+            ids += ids >= excluded
+        found.append(ids)
+    return found
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Generator[None]:
+    """Put a module and its submodules in evaluation mode; each gets its own mode back after it."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training

@@ -1,7 +1,7 @@
-"""A checkpoint of nanoGPT: ``ckpt.pt``, a pickle. Read only if allowed, and then weights alone.
+"""Checkpoints of nanoGPT (``ckpt.pt``): pickles, read only if allowed, and only as weights.
 
-A pickle can run code when it is read. ``weights_only=True`` reads numbers and plain containers and
-refuses all else; there is no way around it here.
+Unpickling can execute code. ``weights_only=True`` reads tensors and plain containers and refuses
+everything else; there is no fallback.
 """
 
 import pickle
@@ -14,17 +14,17 @@ import torch
 from torch import Tensor
 
 from interp.errors import ModelLoadError, first_line
-from interp.loading.assemble import assembled
+from interp.loading.assemble import assemble
 from interp.loading.registry import families
-from interp.loading.source import Live
-from interp.loading.special_tokens import equip, given_tokenizer
+from interp.loading.source import StateDictSource
+from interp.loading.special_tokens import as_tokenizer, set_tokenizer
 from interp.transformer import Transformer
 
 SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether a file looks like a pickle of weights."""
+    """Whether a path is a file with the suffix of a pickled checkpoint."""
     return path.is_file() and path.suffix in SUFFIXES
 
 
@@ -36,43 +36,48 @@ def load_checkpoint(
     *,
     allow_pickle: bool = False,
 ) -> Transformer:
-    """Read what nanoGPT's ``train.py`` writes.
+    """Read a checkpoint that nanoGPT's ``train.py`` wrote.
 
     Raises:
-        ModelLoadError: it was not allowed, the file holds more than weights, or is no checkpoint
-            of nanoGPT.
+        ModelLoadError: ``allow_pickle`` is not set, the file holds more than weights, or it is
+            not a checkpoint of nanoGPT.
     """
     if not allow_pickle:
         raise ModelLoadError(
-            f"{path} is a pickle, which can run code when it is read. If you trust it, say "
-            "load(..., allow_pickle=True) (only weights are read even then), or turn it into "
+            f"{path} is a pickle, which can execute code when it is read. If you trust it, pass "
+            "load(..., allow_pickle=True) (only weights are read even then), or convert it to "
             f"safetensors once: interp convert {path} FOLDER --allow-pickle."
         )
-    held = _read(path)
-    fields = {**held["model_args"], "model_type": "nanogpt"}
-    model = assembled(families()["nanogpt"], fields, Live(held["model"]), dtype, device)
+    content = _read(path)
+    config_json = {**content["model_args"], "model_type": "nanogpt"}
+    source = StateDictSource(content["model"])
+    model = assemble(families()["nanogpt"], config_json, source, dtype, device)
     model.config = replace(model.config, name=path.stem)
-    equip(model, fields, given_tokenizer(tokenizer))
+    set_tokenizer(model, config_json, as_tokenizer(tokenizer))
     return model
 
 
 def _read(path: Path) -> Mapping[str, Any]:
+    """The checkpoint's content, with ``model`` and ``model_args`` checked."""
     try:
-        held = torch.load(path, map_location="cpu", weights_only=True, mmap=False)
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=False)
     except pickle.UnpicklingError as error:
         raise ModelLoadError(
-            f"{path} holds more than weights and plain values, and is not read: {first_line(error)}"
+            f"{path} holds more than weights and plain values, so it is not read: "
+            f"{first_line(error)}"
         ) from error
-    except Exception as error:  # the unpickler raises whatever damaged bytes lead it to
-        raise ModelLoadError(f"{path} is no sound checkpoint: {first_line(error)}") from error
-    if not isinstance(held, Mapping) or not {"model", "model_args"} <= set(held):
+    except Exception as error:  # damaged files make the unpickler raise exceptions of any type
+        raise ModelLoadError(f"{path} is not a valid checkpoint: {first_line(error)}") from error
+    if not isinstance(content, Mapping) or not {"model", "model_args"} <= set(content):
         raise ModelLoadError(
-            f"{path} is no checkpoint of nanoGPT, which holds 'model' and 'model_args'; give other "
-            "models as a folder with safetensors."
+            f"{path} is not a checkpoint of nanoGPT, which has the entries 'model' and "
+            "'model_args'; load other models from a folder with safetensors."
         )
-    weights, arguments = held["model"], held["model_args"]
-    sound = isinstance(weights, Mapping) and isinstance(arguments, Mapping)
-    sound = sound and all(isinstance(name, str) for name in (*weights, *arguments))
-    if not sound or not all(isinstance(weight, Tensor) for weight in weights.values()):
-        raise ModelLoadError(f"{path}: 'model' should hold tensors by name, 'model_args' settings.")
-    return held
+    weights, arguments = content["model"], content["model_args"]
+    valid = isinstance(weights, Mapping) and isinstance(arguments, Mapping)
+    valid = valid and all(isinstance(name, str) for name in (*weights, *arguments))
+    if not valid or not all(isinstance(weight, Tensor) for weight in weights.values()):
+        raise ModelLoadError(
+            f"{path}: 'model' should map names to tensors, and 'model_args' names to settings."
+        )
+    return content

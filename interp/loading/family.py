@@ -1,7 +1,6 @@
-"""What is a family of models? How its configuration reads, and where its weights go.
+"""A family of models: how its ``config.json`` is interpreted, and where its weights go.
 
-Each module of :mod:`interp.loading.families` defines one or a few that are alike, in a list named
-``FAMILIES``.
+Each module of :mod:`interp.loading.families` defines one or several in a list ``FAMILIES``.
 """
 
 import re
@@ -11,70 +10,70 @@ from typing import Any
 
 from interp.config import Config
 from interp.errors import ModelLoadError
-from interp.loading.foreign_config import Raw
+from interp.loading.foreign_config import ForeignConfig
 from interp.loading.weight import Table
 
 
 @dataclass(frozen=True)
 class Family:
-    """One family.
+    """One family of models.
 
     Attributes:
-        name: what people call it.
-        model_types: what ``config.json`` calls it.
-        config: our configuration, from theirs.
-        weights: what each of our weights is made of.
-        defaults: what their class takes where the file says nothing.
-        aliases: other names of fields, and the one that they stand for.
-        names: patterns of weights' names, and what stands for them: prefixes that may be missing,
-            and other spellings on disk or in a live model.
-        ignored: patterns of names that are no weights of the model's function.
-        spare: patterns of names of weights that a model may leave unused: those of a second head.
-        embedding: name of the (last stack's) token embedding, to which the head may be tied.
-        copies: names of other stacks' token embeddings, which may be the same.
-        shared: name of the matrix that stands for those of them that are missing.
+        name: for tables and error messages, as "GPT-2".
+        model_types: values of ``model_type`` in ``config.json``.
+        config: computes our configuration from the foreign one.
+        weights: computes the table of weights.
+        defaults: values of the family's configuration class, for fields that are missing.
+        aliases: alternative names of fields, and the name that each stands for.
+        renames: pairs (pattern, replacement) that are applied to the names of weights in order:
+            optional prefixes, spellings of older files.
+        ignored: patterns of names of tensors that do not affect the output, such as buffers.
+        optional: patterns of names of weights that may be left unused, such as a second head's.
+        embedding: name of the token embedding (of the last stack), which the head may be tied to.
+        copies: names of other stacks' token embeddings, which may equal it.
+        shared: name of a matrix that stands for those token embeddings that are missing.
         head: name of the unembedding.
-        ties: whether the head is tied where the file says nothing.
+        tied: the default of ``tie_word_embeddings``.
     """
 
     name: str
     model_types: tuple[str, ...]
-    config: Callable[[Raw], Config]
-    weights: Callable[[Config, Raw], Table]
+    config: Callable[[ForeignConfig], Config]
+    weights: Callable[[Config, ForeignConfig], Table]
     defaults: Mapping[str, Any] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
-    names: tuple[tuple[str, str], ...] = ()
+    renames: tuple[tuple[str, str], ...] = ()
     ignored: tuple[str, ...] = ()
-    spare: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
     embedding: str = ""
     copies: tuple[str, ...] = ()
     shared: str = ""
     head: str = "lm_head.weight"
-    ties: bool = True
+    tied: bool = True
 
-    def known_as(self, key: str) -> str | None:
-        """The family's own name for a weight; ``None`` if it is ignored."""
-        for pattern, name in self.names:
-            key = re.sub(pattern, name, key)
+    def canonical_name(self, key: str) -> str | None:
+        """The name of a weight after ``renames``; ``None`` if it is ignored."""
+        for pattern, replacement in self.renames:
+            key = re.sub(pattern, replacement, key)
         return None if any(re.search(pattern, key) for pattern in self.ignored) else key
 
-    def may_leave(self, name: str) -> bool:
-        """Whether a weight, by the family's own name, may be there and belong to no part."""
-        return any(re.search(pattern, name) for pattern in self.spare)
+    def is_optional(self, name: str) -> bool:
+        """Whether a weight may be left unused."""
+        return any(re.search(pattern, name) for pattern in self.optional)
 
-    def fields_of(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of a ``config.json`` under the family's own names.
+    def canonical_fields(self, config_json: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of a ``config.json``, with aliases replaced by the names they stand for.
 
         Raises:
-            ModelLoadError: two names of one field that say different things.
+            ModelLoadError: a field is given under two names with different values.
         """
-        named = {name: value for name, value in fields.items() if name not in self.aliases}
+        found = {name: value for name, value in config_json.items() if name not in self.aliases}
         for alias, name in self.aliases.items():
-            value, other = fields.get(alias), named.get(name)
+            value, other = config_json.get(alias), found.get(name)
             if value is not None and other not in (None, value):
                 raise ModelLoadError(
                     f"{self.name}: config.json says {name}={other!r} and {alias}={value!r}, which "
-                    "are two names of one field."
+                    "are two names of one field; remove one of them."
                 )
-            named |= {} if value is None else {name: value}
-        return named
+            found |= {} if value is None else {name: value}
+        return found

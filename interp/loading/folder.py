@@ -1,8 +1,8 @@
-"""A model as a folder: ``config.json``, its weights as safetensors, ``tokenizer.json``.
+"""A model as a folder: ``config.json``, weights as safetensors, ``tokenizer.json``.
 
-Our own folders hold our own configuration; any other that says ``model_type`` is read by its family
-(see :mod:`interp.loading.registry`). Nothing in a folder is ever run as code: ``auto_map`` and the
-like are only text.
+A ``config.json`` with ``model_type`` is foreign, and is interpreted by its family (see
+:mod:`interp.loading.registry`); any other holds an :class:`interp.Config`. Nothing in a folder is
+executed: entries such as ``auto_map`` are ignored.
 """
 
 import json
@@ -16,26 +16,26 @@ from safetensors.torch import save_file
 from interp.config import Config
 from interp.errors import InvalidConfig, ModelLoadError, OutOfResources
 from interp.files import write_text_whole, write_whole
-from interp.loading.assemble import as_written, assembled
+from interp.loading.assemble import assemble, assemble_native
 from interp.loading.registry import family_of
-from interp.loading.source import COMPUTES_IN, Files
-from interp.loading.special_tokens import attach, equip, given_tokenizer
+from interp.loading.source import COMPUTE_DTYPE, SafetensorsSource
+from interp.loading.special_tokens import as_tokenizer, attach_tokenizer, set_tokenizer
 from interp.text.tokenizer import Tokenizer
 from interp.transformer import Transformer
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 STEPS = "steps"
-MOST_CONFIG = 2**24
+MAX_CONFIG_BYTES = 2**24
 
 
 def save_folder(model: Transformer, folder: Path, dtype: torch.dtype | None = None) -> None:
-    """Write a model; each file is complete or not there.
+    """Write a model to a folder; each file is written completely or not at all.
 
     Args:
-        model: what to write.
-        folder: made if need be.
-        dtype: store weights as this type; ``None`` keeps theirs. The model is loaded in the type
-            that it has now, whatever it is stored as.
+        model: the model.
+        folder: created if missing.
+        dtype: of the stored weights; ``None`` keeps that of the model. The model is loaded in the
+            dtype that it has now in either case.
 
     Raises:
         OutOfResources: the folder can't be written.
@@ -53,7 +53,7 @@ def save_folder(model: Transformer, folder: Path, dtype: torch.dtype | None = No
 
 
 def save_step(model: Transformer, folder: Path, step: int, dtype: torch.dtype) -> None:
-    """Write the weights that a model had after ``step`` steps of its training, beside its own.
+    """Write the weights after ``step`` training steps, beside the final ones of the folder.
 
     Raises:
         OutOfResources: the folder can't be written.
@@ -72,55 +72,57 @@ def load_folder(
     tokenizer: object = None,
     step: int | None = None,
 ) -> Transformer:
-    """Read a model: one that :func:`save_folder` wrote, or one of a family that is known.
+    """Read a model that :func:`save_folder` wrote, or one of a supported family.
 
     Args:
-        folder: holds it.
-        device: where its weights go.
-        dtype: to compute in; ``None`` means what it was saved from, or else that of the weights.
-        tokenizer: in place of the folder's.
-        step: take the weights that :func:`save_step` wrote after so many steps.
+        folder: the folder.
+        device: of the parameters.
+        dtype: to compute in; ``None`` means that of the saved model where the file records it,
+            else the most frequent dtype of the weights.
+        tokenizer: used instead of the folder's.
+        step: read the weights that :func:`save_step` wrote for this training step.
 
-    Weights that are taken as they are stay mapped to their file, which is why loading is fast: who
-    changes the file under a loaded model should replace it (as :func:`save_folder` does), and not
-    write into it.
+    Weights that need no conversion stay memory-mapped to their file, which makes loading fast. To
+    change the file of a loaded model, replace it (as :func:`save_folder` does); do not write into
+    it.
 
     Raises:
-        ModelLoadError: a file is missing or damaged, the family is not known, or the weights are
-            not this configuration's.
+        ModelLoadError: a file is missing or damaged, the family is not supported, or the weights
+            do not belong to the configuration.
     """
-    fields = _read_config(folder / CONFIG)
+    config_json = _read_config(folder / CONFIG)
     path = folder / TOKENIZER
-    own = Tokenizer.from_file(path) if tokenizer is None and path.exists() else None
-    reader = own or given_tokenizer(tokenizer)
+    stored = Tokenizer.from_file(path) if tokenizer is None and path.exists() else None
+    tokenizer = stored or as_tokenizer(tokenizer)
     try:
-        if "model_type" in fields and step is None:
-            model = assembled(family_of(fields), fields, Files(folder), dtype, device)
+        if "model_type" in config_json and step is None:
+            source = SafetensorsSource(folder)
+            model = assemble(family_of(config_json), config_json, source, dtype, device)
             model.config = replace(model.config, name=folder.resolve().name)
-            equip(model, fields, reader)
+            set_tokenizer(model, config_json, tokenizer)
         else:
-            weights = None if step is None else _of_step(folder, step)
-            config, files = Config.from_dict(fields), Files(folder, weights)
-            model = as_written(config, files, dtype or files.computes_in, device)
-            attach(model, reader)
+            weights = None if step is None else _weights_of_step(folder, step)
+            config, source = Config.from_dict(config_json), SafetensorsSource(folder, weights)
+            model = assemble_native(config, source, dtype or source.compute_dtype, device)
+            attach_tokenizer(model, tokenizer)
     except InvalidConfig as error:
         raise ModelLoadError(f"{folder / CONFIG} does not describe a model: {error}") from error
     except ModelLoadError as error:
-        raise ModelLoadError(_within(folder, error)) from error
+        raise ModelLoadError(_with_folder(folder, error)) from error
     return model
 
 
 def steps_of(folder: Path) -> list[int]:
-    """After how many steps of training the folder has weights, beside those at the end."""
+    """The training steps whose weights the folder has beside the final ones, in order."""
     names = [path.stem for path in (folder / STEPS).glob("*.safetensors")]
     return sorted(int(name) for name in names if name.isdecimal())
 
 
-def _of_step(folder: Path, step: int) -> Path:
-    known = steps_of(folder)
-    if step not in known:
-        held = ", ".join(map(str, known)) or "none"
-        raise ModelLoadError(f"{folder} has no weights of step {step}; those of its steps: {held}.")
+def _weights_of_step(folder: Path, step: int) -> Path:
+    steps = steps_of(folder)
+    if step not in steps:
+        known = ", ".join(map(str, steps)) or "none"
+        raise ModelLoadError(f"{folder} has no weights of step {step}; its steps: {known}.")
     return _step_file(folder, step)
 
 
@@ -129,32 +131,33 @@ def _step_file(folder: Path, step: int) -> Path:
 
 
 def _write_weights(model: Transformer, path: Path, dtype: torch.dtype | None) -> None:
-    """Parameters by name, shared ones once."""
+    """All parameters by name; a shared parameter is stored once."""
     named = {name: weight.detach().to(dtype) for name, weight in model.named_parameters()}
     weights = {name: tensor.contiguous() for name, tensor in named.items()}
-    told = {COMPUTES_IN: str(model.dtype).removeprefix("torch.")}
-    write_whole(path, lambda path: save_file(weights, path, told))
+    metadata = {COMPUTE_DTYPE: str(model.dtype).removeprefix("torch.")}
+    write_whole(path, lambda path: save_file(weights, path, metadata))
 
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > MOST_CONFIG:
-            raise ModelLoadError(f"{path} is larger than any configuration.")
-        fields = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
+        if path.stat().st_size > MAX_CONFIG_BYTES:
+            raise ModelLoadError(f"{path} is larger than {MAX_CONFIG_BYTES} bytes.")
+        text = path.read_text(encoding="utf-8")
+        config_json = json.loads(text, parse_constant=_refuse_constant)
     except OSError as error:
         raise ModelLoadError(f"{path} can't be read: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:
         raise ModelLoadError(f"{path} does not describe a model: {error}") from error
-    if not isinstance(fields, dict):
-        raise ModelLoadError(f"{path} does not describe a model: it is no object with fields.")
-    return fields
+    if not isinstance(config_json, dict):
+        raise ModelLoadError(f"{path} does not describe a model: it is not a JSON object.")
+    return config_json
 
 
-def _no_number(name: str) -> None:
-    """NaN and infinity, which Python would read."""
-    raise ValueError(f"{name} is no number.")
+def _refuse_constant(name: str) -> None:
+    """Refuse NaN and infinities, which Python's parser accepts and JSON does not have."""
+    raise ValueError(f"{name} is not a JSON number.")
 
 
-def _within(folder: Path, error: ModelLoadError) -> str:
-    """An error's message, with the folder in front."""
+def _with_folder(folder: Path, error: ModelLoadError) -> str:
+    """The error's message, with the folder's path before it if it is not part of it."""
     return str(error) if str(folder) in str(error) else f"{folder}: {error}"

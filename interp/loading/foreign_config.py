@@ -1,15 +1,18 @@
-"""What does somebody else's ``config.json`` say? Its fields, with the family's own defaults.
+"""A foreign ``config.json``: its fields, with the defaults of the family's configuration class.
 
-A field that is missing means what that family's class takes for it; a value that is not known is
-refused with its name, never guessed.
+A field that is missing takes the default of the family's class. A field of another type, or with a
+value that is not supported, raises an error that names it: nothing is guessed.
 """
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from interp.errors import ModelLoadError
 
 _Meaning = TypeVar("_Meaning")
+
+UnembeddingKind = Literal["tied", "untied", "none"]
+"""W_U is the transpose of W_E, a matrix of its own, or missing."""
 
 ACTIVATIONS: dict[str, Any] = {
     "relu": "relu",
@@ -24,30 +27,29 @@ ACTIVATIONS: dict[str, Any] = {
     "swish": "silu",
     "tanh": "tanh",
 }
-"""Names of ``transformers``, and ours."""
+"""Names of activations in ``transformers``, and the :data:`interp.config.Activation` of each."""
 
-KINDS: dict[type, str] = {
+TYPE_NAMES: dict[type, str] = {
     bool: "true or false",
-    int: "a whole number",
+    int: "an integer",
     float: "a number",
-    str: "a word",
+    str: "a string",
 }
-LARGEST = 2**63
-"""No size is as large as this."""
-MOST_SHOWN = 200
-"""Characters of a value that an error shows."""
+MAX_NUMBER = 2**63
+"""Numbers must be smaller than this in absolute value."""
+MAX_SHOWN = 200
+"""Characters of a value that an error message quotes."""
 
 
-class Raw:
-    """The fields of a foreign configuration.
+class ForeignConfig:
+    """The fields of a foreign configuration, and what the weights beside it tell.
 
     Args:
-        family: whose it is, for errors.
-        fields: what the file says.
-        defaults: what the family's class takes where it says nothing.
-        keys: names of the weights that there are, in the family's own spelling.
-        head: whether the unembedding is ``tied`` to the embedding, has weights of its ``own``, or
-            there is ``none``.
+        family: the family's name, for error messages.
+        fields: the content of ``config.json``.
+        defaults: values of the family's configuration class, for fields that are missing.
+        weight_names: names of the weights in the file, as the family spells them.
+        unembedding: whether the unembedding is tied to the embedding.
     """
 
     def __init__(
@@ -55,115 +57,121 @@ class Raw:
         family: str,
         fields: Mapping[str, Any],
         defaults: Mapping[str, Any],
-        keys: frozenset[str] = frozenset(),
-        head: str = "none",
+        weight_names: frozenset[str] = frozenset(),
+        unembedding: UnembeddingKind = "none",
     ) -> None:
-        self.family, self.keys, self.head = family, keys, head
+        self.family, self.weight_names = family, weight_names
+        self.unembedding: UnembeddingKind = unembedding
         self._fields, self._defaults = fields, defaults
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - JSON
-        """A field that must be there, in the file or among the defaults.
+        """A required field; null counts as missing.
 
         Raises:
-            ModelLoadError: it is not.
+            ModelLoadError: it is missing and has no default.
         """
         if name in self._fields and self._fields[name] is not None:
             return self._fields[name]
         if name in self._defaults:
             return self._defaults[name]
-        raise ModelLoadError(f"{self.family}: config.json lacks {name!r}.")
+        raise ModelLoadError(f"{self.family}: config.json lacks {name!r}, which has no default.")
 
     def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - JSON
-        """A field that may be missing or null.
+        """An optional field: ``default`` if it is missing or null.
 
         Raises:
-            ModelLoadError: ``default`` is a flag, a number or a word, and the field is none.
+            ModelLoadError: its type differs from that of ``default``, a bool, number or string.
         """
         value = self._fields.get(name, self._defaults.get(name))
         if value is None:
             return default
         kind = type(default)
-        if kind in KINDS and not _is_a(kind, value):
-            raise self.refused(name, value, KINDS[kind])
+        if kind in TYPE_NAMES and not _has_type(kind, value):
+            raise self.unsupported(name, value, TYPE_NAMES[kind])
         return value
 
-    def said(self, name: str) -> Any:  # noqa: ANN401 - JSON
-        """A field where null means something: the default only if it is not there at all."""
+    def nullable(self, name: str) -> Any:  # noqa: ANN401 - JSON
+        """A field whose null has a meaning: the default replaces it only if it is missing."""
         return self._fields[name] if name in self._fields else self._defaults.get(name)
 
-    def having(self, **fields: Any) -> "Raw":  # noqa: ANN401 - JSON
-        """The same with some fields that say something else."""
-        return Raw(self.family, {**self._fields, **fields}, self._defaults, self.keys, self.head)
+    def replace(self, **fields: Any) -> "ForeignConfig":  # noqa: ANN401 - JSON
+        """A copy with other values for some fields."""
+        changed = {**self._fields, **fields}
+        return ForeignConfig(
+            self.family, changed, self._defaults, self.weight_names, self.unembedding
+        )
 
-    def whole(self, name: str) -> int:
-        """A whole number of at least 1."""
+    def integer(self, name: str) -> int:
+        """A required integer of at least 1."""
         value = self[name]
-        if not _is_a(int, value) or value < 1:
-            raise self.refused(name, value, "a whole number of at least 1")
+        if not _has_type(int, value) or value < 1:
+            raise self.unsupported(name, value, "an integer of at least 1")
         return value
 
     def number(self, name: str) -> float:
-        """A number."""
+        """A required number."""
         value = self[name]
-        if not _is_a(float, value):
-            raise self.refused(name, value, KINDS[float])
+        if not _has_type(float, value):
+            raise self.unsupported(name, value, TYPE_NAMES[float])
         return float(value)
 
     def flag(self, name: str) -> bool:
-        """True or false."""
+        """A required boolean."""
         value = self[name]
-        if not _is_a(bool, value):
-            raise self.refused(name, value, KINDS[bool])
+        if not _has_type(bool, value):
+            raise self.unsupported(name, value, TYPE_NAMES[bool])
         return value
 
     def one_of(self, name: str, meanings: Mapping[Any, _Meaning]) -> _Meaning:
-        """A field whose values each mean something."""
+        """What a required field means: its value looked up in ``meanings``."""
         value = self[name]
         if not isinstance(value, str | int) or value not in meanings:
-            raise self.refused(name, value, "one of " + ", ".join(map(str, meanings)))
+            raise self.unsupported(name, value, "one of " + ", ".join(map(str, meanings)))
         return meanings[value]
 
-    def activation(self, name: str) -> Any:  # noqa: ANN401 - a Literal of ours
-        """Our name of an activation."""
+    def activation(self, name: str) -> Any:  # noqa: ANN401 - interp.config.Activation
+        """The activation that a required field names."""
         return self.one_of(name, ACTIVATIONS)
 
-    def only(self, name: str, values: tuple[object, ...] = ()) -> None:
-        """Refuse all but ``values``; a field that is not there is none of them and no matter."""
+    def allow_only(self, name: str, values: tuple[object, ...] = ()) -> None:
+        """Refuse a field unless it is missing, null or one of ``values``."""
         value = self._fields.get(name, self._defaults.get(name))
         if value is not None and value not in values:
-            raise self.refused(name, value, " or ".join(map(repr, values)) or "nothing")
+            raise self.unsupported(name, value, " or ".join(map(repr, values)) or "no value")
 
-    def no_others(self, *names: str) -> None:
-        """Refuse fields whose names are not among these."""
+    def allow_only_fields(self, *names: str) -> None:
+        """Refuse every field that is not among ``names``."""
         others = sorted(set(self._fields) - set(names))
         if others:
             raise ModelLoadError(
-                f"{self.family}: {others[0]!r} is not known here; known are {', '.join(names)}."
+                f"{self.family}: the setting {others[0]!r} is not supported; supported are "
+                f"{', '.join(names)}."
             )
 
     @property
     def n_classes(self) -> int:
-        """How many a classifier tells apart: two where nothing is said."""
+        """Number of classes of a classifier; 2 by default, as in ``transformers``."""
         return len(self.get("id2label", ())) or self.get("num_labels", 2)
 
-    def saved_as(self, *tasks: str) -> str | None:
-        """The first of ``tasks`` with which a class among ``architectures`` ends, if any does."""
+    def architecture_suffix(self, *suffixes: str) -> str | None:
+        """The first of ``suffixes`` with which a class name in ``architectures`` ends."""
         classes = self.get("architectures", ())
-        ends = (task for task in tasks if any(str(name).endswith(task) for name in classes))
-        return next(ends, None)
+        found = (end for end in suffixes if any(str(name).endswith(end) for name in classes))
+        return next(found, None)
 
-    def refused(self, name: str, value: object, expected: str) -> ModelLoadError:
-        """The error for a value that this toolkit does not know."""
-        told = repr(value) if len(repr(value)) <= MOST_SHOWN else f"{repr(value)[:MOST_SHOWN]}…"
+    def unsupported(self, name: str, value: object, expected: str) -> ModelLoadError:
+        """The error for a field whose value is not supported."""
+        text = repr(value)
+        shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
         return ModelLoadError(
-            f"{self.family}: config.json says {name}={told}; this toolkit knows {expected} here "
-            "and does not guess."
+            f"{self.family}: config.json says {name}={shown}, which is not supported; expected "
+            f"{expected}."
         )
 
 
-def _is_a(kind: type, value: Any) -> bool:  # noqa: ANN401 - JSON
-    """Whether a field is of a kind; true is no number, and a number is finite and has a size."""
+def _has_type(kind: type, value: Any) -> bool:  # noqa: ANN401 - JSON
+    """Whether a JSON value is of a type; a bool is not a number, and numbers are bounded."""
     if kind in (bool, str):
         return isinstance(value, kind)
     number = isinstance(value, int) or (kind is float and isinstance(value, float))
-    return number and not isinstance(value, bool) and abs(value) < LARGEST
+    return number and not isinstance(value, bool) and abs(value) < MAX_NUMBER

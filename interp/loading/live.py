@@ -1,7 +1,7 @@
-"""A model that ``transformers`` holds in memory, base or with a head: the same weights as ours.
+"""Models of ``transformers`` in memory, base or with a head, copied weight by weight.
 
-After loading, both read the same few tokens; the largest difference of what they give out is kept
-as the model's ``agreement`` and stands in every provenance.
+After loading, the outputs of both models for the same short input are compared; the largest
+difference is kept as ``model.agreement`` and is part of every provenance.
 """
 
 from dataclasses import replace
@@ -11,119 +11,119 @@ import torch
 from torch import Tensor
 
 from interp.errors import ModelLoadError
-from interp.loading.agreement import agreement
-from interp.loading.assemble import assembled
+from interp.loading.agreement import N_TOKENS, check_agreement, evaluating, random_ids
+from interp.loading.assemble import assemble
 from interp.loading.registry import family_of
-from interp.loading.source import Live
-from interp.loading.special_tokens import equip, given_tokenizer
+from interp.loading.source import StateDictSource
+from interp.loading.special_tokens import as_tokenizer, set_tokenizer
 from interp.model.embeddings import Patches
 from interp.model.unembedding import ProjectedUnembedding
 from interp.transformer import Transformer
 
-GIVEN_OUT = ("logits", "prediction_logits", "last_hidden_state")
-"""What ``transformers`` calls what a model gives out: the first that there is counts."""
-TRIED = 8
-"""Tokens of the check."""
+OUTPUTS = ("logits", "prediction_logits", "last_hidden_state")
+"""Outputs of models of ``transformers`` that can be compared; the first that is present is."""
 
 
 def is_live(source: object) -> bool:
-    """Whether something looks like a model of ``transformers``."""
+    """Whether an object looks like a model of ``transformers``."""
     return isinstance(source, torch.nn.Module) and hasattr(source, "config")
 
 
 def load_live(
-    theirs: Any,  # noqa: ANN401 - transformers is not imported here
+    hf_model: Any,  # noqa: ANN401 - transformers is not imported here
     tokenizer: object = None,
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
 ) -> Transformer:
-    """Our form of a live model; a copy of its weights, on its device if no other is named.
+    """The same model as a :class:`Transformer`, with a copy of its weights.
+
+    Args:
+        hf_model: a model of ``transformers``.
+        tokenizer: as of :func:`interp.load`.
+        dtype: to compute in; ``None`` means that of the weights.
+        device: of the parameters; ``None`` means that of the model.
 
     Raises:
-        ModelLoadError: its family is not known, it has weights that ours lacks, or what it gives
-            out differs from what ours does.
+        ModelLoadError: the family is not supported, a weight belongs to no part of ours, or the
+            outputs differ by more than rounding.
     """
-    told = getattr(theirs.config, "to_dict", dict)()
-    if "model_type" not in told:
+    config_json = getattr(hf_model.config, "to_dict", dict)()
+    if "model_type" not in config_json:
         raise ModelLoadError(
-            f"{type(theirs).__name__} is no model of transformers: its config says no model_type. "
-            "Give other models as a folder."
+            f"{type(hf_model).__name__} is not a model of transformers: its config has no "
+            "model_type. Load other models from a folder."
         )
-    fields = {**told, "architectures": [type(theirs).__name__]}
-    weights = theirs.state_dict()
+    config_json = {**config_json, "architectures": [type(hf_model).__name__]}
+    weights = hf_model.state_dict()
     first = next(iter(weights.values()), None)
-    place = device if device is not None or first is None else first.device
-    model = assembled(family_of(fields), fields, Live(weights), dtype, place)
-    name = fields.get("_name_or_path") or type(theirs).__name__
+    device = first.device if device is None and first is not None else device
+    family = family_of(config_json)
+    model = assemble(family, config_json, StateDictSource(weights), dtype, device)
+    name = config_json.get("_name_or_path") or type(hf_model).__name__
     model.config = replace(model.config, name=str(name))
-    equip(model, fields, given_tokenizer(tokenizer))
-    model.agreement = _checked(model, theirs)
+    set_tokenizer(model, config_json, as_tokenizer(tokenizer))
+    model.agreement = _agreement(model, hf_model)
     return model
 
 
-@torch.no_grad()
-def _checked(model: Transformer, theirs: Any) -> float:  # noqa: ANN401 - transformers' own
-    """The largest difference of what both give out, of the largest number.
-
-    Raises:
-        ModelLoadError: it is so large that the two compute different things.
-    """
-    inputs, named = _inputs(model, getattr(theirs.config, "pad_token_id", None))
-    own = next(theirs.parameters())
-    named = {
-        name: x.to(own.device, own.dtype if x.is_floating_point() else None)
-        for name, x in named.items()
-    }
-    modes = [(module, module.training) for module in theirs.modules()]
-    theirs.eval()
-    try:
-        told = theirs(**named, return_dict=True)
-    finally:
-        for module, trains in modes:
-            module.training = trains
-    given = next((name for name in GIVEN_OUT if told.get(name) is not None), None)
-    if given is None:
-        raise ModelLoadError(
-            f"{type(theirs).__name__} gives out {', '.join(told)}; this toolkit compares one of "
-            f"{', '.join(GIVEN_OUT)}."
-        )
-    expected: Tensor = told[given]
-    streams = given == "last_hidden_state"
-    found = last_stream(model, *inputs) if streams else model(*inputs)
-    if expected.ndim < found.ndim:  # a class a text or an image: what is said at its first token
-        found = found[:, 0]
-    return agreement(found, expected, type(theirs).__name__)
-
-
 def last_stream(model: Transformer, *inputs: Tensor, mask: Tensor | None = None) -> Tensor:
-    """What a base model of theirs gives out: behind the matrix to W_U's width, if there is one."""
+    """The ``last_hidden_state`` of ``transformers``: the last stream, projected if W_U reads less.
+
+    Args:
+        model: any model.
+        *inputs: as of ``model(*inputs)``.
+        mask: nonzero at real tokens.
+    """
     x = model.stream(model.check(*inputs, mask=mask))
     return model.unembed.read(x) if isinstance(model.unembed, ProjectedUnembedding) else x
 
 
-def _shortest(model: Transformer) -> int:
-    """So few tokens that no model stretches its positions for them."""
-    scalings = [stack.positions.scaling for stack in model.config.stacks.values()]
-    trained = [scaling.original_ctx - 1 for scaling in scalings if scaling is not None]
-    return max(1, min([*trained, model.config.n_ctx]))
+@torch.no_grad()
+def _agreement(model: Transformer, hf_model: Any) -> float:  # noqa: ANN401 - of transformers
+    """The largest relative difference of the two models' outputs.
+
+    Raises:
+        ModelLoadError: it is more than rounding, or no output can be compared.
+    """
+    inputs, named = _inputs(model, getattr(hf_model.config, "pad_token_id", None))
+    weight = next(hf_model.parameters())
+    named = {
+        name: x.to(weight.device, weight.dtype if x.is_floating_point() else None)
+        for name, x in named.items()
+    }
+    with evaluating(hf_model):
+        outputs = hf_model(**named, return_dict=True)
+    output = next((name for name in OUTPUTS if outputs.get(name) is not None), None)
+    if output is None:
+        raise ModelLoadError(
+            f"{type(hf_model).__name__} returns {', '.join(outputs)}; none of "
+            f"{', '.join(OUTPUTS)} is there to compare. Load its base model."
+        )
+    expected: Tensor = outputs[output]
+    is_stream = output == "last_hidden_state"
+    found = last_stream(model, *inputs) if is_stream else model(*inputs)
+    if expected.ndim < found.ndim:  # one class a text or image, read at the first position
+        found = found[:, 0]
+    return check_agreement(found, expected, type(hf_model).__name__)
 
 
 def _inputs(model: Transformer, pad: object) -> tuple[list[Tensor], dict[str, Tensor]]:
-    """A few tokens (or an image) for each stack, and what ``transformers`` calls them.
+    """The input of each stack, and the same by the names of ``transformers``.
 
-    None is what they pad with, which some models give no position.
+    Ids exclude the padding token's, which has no position in some models.
     """
-    generator = torch.Generator().manual_seed(0)
     patches = model.stacks[0].tokens
     if isinstance(patches, Patches):
-        image = torch.randn(1, *patches.reads, generator=generator)
+        generator = torch.Generator().manual_seed(0)
+        image = torch.randn(1, *patches.image_shape, generator=generator)
         image = image.to(model.device, model.dtype)
         return [image], {"pixel_values": image}
-    tried = min(TRIED, _shortest(model))
-    ids: list[Tensor] = []
-    for stack in model.stacks:
-        others = max(1, model.config.vocabulary_of(stack.name) - 1)
-        drawn = torch.randint(others, (1, tried), generator=generator)
-        ids.append(drawn + (drawn >= pad) if isinstance(pad, int) and others > 1 else drawn)
-    names = ("input_ids", "decoder_input_ids")
-    return ids, dict(zip(names, ids, strict=False))
+    ids = random_ids(model, min(N_TOKENS, _unscaled_length(model)), excluded=pad)
+    return ids, dict(zip(("input_ids", "decoder_input_ids"), ids, strict=False))
+
+
+def _unscaled_length(model: Transformer) -> int:
+    """A length below which no rotary positions are scaled by the length of the text."""
+    scalings = [stack.positions.scaling for stack in model.config.stacks.values()]
+    bounds = [scaling.original_ctx - 1 for scaling in scalings if scaling is not None]
+    return max(1, min([*bounds, model.config.n_ctx]))

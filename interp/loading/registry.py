@@ -1,4 +1,7 @@
-"""Which family is a configuration of? Every module of :mod:`interp.loading.families` is one."""
+"""All families of models, by ``model_type``.
+
+Every module of :mod:`interp.loading.families` is imported, and needs no entry here.
+"""
 
 from collections.abc import Mapping
 from functools import cache
@@ -6,30 +9,31 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
-import interp.loading.families as rooms
+import interp.loading.families as package
 from interp.errors import ModelLoadError
 from interp.loading.family import Family
 
 
 @cache
 def families() -> dict[str, Family]:
-    """All families, by what ``config.json`` calls them."""
-    names = sorted(module.name for module in iter_modules(rooms.__path__))
-    every = [import_module(f"{rooms.__name__}.{name}") for name in names]
-    found = [family for module in every for family in getattr(module, "FAMILIES", [])]
-    return {kind: family for family in found for kind in family.model_types}
+    """All families, by the value of ``model_type`` in ``config.json``."""
+    names = sorted(module.name for module in iter_modules(package.__path__))
+    modules = [import_module(f"{package.__name__}.{name}") for name in names]
+    found = [family for module in modules for family in getattr(module, "FAMILIES", [])]
+    return {model_type: family for family in found for model_type in family.model_types}
 
 
-def family_of(fields: Mapping[str, Any]) -> Family:
-    """The family that a configuration belongs to.
+def family_of(config_json: Mapping[str, Any]) -> Family:
+    """The family that a ``config.json`` names.
 
     Raises:
-        ModelLoadError: it is of none that this toolkit knows.
+        ModelLoadError: ``model_type`` is missing or unknown.
     """
-    kind = fields.get("model_type")
+    model_type = config_json.get("model_type")
     known = families()
-    if not isinstance(kind, str) or kind not in known:
+    if not isinstance(model_type, str) or model_type not in known:
         raise ModelLoadError(
-            f"config.json says model_type={kind!r}; this toolkit knows {', '.join(sorted(known))}."
+            f"config.json says model_type={model_type!r}, which is not supported; supported are "
+            f"{', '.join(sorted(known))}."
         )
-    return known[kind]
+    return known[model_type]

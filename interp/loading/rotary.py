@@ -1,7 +1,7 @@
-"""What do the rotary fields of a ``config.json`` mean? ``rope_parameters``, or the older names.
+"""Rotary positions of a foreign configuration: ``rope_parameters``, or the fields before it.
 
-Since version 5 ``transformers`` writes one dictionary ``rope_parameters`` (or one a kind of layer);
-before, ``rope_theta``, ``rope_scaling`` and ``partial_rotary_factor`` stood by themselves.
+Version 5 of ``transformers`` writes one object ``rope_parameters`` (or one for each layer type).
+Earlier versions write ``rope_theta``, ``rope_scaling`` and ``partial_rotary_factor`` as fields.
 """
 
 from collections.abc import Mapping
@@ -9,9 +9,9 @@ from math import log, sqrt
 from typing import Any
 
 from interp.config import PositionsConfig, ScalingConfig, ScalingKind
-from interp.loading.foreign_config import Raw
+from interp.loading.foreign_config import ForeignConfig
 
-KINDS: dict[str, ScalingKind | None] = {
+SCALING_KINDS: dict[str, ScalingKind | None] = {
     "default": None,
     "linear": "linear",
     "dynamic": "dynamic",
@@ -20,121 +20,127 @@ KINDS: dict[str, ScalingKind | None] = {
     "longrope": "longrope",
     "su": "longrope",
 }
-"""Names of ``transformers``, some of them old, and ours."""
+"""Values of ``rope_type``, and the kind of scaling of each."""
 
 
 def rotary(
-    raw: Raw, kind: str | None = None, theta: float | None = None, share: float | None = None
+    fields: ForeignConfig,
+    layer_type: str | None = None,
+    theta: float | None = None,
+    fraction: float | None = None,
 ) -> PositionsConfig:
-    """Rotary positions in halves, as a configuration describes them.
+    """The rotary positions, in layout ``half``, that a configuration describes.
 
     Args:
-        raw: the configuration.
-        kind: of layers, as ``full_attention``, where each has its own.
-        theta: the base where nothing is said; by default the family's ``rope_theta``.
-        share: of a head's dimensions that turn where nothing is said; by default the family's
-            ``partial_rotary_factor``, or all.
+        fields: the configuration.
+        layer_type: as ``full_attention``, where each layer type has its own positions.
+        theta: default base; ``None`` means the field ``rope_theta``.
+        fraction: default fraction of a head's dimensions that are rotated; ``None`` means the
+            field ``partial_rotary_factor``, or 1.
 
     Raises:
-        ModelLoadError: a scaling that is not known, or that lacks what it needs.
+        ModelLoadError: a scaling that is not supported, or that lacks a parameter.
     """
-    said = _parameters(raw, kind)
-    usual: float = raw.get("rope_theta", 10_000.0) if theta is None else theta
-    turning = turning_share(raw, kind, share)
-    d_head = raw.get("head_dim", raw.whole("hidden_size") // raw.whole("num_attention_heads"))
+    rope = _parameters(fields, layer_type)
+    default: float = fields.get("rope_theta", 10_000.0) if theta is None else theta
+    rotated = rotary_fraction(fields, layer_type, fraction)
+    d_model, n_heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
+    d_head = fields.get("head_dim", d_model // n_heads)
     return PositionsConfig(
         kind="rotary",
-        base=float(said.get("rope_theta", float(usual))),
-        d_rotary=None if turning == 1 else int(d_head * turning),
-        scaling=_scaling(raw, said),
+        base=float(rope.get("rope_theta", float(default))),
+        d_rotary=None if rotated == 1 else int(d_head * rotated),
+        scaling=_scaling(fields, rope),
     )
 
 
-def turning_share(raw: Raw, kind: str | None = None, usual: float | None = None) -> float:
-    """Of a head's dimensions, those that turn; ``usual`` where nothing is said, or all."""
-    share: float = raw.get("partial_rotary_factor", 1.0) if usual is None else usual
-    return _parameters(raw, kind).get("partial_rotary_factor", float(share))
+def rotary_fraction(
+    fields: ForeignConfig, layer_type: str | None = None, default: float | None = None
+) -> float:
+    """Fraction of a head's dimensions that are rotated; arguments as of :func:`rotary`."""
+    share: float = fields.get("partial_rotary_factor", 1.0) if default is None else default
+    return _parameters(fields, layer_type).get("partial_rotary_factor", float(share))
 
 
-def longest(raw: Raw) -> int:
-    """Tokens that a model reads: more than it was trained on, if its positions grow with them."""
-    trained, said = raw.whole("max_position_embeddings"), _parameters(raw, None)
-    grows = _named(said) == "dynamic"
-    return int(trained * said.get("factor", 1.0)) if grows else trained
+def context_length(fields: ForeignConfig) -> int:
+    """Longest sequence: the trained length, times the factor of a dynamic scaling."""
+    trained, rope = fields.integer("max_position_embeddings"), _parameters(fields, None)
+    is_dynamic = _scaling_kind(rope) == "dynamic"
+    return int(trained * rope.get("factor", 1.0)) if is_dynamic else trained
 
 
-def _parameters(raw: Raw, kind: str | None) -> Raw:
-    said = raw.get("rope_scaling") or raw.get("rope_parameters") or {}  # theirs: the older wins
-    if not isinstance(said, Mapping):
-        raise raw.refused("rope_parameters", said, "an object")
-    nested = said.get(kind) if kind is not None else None
+def _parameters(fields: ForeignConfig, layer_type: str | None) -> ForeignConfig:
+    """The object of rotary parameters; ``rope_scaling`` comes first, as in ``transformers``."""
+    rope = fields.get("rope_scaling") or fields.get("rope_parameters") or {}
+    if not isinstance(rope, Mapping):
+        raise fields.unsupported("rope_parameters", rope, "an object")
+    nested = rope.get(layer_type) if layer_type is not None else None
     if isinstance(nested, Mapping):
-        return Raw(raw.family, nested, {})
-    if any(isinstance(value, Mapping) for value in said.values()):
-        raise raw.refused("rope_parameters", said, "one object for all layers")
-    return Raw(raw.family, said, {})
+        return ForeignConfig(fields.family, nested, {})
+    if any(isinstance(value, Mapping) for value in rope.values()):
+        raise fields.unsupported("rope_parameters", rope, "one object for all layers")
+    return ForeignConfig(fields.family, rope, {})
 
 
-def _named(said: Raw) -> ScalingKind | None:
-    """Our name of the scaling; ``None`` if there is none."""
-    name: object = said.get("rope_type", said.get("type", "default"))
-    if not isinstance(name, str) or name not in KINDS:
-        raise said.refused("rope_type", name, "one of " + ", ".join(KINDS))
-    return KINDS[name]
+def _scaling_kind(rope: ForeignConfig) -> ScalingKind | None:
+    name: object = rope.get("rope_type", rope.get("type", "default"))
+    if not isinstance(name, str) or name not in SCALING_KINDS:
+        raise rope.unsupported("rope_type", name, "one of " + ", ".join(SCALING_KINDS))
+    return SCALING_KINDS[name]
 
 
-def _scaling(raw: Raw, said: Raw) -> ScalingConfig | None:
-    name = _named(said)
-    if name is None:
+def _scaling(fields: ForeignConfig, rope: ForeignConfig) -> ScalingConfig | None:
+    kind = _scaling_kind(rope)
+    if kind is None:
         return None
-    trained = raw.whole("max_position_embeddings")
-    original = trained if name == "dynamic" else _original(raw, said, trained)
-    stretched = name in ("yarn", "longrope") and said.get("factor") is None
-    factor = trained / original if stretched else said.number("factor")
-    return ScalingConfig(name, factor, original, **_details(name, said, factor, original))
+    trained = fields.integer("max_position_embeddings")
+    original = trained if kind == "dynamic" else _original_length(fields, rope, trained)
+    by_length = kind in ("yarn", "longrope") and rope.get("factor") is None
+    factor = trained / original if by_length else rope.number("factor")
+    return ScalingConfig(kind, factor, original, **_parameters_of(kind, rope, factor, original))
 
 
-def _original(raw: Raw, said: Raw, trained: int) -> int:
-    """Tokens that the model read before its positions were stretched."""
+def _original_length(fields: ForeignConfig, rope: ForeignConfig, trained: int) -> int:
+    """The trained length before scaling, which either object may give."""
     name = "original_max_position_embeddings"
-    holder = raw if raw.get(name) is not None else said
-    return trained if holder.get(name) is None else holder.whole(name)
+    holder = fields if fields.get(name) is not None else rope
+    return trained if holder.get(name) is None else holder.integer(name)
 
 
-def _details(name: str, said: Raw, factor: float, original: int) -> dict[str, Any]:
-    """What is told of one kind alone."""
-    if name == "llama3":
-        return {"low": said.number("low_freq_factor"), "high": said.number("high_freq_factor")}
-    if name == "yarn":
+def _parameters_of(kind: str, rope: ForeignConfig, factor: float, original: int) -> dict[str, Any]:
+    """The parameters of :class:`ScalingConfig` that one kind has."""
+    if kind == "llama3":
+        return {"low": rope.number("low_freq_factor"), "high": rope.number("high_freq_factor")}
+    if kind == "yarn":
         return {
-            "beta_fast": float(said.get("beta_fast", 32.0) or 32),
-            "beta_slow": float(said.get("beta_slow", 1.0) or 1),
-            "truncate": said.get("truncate", True),
-            "amplitude": _yarn_amplitude(said, factor),
+            "beta_fast": float(rope.get("beta_fast", 32.0) or 32),
+            "beta_slow": float(rope.get("beta_slow", 1.0) or 1),
+            "truncate": rope.get("truncate", True),
+            "amplitude": _yarn_amplitude(rope, factor),
         }
-    if name == "longrope":
-        grown = 1.0 if factor <= 1 else sqrt(1 + log(factor) / log(original))
+    if kind == "longrope":
+        default = 1.0 if factor <= 1 else sqrt(1 + log(factor) / log(original))
         return {
-            "short": _numbers(said, "short_factor"),
-            "long": _numbers(said, "long_factor"),
-            "amplitude": float(said.get("attention_factor", grown)),
+            "short": _numbers(rope, "short_factor"),
+            "long": _numbers(rope, "long_factor"),
+            "amplitude": float(rope.get("attention_factor", default)),
         }
     return {}
 
 
-def _numbers(said: Raw, name: str) -> tuple[float, ...]:
-    values = said[name]
+def _numbers(rope: ForeignConfig, name: str) -> tuple[float, ...]:
+    values = rope[name]
     if not isinstance(values, list) or not all(isinstance(x, int | float) for x in values):
-        raise said.refused(name, values, "a list of numbers")
+        raise rope.unsupported(name, values, "a list of numbers")
     return tuple(map(float, values))
 
 
-def _yarn_amplitude(said: Raw, factor: float) -> float:
-    """0.1·log(factor) + 1, unless it is told (Peng et al. 2023, equation 22)."""
+def _yarn_amplitude(rope: ForeignConfig, factor: float) -> float:
+    """``attention_factor``, by default 0.1·log(factor) + 1 (Peng et al. 2023, equation 22)."""
 
-    def grown(times: float) -> float:
-        return 1.0 if factor <= 1 else 0.1 * times * log(factor) + 1.0
+    def amplitude(multiplier: float) -> float:
+        return 1.0 if factor <= 1 else 0.1 * multiplier * log(factor) + 1.0
 
-    scale, every = said.get("mscale", 0.0), said.get("mscale_all_dim", 0.0)
-    usual = grown(scale) / grown(every) if scale and every else grown(1.0)
-    return float(said.get("attention_factor", usual))
+    scale, every = rope.get("mscale", 0.0), rope.get("mscale_all_dim", 0.0)
+    default = amplitude(scale) / amplitude(every) if scale and every else amplitude(1.0)
+    return float(rope.get("attention_factor", default))

@@ -1,48 +1,60 @@
-"""How far back does a layer look? ``sliding_window``, and ``layer_types`` where layers differ."""
+"""Sliding-window attention: the fields ``sliding_window`` and ``layer_types``."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
 from interp.config import AttentionConfig, LayerConfig, PositionsConfig
-from interp.loading.foreign_config import Raw
+from interp.loading.foreign_config import ForeignConfig
 
 FULL, SLIDING = "full_attention", "sliding_attention"
+"""Values of ``layer_types``."""
 
 
-def window(raw: Raw) -> int | None:
-    """How many keys a query sees, its own among them; ``None`` if all before it."""
-    return None if raw.said("sliding_window") is None else raw.whole("sliding_window")
+def window(fields: ForeignConfig) -> int | None:
+    """``sliding_window``: keys that a query attends to, counting its own; ``None`` for all."""
+    return None if fields.nullable("sliding_window") is None else fields.integer("sliding_window")
 
 
-def kinds(raw: Raw, otherwise: Callable[[int], bool]) -> tuple[str, ...]:
-    """What ``layer_types`` calls each layer; where it is not there, ``otherwise`` tells who slides.
+def layer_types(fields: ForeignConfig, slides: Callable[[int], bool]) -> tuple[str, ...]:
+    """``layer_types``: for each layer :data:`FULL` or :data:`SLIDING`.
+
+    Args:
+        fields: the configuration.
+        slides: whether a layer has a window, where ``layer_types`` is missing.
 
     Raises:
-        ModelLoadError: a kind that is not known, or one too many or too few.
+        ModelLoadError: an unknown type, or not one for each layer.
     """
-    n_layers, said = raw.whole("num_hidden_layers"), raw.get("layer_types")
-    if said is None:
-        return tuple(SLIDING if otherwise(layer) else FULL for layer in range(n_layers))
-    known = isinstance(said, list) and all(kind in (FULL, SLIDING) for kind in said)
-    if not known or len(said) != n_layers:
-        raise raw.refused("layer_types", said, f"{n_layers} times {FULL} or {SLIDING}")
-    return tuple(said)
+    n_layers, types = fields.integer("num_hidden_layers"), fields.get("layer_types")
+    if types is None:
+        return tuple(SLIDING if slides(layer) else FULL for layer in range(n_layers))
+    known = isinstance(types, list) and all(one in (FULL, SLIDING) for one in types)
+    if not known or len(types) != n_layers:
+        raise fields.unsupported("layer_types", types, f"{n_layers} times {FULL} or {SLIDING}")
+    return tuple(types)
 
 
-def sliding(
-    raw: Raw,
-    kinds: tuple[str, ...],
+def sliding_layers(
+    fields: ForeignConfig,
+    types: tuple[str, ...],
     attention: AttentionConfig,
     positions: PositionsConfig | None = None,
 ) -> tuple[LayerConfig, ...]:
-    """The layers that slide: their attention has a window; their positions, perhaps, differ.
+    """The exceptions of a stack for its layers of type :data:`SLIDING`.
+
+    Args:
+        fields: the configuration.
+        types: the type of each layer.
+        attention: the attention of all layers; in these it gets the window.
+        positions: the positions of these layers, if they differ from the others'.
 
     Raises:
-        ModelLoadError: nothing says how long the window is.
+        ModelLoadError: such layers exist and ``sliding_window`` is null.
     """
-    layers, size = tuple(n for n, kind in enumerate(kinds) if kind == SLIDING), window(raw)
+    layers, size = tuple(n for n, one in enumerate(types) if one == SLIDING), window(fields)
     if not layers:
         return ()
     if size is None:
-        raise raw.refused("sliding_window", None, "a number where layers slide")
+        expected = f"an integer, as layer_types has {SLIDING}"
+        raise fields.unsupported("sliding_window", None, expected)
     return (LayerConfig(layers, replace(attention, window=size), positions=positions),)

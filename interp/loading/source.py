@@ -1,7 +1,7 @@
-"""What do weights come from? Safetensors files, checked by their headers alone, or a live model.
+"""Sources of weights: the safetensors files of a folder, or the ``state_dict`` of a live model.
 
-Nothing is read or allocated before the headers are known to be sound: names that stand twice,
-tensors that reach beyond the file, parts that are missing are found first.
+Files are checked by their headers before any tensor is read or allocated: duplicate names, offsets
+beyond the end of the file and missing shards are found first.
 """
 
 import json
@@ -17,18 +17,18 @@ from torch import Tensor
 from interp.errors import ModelLoadError
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-COMPUTES_IN = "computes_in"
-"""What a file of our own says of the type that its model was saved from."""
-MOST_HEADER = 100 * 2**20
-UNSOUND = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
-"""What reading JSON, and looking into it, raises where it is damaged."""
-TYPES = {
+COMPUTE_DTYPE = "computes_in"
+"""Metadata entry of a saved file: the dtype of the model that was saved."""
+MAX_HEADER_BYTES = 100 * 2**20
+MALFORMED = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""Exceptions of parsing JSON that is damaged, or of reading entries that it lacks."""
+DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
     "F16": torch.float16,
     "BF16": torch.bfloat16,
 }
-"""The types of weights that can be computed with."""
+"""The dtypes that a model can compute in, by their names in safetensors."""
 
 
 @runtime_checkable
@@ -36,91 +36,92 @@ class Source(Protocol):
     """Tensors by name."""
 
     def keys(self) -> list[str]:
-        """The names."""
+        """The names of all tensors."""
         ...
 
     def shape(self, key: str) -> tuple[int, ...]:
-        """How large one is."""
+        """The shape of a tensor."""
         ...
 
     def dtype(self, key: str) -> torch.dtype | None:
-        """Its type; ``None`` if it is none that a model computes in."""
+        """The dtype of a tensor; ``None`` if no model computes in it."""
         ...
 
     def read(self, key: str) -> Tensor:
-        """The tensor itself."""
+        """The tensor."""
         ...
 
 
-class Files:
+class SafetensorsSource:
     """The safetensors files of a folder.
 
     Args:
-        folder: holds ``model.safetensors``, or its parts and ``model.safetensors.index.json``.
-        single: the one file to read, if it is another.
+        folder: holds ``model.safetensors``, or shards and ``model.safetensors.index.json``.
+        single: a file to read instead.
 
     Attributes:
-        computes_in: the type that our own file says its model was saved from.
+        compute_dtype: the dtype of the model that was saved, where the file records it.
 
     Raises:
-        ModelLoadError: a file is missing, cut short or damaged, or a name stands twice.
+        ModelLoadError: a file is missing, truncated or damaged, or a name occurs twice.
     """
 
     def __init__(self, folder: Path, single: Path | None = None) -> None:
-        self._where: dict[str, Path] = {}
-        self._told: dict[str, dict[str, Any]] = {}
+        self._files: dict[str, Path] = {}
+        self._entries: dict[str, dict[str, Any]] = {}
         self._open: dict[Path, Any] = {}
-        expected = _expected(folder) if single is None else {}
-        alone = folder / WEIGHTS if single is None else single
-        for path in dict.fromkeys(expected.values()) if expected else [alone]:
-            for key, told in _header(path).items():
-                if key in self._told:
+        indexed = _read_index(folder) if single is None else {}
+        unsharded = folder / WEIGHTS if single is None else single
+        for path in dict.fromkeys(indexed.values()) if indexed else [unsharded]:
+            for key, entry in _read_header(path).items():
+                if key in self._entries:
                     raise ModelLoadError(
-                        f"{folder}: the weight {key} stands in {self._where[key].name} and in "
-                        f"{path.name}."
+                        f"{folder}: the weight {key} is in both {self._files[key].name} and "
+                        f"{path.name}; remove one of them."
                     )
-                self._told[key], self._where[key] = told, path
-        self.computes_in = None if expected else _computes_in(alone)
-        for key, path in expected.items():
-            if self._where.get(key) != path:
+                self._entries[key], self._files[key] = entry, path
+        self.compute_dtype = None if indexed else _compute_dtype(unsharded)
+        for key, path in indexed.items():
+            if self._files.get(key) != path:
                 raise ModelLoadError(
-                    f"{folder}: {INDEX} promises {key} in {path.name}; it lacks it."
+                    f"{folder}: {INDEX} places {key} in {path.name}, which lacks it; fetch or "
+                    "write the files again."
                 )
 
     def keys(self) -> list[str]:
-        """The names."""
-        return list(self._told)
+        """The names of all tensors."""
+        return list(self._entries)
 
     def shape(self, key: str) -> tuple[int, ...]:
-        """How large one is, as its header says."""
-        return tuple(self._told[key]["shape"])
+        """The shape of a tensor, from the header."""
+        return tuple(self._entries[key]["shape"])
 
     def dtype(self, key: str) -> torch.dtype | None:
-        """Its type; ``None`` if it is none that a model computes in."""
-        return TYPES.get(self._told[key]["dtype"])
+        """The dtype of a tensor; ``None`` if no model computes in it."""
+        return DTYPES.get(self._entries[key]["dtype"])
 
     def read(self, key: str) -> Tensor:
-        """The tensor, as the file has it; its memory is the file's until it is written to."""
-        path = self._where[key]
+        """The tensor, memory-mapped from its file (copy on write)."""
+        path = self._files[key]
         try:
             return self._opened(path).get_tensor(key)
         except (SafetensorError, OSError, RuntimeError, ValueError) as error:
             raise ModelLoadError(f"{path}: {key} can't be read: {error}.") from error
 
-    def _opened(self, path: Path) -> Any:  # noqa: ANN401 - the library's own
+    def _opened(self, path: Path) -> Any:  # noqa: ANN401 - safetensors has no public type for it
         if path not in self._open:
             self._open[path] = safe_open(str(path), framework="pt")
         return self._open[path]
 
 
-class Live:
+class StateDictSource:
     """The weights of a model in memory.
 
     Args:
-        weights: by name, as ``state_dict()`` gives them.
+        weights: a ``state_dict()``.
 
     Raises:
-        ModelLoadError: one is on the meta device: it has a shape and no content.
+        ModelLoadError: a tensor is on the meta device, so that it has no data.
     """
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
@@ -128,108 +129,109 @@ class Live:
         empty = [key for key, weight in self._weights.items() if weight.is_meta]
         if empty:
             raise ModelLoadError(
-                f"{empty[0]} is on the meta device and holds nothing; load the model's weights "
-                "before giving it here (no device_map, no low-memory initialisation)."
+                f"{empty[0]} is on the meta device and has no data; load the model's weights first "
+                "(without device_map= and low_cpu_mem_usage=)."
             )
 
     def keys(self) -> list[str]:
-        """The names."""
+        """The names of all tensors."""
         return list(self._weights)
 
     def shape(self, key: str) -> tuple[int, ...]:
-        """How large one is."""
+        """The shape of a tensor."""
         return tuple(self._weights[key].shape)
 
     def dtype(self, key: str) -> torch.dtype | None:
-        """Its type; ``None`` if it is none that a model computes in."""
+        """The dtype of a tensor; ``None`` if no model computes in it."""
         dtype = self._weights[key].dtype
-        return dtype if dtype in TYPES.values() else None
+        return dtype if dtype in DTYPES.values() else None
 
     def read(self, key: str) -> Tensor:
-        """A copy: what is done to one model is not done to the other."""
+        """A copy of the tensor, so that the two models share no memory."""
         return self._weights[key].detach().clone()
 
 
-def _expected(folder: Path) -> dict[str, Path]:
-    """Which file each name is promised in; nothing if there is a single file.
+def _read_index(folder: Path) -> dict[str, Path]:
+    """The file of each weight, by the index; empty if ``model.safetensors`` is a single file.
 
     Raises:
-        ModelLoadError: an index that is damaged, or that names files outside of the folder.
+        ModelLoadError: the index is damaged, or names files outside the folder.
     """
     index = folder / INDEX
     if (folder / WEIGHTS).is_file() or not index.is_file():
         return {}
     try:
-        if index.stat().st_size > MOST_HEADER:
-            raise ValueError("it is larger than any")
-        promised = json.loads(index.read_text(encoding="utf-8"), object_pairs_hook=_unique)
-        files = promised["weight_map"]
-        pairs = [(str(key), str(name)) for key, name in files.items()]
-    except UNSOUND as error:
-        raise ModelLoadError(f"{index} is no sound index of weights: {error}.") from error
+        if index.stat().st_size > MAX_HEADER_BYTES:
+            raise ValueError(f"it is larger than {MAX_HEADER_BYTES} bytes")
+        content = json.loads(index.read_text(encoding="utf-8"), object_pairs_hook=_unique)
+        pairs = [(str(key), str(name)) for key, name in content["weight_map"].items()]
+    except MALFORMED as error:
+        raise ModelLoadError(f"{index} is not a valid index of weights: {error}.") from error
     for _, name in pairs:
         if Path(name).name != name or name in ("", ".", "..") or "\\" in name:
             raise ModelLoadError(
-                f"{index} names the file {name!r}; parts of a model are plain names inside its "
+                f"{index} names the file {name!r}; shards must be plain names inside the model's "
                 "folder."
             )
     return {key: folder / name for key, name in pairs}
 
 
-def _header(path: Path) -> dict[str, dict[str, Any]]:
-    """What a file says that it holds, each tensor inside of it.
+def _read_header(path: Path) -> dict[str, dict[str, Any]]:
+    """The entries of a safetensors header: dtype, shape and offsets of each tensor, checked.
 
     Raises:
-        ModelLoadError: the file is missing, or says what can't be.
+        ModelLoadError: the file is missing, or its header is not valid for its size.
     """
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            if not 0 < length <= min(size - 8, MOST_HEADER):
+            if not 0 < length <= min(size - 8, MAX_HEADER_BYTES):
                 raise ValueError(f"a header of {length} bytes in a file of {size}")
-            told = json.loads(file.read(length), object_pairs_hook=_unique)
-        told.pop("__metadata__", None)
-        for key, one in told.items():
-            room = size - 8 - length
-            wrong = _wrong_with(one, room) if isinstance(one, dict) else "is not described"
-            if wrong:
-                raise ValueError(f"{key} {wrong}")
+            entries = json.loads(file.read(length), object_pairs_hook=_unique)
+        entries.pop("__metadata__", None)
+        for key, entry in entries.items():
+            n_bytes = size - 8 - length
+            defect = _defect(entry, n_bytes) if isinstance(entry, dict) else "has no description"
+            if defect:
+                raise ValueError(f"{key} {defect}")
     except FileNotFoundError as error:
-        raise ModelLoadError(f"{path} is missing: the folder lacks these weights.") from error
-    except UNSOUND as error:
-        raise ModelLoadError(f"{path} is not a sound safetensors file: {error}.") from error
-    return told
+        raise ModelLoadError(
+            f"{path} is missing; a model's folder needs its weights as safetensors."
+        ) from error
+    except MALFORMED as error:
+        raise ModelLoadError(f"{path} is not a valid safetensors file: {error}.") from error
+    return entries
 
 
-def _computes_in(path: Path) -> torch.dtype | None:
-    """The type that a file of our own says its model computes in; ``None`` if it says nothing."""
+def _compute_dtype(path: Path) -> torch.dtype | None:
+    """The dtype that the file's metadata records for the saved model, if it does."""
     try:
         with safe_open(str(path), framework="pt") as file:
-            told = str((file.metadata() or {}).get(COMPUTES_IN))
+            name = str((file.metadata() or {}).get(COMPUTE_DTYPE))
     except SafetensorError as error:
-        raise ModelLoadError(f"{path} is not a sound safetensors file: {error}.") from error
-    return {str(dtype).removeprefix("torch."): dtype for dtype in TYPES.values()}.get(told)
+        raise ModelLoadError(f"{path} is not a valid safetensors file: {error}.") from error
+    return {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES.values()}.get(name)
 
 
-def _wrong_with(told: Mapping[str, Any], room: int) -> str | None:
-    """What can't be about the place of one tensor among ``room`` bytes."""
-    (first, last), shape = told["data_offsets"], told["shape"]
-    if not 0 <= first <= last <= room:
-        return "reaches beyond the end: the file is cut short"
-    if any(not isinstance(n, int) or n < 0 for n in shape):
-        return f"has the shape {shape}"
-    dtype = TYPES.get(told["dtype"])
-    if dtype is not None and prod(shape) * dtype.itemsize != last - first:
-        return f"has {last - first} bytes, which is not what its shape {shape} takes"
+def _defect(entry: Mapping[str, Any], n_bytes: int) -> str | None:
+    """What is wrong with one entry of a header, in a file with ``n_bytes`` of data."""
+    (start, end), shape = entry["data_offsets"], entry["shape"]
+    if not 0 <= start <= end <= n_bytes:
+        return "reaches beyond the end of the file, which is truncated"
+    if any(not isinstance(size, int) or size < 0 for size in shape):
+        return f"has the invalid shape {shape}"
+    dtype = DTYPES.get(entry["dtype"])
+    if dtype is not None and prod(shape) * dtype.itemsize != end - start:
+        return f"has {end - start} bytes; its shape {shape} needs {prod(shape) * dtype.itemsize}"
     return None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose names each stand once."""
+    """A JSON object; duplicate names raise a ``ValueError``."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twice!r} stands twice")
+        duplicate = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{duplicate!r} occurs twice")
     return found

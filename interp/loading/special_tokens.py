@@ -1,7 +1,7 @@
-"""Which tokens begin and end a text? What the tokenizer itself puts there, and what files say.
+"""BOS, EOS and the tokenizer of a loaded model.
 
-A family's own tokenizer shows what it adds to a text: that becomes the one rule about BOS and EOS
-(see :class:`interp.TokensConfig`), which holds wherever a text is read.
+The tokens that a family's tokenizer adds to a text become the model's rule about BOS and EOS (see
+:class:`interp.TokensConfig`), which holds wherever a text is tokenized.
 """
 
 from collections.abc import Mapping
@@ -17,11 +17,14 @@ from interp.text.tokenizer import Tokenizer
 from interp.transformer import Transformer
 
 
-def given_tokenizer(tokenizer: object) -> Tokenizer | None:
-    """Ours, of what a user has: ours, one of ``tokenizers``, or a fast one of ``transformers``.
+def as_tokenizer(tokenizer: object) -> Tokenizer | None:
+    """A ``tokenizer=`` argument as a :class:`Tokenizer`; ``None`` stays ``None``.
+
+    Args:
+        tokenizer: a :class:`Tokenizer`, one of ``tokenizers``, or a fast one of ``transformers``.
 
     Raises:
-        ModelLoadError: something else, as a slow tokenizer.
+        ModelLoadError: it is something else, such as a slow tokenizer.
     """
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     if backend is None or isinstance(backend, Tokenizer):
@@ -34,73 +37,76 @@ def given_tokenizer(tokenizer: object) -> Tokenizer | None:
     )
 
 
-def equip(model: Transformer, fields: Mapping[str, Any], tokenizer: Tokenizer | None) -> None:
-    """Give a model that was just made its tokenizer and its special tokens.
+def set_tokenizer(
+    model: Transformer, config_json: Mapping[str, Any], tokenizer: Tokenizer | None
+) -> None:
+    """Set the special tokens of a model of a foreign configuration, and its tokenizer.
 
-    What the tokenizer adds in front of a text is BOS, what it adds behind is EOS; where it adds
-    nothing, the ids are those that ``config.json`` names (or means, by what the family's class
-    takes), and no text gets them.
+    The token that the tokenizer adds before a text is BOS, the one that it adds after it is EOS.
+    Where it adds none, the ids are those of ``config.json`` or the defaults of the family, and are
+    not added to texts.
 
     Raises:
-        ModelLoadError: the tokenizer has more tokens than the model, or adds several at once.
+        ModelLoadError: the tokenizer has more tokens than the model, or adds several at one end.
     """
-    _check_fits(model, tokenizer)
-    usual = family_of(fields).defaults if "model_type" in fields else {}
-    known = {**usual, **fields}
-    tokens = replace(model.config.tokens, **_named(known, model.config))
+    _check_vocabulary(model, tokenizer)
+    defaults = family_of(config_json).defaults if "model_type" in config_json else {}
+    tokens = replace(model.config.tokens, **_ids({**defaults, **config_json}, model.config))
     if tokenizer is not None:
-        tokens = _added_by(tokenizer, tokens)
+        tokens = _with_added(tokenizer, tokens)
     model.config = replace(model.config, tokens=tokens)
-    attach(model, tokenizer)
+    attach_tokenizer(model, tokenizer)
 
 
-def attach(model: Transformer, tokenizer: Tokenizer | None) -> None:
-    """Let a model read and write text with a tokenizer, which is told its BOS and EOS.
+def attach_tokenizer(model: Transformer, tokenizer: Tokenizer | None) -> None:
+    """Set ``model.tokenizer``, with the BOS and EOS of the model's configuration.
 
     Raises:
         ModelLoadError: the tokenizer has more tokens than the model.
     """
-    _check_fits(model, tokenizer)
+    _check_vocabulary(model, tokenizer)
     if tokenizer is not None:
-        model.tokenizer = tokenizer.named(model.config.tokens.bos, model.config.tokens.eos)
+        model.tokenizer = tokenizer.with_special_tokens(
+            model.config.tokens.bos, model.config.tokens.eos
+        )
 
 
-def _check_fits(model: Transformer, tokenizer: Tokenizer | None) -> None:
-    reads = model.config.vocabulary_of(model.stacks[0].name)
-    if tokenizer is not None and tokenizer.vocab_size > reads:
+def _check_vocabulary(model: Transformer, tokenizer: Tokenizer | None) -> None:
+    size = model.config.vocabulary_of(model.stacks[0].name)
+    if tokenizer is not None and tokenizer.vocab_size > size:
         raise ModelLoadError(
-            f"The tokenizer has {tokenizer.vocab_size} tokens, the model {reads}; is it another "
+            f"The tokenizer has {tokenizer.vocab_size} tokens, the model {size}; is it another "
             "model's?"
         )
 
 
-def _named(fields: Mapping[str, Any], config: Config) -> dict[str, int | None]:
-    """The ids that a configuration names."""
+def _ids(fields: Mapping[str, Any], config: Config) -> dict[str, int | None]:
+    """The special tokens' ids in a configuration; ``None`` for one outside the vocabulary."""
 
-    def inside(value: object) -> int | None:
+    def valid(value: object) -> int | None:
         first: object = value[0] if isinstance(value, list) and value else value
         if not isinstance(first, int) or isinstance(first, bool):
             return None
         return first if 0 <= first < config.d_vocab else None
 
-    found = {"bos": inside(fields.get("bos_token_id")), "eos": inside(fields.get("eos_token_id"))}
+    found = {"bos": valid(fields.get("bos_token_id")), "eos": valid(fields.get("eos_token_id"))}
     if len(config.stacks) > 1:
-        found["decoder_start"] = inside(fields.get("decoder_start_token_id"))
+        found["decoder_start"] = valid(fields.get("decoder_start_token_id"))
     return found
 
 
-def _added_by(tokenizer: Tokenizer, named: TokensConfig) -> TokensConfig:
-    """The tokens that a tokenizer puts around a text by itself."""
-    before, after = tokenizer.adds()
+def _with_added(tokenizer: Tokenizer, tokens: TokensConfig) -> TokensConfig:
+    """The special tokens, where those that the tokenizer adds to a text take precedence."""
+    before, after = tokenizer.added_ids()
     if len(before) > 1 or len(after) > 1:
         raise ModelLoadError(
-            f"The tokenizer puts the tokens {before} before a text and {after} behind it; this "
-            "toolkit knows one each. Give a tokenizer= that adds fewer."
+            f"The tokenizer adds the tokens {before} before a text and {after} after it; at most "
+            "one each is supported. Pass a tokenizer= that adds fewer."
         )
     return replace(
-        named,
-        bos=before[0] if before else named.bos,
-        eos=after[0] if after else named.eos,
+        tokens,
+        bos=before[0] if before else tokens.bos,
+        eos=after[0] if after else tokens.eos,
         prepend_bos=bool(before),
         append_eos=bool(after),
     )

@@ -1,6 +1,7 @@
-"""What is inside a ``torch.nn.Transformer``? Two towers of layers that are all alike.
+"""The configuration of a ``torch.nn.Transformer``, read from its modules.
 
-Of parts that are not PyTorch's own nobody knows what they compute: they are refused.
+Only PyTorch's own classes are accepted, and layers that are all alike: what a subclass computes
+can't be known.
 """
 
 from collections.abc import Iterable
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812 - as everyone writes it
+from torch.nn import functional as F  # noqa: N812 - the usual alias
 
 from interp.config import (
     Activation,
@@ -21,8 +22,9 @@ from interp.config import (
     StackConfig,
 )
 from interp.errors import ModelLoadError
+from interp.loading.settings import biases
 
-TOWERS: dict[str, type[nn.Module]] = {
+STACKS: dict[str, type[nn.Module]] = {
     "encoder": nn.TransformerEncoder,
     "decoder": nn.TransformerDecoder,
 }
@@ -45,80 +47,68 @@ MODULES: dict[type[nn.Module], Activation] = {
     nn.Tanh: "tanh",
 }
 
-_One = TypeVar("_One")
+_Value = TypeVar("_Value")
 
 
 def stack_of(
     transformer: nn.Transformer, name: str, positions: PositionsConfig, embedding: EmbeddingConfig
 ) -> StackConfig:
-    """One tower, whose layers must be alike."""
-    tower: Any = transformer.get_submodule(name)
-    _own(tower, TOWERS[name])
-    layers: list[Any] = [_own(layer, LAYERS[name]) for layer in tower.layers]
+    """The configuration of the stack ``name``, "encoder" or "decoder".
+
+    Raises:
+        ModelLoadError: a part is of an unknown class, or layers differ.
+    """
+    stack: Any = transformer.get_submodule(name)
+    _check_type(stack, STACKS[name])
+    layers: list[Any] = list(stack.layers)
+    for layer in layers:
+        _check_type(layer, LAYERS[name])
     norms = [getattr(layer, part) for layer in layers for part in NORMS[name]]
-    norms += [] if tower.norm is None else [tower.norm]
-    first = _alike("norm_first", (bool(layer.norm_first) for layer in layers))
+    norms += [] if stack.norm is None else [stack.norm]
+    pre_norm = _common("norm_first", (bool(layer.norm_first) for layer in layers))
     return StackConfig(
         n_layers=len(layers),
-        attention=_alike("attention", (_attention(layer.self_attn) for layer in layers)),
-        mlp=_alike("MLP", (_mlp(layer) for layer in layers)),
+        attention=_common("attention", (_attention(layer.self_attn) for layer in layers)),
+        mlp=_common("MLP", (_mlp(layer) for layer in layers)),
         norm=replace(
-            _alike("norms", (_norm(_own(part, nn.LayerNorm)) for part in norms)),
-            placement="pre" if first else "post",
-            final=tower.norm is not None,
+            _common("norms", (_norm(part) for part in norms)),
+            placement="pre" if pre_norm else "post",
+            final=stack.norm is not None,
         ),
         positions=positions,
         embedding=embedding,
     )
 
 
-def _own(part: nn.Module, kind: type[nn.Module]) -> nn.Module:
-    """A part that is PyTorch's own: of any other nobody knows what it computes.
-
-    Raises:
-        ModelLoadError: it is another.
-    """
+def _check_type(part: nn.Module, kind: type[nn.Module]) -> None:
+    """Raise a ``ModelLoadError`` unless ``part`` is of exactly this class."""
     if type(part) is not kind:
         raise ModelLoadError(
-            f"This torch.nn.Transformer has a {type(part).__name__} where {kind.__name__} is known "
-            "here."
+            f"This torch.nn.Transformer has a {type(part).__name__} where only {kind.__name__} is "
+            "supported."
         )
-    return part
 
 
-def _alike(what: str, values: Iterable[_One]) -> _One:
-    """The one value that all layers have.
-
-    Raises:
-        ModelLoadError: they differ.
-    """
+def _common(what: str, values: Iterable[_Value]) -> _Value:
+    """The value that all layers have; a ``ModelLoadError`` if they differ."""
     first, *others = values
     other = next((value for value in others if value != first), None)
     if other is not None:
-        raise ModelLoadError(f"Layers differ in {what}: {first} and {other}.")
+        raise ModelLoadError(
+            f"Layers differ in {what}, which is not supported: {first} and {other}."
+        )
     return first
 
 
 def _attention(part: Any) -> AttentionConfig:  # noqa: ANN401 - its biases may be missing
-    """Several heads.
-
-    Raises:
-        ModelLoadError: it attends to keys that are no token's.
-    """
     if part.add_zero_attn or part.bias_k is not None:
-        raise ModelLoadError("add_zero_attn and add_bias_kv of attention are not known here.")
+        raise ModelLoadError("add_zero_attn and add_bias_kv of attention are not supported.")
     biased = part.in_proj_bias is not None
-    return AttentionConfig(
-        part.num_heads,
-        part.head_dim,
-        bias_q=biased,
-        bias_k=biased,
-        bias_v=biased,
-        bias_o=part.out_proj.bias is not None,
-    )
+    bias_o = part.out_proj.bias is not None
+    return AttentionConfig(part.num_heads, part.head_dim, **biases(qkv=biased, output=bias_o))
 
 
-def _mlp(layer: Any) -> MLPConfig:  # noqa: ANN401 - a layer of either tower
+def _mlp(layer: Any) -> MLPConfig:  # noqa: ANN401 - a layer of either stack
     return MLPConfig(
         layer.linear1.out_features,
         _activation(layer.activation),
@@ -127,16 +117,13 @@ def _mlp(layer: Any) -> MLPConfig:  # noqa: ANN401 - a layer of either tower
     )
 
 
-def _norm(part: Any) -> NormConfig:  # noqa: ANN401 - a LayerNorm, whose weights may be missing
+def _norm(part: Any) -> NormConfig:  # noqa: ANN401 - its gain and bias may be missing
+    _check_type(part, nn.LayerNorm)
     return NormConfig(gain=part.weight is not None, bias=part.bias is not None, eps=part.eps)
 
 
 def _activation(function: object) -> Activation:
-    """Our name of an activation, a function or a module.
-
-    Raises:
-        ModelLoadError: it is not known.
-    """
+    """The name of an activation that is a function or a module."""
     if isinstance(function, nn.GELU) and function.approximate == "tanh":
         return "gelu_tanh"
     if isinstance(function, nn.Module) and type(function) in MODULES:
@@ -144,4 +131,4 @@ def _activation(function: object) -> Activation:
     if not isinstance(function, nn.Module) and function in FUNCTIONS:
         return FUNCTIONS[function]
     known = ", ".join(sorted(set(FUNCTIONS.values())))
-    raise ModelLoadError(f"The activation {function!r} is not known here; known are {known}.")
+    raise ModelLoadError(f"The activation {function!r} is not supported; supported are {known}.")

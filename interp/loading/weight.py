@@ -1,10 +1,10 @@
-"""Where does each weight of a model come from? One line a weight, in the words of the source.
+"""Tables that map each parameter of a model to the source tensors that it is computed from.
 
-    "attn.weight_qkv": joined(at("attn.q.weight"), at("attn.k.weight"), at("attn.v.weight"))
-    "attn.weight_o": at("attn.c_proj.weight").T
+    "attn.weight_qkv": concatenated(from_key("q.weight"), from_key("k.weight"), ...)
+    "attn.weight_o": from_key("attn.c_proj.weight").T
 
-A line says which tensors of the source are read and what is made of them. It is first run on
-tensors without content, which tells the shape before anything is read or allocated.
+A :class:`Weight` holds the keys that it reads and a function of those tensors. It is first applied
+to tensors on the meta device, so that shapes are checked before any data is read or allocated.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,133 +13,163 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from interp.loading.foreign_config import UnembeddingKind
+
 
 @dataclass(frozen=True)
 class Weight:
-    """What is made of some tensors of the source.
+    """One parameter as a function of tensors of the source.
 
     Attributes:
-        keys: their names.
-        make: ``make(*tensors)``.
+        keys: names of the tensors in the source.
+        compute: the function; called as ``compute(*tensors)``, one tensor a key.
     """
 
     keys: tuple[str, ...]
-    make: Callable[..., Tensor]
+    compute: Callable[..., Tensor]
 
     def __call__(self, read: Callable[[str], Tensor]) -> Tensor:
-        """The weight, from what ``read`` gives for each key."""
-        return self.make(*(read(key) for key in self.keys))
+        """The parameter, where ``read(key)`` gives the tensor of a key."""
+        return self.compute(*(read(key) for key in self.keys))
 
-    def then(self, change: Callable[[Tensor], Tensor]) -> "Weight":
-        """What ``change`` makes of it."""
+    def map(self, function: Callable[[Tensor], Tensor]) -> "Weight":
+        """The composition: ``function`` applied to this weight."""
 
-        def make(*tensors: Tensor) -> Tensor:
-            return change(self.make(*tensors))
+        def compute(*tensors: Tensor) -> Tensor:
+            return function(self.compute(*tensors))
 
-        return replace(self, make=make)
+        return replace(self, compute=compute)
 
     @property
     def T(self) -> "Weight":
-        """Rows and columns swapped: of matrices that are stored [in, out]."""
-        return self.then(lambda x: x.mT)
+        """The transpose; for matrices stored as ``[in, out]``."""
+        return self.map(lambda x: x.mT)
 
     def __getitem__(self, rows: slice) -> "Weight":
-        """Some of the rows."""
-        return self.then(lambda x: x[rows])
+        """A slice of the rows."""
+        return self.map(lambda x: x[rows])
 
-    def by_head(self, n_heads: int) -> "Weight":
-        """Rows laid out [head][q k v][d_head], as ours are: [q k v][head][d_head]."""
+    def group_qkv(self, n_heads: int) -> "Weight":
+        """Rows in the order [head][q k v][d_head] reordered to [q k v][head][d_head]."""
 
-        def laid(x: Tensor) -> Tensor:
+        def reorder(x: Tensor) -> Tensor:
             by_head = x.reshape(n_heads, 3, -1, *x.shape[1:])
             return by_head.transpose(0, 1).flatten(0, 2)
 
-        return self.then(laid)
+        return self.map(reorder)
 
 
 Table = dict[str, Weight]
-"""Our names, and what each is made of."""
+"""Parameter names of the model, and how each parameter is computed."""
 
 
-def at(key: str) -> Weight:
-    """A tensor of the source, as it is."""
+def from_key(key: str) -> Weight:
+    """The source tensor ``key``, unchanged."""
 
-    def same(x: Tensor) -> Tensor:
+    def identity(x: Tensor) -> Tensor:
         return x
 
-    return Weight((key,), same)
+    return Weight((key,), identity)
 
 
-def joined(*weights: Weight) -> Weight:
-    """Several, one under another."""
+def concatenated(*weights: Weight) -> Weight:
+    """Several weights concatenated along the first axis."""
     counts = [len(weight.keys) for weight in weights]
 
-    def make(*tensors: Tensor) -> Tensor:
+    def compute(*tensors: Tensor) -> Tensor:
         parts: list[Tensor] = []
         for weight, count in zip(weights, counts, strict=True):
-            own, tensors = tensors[:count], tensors[count:]
-            parts.append(weight.make(*own))
+            inputs, tensors = tensors[:count], tensors[count:]
+            parts.append(weight.compute(*inputs))
         return torch.cat(parts)
 
-    return Weight(tuple(key for weight in weights for key in weight.keys), make)
+    return Weight(tuple(key for weight in weights for key in weight.keys), compute)
 
 
 def stacked(*weights: Weight) -> Weight:
-    """Several, as one tensor with a new first axis."""
-    return joined(*(weight.then(lambda x: x[None]) for weight in weights))
+    """Several weights of one shape stacked along a new first axis."""
+    return concatenated(*(weight.map(lambda x: x[None]) for weight in weights))
 
 
-def under(name: str, table: Mapping[str, Weight], source: str = "") -> Table:
-    """A table below ``name``, its keys below ``source``."""
+# ---- tables of parts ----------------------------------------------------------------------------
+
+
+def prefixed(prefix: str, table: Mapping[str, Weight], source: str = "") -> Table:
+    """A table with ``prefix`` before each parameter name and ``source`` before each key."""
     return {
-        f"{name}{own}": Weight(tuple(f"{source}{key}" for key in weight.keys), weight.make)
-        for own, weight in table.items()
+        f"{prefix}{name}": Weight(tuple(f"{source}{key}" for key in weight.keys), weight.compute)
+        for name, weight in table.items()
     }
 
 
-def each_layer(n: int, table: Mapping[str, Weight], name: str, source: str) -> Table:
-    """A block's table for each of ``n`` layers; ``source`` holds ``{}`` where its number stands."""
-    lines: Table = {}
-    for layer in range(n):
-        lines |= under(f"{name}.{layer}.", table, source.format(layer))
-    return lines
+def each_layer(n_layers: int, block: Mapping[str, Weight], source: str) -> Table:
+    """The table of ``blocks``, from that of one block.
+
+    Args:
+        n_layers: number of blocks.
+        block: the table of a block.
+        source: prefix of a block's keys, with ``{}`` for the layer's index.
+    """
+    table: Table = {}
+    for layer in range(n_layers):
+        table |= prefixed(f"blocks.{layer}.", block, source.format(layer))
+    return table
 
 
 def norm(name: str, source: str, *, bias: bool = True) -> Table:
-    """The gain (and bias) of a norm."""
-    lines = {f"{name}.gain": at(f"{source}.weight")}
-    return lines | ({f"{name}.bias": at(f"{source}.bias")} if bias else {})
+    """Gain and bias of a norm."""
+    table = {f"{name}.gain": from_key(f"{source}.weight")}
+    return table | ({f"{name}.bias": from_key(f"{source}.bias")} if bias else {})
 
 
 def linear(weight: str, bias: str, source: str, *, biased: bool = True) -> Table:
-    """A matrix [out, in] and perhaps its bias."""
-    lines = {weight: at(f"{source}.weight")}
-    return lines | ({bias: at(f"{source}.bias")} if biased else {})
+    """A matrix stored as ``[out, in]`` and its bias."""
+    table = {weight: from_key(f"{source}.weight")}
+    return table | ({bias: from_key(f"{source}.bias")} if biased else {})
 
 
-def unembedding(head: str, key: str = "lm_head.weight") -> Table:
-    """W_U, if it has weights of its ``own``, and is neither ``tied`` nor ``none``."""
-    return {"unembed.weight": at(key)} if head == "own" else {}
+def mlp(source_in: str, source_out: str, *, biased: bool = True) -> Table:
+    """W_in and W_out of an MLP, with their biases."""
+    return {
+        **linear("mlp.weight_in", "mlp.b_in", source_in, biased=biased),
+        **linear("mlp.weight_out", "mlp.b_out", source_out, biased=biased),
+    }
 
 
-def separate_qkv(
-    q: str, k: str, v: str, *, biased: bool | tuple[bool, bool, bool] = True, name: str = "attn"
-) -> Table:
-    """Queries, keys and values that are stored apart, of one attention: that called ``name``."""
-    flags = (biased,) * 3 if isinstance(biased, bool) else biased
-    lines: Table = {f"{name}.weight_qkv": joined(*(at(f"{part}.weight") for part in (q, k, v)))}
-    for own, part, flag in zip("qkv", (q, k, v), flags, strict=True):
-        lines |= {f"{name}.b_{own}": at(f"{part}.bias")} if flag else {}
-    return lines
+def attention_output(source: str, *, biased: bool = True, name: str = "attn") -> Table:
+    """W_O and b_O of the attention called ``name``."""
+    return linear(f"{name}.weight_o", f"{name}.b_O", source, biased=biased)
+
+
+def separate_qkv(q: str, k: str, v: str, *, biased: bool = True, name: str = "attn") -> Table:
+    """Queries, keys and values stored as three matrices, for the attention called ``name``."""
+    sources = {"q": q, "k": k, "v": v}
+    matrices = (from_key(f"{source}.weight") for source in sources.values())
+    table: Table = {f"{name}.weight_qkv": concatenated(*matrices)}
+    for part, source in sources.items() if biased else ():
+        table[f"{name}.b_{part}"] = from_key(f"{source}.bias")
+    return table
 
 
 def fused_qkv(weight: Weight, bias: Weight | None, n_query: int, n_key: int) -> Table:
-    """Queries, keys and values that are stored as one, in this order: rows of each."""
-    lines: Table = {"attn.weight_qkv": weight}
+    """Queries, keys and values stored as one matrix, in this order.
+
+    Args:
+        weight: the matrix.
+        bias: its bias, if it has one.
+        n_query: number of rows of the queries.
+        n_key: number of rows of the keys.
+    """
+    table: Table = {"attn.weight_qkv": weight}
     if bias is not None:
-        lines |= {
+        table |= {
             "attn.b_q": bias[:n_query],
             "attn.b_k": bias[n_query : n_query + n_key],
             "attn.b_v": bias[n_query + n_key :],
         }
-    return lines
+    return table
+
+
+def unembedding(kind: UnembeddingKind) -> Table:
+    """W_U, if the unembedding is ``untied``; empty if it is ``tied`` or there is ``none``."""
+    return {"unembed.weight": from_key("lm_head.weight")} if kind == "untied" else {}

@@ -1,8 +1,8 @@
-"""How well did the model do? A number a prompt, from the logits.
+"""Metrics: one number a prompt, computed from the logits.
 
 A metric is data: it says which positions and vocabulary columns it reads, so that nothing else
 need be computed. Logarithms are natural: losses and divergences are in nats. A plain function
-of the logits ``[batch pos vocab]`` serves as a metric too, and reads all.
+of the logits ``[batch pos vocab]`` is a metric too, and reads all of them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,9 +24,9 @@ from interp.metrics.kinds import (
     Metric,
     Probability,
 )
-from interp.metrics.logits import Targets, next_token_losses, required_columns, widened
+from interp.metrics.logits import Targets, at_least_float32, next_token_losses, required_columns
 from interp.model.batch import Batch
-from interp.tensor_data import Values
+from interp.tensor_data import TensorData
 
 __all__ = [
     "KL",
@@ -40,7 +40,8 @@ __all__ = [
     "MetricLike",
     "Probability",
     "accuracy",
-    "checked",
+    "at_least_float32",
+    "check_values",
     "kl",
     "logit",
     "logit_diff",
@@ -49,7 +50,6 @@ __all__ = [
     "next_token_losses",
     "prob",
     "required_columns",
-    "widened",
 ]
 
 MetricLike = Callable[[Tensor], Tensor]
@@ -62,12 +62,12 @@ def loss() -> Loss:
 
 
 def logit(target: TargetLike, pos: int = -1) -> Logit:
-    """The logit of ``target`` (an id, or one a prompt) at a position."""
+    """The logit of ``target`` (a token id, or one a prompt) at a position."""
     return Logit(pos, _targets(target))
 
 
 def logit_diff(target: TargetLike, distractor: TargetLike, pos: int = -1) -> LogitDiff:
-    """The logit of ``target`` less that of ``distractor`` at a position."""
+    """The logit of ``target`` minus that of ``distractor`` at a position."""
     return LogitDiff(pos, _targets(target), _targets(distractor))
 
 
@@ -77,36 +77,40 @@ def prob(target: TargetLike, pos: int = -1) -> Probability:
 
 
 def accuracy(target: TargetLike, pos: int = -1) -> Accuracy:
-    """Whether ``target`` is the likeliest token at a position."""
+    """1 where ``target`` has the highest logit at a position, else 0."""
     return Accuracy(pos, _targets(target))
 
 
 def kl(reference: Float[Tensor, "batch pos vocab"], pos: int | None = None) -> KL | KLAt:
-    """KL(reference ‖ model) in nats, at a position or averaged over all."""
-    return KL(None, Values(reference)) if pos is None else KLAt(pos, Values(reference))
+    """KL(reference ‖ model) in nats, at a position, or the mean over all positions."""
+    return KL(None, TensorData(reference)) if pos is None else KLAt(pos, TensorData(reference))
 
 
 def measure(
     metric: Metric | MetricLike, logits: Float[Tensor, "batch pos vocab"], batch: Batch
 ) -> Tensor:
-    """What ``metric`` says of ``logits``: one number a row (a plain function may give a scalar).
+    """``metric`` of ``logits``: one number a row, or the scalar that a plain function returns.
+
+    Half precision is measured in float32.
 
     Raises:
-        InvalidInput: a result that is neither, or that is not a number.
+        InvalidInput: a result of another shape or type, or NaN.
     """
-    logits = widened(logits)
+    logits = at_least_float32(logits)
     if not callable(metric):
         raise InvalidInput(f"A metric is one of interp.metrics or a function, not {metric!r}.")
-    return checked(_called(metric, logits, batch), logits.shape[0])
+    returned = metric(logits, batch) if isinstance(metric, Metric) else metric(logits)
+    return check_values(returned, logits.shape[0])
 
 
-def checked(values: object, n: int) -> Tensor:
-    """``values``, if they are what a metric may say of ``n`` prompts; see :func:`measure`."""
+def check_values(values: object, n: int) -> Tensor:
+    """``values``, if they are a valid result of a metric on ``n`` prompts; see :func:`measure`."""
     if not isinstance(values, Tensor):
-        raise InvalidInput(f"A metric gives a tensor; this one gave {type(values).__name__}.")
+        raise InvalidInput(f"A metric returns a tensor; this one returned {type(values).__name__}.")
     if values.shape not in ((), (n,)):
         raise InvalidInput(
-            f"A metric gives one number a prompt, [{n}]; this one gave shape {tuple(values.shape)}."
+            f"A metric returns one number a prompt, [{n}]; this one returned shape "
+            f"{tuple(values.shape)}."
         )
     if bool(values.isnan().any()):
         raise InvalidInput(
@@ -114,10 +118,6 @@ def checked(values: object, n: int) -> Tensor:
             "edits; in half precision, try float32."
         )
     return values
-
-
-def _called(metric: Metric | MetricLike, logits: Tensor, batch: Batch) -> object:
-    return metric(logits, batch) if isinstance(metric, Metric) else metric(logits)
 
 
 def _targets(target: Any) -> Targets:  # noqa: ANN401 - checked here

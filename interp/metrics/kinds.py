@@ -1,4 +1,4 @@
-"""What kinds of metrics are there? Each a number a prompt, and each says what it reads."""
+"""The kinds of metric: each gives one number a prompt, and says which logits it reads."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -11,22 +11,24 @@ from torch import Tensor
 from interp.errors import InvalidInput
 from interp.metrics.logits import (
     Targets,
+    as_tuple,
+    at_least_float32,
     at_position,
+    gather_targets,
     next_token_losses,
-    per_row,
-    picked,
-    several,
-    widened,
+    row_targets,
 )
 from interp.model.batch import Batch
-from interp.tensor_data import Values
+from interp.tensor_data import TensorData
 
 
 @dataclass(frozen=True)
 class Metric(ABC):
-    """A number a prompt.
+    """A function of the logits: one number a prompt.
 
     Attributes:
+        unit: of the number.
+        name: as results and figures show it.
         pos: the position read, among each row's real tokens; ``None`` if it is not a single one.
     """
 
@@ -37,19 +39,19 @@ class Metric(ABC):
 
     @property
     def columns(self) -> tuple[int, ...] | None:
-        """The vocabulary columns read; ``None`` if all are."""
+        """The vocabulary columns read; ``None`` for all."""
         return None
 
     @property
-    def laid_out(self) -> bool:
-        """Whether it compares with something laid along the batch's own columns."""
-        return False
+    def is_aligned_with_batch(self) -> bool:
+        """Whether it holds a tensor with the batch's columns, which repadding would misalign."""
+        return any(isinstance(getattr(self, field.name), TensorData) for field in fields(self))
 
-    def of_rows(self, rows: Sequence[int], n: int) -> "Metric":
-        """The same metric for some of ``n`` prompts: what is given one a prompt goes with them.
+    def for_rows(self, rows: Sequence[int], n: int) -> "Metric":
+        """The metric for some of ``n`` prompts, with the targets and references of these rows.
 
         Raises:
-            InvalidInput: it was made for another number of prompts.
+            InvalidInput: the metric holds targets for another number of prompts.
         """
         changed: dict[str, object] = {}
         for field in fields(self):
@@ -58,8 +60,8 @@ class Metric(ABC):
                 if len(value) != n:
                     raise InvalidInput(f"{len(value)} {field.name}s were given for {n} prompts.")
                 changed[field.name] = tuple(value[row] for row in rows)
-            elif isinstance(value, Values):
-                changed[field.name] = Values(value.tensor[list(rows)])
+            elif isinstance(value, TensorData):
+                changed[field.name] = TensorData(value.tensor[list(rows)])
         return replace(self, **changed)
 
     @abstractmethod
@@ -79,7 +81,7 @@ class Loss(Metric):
     def __call__(
         self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
     ) -> Float[Tensor, " batch"]:
-        """−log p(next token), averaged over each row's real tokens but the first."""
+        """−log p(next token), mean over each row's real tokens except the first."""
         losses, counted = next_token_losses(logits, batch)
         if bool((counted.sum(-1) == 0).any()):
             row = int((counted.sum(-1) == 0).nonzero()[0])
@@ -94,19 +96,19 @@ class AtPosition(Metric):
     def __call__(
         self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
     ) -> Float[Tensor, " batch"]:
-        """What :meth:`of` says of the logits at the position."""
-        return self.bound(batch).of(at_position(logits, batch, self.pos))
+        """:meth:`compute` on the logits at the position."""
+        return self.for_batch(batch).compute(at_position(logits, batch, self.pos))
 
-    def bound(self, batch: Batch) -> "AtPosition":  # noqa: ARG002 - most compare with nothing
-        """The same metric of this batch alone: what it compares with is that at the position."""
+    def for_batch(self, batch: Batch) -> "AtPosition":  # noqa: ARG002 - most hold no reference
+        """The metric for one batch, with its reference reduced to the logits at the position."""
         return self
 
     @abstractmethod
-    def of(self, here: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
+    def compute(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
         """One number a row, from the logits at its position."""
 
-    def among_columns(self) -> "AtPosition":
-        """The same metric of logits that hold only ``columns``, in their order."""
+    def restricted_to_columns(self) -> "AtPosition":
+        """The metric for logits that hold only the vocabulary in ``columns``, in that order."""
         return self
 
 
@@ -120,20 +122,20 @@ class Logit(AtPosition):
     @property
     def columns(self) -> tuple[int, ...]:
         """The targets."""
-        return several(self.target)
+        return as_tuple(self.target)
 
-    def of(self, here: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
-        """logits[pos, target]."""
-        return picked(here, self.target)
+    def compute(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
+        """``logits[target]``."""
+        return gather_targets(logits, self.target)
 
-    def among_columns(self) -> "Logit":
-        """The target is where it stands among the columns."""
+    def restricted_to_columns(self) -> "Logit":
+        """With the targets renumbered from 0."""
         return replace(self, target=_renumbered(self.target, 0))
 
 
 @dataclass(frozen=True)
 class LogitDiff(AtPosition):
-    """The logit of a target less that of a distractor."""
+    """The logit of a target minus that of a distractor."""
 
     name = "logit difference"
     target: Targets = 0
@@ -142,15 +144,15 @@ class LogitDiff(AtPosition):
     @property
     def columns(self) -> tuple[int, ...]:
         """Targets and distractors."""
-        return (*several(self.target), *several(self.distractor))
+        return (*as_tuple(self.target), *as_tuple(self.distractor))
 
-    def of(self, here: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
-        """logits[pos, target] − logits[pos, distractor]."""
-        return picked(here, self.target) - picked(here, self.distractor)
+    def compute(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
+        """``logits[target] − logits[distractor]``."""
+        return gather_targets(logits, self.target) - gather_targets(logits, self.distractor)
 
-    def among_columns(self) -> "LogitDiff":
-        """Targets come first among the columns, then distractors."""
-        first = len(several(self.target))
+    def restricted_to_columns(self) -> "LogitDiff":
+        """With the targets renumbered from 0, and the distractors after them."""
+        first = len(as_tuple(self.target))
         target, distractor = _renumbered(self.target, 0), _renumbered(self.distractor, first)
         return replace(self, target=target, distractor=distractor)
 
@@ -164,9 +166,9 @@ class Probability(AtPosition):
 
     target: Targets = 0
 
-    def of(self, here: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
-        """softmax(logits[pos])[target]."""
-        return picked(here.softmax(-1), self.target)
+    def compute(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
+        """``softmax(logits)[target]``."""
+        return gather_targets(logits.softmax(-1), self.target)
 
 
 @dataclass(frozen=True)
@@ -178,30 +180,29 @@ class Accuracy(AtPosition):
 
     target: Targets = 0
 
-    def of(self, here: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
+    def compute(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
         """1 where the target is the argmax."""
-        return (here.argmax(-1) == per_row(here, self.target)).to(here.dtype)
+        return (logits.argmax(-1) == row_targets(logits, self.target)).to(logits.dtype)
 
 
 @dataclass(frozen=True)
 class KL(Metric):
-    """KL(reference ‖ model) over the next token, mean over a prompt's positions, in nats."""
+    """KL(reference ‖ model) of the next-token distribution, mean over positions, in nats.
+
+    Attributes:
+        reference: logits ``[batch pos vocab]``.
+    """
 
     name = "KL divergence"
     unit = "nats"
 
-    reference: Values | None = None
-
-    @property
-    def laid_out(self) -> bool:
-        """The reference has the batch's columns."""
-        return True
+    reference: TensorData | None = None
 
     def __call__(
         self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
     ) -> Float[Tensor, " batch"]:
-        """Σ_v p_ref(v) (log p_ref(v) − log p(v)), averaged over real tokens."""
-        divergence = _divergence(_compared_with(self.reference, logits), logits)
+        """Σ_v p_ref(v) (log p_ref(v) − log p(v)), mean over real tokens."""
+        divergence = _divergence(_reference_logits(self.reference, logits), logits)
         if batch.real is None:
             return divergence.mean(-1)
         return (divergence * batch.real).sum(-1) / batch.real.sum(-1)
@@ -209,48 +210,46 @@ class KL(Metric):
 
 @dataclass(frozen=True)
 class KLAt(AtPosition):
-    """KL(reference ‖ model) over the next token at one position, in nats.
+    """KL(reference ‖ model) of the next-token distribution at one position, in nats.
 
     Attributes:
-        reference: logits ``[batch pos vocab]``, or those at the position alone: ``[batch vocab]``.
+        reference: logits ``[batch pos vocab]``, or ``[batch vocab]`` at the position alone.
     """
 
     name = "KL divergence"
     unit = "nats"
 
-    reference: Values | None = None
+    reference: TensorData | None = None
 
-    @property
-    def laid_out(self) -> bool:
-        """The reference has the batch's columns."""
-        return True
-
-    def bound(self, batch: Batch) -> "KLAt":
-        """Compared with the reference at the position alone."""
+    def for_batch(self, batch: Batch) -> "KLAt":
+        """With the reference at the position alone."""
         if self.reference is None or self.reference.tensor.ndim != 3:  # noqa: PLR2004
             return self
-        there = self.reference.tensor.to(batch.ids.device)
-        if there.shape[:2] != batch.ids.shape:
+        reference = self.reference.tensor.to(batch.ids.device)
+        if reference.shape[:2] != batch.ids.shape:
             raise InvalidInput(
-                f"kl: the reference is {tuple(there.shape)}, the tokens {tuple(batch.ids.shape)}."
+                f"kl: the reference is {tuple(reference.shape)}, the tokens "
+                f"{tuple(batch.ids.shape)}."
             )
-        return replace(self, reference=Values(at_position(there, batch, self.pos)))
+        return replace(self, reference=TensorData(at_position(reference, batch, self.pos)))
 
-    def of(self, here: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
+    def compute(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
         """Σ_v p_ref(v) (log p_ref(v) − log p(v)) at the position."""
-        return _divergence(_compared_with(self.reference, here), here)
+        return _divergence(_reference_logits(self.reference, logits), logits)
 
 
-def _compared_with(reference: Values | None, logits: Tensor) -> Tensor:
-    """The logits to compare with, of the same shape."""
+def _reference_logits(reference: TensorData | None, logits: Tensor) -> Tensor:
+    """The reference, checked to have the shape of ``logits``."""
     if reference is None:
-        raise InvalidInput("kl needs the logits to compare with: interp.metrics.kl(logits).")
+        raise InvalidInput(
+            "kl needs reference logits to compare with: interp.metrics.kl(reference)."
+        )
     if reference.tensor.shape != logits.shape:
         raise InvalidInput(
             f"kl: the reference is {tuple(reference.tensor.shape)}, the logits "
             f"{tuple(logits.shape)}."
         )
-    return widened(reference.tensor).to(logits.device)
+    return at_least_float32(reference.tensor).to(logits.device)
 
 
 def _divergence(
@@ -261,5 +260,5 @@ def _divergence(
 
 
 def _renumbered(targets: Targets, first: int) -> Targets:
-    """Where targets stand if they are listed from ``first`` on."""
+    """The targets as consecutive numbers from ``first`` on."""
     return first if isinstance(targets, int) else tuple(range(first, first + len(targets)))

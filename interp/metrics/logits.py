@@ -1,4 +1,4 @@
-"""What do logits say? The losses, the logits at a position, those of a target."""
+"""Next-token losses, and logits selected by position and by target."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,8 +14,8 @@ Targets = int | tuple[int, ...]
 def next_token_losses(
     logits: Float[Tensor, "batch pos vocab"], batch: Batch
 ) -> tuple[Float[Tensor, "batch prediction"], Bool[Tensor, "batch prediction"]]:
-    """−log p of each next token in nats (0 at padding), and where there is one."""
-    targets = _next_real(batch)[:, :-1]
+    """−log p of each next token in nats (0 where there is none), and the mask of predictions."""
+    targets = _next_token_ids(batch)[:, :-1]
     losses = -logits[:, :-1].log_softmax(-1).gather(-1, targets[..., None]).squeeze(-1)
     if batch.real is None:
         return losses, torch.ones_like(losses, dtype=torch.bool)
@@ -24,8 +24,8 @@ def next_token_losses(
     return losses.where(counted, 0.0), counted
 
 
-def _next_real(batch: Batch) -> Int[Tensor, "batch pos"]:
-    """The token that follows each token among the real ones of its row, whatever is between."""
+def _next_token_ids(batch: Batch) -> Int[Tensor, "batch pos"]:
+    """The id of the next real token after each token of a row, skipping padding between them."""
     if batch.real is None:
         return batch.ids.roll(-1, dims=1)
     order = tokens_first(batch.real)
@@ -33,8 +33,8 @@ def _next_real(batch: Batch) -> Int[Tensor, "batch pos"]:
     return torch.zeros_like(batch.ids).scatter_(1, order, following)
 
 
-def widened(logits: Tensor) -> Tensor:
-    """Logits in a type that is precise enough to measure: half precision as float32."""
+def at_least_float32(logits: Tensor) -> Tensor:
+    """Logits in float32 if they are in half precision, else unchanged."""
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
 
@@ -64,22 +64,22 @@ def required_columns(batch: Batch, pos: int) -> Int[Tensor, " batch"]:
     return columns
 
 
-def picked(x: Float[Tensor, "batch vocab"], target: Targets) -> Float[Tensor, " batch"]:
-    """``x`` in the column of each row's target.
+def gather_targets(x: Float[Tensor, "batch vocab"], target: Targets) -> Float[Tensor, " batch"]:
+    """``x[i, target_i]`` for each row i.
 
     Raises:
         InvalidInput: a target outside the vocabulary, or not one for each row.
     """
-    return x.gather(-1, per_row(x, target)[:, None]).squeeze(-1)
+    return x.gather(-1, row_targets(x, target)[:, None]).squeeze(-1)
 
 
-def per_row(x: Float[Tensor, "batch vocab"], target: Targets) -> Int[Tensor, " batch"]:
-    """Each row's target.
+def row_targets(x: Float[Tensor, "batch vocab"], target: Targets) -> Int[Tensor, " batch"]:
+    """The target of each row, checked against the vocabulary.
 
     Raises:
         InvalidInput: a target outside the vocabulary, or not one for each row.
     """
-    targets = several(target)
+    targets = as_tuple(target)
     outside = [t for t in targets if not 0 <= t < x.shape[1]]
     if outside:
         raise InvalidInput(f"Target {outside[0]} is outside the vocabulary 0..{x.shape[1] - 1}.")
@@ -88,6 +88,6 @@ def per_row(x: Float[Tensor, "batch vocab"], target: Targets) -> Int[Tensor, " b
     return torch.tensor(targets, device=x.device).expand(x.shape[0])
 
 
-def several(target: Targets) -> tuple[int, ...]:
-    """One or several targets as several."""
+def as_tuple(target: Targets) -> tuple[int, ...]:
+    """One target or several, as a tuple."""
     return (target,) if isinstance(target, int) else target

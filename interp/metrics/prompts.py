@@ -1,4 +1,4 @@
-"""A metric from prompts: the logit difference of the target and the distractor of each."""
+"""Logit difference between the target and the distractor of each prompt."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,11 +7,13 @@ from interp.metrics.kinds import LogitDiff
 from interp.text.prompts import Prompt
 
 
-def logit_diff_of(to_single_token: Callable[[str], int], prompts: Sequence[Prompt]) -> LogitDiff:
-    """Logit of the target minus logit of the distractor, at each prompt's last token.
+def logit_diff_of_prompts(
+    to_single_token: Callable[[str], int], prompts: Sequence[Prompt]
+) -> LogitDiff:
+    """The metric ``logit(target) − logit(distractor)`` at each prompt's last token.
 
     Args:
-        to_single_token: the id of a text that is one token, as ``model.to_single_token``.
+        to_single_token: maps a text to its single token id, e.g. ``model.to_single_token``.
         prompts: each with a target and a distractor.
 
     Raises:
@@ -22,7 +24,7 @@ def logit_diff_of(to_single_token: Callable[[str], int], prompts: Sequence[Promp
         text = getattr(prompt, field)
         if text is None:
             raise InvalidInput(
-                f"{prompt.source}: a logit difference needs a {field!r}; none is given."
+                f"{prompt.source}: a logit difference needs a {field!r}; this prompt has none."
             )
         try:
             return to_single_token(text)

@@ -1,7 +1,7 @@
-"""What does a stack read? Checked token ids, which of them are padding, and the types of tokens.
+"""Batches: checked token ids, padding and token types of one stack, or checked images.
 
-Padding is the token id ``PAD = -1``, which is no token of any vocabulary and so can't be taken
-for one. An image is a batch too: its squares are its tokens, without ids.
+Padding is the token id ``PAD = -1``, which is outside every vocabulary. An image is a batch too:
+its patches are its tokens, without ids.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from interp.config import PatchConfig
 from interp.errors import InvalidTokens
-from interp.model.kv_cache import copied
 
 PAD = -1
 
@@ -26,7 +25,7 @@ class Batch:
         ids: token ids; 0 stands where there is padding.
         real: where there is a token and not padding; ``None`` if there is no padding.
         types: the type of each token (BERT's segments); ``None`` if all are 0.
-        images: what the tokens are squares of, if they are; ids are 0 then.
+        images: the images that the tokens are patches of; ids are 0 then.
     """
 
     ids: Int[Tensor, "batch pos"]
@@ -51,7 +50,7 @@ class Batch:
                 tensor, an array or lists.
             d_vocab: ids must be below it.
             n_ctx: the longest row allowed.
-            mask: ``[batch pos]``, nonzero at real tokens, for batches padded in another way.
+            mask: ``[batch pos]``, nonzero at real tokens, for batches padded with other ids.
             types: ``[batch pos]``, the type of each token, if not all are 0.
             device: where the model lives.
 
@@ -101,7 +100,7 @@ class Batch:
             )
         if not given.is_floating_point() or not bool(given.isfinite().all()):
             raise InvalidTokens(
-                f"Images must be finite fractions, normalised as the model was trained on; got "
+                f"Images must be finite floating-point numbers, normalized as in training; got "
                 f"{given.dtype}."
             )
         n = patches.n_special + patches.n_patches
@@ -115,7 +114,7 @@ class Batch:
 
     @property
     def tokens(self) -> Int[Tensor, "batch pos"]:
-        """The ids with ``PAD`` where there is padding: what :meth:`of` read."""
+        """The ids with ``PAD`` where there is padding: the input of :meth:`of`."""
         return self.ids if self.real is None else self.ids.where(self.real, PAD)
 
     def types_from(self, column: int) -> Int[Tensor, "batch pos"]:
@@ -124,32 +123,34 @@ class Batch:
         return torch.zeros_like(ids) if self.types is None else self.types[:, column:]
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The same batch elsewhere."""
+        """The same batch on another device."""
         return self._each(lambda own: own.to(device))
 
     def rows(self, chosen: Int[Tensor, " row"]) -> "Batch":
         """Some of the rows."""
         return self._each(lambda own: own[chosen])
 
-    def ending_together(self) -> "Batch":
-        """The same rows, all ending at the right, with no more padding before them than need be."""
+    def padded_left(self) -> "Batch":
+        """The same rows with all padding on the left, as little as possible."""
         return self if self.real is None else self._ordered(self.real.int().argsort(stable=True))
 
-    def starting_together(self) -> "Batch":
-        """The same rows, all starting at the left, with no more padding behind than need be."""
+    def padded_right(self) -> "Batch":
+        """The same rows with all padding on the right, as little as possible."""
         return self if self.real is None else self._ordered(tokens_first(self.real))
 
-    def copied(self, copies: int) -> "Batch":
+    def repeated(self, copies: int) -> "Batch":
         """So many copies of the rows, one after another."""
-        return self._each(lambda own: copied(own, copies))
+        return self._each(lambda own: repeated(own, copies))
 
     def _ordered(self, order: Int[Tensor, "batch pos"]) -> "Batch":
         used = self.is_real.gather(-1, order).any(0)
-        laid = self._each(lambda own: own.gather(-1, order)[:, used])
-        return laid if laid.real is None or not bool(laid.real.all()) else replace(laid, real=None)
+        padded = self._each(lambda own: own.gather(-1, order)[:, used])
+        if padded.real is None or not bool(padded.real.all()):
+            return padded
+        return replace(padded, real=None)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        """The same batch with each of its tensors changed alike."""
+        """The same function applied to each of its tensors."""
 
         def changed(own: Tensor | None) -> Tensor | None:
             return None if own is None else change(own)
@@ -159,15 +160,62 @@ class Batch:
         )
 
 
+@dataclass(frozen=True)
+class TokenInput:
+    """A stack that reads tokens.
+
+    Attributes:
+        d_vocab: size of its vocabulary.
+        n_ctx: the longest row allowed.
+        n_types: number of token types; 0 if it has none.
+    """
+
+    d_vocab: int
+    n_ctx: int
+    n_types: int
+
+    def batch(self, tokens: object, mask: object, types: object, like: Tensor) -> Batch:
+        """Tokens, checked, on the device of ``like`` (a weight)."""
+        if isinstance(tokens, Batch):
+            types = tokens.types if types is None else types
+            tokens = tokens.tokens
+        if types is not None and not self.n_types:
+            raise InvalidTokens("types= were given, but this model has no token types.")
+        return Batch.of(tokens, self.d_vocab, self.n_ctx, mask, types, like.device)
+
+
+@dataclass(frozen=True)
+class ImageInput:
+    """A stack that reads images.
+
+    Attributes:
+        patches: their size, and how they are cut.
+    """
+
+    patches: PatchConfig
+
+    def batch(self, tokens: object, mask: object, types: object, like: Tensor) -> Batch:
+        """Images, checked, with the device and dtype of ``like`` (a weight)."""
+        if mask is not None or types is not None:
+            raise InvalidTokens("mask= and types= are for tokens; this model reads images.")
+        images = tokens.images if isinstance(tokens, Batch) else tokens
+        return Batch.of_images(images, self.patches, like.dtype, like.device)
+
+
+def repeated(x: Tensor, copies: int) -> Tensor:
+    """``x`` so many times, one copy after another along its first axis."""
+    return x if copies == 1 else x.expand(copies, *x.shape).flatten(0, 1)
+
+
 def tokens_first(real: Bool[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
-    """Each row's columns, those that hold tokens first: ``[b, p]`` is where position p stands."""
+    """Each row's columns, those of tokens first: ``[b, p]`` is the column of position p."""
     return real.int().argsort(dim=-1, descending=True, stable=True)
 
 
 def column_of(
     real: Bool[Tensor, "batch pos"], position: int
 ) -> tuple[Int[Tensor, " batch"], Bool[Tensor, " batch"]]:
-    """In which column each row's ``position`` stands, and which rows are too short to have it.
+    """The column of ``position`` in each row, and which rows are too short to have it.
 
     Positions count the real tokens of a row; negative ones from its end.
     """

@@ -1,25 +1,35 @@
-"""What is a block? Residual steps: each reads the stream, and adds what it writes."""
+"""A block: a list of residual steps (attention; cross-attention in a paired decoder; MLP)."""
 
 from collections.abc import Callable, Sequence
-from itertools import chain
+from dataclasses import replace
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.config import Placement, StackConfig
-from interp.model.attention.attention import PLAIN, Attention, AttentionPoints
+from interp.model.attention.attention import SELF, Attention, AttentionPoints
 from interp.model.attention.cross_attention import CrossAttention
 from interp.model.attention.mask import Mask
 from interp.model.context import Context
-from interp.model.door import Door
 from interp.model.experts import Experts
-from interp.model.kv_cache import Seen
+from interp.model.kv_cache import FixedKV
 from interp.model.mlp import MLP, GatedMLP
-from interp.model.norm import norm_of
-from interp.model.parallel import Parallel
-from interp.model.positions.positions import Unturned
-from interp.model.recipe import KEPT, Layout
-from interp.model.step import PostNorm, PreNorm, Sandwich, Step, StreamNorm, WriteNorm
+from interp.model.norm import BlockNorm, Norm, norm_of
+from interp.model.positions.none import NoPositions
+from interp.model.recipe import STORED, Layout
+from interp.model.residual import (
+    Parallel,
+    PostNorm,
+    PreNorm,
+    Sandwich,
+    Step,
+    StepPoints,
+    StreamNorm,
+    WriteNorm,
+)
+from interp.model.restart import RestartPoint
+from interp.model.sublayer import Sublayer
 from interp.model.tap import Tap, untouched
 from interp.points import Place, Point
 
@@ -27,138 +37,181 @@ Stream = Float[Tensor, "batch pos d_model"]
 
 
 class Block(nn.Module):
-    """A few residual steps in a row: attention; cross-attention, in a paired decoder; MLP."""
+    """x ↦ step_n(… step_1(x))."""
 
     attn: Attention
     cross_attn: CrossAttention
     mlp: MLP | Experts
 
     def __init__(
-        self, config: StackConfig, d_model: int, mask: Mask, positions: Unturned, *, paired: bool
+        self, config: StackConfig, d_model: int, mask: Mask, positions: NoPositions, *, paired: bool
     ) -> None:
         super().__init__()
         raw = config.norm.placement in ("sandwich", "write")
-        points = AttentionPoints(out=Point.ATTN_RAW) if raw else PLAIN
-        self.attn = Attention(config.attention, d_model, mask, positions, points)
-        parts = ["attn"]
+        points = AttentionPoints(out=Point.ATTN_RAW) if raw else SELF
+        parts: dict[str, Attention | MLP | Experts] = {
+            "attn": Attention(config.attention, d_model, mask, positions, points)
+        }
         if paired:
-            self.cross_attn = CrossAttention(config.attention, d_model)
-            parts.append("cross_attn")
+            parts["cross_attn"] = CrossAttention(config.attention, d_model)
         if config.mlp is not None:
-            self.mlp = mlp_of(config, d_model, Point.MLP_RAW if raw else Point.MLP_OUT)
-            parts.append("mlp")
-        self.steps = STEPS[config.norm.placement](parts)
-        for name in chain.from_iterable(step.norms() for step in self.steps):
-            self.add_module(name, norm_of(config.norm, d_model))
-        if config.norm.placement == "parallel_tied":
-            self.add_module("ln2", self.get_submodule("ln1"))
+            parts["mlp"] = mlp_of(config, d_model, Point.MLP_RAW if raw else Point.MLP_OUT)
+        for name, part in parts.items():
+            self.add_module(name, part)
+
+        def add_norm(name: str, shared: Norm | None = None) -> BlockNorm:
+            norm = shared or norm_of(config.norm, d_model)
+            self.add_module(name, norm)
+            return BlockNorm(norm, name)
+
+        self.steps = STEPS[config.norm.placement](parts, add_norm)
 
     def forward(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
         """Each step in turn."""
         x = tap(Point.RESID_PRE, x)
-        return self.forward_from(0, x, context, tap)
-
-    def forward_from(self, step: int, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
-        """The steps from one on, given the stream before it."""
-        for later in self.steps[step:]:
-            x = later(self, x, context, tap)
+        for step in self.steps:
+            x = step(x, context, tap)
         return x
 
-    def enter(
-        self, door: Door, given: Sequence[Tensor], context: Context, tap: Tap = untouched
+    def resume(
+        self,
+        restart: RestartPoint,
+        state: Sequence[Tensor],
+        context: Context,
+        tap: Tap = untouched,
     ) -> Stream:
-        """What comes after a door, given the tensors that it needs."""
-        return self.forward_from(door.step, door.through(given, context, tap), context, tap)
+        """The stream after this block, continued from a state in its middle."""
+        x = restart.resume(state, context, tap)
+        for step in self.steps[restart.next_step :]:
+            x = step(x, context, tap)
+        return x
 
-    def doors(self) -> list[Door]:
-        """Where a forward of this block can be entered, in order."""
+    def restart_points(self) -> list[RestartPoint]:
+        """Every state from which the block can be continued, in the order of the forward."""
         before = Place(Point.RESID_PRE)
-        found = [Door(before, (before,), 0, lambda given, _, tap: tap(Point.RESID_PRE, given[0]))]
+        found = [RestartPoint(before, (before,), _from_start, mixes_positions=True)]
         for index, step in enumerate(self.steps):
-            found += step.doors(self, index, before)
-            before = step.layout(self, before)[1]
+            later = any(step.f.mixes_positions for step in self.steps[index + 1 :])
+            found += [
+                replace(p, next_step=index + 1, mixes_positions=p.mixes_positions or later)
+                for p in step.restart_points(before)
+            ]
+            before = step.end()
         return found
 
     def at_columns(
         self, x: Stream, columns: slice, context: Context
     ) -> Float[Tensor, "batch column d_model"]:
-        """The stream after this block in some columns alone.
+        """The stream after this block at some columns only.
 
-        Keys and values are those of all columns; nothing else is computed outside of the chosen.
+        Keys and values are computed for all columns, everything else for those asked for.
         """
-        given, _ = self.steps[0].take(self, x, untouched)
-        k, v = self.attn.remember(given, context)
-        return self(x[:, columns], context.narrowed(columns, Seen(self.attn, k, v, context.past)))
+        k, v = self.attn.compute_kv(self.steps[0].input(x, untouched), context)
+        kv_cache = FixedKV(self.attn, k, v, context.kv_cache)
+        return self(x[:, columns], context.narrowed(columns, kv_cache))
 
     def layout(self) -> Layout:
         """Its places in the order of the forward."""
         before = Place(Point.RESID_PRE)
-        places: Layout = {before: KEPT}
+        places: Layout = {before: STORED}
         for step in self.steps:
-            more, before = step.layout(self, before)
-            places |= more
+            places |= step.layout(before)
+            before = step.end()
         return places
 
     @property
-    def last_mix(self) -> int:
-        """The last step in which a column looks at others."""
-        return max(n for n, step in enumerate(self.steps) if step.mixes)
-
-    @property
     def end(self) -> Place:
-        """Where the stream that this block gives out is found."""
-        return self.steps[-1].layout(self, Place(Point.RESID_PRE))[1]
+        """The place of the stream after this block."""
+        return self.steps[-1].end()
+
+
+def _from_start(state: Sequence[Tensor], context: Context, tap: Tap) -> Stream:  # noqa: ARG001
+    """The stream before the first step."""
+    return tap(Point.RESID_PRE, state[0])
 
 
 def mlp_of(config: StackConfig, d_model: int, out: Point) -> MLP | Experts:
-    """The MLP that ``config`` describes; what it writes is tapped at ``out``."""
+    """The MLP of a configuration, whose output is at the point ``out``."""
     mlp = config.mlp
     if mlp is None:
-        raise TypeError("mlp_of: this stack has none.")
+        raise TypeError("mlp_of: this stack has no MLP.")
     if mlp.experts is not None:
         return Experts(mlp, mlp.experts, d_model, out)
     return GatedMLP(mlp, d_model, out) if mlp.gated else MLP(mlp, d_model, out)
 
 
-# ---- which steps make a block -------------------------------------------------------------------
+# ---- the steps of a block, by the placement of its norms -----------------------------------------
 
-_TAPPED = {
-    "attn": (Point.ATTN_IN, Point.ATTN_OUT, Point.RESID_MID),
-    "cross_attn": (Point.CROSS_ATTN_IN, Point.CROSS_ATTN_OUT, Point.CROSS_RESID_MID),
-    "mlp": (Point.MLP_IN, Point.MLP_OUT, Point.RESID_POST),
-}
-_RAW = {"attn": Point.ATTN_RAW, "mlp": Point.MLP_RAW}
+Sublayers = dict[str, Attention | MLP | Experts]
 Steps = tuple[Step, ...]
 
 
-def _in_turn(kind: Callable[..., Step], *, raw: bool = False) -> Callable[[list[str]], Steps]:
-    """One step a part; the last leaves ``resid_post``, whatever it is."""
+@runtime_checkable
+class AddNorm(Protocol):
+    """Registers a norm with the block: a new one, or one that stands there under another name."""
 
-    def make(parts: list[str]) -> Steps:
-        steps: list[Step] = []
-        for index, part in enumerate(parts):
-            read, write, after = _TAPPED[part]
-            after = Point.RESID_POST if index == len(parts) - 1 else after
-            more = (_RAW[part],) if raw else ()
-            steps.append(kind(part, f"ln{index + 1}", read, write, after, *more))
-        return tuple(steps)
-
-    return make
+    def __call__(self, name: str, shared: Norm | None = None) -> BlockNorm:
+        """The norm and its name."""
+        ...
 
 
-def _beside(parts: list[str]) -> Steps:
-    """Attention and MLP in one step."""
-    attn, mlp = _in_turn(PreNorm)(parts)
-    beside = PreNorm(mlp.part, mlp.norm, mlp.read, mlp.write, mlp.after)
-    return (Parallel(attn.part, attn.norm, attn.read, attn.write, mlp.after, beside),)
+_POINTS = {
+    "attn": StepPoints(Point.ATTN_IN, Point.ATTN_OUT, Point.RESID_MID, Point.ATTN_RAW),
+    "cross_attn": StepPoints(Point.CROSS_ATTN_IN, Point.CROSS_ATTN_OUT, Point.CROSS_RESID_MID),
+    "mlp": StepPoints(Point.MLP_IN, Point.MLP_OUT, Point.RESID_POST, Point.MLP_RAW),
+}
 
 
-STEPS: dict[Placement, Callable[[list[str]], Steps]] = {
-    "pre": _in_turn(PreNorm),
-    "post": _in_turn(PostNorm),
-    "sandwich": _in_turn(Sandwich, raw=True),
-    "write": _in_turn(WriteNorm, raw=True),
-    "stream": _in_turn(StreamNorm),
-    "parallel": _beside,
-    "parallel_tied": _beside,
+def _each(parts: Sublayers) -> list[tuple[str, Sublayer, StepPoints, str]]:
+    """Name, sub-layer, points and norm of each step; the last leaves ``resid_post``."""
+    points = [_POINTS[name] for name in parts]
+    points[-1] = replace(points[-1], sum=Point.RESID_POST)
+    norms = [f"ln{n}" for n in range(1, len(parts) + 1)]
+    return list(zip(parts, parts.values(), points, norms, strict=True))
+
+
+def _with_norm(
+    kind: type[PreNorm] | type[PostNorm] | type[WriteNorm],
+) -> Callable[[Sublayers, AddNorm], Steps]:
+    """Steps of one kind, with one norm each."""
+
+    def build(parts: Sublayers, add_norm: AddNorm) -> Steps:
+        return tuple(kind(f, name, add_norm(ln), at) for name, f, at, ln in _each(parts))
+
+    return build
+
+
+def _sandwich(parts: Sublayers, add_norm: AddNorm) -> Steps:
+    """Two norms per step."""
+    return tuple(
+        Sandwich(f, name, add_norm(ln), at, add_norm(f"{ln}_post"))
+        for name, f, at, ln in _each(parts)
+    )
+
+
+def _parallel(parts: Sublayers, add_norm: AddNorm) -> Steps:
+    """Attention and MLP in one step, with a norm each."""
+    return _beside(parts, add_norm("ln1"), add_norm("ln2"))
+
+
+def _parallel_tied(parts: Sublayers, add_norm: AddNorm) -> Steps:
+    """Attention and MLP in one step, with one norm under two names."""
+    first = add_norm("ln1")
+    return _beside(parts, first, add_norm("ln2", first.norm))
+
+
+def _beside(parts: Sublayers, ln1: BlockNorm, ln2: BlockNorm) -> Steps:
+    (attn_name, attn, at, _), (mlp_name, mlp, beside, _) = _each(parts)
+    mlp_step = PreNorm(mlp, mlp_name, ln2, beside)
+    return (Parallel(attn, attn_name, ln1, replace(at, sum=beside.sum), mlp_step),)
+
+
+STEPS: dict[Placement, Callable[[Sublayers, AddNorm], Steps]] = {
+    "pre": _with_norm(PreNorm),
+    "post": _with_norm(PostNorm),
+    "sandwich": _sandwich,
+    "write": _with_norm(WriteNorm),
+    "stream": _with_norm(StreamNorm),
+    "parallel": _parallel,
+    "parallel_tied": _parallel_tied,
 }

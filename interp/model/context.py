@@ -1,7 +1,7 @@
-"""What do all layers of one stack share during one forward? Positions, padding, the other stack.
+"""What all layers of one stack share during one forward: positions, padding, the other stack.
 
-A token's position is its index among the real tokens of its own row, which makes left and right
-padding the same thing to a model.
+The position of a token is its index among the real tokens of its own row, so that left and right
+padding are the same to a model.
 """
 
 from collections.abc import Callable, Hashable
@@ -12,10 +12,23 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.model.batch import Batch
-from interp.model.kv_cache import NoPast, Past, copied
+from interp.model.batch import Batch, repeated
 
-_Made = TypeVar("_Made")
+_Computed = TypeVar("_Computed")
+KeysValues = tuple[Tensor, Tensor]
+"""Keys and values, each ``[batch pos kv_head d_head]``."""
+
+
+class NoKVCache:
+    """No keys and values but those of the columns computed: that of an ordinary forward."""
+
+    def extend(self, owner: object, k: Tensor, v: Tensor) -> KeysValues:  # noqa: ARG002
+        """Keys and values of ``owner`` (an attention) for all columns, given the new ones."""
+        return k, v
+
+    def fixed(self, owner: object, compute: Callable[[], KeysValues]) -> KeysValues:  # noqa: ARG002
+        """Keys and values that do not grow (those of an encoder's output)."""
+        return compute()
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,21 +37,21 @@ class Context:
 
     Attributes:
         positions: of each token among the real tokens of its row (0 at padding).
-        offset: how many columns were read before these (with a key/value cache).
+        offset: how many columns precede those of this forward (with a KV cache).
         real: which *key* columns hold tokens; ``None`` if all do.
-        memory: what the encoder gave out, for a decoder of a pair.
-        memory_real: which of its columns hold tokens; ``None`` if all do.
-        past: keys and values of earlier columns.
-        ahead: how many columns after these can be attended to.
+        encoder_output: the stream that the encoder of a pair gives to the decoder.
+        encoder_real: which of its columns hold tokens; ``None`` if all do.
+        kv_cache: keys and values of columns that this forward does not compute.
+        n_later: how many columns after these can be attended to.
     """
 
     positions: Int[Tensor, "batch pos"]
     offset: int = 0
     real: Bool[Tensor, "batch key"] | None = None
-    memory: Float[Tensor, "batch source d_model"] | None = None
-    memory_real: Bool[Tensor, "batch source"] | None = None
-    past: Past = field(default_factory=NoPast)
-    ahead: int = 0
+    encoder_output: Float[Tensor, "batch source d_model"] | None = None
+    encoder_real: Bool[Tensor, "batch source"] | None = None
+    kv_cache: NoKVCache = field(default_factory=NoKVCache)
+    n_later: int = 0
     _shared: dict[Hashable, object] = field(default_factory=dict)
 
     @classmethod
@@ -46,16 +59,17 @@ class Context:
         cls,
         batch: Batch,
         offset: int = 0,
-        past: Past | None = None,
-        source_real: Bool[Tensor, "batch source"] | None = None,
+        kv_cache: NoKVCache | None = None,
+        encoder_real: Bool[Tensor, "batch source"] | None = None,
     ) -> "Context":
-        """The context of the columns of a batch from ``offset`` on; ``past`` holds those before."""
-        ids, past = batch.ids, past or NoPast()
+        """The context of the columns of a batch from ``offset`` on."""
+        ids, kv_cache = batch.ids, kv_cache or NoKVCache()
         if batch.real is None:
             row = torch.arange(offset, ids.shape[1], device=ids.device)
-            return cls(row.expand(ids.shape[0], -1), offset, None, None, source_real, past)
-        positions = (batch.real.cumsum(-1) - 1).clamp(min=0)[:, offset:]
-        return cls(positions, offset, batch.real, None, source_real, past)
+            positions = row.expand(ids.shape[0], -1)
+        else:
+            positions = (batch.real.cumsum(-1) - 1).clamp(min=0)[:, offset:]
+        return cls(positions, offset, batch.real, None, encoder_real, kv_cache)
 
     @classmethod
     def plain(cls, x: Tensor) -> "Context":
@@ -63,35 +77,39 @@ class Context:
         row = torch.arange(x.shape[1], device=x.device)
         return cls(row.expand(x.shape[0], -1))
 
-    def reading(self, memory: Tensor | None) -> "Context":
+    def with_encoder(self, output: Tensor | None) -> "Context":
         """The same, with an encoder's output to attend to."""
-        return replace(self, memory=memory)
+        return replace(self, encoder_output=output)
 
-    def kept(self) -> "Context":
-        """What deriving needs of it later: without memory and past, which may be large."""
-        return replace(self, memory=None, past=NoPast(), _shared={})
+    def stored(self) -> "Context":
+        """What deriving from a cache needs: without encoder output and KV cache."""
+        return replace(self, encoder_output=None, kv_cache=NoKVCache(), _shared={})
 
-    def narrowed(self, columns: slice, past: Past) -> "Context":
-        """Of some of these columns, all of which can still be attended to through ``past``."""
+    def narrowed(self, columns: slice, kv_cache: NoKVCache) -> "Context":
+        """Of some of these columns; all others can be attended to through ``kv_cache``."""
         first, stop, _ = columns.indices(self.n_query)
         return replace(
             self,
             positions=self.positions[:, columns],
             offset=self.offset + first,
-            ahead=self.ahead + self.n_query - stop,
-            past=past,
+            n_later=self.n_later + self.n_query - stop,
+            kv_cache=kv_cache,
             _shared={},
         )
 
-    def copied(self, copies: int, past: Past) -> "Context":
+    def repeated(self, copies: int, kv_cache: NoKVCache) -> "Context":
         """Of so many copies of the batch, one after another."""
+
+        def each(x: Tensor | None) -> Tensor | None:
+            return None if x is None else repeated(x, copies)
+
         return replace(
             self,
-            positions=copied(self.positions, copies),
-            real=None if self.real is None else copied(self.real, copies),
-            memory=None,
-            memory_real=None if self.memory_real is None else copied(self.memory_real, copies),
-            past=past,
+            positions=repeated(self.positions, copies),
+            real=each(self.real),
+            encoder_output=None,
+            encoder_real=each(self.encoder_real),
+            kv_cache=kv_cache,
             _shared={},
         )
 
@@ -105,9 +123,9 @@ class Context:
             self,
             positions=self.positions.unflatten(0, (copies, -1))[copy],
             real=own(self.real),
-            memory=None,
-            memory_real=own(self.memory_real),
-            past=NoPast(),
+            encoder_output=None,
+            encoder_real=own(self.encoder_real),
+            kv_cache=NoKVCache(),
             _shared={},
         )
 
@@ -120,30 +138,38 @@ class Context:
         return (self.real.cumsum(-1) - 1).clamp(min=0)
 
     @property
+    def key_less_query(self) -> Int[Tensor, "#batch query key"]:
+        """Position of the key minus position of the query; one row if all rows are alike."""
+        queries, keys = self.positions, self.key_positions
+        if self.real is None:
+            queries, keys = queries[:1], keys[:1]
+        return keys[:, None, :] - queries[:, :, None]
+
+    @property
     def lengths(self) -> Int[Tensor, " row"]:
-        """How many tokens each row has, those of other columns included; one if all are alike."""
+        """Number of tokens of each row, all columns counted; one number if all rows are alike."""
         if self.real is None:
             return torch.tensor([self.n_key], device=self.positions.device)
         return self.real.sum(-1)
 
     @property
     def n_query(self) -> int:
-        """How many columns this forward reads."""
+        """Number of columns that this forward computes."""
         return self.positions.shape[1]
 
     @property
     def n_key(self) -> int:
-        """How many columns it can attend to."""
-        return self.offset + self.n_query + self.ahead
+        """Number of columns that it can attend to."""
+        return self.offset + self.n_query + self.n_later
 
     @property
     def columns(self) -> Int[Tensor, " query"]:
-        """The columns that this forward reads."""
+        """Indices of the columns that this forward computes."""
         last = self.offset + self.n_query
         return torch.arange(self.offset, last, device=self.positions.device)
 
-    def once(self, key: Hashable, make: Callable[[], _Made]) -> _Made:
-        """What ``make`` gave when ``key`` was first asked: masks and angles that layers share."""
+    def once(self, key: Hashable, compute: Callable[[], _Computed]) -> _Computed:
+        """``compute()``, called once per forward and key: masks and angles that layers share."""
         if key not in self._shared:
-            self._shared[key] = make()
-        return self._shared[key]  # pyright: ignore[reportReturnType] - made by this very key
+            self._shared[key] = compute()
+        return self._shared[key]  # pyright: ignore[reportReturnType] - stored under this key

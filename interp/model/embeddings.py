@@ -1,9 +1,9 @@
-"""What is a token before the first block? Its embedding, its position's and its type's.
+"""The entry of a stack: embeddings of tokens, positions and token types.
 
-    x = W_E[ids] · scale + W_pos[position] + W_type[type], and perhaps the norm of that
+    x = W_E[ids] · scale + W_pos[position] + W_type[type], and perhaps a norm of the sum
 
-Positions are learned (GPT-2) or waves (Vaswani et al. 2017, §3.5); types are BERT's segments. A
-square of an image is read by one matrix, as a token is by its row (Dosovitskiy et al. 2021).
+Positions are learned (GPT-2) or sinusoidal (Vaswani et al. 2017, §3.5); token types are BERT's
+segments. A patch of an image is embedded by one matrix (Dosovitskiy et al. 2021).
 """
 
 import torch
@@ -12,37 +12,37 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
-from interp.config import EmbeddingConfig, Layout, PatchConfig, PositionsConfig
+from interp.config import EmbeddingConfig, PatchConfig, PositionsConfig
 from interp.errors import InvalidInput
 from interp.model.batch import Batch
 from interp.model.context import Context
 from interp.model.linear import Linear
 from interp.model.mlp import matrix
-from interp.model.recipe import KEPT, Reader, Recipe
-from interp.model.recipe import Layout as PlaceLayout
+from interp.model.positions.rotary import PAIRS
+from interp.model.recipe import STORED, Layout, Reader, Recipe
 from interp.model.tap import Tap
 from interp.points import Place, Point
 
 Stream = Float[Tensor, "batch pos d_model"]
 
 
-class Added(nn.Module):
-    """Nothing that is added to the embedding; the parent of what is."""
+class NoEmbedding(nn.Module):
+    """Adds nothing to the token embedding; the base class of embeddings that are added to it."""
 
     def forward(self, x: Stream, batch: Batch, context: Context, tap: Tap) -> Stream:  # noqa: ARG002
-        """x, as it is."""
+        """x, unchanged."""
         return x
 
-    def layout(self) -> PlaceLayout:
-        """No places of its own."""
+    def layout(self) -> Layout:
+        """No places."""
         return {}
 
 
-class AddedPositions(Added):
+class PositionEmbedding(NoEmbedding):
     """x + W_pos[position]; ``W_pos`` is ``[n_ctx d_model]``."""
 
     def forward(self, x: Stream, batch: Batch, context: Context, tap: Tap) -> Stream:  # noqa: ARG002
-        """X + W_pos[position]."""
+        """``x + W_pos[position]``."""
         return x + tap(Point.POS_EMBED, self.at(context.positions))
 
     def at(self, positions: Tensor) -> Tensor:
@@ -53,17 +53,17 @@ class AddedPositions(Added):
         """W_pos."""
         raise NotImplementedError
 
-    def layout(self) -> PlaceLayout:
-        """The position embedding, which follows from the positions alone."""
+    def layout(self) -> Layout:
+        """The position embedding, a function of the positions alone."""
 
-        def added(entry: AddedPositions, of: Reader) -> Tensor:
+        def embedding(entry: PositionEmbedding, of: Reader) -> Tensor:
             return entry.at(of.context.positions)
 
-        return {Place(Point.POS_EMBED): Recipe(added)}
+        return {Place(Point.POS_EMBED): Recipe(embedding)}
 
 
-class LearnedPositions(AddedPositions):
-    """A trained vector a position."""
+class LearnedPositions(PositionEmbedding):
+    """One trained vector per position."""
 
     def __init__(self, n_ctx: int, d_model: int) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class LearnedPositions(AddedPositions):
         return self.W_pos
 
 
-class Waves(AddedPositions):
+class SinusoidalPositions(PositionEmbedding):
     """Sine and cosine of the position at geometric wavelengths; nothing is trained."""
 
     like: Tensor
@@ -86,30 +86,29 @@ class Waves(AddedPositions):
     def __init__(self, n_ctx: int, d_model: int, config: PositionsConfig) -> None:
         super().__init__()
         self.n_ctx, self.d_model = n_ctx, d_model
-        self.base = config.base
-        self.pairs: Layout = config.layout
-        # Holds nothing, but moves with the model: what type the waves have and where they are.
+        self.base, self.pairs = config.base, PAIRS[config.layout]
+        # Empty, but moves with the model: gives dtype and device.
         self.register_buffer("like", torch.empty(0), persistent=False)
 
     def at(self, positions: Tensor) -> Tensor:
-        """The waves at ``positions``, computed in float64 whatever the model's type."""
+        """Sine and cosine at ``positions``, computed in float64 and rounded."""
         phase = angles(positions, self.d_model, self.base)
-        return pair_up(phase.sin(), phase.cos(), self.pairs).to(self.like.dtype)
+        return self.pairs.join(phase.sin(), phase.cos()).to(self.like.dtype)
 
     def table(self) -> Tensor:
-        """The waves at every position."""
+        """Those of every position."""
         return self.at(torch.arange(self.n_ctx, device=self.like.device))
 
 
-class Types(Added):
-    """x + W_type[type]: which segment of its text a token is in (BERT)."""
+class TokenTypes(NoEmbedding):
+    """x + W_type[type], where the type is the segment of the text that a token is in (BERT)."""
 
     def __init__(self, n_types: int, d_model: int) -> None:
         super().__init__()
         self.W_type = nn.Parameter(torch.randn(n_types, d_model) * 0.02)
 
     def forward(self, x: Stream, batch: Batch, context: Context, tap: Tap) -> Stream:
-        """X + W_type[type]."""
+        """``x + W_type[type]``."""
         types = batch.types_from(context.offset)
         outside = int(types.max()) >= len(self.W_type)
         if outside:
@@ -119,28 +118,28 @@ class Types(Added):
             )
         return x + tap(Point.TYPE_EMBED, self.W_type[types])
 
-    def layout(self) -> PlaceLayout:
-        """The type's embedding."""
-        return {Place(Point.TYPE_EMBED): KEPT}
+    def layout(self) -> Layout:
+        """The token-type embedding."""
+        return {Place(Point.TYPE_EMBED): STORED}
 
 
-def positions_of(config: PositionsConfig, n_ctx: int, d_model: int) -> Added:
-    """What ``config`` adds to the embedding."""
+def position_embedding_of(config: PositionsConfig, n_ctx: int, d_model: int) -> NoEmbedding:
+    """The position embedding of a configuration."""
     match config.kind:
         case "learned":
             return LearnedPositions(n_ctx, d_model)
         case "sinusoidal":
-            return Waves(n_ctx, d_model, config)
+            return SinusoidalPositions(n_ctx, d_model, config)
         case _:
-            return Added()
+            return NoEmbedding()
 
 
-def types_of(config: EmbeddingConfig, d_model: int) -> Added:
-    """The types of tokens, if there are any."""
-    return Types(config.n_types, d_model) if config.n_types else Added()
+def token_types_of(config: EmbeddingConfig, d_model: int) -> NoEmbedding:
+    """The token-type embedding of a configuration."""
+    return TokenTypes(config.n_types, d_model) if config.n_types else NoEmbedding()
 
 
-# ---- tokens and squares -------------------------------------------------------------------------
+# ---- tokens and patches -------------------------------------------------------------------------
 
 
 class Tokens(nn.Module):
@@ -152,7 +151,7 @@ class Tokens(nn.Module):
 
 
 class ScaledTokens(Tokens):
-    """W_E[ids] · scale, the scale rounded to the type of the weights, as was trained (Gemma)."""
+    """W_E[ids] · scale, the scale rounded to the dtype of the weights (Gemma)."""
 
     def __init__(self, scale: float) -> None:
         super().__init__()
@@ -165,7 +164,7 @@ class ScaledTokens(Tokens):
 
 
 class ProjectedTokens(Tokens):
-    """W_E[ids]·W_P: vectors of another width, brought to that of the stream (OPT-350m)."""
+    """W_E[ids]·W_P: embeddings of another width, projected to that of the stream (OPT-350m)."""
 
     def __init__(self, width: int, d_model: int) -> None:
         super().__init__()
@@ -177,41 +176,41 @@ class ProjectedTokens(Tokens):
 
 
 class Patches(Linear):
-    """Squares of an image, each by one matrix, behind the learned tokens (CLS first)."""
+    """Learned tokens (CLS first), then the patches of an image, each projected by one matrix."""
 
     def __init__(self, config: PatchConfig, d_model: int) -> None:
         super().__init__()
         self.size = config.size
-        self.reads = (config.channels, config.height, config.width)
+        self.image_shape = (config.channels, config.height, config.width)
         self.weight = matrix(d_model, config.channels * config.size**2)
         self.bias = nn.Parameter(torch.zeros(d_model))
         self.special = nn.Parameter(torch.randn(config.n_special, d_model) * 0.02)
 
     def forward(self, batch: Batch, context: Context, weight_e: None) -> Tensor:  # noqa: ARG002
-        """``[batch pos d_model]``: each special token, then each square from the left above."""
+        """``[batch pos d_model]``: each special token, then the patches row by row."""
         if batch.images is None:
             raise InvalidInput("This model reads images: model(images).")
-        squares = rearrange(
+        patches = rearrange(
             batch.images, "b c (h p) (w q) -> b (h w) (c p q)", p=self.size, q=self.size
         )
-        special = self.special.expand(len(squares), -1, -1)
-        return torch.cat([special, self.linear(squares, self.weight, self.bias)], dim=1)
+        special = self.special.expand(len(patches), -1, -1)
+        return torch.cat([special, self.linear(patches, self.weight, self.bias)], dim=1)
 
 
 class Projection(Linear):
-    """x·W: from the width of the embedding to that of the stream, or back; no bias."""
+    """x·W, from the width of the embedding to that of the stream, or back; no bias."""
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
         self.weight = matrix(n_out, n_in)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x·W."""
+        """``x @ W``."""
         return self.linear(x, self.weight, None)
 
 
 def tokens_of(config: EmbeddingConfig, d_model: int) -> Tokens | Patches:
-    """How tokens become vectors under ``config``."""
+    """The token embedding of a configuration."""
     if config.patches is not None:
         return Patches(config.patches, d_model)
     if config.width is not None:
@@ -219,17 +218,7 @@ def tokens_of(config: EmbeddingConfig, d_model: int) -> Tokens | Patches:
     return Tokens() if config.scale is None else ScaledTokens(config.scale)
 
 
-# ---- waves --------------------------------------------------------------------------------------
-
-
 def angles(positions: Tensor, d: int, base: float) -> Float[Tensor, "*positions d_half"]:
-    """P / base^(2i/d), in float64: the angle of position p at wavelength i."""
+    """position / base^(2i/d), in float64: the angle of dimensions 2i and 2i + 1."""
     wavelengths = base ** (torch.arange(0, d, 2, device=positions.device).double() / d)
     return positions[..., None].double() / wavelengths
-
-
-def pair_up(first: Tensor, second: Tensor, layout: Layout) -> Tensor:
-    """Lay pairs out as (first half, second half) or alternating."""
-    if layout == "half":
-        return torch.cat([first, second], dim=-1)
-    return torch.stack([first, second], dim=-1).flatten(-2)

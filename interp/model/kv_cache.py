@@ -1,7 +1,7 @@
-"""What does attention know of columns that this forward does not read? Their keys and values.
+"""KV caches: keys and values of columns that a forward does not compute.
 
-Queries of later columns need no more of earlier ones than that: generating text, restarting a
-forward in the middle of a row, and computing a single column all rest on it.
+Queries of later columns need nothing else of earlier ones: generating text, restarting a forward in
+the middle of a row, and computing some columns of a row all rest on it.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,93 +9,77 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from interp.model.batch import repeated
+from interp.model.context import KeysValues, NoKVCache
 
-class Past:
-    """Keys and values of the tokens already read, per attention: the key/value cache."""
+
+class KVCache(NoKVCache):
+    """Keys and values of all columns computed so far, which grow with every forward."""
 
     def __init__(self) -> None:
-        self._held: dict[object, tuple[Tensor, Tensor]] = {}
+        self._stored: dict[object, KeysValues] = {}
 
-    def extend(self, owner: object, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Append new keys and values along ``pos`` and return all of them."""
-        if owner in self._held:
-            past_k, past_v = self._held[owner]
-            k, v = torch.cat([past_k, k], dim=1), torch.cat([past_v, v], dim=1)
-        self._held[owner] = (k, v)
+    def extend(self, owner: object, k: Tensor, v: Tensor) -> KeysValues:
+        """Append the new keys and values along ``pos`` and return all of them."""
+        if owner in self._stored:
+            earlier_k, earlier_v = self._stored[owner]
+            k, v = torch.cat([earlier_k, k], dim=1), torch.cat([earlier_v, v], dim=1)
+        self._stored[owner] = (k, v)
         return k, v
 
-    def once(
-        self, owner: object, make: Callable[[], tuple[Tensor, Tensor]]
-    ) -> tuple[Tensor, Tensor]:
-        """What ``make`` gave the first time (the keys and values of a fixed source)."""
-        if owner not in self._held:
-            self._held[owner] = make()
-        return self._held[owner]
+    def fixed(self, owner: object, compute: Callable[[], KeysValues]) -> KeysValues:
+        """What ``compute`` gave the first time."""
+        if owner not in self._stored:
+            self._stored[owner] = compute()
+        return self._stored[owner]
 
 
-class NoPast(Past):
-    """Remembers nothing: the past of an ordinary forward."""
-
-    def extend(self, owner: object, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """The new keys and values alone."""
-        return k, v
-
-    def once(
-        self,
-        owner: object,  # noqa: ARG002 - Past's signature
-        make: Callable[[], tuple[Tensor, Tensor]],
-    ) -> tuple[Tensor, Tensor]:
-        """What ``make`` gives."""
-        return make()
-
-
-class Seen(Past):
-    """Keys and values of one attention for all columns that it will ever be asked about."""
-
-    def __init__(self, owner: object, k: Tensor, v: Tensor, others: Past) -> None:
-        super().__init__()
-        self._owner, self._all, self._others = owner, (k, v), others
-
-    def extend(self, owner: object, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """All keys and values, those of these columns among them."""
-        return self._all if owner is self._owner else self._others.extend(owner, k, v)
-
-    def once(
-        self, owner: object, make: Callable[[], tuple[Tensor, Tensor]]
-    ) -> tuple[Tensor, Tensor]:
-        """As without."""
-        return self._others.once(owner, make)
-
-
-class Copied(Past):
-    """Keys and values of earlier columns that many copies of one batch share, and leave alone.
+class FixedKV(NoKVCache):
+    """Keys and values of one attention for all columns, computed beforehand.
 
     Args:
-        held: of each attention, ``[batch pos kv_head d_head]``; those of cross-attention whole.
-        copies: how many copies of the batch stand one after another in a forward.
-        columns: how many columns were read before.
+        owner: the attention.
+        k: its keys, of all columns.
+        v: its values, of all columns.
+        others: the KV cache of every other attention.
     """
 
-    def __init__(
-        self, held: Mapping[object, tuple[Tensor, Tensor]], copies: int, columns: int
-    ) -> None:
-        super().__init__()
-        self._clean, self._copies, self._columns = held, copies, columns
+    def __init__(self, owner: object, k: Tensor, v: Tensor, others: NoKVCache) -> None:
+        self._owner, self._all, self._others = owner, (k, v), others
 
-    def extend(self, owner: object, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """The earlier ones, once a copy, and the new ones behind them."""
+    def extend(self, owner: object, k: Tensor, v: Tensor) -> KeysValues:
+        """Those of all columns; the new ones are among them."""
+        return self._all if owner is self._owner else self._others.extend(owner, k, v)
+
+    def fixed(self, owner: object, compute: Callable[[], KeysValues]) -> KeysValues:
+        """As the other attentions have it."""
+        return self._others.fixed(owner, compute)
+
+
+class RepeatedKV(NoKVCache):
+    """Keys and values of earlier columns, shared by several copies of one batch.
+
+    Args:
+        stored: of each attention; those of cross-attention for the whole source.
+        copies: how many copies of the batch follow one another along the first axis of a forward.
+        columns: how many columns precede those of the forward.
+    """
+
+    def __init__(self, stored: Mapping[object, KeysValues], copies: int, columns: int) -> None:
+        self._stored, self._copies, self._columns = stored, copies, columns
+
+    def extend(self, owner: object, k: Tensor, v: Tensor) -> KeysValues:
+        """The earlier ones, repeated for each copy, and then the new ones."""
         if self._columns == 0:
             return k, v
-        return self._joined(self._clean[owner][0], k), self._joined(self._clean[owner][1], v)
+        return self._joined(self._stored[owner][0], k), self._joined(self._stored[owner][1], v)
 
-    def once(
-        self, owner: object, make: Callable[[], tuple[Tensor, Tensor]]
-    ) -> tuple[Tensor, Tensor]:
-        """Those of a source, once a copy; what ``make`` gives if they are not held."""
-        if owner not in self._clean:
-            return make()
-        k, v = self._clean[owner]
-        return copied(k, self._copies), copied(v, self._copies)
+    def fixed(self, owner: object, compute: Callable[[], KeysValues]) -> KeysValues:
+        """Those of the source, repeated for each copy; computed if they are not stored."""
+        if owner not in self._stored:
+            return compute()
+        k, v = self._stored[owner]
+        return repeated(k, self._copies), repeated(v, self._copies)
 
     def _joined(self, before: Tensor, new: Tensor) -> Tensor:
         n = self._columns
@@ -103,8 +87,3 @@ class Copied(Past):
         joined.unflatten(0, (self._copies, -1))[:, :, :n] = before[:, :n]
         joined[:, n:] = new
         return joined
-
-
-def copied(x: Tensor, copies: int) -> Tensor:
-    """``x`` so many times, one after another along its first axis."""
-    return x if copies == 1 else x.expand(copies, *x.shape).flatten(0, 1)

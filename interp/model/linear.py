@@ -1,8 +1,4 @@
-"""How is x·Wᵀ + b computed? By a kernel that each part of a model holds, and that can be changed.
-
-Nearly all the time of a forward goes into these products, so which kernel computes them is worth a
-choice (see :mod:`interp.weights.packed`); the mathematics is the same.
-"""
+"""The kernel of products x·Wᵀ + b, which can be exchanged (see :mod:`interp.weights.packed`)."""
 
 from collections.abc import Callable
 
@@ -14,16 +10,16 @@ Kernel = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 DEFAULT = "default"
-"""The name of the kernel that every model begins with."""
+"""The name of PyTorch's own kernel, which every model starts with."""
 
 
 class Linear(nn.Module):
-    """A part of a model that multiplies by weights: every product goes through ``linear``."""
+    """Base class of parts with weights: every product with them goes through ``linear``."""
 
     linear: Kernel = staticmethod(F.linear)
 
     @property
     def products(self) -> str:
-        """The name of the kernel of its products: what the kernel says of its weights."""
-        told = getattr(self.linear, "name_for", None)
-        return DEFAULT if told is None else told(next(self.parameters()))
+        """The name of the kernel that computes its products."""
+        name_for = getattr(self.linear, "name_for", None)
+        return DEFAULT if name_for is None else name_for(next(self.parameters()))

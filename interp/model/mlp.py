@@ -1,6 +1,6 @@
-"""What does an MLP write? act(x·W_in + b_in)·W_out + b_out, one neuron a column of W_in.
+"""MLPs: act(x·W_in + b_in)·W_out + b_out, one neuron per column of W_in.
 
-The gated form multiplies by a second reading of the stream (GLU variants, Shazeer 2020):
+The gated form multiplies by a second projection of the stream (GLU variants, Shazeer 2020):
 (act(x·W_gate) * (x·W_in))·W_out. Weights are stored [out in], so that each projection is one
 contiguous product; ``W_in [d_model d_mlp]`` and so on are views.
 """
@@ -25,7 +25,7 @@ Neurons = Float[Tensor, "batch pos d_mlp"]
 
 
 def gelu_bloom(x: Tensor) -> Tensor:
-    """GELU's tanh form with √(2/π) rounded to eight digits, as BLOOM was trained."""
+    """The tanh form of GELU with √(2/π) rounded to eight digits, as in BLOOM."""
     return x * 0.5 * (1.0 + torch.tanh(0.79788456 * x * (1.0 + 0.044715 * x * x)))
 
 
@@ -46,17 +46,20 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 
 
 def matrix(n_out: int, n_in: int) -> nn.Parameter:
-    """Random weights [out in] that keep the variance of what they read."""
+    """Random weights [out in] that preserve the variance of their input."""
     return nn.Parameter(torch.randn(n_out, n_in) / n_in**0.5)
 
 
 def bias_of(n: int, present: bool) -> nn.Parameter | None:  # noqa: FBT001 - reads as its config
-    """Zeros to train, or no bias."""
+    """A trainable bias of zeros, or none."""
     return nn.Parameter(torch.zeros(n)) if present else None
 
 
 class MLP(Linear):
     """x ↦ act(x·W_in + b_in)·W_out + b_out."""
+
+    hidden_point = Point.POST
+    mixes_positions = False
 
     def __init__(self, config: MLPConfig, d_model: int, out: Point = Point.MLP_OUT) -> None:
         super().__init__()
@@ -68,25 +71,16 @@ class MLP(Linear):
         self.b_out = bias_of(d_model, config.bias_out)
 
     def forward(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
-        """Write what the neurons that x excites have to say."""
-        return self.outer(self.inner(x, context, tap), tap)
+        """``act(x @ W_in + b_in) @ W_out + b_out``."""
+        return self.output(self.hidden(x, context, tap), tap)
 
-    def inner(self, x: Stream, context: Context, tap: Tap = untouched) -> Neurons:  # noqa: ARG002
-        """What each neuron says of each column by itself."""
-        return self.neurons(x, tap)
-
-    def outer(self, inner: Neurons, tap: Tap = untouched) -> Stream:
-        """What is written of it."""
-        return tap(self.out, self.write(tap(Point.POST, inner)))
-
-    @property
-    def between(self) -> Point:
-        """What the neurons say."""
-        return Point.POST
-
-    def neurons(self, x: Stream, tap: Tap = untouched) -> Neurons:
-        """act(x·W_in + b_in)."""
+    def hidden(self, x: Stream, context: Context, tap: Tap = untouched) -> Neurons:  # noqa: ARG002
+        """``act(x @ W_in + b_in)``, the activations of the neurons."""
         return self.act(tap(Point.PRE, self.pre(x)))
+
+    def output(self, hidden: Neurons, tap: Tap = untouched) -> Stream:
+        """``hidden @ W_out + b_out``."""
+        return tap(self.out, self.write(tap(Point.POST, hidden)))
 
     def pre(self, x: Stream) -> Neurons:
         """x·W_in + b_in."""
@@ -98,16 +92,16 @@ class MLP(Linear):
 
     @property
     def W_in(self) -> Float[Tensor, "d_model d_mlp"]:
-        """What each neuron reads (a view)."""
+        """Input weights of each neuron (a view)."""
         return self.weight_in.mT
 
     @property
     def W_out(self) -> Float[Tensor, "d_mlp d_model"]:
-        """What each neuron writes (a view)."""
+        """Output weights of each neuron (a view)."""
         return self.weight_out.mT
 
     def layout(self, source: Place) -> Layout:
-        """Places of the MLP, which reads ``source``."""
+        """Its places; ``source`` is that of its input."""
         pre, post, out = Place(Point.PRE), Place(Point.POST), Place(self.out)
         return {
             pre: Recipe(lambda mlp, of: mlp.pre(of(source.point, source.norm)), (source,)),
@@ -124,8 +118,8 @@ class GatedMLP(MLP):
         self.weight_gate = matrix(config.d_mlp, d_model)
         self.b_gate = bias_of(config.d_mlp, config.bias_in)
 
-    def neurons(self, x: Stream, tap: Tap = untouched) -> Neurons:
-        """act(x·W_gate + b_gate) * (x·W_in + b_in)."""
+    def hidden(self, x: Stream, context: Context, tap: Tap = untouched) -> Neurons:  # noqa: ARG002
+        """``act(x @ W_gate + b_gate) * (x @ W_in + b_in)``."""
         return self.act(tap(Point.GATE, self.gate(x))) * tap(Point.PRE, self.pre(x))
 
     def gate(self, x: Stream) -> Neurons:
@@ -134,11 +128,11 @@ class GatedMLP(MLP):
 
     @property
     def W_gate(self) -> Float[Tensor, "d_model d_mlp"]:
-        """What opens each neuron (a view)."""
+        """Gate weights of each neuron (a view)."""
         return self.weight_gate.mT
 
     def layout(self, source: Place) -> Layout:
-        """As of an MLP, and the gate; the gate is what TransformerLens calls ``hook_pre``."""
+        """Those of an MLP and the gate, which TransformerLens calls ``hook_pre``."""
         gate, pre, post = Place(Point.GATE), Place(Point.PRE), Place(Point.POST)
 
         def read_gate(mlp: GatedMLP, of: Reader) -> Tensor:
@@ -150,7 +144,7 @@ class GatedMLP(MLP):
         plain = super().layout(source)
         return {
             gate: Recipe(read_gate, (source,), hook="mlp.hook_pre"),
-            pre: Recipe(plain[pre].make, (source,), hook="mlp.hook_pre_linear"),
+            pre: Recipe(plain[pre].compute, (source,), hook="mlp.hook_pre_linear"),
             post: Recipe(gated, (gate, pre)),
             Place(self.out): plain[Place(self.out)],
         }

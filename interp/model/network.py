@@ -1,7 +1,7 @@
-"""What does the model compute? x = W_E[ids]; x ← x + H(x), x ← x + MLP(x), …; logits = x·W_U.
+"""The whole model: x = W_E[ids]; x ← x + H(x), x ← x + MLP(x), …; logits = x·W_U.
 
-One loop over the stacks serves decoder, encoder and encoder–decoder alike: each stack is given
-what the one before it gave out, and the first is given nothing.
+Decoders, encoders and encoder–decoders are one loop over stacks: each attends to the output of the
+one before it, if there is one.
 """
 
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ from interp.errors import InvalidInput, InvalidTokens
 from interp.model.batch import Batch
 from interp.model.block import Block
 from interp.model.context import Context
-from interp.model.embeddings import AddedPositions
+from interp.model.embeddings import PositionEmbedding
 from interp.model.linear import Linear
 from interp.model.recipe import Layout, Recipe
 from interp.model.stack import WHOLE, Span, Stack
 from interp.model.tap import Tap, untouched
 from interp.model.unembedding import Pooler, Unembedding, exit_of
-from interp.names import Atlas
+from interp.names import Names
 from interp.points import Place
 
 Stream = Float[Tensor, "batch pos d_model"]
@@ -30,11 +30,12 @@ Logits = Float[Tensor, "batch pos vocab"]
 
 
 class Network(nn.Module):
-    """The mathematics of a Transformer: token ids in, logits out; every tensor passes a tap."""
+    """A Transformer from token ids to logits; every tensor passes a tap."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
+        self._stack_names = tuple(config.stacks)
         shared: nn.Parameter | None = None
         for name in config.stacks:
             stack = Stack(config, name, shared)
@@ -43,8 +44,8 @@ class Network(nn.Module):
         self.unembed = exit_of(config, self.stacks[-1].weight_e)
         self.pooler = Pooler(config.d_model) if config.pooler else None
         self.agreement: float | None = None
-        """How far it was from the live model that it was loaded from, of the largest number."""
-        self._structure: tuple[Layout, Atlas] | None = None
+        """Largest relative difference from the live model that it was loaded from, if any."""
+        self._structure: tuple[Layout, Names] | None = None
 
     # ---- the forward --------------------------------------------------------------------------
 
@@ -54,8 +55,8 @@ class Network(nn.Module):
         Args:
             *tokens: ids ``[batch pos]``, ``interp.PAD`` where padded; for an encoder–decoder the
                 source and the target.
-            mask: ``[batch pos]``, nonzero at real tokens, if the (first) tokens were padded with
-                something else.
+            mask: ``[batch pos]``, nonzero at real tokens, if the (first) tokens are padded with
+                other ids than ``interp.PAD``.
 
         Returns:
             ``[batch pos vocab]``; meaningless at padding.
@@ -73,37 +74,32 @@ class Network(nn.Module):
         types: object = None,
         stack: str | None = None,
     ) -> Batch:
-        """The tokens of one stack, checked; what it gives can stand wherever tokens can.
+        """The tokens of one stack, checked; a batch is accepted wherever tokens are.
 
         Args:
-            tokens: ids ``[batch pos]``, or images; see :meth:`Batch.of`, :meth:`Batch.of_images`.
-            mask: nonzero at real tokens, if they were padded with something else than ``PAD``.
+            tokens: ids ``[batch pos]``, texts, or images; see :meth:`Batch.of` and
+                :meth:`Batch.of_images`.
+            mask: nonzero at real tokens, if they are padded with other ids than ``PAD``.
             types: the type of each token, for a model that has them.
-            stack: which stack reads them; the last, if nothing is said.
+            stack: which stack reads them; the last by default.
         """
-        name = stack or self.stacks[-1].name
-        own = self.config.stacks[name].embedding
-        if isinstance(tokens, Batch):
-            types = tokens.types if types is None else types
-            tokens = tokens.tokens if tokens.images is None else tokens.images
-        if own.patches is not None and (mask is not None or types is not None):
-            raise InvalidTokens("mask= and types= are for tokens; this model reads images.")
-        if own.patches is not None:
-            return Batch.of_images(tokens, own.patches, self.dtype, self.device)
-        if types is not None and not own.n_types:
-            raise InvalidTokens("types= were given, but this model knows no types of tokens.")
-        vocabulary = self.config.vocabulary_of(name)
-        return Batch.of(tokens, vocabulary, self.config.n_ctx, mask, types, self.device)
+        read_by = self.stack(stack)
+        if is_text(tokens):
+            tokens = self.encode(tokens, read_by.name)
+        return read_by.input.batch(tokens, mask, types, next(self.parameters()))
+
+    def encode(self, texts: object, stack: str) -> Tensor:  # noqa: ARG002
+        """Token ids of texts for a stack: a model without a tokenizer has none.
+
+        Raises:
+            InvalidTokens: always.
+        """
+        raise InvalidTokens(f"This model has no tokenizer; give it token ids instead of {texts!r}.")
 
     def check(self, *tokens: Any, mask: object = None) -> list[Batch]:  # noqa: ANN401
         """The tokens of each stack, checked; see :meth:`Batch.of`."""
         if len(tokens) != len(self.stacks):
-            wanted = " and ".join(
-                {"encoder": "source", "decoder": "target"}[stack.name]
-                if len(self.stacks) > 1
-                else "token ids"
-                for stack in self.stacks
-            )
+            wanted = "source and target" if len(self.stacks) > 1 else "token ids"
             raise InvalidTokens(f"This model reads {wanted}; got {len(tokens)} inputs.")
         batches = [
             self.batch(ids, None if index else mask, stack=stack.name)
@@ -115,22 +111,20 @@ class Network(nn.Module):
         return batches
 
     def stream(self, batches: Sequence[Batch], tap: Tap = untouched, span: Span = WHOLE) -> Stream:
-        """The last stack's stream after ``span``, which concerns that stack alone."""
-        contexts = self.contexts(batches)
-        memory: Tensor | None = None
-        for stack, batch, context in zip(self.stacks, batches, contexts, strict=True):
-            own_span = span if stack is self.stacks[-1] else WHOLE
-            scoped = tap.at(stack=stack.name, context=context)
-            memory = stack(batch, context.reading(memory), scoped, own_span)
-        if memory is None:
-            raise InvalidInput("A model without stacks computes nothing.")
-        return memory
+        """The last stack's stream after ``span``, which is a part of that stack alone."""
+        *encoders, last = self.stacks
+        *contexts, own = self.contexts(batches)
+        encoder_output: Tensor | None = None
+        for stack, batch, context in zip(encoders, batches, contexts, strict=False):
+            encoder_output = stack(batch, context, tap.scoped(stack=stack.name, context=context))
+        tap = tap.scoped(stack=last.name, context=own)
+        return last(batches[-1], own.with_encoder(encoder_output), tap, span)
 
     def contexts(self, batches: Sequence[Batch]) -> list[Context]:
         """Positions and padding of each stack."""
         *sources, last = batches
         before = sources[-1].real if sources else None
-        own = Context.of(last, source_real=before)
+        own = Context.of(last, encoder_real=before)
         return [*(Context.of(batch) for batch in sources), own]
 
     # ---- what there is ------------------------------------------------------------------------
@@ -138,8 +132,7 @@ class Network(nn.Module):
     @property
     def stacks(self) -> list[Stack]:
         """Its stacks in the order in which they run."""
-        found = (getattr(self, name) for name in self.config.stacks)
-        return [stack for stack in found if isinstance(stack, Stack)]
+        return [self.get_submodule(name) for name in self._stack_names]  # pyright: ignore[reportReturnType]
 
     def stack(self, name: str | None = None) -> Stack:
         """One stack: by its name, or the last."""
@@ -160,7 +153,7 @@ class Network(nn.Module):
 
     @property
     def needs_length(self) -> bool:
-        """Whether what becomes of early tokens depends on how long their text is."""
+        """Whether what is computed at early tokens depends on the length of their text."""
         return any(
             stack.block(layer).attn.positions.needs_length
             for stack in self.stacks
@@ -169,17 +162,17 @@ class Network(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where its weights live."""
+        """The device of its weights."""
         return next(self.parameters()).device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of its weights."""
+        """The dtype of its weights."""
         return next(self.parameters()).dtype
 
     @property
     def products(self) -> str:
-        """Which kernel computes its products with weights where no gradient is wanted.
+        """The kernel of its products with weights where no gradient is wanted.
 
         ``default``, or ``packed (oneDNN)`` after :func:`interp.packed`.
         """
@@ -203,10 +196,10 @@ class Network(nn.Module):
         """The unembedding, from the stream to the logits.
 
         Raises:
-            InvalidInput: it gives out no logits.
+            InvalidInput: it has no logits.
         """
         if not isinstance(self.unembed, Unembedding):
-            raise InvalidInput("This model gives out its last stream; it has no W_U.")
+            raise InvalidInput("This model returns its last stream; it has no W_U.")
         return self.unembed.W_U
 
     @property
@@ -214,10 +207,10 @@ class Network(nn.Module):
         """The (last stack's) position embedding.
 
         Raises:
-            InvalidInput: positions are not added to this model's embedding.
+            InvalidInput: it adds no position embedding.
         """
         entry = self.stacks[-1].entry
-        if not isinstance(entry, AddedPositions):
+        if not isinstance(entry, PositionEmbedding):
             raise InvalidInput("This model adds no position embedding; it has no W_pos.")
         return entry.table()
 
@@ -229,30 +222,30 @@ class Network(nn.Module):
         return self._places()[0]
 
     @property
-    def atlas(self) -> Atlas:
-        """Its places and the names that they answer to."""
+    def names(self) -> Names:
+        """Its places and their names."""
         return self._places()[1]
 
-    def _places(self) -> tuple[Layout, Atlas]:
-        """Layout and atlas, made once: they tell of the kinds of parts, not of their weights."""
+    def _places(self) -> tuple[Layout, Names]:
+        """Layout and names, built once: they depend on the kinds of parts, not on weights."""
         if self._structure is None:
-            layout = self._lay_out()
+            layout = self._layout()
             layers = {stack.name: len(stack.blocks) for stack in self.stacks}
             hooks = {place: hook_name(place, recipe) for place, recipe in layout.items()}
-            self._structure = layout, Atlas(hooks, layers)
+            self._structure = layout, Names(hooks, layers)
         return self._structure
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles make their own structure: recipes are functions."""
+        """Copies and pickles rebuild the structure: recipes are functions."""
         return {**self.__dict__, "_structure": None}
 
-    def _lay_out(self) -> Layout:
+    def _layout(self) -> Layout:
         places: Layout = {}
         for stack in self.stacks:
-            places |= {self._placed(place, stack): r for place, r in stack.layout().items()}
+            places |= {self._place(place, stack): r for place, r in stack.layout().items()}
         return places | self.unembed.layout()
 
-    def _placed(self, place: Place, stack: Stack) -> Place:
+    def _place(self, place: Place, stack: Stack) -> Place:
         name = stack.name if len(self.stacks) > 1 else None
         return Place(place.point, place.layer, place.norm, name)
 
@@ -275,9 +268,15 @@ STACKED = {
 
 
 def hook_name(place: Place, recipe: Recipe) -> str:
-    """What TransformerLens calls a place; a paired stack's name stands where ``blocks`` does."""
+    """The TransformerLens name of a place; in a pair, the stack's name replaces ``blocks``."""
     own = recipe.hook or place.point.value.hook
     if place.layer is None:
         return f"{place.stack}.{own}" if place.stack else own
     norm = f"{place.norm}." if place.norm else ""
     return f"{place.stack or 'blocks'}.{place.layer}.{norm}{own}"
+
+
+def is_text(tokens: object) -> bool:
+    """Whether tokens are given as a text or a sequence of texts."""
+    several = isinstance(tokens, list | tuple) and bool(tokens)
+    return isinstance(tokens, str) or (several and isinstance(tokens[0], str))  # pyright: ignore

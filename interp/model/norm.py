@@ -1,6 +1,6 @@
-"""What does a norm do? x ↦ (x − mean) / scale · gain + bias, with scale = √(variance + eps).
+"""Norms: x ↦ (x − mean) / scale · gain + bias, with scale = √(variance + eps).
 
-LayerNorm: Ba et al. 2016. RMSNorm leaves the mean alone: Zhang & Sennrich 2019.
+LayerNorm: Ba et al. 2016. RMSNorm does not subtract the mean: Zhang & Sennrich 2019.
 """
 
 from collections.abc import Callable
@@ -12,18 +12,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from interp.config import NormConfig
-from interp.model.recipe import Layout, Reader, Recipe
+from interp.model.recipe import Layout, Reader, Recipe, owned
 from interp.model.tap import Tap, untouched
 from interp.points import Place, Point
 
 Features = Float[Tensor, "batch pos *features"]
-"""The stream, or queries or keys by head; the last axes are normed."""
+"""The stream, or queries or keys by head; the last axes are normalized."""
 Scale = Float[Tensor, "batch pos *ones"]
 
 
 @dataclass(frozen=True)
 class NormPoints:
-    """Which places a norm taps: those of a block's norm, or of another."""
+    """The points of a norm: those of a block's norm, or of another."""
 
     scale: Point = Point.SCALE
     normalized: Point = Point.NORMALIZED
@@ -36,30 +36,55 @@ KEYS = NormPoints(Point.K_SCALE, Point.K_NORMALIZED)
 
 
 class Norm(nn.Module):
-    """No norm: x ↦ x. The parent of those that there are."""
+    """No norm: x ↦ x; the base class of the others."""
 
     points: NormPoints
 
     def forward(self, x: Features, tap: Tap = untouched) -> Features:  # noqa: ARG002
-        """x, as it is."""
+        """x, unchanged."""
         return x
 
     def layout(self, source: Place, norm: str | None = None) -> Layout:  # noqa: ARG002
-        """No places of its own."""
+        """No places."""
         return {}
 
     def output(self, source: Place, norm: str | None = None) -> Place:
-        """Where what it gives out is found."""
+        """The place of its output."""
         return [source, *self.layout(source, norm)][-1]
 
 
+@dataclass(frozen=True, eq=False)
+class BlockNorm:
+    """A norm of a block under its name there, which its places bear (two names may share one norm).
+
+    Attributes:
+        norm: the module.
+        name: ``ln1``, ``ln2``, ….
+    """
+
+    norm: Norm
+    name: str
+
+    def __call__(self, x: Features, tap: Tap) -> Features:
+        """The norm of x."""
+        return self.norm(x, tap.scoped(norm=self.name))
+
+    def layout(self, source: Place) -> Layout:
+        """Its places."""
+        return owned(self.name, self.norm.layout(source, self.name))
+
+    def output(self, source: Place) -> Place:
+        """The place of its output."""
+        return self.norm.output(source, self.name)
+
+
 class ScaledNorm(Norm):
-    """x ↦ centred(x) / scale(x) · gain + bias, in one fused kernel unless the scale is wanted.
+    """x ↦ centred(x) / scale(x) · gain + bias, in one fused kernel unless the scale is edited.
 
     Args:
         config: which norm.
-        shape: of what is normed together: ``(d_model,)``, ``(d_head,)`` or ``(head, d_head)``.
-        points: where it is tapped.
+        shape: of the axes normalized together: ``(d_model,)``, ``(d_head,)`` or ``(head, d_head)``.
+        points: of its scale and its output.
     """
 
     def __init__(self, config: NormConfig, shape: tuple[int, ...], points: NormPoints) -> None:
@@ -74,15 +99,15 @@ class ScaledNorm(Norm):
         return tap(self.points.normalized, self._normalize(x, tap))
 
     def _normalize(self, x: Features, tap: Tap) -> Features:
-        if not tap.forms(self.points.scale):
+        if not tap.must_form(self.points.scale):
             return self.fused(x)
         formed = self.scale(x)
         scale = tap(self.points.scale, formed)
-        # Who only looks gets the fused kernel's numbers; another scale, or its gradient, needs it.
+        # A scale that was only read leaves the numbers of the fused kernel.
         return self.fused(x) if scale is formed else self.by_scale(x, scale)
 
     def centred(self, x: Features) -> Features:
-        """X less what the norm subtracts."""
+        """``x`` minus what the norm subtracts."""
         raise NotImplementedError
 
     def fused(self, x: Features) -> Features:
@@ -90,7 +115,7 @@ class ScaledNorm(Norm):
         raise NotImplementedError
 
     def scale(self, x: Features) -> Scale:
-        """√(mean square of the centred x + eps)."""
+        """√(mean of centred(x)² + eps)."""
         return (self.centred(x).square().mean(self.axes, keepdim=True) + self.eps).sqrt()
 
     def by_scale(self, x: Features, scale: Scale) -> Features:
@@ -101,11 +126,11 @@ class ScaledNorm(Norm):
 
     @property
     def multiplier(self) -> Tensor | None:
-        """What the normed x is multiplied by; ``None`` if by nothing."""
+        """The factor of the normalized x; ``None`` if there is none."""
         return self.gain
 
     def layout(self, source: Place, norm: str | None = None) -> Layout:
-        """Its scale and its output, both from ``source``."""
+        """Its scale and its output, both functions of ``source``."""
 
         def scale(part: ScaledNorm, of: Reader) -> Tensor:
             return part.scale(of(source.point, source.norm))
@@ -114,16 +139,16 @@ class ScaledNorm(Norm):
             return part.fused(of(source.point, source.norm))
 
         return {
-            Place(self.points.scale, norm=norm): Recipe(scale, (source,), on_demand=True),
+            Place(self.points.scale, norm=norm): Recipe(scale, (source,), absent_when_fused=True),
             Place(self.points.normalized, norm=norm): Recipe(normalized, (source,)),
         }
 
 
 class LayerNorm(ScaledNorm):
-    """Centred by the mean."""
+    """Subtracts the mean."""
 
     def centred(self, x: Features) -> Features:
-        """X − mean(x)."""
+        """``x - mean(x)``."""
         return x - x.mean(self.axes, keepdim=True)
 
     def fused(self, x: Features) -> Features:
@@ -132,10 +157,10 @@ class LayerNorm(ScaledNorm):
 
 
 class RMSNorm(ScaledNorm):
-    """Not centred."""
+    """Does not subtract the mean."""
 
     def centred(self, x: Features) -> Features:
-        """x, as it is."""
+        """x, unchanged."""
         return x
 
     def fused(self, x: Features) -> Features:
@@ -144,9 +169,9 @@ class RMSNorm(ScaledNorm):
 
 
 class OffsetRMSNorm(RMSNorm):
-    """Multiplied by 1 + the gain that was learned (Gemma).
+    """RMSNorm whose factor is 1 + gain (Gemma).
 
-    In half precision all of it is computed in float32: 1 + gain would lose most of the gain.
+    In half precision it is computed in float32: rounding 1 + gain would lose most of the gain.
     """
 
     def __init__(self, config: NormConfig, shape: tuple[int, ...], points: NormPoints) -> None:
@@ -171,7 +196,7 @@ class OffsetRMSNorm(RMSNorm):
 
 
 def norm_of(config: NormConfig, *shape: int, points: NormPoints | None = None) -> Norm:
-    """The norm that ``config`` describes, of what has this ``shape``."""
+    """The norm of a configuration, over axes of this ``shape``."""
     if config.kind == "none":
         return Norm()
     kinds: dict[str, Callable[[NormConfig, tuple[int, ...], NormPoints], ScaledNorm]]

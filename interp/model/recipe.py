@@ -1,9 +1,8 @@
-"""How does the tensor at one place follow from the tensors at others?
+"""How the tensor at one place is computed from the tensors at others.
 
-Every part of a model lays out its places in the order of its forward, each with a
-:class:`Recipe`: the function of earlier places that the forward itself applies. A place whose
-recipe has no function can only be kept. A cache of "everything" keeps those alone and
-derives the rest when asked.
+Every part of a model lists its places in the order of its forward, each with a :class:`Recipe`: the
+function of earlier places that the forward itself applies. A place whose recipe has no function can
+only be stored. A cache of "everything" stores those and derives the rest when it is read.
 """
 
 from collections.abc import Callable
@@ -18,36 +17,36 @@ from interp.points import Place, Point
 
 @runtime_checkable
 class Reader(Protocol):
-    """Gives a recipe what it needs: the tensors of its own block, and the run's context."""
+    """Gives a recipe its inputs: tensors of the same block, and the context of the run."""
 
     context: Context
 
     def __call__(self, point: Point, norm: str | None = None) -> Tensor:
-        """The tensor at that place of the same block."""
+        """The tensor at this place of the same block."""
         ...
 
-    def derives(self, point: Point) -> bool:
-        """Whether that tensor is made anew for whoever reads it, and so may be written into."""
+    def is_scratch(self, point: Point) -> bool:
+        """Whether the tensor is computed for each reader, so that it may be written into."""
         ...
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a tensor is had.
+    """How a tensor is computed.
 
     Attributes:
-        make: ``make(part, of)``, where ``part`` is the module that owns the place and ``of``
-            reads other places of the same block; ``None`` if the tensor can only be kept.
-        needs: the places that ``make`` reads.
-        on_demand: whether the fused kernels go without this tensor, so that a forward forms it
-            only when somebody edits it or asks for its gradient.
+        compute: ``compute(part, of)``, where ``part`` is the module that owns the place and ``of``
+            reads other places of the same block; ``None`` if the tensor can only be stored.
+        needs: the places that ``compute`` reads.
+        absent_when_fused: whether fused kernels skip this tensor, so that a forward forms it only
+            when it is edited or its gradient is wanted.
         part: path of the owning module below its block (set by the block).
         hook: TransformerLens name below the block, where it differs from the point's own.
     """
 
-    make: Callable[[Any, Reader], Tensor] | None = None
+    compute: Callable[[Any, Reader], Tensor] | None = None
     needs: tuple[Place, ...] = ()
-    on_demand: bool = False
+    absent_when_fused: bool = False
     part: str = ""
     hook: str | None = None
 
@@ -55,11 +54,12 @@ class Recipe:
 Layout = dict[Place, Recipe]
 """The places of one part, in the order of its forward."""
 
-KEPT = Recipe()
+STORED = Recipe()
+"""The recipe of a tensor that no function of earlier places gives."""
 
 
 def owned(part: str, layout: Layout) -> Layout:
-    """The same layout, told in which module its parts are."""
+    """The same layout, with the path of the module that owns its places."""
     return {
         place: replace(recipe, part=f"{part}.{recipe.part}" if recipe.part else part)
         for place, recipe in layout.items()

@@ -1,33 +1,33 @@
-"""How large may scores or logits become? x ↦ cap · tanh(x / cap) (Gemma 2, 2024)."""
+"""Soft-capping of scores or logits: x ↦ cap · tanh(x / cap) (Gemma 2, 2024)."""
 
 from dataclasses import dataclass
 
 from torch import Tensor
 
 
-class Uncapped:
-    """As large as they are."""
+class NoSoftCap:
+    """x ↦ x; the base class of :class:`SoftCap`."""
 
-    fuses = True
-    """Whether fused kernels know it."""
+    is_fused = True
+    """Whether fused attention computes it."""
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x, as it is."""
+        """x, unchanged."""
         return x
 
 
 @dataclass(frozen=True)
-class Cap(Uncapped):
-    """x ↦ cap · tanh(x / cap)."""
+class SoftCap(NoSoftCap):
+    """x ↦ cap · tanh(x / cap), between −cap and cap."""
 
-    fuses = False
+    is_fused = False
     cap: float
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Between −cap and cap."""
+        """``cap * tanh(x / cap)``."""
         return self.cap * (x / self.cap).tanh()
 
 
-def cap_of(cap: float | None) -> Uncapped:
-    """The cap, if there is one."""
-    return Uncapped() if cap is None else Cap(cap)
+def soft_cap_of(cap: float | None) -> NoSoftCap:
+    """The soft-cap of a configuration, if it has one."""
+    return NoSoftCap() if cap is None else SoftCap(cap)

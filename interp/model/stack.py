@@ -1,4 +1,4 @@
-"""What is a stack? An entry, blocks, and perhaps a last norm: one tower of the model."""
+"""A stack: the entry, blocks, and perhaps a final norm. A model has one or two."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.config import NO_NORM, Config, StackConfig
-from interp.model.attention.mask import Bidirectional, Causal, Mask, Window
-from interp.model.batch import Batch
+from interp.model.attention.mask import mask_of
+from interp.model.batch import Batch, ImageInput, TokenInput
 from interp.model.block import Block
 from interp.model.context import Context
-from interp.model.embeddings import positions_of, tokens_of, types_of
+from interp.model.embeddings import position_embedding_of, token_types_of, tokens_of
 from interp.model.norm import EMBEDDED, FINAL, Norm, norm_of
-from interp.model.positions.positions import ranges_of, turning_of
-from interp.model.recipe import KEPT, Layout, Reader, Recipe, owned
+from interp.model.positions.build import attention_positions, bias_table_of
+from interp.model.recipe import STORED, Layout, Reader, Recipe, owned
 from interp.model.tap import Tap, untouched
 from interp.model.unembedding import MaskedHead
 from interp.points import Place, Point
@@ -29,8 +29,8 @@ class Span:
 
     Attributes:
         start: the first block.
-        stop: the block before which it ends; ``None`` runs all and the last norm.
-        stream: the stream entering block ``start``; ``None`` runs the entry.
+        stop: the block before which it ends; ``None`` runs all and the final norm.
+        stream: the stream before block ``start``; ``None`` runs the entry.
     """
 
     start: int = 0
@@ -54,12 +54,13 @@ class Stack(nn.Module):
         super().__init__()
         own, d_model = config.stacks[name], config.d_model
         self.name = name
-        self.weight_e = own_embedding(config, name) if shared is None else shared
+        self.input = input_of(config, name)
+        self.weight_e = token_weights(config, name) if shared is None else shared
         self.tokens = tokens_of(own.embedding, d_model)
-        self.entry = positions_of(own.positions, config.n_ctx, d_model)
-        self.types = types_of(own.embedding, d_model)
+        self.entry = position_embedding_of(own.positions, config.n_ctx, d_model)
+        self.types = token_types_of(own.embedding, d_model)
         self.embed_norm = norm_of(own.embedding.norm or NO_NORM, d_model, points=EMBEDDED)
-        self.ranges = ranges_of(own.positions, own.attention.n_heads)
+        self.ranges = bias_table_of(own.positions, own.attention.n_heads)
         self.blocks = nn.ModuleList(self._blocks(config, own))
         last = name == list(config.stacks)[-1]
         if last and config.head is not None:
@@ -68,26 +69,26 @@ class Stack(nn.Module):
             self.final_norm = norm_of(own.norm, d_model, points=FINAL) if own.norm.final else Norm()
 
     def _blocks(self, config: Config, own: StackConfig) -> Iterator[Block]:
-        encodes = self.name == "encoder"
-        paired = not encodes and config.encoder is not None
+        encoder = self.name == "encoder"
+        paired = not encoder and config.encoder is not None
         for layer in range(own.n_layers):
             parts = own.of_layer(layer)
             heads = parts.attention.n_heads
-            turning = turning_of(parts.positions, heads, self.ranges, both_ways=encodes)
-            mask = mask_of(parts.attention.window, both_ways=encodes)
-            yield Block(parts, config.d_model, mask, turning, paired=paired)
+            positions = attention_positions(parts.positions, heads, self.ranges, encoder=encoder)
+            mask = mask_of(parts.attention.window, encoder=encoder)
+            yield Block(parts, config.d_model, mask, positions, paired=paired)
 
     def forward(
         self, batch: Batch, context: Context, tap: Tap = untouched, span: Span = WHOLE
     ) -> Stream:
-        """The stream after the blocks of ``span`` (and the last norm, if it runs to the end)."""
+        """The stream after the blocks of ``span`` (and the final norm, if it runs to the end)."""
         x = self.embed(batch, context, tap) if span.stream is None else span.stream
         for layer, block in list(enumerate(self.blocks))[span.start : span.stop]:
-            x = block(x, context, tap.at(layer=layer))
+            x = block(x, context, tap.scoped(layer=layer))
         return self.final_norm(x, tap) if span.stop is None else x
 
     def embed(self, batch: Batch, context: Context, tap: Tap = untouched) -> Stream:
-        """norm(tokens + positions + types), with those that there are."""
+        """norm(tokens + positions + types), those that the stack has."""
         x = tap(Point.EMBED, self.tokens(batch, context, self.weight_e))
         x = self.entry(x, batch, context, tap)
         x = self.types(x, batch, context, tap)
@@ -102,7 +103,7 @@ class Stack(nn.Module):
 
     def layout(self) -> Layout:
         """Its places in the order of the forward."""
-        places = self._entering()
+        places = self._entry_layout()
         for layer in range(len(self.blocks)):
             block = self.block(layer)
             places |= {
@@ -111,15 +112,15 @@ class Stack(nn.Module):
             }
         return places | owned("final_norm", self.final_norm.layout(self.end))
 
-    def _entering(self) -> Layout:
+    def _entry_layout(self) -> Layout:
         """The places before the first block."""
         places: Layout = {
-            Place(Point.EMBED): KEPT,
+            Place(Point.EMBED): STORED,
             **owned("entry", self.entry.layout()),
             **owned("types", self.types.layout()),
         }
-        normed = self.embed_norm.layout(Place(Point.EMBED_TOTAL))
-        if not normed:
+        norm = self.embed_norm.layout(Place(Point.EMBED_TOTAL))
+        if not norm:
             return places
         terms = tuple(places)
 
@@ -128,25 +129,26 @@ class Stack(nn.Module):
             return sum(others, start=first)
 
         summed: Layout = {Place(Point.EMBED_TOTAL): Recipe(total, terms)}
-        return places | summed | owned("embed_norm", normed)
+        return places | summed | owned("embed_norm", norm)
 
     @property
     def end(self) -> Place:
-        """Where, in the last block, the stream that it gives out is found."""
+        """The place, within the last block, of the stream after it."""
         return self.block(-1).end
 
 
-def own_embedding(config: Config, name: str) -> nn.Parameter | None:
-    """W_E of a stack; images have none."""
+def input_of(config: Config, name: str) -> TokenInput | ImageInput:
+    """What a stack reads: tokens or images."""
+    embedding = config.stacks[name].embedding
+    if embedding.patches is not None:
+        return ImageInput(embedding.patches)
+    return TokenInput(config.vocabulary_of(name), config.n_ctx, embedding.n_types)
+
+
+def token_weights(config: Config, name: str) -> nn.Parameter | None:
+    """W_E of a stack; ``None`` if it reads images."""
     own = config.stacks[name].embedding
     if own.patches is not None:
         return None
     width = own.width or config.d_model
     return nn.Parameter(torch.randn(config.vocabulary_of(name), width) * 0.02)
-
-
-def mask_of(window: int | None, *, both_ways: bool) -> Mask:
-    """Which keys a query sees."""
-    if both_ways:
-        return Bidirectional()
-    return Causal() if window is None else Window(window)

@@ -1,7 +1,7 @@
-"""How does a forward let others look in? It calls ``tap(point, tensor)`` and takes the answer.
+"""Access to the tensors of a forward, which calls ``tap(point, tensor)`` and uses the result.
 
-A tap is an argument of one forward, never a property of the module: nothing is registered, so
-nothing can be left behind, and two threads with different taps on one model never meet.
+A tap is an argument of one forward, never a property of a module: nothing is registered, so nothing
+can be left behind, and threads with different taps on one model do not interfere.
 """
 
 from typing import Protocol, runtime_checkable
@@ -13,36 +13,36 @@ from interp.points import Point
 
 @runtime_checkable
 class Tap(Protocol):
-    """What a forward asks of whoever listens."""
+    """Reads and replaces the tensors of one forward."""
 
     def __call__(self, point: Point, value: Tensor) -> Tensor:
-        """See ``value``, found at ``point``; what is returned takes its place."""
+        """Called with the tensor at ``point``; the forward continues with what it returns."""
         ...
 
-    def forms(self, *points: Point) -> bool:
+    def must_form(self, *points: Point) -> bool:
         """Whether one of ``points`` must exist as a tensor in this forward.
 
-        False lets the forward take a kernel that never forms it (fused attention, fused norms).
+        If not, the forward may take a kernel that never forms it (fused attention, fused norms).
         """
         ...
 
-    def at(self, **scope: object) -> "Tap":
-        """The same tap, told where the next calls come from (``layer=``, ``norm=``, …)."""
+    def scoped(self, **scope: object) -> "Tap":
+        """The same tap for calls from one part of the model (``layer=``, ``norm=``, …)."""
         ...
 
 
 class Untouched:
-    """The tap of a plain forward: sees nothing, changes nothing."""
+    """The tap of a plain forward: returns every tensor unchanged."""
 
     def __call__(self, point: Point, value: Tensor) -> Tensor:  # noqa: ARG002 - Tap's signature
         """Return ``value``."""
         return value
 
-    def forms(self, *points: Point) -> bool:  # noqa: ARG002 - Tap's signature
-        """Nobody needs anything."""
+    def must_form(self, *points: Point) -> bool:  # noqa: ARG002 - Tap's signature
+        """False: every fused kernel may be taken."""
         return False
 
-    def at(self, **scope: object) -> "Untouched":  # noqa: ARG002 - Tap's signature
+    def scoped(self, **scope: object) -> "Untouched":  # noqa: ARG002 - Tap's signature
         """Itself."""
         return self
 

@@ -1,8 +1,7 @@
-"""What does the last stream say of each token? logits = x·W_U + b_U, perhaps scaled, capped.
+"""The exit of a model: logits = x·W_U + b_U, perhaps scaled or soft-capped.
 
-A masked language model reads norm(act(x·W + b)) instead of x (Devlin et al. 2019); that is its
-last norm here, as it stands where others have one. What such a model says of a whole text, its
-pooler makes of the first token.
+A masked language model has norm(act(x·W + b)) in place of the final norm (Devlin et al. 2019), and
+perhaps a pooler, which makes one vector of the first token.
 """
 
 import torch
@@ -15,8 +14,8 @@ from interp.model.embeddings import Projection
 from interp.model.linear import Linear
 from interp.model.mlp import ACTIVATIONS, bias_of, matrix
 from interp.model.norm import FINAL, Norm, norm_of
-from interp.model.recipe import KEPT, Layout, Reader, Recipe, owned
-from interp.model.soft_cap import cap_of
+from interp.model.recipe import STORED, Layout, Reader, Recipe, owned
+from interp.model.soft_cap import soft_cap_of
 from interp.model.tap import Tap, untouched
 from interp.points import Place, Point
 
@@ -25,14 +24,14 @@ Logits = Float[Tensor, "batch pos vocab"]
 
 
 class Exit(Linear):
-    """A model without logits gives out its last stream, as it is; the parent of unembeddings."""
+    """The exit of a model without logits, which returns its last stream; base of unembeddings."""
 
     def forward(self, x: Stream, tap: Tap = untouched) -> Tensor:  # noqa: ARG002
-        """X."""
+        """x, unchanged."""
         return x
 
     def layout(self) -> Layout:
-        """No places of its own."""
+        """No places."""
         return {}
 
 
@@ -45,19 +44,19 @@ class Unembedding(Exit):
         free = torch.randn(config.n_logits, width) / width**0.5
         self.weight = nn.Parameter(free) if tied_to is None else tied_to
         self.b_U = bias_of(config.n_logits, config.bias_u)
-        self.cap = cap_of(config.logit_cap)
+        self.soft_cap = soft_cap_of(config.logit_cap)
 
     def forward(self, x: Stream, tap: Tap = untouched) -> Logits:
-        """x·W_U + b_U."""
-        return tap(Point.LOGITS, self.cap(self.linear(self.read(x), self.weight, self.b_U)))
+        """``x @ W_U + b_U``."""
+        return tap(Point.LOGITS, self.soft_cap(self.linear(self.read(x), self.weight, self.b_U)))
 
     def some(self, x: Stream, columns: Int[Tensor, " column"]) -> Float[Tensor, "batch pos column"]:
-        """x·W_U + b_U in some columns of the vocabulary alone."""
+        """``x @ W_U + b_U`` for some vocabulary columns only."""
         bias = None if self.b_U is None else self.b_U[columns]
-        return self.cap(F.linear(self.read(x), self.weight[columns], bias))
+        return self.soft_cap(F.linear(self.read(x), self.weight[columns], bias))
 
     def read(self, x: Stream) -> Float[Tensor, "batch pos width"]:
-        """What W_U reads of x: that itself."""
+        """The input of W_U: x itself."""
         return x
 
     @property
@@ -67,7 +66,7 @@ class Unembedding(Exit):
 
     def layout(self) -> Layout:
         """The logits."""
-        return {Place(Point.LOGITS): KEPT}
+        return {Place(Point.LOGITS): STORED}
 
 
 class ScaledUnembedding(Unembedding):
@@ -105,7 +104,7 @@ class ProjectedUnembedding(Unembedding):
 
 
 def exit_of(config: Config, embedding: nn.Parameter | None) -> Exit:
-    """What stands behind the last stack of ``config``; tied to its ``embedding`` or not."""
+    """The exit of a configuration, tied to the last stack's ``embedding`` or not."""
     tied_to = embedding if config.tied else None
     if not config.unembeds:
         return Exit()
@@ -117,7 +116,7 @@ def exit_of(config: Config, embedding: nn.Parameter | None) -> Exit:
 
 
 class MaskedHead(Linear, Norm):
-    """x ↦ norm(act(x·W + b)): what a masked language model reads the tokens off."""
+    """x ↦ norm(act(x·W + b)), between the last block and the unembedding of a masked LM."""
 
     def __init__(self, config: HeadConfig, d_model: int) -> None:
         super().__init__()
@@ -127,32 +126,32 @@ class MaskedHead(Linear, Norm):
 
     def forward(self, x: Stream, tap: Tap = untouched) -> Stream:
         """norm(act(x·W + b))."""
-        said = self.act(tap(Point.HEAD_PRE, self.pre(x)))
-        return self.norm(tap(Point.HEAD_POST, said), tap)
+        post = self.act(tap(Point.HEAD_PRE, self.pre(x)))
+        return self.norm(tap(Point.HEAD_POST, post), tap)
 
     def pre(self, x: Stream) -> Stream:
-        """x·W + b."""
+        """``x @ W + b``."""
         return self.linear(x, self.weight, self.bias)
 
     def layout(self, source: Place, norm: str | None = None) -> Layout:  # noqa: ARG002
-        """Its places, from the last stream on."""
+        """Its places; ``source`` is that of the last stream."""
         pre, post = Place(Point.HEAD_PRE), Place(Point.HEAD_POST)
 
-        def before(head: MaskedHead, of: Reader) -> Tensor:
+        def compute(head: MaskedHead, of: Reader) -> Tensor:
             return head.pre(of(source.point, source.norm))
 
         return {
-            pre: Recipe(before, (source,)),
+            pre: Recipe(compute, (source,)),
             post: Recipe(lambda head, of: head.act(of(Point.HEAD_PRE)), (pre,)),
             **owned("norm", self.norm.layout(post)),
         }
 
 
 class Pooler(Linear):
-    """x ↦ tanh(x·W + b): one vector a text, of its first token's stream (Devlin et al. 2019).
+    """x ↦ tanh(x·W + b): one vector per text, of its first token's stream (Devlin et al. 2019).
 
-    It is no step of the forward: ``model.pooler(stream[:, 0])``, where the stream is what a model
-    without a head gives out (beside a head it is the last block's, ``("normalized", -1, "ln2")``).
+    It is not part of the forward: ``model.pooler(stream[:, 0])``, where the stream is the output of
+    a model without a head (with a head, that of the last block: ``("normalized", -1, "ln2")``).
     """
 
     def __init__(self, d_model: int) -> None:

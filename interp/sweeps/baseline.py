@@ -1,110 +1,85 @@
-"""What is kept of the clean forward? What edited ones enter with, and what they look back at.
+"""The baseline: the unedited forward of a job, and the tensors that edited ones continue from.
 
-That is: the stream (and what heads or neurons say) where they part from it; keys and values of the
-columns that they do not compute again; and, in a pair, what the encoder gave out.
+Those are the tensors of the restarts; keys and values of the columns that edited forwards do not
+compute; and, in a pair, the encoder's output.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import chain
 
 from torch import Tensor
 
 from interp.execution.run import run
-from interp.metrics import Metric, MetricLike
 from interp.model.batch import Batch
-from interp.model.context import Context
-from interp.model.kv_cache import Copied
+from interp.model.context import Context, KeysValues
+from interp.model.kv_cache import RepeatedKV
 from interp.points import Place
-from interp.sweeps.cases import Item
-from interp.sweeps.restart import Ways
+from interp.sweeps.restart_map import RestartMap
+from interp.sweeps.schedule import Job
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
-    """Some prompts and the items that are run on them.
+class Baseline:
+    """The unedited forward of a job's prompts.
 
     Attributes:
-        rows: which of the sweep's prompts.
-        batches: their tokens, of each stack.
-        metric: what is measured of them.
-        items: what is done to them, in the order in which it is run.
-        n: how many prompts the sweep has in all.
-    """
-
-    rows: tuple[int, ...]
-    batches: tuple[Batch, ...]
-    metric: Metric | MetricLike
-    items: tuple[Item, ...]
-    n: int
-
-
-@dataclass(frozen=True, eq=False)
-class Clean:
-    """The clean forward of a job's prompts.
-
-    Attributes:
-        ways: of the model whose forward it is.
+        restart_map: of the model.
         batches: the tokens, of each stack.
         contexts: of each stack.
-        tensors: what was kept.
+        tensors: what is stored, by place.
     """
 
-    ways: Ways
+    restart_map: RestartMap
     batches: tuple[Batch, ...]
     contexts: tuple[Context, ...]
     tensors: dict[Place, Tensor]
 
     @classmethod
-    def of(cls, ways: Ways, job: Job) -> "Clean":
-        """Run the prompts of ``job`` and keep what its items need."""
-        model, wanted = ways.model, wanted_by(ways, job)
-        done = run(model, *job.batches, record=wanted, stop_at_layer=ways.exit(ways.last).layer)
-        tensors = {place: done.cache[place] for place in wanted}
-        return cls(ways, job.batches, tuple(model.contexts(job.batches)), tensors)
+    def of(cls, restart_map: RestartMap, job: Job) -> "Baseline":
+        """Run the prompts of ``job`` and store what its cases need."""
+        model, needed = restart_map.model, needed_by(restart_map, job)
+        stop = restart_map.exit(restart_map.last).layer
+        done = run(model, *job.batches, record=needed, stop_at_layer=stop)
+        tensors = {place: done.cache[place] for place in needed}
+        return cls(restart_map, job.batches, tuple(model.contexts(job.batches)), tensors)
 
     @property
-    def memory(self) -> Tensor | None:
-        """What the encoder of a pair gave out."""
-        return None if self.ways.last == 0 else self.tensors[self.ways.output(0)]
+    def encoder_output(self) -> Tensor | None:
+        """The output of the encoder of a pair."""
+        return None if self.restart_map.last == 0 else self.tensors[self.restart_map.output(0)]
 
-    def past(self, copies: int, columns: int, edited: Collection[Place]) -> Copied:
-        """Keys and values to look back at, where no edit changes them."""
-        held: dict[object, tuple[Tensor, Tensor]] = {}
-        for attention, key, value in chain.from_iterable(self.ways.recalled):
-            across = attention.looks_across and not changes_across(edited, key, value)
-            if key in self.tensors and (across or (columns > 0 and not attention.looks_across)):
-                held[attention] = self.tensors[key], self.tensors[value]
-        return Copied(held, copies, columns)
+    def kv_cache(self, copies: int, columns: int, edited: Collection[Place]) -> RepeatedKV:
+        """Keys and values that edited forwards attend to, where no edit changes them."""
+        stored: dict[object, KeysValues] = {}
+        for attention, key, value in chain.from_iterable(self.restart_map.kv_places):
+            across = attention.is_cross and not changes_source(edited, key, value)
+            if key in self.tensors and (across or (columns > 0 and not attention.is_cross)):
+                stored[attention] = self.tensors[key], self.tensors[value]
+        return RepeatedKV(stored, copies, columns)
 
 
-def wanted_by(ways: Ways, job: Job) -> list[Place]:
-    """The places to keep for the items of a job, in the order of the forward."""
-    wanted: set[Place] = {ways.end(ways.last)}
-    if ways.last > 0:
-        wanted.add(ways.output(0))
-    for number in range(ways.last + 1):
-        for entrance in {item.entrances[number] for item in job.items}:
-            wanted |= set() if entrance is None else set(ways.needs(number, entrance))
-    back = any(item.first_column(ways, job.batches) > 0 for item in job.items)
-    for attentions in ways.recalled[_earliest(job) :]:
+def needed_by(restart_map: RestartMap, job: Job) -> list[Place]:
+    """The places to store for the cases of a job, in the order of the forward."""
+    needed: set[Place] = {restart_map.end(restart_map.last)}
+    if restart_map.last > 0:
+        needed.add(restart_map.output(0))
+    for number in range(restart_map.last + 1):
+        for restart in {case.restarts[number] for case in job.cases}:
+            needed |= set() if restart is None else set(restart_map.state(number, restart))
+    earlier = any(case.first_column(restart_map, job.batches) > 0 for case in job.cases)
+    for attentions in restart_map.kv_places[_first_layer(job) :]:
         for attention, key, value in attentions:
-            wanted |= {key, value} if back or attention.looks_across else set()
-    return [place for place in ways.model.layout if place in wanted]
+            needed |= {key, value} if earlier or attention.is_cross else set()
+    return [place for place in restart_map.model.layout if place in needed]
 
 
-def _earliest(job: Job) -> int:
-    """The first layer of the last stack that an edited forward passes."""
-    entered = [item.entrances[-1] for item in job.items]
-    return max(0, min((entrance.layer for entrance in entered if entrance is not None), default=0))
+def _first_layer(job: Job) -> int:
+    """The first layer of the last stack that an edited forward computes."""
+    layers = [case.restarts[-1].layer for case in job.cases if case.restarts[-1] is not None]
+    return max(0, min(layers, default=0))
 
 
-def changes_across(edited: Collection[Place], key: Place, value: Place) -> bool:
-    """Whether edits change the keys and values that are made of another stack's output."""
+def changes_source(edited: Collection[Place], key: Place, value: Place) -> bool:
+    """Whether edits change keys and values of cross-attention."""
     return any(place in (key, value) or place.stack not in (None, key.stack) for place in edited)
-
-
-def lengths(batches: Sequence[Batch]) -> list[tuple[int, ...]]:
-    """How many tokens each prompt has, in each stack."""
-    counts = [batch.is_real.sum(-1).tolist() for batch in batches]
-    return list(zip(*counts, strict=True))

@@ -1,8 +1,8 @@
-"""How are many edited forwards run as one? Copies of the batch, each with edits of its own.
+"""A batched forward: several cases as copies of one batch, each with its own edits.
 
-The copies enter where they part from the clean forward, in the columns from the first edit on; in
-the last block, only columns that the metric reads are finished; and of the vocabulary, only what it
-reads is formed.
+The copies restart where they first differ from the baseline, at the columns from the first edit on;
+in the last block only the columns that the metric reads are computed to the end, and of the
+vocabulary only what it reads.
 """
 
 from collections.abc import Callable
@@ -13,140 +13,142 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.edits import Edit, Site
+from interp.edits import Edit, EditSite
 from interp.errors import InvalidInput
-from interp.execution.recorder import Listener, Plan
-from interp.metrics import AtPosition, checked, measure, required_columns, widened
+from interp.execution.plan import Plan
+from interp.execution.recorder import Recorder
+from interp.metrics import AtPosition, at_least_float32, check_values, measure, required_columns
+from interp.model.batch import repeated
 from interp.model.context import Context
-from interp.model.kv_cache import copied
 from interp.model.network import Network
 from interp.model.unembedding import Unembedding
-from interp.points import EXIT, Place, Point
-from interp.sweeps.baseline import Clean, Job
-from interp.sweeps.cases import Item
-from interp.sweeps.restart import ENTRY, Entrance
+from interp.points import Place, Point
+from interp.sweeps.baseline import Baseline
+from interp.sweeps.cases import Case
+from interp.sweeps.restart_map import ENTRY, Restart
+from interp.sweeps.schedule import Job
 
 EVERY = slice(0, None)
 
 
 @dataclass(frozen=True, eq=False)
-class Fold:
-    """Items that are run as one forward.
+class PerCaseEdit:
+    """The edits of all copies at one place; the plan of the forward holds it as one edit.
 
     Attributes:
-        items: entered at the same doors, and with the same first column.
-        first: the first column of the last stack that is computed.
+        edits: copy and edit, in order.
+        copies: number of copies.
     """
 
-    items: tuple[Item, ...]
-    first: int
-
-    @property
-    def entrances(self) -> tuple[Entrance | None, ...]:
-        """Where each stack is entered."""
-        return self.items[0].entrances
-
-
-@dataclass(frozen=True, eq=False)
-class Shared:
-    """The edits of all copies at one place; in a listener, it stands for a single edit.
-
-    Attributes:
-        own: which copy makes which edit, in order.
-        copies: how many copies there are.
-    """
-
-    own: tuple[tuple[int, Edit], ...]
+    edits: tuple[tuple[int, Edit], ...]
     copies: int
 
-    def __call__(self, x: Tensor, site: Site) -> Tensor:
+    def __call__(self, x: Tensor, site: EditSite) -> Tensor:
         """Each copy with its own edits."""
         changed = x.clone()
         rows = changed.unflatten(0, (self.copies, -1))
-        for copy, edit in self.own:
-            own = Site(site.place, site.context.of_copy(copy, self.copies))
+        for copy, edit in self.edits:
+            own = EditSite(site.place, site.context.of_copy(copy, self.copies))
             rows[copy] = edit(rows[copy], own)
         return changed
 
 
-class Folded:
-    """One fold being run."""
+class BatchedForward:
+    """One forward of several cases (or of none, which gives the metric of the baseline).
 
-    def __init__(self, clean: Clean, job: Job, fold: Fold) -> None:
-        self.clean, self.job, self.fold = clean, job, fold
-        self.ways, self.model, self.copies = clean.ways, clean.ways.model, len(fold.items)
+    Args:
+        baseline: of the job.
+        job: the prompts and the metric.
+        cases: with the same restarts.
+        first_column: the first column of the last stack that is computed.
+    """
+
+    def __init__(
+        self, baseline: Baseline, job: Job, cases: tuple[Case, ...] = (), first_column: int = 0
+    ) -> None:
+        self.baseline, self.job, self.cases, self.first_column = baseline, job, cases, first_column
+        self.restart_map, self.copies = baseline.restart_map, max(1, len(cases))
+        self.model = self.restart_map.model
+        self.restarts = cases[0].restarts if cases else self.restart_map.restarts(())
         self.edits: dict[Place, list[tuple[int, Edit]]] = {}
-        for copy, item in enumerate(fold.items):
-            for place, edit in item.of_rows(job.rows, job.n):
+        for copy, case in enumerate(cases):
+            for place, edit in case.for_rows(job.rows, job.n):
                 self.edits.setdefault(place, []).append((copy, edit))
-        shared = {place: [Shared(tuple(own), self.copies)] for place, own in self.edits.items()}
-        paired = self.ways.last > 0
-        self.listener = Listener(Plan(shared, forms=frozenset(shared), paired=paired))
+        planned = {p: [PerCaseEdit(tuple(own), self.copies)] for p, own in self.edits.items()}
+        paired = self.restart_map.last > 0
+        self.recorder = Recorder(Plan(planned, must_form=frozenset(planned), paired=paired))
 
-    def values(self) -> Float[Tensor, "item prompt"]:
-        """The metric of each item and prompt."""
-        memory = None if self.clean.memory is None else copied(self.clean.memory, self.copies)
-        for number, entrance in enumerate(self.fold.entrances[:-1]):
-            if entrance is not None:
-                memory = self._first_stack(number, entrance, memory)
-        values = self._measured(*self._last_stack(memory))
-        self.listener.check_met()
+    def values(self) -> Float[Tensor, "case prompt"]:
+        """The metric of each case and prompt."""
+        output = self.baseline.encoder_output
+        output = None if output is None else repeated(output, self.copies)
+        for number, restart in enumerate(self.restarts[:-1]):
+            if restart is not None:
+                output = self._encoder(number, restart, output)
+        values = self._measured(*self._decoder(output))
+        self.recorder.check_applied()
         return values.cpu().double()
 
     # ---- through the stacks -------------------------------------------------------------------
 
-    def _first_stack(self, number: int, entrance: Entrance, memory: Tensor | None) -> Tensor:
-        """What a stack before the last gives out."""
-        stack, context = self.model.stacks[number], self._context(number, EVERY, memory)
+    def _encoder(self, number: int, restart: Restart, encoder_output: Tensor | None) -> Tensor:
+        """The output of a stack before the last."""
+        stack, context = self.model.stacks[number], self._context(number, EVERY, encoder_output)
         tap = self._tap(number, context)
-        x, layer = self._entered(number, entrance, EVERY, context)
+        x, layer = self._restarted(number, restart, EVERY, context)
         for later in range(layer, len(stack.blocks)):
-            x = stack.block(later)(x, context, tap.at(layer=later))
+            x = stack.block(later)(x, context, tap.scoped(layer=later))
         return stack.final_norm(x, tap)
 
-    def _last_stack(self, memory: Tensor | None) -> tuple[Tensor, slice]:
-        """The stream after the last block, and the columns that it is of."""
-        number, stack = self.ways.last, self.model.stacks[-1]
-        entrance, last, reads = self.fold.entrances[-1] or ENTRY, len(stack.blocks) - 1, self._reads
-        nothing_mixes = self.ways.mixes_no_more(entrance) and all(map(self._pointwise, self.edits))
-        columns = reads if reads and nothing_mixes else slice(self.fold.first, None)
-        context = self._context(number, columns, memory)
+    def _decoder(self, encoder_output: Tensor | None) -> tuple[Tensor, slice]:
+        """The last stack's stream after its last block, and the columns that it is of."""
+        number, stack = self.restart_map.last, self.model.stacks[-1]
+        restart, last, reads = self.restarts[-1] or ENTRY, len(stack.blocks) - 1, self._reads
+        columns = slice(self.first_column, None)
+        pointwise = all(map(self._is_pointwise, self.edits))
+        if reads and pointwise and not self.restart_map.mixes_positions(restart):
+            columns = reads
+        context = self._context(number, columns, encoder_output)
         tap = self._tap(number, context)
-        x, layer = self._entered(number, entrance, columns, context)
+        x, layer = self._restarted(number, restart, columns, context)
         for later in range(layer, last):
-            x = stack.block(later)(x, context, tap.at(layer=later))
+            x = stack.block(later)(x, context, tap.scoped(layer=later))
         if layer > last:
             return x, columns
-        bound = any(place.layer == last for place in self._in_last_stack) or self._exits_bound
-        if reads is None or bound:
-            return stack.block(last)(x, context, tap.at(layer=last)), columns
+        edited = any(place.layer == last for place in self._in_last_stack)
+        if reads is None or edited or self._exit_needs_columns:
+            return stack.block(last)(x, context, tap.scoped(layer=last)), columns
         window = slice(reads.start - columns.start, reads.stop - columns.start)
         return stack.block(last).at_columns(x, window, context), reads
 
-    def _entered(
-        self, number: int, entrance: Entrance, columns: slice, context: Context
+    def _restarted(
+        self, number: int, restart: Restart, columns: slice, context: Context
     ) -> tuple[Tensor, int]:
-        """The stream after the block in which a stack is entered, and the layer that comes next."""
+        """The stream after the block in which a stack restarts, and the layer that comes next."""
         stack, tap = self.model.stacks[number], self._tap(number, context)
-        if entrance == ENTRY:
-            batch = self.clean.batches[number].copied(self.copies)
+        if restart == ENTRY:
+            batch = self.baseline.batches[number].repeated(self.copies)
             return stack.embed(batch, context, tap), 0
-        places = self.ways.needs(number, entrance)
-        given = [copied(self.clean.tensors[place][:, columns], self.copies) for place in places]
-        door = self.ways.door(number, entrance)
-        if door is None:
-            return given[0], entrance.layer
-        block, tap = stack.block(entrance.layer), tap.at(layer=entrance.layer)
-        return block.enter(door, given, context, tap), entrance.layer + 1
+        places = self.restart_map.state(number, restart)
+        state = [
+            repeated(self.baseline.tensors[place][:, columns], self.copies) for place in places
+        ]
+        point = self.restart_map.point(number, restart)
+        if point is None:
+            return state[0], restart.layer
+        block, tap = stack.block(restart.layer), tap.scoped(layer=restart.layer)
+        return block.resume(point, state, context, tap), restart.layer + 1
 
-    def _context(self, number: int, columns: slice, memory: Tensor | None = None) -> Context:
-        """Of some columns of a stack, for all copies."""
-        past = self.clean.past(self.copies, columns.start, set(self.edits))
-        whole = self.clean.contexts[number].copied(self.copies, past)
-        return whole.narrowed(columns, past).reading(memory)
+    def _context(
+        self, number: int, columns: slice, encoder_output: Tensor | None = None
+    ) -> Context:
+        """That of some columns of a stack, for all copies."""
+        kv_cache = self.baseline.kv_cache(self.copies, columns.start, set(self.edits))
+        whole = self.baseline.contexts[number].repeated(self.copies, kv_cache)
+        return whole.narrowed(columns, kv_cache).with_encoder(encoder_output)
 
-    def _tap(self, number: int, context: Context) -> Listener:
-        return self.listener.at(stack=self.model.stacks[number].name, context=context)
+    def _tap(self, number: int, context: Context) -> Recorder:
+        return self.recorder.scoped(stack=self.model.stacks[number].name, context=context)
 
     # ---- the logits, and what the metric reads of them ----------------------------------------
 
@@ -154,55 +156,60 @@ class Folded:
         """The metric, from the stream after the last block."""
         metric = self.job.metric
         if not isinstance(metric, AtPosition):
-            logits = self._logits(*self._from_the_first(x, columns))
+            logits = self._logits(*self._all_columns(x, columns))
             return self._each(logits, lambda own: measure(metric, own, self.job.batches[-1]))
         if self._reads is None:
-            x, columns = self._from_the_first(x, columns)
-        place = self._read_in.repeat(self.copies) - columns.start
-        if self._exits_bound:
-            here = at(self._logits(x, columns), place)
+            x, columns = self._all_columns(x, columns)
+        position = self._read_column.repeat(self.copies) - columns.start
+        if self._exit_needs_columns:
+            here = at(self._logits(x, columns), position)
         elif Place(Point.LOGITS) in self.edits or metric.columns is None:
-            here = self._logits(at(x, place)[:, None], columns)[:, 0]
+            here = self._logits(at(x, position)[:, None], columns)[:, 0]
         else:
-            metric, chosen = metric.among_columns(), torch.tensor(metric.columns, device=x.device)
-            normed = self._normed(at(x, place)[:, None], columns)
-            here = unembedding_of(self.model).some(normed, chosen)[:, 0]
-        bound = metric.bound(self.job.batches[-1])
-        return self._each(widened(here), lambda own: checked(bound.of(own), own.shape[0]))
+            metric, chosen = (
+                metric.restricted_to_columns(),
+                torch.tensor(metric.columns, device=x.device),
+            )
+            normalized = self._final_norm(at(x, position)[:, None], columns)
+            here = unembedding_of(self.model).some(normalized, chosen)[:, 0]
+        bound = metric.for_batch(self.job.batches[-1])
+        logits = at_least_float32(here)
+        return self._each(logits, lambda own: check_values(bound.compute(own), own.shape[0]))
 
-    def _each(self, read: Tensor, measured: Callable[[Tensor], Tensor]) -> Tensor:
-        """What is measured of each copy."""
+    def _each(self, logits: Tensor, measured: Callable[[Tensor], Tensor]) -> Tensor:
+        """The metric of each copy."""
         values: list[Tensor] = []
-        for item, own in zip(self.fold.items, read.unflatten(0, (self.copies, -1)), strict=True):
+        labels = [str(case) for case in self.cases] or ["Without an edit"]
+        for label, own in zip(labels, logits.unflatten(0, (self.copies, -1)), strict=True):
             try:
                 values.append(measured(own))
             except InvalidInput as error:
-                raise InvalidInput(f"{item}: {error}") from error
+                raise InvalidInput(f"{label}: {error}") from error
         if values[0].ndim == 0 and len(self.job.rows) > 1:
             raise InvalidInput(
-                "In a sweep a metric gives one number a prompt; this one gave a single number for "
-                f"{len(self.job.rows)} prompts."
+                "In a sweep a metric gives one number per prompt; this one gave a single number "
+                f"for {len(self.job.rows)} prompts."
             )
         return torch.stack(values).reshape(self.copies, -1)
 
-    def _normed(self, x: Tensor, columns: slice) -> Tensor:
-        tap = self._tap(self.ways.last, self._context(self.ways.last, columns))
+    def _final_norm(self, x: Tensor, columns: slice) -> Tensor:
+        tap = self._tap(self.restart_map.last, self._context(self.restart_map.last, columns))
         return self.model.stacks[-1].final_norm(x, tap)
 
     def _logits(self, x: Tensor, columns: slice) -> Tensor:
-        tap = self._tap(self.ways.last, self._context(self.ways.last, columns))
-        return self.model.unembed(self._normed(x, columns), tap)
+        tap = self._tap(self.restart_map.last, self._context(self.restart_map.last, columns))
+        return self.model.unembed(self._final_norm(x, columns), tap)
 
-    def _from_the_first(self, x: Tensor, columns: slice) -> tuple[Tensor, slice]:
-        """The stream in all columns: those that were not computed are the clean ones."""
+    def _all_columns(self, x: Tensor, columns: slice) -> tuple[Tensor, slice]:
+        """The stream at all columns: those before ``columns`` are the baseline's."""
         if columns.start == 0:
             return x, columns
-        end = self.clean.tensors[self.ways.end(self.ways.last)]
-        before = copied(end[:, : columns.start], self.copies)
+        end = self.baseline.tensors[self.restart_map.end(self.restart_map.last)]
+        before = repeated(end[:, : columns.start], self.copies)
         return torch.cat([before, x], dim=1), EVERY
 
     @cached_property
-    def _read_in(self) -> Int[Tensor, " prompt"]:
+    def _read_column(self) -> Int[Tensor, " prompt"]:
         """The column that the metric reads, of each prompt."""
         metric, batch = self.job.metric, self.job.batches[-1]
         position = -1 if not isinstance(metric, AtPosition) or metric.pos is None else metric.pos
@@ -210,26 +217,27 @@ class Folded:
 
     @cached_property
     def _reads(self) -> slice | None:
-        """The columns that the metric reads, if not all are, and all of them are computed."""
+        """The columns that the metric reads, if it does not read all and all are computed."""
         if not isinstance(self.job.metric, AtPosition):
             return None
-        first, last = int(self._read_in.min()), int(self._read_in.max())
-        return slice(first, last + 1) if first >= self.fold.first else None
+        first, last = int(self._read_column.min()), int(self._read_column.max())
+        return slice(first, last + 1) if first >= self.first_column else None
 
     # ---- its edits ----------------------------------------------------------------------------
 
     @property
     def _in_last_stack(self) -> list[Place]:
-        return [place for place in self.edits if self.ways.number_of(place) == self.ways.last]
+        last = self.restart_map.last
+        return [place for place in self.edits if self.restart_map.stack_of(place) == last]
 
     @cached_property
-    def _exits_bound(self) -> bool:
+    def _exit_needs_columns(self) -> bool:
         """Whether an edit after the last block needs more columns than the metric reads."""
-        exits = [place for place in self._in_last_stack if is_exit(place)]
-        return not all(map(self._pointwise, exits))
+        exits = [place for place in self._in_last_stack if place.point.value.region == "exit"]
+        return not all(map(self._is_pointwise, exits))
 
-    def _pointwise(self, place: Place) -> bool:
-        """Whether what is done there at one column does not depend on others."""
+    def _is_pointwise(self, place: Place) -> bool:
+        """Whether the edits of a place at one column do not depend on other columns."""
         return all(edit.pointwise for _, edit in self.edits[place])
 
 
@@ -241,10 +249,5 @@ def unembedding_of(model: Network) -> Unembedding:
 
 
 def at(x: Float[Tensor, "row pos n"], column: Int[Tensor, " row"]) -> Float[Tensor, "row n"]:
-    """Each row's own column."""
+    """Each row at its own column."""
     return x[torch.arange(x.shape[0], device=x.device), column]
-
-
-def is_exit(place: Place) -> bool:
-    """Whether a place lies after the last block (of some stack)."""
-    return place.point in EXIT

@@ -1,78 +1,77 @@
-"""What is one row of a sweep? Edits that are made together, and where their forward begins.
+"""The cases of a sweep: edits that are made together, and where their forward restarts.
 
-Everything before the first edited place is as it was, so an edited forward begins at the last door
-that comes before it. An edit in the encoder of a pair changes what the decoder reads: that one is
-entered where it first looks across.
+Before the first edited place nothing differs from the baseline, so an edited forward restarts at
+the latest restart point before it. An edit in the encoder of a pair changes what the decoder reads:
+the decoder restarts at its first cross-attention.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from interp.edits import Edit
-from interp.edits.scope import Freedom, first_column, freedom, of_rows
+from interp.edits.scope import BatchSplit, batch_split, first_changed_column, for_rows
 from interp.errors import InvalidEdit
-from interp.execution.plan import listed
+from interp.execution.plan import as_edits
 from interp.model.batch import Batch
 from interp.points import Place
-from interp.sweeps.restart import Entrance, Ways
+from interp.sweeps.restart_map import Restart, RestartMap
 
-Planned = tuple[tuple[Place, Edit], ...]
-"""Edits that are made together, each with its place."""
+PlacedEdits = tuple[tuple[Place, Edit], ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Item:
-    """Edits that are made together, and what follows from them.
+class Case:
+    """Edits that are made together.
 
     Attributes:
-        index: which row of the result it fills.
-        planned: the edits with their places.
-        entrances: where each stack is entered, first stack first; ``None`` where it runs as it ran.
-        freedom: how its batch may be taken apart.
+        index: the row of the result that it fills.
+        edits: the edits with their places.
+        restarts: where each stack restarts; ``None`` for a stack that the edits do not change.
+        split: how its batch may be split.
     """
 
     index: int
-    planned: Planned
-    entrances: tuple[Entrance | None, ...]
-    freedom: Freedom
+    edits: PlacedEdits
+    restarts: tuple[Restart | None, ...]
+    split: BatchSplit
 
     def __str__(self) -> str:
-        if not self.planned:
-            return "Without an edit"
-        told = " and ".join(f"{edit.kind} at {place}" for place, edit in self.planned)
-        return f"Edit {self.index} ({told})"
+        edits = " and ".join(f"{edit.kind} at {place}" for place, edit in self.edits)
+        return f"Edit {self.index} ({edits})"
 
-    def first_column(self, ways: Ways, batches: Sequence[Batch]) -> int:
-        """The first column of the last stack that is computed anew."""
-        elsewhere = any(ways.number_of(place) < ways.last for place, _ in self.planned)
-        if ways.looks_ahead or elsewhere:
+    def first_column(self, restart_map: RestartMap, batches: Sequence[Batch]) -> int:
+        """The first column of the last stack that differs from the baseline."""
+        elsewhere = any(restart_map.stack_of(place) < restart_map.last for place, _ in self.edits)
+        if restart_map.is_bidirectional or elsewhere:
             return 0
-        return min((first_column(edit, batches[-1]) for _, edit in self.planned), default=0)
+        return min((first_changed_column(edit, batches[-1]) for _, edit in self.edits), default=0)
 
-    def of_rows(self, rows: Sequence[int], n: int) -> Planned:
+    def for_rows(self, rows: Sequence[int], n: int) -> PlacedEdits:
         """Its edits for some of the sweep's ``n`` prompts."""
-        return tuple((place, of_rows(edit, place, rows, n)) for place, edit in self.planned)
+        return tuple((place, for_rows(edit, place, rows, n)) for place, edit in self.edits)
 
 
-def items_of(ways: Ways, edits: object) -> list[Item]:
-    """The rows of a sweep, each checked against the model.
+def cases_of(restart_map: RestartMap, edits: object) -> list[Case]:
+    """The cases of a sweep, each checked against the model.
 
     Raises:
         UnknownPlace: the model has no such place.
-        InvalidEdit: something that is no edit, or an axis that the point does not have.
+        InvalidEdit: something that is not an edit, or an axis that the point does not have.
     """
-    rows = list(edits) if isinstance(edits, list | tuple) else listed(edits)
+    rows = list(edits) if isinstance(edits, list | tuple) else as_edits(edits)
     if not rows:
         raise InvalidEdit("A sweep needs at least one edit; none was given.")
-    items: list[Item] = []
+    cases: list[Case] = []
     for index, row in enumerate(rows):
-        planned = tuple((_place_of(ways, edit), edit) for edit in listed(row))
-        least = min((freedom(edit, place) for place, edit in planned), default=Freedom.ANY)
-        items.append(Item(index, planned, ways.entrances([place for place, _ in planned]), least))
-    return items
+        placed = tuple((_place_of(restart_map, edit), edit) for edit in as_edits(row))
+        splits = (batch_split(edit, place) for place, edit in placed)
+        split = min(splits, default=BatchSplit.ROWS_REPADDED)
+        restarts = restart_map.restarts([place for place, _ in placed])
+        cases.append(Case(index, placed, restarts, split))
+    return cases
 
 
-def _place_of(ways: Ways, edit: Edit) -> Place:
-    place = ways.model.atlas.find(edit.where)
+def _place_of(restart_map: RestartMap, edit: Edit) -> Place:
+    place = restart_map.model.names.resolve(edit.where)
     edit.select.per_axis(place)
     return place

@@ -1,4 +1,4 @@
-"""Where are the forwards of a sweep run? Here, one after another; other places may come."""
+"""Where the forwards of a sweep run: in this thread, or wherever an executor runs them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -8,36 +8,36 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.errors import InvalidInput
-from interp.sweeps.baseline import Job
+from interp.sweeps.schedule import Job
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What one forward of a sweep found.
+    """The result of one batched forward.
 
     Attributes:
-        indices: which rows of the table, in the order of ``values``.
-        prompts: which of its columns.
+        cases: rows of the sweep's result, in the order of ``values``.
+        prompts: its columns.
         values: the metric of each.
-        clean: the metric of the prompts with nothing changed.
-        note: what a reader should know of how this came about.
+        baseline: the metric of the prompts without an edit.
+        note: what a reader should know of how it was computed.
     """
 
-    indices: tuple[int, ...]
+    cases: tuple[int, ...]
     prompts: tuple[int, ...]
-    values: Float[Tensor, "item prompt"]
-    clean: Float[Tensor, " prompt"]
+    values: Float[Tensor, "case prompt"]
+    baseline: Float[Tensor, " prompt"]
     note: str | None = None
 
 
 @runtime_checkable
 class Executor(Protocol):
-    """Runs jobs and hands on what they find, forward by forward, in any order."""
+    """Runs jobs and yields their outcomes, forward by forward, in any order."""
 
     def __call__(
         self, jobs: Iterable[Job], work: Callable[[Job], Iterator[Outcome]]
     ) -> Iterator[Outcome]:
-        """All outcomes of all jobs; it may be closed before it is at its end."""
+        """All outcomes of all jobs; the iterator may be closed before its end."""
         ...
 
 
@@ -50,17 +50,17 @@ def local(jobs: Iterable[Job], work: Callable[[Job], Iterator[Outcome]]) -> Iter
 EXECUTORS: dict[str, Executor] = {"local": local}
 
 
-def executor_of(asked: object) -> Executor:
-    """The executor that is meant.
+def executor_of(requested: object) -> Executor:
+    """The executor of a name, or the one given.
 
     Raises:
-        InvalidInput: neither a name that is known nor an executor.
+        InvalidInput: neither a known name nor an executor.
     """
-    if isinstance(asked, str) and asked in EXECUTORS:
-        return EXECUTORS[asked]
-    if not isinstance(asked, str) and isinstance(asked, Executor):
-        return asked
+    if isinstance(requested, str) and requested in EXECUTORS:
+        return EXECUTORS[requested]
+    if not isinstance(requested, str) and isinstance(requested, Executor):
+        return requested
     raise InvalidInput(
-        f"executor={asked!r} is not known; it is one of {', '.join(EXECUTORS)}, or a function "
-        "(jobs, work) that yields what work(job) yields."
+        f"executor={requested!r} is not one of {', '.join(EXECUTORS)}, nor a function (jobs, work) "
+        "that yields what work(job) yields."
     )

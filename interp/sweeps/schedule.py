@@ -1,63 +1,82 @@
-"""Which prompts are run together, and which edits as one forward?
+"""Which prompts run together, and which cases run as one batched forward.
 
-Prompts of nearly one length go together, so that little is spent on padding; edits that are entered
-at one door go together, if about as many columns are to be computed for each.
+Prompts of nearly one length run together, so that little is spent on padding; cases with the same
+restart run together if about as many columns are computed for each.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 import torch
 
-from interp.edits.scope import Freedom
+from interp.edits.scope import BatchSplit
 from interp.metrics import Metric, MetricLike
 from interp.model.batch import Batch
-from interp.sweeps.baseline import Job, lengths
-from interp.sweeps.batched import Fold
-from interp.sweeps.cases import Item
-from interp.sweeps.restart import Ways
+from interp.sweeps.cases import Case
+from interp.sweeps.restart_map import RestartMap
 
 WASTE = 8
-"""One column in so many may be computed for nothing."""
+"""At most one column in so many is computed without need."""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Some prompts and the cases that are run on them.
+
+    Attributes:
+        rows: which of the sweep's prompts.
+        batches: their tokens, of each stack.
+        metric: what is measured of them.
+        cases: in the order in which they run.
+        n: number of prompts of the whole sweep.
+    """
+
+    rows: tuple[int, ...]
+    batches: tuple[Batch, ...]
+    metric: Metric | MetricLike
+    cases: tuple[Case, ...]
+    n: int
 
 
 def jobs_of(
-    batches: Sequence[Batch], items: Sequence[Item], metric: Metric | MetricLike, rows: int
+    batches: Sequence[Batch], cases: Sequence[Case], metric: Metric | MetricLike, rows: int
 ) -> list[Job]:
-    """The work of a sweep, cut by prompts: each job runs its prompts once unedited.
+    """The jobs of a sweep; each computes the baseline of its prompts once.
 
     Args:
         batches: the tokens of each stack.
-        items: what is swept over.
+        cases: what is swept over.
         metric: what is measured.
-        rows: how many prompts a job may have, where their batch may be taken apart.
+        rows: largest number of prompts of a job, where their batch may be split.
     """
-    bound, n = freedom_under(metric, batches), len(batches[0].ids)
+    limit, n = split_under(metric, batches), len(batches[0].ids)
     jobs: list[Job] = []
-    for level in Freedom:
-        own = tuple(item for item in items if min(item.freedom, bound) == level)
+    for split in BatchSplit:
+        own = tuple(case for case in cases if min(case.split, limit) == split)
         if own:
             jobs += [
-                Job(chosen, laid(batches, chosen, level), metric_of(metric, chosen, n), own, n)
-                for chosen in parts(batches, level, rows)
+                Job(chosen, padded(batches, chosen, split), metric_of(metric, chosen, n), own, n)
+                for chosen in parts(batches, split, rows)
             ]
     return jobs
 
 
-def freedom_under(metric: Metric | MetricLike, batches: Sequence[Batch]) -> Freedom:
-    """How a batch may be taken apart without changing what ``metric`` says of a prompt."""
+def split_under(metric: Metric | MetricLike, batches: Sequence[Batch]) -> BatchSplit:
+    """How a batch may be split without changing what ``metric`` gives for a prompt."""
     if not isinstance(metric, Metric):
-        return Freedom.WHOLE
-    padded = any(batch.real is not None for batch in batches)
-    return Freedom.ROWS if metric.laid_out or not padded else Freedom.ANY
+        return BatchSplit.NONE
+    has_padding = any(batch.real is not None for batch in batches)
+    repad = has_padding and not metric.is_aligned_with_batch
+    return BatchSplit.ROWS_REPADDED if repad else BatchSplit.ROWS
 
 
-def parts(batches: Sequence[Batch], level: Freedom, rows: int) -> list[tuple[int, ...]]:
-    """Prompts that are run together."""
+def parts(batches: Sequence[Batch], split: BatchSplit, rows: int) -> list[tuple[int, ...]]:
+    """Prompts that run together."""
     n = len(batches[0].ids)
-    if level == Freedom.WHOLE:
+    if split == BatchSplit.NONE:
         return [tuple(range(n))]
-    if level == Freedom.ROWS:
+    if split == BatchSplit.ROWS:
         return [tuple(part.tolist()) for part in torch.arange(n).split(rows)]
     length = lengths(batches)
     found: list[tuple[int, ...]] = []
@@ -70,39 +89,47 @@ def parts(batches: Sequence[Batch], level: Freedom, rows: int) -> list[tuple[int
     return [*found, tuple(part)]
 
 
+def lengths(batches: Sequence[Batch]) -> list[tuple[int, ...]]:
+    """Number of tokens of each prompt, in each stack."""
+    counts = [batch.is_real.sum(-1).tolist() for batch in batches]
+    return list(zip(*counts, strict=True))
+
+
 def alike(longest: tuple[int, ...], length: tuple[int, ...]) -> bool:
-    """Whether a prompt is about as long as the longest of its company, in every stack."""
+    """Whether a prompt is about as long as the longest of its part, in every stack."""
     return all(0 <= a - b <= a // WASTE for a, b in zip(longest, length, strict=True))
 
 
-def laid(batches: Sequence[Batch], rows: tuple[int, ...], level: Freedom) -> tuple[Batch, ...]:
-    """Some prompts' tokens; padded anew, on the right, where that is free."""
+def padded(batches: Sequence[Batch], rows: tuple[int, ...], split: BatchSplit) -> tuple[Batch, ...]:
+    """Some prompts' tokens; padded anew, on the right, if the split allows it."""
     chosen = [batch.rows(torch.tensor(rows, device=batch.ids.device)) for batch in batches]
-    return tuple(b.starting_together() if level == Freedom.ANY else b for b in chosen)
+    return tuple(b.padded_right() if split == BatchSplit.ROWS_REPADDED else b for b in chosen)
 
 
 def metric_of(metric: Metric | MetricLike, rows: tuple[int, ...], n: int) -> Metric | MetricLike:
-    """What is measured of some of ``n`` prompts."""
-    return metric.of_rows(rows, n) if isinstance(metric, Metric) else metric
+    """The metric for some of ``n`` prompts."""
+    return metric.for_rows(rows, n) if isinstance(metric, Metric) else metric
 
 
-def folds_of(ways: Ways, job: Job, copies: int) -> Iterator[Fold]:
-    """The items of a job, gathered to be run as one; those that start alike next to each other."""
-    first = {item.index: item.first_column(ways, job.batches) for item in job.items}
+def groups_of(
+    restart_map: RestartMap, job: Job, copies: int
+) -> Iterator[tuple[tuple[Case, ...], int]]:
+    """Cases that run as one forward, at most ``copies`` of them, and their first column."""
+    first = {case.index: case.first_column(restart_map, job.batches) for case in job.cases}
     width = job.batches[-1].ids.shape[1]
 
-    def entered(item: Item) -> tuple[object, ...]:
-        return tuple((e.layer, e.door) if e is not None else (-2, 0) for e in item.entrances)
+    def restarts(case: Case) -> tuple[tuple[int, int], ...]:
+        return tuple((r.layer, r.index) if r is not None else (-2, 0) for r in case.restarts)
 
-    ordered = sorted(job.items, key=lambda item: (entered(item), first[item.index], item.index))
-    for _, group in groupby(ordered, key=entered):
-        own: list[Item] = []
-        for item in group:
-            begun = first[own[0].index] if own else 0
-            late = first[item.index] - begun > (width - begun) // WASTE
-            if own and (late or len(own) == copies):
-                yield Fold(tuple(own), begun)
-                own = []
-            own.append(item)
-        if own:
-            yield Fold(tuple(own), first[own[0].index])
+    ordered = sorted(job.cases, key=lambda case: (restarts(case), first[case.index], case.index))
+    for _, alike_cases in groupby(ordered, key=restarts):
+        group: list[Case] = []
+        for case in alike_cases:
+            start = first[group[0].index] if group else 0
+            late = first[case.index] - start > (width - start) // WASTE
+            if group and (late or len(group) == copies):
+                yield tuple(group), start
+                group = []
+            group.append(case)
+        if group:
+            yield tuple(group), first[group[0].index]

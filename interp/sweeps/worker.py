@@ -1,4 +1,4 @@
-"""How is one job of a sweep done? One clean forward, then fold after fold within the budget."""
+"""Running one job of a sweep: the baseline, then one batched forward after another."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,152 +8,150 @@ import torch
 from torch import Tensor
 
 from interp.edits import Edit
-from interp.errors import InterpError, OutOfResources
+from interp.errors import OutOfResources
 from interp.metrics import AtPosition, Metric, MetricLike
 from interp.model.network import Network
 from interp.points import Place, Point
-from interp.sweeps.baseline import Clean, Job, wanted_by
-from interp.sweeps.batched import Fold, Folded, is_exit
-from interp.sweeps.cases import Item
+from interp.sweeps.baseline import Baseline, needed_by
+from interp.sweeps.batched import BatchedForward
+from interp.sweeps.cases import Case
 from interp.sweeps.executors import Outcome
-from interp.sweeps.memory import Budget, Footprint, footprint, size_of
-from interp.sweeps.restart import Ways
-from interp.sweeps.schedule import folds_of
+from interp.sweeps.memory import Budget, Footprint, footprint, is_out_of_memory, size_of
+from interp.sweeps.restart_map import RestartMap
+from interp.sweeps.schedule import Job, groups_of
 from interp.sweeps.validate import shape_at
+
+Cases = tuple[Case, ...]
 
 
 @dataclass
 class Worker:
-    """Does the jobs of one sweep.
+    """Runs the jobs of one sweep.
 
     Attributes:
-        ways: of the model.
-        budget: what its forwards may take.
-        most: copies a forward, after memory gave out with twice as many; it may do so once.
+        restart_map: of the model.
+        budget: memory that its forwards may take.
+        most: cases per forward after memory was exhausted with twice as many; that may happen once.
     """
 
-    ways: Ways
+    restart_map: RestartMap
     budget: Budget
     most: int | None = None
 
     def __call__(self, job: Job) -> Iterator[Outcome]:
-        """What each fold finds."""
+        """The outcome of each batched forward."""
         copies = self.copies(job)
-        clean, unedited = self._unedited(job)
-        for fold in folds_of(self.ways, job, copies):
-            for part in self._cut(fold):
-                yield from self._outcomes(clean, job, part, unedited)
+        baseline, unedited = self._baseline(job)
+        for cases, first_column in groups_of(self.restart_map, job, copies):
+            for part in self._split(cases):
+                yield from self._outcomes(baseline, unedited, job, part, first_column)
 
     def copies(self, job: Job) -> int:
-        """How many edited forwards of a job's prompts fit at once.
+        """How many edited forwards of a job's prompts run as one.
 
         Raises:
-            OutOfResources: not one.
+            OutOfResources: not even one is within the budget.
         """
         one, prompts = self.footprint(job), len(job.rows)
         if one.least(prompts) > self.budget.nbytes:
             raise OutOfResources(
-                f"One edited forward of {prompts} prompts, and what is kept of the clean one, take "
-                f"about {size_of(one.least(prompts))}; the sweep may take "
+                f"One edited forward of {prompts} prompts, and what is stored of the baseline, "
+                f"take about {size_of(one.least(prompts))}; the sweep may take "
                 f"{size_of(self.budget.nbytes)}. Give it more with memory=, or fewer or shorter "
                 "prompts."
             )
         return one.copies(self.budget, prompts)
 
     def footprint(self, job: Job) -> Footprint:
-        """Of one prompt."""
+        """Memory of one prompt."""
         width = max(batch.ids.shape[1] for batch in job.batches)
-        planned = [planned for item in job.items for planned in item.planned]
-        kept = (shape_at(self.ways, job.batches, place) for place in wanted_by(self.ways, job))
+        edits = [placed for case in job.cases for placed in case.edits]
+        needed = needed_by(self.restart_map, job)
+        shapes = (shape_at(self.restart_map, job.batches, place) for place in needed)
         return footprint(
-            self.ways.model,
+            self.restart_map.model,
             width,
-            logits_formed(self.ways.model, job.metric, planned, width),
-            [place for place, _ in planned],
-            kept=sum(prod(shape[1:]) for shape in kept),
+            logits_formed(self.restart_map.model, job.metric, edits, width),
+            [place for place, _ in edits],
+            stored=sum(prod(shape[1:]) for shape in shapes),
             padded=any(batch.real is not None for batch in job.batches),
         )
 
-    def _unedited(self, job: Job) -> tuple[Clean, Tensor]:
-        """What is kept of the clean forward, and its metric.
+    def _baseline(self, job: Job) -> tuple[Baseline, Tensor]:
+        """The baseline and its metric.
 
         Raises:
-            OutOfResources: memory gave out.
+            OutOfResources: memory was exhausted.
         """
         try:
             with torch.no_grad():
-                clean = Clean.of(self.ways, job)
-                return clean, Folded(clean, job, nothing_done(self.ways, job)).values()[0]
+                baseline = Baseline.of(self.restart_map, job)
+                return baseline, BatchedForward(baseline, job).values()[0]
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            raise self._gave_out(job, "the unedited forward", 1) from error
+            raise self._exhausted(job, "the unedited forward", 1) from error
 
-    def _cut(self, fold: Fold) -> Iterator[Fold]:
-        """The fold in parts that are small enough by what is known now."""
-        most = self.most or len(fold.items)
-        for begun in range(0, len(fold.items), most):
-            yield Fold(fold.items[begun : begun + most], fold.first)
+    def _split(self, cases: Cases) -> Iterator[Cases]:
+        """The cases in parts that are small enough by what is known now."""
+        most = self.most or len(cases)
+        for start in range(0, len(cases), most):
+            yield cases[start : start + most]
 
     def _outcomes(
-        self, clean: Clean, job: Job, fold: Fold, unedited: Tensor, note: str | None = None
+        self,
+        baseline: Baseline,
+        unedited: Tensor,
+        job: Job,
+        cases: Cases,
+        first_column: int,
+        note: str | None = None,
     ) -> Iterator[Outcome]:
-        values = self._values(clean, job, fold)
+        values = self._values(baseline, job, cases, first_column)
         if values is not None:
-            indices = tuple(item.index for item in fold.items)
+            indices = tuple(case.index for case in cases)
             yield Outcome(indices, job.rows, values, unedited, note)
             return
-        self.most = (len(fold.items) + 1) // 2
-        note = f"Memory gave out with {len(fold.items)} edits a forward: went on with {self.most}."
-        for part in self._cut(fold):
-            yield from self._outcomes(clean, job, part, unedited, note)
+        self.most = (len(cases) + 1) // 2
+        note = (
+            f"Memory was exhausted with {len(cases)} edits per forward: continued with {self.most}."
+        )
+        for part in self._split(cases):
+            yield from self._outcomes(baseline, unedited, job, part, first_column, note)
 
-    def _values(self, clean: Clean, job: Job, fold: Fold) -> Tensor | None:
-        """The metric of a fold; ``None`` if memory gave out for the first time.
+    def _values(
+        self, baseline: Baseline, job: Job, cases: Cases, first_column: int
+    ) -> Tensor | None:
+        """The metric of each case; ``None`` if memory was exhausted for the first time.
 
         Raises:
-            OutOfResources: it gave out again, or with a single edit.
+            OutOfResources: it was exhausted again, or with a single case.
         """
         try:
             with torch.no_grad():
-                return Folded(clean, job, fold).values()
+                return BatchedForward(baseline, job, cases, first_column).values()
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            if self.most is not None or len(fold.items) == 1:
-                edited = f"{len(fold.items)} edits a forward"
-                raise self._gave_out(job, edited, len(fold.items)) from error
+            if self.most is not None or len(cases) == 1:
+                raise self._exhausted(job, f"{len(cases)} edits per forward", len(cases)) from error
         return None
 
-    def _gave_out(self, job: Job, what: str, copies: int) -> OutOfResources:
+    def _exhausted(self, job: Job, forward: str, copies: int) -> OutOfResources:
         one = self.footprint(job).peak
         return OutOfResources(
-            f"Memory gave out with {what}, {len(job.rows)} prompts each: about "
-            f"{size_of(one * len(job.rows) * copies)}. Say what the sweep may take with memory=, "
-            "or give it fewer or shorter prompts."
+            f"Memory was exhausted with {forward}, {len(job.rows)} prompts each: about "
+            f"{size_of(one * len(job.rows) * copies)}. Limit the sweep with memory=, or give it "
+            "fewer or shorter prompts."
         )
 
 
 def logits_formed(
-    model: Network, metric: Metric | MetricLike, planned: Sequence[tuple[Place, Edit]], width: int
+    model: Network, metric: Metric | MetricLike, edits: Sequence[tuple[Place, Edit]], width: int
 ) -> int:
-    """How many logits are formed for each prompt, of ``width`` columns."""
-    at_the_exit = [(place, edit) for place, edit in planned if is_exit(place)]
-    if not isinstance(metric, AtPosition) or not all(edit.pointwise for _, edit in at_the_exit):
+    """Number of logits formed per prompt of ``width`` columns."""
+    at_exit = [(place, edit) for place, edit in edits if place.point.value.region == "exit"]
+    if not isinstance(metric, AtPosition) or not all(edit.pointwise for _, edit in at_exit):
         return model.config.n_logits * width
-    edited = any(place.point == Point.LOGITS for place, _ in at_the_exit)
+    edited = any(place.point == Point.LOGITS for place, _ in at_exit)
     return model.config.n_logits if edited or metric.columns is None else len(metric.columns)
-
-
-def nothing_done(ways: Ways, job: Job) -> Fold:
-    """The fold that changes nothing: what it measures is the clean metric."""
-    return Fold((Item(-1, (), ways.entrances([]), job.items[0].freedom),), 0)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory gave out, on whatever device."""
-    if isinstance(error, InterpError):
-        return False
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
-        said in str(error) for said in ("can't allocate memory", "not enough memory")
-    )

@@ -1,1 +1,1 @@
-"""Text and tokens: tokenizer, the bytes of a token, prompt files."""
+"""Text: tokenizer, bytes and labels of tokens, prompt files."""

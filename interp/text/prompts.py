@@ -1,7 +1,7 @@
-"""Prompts in a file: one JSON object a line, e.g. ``{"text": "a b a", "target": " b"}``.
+"""Prompt files: one JSON object a line, e.g. ``{"text": "a b a", "target": " b"}``.
 
 ``text`` is required; ``target`` and ``distractor`` are texts of one token each, for logit
-differences. A file that does not end in ``.jsonl`` holds one plain prompt a line.
+differences. A file that does not end in ``.jsonl`` holds one plain-text prompt a line.
 """
 
 import json
@@ -16,13 +16,13 @@ PROMPT_FOLDER = Path(__file__).parent.parent / "zoo" / "prompts"
 
 @dataclass(frozen=True)
 class Prompt:
-    """A text, and what is expected to follow it.
+    """A text, and the tokens compared after it.
 
     Attributes:
-        text: what the model reads.
-        target: the token that should follow; ``None`` if there is none to expect.
-        distractor: the token that it is compared with.
-        source: where it was read, as ``file:line``.
+        text: the model's input.
+        target: the correct next token; ``None`` if not given.
+        distractor: the token that the target is compared with; ``None`` if not given.
+        source: the ``file:line`` that it was read from.
     """
 
     text: str
@@ -32,20 +32,20 @@ class Prompt:
 
 
 def bundled_prompts() -> list[str]:
-    """Names of the prompt sets that come with the toolkit."""
+    """Names of the bundled prompt sets."""
     return sorted(path.stem for path in PROMPT_FOLDER.glob("*.jsonl"))
 
 
 def read_prompts(path: str | Path) -> list[Prompt]:
-    """The prompts of a file, or of a bundled set by its name.
+    """The prompts of a file, or of a bundled set given by name.
 
     Raises:
-        InvalidInput: the file is missing, empty, not UTF-8, or has a malformed line (named).
+        InvalidInput: the file is missing, empty or not UTF-8, or a line is malformed.
     """
     file = PROMPT_FOLDER / f"{path}.jsonl" if str(path) in bundled_prompts() else Path(path)
-    read = _json_prompt if file.suffix == ".jsonl" else _plain_prompt
+    parse = _json_prompt if file.suffix == ".jsonl" else _plain_prompt
     lines = _text(file).split("\n")  # splitlines() would also split at form feeds
-    prompts = [read(line, f"{file}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
+    prompts = [parse(line, f"{file}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
     if not prompts:
         raise InvalidInput(f"{file} holds no prompts; write one a line.")
     return prompts

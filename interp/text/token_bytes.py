@@ -1,8 +1,8 @@
-"""What does a token look like? From a vocabulary's own spelling to bytes, and to a readable label.
+"""The bytes that a token stands for, and a printable label for them.
 
-A vocabulary writes its tokens in a spelling of its own: `ĠcafÃ©` (byte-level BPE), `▁caf` and
-`<0xC3>` (SentencePiece), `##fé` (WordPiece). Which one is found once, from the tokenizer's own
-description, and is from then on a function from a token to the bytes that it stands for:
+Vocabularies encode their tokens in different formats: `ĠcafÃ©` (byte-level BPE), `▁caf` and
+`<0xC3>` (SentencePiece), `##fé` (WordPiece). The format is read once from the tokenizer's
+`tokenizer.json`; it maps a token to its bytes:
 
     token -> bytes -> label      "Ġcaf" -> b" caf" -> "·caf"
 
@@ -18,40 +18,45 @@ from unicodedata import category
 
 
 @dataclass(frozen=True)
-class Spelling:
-    """The way a vocabulary writes its tokens: its name, and the bytes that a token stands for."""
+class TokenFormat:
+    """How a vocabulary encodes its tokens.
+
+    Attributes:
+        kind: "byte-level", "SentencePiece" or the type of the model, e.g. "WordPiece".
+        to_bytes: maps a token to the bytes that it stands for.
+    """
 
     kind: str
     to_bytes: Callable[[str], bytes]
 
 
-def spelling_of(description: dict[str, Any]) -> Spelling:
-    """The spelling of the tokenizer that a `tokenizer.json` describes."""
+def token_format(description: dict[str, Any]) -> TokenFormat:
+    """The token format of the tokenizer that a `tokenizer.json` describes."""
     model = description["model"]
-    # Not the post-processor: its "ByteLevel" only trims offsets, and tells nothing of the tokens.
-    parts = set(_types([description[k] for k in ("normalizer", "pre_tokenizer", "decoder")]))
-    if "ByteLevel" in parts:
+    # Not the post-processor: its "ByteLevel" only trims offsets and says nothing about the tokens.
+    components = set(_types([description[k] for k in ("normalizer", "pre_tokenizer", "decoder")]))
+    if "ByteLevel" in components:
         kind, to_bytes = "byte-level", _byte_level
-    elif parts & {"Metaspace", "ByteFallback"} or model["type"] == "Unigram":
+    elif components & {"Metaspace", "ByteFallback"} or model["type"] == "Unigram":
         kind, to_bytes = "SentencePiece", _sentencepiece
     else:
         kind, to_bytes = model["type"], str.encode
-    # Marks of a place in a word: WordPiece's "##" (no space before), CLIP's "</w>" (space after).
-    before = model.get("continuing_subword_prefix") or ""
-    after = model.get("end_of_word_suffix") or ""
-    if not before + after:
-        return Spelling(kind, to_bytes)
+    # Word-position markers: WordPiece's "##" (no space before), CLIP's "</w>" (space after).
+    prefix = model.get("continuing_subword_prefix") or ""
+    suffix = model.get("end_of_word_suffix") or ""
+    if not prefix + suffix:
+        return TokenFormat(kind, to_bytes)
 
-    def unmarked(token: str) -> bytes:
-        bare = token.removeprefix(before) or token  # the token "##" is two number signs
-        word = bare.removesuffix(after)
+    def without_markers(token: str) -> bytes:
+        bare = token.removeprefix(prefix) or token  # the token "##" is two number signs
+        word = bare.removesuffix(suffix)
         return to_bytes(word) + (b" " if word != bare else b"")
 
-    return Spelling(kind, unmarked)
+    return TokenFormat(kind, without_markers)
 
 
 def _types(part: object) -> Iterator[str]:
-    """Every component type named anywhere inside a description, sequences included."""
+    """All component types in a description, including those inside sequences."""
     match part:
         case {"type": str(name), **rest}:
             yield name
@@ -64,20 +69,20 @@ def _types(part: object) -> Iterator[str]:
 
 
 def unknown_token(model: dict[str, Any]) -> str | None:
-    """The token that stands for whatever the vocabulary lacks (its text is lost), if any."""
+    """The token for text that the vocabulary cannot encode (the text is lost), if there is one."""
     if model["type"] == "Unigram" and model.get("unk_id") is not None:
         return model["vocab"][model["unk_id"]][0]
     return model.get("unk_token") or None
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's one printable character per byte: itself if printable Latin-1, else from U+0100 on.
+    """GPT-2's printable character for each byte: printable Latin-1 as is, others from U+0100 on.
 
     0xAD, the soft hyphen, counts as unprintable.
     """
-    own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(0x100) if byte not in own]
-    return {chr(b): b for b in own} | {chr(0x100 + i): b for i, b in enumerate(others)}
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(0x100) if byte not in printable]
+    return {chr(b): b for b in printable} | {chr(0x100 + i): b for i, b in enumerate(others)}
 
 
 _BYTE_OF: Final = _byte_alphabet()
@@ -87,7 +92,7 @@ _BYTE_TOKEN: Final = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 def _byte_level(token: str) -> bytes:
     if all(char in _BYTE_OF for char in token):
         return bytes(_BYTE_OF[char] for char in token)
-    return token.encode()  # as the library's own decoder does
+    return token.encode()  # as the decoder of the tokenizers library does
 
 
 def _sentencepiece(token: str) -> bytes:
@@ -95,32 +100,32 @@ def _sentencepiece(token: str) -> bytes:
     return bytes.fromhex(byte[1]) if byte else token.replace("▁", " ").encode()
 
 
-# What a person can see.
+# Printable labels.
 
-_PICTURES: Final = (
+_SYMBOLS: Final = (
     {chr(code): chr(0x2400 + code) for code in range(0x20)}
     | {"\x7f": "␡"}
     | {" ": "·", "\n": "↵", "\t": "⇥"}
 )
-_BROKEN: Final = re.compile("[\udc80-\udcff]+")
+_INVALID: Final = re.compile("[\udc80-\udcff]+")
 
 
 def visible(text: bytes) -> str:
-    """`text` in printable characters only, whitespace and stray bytes included; never empty."""
+    """`text` in printable characters, whitespace and invalid UTF-8 made visible; never empty."""
 
     def hexadecimal(run: re.Match[str]) -> str:
         return f"⟨{run[0].encode('utf-8', 'surrogateescape').hex(' ')}⟩"
 
-    # surrogateescape marks exactly the bytes that are no UTF-8, one surrogate each.
+    # surrogateescape maps each byte that is invalid UTF-8 to one surrogate.
     whole = "".join(_visible_character(char) for char in text.decode("utf-8", "surrogateescape"))
-    label = _BROKEN.sub(hexadecimal, whole) or "⟨⟩"
-    # An accent needs something to sit on.
+    label = _INVALID.sub(hexadecimal, whole) or "⟨⟩"
+    # A combining mark alone is shown on a dotted circle.
     return f"◌{label}" if category(label[0]).startswith("M") else label
 
 
 def _visible_character(char: str) -> str:
-    if char in _PICTURES:
-        return _PICTURES[char]
-    if char.isprintable() or _BROKEN.match(char):
+    if char in _SYMBOLS:
+        return _SYMBOLS[char]
+    if char.isprintable() or _INVALID.match(char):
         return char
     return char.encode("unicode_escape").decode("ascii")

@@ -1,1 +1,1 @@
-"""Views of a model's weights: packed kernels, folded norms, centred writing."""
+"""Views of a model's weights (packed kernels, folded norms, centred outputs), and their hash."""

@@ -1,4 +1,4 @@
-"""A model with room for what is folded: biases where none were, an unembedding of its own."""
+"""Copies of a model that can hold folded biases: zero biases, and an untied unembedding."""
 
 from dataclasses import replace
 
@@ -8,49 +8,57 @@ from interp.config import AttentionConfig, Config, LayerConfig, MLPConfig, Stack
 from interp.model.network import Network
 
 
-def with_room(model: Network, *, biased: bool, written: bool) -> Network:
-    """A float64 copy whose unembedding is its own, and with zeros where biases will be needed."""
-    config = _roomy(model.config, biased=biased, written=written)
-    made = type(model)(config).to(model.device, torch.float64).eval()
-    held = {name: p.detach().double() for name, p in model.named_parameters(remove_duplicate=False)}
+def add_biases(model: Network, *, norms: bool, values: bool) -> Network:
+    """A float64 copy with an untied unembedding, and zeros for biases that the model lacks.
+
+    Args:
+        model: stays unchanged.
+        norms: add the biases that those of the norms are folded into.
+        values: add the biases of attention's output that b_V is folded into.
+    """
+    config = _config_with_biases(model.config, norms=norms, values=values)
+    copy = type(model)(config).to(model.device, torch.float64).eval()
+    weights = {
+        name: weight.detach().double()
+        for name, weight in model.named_parameters(remove_duplicate=False)
+    }
     with torch.no_grad():
-        for name, parameter in made.named_parameters(remove_duplicate=False):
-            parameter.copy_(held[name]) if name in held else parameter.zero_()
-    return made
+        for name, parameter in copy.named_parameters(remove_duplicate=False):
+            parameter.copy_(weights[name]) if name in weights else parameter.zero_()
+    return copy
 
 
-def _roomy(config: Config, *, biased: bool, written: bool) -> Config:
+def _config_with_biases(config: Config, *, norms: bool, values: bool) -> Config:
     stacks = {
-        name: _stackwith_room(stack, biased=biased, written=written)
+        name: _stack_with_biases(stack, norms=norms, values=values)
         for name, stack in config.stacks.items()
     }
     if not config.unembeds:
         return replace(config, **stacks)
     last = config.head.norm if config.head is not None else list(config.stacks.values())[-1].norm
-    reads_bias = biased and last.kind == "layernorm" and last.bias and last.final
-    return replace(config, **stacks, tied=False, bias_u=config.bias_u or reads_bias)
+    has_norm_bias = norms and last.kind == "layernorm" and last.bias and last.final
+    return replace(config, **stacks, tied=False, bias_u=config.bias_u or has_norm_bias)
 
 
-def _stackwith_room(stack: StackConfig, *, biased: bool, written: bool) -> StackConfig:
-    """The stack with the biases that norms (if they have some) and values need."""
-    into = biased and stack.norm.kind == "layernorm" and stack.norm.bias
+def _stack_with_biases(stack: StackConfig, *, norms: bool, values: bool) -> StackConfig:
+    folds_norms = norms and stack.norm.kind == "layernorm" and stack.norm.bias
 
-    def attention(own: AttentionConfig) -> AttentionConfig:
-        reads = {f"bias_{name}": True for name in ("q", "k", "v")} if into else {}
-        values = own.bias_v or into
-        return replace(own, **reads, bias_o=own.bias_o or (written and values))
+    def attention(config: AttentionConfig) -> AttentionConfig:
+        qkv = {f"bias_{name}": True for name in ("q", "k", "v")} if folds_norms else {}
+        has_values = config.bias_v or folds_norms
+        return replace(config, **qkv, bias_o=config.bias_o or (values and has_values))
 
-    def mlp(own: MLPConfig | None) -> MLPConfig | None:
-        return replace(own, bias_in=True) if own is not None and into else own
+    def mlp(config: MLPConfig | None) -> MLPConfig | None:
+        return replace(config, bias_in=True) if config is not None and folds_norms else config
 
     exceptions = tuple(
         LayerConfig(
-            other.layers,
-            None if other.attention is None else attention(other.attention),
-            mlp(other.mlp),
-            other.positions,
+            layer.layers,
+            None if layer.attention is None else attention(layer.attention),
+            mlp(layer.mlp),
+            layer.positions,
         )
-        for other in stack.exceptions
+        for layer in stack.exceptions
     )
     return replace(
         stack, attention=attention(stack.attention), mlp=mlp(stack.mlp), exceptions=exceptions

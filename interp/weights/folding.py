@@ -1,4 +1,4 @@
-"""What is done to the weights of a copy, in place: each step leaves the function as it was."""
+"""Folding and centring, in place, of the weights of a copy; each step preserves the function."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from torch import Tensor
 
 from interp.model.attention.attention import Attention
 from interp.model.block import Block
-from interp.model.embeddings import LearnedPositions, Patches, ProjectedTokens, Types
+from interp.model.embeddings import LearnedPositions, Patches, ProjectedTokens, TokenTypes
 from interp.model.experts import Experts
 from interp.model.mlp import MLP, GatedMLP
 from interp.model.network import Network
@@ -14,50 +14,50 @@ from interp.model.norm import Norm, OffsetRMSNorm, ScaledNorm
 from interp.model.stack import Stack
 from interp.model.unembedding import MaskedHead, ProjectedUnembedding, Unembedding
 
-Reading = tuple[Tensor, Tensor | None]
-"""A matrix [… out in] (a view of a parameter) and the bias beside it."""
+Projection = tuple[Tensor, Tensor | None]
+"""A matrix ``[… out in]`` (a view of a parameter) and its bias."""
 
 
 def fold_norms(model: Network) -> None:
-    """Gains and biases into the matrices that read them."""
+    """Fold the gain and bias of every norm into the matrices that read it."""
     for stack in model.stacks:
         for block in _blocks(stack):
-            by_norm: dict[Norm, list[Reading]] = {}
-            for part, norm in _readers(block):
-                by_norm.setdefault(norm, []).extend(part)
-            for norm, readings in by_norm.items():
-                _fold(norm, readings)
+            by_norm: dict[Norm, list[Projection]] = {}
+            for projections, norm in _readers(block):
+                by_norm.setdefault(norm, []).extend(projections)
+            for norm, projections in by_norm.items():
+                _fold(norm, projections)
     for stack in model.stacks[:-1]:
         attentions = [block.cross_attn for block in _blocks(model.stacks[-1])]
-        _fold(stack.final_norm, [one for own in attentions for one in _projections(own)[1:]])
+        keys_and_values = [part for one in attentions for part in _qkv(one)[1:]]
+        _fold(stack.final_norm, keys_and_values)
     last = model.stacks[-1].final_norm
     if isinstance(model.unembed, Unembedding):
         _fold_last(last.norm if isinstance(last, MaskedHead) else last, model.unembed)
 
 
-def _readers(block: Block) -> Iterator[tuple[list[Reading], Norm]]:
-    """What reads each norm of a block."""
-    placed = [("attn", "ln1"), ("cross_attn", "ln2"), ("mlp", "ln3")]
-    present = [part for part, _ in placed if hasattr(block, part)]
-    for part, (_, name) in zip(present, placed, strict=False):
+def _readers(block: Block) -> Iterator[tuple[list[Projection], Norm]]:
+    """The projections of each sub-layer of a block, and the norm that they read."""
+    names = [name for name in ("attn", "cross_attn", "mlp") if hasattr(block, name)]
+    for part, name in zip(names, ("ln1", "ln2", "ln3"), strict=False):
         sublayer, norm = getattr(block, part), getattr(block, name)
         if part == "cross_attn":
-            yield _projections(sublayer)[:1], norm
+            yield _qkv(sublayer)[:1], norm
         elif part == "attn":
-            yield _projections(sublayer), norm
+            yield _qkv(sublayer), norm
         else:
-            yield _entrances(sublayer), norm
+            yield _mlp_inputs(sublayer), norm
 
 
-def _projections(attention: Attention) -> list[Reading]:
-    """Queries; keys; values."""
+def _qkv(attention: Attention) -> list[Projection]:
+    """The projections of queries, keys and values."""
     n_query, n_key = (attention.d_head * heads for heads in (attention.n_heads, attention.kv_heads))
     rows = attention.weight_qkv.split([n_query, n_key, n_key])
     return list(zip(rows, (attention.b_q, attention.b_k, attention.b_v), strict=True))
 
 
-def _entrances(mlp: MLP | Experts) -> list[Reading]:
-    """What an MLP reads with."""
+def _mlp_inputs(mlp: MLP | Experts) -> list[Projection]:
+    """The projections that an MLP, or a mixture of experts, applies to its input."""
     if isinstance(mlp, Experts):
         weights = (mlp.weight_router, mlp.weight_in, mlp.weight_gate)
         return [(weight, None) for weight in weights]
@@ -65,11 +65,11 @@ def _entrances(mlp: MLP | Experts) -> list[Reading]:
     return [(mlp.weight_in, mlp.b_in), *gate]
 
 
-def _fold(norm: Norm, readings: list[Reading]) -> None:
+def _fold(norm: Norm, projections: list[Projection]) -> None:
     """W·(gain·x + bias) + b = (W·gain)·x + (b + W·bias)."""
     if not isinstance(norm, ScaledNorm):
         return
-    for weight, bias in readings:
+    for weight, bias in projections:
         if norm.bias is not None and bias is not None:
             bias.add_(weight @ norm.bias)
         if norm.multiplier is not None:
@@ -78,7 +78,7 @@ def _fold(norm: Norm, readings: list[Reading]) -> None:
 
 
 def _fold_last(norm: Norm, unembed: Unembedding) -> None:
-    """The same where a scale or a projection may stand between the norm and W_U."""
+    """The same for W_U, where a scale or a projection may come between the norm and W_U."""
     if not isinstance(norm, ScaledNorm):
         return
     if norm.bias is not None and unembed.b_U is not None:
@@ -90,6 +90,7 @@ def _fold_last(norm: Norm, unembed: Unembedding) -> None:
 
 
 def _reset(norm: ScaledNorm) -> None:
+    """Set the gain to 1 and the bias to 0."""
     if norm.gain is not None:
         norm.gain.fill_(0.0 if isinstance(norm, OffsetRMSNorm) else 1.0)
     if norm.bias is not None:
@@ -97,9 +98,9 @@ def _reset(norm: ScaledNorm) -> None:
 
 
 def center_writing(model: Network) -> None:
-    """Means that each LayerNorm would take away."""
+    """Subtract from every output to the stream its mean over d_model, as each LayerNorm does."""
     for stack in model.stacks:
-        for vectors in _entering(stack):
+        for vectors in _stream_inputs(stack):
             center(vectors)
         for block in _blocks(stack):
             for part in block.children():
@@ -111,8 +112,8 @@ def center_writing(model: Network) -> None:
                     center(part.b_out if isinstance(part, MLP) else None)
 
 
-def _entering(stack: Stack) -> Iterator[Tensor | None]:
-    """All that enters the stream of a stack, each with d_model last."""
+def _stream_inputs(stack: Stack) -> Iterator[Tensor | None]:
+    """Weights of embeddings and positions, whose sum enters the stream; d_model is last."""
     tokens = stack.tokens
     if isinstance(tokens, Patches):
         yield from (tokens.weight.mT, tokens.bias, tokens.special)
@@ -120,18 +121,18 @@ def _entering(stack: Stack) -> Iterator[Tensor | None]:
         projected = isinstance(tokens, ProjectedTokens)
         yield tokens.project.weight.mT if projected else stack.weight_e
     yield stack.entry.W_pos if isinstance(stack.entry, LearnedPositions) else None
-    yield stack.types.W_type if isinstance(stack.types, Types) else None
+    yield stack.types.W_type if isinstance(stack.types, TokenTypes) else None
 
 
 def fold_value_biases(attention: Attention) -> None:
-    """Σ_keys A = 1, so b_V arrives whole: b_V·W_O is written whatever is attended to."""
+    """Add b_V·W_O to b_O and set b_V to 0; Σ_keys A = 1, so every query gets all of b_V·W_O."""
     if attention.b_v is not None and attention.b_O is not None:
-        attention.b_O.copy_(attention.written_always)
+        attention.b_O.copy_(attention.constant_output)
         attention.b_v.zero_()
 
 
 def center(x: Tensor | None, axis: int = -1) -> None:
-    """Mean zero along an axis."""
+    """Subtract the mean along an axis."""
     if x is not None:
         x -= x.mean(axis, keepdim=True)
 

@@ -1,37 +1,36 @@
-"""SHA-256 of a model's weights, computed once per state of the weights."""
+"""SHA-256 of a model's weights, computed once for each version of the weights."""
 
 import hashlib
 from weakref import WeakKeyDictionary
 
-import torch
-
 from interp.model.network import Network
-from interp.tensor_data import version_of
+from interp.tensor_data import tensor_bytes
+from interp.weight_version import version_of
 
 
 def weight_hash(model: Network) -> str:
-    """SHA-256 over names, shapes and bytes of all weights, whatever device they are on.
+    """SHA-256 over names, dtypes, shapes and bytes of all weights; independent of the device.
 
     Computed once per model, and again after a weight was changed, replaced or moved. A write
     through ``weight.data`` does not change a tensor's version; the sum of the weight detects it.
     """
-    state = tuple(
+    version = tuple(
         (weight.data_ptr(), version_of(weight), weight.detach().sum().item())
         for weight in model.parameters()
     )
     known = _KNOWN.get(model)
-    if known is None or known[0] != state:
-        known = _KNOWN[model] = (state, _hashed(model))
+    if known is None or known[0] != version:
+        known = _KNOWN[model] = (version, _compute_hash(model))
     return known[1]
 
 
 _KNOWN: WeakKeyDictionary[Network, tuple[object, str]] = WeakKeyDictionary()
+"""The version and the hash of each model that was hashed."""
 
 
-def _hashed(model: Network) -> str:
+def _compute_hash(model: Network) -> str:
     digest = hashlib.sha256()
     for name, weight in sorted(model.named_parameters()):
         digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
-        flat = weight.detach().cpu().contiguous().flatten()
-        digest.update(flat.view(torch.uint8).numpy().data)
+        digest.update(tensor_bytes(weight))
     return digest.hexdigest()

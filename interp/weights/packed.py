@@ -1,15 +1,15 @@
-"""How are a model's products faster on a CPU? By oneDNN, with each weight laid out for it once.
+"""Faster products on a CPU: oneDNN with packed weights.
 
-The default kernel arranges a weight anew for every product x·Wᵀ, or reads it as it lies; on AMD
-processors it then reaches less than half of what they can do. oneDNN's inner product takes a weight
-that was packed beforehand, in blocks of its own choosing: the same mathematics to within rounding.
+The default kernel rearranges a weight for every product x·Wᵀ, or reads it in its stored layout; on
+AMD processors it reaches less than half of the peak rate. oneDNN's inner product takes a weight
+that was packed once, in a blocked layout of its own choice. The results agree to within rounding.
 
-    fast = interp.packed(model)          # the same parameters; packs each at its first product
-    interp.packing_gain(model)           # is it worth it on this machine? 2.3 means 2.3 × as fast
+    fast = interp.packed(model)          # the same parameters; each is packed at its first product
+    interp.packing_gain(model)           # speed-up on this machine: 2.3 means 2.3 times as fast
 
-The operation that does it (``torch.ops.mkldnn._linear_pointwise``) is private to PyTorch and knows
-no gradients, so whatever it was not made for goes to the default kernel (:class:`PackedLinear`).
-Method: the packing that PyTorch's own inductor does for weights that are frozen.
+The operation (``torch.ops.mkldnn._linear_pointwise``) is private to PyTorch and has no gradients;
+every product that it can't compute goes to the default kernel (see :class:`PackedLinear`). Method:
+the packing of frozen weights in PyTorch's inductor.
 """
 
 import copy
@@ -25,97 +25,100 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
-from torch.nn import functional as F  # noqa: N812 - as everyone writes it
+from torch.nn import functional as F  # noqa: N812 - the usual alias
 
 from interp.errors import InvalidInput
 from interp.model.linear import DEFAULT, Kernel, Linear
 from interp.model.network import Network
-from interp.tensor_data import AsItWas, owner_of
+from interp.weight_version import WeightVersion, owner_of
 
 Model = TypeVar("Model", bound=Network)
 
 
 def packed(model: Model) -> Model:
-    """The same model, its products by oneDNN with packed weights where that is possible.
+    """A copy of a model that computes products with packed weights where that is possible.
 
-    The new model shares parameters, buffers and tokenizer with ``model``, which stays as it is:
-    what trains or moves one, trains or moves the other. The packed weights take their memory once
-    more, from the first product on. A weight that is changed in place (by an optimizer, by
-    loading) or swapped is packed again at its next product; a write through ``weight.data``, which
-    torch does not count, is not noticed: call ``packed`` again. Copies and pickles of the new model
-    pack their own weights.
+    The copy shares parameters, buffers and tokenizer with ``model``: training or moving one trains
+    or moves the other. From the first product on, the packed weights need as much memory again. A
+    weight that is changed in place (by an optimizer, by loading) or replaced is packed again at its
+    next product. A write through ``weight.data``, which torch does not count, is not detected: call
+    ``packed`` again. Copies and pickles of the result pack their own weights.
 
-    **Only where no gradient is wanted**: in ``interp.run``, ``model.generate`` and whatever else
-    runs without them, and under ``torch.no_grad()`` or ``torch.inference_mode()``. A plain
-    ``model(tokens)`` records gradients, as parameters want them, and takes the default kernel. So
-    does all that is not float32 on a CPU. Gradients are therefore those of ``model``, bit by bit.
+    **Only without gradients**: in ``interp.run``, ``model.generate`` and other functions that run
+    without them, and under ``torch.no_grad()`` or ``torch.inference_mode()``. A plain
+    ``model(tokens)`` records gradients of the parameters and takes the default kernel, as does
+    everything that is not float32 on a CPU. Gradients are therefore bit-identical to those of
+    ``model``.
 
     The operation is private to PyTorch, ``torch.ops.mkldnn._linear_pointwise``; tested with 2.13.
-    It was more than twice as fast as the default on an AMD processor; on others, most of all
-    Intel's, expect nothing before :func:`packing_gain` has measured it.
+    It was more than twice as fast as the default on an AMD processor; measure other processors,
+    Intel's above all, with :func:`packing_gain`.
 
     Args:
-        model: any model; one that is packed already gives another.
+        model: any model, packed or not.
 
     Raises:
-        InvalidInput: nothing of this model could be packed: weights that are not float32 on a CPU,
-            or that were made under ``torch.inference_mode()``, or a PyTorch without the operation.
+        InvalidInput: no weight of this model can be packed: they are not float32 on a CPU, they
+            were made under ``torch.inference_mode()``, or PyTorch lacks the operation.
     """
     _check(model)
     tokenizer = getattr(model, "tokenizer", None)
     shared = [*model.parameters(), *model.buffers(), model.config, tokenizer]
-    twin = copy.deepcopy(model, {id(one): one for one in shared})
+    result = copy.deepcopy(model, {id(one): one for one in shared})
     kernel = PackedLinear()
-    for part in _parts(twin):
+    for part in _linears(result):
         part.linear = kernel
-    return twin
+    return result
 
 
 def packing_gain(model: Network, rows: int = 256) -> float:
-    """How many times as fast packed products are as the default's, on this machine, for this model.
+    """The speed-up of products by packed weights, for this model on this machine.
 
-    Measures products of the model's own shapes (large ones in part), alternating between the two
-    kernels, and compares the medians, in less than a second on a machine that is otherwise idle (on
-    a busy one the packed kernel's threads wait for one another). Below 1 packing is a loss. What
-    else a forward does (norms, attention's own products) gains nothing.
+    Products of the model's shapes (slices of the large ones) are timed with both kernels in turn,
+    and the medians compared. This takes less than a second on an idle machine; on a busy one the
+    packed kernel's threads wait for one another. A value below 1 means that packing is slower.
+    Norms and attention's own products are not included: they are not affected.
 
     Args:
-        model: whose weights' shapes are tried; it stays as it is.
-        rows: positions that a forward reads, batch × pos; the gain depends on it.
+        model: the model whose shapes are timed; it is not changed.
+        rows: number of positions in a forward, batch × pos; the speed-up depends on it.
+
+    Returns:
+        Seconds of the default kernel over seconds of the packed kernel.
 
     Raises:
-        InvalidInput: this model can't be packed (see :func:`packed`), or no rows.
+        InvalidInput: this model can't be packed (see :func:`packed`), or ``rows`` is below 1.
     """
     _check(model)
     if rows < 1:
-        raise InvalidInput(f"rows={rows}: a product needs at least one row; say batch × pos.")
+        raise InvalidInput(f"rows={rows}: a product needs at least one row; pass batch × pos.")
     shapes = Counter(
         (weight.shape[0], weight.shape[1])
-        for part in _parts(model)
+        for part in _linears(model)
         for weight in part.parameters(recurse=False)
         if weight.ndim == 2  # noqa: PLR2004 - a matrix
     )
     trials = [_Trial(*shape, rows, count) for shape, count in shapes.items()]
     deadline = time.perf_counter() + SECONDS
     for done in range(ROUNDS):
-        if done <= FEWEST_ROUNDS or time.perf_counter() < deadline:
+        if done <= MIN_ROUNDS or time.perf_counter() < deadline:
             for trial in trials:
                 trial.measure()
-    default, by_packing = (sum(each) for each in zip(*(t.seconds for t in trials), strict=True))
-    return default / by_packing
+    default, packing = (sum(each) for each in zip(*(t.seconds for t in trials), strict=True))
+    return default / packing
 
 
 class PackedLinear:
-    """The kernel x·Wᵀ + b by oneDNN, which remembers the weights that it has packed.
+    """The kernel x·Wᵀ + b by oneDNN, with a cache of packed weights.
 
-    The private operation is reached only by a product in float32 on a CPU, of a parameter or a
-    slice of one, through which nobody differentiates (backward or forward), that nobody
-    transforms (``torch.func``), compiles or casts (autocast); any other is ``F.linear``. So is one
-    with weights made under ``torch.inference_mode()``: nobody counts their changes.
+    The private operation computes a product if it is float32 on a CPU, of a parameter or a slice of
+    one, without gradients (backward or forward mode), and outside of ``torch.func`` transforms,
+    compilation and autocast. Every other product is ``F.linear``, including those with weights made
+    under ``torch.inference_mode()``, whose in-place changes have no version.
 
-    A packing is known by the parameter and the memory that it was made from, the slice, and how
-    often the parameter had been changed. It goes when the parameter or that memory goes: what lies
-    at the same address later is something else. Several threads may call it.
+    A packed weight is identified by the parameter and the storage that it was made from, the slice,
+    and the parameter's in-place version. It is discarded with the parameter or the storage, as
+    another tensor may get the same address later. Safe to call from several threads.
     """
 
     name = "packed (oneDNN)"
@@ -125,121 +128,124 @@ class PackedLinear:
         self._lock = Lock()
 
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """x·Wᵀ + b: ``x [... n_in]``, ``weight [n_out n_in]``, ``bias [n_out]`` or ``None``."""
-        given = (x, weight) if bias is None else (x, weight, bias)
-        plain = _is_ordinary() and not _differentiates(*given) and _can_pack(weight)
-        if not (plain and _fit(x, weight, bias)):
+        """x·Wᵀ + b, for ``x [... n_in]``, ``weight [n_out n_in]``, ``bias [n_out]`` or ``None``."""
+        inputs = (x, weight) if bias is None else (x, weight, bias)
+        supported = _is_eager() and not _needs_gradient(*inputs) and _can_pack(weight)
+        if not (supported and _has_valid_shapes(x, weight, bias)):
             return F.linear(x, weight, bias)
-        # A bias that does not lie in one piece would be read wrongly, without an error.
+        # The operation reads a bias that is not contiguous wrongly, without an error.
         bias = None if bias is None else bias.contiguous()
         packing = self._packing(weight)
         return torch.ops.mkldnn._linear_pointwise(x, packing.packed, bias, "none", [], "")
 
     def name_for(self, weight: Tensor) -> str:
-        """Which kernel computes products with ``weight`` where no gradient is wanted."""
+        """The name of the kernel that computes products with ``weight`` without gradients."""
         return self.name if _can_pack(weight) else DEFAULT
 
     def __reduce__(self) -> tuple[Callable[[], "PackedLinear"], tuple[()]]:
-        """Copies and pickles begin empty: what is packed can be neither copied nor written."""
+        """Copies and pickles start with an empty cache: packed weights support neither."""
         return type(self), ()
 
     def _packing(self, weight: Tensor) -> "_Packing":
         key = (weight.data_ptr(), weight.shape, weight.stride())
-        held = self._packings.get(key)
-        if held is not None and held.weight.is_still(weight):
-            return held
-        with self._lock:  # a thread that had to wait may find it packed
-            held = self._packings.get(key)
-            if held is None or not held.weight.is_still(weight):
-                held = self._packings[key] = _Packing.of(weight, self._forgetting(key))
-            return held
+        known = self._packings.get(key)
+        if known is not None and known.weight.matches(weight):
+            return known
+        with self._lock:  # another thread may have packed it meanwhile
+            known = self._packings.get(key)
+            if known is None or not known.weight.matches(weight):
+                known = self._packings[key] = _Packing.of(weight, self._discard(key))
+            return known
 
-    def _forgetting(self, key: Hashable) -> Callable[[object], None]:
-        """Drops a packing once its weight is gone; without a lock, as it may run at any moment."""
-        own = weakref.ref(self)  # so that a model's end frees its packings at once
+    def _discard(self, key: Hashable) -> Callable[[object], None]:
+        """A callback that discards a packed weight; without a lock, as it may run at any point."""
+        reference = weakref.ref(self)  # a strong one would keep packed weights beyond the model
 
-        def forget(_: object) -> None:
-            kernel = own()
+        def discard(_: object) -> None:
+            kernel = reference()
             if kernel is not None:
                 kernel._packings.pop(key, None)
 
-        return forget
+        return discard
 
 
 @dataclass(frozen=True, eq=False)
 class _Packing:
-    """A packed weight, and what it was made from."""
+    """A packed weight, and the weight and version that it was made from."""
 
-    weight: AsItWas
+    weight: WeightVersion
     packed: Tensor
 
     @classmethod
-    def of(cls, weight: Tensor, forget: Callable[[object], None]) -> "_Packing":
-        was = AsItWas.of(weight, forget)  # before it is read: a change meanwhile will be noticed
+    def of(cls, weight: Tensor, discard: Callable[[object], None]) -> "_Packing":
+        version = WeightVersion.of(
+            weight, discard
+        )  # before reading, so that a change meanwhile is seen
         with torch.inference_mode(mode=False), torch.no_grad():
-            laid_out = torch.ops.mkldnn._reorder_linear_weight(weight)
-        return cls(was, laid_out)
+            reordered = torch.ops.mkldnn._reorder_linear_weight(weight)
+        return cls(version, reordered)
 
 
 def _check(model: Network) -> None:
-    """Make sure that packing this model's weights is possible at all."""
+    """Raise ``InvalidInput`` unless this model's weights can be packed."""
     weight = next(model.parameters())
-    if not _is_there():
+    if not is_available():
         raise InvalidInput(
             f"PyTorch {torch.__version__} lacks oneDNN on this machine, or its operation "
-            "torch.ops.mkldnn._linear_pointwise, so weights can't be packed; use the model as it "
-            "is."
+            "torch.ops.mkldnn._linear_pointwise, so weights can't be packed; use the model without "
+            "packing."
         )
     if weight.device.type != "cpu" or weight.dtype != torch.float32:
         raise InvalidInput(
             f"This model's weights are {str(weight.dtype).removeprefix('torch.')} on "
-            f"{weight.device.type}; only float32 on a CPU can be packed. Use the model as it is, "
-            "or pack model.float().cpu()."
+            f"{weight.device.type}; only float32 on a CPU can be packed. Use the model without "
+            "packing, or pack model.float().cpu()."
         )
     if weight.is_inference():
         raise InvalidInput(
-            "This model's weights were made under torch.inference_mode(), where nobody counts "
-            "their changes, so they can't be packed; load or build the model outside of it."
+            "This model's weights were made under torch.inference_mode(), where in-place changes "
+            "have no version, so they can't be packed; load or build the model outside of it."
         )
 
 
-def _is_there() -> bool:
-    """Whether this PyTorch has the operation."""
+def is_available() -> bool:
+    """Whether this PyTorch has the operation on this machine."""
     operations = torch.ops.mkldnn
     names = ("_linear_pointwise", "_reorder_linear_weight")
     return torch.backends.mkldnn.is_available() and all(hasattr(operations, n) for n in names)
 
 
-def _is_ordinary() -> bool:
-    """Whether tensors are just tensors now: nobody compiles, transforms or casts."""
-    # Nothing public tells whether torch.func is at work.
+def _is_eager() -> bool:
+    """Whether neither compilation, a ``torch.func`` transform nor autocast is active."""
+    # There is no public function for torch.func.
     transformed = torch._C._are_functorch_transforms_active()  # pyright: ignore[reportPrivateUsage]
     return not (transformed or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"))
 
 
-def _differentiates(*tensors: Tensor) -> bool:
-    """Whether a derivative by one of them is wanted, which the operation would drop."""
+def _needs_gradient(*tensors: Tensor) -> bool:
+    """Whether a derivative by one of the tensors is recorded, which the operation would drop."""
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         return True
-    # Forward mode, which no_grad leaves on.
+    # Forward mode, which no_grad does not disable.
     return any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
 
 
 def _can_pack(weight: Tensor) -> bool:
-    """Whether it is a parameter, or a slice of one, that the operation takes."""
-    lasts = isinstance(owner_of(weight), nn.Parameter)  # others are made for a single product
-    return lasts and _is_there() and _is_plain(weight) and not weight.is_inference()
+    """Whether it is a parameter, or a slice of one, that the operation supports."""
+    is_parameter = isinstance(owner_of(weight), nn.Parameter)  # others serve one product only
+    return is_parameter and is_available() and _is_dense(weight) and not weight.is_inference()
 
 
-def _fit(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Whether the shapes make a product, and one that is not empty; ``F.linear`` knows the rest."""
-    if bias is not None and not (_is_plain(bias) and bias.shape == weight.shape[:1]):
+def _has_valid_shapes(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Whether the shapes make a product that is not empty; ``F.linear`` handles all others."""
+    if bias is not None and not (_is_dense(bias) and bias.shape == weight.shape[:1]):
         return False
     full = x.numel() > 0 and weight.numel() > 0
-    return full and _is_plain(x) and weight.ndim == 2 and x.shape[-1:] == weight.shape[1:]  # noqa: PLR2004
+    return full and _is_dense(x) and weight.ndim == 2 and x.shape[-1:] == weight.shape[1:]  # noqa: PLR2004
 
 
-def _is_plain(tensor: Tensor) -> bool:
+def _is_dense(tensor: Tensor) -> bool:
+    """Whether it is an ordinary float32 tensor on the CPU."""
     return (
         type(tensor) in (Tensor, nn.Parameter)
         and tensor.dtype is torch.float32
@@ -248,28 +254,29 @@ def _is_plain(tensor: Tensor) -> bool:
     )
 
 
-def _parts(model: Network) -> list[Linear]:
+def _linears(model: Network) -> list[Linear]:
     return [part for part in model.modules() if isinstance(part, Linear)]
 
 
-ROUNDS, FEWEST_ROUNDS, SECONDS = 9, 3, 0.5
-MOST_WORK, FEW_ROWS = 2**28, 32
-"""Multiply-adds of one timed product, some milliseconds; with fewer rows, memory is the limit."""
+ROUNDS, MIN_ROUNDS, SECONDS = 9, 3, 0.5
+MAX_WORK, FEW_ROWS = 2**28, 32
+"""Largest number of multiply-adds of a timed product, some milliseconds. With fewer rows than
+``FEW_ROWS``, memory bandwidth is the limit."""
 
 
 class _Trial:
-    """Products of one shape, timed by both kernels; seconds for all ``count`` weights of it."""
+    """Products of one shape, timed with both kernels and scaled to ``count`` weights."""
 
     def __init__(self, n_out: int, n_in: int, rows: int, count: int) -> None:
-        tried = min(n_out, max(64, MOST_WORK // (n_in * max(rows, FEW_ROWS))))
-        self._weight = nn.Parameter(torch.ones(tried, n_in), requires_grad=False)
+        timed = min(n_out, max(64, MAX_WORK // (n_in * max(rows, FEW_ROWS))))
+        self._weight = nn.Parameter(torch.ones(timed, n_in), requires_grad=False)
         self._x = torch.ones(rows, n_in)
-        self._times = count * n_out / tried
+        self._factor = count * n_out / timed
         self._kernels: tuple[Kernel, Kernel] = (F.linear, PackedLinear())
         self._seconds: tuple[list[float], list[float]] = ([], [])
 
     def measure(self) -> None:
-        """Time one product by each."""
+        """Time one product with each kernel."""
         for kernel, seconds in zip(self._kernels, self._seconds, strict=True):
             started = time.perf_counter()
             kernel(self._x, self._weight, None)
@@ -277,6 +284,6 @@ class _Trial:
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """By the default and by the packed kernel; the first round warms up, and packs."""
-        default, by_packing = (self._times * median(each[1:]) for each in self._seconds)
-        return default, by_packing
+        """Of the default and of the packed kernel; the first round, which packs, is left out."""
+        default, packing = (self._factor * median(each[1:]) for each in self._seconds)
+        return default, packing

@@ -1,31 +1,31 @@
-"""Which weights compute the same, and are easier to read? Folded norms, centred writing.
+"""Equivalent weights that are easier to interpret: folded norms, centred outputs.
 
-A Transformer's function leaves its weights some freedom. Four steps use it (as TransformerLens does
-at loading; Elhage et al. 2021, "Handling layer normalization"):
+Different weights may compute the same function. Four steps change the weights, as TransformerLens
+does at loading (Elhage et al. 2021, "Handling layer normalization"):
 
     fold_norms          gains and biases of norms go into the matrices that read them
-    fold_value_biases   b_V goes into b_O, as the rows of A sum to one
-    center_writing      what is written to the stream has mean zero, as every LayerNorm makes it
-    center_unembed      logits of each position have mean zero, which no probability notices
+    fold_value_biases   b_V goes into b_O, as each row of A sums to 1
+    center_writing      outputs to the stream get mean zero, which every LayerNorm subtracts
+    center_unembed      logits of each position get mean zero, which no softmax depends on
 
-Each is exact or refused by name; the model that is given stays as it is.
+Each step is exact, or is refused by its name. The model passed in stays unchanged.
 """
 
 import torch
 
 from interp.errors import InvalidInput
 from interp.model.attention.attention import Attention
-from interp.model.embeddings import AddedPositions, LearnedPositions
+from interp.model.embeddings import LearnedPositions, PositionEmbedding
 from interp.model.experts import Experts
 from interp.model.network import Network
 from interp.model.norm import LayerNorm
 from interp.model.unembedding import Unembedding
-from interp.weights.add_biases import with_room
+from interp.weights.add_biases import add_biases
 from interp.weights.folding import center, center_writing, fold_norms, fold_value_biases
 
 PARALLEL = ("parallel", "parallel_tied")
-READ_THROUGH_NORMS = ("pre", "sandwich", *PARALLEL)
-"""Placements where each sub-layer reads a norm that nothing else reads."""
+NORM_BEFORE = ("pre", "sandwich", *PARALLEL)
+"""Placements with a norm before each sub-layer that no other part reads."""
 
 
 def processed(
@@ -36,80 +36,83 @@ def processed(
     unembed: bool,
     value_biases: bool,
 ) -> Network:
-    """A new model with the same function; see :meth:`interp.Transformer.processed`.
+    """A new model that computes the same; see :meth:`interp.Transformer.processed`.
 
     Args:
-        model: it stays as it is.
-        norms: fold_norms.
-        writing: center_writing.
-        unembed: center_unembed.
-        value_biases: fold_value_biases.
+        model: stays unchanged.
+        norms: whether to fold norms.
+        writing: whether to centre outputs to the stream.
+        unembed: whether to centre the unembedding.
+        value_biases: whether to fold value biases.
 
     Raises:
-        InvalidInput: a step that would change what this model computes, by its name.
+        InvalidInput: a step would change what this model computes; the message names it.
     """
-    for name, asked, obstacle in (
-        ("fold_norms", norms, _keeps_norms),
-        ("center_writing", writing, _keeps_means),
-        ("center_unembed", unembed, _keeps_logits),
+    for name, wanted, obstacle in (
+        ("fold_norms", norms, _obstacle_to_norms),
+        ("center_writing", writing, _obstacle_to_writing),
+        ("center_unembed", unembed, _obstacle_to_unembed),
     ):
-        reason = obstacle(model) if asked else None
+        reason = obstacle(model) if wanted else None
         if reason is not None:
-            raise InvalidInput(f"{name}=True would change what this model computes: {reason}")
-    made = with_room(model, biased=norms, written=value_biases)
+            raise InvalidInput(
+                f"{name}=True would change what this model computes: {reason} Pass {name}=False."
+            )
+    view = add_biases(model, norms=norms, values=value_biases)
     with torch.no_grad():
         if norms:
-            fold_norms(made)
+            fold_norms(view)
         if writing:
-            center_writing(made)
+            center_writing(view)
         if value_biases:
-            for attention in (part for part in made.modules() if isinstance(part, Attention)):
+            for attention in (part for part in view.modules() if isinstance(part, Attention)):
                 fold_value_biases(attention)
-        if unembed and isinstance(made.unembed, Unembedding):
-            center(made.unembed.weight, axis=0)
-            center(made.unembed.b_U)
-    return made.to(model.dtype)
+        if unembed and isinstance(view.unembed, Unembedding):
+            center(view.unembed.weight, axis=0)
+            center(view.unembed.b_U)
+    return view.to(model.dtype)
 
 
-# ---- what stands in the way ---------------------------------------------------------------
+# ---- reasons to refuse a step -------------------------------------------------------------
 
 
-def _keeps_norms(model: Network) -> str | None:
-    if model.pooler is not None and model.stacks[-1].final_norm.layout(model.stacks[-1].end):
+def _obstacle_to_norms(model: Network) -> str | None:
+    last = model.stacks[-1]
+    if model.pooler is not None and last.final_norm.layout(last.end):
         return "its pooler reads the last norm as well."
     for stack in model.stacks:
         placement = model.config.stacks[stack.name].norm.placement
-        if placement not in READ_THROUGH_NORMS:
+        if placement not in NORM_BEFORE:
             return (
-                f'the norms of its {stack.name} stand in the stream (placement="{placement}"), so '
-                "that more than one matrix reads them."
+                f'norms of its {stack.name} have placement="{placement}", where more than one '
+                "matrix reads them."
             )
         parts = list(stack.modules())
         biased = any(isinstance(norm, LayerNorm) and norm.bias is not None for norm in parts)
         if biased and any(isinstance(part, Experts) for part in parts):
-            return "its experts have no biases that those of the norms could go into."
+            return "its experts have no biases into which those of the norms could go."
     return None
 
 
-def _keeps_means(model: Network) -> str | None:
+def _obstacle_to_writing(model: Network) -> str | None:
     for stack in model.stacks:
-        own = model.config.stacks[stack.name]
-        if own.norm.kind != "layernorm" or own.norm.placement not in ("pre", *PARALLEL):
-            return f"not every reader of its {stack.name}'s stream is a LayerNorm."
-        if not own.norm.final:
-            return f"no norm reads the last stream of its {stack.name}."
-        if own.embedding.norm is not None:
-            return "its embedding is normed, and the norm's gain writes a mean."
-        if isinstance(stack.entry, AddedPositions) and not isinstance(
+        config = model.config.stacks[stack.name]
+        if config.norm.kind != "layernorm" or config.norm.placement not in ("pre", *PARALLEL):
+            return f"not every part that reads the stream of its {stack.name} is a LayerNorm."
+        if not config.norm.final:
+            return f"its {stack.name} has no last norm, so its last stream keeps the mean."
+        if config.embedding.norm is not None:
+            return "its embedding is normed, and the gain of that norm adds a mean."
+        if isinstance(stack.entry, PositionEmbedding) and not isinstance(
             stack.entry, LearnedPositions
         ):
-            return "its positions are waves, which no weight can centre."
+            return "its sinusoidal positions are no weights and can't be centred."
     return None
 
 
-def _keeps_logits(model: Network) -> str | None:
+def _obstacle_to_unembed(model: Network) -> str | None:
     if not isinstance(model.unembed, Unembedding):
         return "it has no logits."
     if model.config.n_classes is not None:
-        return "its logits are scores of classes, which not only a softmax may read."
-    return "its logits are capped." if model.config.logit_cap is not None else None
+        return "its logits are scores of classes, which may be read without a softmax."
+    return "its logits are soft-capped." if model.config.logit_cap is not None else None

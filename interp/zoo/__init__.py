@@ -1,1 +1,10 @@
-"""The bundled models: what is told of each, and the recipes that made them."""
+"""The bundled models.
+
+access.py     ``card`` and ``history`` of a model
+card.py       a model's card: figures, limits, circuit if known; card.json and README.md
+circuit.py    a circuit as data: heads, MLPs, edges
+history.py    losses and figures of a training run; history.json
+models/       a folder per model: config.json, weights, tokenizer.json, card, history
+prompts/      prompt sets, one JSON Lines file each
+training/     how the models were built: recipes, corpus, training loop, evaluations
+"""

@@ -1,18 +1,19 @@
-"""What is told of a model beside its weights? Its card, and the history of its training."""
+"""Cards and training histories of models, by name or folder."""
 
 from pathlib import Path
 
 from interp.errors import ModelLoadError
-from interp.loading import bundled, own_folder
+from interp.loading import bundled, find_folder
 from interp.zoo.card import Card, read_card
 from interp.zoo.history import History, read_history
 
 
 def card(name: str | Path) -> Card:
-    """The facts about a bundled model, or one in a folder: figures, limits, its circuit if known.
+    """The card of a model: figures, limits, and its circuit if that is known.
 
     Args:
-        name: as of :func:`interp.load`; of ``"NAME@400"``, the card is that of the whole model.
+        name: a bundled model or a folder, as in :func:`interp.load`. ``"NAME@400"`` gives the
+            card of the fully trained model.
 
     Raises:
         ModelLoadError: there is no such model, it has no card, or the card is damaged.
@@ -21,10 +22,10 @@ def card(name: str | Path) -> Card:
 
 
 def history(name: str | Path) -> History:
-    """How a model was trained: the loss of each step in nats, and what was measured on the way.
+    """The history of a model's training: the loss of each step in nats, and figures.
 
     Args:
-        name: as of :func:`card`.
+        name: as in :func:`card`.
 
     Raises:
         ModelLoadError: there is no such model, it was not trained, or its history is damaged.
@@ -34,7 +35,7 @@ def history(name: str | Path) -> History:
 
 def _folder(name: str | Path) -> Path:
     try:
-        own, folder = own_folder(str(name)), Path(name)
+        own, folder = find_folder(str(name)), Path(name)
         if own is not None or folder.is_dir():
             return folder if own is None else own[0]
     except OSError:

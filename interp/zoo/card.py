@@ -1,47 +1,48 @@
-"""What should be known of a bundled model before its numbers are trusted? Its card.
+"""Model cards: what a model was trained on, what was measured on it, and its limits.
 
-The facts are measured by the recipe that made the model, and written twice: ``card.json`` for
-programs and ``README.md`` for people.
+The recipe that builds the model measures the figures. They are written twice: to ``card.json`` for
+programs and to ``README.md`` for people.
 """
 
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from interp.errors import ModelLoadError
 from interp.files import write_text_whole
-from interp.zoo.circuit import Truth
+from interp.zoo.circuit import Circuit
 
 FILE, README = "card.json", "README.md"
 
 
 @dataclass(frozen=True)
 class Card:
-    """The facts about one model.
+    """The card of one model.
 
     Attributes:
-        name: of the model.
+        name: name of the model.
         summary: one line.
-        circuit: what circuit it holds, and what shows it.
+        mechanism: how the model computes its output, as far as known, with the evidence.
         data: what it was trained on.
-        recipe: how it was made; the command that makes it again.
+        recipe: how it was built, with the command that builds it again.
         limits: what it can't do.
-        prompts: the bundled prompt set that was written for it.
-        figures: measured numbers by what they are, units included in the name.
-        metric: what ablations of it measure unless told otherwise: ``loss`` or ``logit-diff``.
-        truth: the circuit, if it was set and not trained.
+        prompts: name of the bundled prompt set that was written for it.
+        figures: measured values by name; the name includes the unit.
+        metric: default metric of ablations, ``loss`` or ``logit-diff``.
+        circuit: the circuit, where the weights were set and not trained; else ``None``.
     """
 
     name: str
     summary: str
-    circuit: str
+    mechanism: str
     data: str
     recipe: str
     limits: str
     prompts: str
     figures: dict[str, float | int | str]
     metric: str = "loss"
-    truth: Truth | None = None
+    circuit: Circuit | None = None
 
     def write(self, folder: Path) -> None:
         """Write ``card.json`` and ``README.md`` into the model's folder."""
@@ -52,14 +53,18 @@ class Card:
             write_text_whole(folder / name, text)
 
     def to_markdown(self) -> str:
-        """The card as a page."""
-        rows = "\n".join(f"| {name} | {_shown(value)} |" for name, value in self.figures.items())
+        """The card as a Markdown page."""
+        rows = "\n".join(
+            f"| {name} | {_format_value(value)} |" for name, value in self.figures.items()
+        )
+        circuit = {} if self.circuit is None else {"Circuit": str(self.circuit)}
         sections = {
-            "Circuit": self.circuit + ("" if self.truth is None else f"\n\n{self.truth}"),
+            "Mechanism": self.mechanism,
+            **circuit,
             "Data": self.data,
             "Recipe": self.recipe,
             "Prompts": f"The bundled set `{self.prompts}`.",
-            "Figures": f"| what | value |\n| --- | --- |\n{rows}",
+            "Figures": f"| figure | value |\n| --- | --- |\n{rows}",
             "Limits": self.limits,
         }
         body = "\n\n".join(f"## {title}\n\n{text}" for title, text in sections.items())
@@ -70,17 +75,28 @@ def read_card(folder: Path) -> Card:
     """The card in a model's folder.
 
     Raises:
-        ModelLoadError: there is none, or it is damaged.
+        ModelLoadError: there is no card, or it is damaged.
     """
     if not (folder / FILE).exists():
-        raise ModelLoadError(f"{folder} holds no {FILE}: nothing is told of this model.")
+        raise ModelLoadError(f"{folder} holds no {FILE}: this model has no card.")
     try:
-        fields = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        truth = fields.pop("truth", None)
-        return Card(**fields, truth=None if truth is None else Truth.from_dict(truth))
+        fields = _current_fields(json.loads((folder / FILE).read_text(encoding="utf-8")))
+        circuit = fields.pop("circuit", None)
+        return Card(**fields, circuit=None if circuit is None else Circuit.from_dict(circuit))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelLoadError(f"{folder / FILE} can't be read: {error}.") from error
 
 
-def _shown(value: float | int | str) -> str:
+def _current_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a card, under the names of this version.
+
+    Older cards call the text ``circuit`` and the circuit ``truth``.
+    """
+    if not isinstance(fields.get("circuit"), str):
+        return fields
+    mechanism, circuit = fields.pop("circuit"), fields.pop("truth", None)
+    return {**fields, "mechanism": mechanism, "circuit": circuit}
+
+
+def _format_value(value: float | int | str) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,9 +1,10 @@
-"""Which parts of a model do the work? Known where the weights were set, and not found by training.
+"""The circuit of a model whose weights were set and not trained, as data.
 
-Nodes are ``embed``, ``pos_embed``, heads ``L0H1``, MLPs ``L0MLP`` and ``logits``. An edge ends in
-what reads it: ``L0H1.q``, ``L0H1.k``, ``L0H1.v``, ``L0MLP``, ``logits``. There is an edge exactly
-where what one node writes into the stream is read by another, so that nothing which is not
-an edge carries anything (Conmy et al. 2023, "Towards Automated Circuit Discovery").
+Nodes are ``embed``, ``pos_embed``, heads ``L0H1``, MLPs ``L0MLP`` and ``logits``. The target of an
+edge is an input of a node: ``L0H1.q``, ``L0H1.k``, ``L0H1.v``, ``L0MLP``, ``logits``. There is an
+edge exactly where the input's weights read a direction of the residual stream that the source
+writes, so no other pair of nodes interacts directly (Conmy et al. 2023, "Towards Automated Circuit
+Discovery").
 """
 
 from collections.abc import Mapping
@@ -12,13 +13,13 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Truth:
-    """The circuit of a model whose weights were set.
+class Circuit:
+    """The nodes and edges of a circuit.
 
     Attributes:
-        heads: those that do something, such as ``L0H1``.
-        mlps: those that do something, such as ``L0MLP``.
-        edges: pairs of what writes and what reads.
+        heads: heads with nonzero weights, such as ``L0H1``.
+        mlps: MLPs with nonzero weights, such as ``L0MLP``.
+        edges: pairs (source node, target input).
     """
 
     heads: tuple[str, ...]
@@ -26,8 +27,8 @@ class Truth:
     edges: tuple[tuple[str, str], ...]
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> "Truth":
-        """From JSON's lists."""
+    def from_dict(cls, fields: Mapping[str, Any]) -> "Circuit":
+        """A circuit from the dictionary that JSON gives."""
         edges = tuple((str(source), str(target)) for source, target in fields["edges"])
         return cls(tuple(fields["heads"]), tuple(fields["mlps"]), edges)
 

@@ -1,6 +1,6 @@
-"""How did a bundled model come to be? The loss of each step, and what was measured on the way.
+"""Training histories: the loss of each step, and figures measured during training.
 
-The steps at which weights were kept can be loaded: ``interp.load("python-2l@400")``.
+If the weights of a step were saved, ``interp.load("python-2l@400")`` loads them.
 """
 
 import json
@@ -15,14 +15,14 @@ FILE = "history.json"
 
 @dataclass
 class History:
-    """What happened in a training so far.
+    """The history of a training run up to its current step.
 
     Attributes:
-        losses: of each step's batch, in nats, before the weights learned from it.
-        measured: by the number of steps done: figures by what they are.
-        checkpoints: after how many steps weights were kept.
-        seconds: how long it has taken.
-        hardware: on what, one after the other.
+        losses: loss of each step's batch in nats, computed before the step's update.
+        measured: figures by name, by the number of updates done.
+        checkpoints: numbers of updates after which the weights were saved.
+        seconds: wall-clock time of training.
+        hardware: the processors used, in order.
     """
 
     losses: list[float] = field(default_factory=list[float])
@@ -32,23 +32,23 @@ class History:
     hardware: list[str] = field(default_factory=list[str])
 
     def add(self, step: int, figures: dict[str, float]) -> None:
-        """Note what was measured after ``step`` steps."""
+        """Record the figures measured after ``step`` updates, if there are any."""
         if figures:
             self.measured[step] = figures
 
-    def goes_on_with(self, hardware: str) -> "History":
-        """Note what it is trained on from here."""
+    def add_hardware(self, hardware: str) -> "History":
+        """Append a processor, unless it is already the last one; returns the history itself."""
         if self.hardware[-1:] != [hardware]:
             self.hardware.append(hardware)
         return self
 
     def curve(self, name: str) -> tuple[list[int], list[float]]:
-        """Steps, and one figure after each of them."""
+        """The steps at which a figure was measured, and its values."""
         found = {step: at[name] for step, at in self.measured.items() if name in at}
         return list(found), list(found.values())
 
     def to_json(self) -> str:
-        """JSON text; :meth:`from_json` reads it back."""
+        """JSON text, which :meth:`from_json` reads."""
         return json.dumps(asdict(self)) + "\n"
 
     @classmethod
@@ -67,7 +67,7 @@ def read_history(folder: Path) -> History:
     """The history in a model's folder.
 
     Raises:
-        ModelLoadError: there is none, or it is damaged.
+        ModelLoadError: there is no history, or it is damaged.
     """
     if not (folder / FILE).exists():
         raise ModelLoadError(f"{folder} holds no {FILE}: the model was not trained by a recipe.")

@@ -5,12 +5,11 @@ import torch
 
 import interp
 from analyses import ablate_heads
-from analyses.ablate_heads import donors
 from analyses.statistics import bootstrap
 from interp import PAD, edits
+from interp.edits.batch_values import donor_tokens
 from interp.errors import InvalidInput
 from interp.metrics import logit_diff, loss, measure
-from interp.model.batch import Batch
 
 BOUND = 1e-12
 
@@ -52,7 +51,7 @@ def brute_force(model, tokens, edit_of, metric):
             for head in range(3):
                 done = interp.run(model, alone, edits=[edit_of(layer, head, row, alone.shape[1])])
                 values[layer, head, row] = measure(
-                    metric.of_rows([row], len(tokens)), done.logits, done.batch
+                    metric.for_rows([row], len(tokens)), done.logits, done.batch
                 )
     return values
 
@@ -85,7 +84,7 @@ def test_mean_ablation_is_brute_force_with_the_mean_over_real_tokens(model, toke
 
 def test_resample_ablation_is_brute_force_with_the_donors(model, tokens):
     found = ablate_heads(model, tokens, method="resample", seed=4, rows=2)
-    row, column = donors(Batch(tokens.where(tokens != PAD, 0), tokens != PAD), seed=4)
+    row, column = donor_tokens(tokens != PAD, seed=4)
     caches = [interp.run(model, ids[ids != PAD], record="z").cache for ids in tokens]
 
     def edit_of(layer, head, prompt, width):
@@ -99,19 +98,6 @@ def test_resample_ablation_is_brute_force_with_the_donors(model, tokens):
 
     expected = brute_force(model, tokens, edit_of, loss())
     assert (found.ablated - expected).abs().max() <= BOUND
-
-
-def test_donors_are_other_prompts_at_the_same_position_where_there_is_one(tokens):
-    row, column = donors(Batch(tokens.where(tokens != PAD, 0), tokens != PAD), seed=0)
-    assert not (row == torch.arange(5)[:, None]).any()
-    lengths = (tokens != PAD).sum(-1)
-    assert (column < lengths[row]).all()
-    same = column == torch.arange(9)
-    assert same[:, :4].all()
-    alone = donors(
-        Batch(torch.ones(2, 3, dtype=torch.long), torch.tensor([[1, 1, 1], [1, 0, 0]]) > 0), 0
-    )
-    assert (alone[1][0] == 0).all()
 
 
 @pytest.mark.parametrize("method", ["zero", "mean"])

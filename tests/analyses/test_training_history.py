@@ -48,7 +48,7 @@ def test_the_figure_has_losses_above_and_scores_below():
 def test_the_summary_tells_when_each_figure_made_its_way():
     said = training_history("x", HISTORY).summary()
     assert "4 steps, last 1 nats" in said
-    assert "score: 0 → 0.9, half of it by step 4" in said
+    assert "score: 0 → 0.9, halfway by step 4" in said
 
 
 def test_an_empty_history_is_refused():

@@ -4,19 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from apps.atomic_folder import staged
+from apps.atomic_folder import atomic_folder
 from interp.errors import OutOfResources
 
 
 def _write(folder: Path, error: BaseException) -> None:
-    with staged(folder) as unfinished:
-        (unfinished / "one").write_text("after")
+    with atomic_folder(folder) as temporary:
+        (temporary / "one").write_text("after")
         raise error
 
 
 def test_files_appear_together(tmp_path):
-    with staged(tmp_path / "a" / "b") as unfinished:
-        (unfinished / "one").write_text("1")
+    with atomic_folder(tmp_path / "a" / "b") as temporary:
+        (temporary / "one").write_text("1")
         assert not (tmp_path / "a" / "b" / "one").exists()
     assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == ["one"]
 
@@ -38,5 +38,5 @@ def test_after_an_error_what_was_there_stays(tmp_path):
 def test_a_file_in_the_way_is_named(tmp_path):
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(OutOfResources, match="--out"), staged(folder):
+        with pytest.raises(OutOfResources, match="--out"), atomic_folder(folder):
             pytest.fail("there is no such folder")

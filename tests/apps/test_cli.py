@@ -86,7 +86,7 @@ def test_ablate_writes_to_reports_by_default(command, prompts, tmp_path, monkeyp
         (b'{"text": "ab"}\n{"txt": "ab"}\n', "bad.jsonl:2: expected an object"),
         (b'{"text": ""}\n', "bad.jsonl:1: the prompt is empty"),
         (b'{"text": "' + b"ab" * 500 + b'"}\n', "over this model's context"),
-        (b'{"text": "[bold]a[/bold]"}\n', "can't be written in this vocabulary"),
+        (b'{"text": "[bold]a[/bold]"}\n', "can't be encoded in this vocabulary"),
     ],
 )
 def test_a_prompt_file_that_cannot_be_used(command, tmp_path, content, said):
@@ -144,7 +144,7 @@ def test_a_model_without_prompts_asks_for_them(command, tmp_path):
 
 
 def test_an_out_folder_that_cannot_be_written_fails_before_the_work(command, tmp_path, monkeypatch):
-    monkeypatch.setattr("apps.ablation.find", lambda *_: pytest.fail("the work was begun"))
+    monkeypatch.setattr("apps.ablation.run_ablation", lambda *_: pytest.fail("the work was begun"))
     (tmp_path / "file").write_text("kept")
     done = command("ablate", "--model", MODEL, "--out", tmp_path / "file" / "below")
     assert done.exit_code == 4
@@ -242,16 +242,16 @@ def test_train_writes_a_model_that_loads(command, tmp_path):
 
 def test_progress_goes_on_stderr(command, tmp_path, monkeypatch):
     """Where there is no terminal, a line now and then, and none of it on stdout."""
-    monkeypatch.setattr("apps.terminal.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("apps.terminal.LOG_INTERVAL", 0.0)
     done = command("ablate", "--model", MODEL, "--out", tmp_path)
     assert "Ablating heads: 8 of 8" in done.stderr
-    assert "Ablating" not in done.stdout
+    assert "Ablating heads" not in done.stdout
 
 
 def test_the_time_left_does_not_count_what_was_done_before(monkeypatch, capsys):
     """As when a training goes on from its 2000th step: at two seconds each, ten take twenty."""
     clock = iter([0.0, 100.0, 102.0, 104.0])
-    monkeypatch.setattr("apps.terminal.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("apps.terminal.LOG_INTERVAL", 0.0)
     monkeypatch.setattr("apps.terminal.time.monotonic", lambda: next(clock))
     with progress("Training") as tick:
         for step in (2001, 2002, 2003):

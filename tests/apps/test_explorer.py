@@ -11,8 +11,8 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from apps.explorer.weights import loaded
-from apps.explorer.widgets import literal, token_strip
+from apps.explorer.model_cache import load_bundled
+from apps.explorer.widgets import escape_markdown, token_strip
 from apps.serve import APP, choose_port
 from interp.errors import ModelLoadError
 from interp.loading import bundled
@@ -40,7 +40,7 @@ def send(app: AppTest, **fields: str) -> AppTest:
     """Fill in the form and send it."""
     for name, value in fields.items():
         app.text_area(key=name).set_value(value)
-    return next(button for button in app.button if button.label == "Read").click().run()
+    return next(button for button in app.button if button.label == "Run").click().run()
 
 
 def charts(app: AppTest) -> list[str]:
@@ -95,7 +95,7 @@ def test_an_address_that_makes_no_sense_is_passed_over(page, address):
 def test_no_path_is_ever_loaded(tmp_path):
     for name in (str(tmp_path), "../models/induction-by-hand", "", "."):
         with pytest.raises(ModelLoadError, match="bundled"):
-            loaded(name)
+            load_bundled(name)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_no_path_is_ever_loaded(tmp_path):
     [
         ("", "is empty"),
         ("ab" * 200, "over this model's context of 64"),
-        (EVIL, "can't be written in this vocabulary"),
+        (EVIL, "can't be encoded in this vocabulary"),
     ],
 )
 def test_a_prompt_that_cannot_be_read_is_explained(page, text, said):
@@ -175,10 +175,10 @@ def test_an_unexpected_fault_shows_no_traceback(page, monkeypatch):
 
 def test_tokens_and_errors_are_text():
     assert "<img" not in token_strip([EVIL], EVIL, EVIL)
-    assert literal("![a](http://b) *c* $d$ <e> :red[f]") == (
+    assert escape_markdown("![a](http://b) *c* $d$ <e> :red[f]") == (
         r"\!\[a\]\(http\:\/\/b\) \*c\* \$d\$ \<e\> \:red\[f\]"
     )
-    assert literal("·↵é日") == "·↵é日"
+    assert escape_markdown("·↵é日") == "·↵é日"
 
 
 @pytest.mark.browser

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from apps.report import Report, Shown, to_html, write_report
+from apps.report import Report, ReportPrompt, to_html, write_report
 
 EVIL = "</script><img src=x onerror=alert(1)>&amp;\u2028"
 YES, NO = [1.0, 1.1, 0.9], [0.5, -0.5, 0.0]
@@ -17,7 +17,7 @@ YES, NO = [1.0, 1.1, 0.9], [0.5, -0.5, 0.0]
 @pytest.fixture
 def report(finding):
     """A report in which every text tries to break out."""
-    shown = [Shown((EVIL, "↵", "\u202eright to left"), EVIL, EVIL) for _ in range(3)]
+    shown = [ReportPrompt((EVIL, "↵", "\u202eright to left"), EVIL, EVIL) for _ in range(3)]
     return Report(finding([YES, NO], model=EVIL), shown, {EVIL: EVIL})
 
 
@@ -53,9 +53,9 @@ def test_texts_stay_texts(report):
 
 
 def test_how_far_a_loaded_model_was_off_is_told_where_it_was_measured(finding):
-    shown = [Shown(("a",))] * 3
+    shown = [ReportPrompt(("a",))] * 3
     told = {n: Page(to_html(Report(finding([YES], agreement=n), shown, {}))) for n in (None, 3e-7)}
-    assert "off the model it was loaded from" in told[3e-7].text
+    assert "difference from the model it was loaded from" in told[3e-7].text
     assert "3.0e-07" in told[3e-7].text
     assert "loaded from" not in told[None].text
 
@@ -98,7 +98,7 @@ def test_the_answer_and_every_head_are_plain_text(report):
 def test_many_heads_and_prompts_are_all_there(finding):
     n = 40
     result = finding([[float(i), i + 1.0] * (n // 2) for i in range(30)])
-    html = to_html(Report(result, [Shown((f"token{i}",)) for i in range(n)], {}))
+    html = to_html(Report(result, [ReportPrompt((f"token{i}",)) for i in range(n)], {}))
     text = Page(html).text
     assert all(f"L0H{i}" in text for i in range(30))
     assert all(f"token{i}" in text for i in range(n))
@@ -107,7 +107,9 @@ def test_many_heads_and_prompts_are_all_there(finding):
 
 
 def test_no_effect_at_all_can_be_shown(finding):
-    assert "No head matters" in to_html(Report(finding([[0.0, 0.0]]), [Shown(("a",))] * 2, {}))
+    assert "No head matters" in to_html(
+        Report(finding([[0.0, 0.0]]), [ReportPrompt(("a",))] * 2, {})
+    )
 
 
 @pytest.mark.browser
@@ -133,7 +135,9 @@ def test_it_opens_in_a_browser_without_a_complaint(report, tmp_path, chromium, w
 def test_a_dot_leads_to_a_folded_prompt(finding, tmp_path, chromium):
     n = 20
     result = finding([[float(i) for i in range(n)]])
-    write_report(Report(result, [Shown((f"t{i}",)) for i in range(n)], {}), tmp_path / "r.html")
+    write_report(
+        Report(result, [ReportPrompt((f"t{i}",)) for i in range(n)], {}), tmp_path / "r.html"
+    )
     page = chromium.new_page()
     page.goto((tmp_path / "r.html").as_uri())
     assert not page.locator("#prompt-19").is_visible()
@@ -148,7 +152,7 @@ def test_it_can_be_read_without_scripts(report, tmp_path, chromium):
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto((tmp_path / "report.html").as_uri())
-    assert "One of 2 heads matters" in page.inner_text(".answer")
+    assert "One of 2 heads matters" in page.inner_text(".conclusion")
     assert page.locator("tbody tr").count() == 2
     assert page.locator("svg.strip circle").count() == 6
     context.close()

@@ -1,4 +1,4 @@
-"""The benchmarks run from end to end and say what they could not measure; nothing is timed."""
+"""The benchmarks run from end to end and report what they could not measure."""
 
 import json
 import subprocess
@@ -13,10 +13,11 @@ from benchmarks import __main__ as command
 from benchmarks import limits, peers
 from benchmarks.bench import Bench
 from benchmarks.models import QUICK
-from benchmarks.table import BEGIN, END, Mark, Row, from_json, to_json
+from benchmarks.table import MARKERS, Mark, Row, from_json, to_json
 from benchmarks.timing import Absent, Timed, alternate
 
 CPU = torch.device("cpu")
+BEGIN, END = MARKERS
 
 
 SOME = "forward,stored,heads"
@@ -111,14 +112,14 @@ def test_peers_compute_the_same(rows):
 
 
 @pytest.mark.slow
-def test_it_says_on_what_it_ran(figures):
+def test_the_environment_is_recorded(figures):
     machine = json.loads(figures.read_text(encoding="utf-8"))["machine"]
-    told = {"processor", "threads", "dtype", "torch", "transformers", "default kernel"}
-    assert told <= set(machine)
+    names = {"processor", "threads", "dtype", "torch", "transformers", "default kernel"}
+    assert names <= set(machine)
     assert machine["threads"] == 1
 
 
-def test_an_absent_peer_is_said(without_peers):
+def test_an_absent_peer_is_reported(without_peers):
     _, shown = without_peers
     for package in ("transformers", "transformer-lens", "nnsight"):
         assert f"not measured: {package} is not installed" in shown
@@ -191,7 +192,7 @@ def test_a_row_survives_json():
     assert row.verdict == "holds"
 
 
-def test_works_are_done_in_turn_and_the_absent_one_is_told():
+def test_works_are_done_in_turn_and_the_absent_one_is_reported():
     done = []
 
     def absent():
@@ -221,7 +222,7 @@ def test_multiply_adds_are_those_of_the_formula():
 
 
 def test_it_needs_no_page_and_no_plot():
-    """What is timed is not slowed by what only the explorer needs."""
+    """What is measured does not include the libraries of the explorer."""
     code = (
         "import sys, benchmarks.__main__; print({'plotly', 'streamlit', 'pandas'} & {*sys.modules})"
     )

@@ -47,15 +47,15 @@ def test_a_cache_of_everything_keeps_far_less_than_everything():
     """No score, pattern, result or scale; of a long text a small part of the whole."""
     cache = run(build(LONG), *tokens_of(LONG, pos=128), record="all").cache
     assert cache.nbytes < full_size(cache) / 5
-    kept = {place.point for place in cache.kept}
+    kept = {place.point for place in cache.stored}
     assert not kept & {Point.SCORES, Point.PATTERN, Point.RESULT, Point.SCALE}
-    assert list(cache) == list(build(LONG).atlas)
+    assert list(cache) == list(build(LONG).names)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_what_is_kept_is_enough(name):
     cache = recorded(name=name)
-    assert set(cache.kept) < set(cache)
+    assert set(cache.stored) < set(cache)
     for place in cache:
         assert cache[place].isnan().sum() == 0
 
@@ -63,7 +63,7 @@ def test_what_is_kept_is_enough(name):
 def test_a_pattern_recorded_alone_keeps_queries_and_keys():
     """2 · pos · d numbers instead of pos²."""
     cache = run(build(LONG), *tokens_of(LONG, pos=128), record=[("pattern", 0)]).cache
-    assert {place.point for place in cache.kept} == {Point.Q, Point.K}
+    assert {place.point for place in cache.stored} == {Point.Q, Point.K}
     assert cache.nbytes < cache["pattern", 0].nbytes / 5
 
 
@@ -82,7 +82,7 @@ def test_queries_keys_and_values_together_are_held_once():
 
 def test_nothing_recorded_holds_nothing():
     cache = recorded(None)
-    assert (len(cache), cache.nbytes, cache.kept, cache.keys()) == (0, 0, [], [])
+    assert (len(cache), cache.nbytes, cache.stored, cache.keys()) == (0, 0, [], [])
 
 
 def test_gradients_count_among_the_bytes_held():
@@ -105,7 +105,7 @@ def test_a_cache_stays_on_the_models_device():
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_cache_is_read_by_every_name_of_a_place(name):
     model, cache = build(name), recorded(name=name)
-    for place, hook in model.atlas.hooks.items():
+    for place, hook in model.names.hooks.items():
         assert place in cache
         assert hook in cache
         assert_identical(cache[hook], cache[place])
@@ -235,7 +235,7 @@ def swapped(model):
 def test_once_the_weights_have_changed_nothing_is_derived(change):
     model, tokens = build_new("gpt2"), tokens_of("gpt2")
     cache = run(model, *tokens, record="all").cache
-    kept = {place: cache[place] for place in cache.kept}
+    kept = {place: cache[place] for place in cache.stored}
     change(model)
     for place in cache:
         if place in kept:

@@ -61,10 +61,10 @@ def test_with_the_model_everything_is_read_as_it_was(name, layout, path):
     cache = run(model, *tokens, record="all").cache
     cache.save(path)
     again = load_cache(path, build_new(name))
-    assert (again.keys(), again.kept) == (cache.keys(), cache.kept)
+    assert (again.keys(), again.stored) == (cache.keys(), cache.stored)
     assert again.nbytes == cache.nbytes
     for place, value in cache.items():
-        if place in cache.kept:
+        if place in cache.stored:
             assert_identical(again[place], value)
         else:  # a product of the same numbers laid out otherwise in memory
             assert_close(again[place], value, 1e-12, place)
@@ -93,8 +93,8 @@ def test_without_the_model_what_was_kept_is_read(name, path):
     cache.save(path)
     again = load_cache(path)
     assert list(again) == list(cache)
-    for place, hook in build(name).atlas.hooks.items():
-        if place in cache.kept:
+    for place, hook in build(name).names.hooks.items():
+        if place in cache.stored:
             assert_identical(again[place], cache[place])
             assert_identical(again[hook], cache[place])
         else:
@@ -195,13 +195,13 @@ def test_a_missing_file_is_told(tmp_path):
 def test_a_truncated_file_is_told(saved, share):
     content = saved.read_bytes()
     saved.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(InvalidInput, match="sound safetensors"):
+    with pytest.raises(InvalidInput, match="valid safetensors"):
         load_cache(saved)
 
 
 def test_other_files_are_told(path):
     path.write_text("no tensors at all")
-    with pytest.raises(InvalidInput, match="sound safetensors"):
+    with pytest.raises(InvalidInput, match="valid safetensors"):
         load_cache(path)
     save_file({"weight": torch.zeros(2)}, path)
     with pytest.raises(InvalidInput, match="not a cache"):
@@ -215,7 +215,7 @@ class Trap:
 
 def test_a_pickle_is_not_read(path):
     path.write_bytes(pickle.dumps(Trap()))
-    with pytest.raises(InvalidInput, match="sound safetensors"):
+    with pytest.raises(InvalidInput, match="valid safetensors"):
         load_cache(path)
 
 
@@ -247,7 +247,7 @@ def test_another_version_is_told(saved, version):
     ],
 )
 def test_a_damaged_header_is_told(saved, change):
-    with pytest.raises(InvalidInput, match=r"damaged|sound safetensors"):
+    with pytest.raises(InvalidInput, match=r"damaged|valid safetensors"):
         load_cache(rewritten(saved, change), build("gpt2"))
 
 

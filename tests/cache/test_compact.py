@@ -56,7 +56,7 @@ def small_run(pos: int, record: object = "all") -> Cache:
 
 def labels(cache: Cache) -> set[str]:
     """Of the points whose tensors are held."""
-    return {place.point.label for place in cache.kept}
+    return {place.point.label for place in cache.stored}
 
 
 # How much is held.
@@ -81,7 +81,7 @@ def test_it_is_many_times_smaller_than_storing_everything(pos, times):
 
 @pytest.mark.parametrize("name", covering(ARCHITECTURES, OTHER_HALF))
 def test_recording_one_place_costs_no_more_than_that_place(name):
-    for place in build(name).atlas:
+    for place in build(name).names:
         cache = recorded([place], name)
         assert list(cache) == [place]
         assert cache.nbytes <= 1.25 * cache[place].nbytes, place
@@ -132,7 +132,7 @@ def test_a_stream_of_two_names_is_held_once(mode):
 def test_what_is_kept_formed_is_the_same(name):
     before, cache = dict(recorded(name=name).items()), recorded(name=name)
     assert cache.keep("all") is cache
-    assert set(cache.kept) == set(cache)
+    assert set(cache.stored) == set(cache)
     for place, value in cache.items():
         assert_identical(value, before[place])
 
@@ -215,10 +215,10 @@ def test_gradients_are_cast_too():
 
 def test_a_cast_cache_is_another_one():
     cache = recorded()
-    before, kept = cache["z", 0], cache.kept
+    before, kept = cache["z", 0], cache.stored
     narrow = cache.to(torch.float32).keep("pattern")
     narrow["z", 0].zero_()
-    assert cache.kept == kept
+    assert cache.stored == kept
     assert_identical(cache["z", 0], before)
     assert_identical(cache.to("cpu")["pattern", 0], cache["pattern", 0])
 

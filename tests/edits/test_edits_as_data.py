@@ -13,7 +13,7 @@ from tables import each
 from interp import Place, Point, edits, run
 from interp.edits import Edit
 from interp.errors import InvalidEdit
-from interp.tensor_data import Values
+from interp.tensor_data import TensorData
 
 names = st.sampled_from(["z", "resid_pre", Point.PATTERN, ("scale", 0, "ln1"), Place(Point.Q, 1)])
 indices = st.none() | st.integers(-9, 9) | st.lists(st.integers(-9, 9), min_size=1, unique=True)
@@ -158,13 +158,13 @@ def test_reading_an_edit_leaves_what_was_read_alone():
 @settings(max_examples=20)
 @given(tensor=tensors())
 def test_values_are_equal_by_content(tensor):
-    one, other = Values(tensor), Values(tensor.clone())
+    one, other = TensorData(tensor), TensorData(tensor.clone())
     assert one == other
     assert hash(one) == hash(other)
-    assert Values.from_json(json.loads(json.dumps(one.to_json()))) == one
-    assert Values(tensor + 1) != one
-    assert Values(tensor[None]) != one
-    assert Values(tensor.to(torch.complex64)) != one
+    assert TensorData.from_json(json.loads(json.dumps(one.to_json()))) == one
+    assert TensorData(tensor + 1) != one
+    assert TensorData(tensor[None]) != one
+    assert TensorData(tensor.to(torch.complex64)) != one
 
 
 @each(

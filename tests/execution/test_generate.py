@@ -127,5 +127,5 @@ def test_new_tokens_have_the_type_of_the_last():
 
 def test_classes_are_no_tokens_to_go_on_with():
     model = build_new(replace(ARCHITECTURES["gpt2"], tied=False, n_classes=3))
-    with pytest.raises(InvalidInput, match="which token comes next"):
+    with pytest.raises(InvalidInput, match="predict the next token"):
         model.generate(*tokens_of("gpt2"), max_new_tokens=1)

@@ -67,7 +67,7 @@ def test_a_bare_label_means_every_norm_and_every_stack():
 
 
 def test_all_means_every_place():
-    assert places("all") == list(MODEL.atlas)
+    assert places("all") == list(MODEL.names)
 
 
 @each("record", [None, [], (lambda name: False)])
@@ -192,8 +192,8 @@ def test_a_tensor_kept_by_a_hook_can_not_spoil_the_run():
 def test_a_hook_that_raises_names_its_point_keeps_the_cause_and_leaves_nothing(name, error):
     model, tokens = build_new(name), tokens_of(name)
     before = run(model, *tokens, record="all")
-    place = next(p for p in model.atlas if p.point is Point.RESID_POST)
-    hook = model.atlas.hooks[place]
+    place = next(p for p in model.names if p.point is Point.RESID_POST)
+    hook = model.names.hooks[place]
 
     def broken(tensor, hook):
         tensor.zero_()
@@ -279,7 +279,7 @@ def test_the_function_of_an_edit_may_be_handed_on_with_a_name_of_its_own():
 )
 def test_what_is_stored_is_held_and_the_same_as_what_is_derived(place):
     stored, derived = run(MODEL, *TOKENS, store=[place]), run(MODEL, *TOKENS, record="all")
-    assert MODEL.atlas.find(place) in stored.cache.kept
+    assert MODEL.names.resolve(place) in stored.cache.stored
     assert_close(stored.cache[place], derived.cache[place])
     assert_close(stored.logits, derived.logits)
 
@@ -288,7 +288,7 @@ def test_storing_records_and_recording_all_does_not_store():
     both = run(MODEL, *TOKENS, record="q", store="attn_out").cache
     assert {place.point.label for place in both} == {"q", "attn_out"}
     whole = run(MODEL, *TOKENS, record="all").cache
-    assert MODEL.atlas.find(("attn_out", 0)) not in whole.kept
+    assert MODEL.names.resolve(("attn_out", 0)) not in whole.stored
 
 
 def test_storing_a_scale_leaves_the_norm_as_it_is():

@@ -13,7 +13,7 @@ from interp import InterpError, run
 from interp.errors import InvalidInput
 from interp.model.attention.attention import Attention
 from interp.model.context import Context
-from interp.model.soft_cap import Uncapped
+from interp.model.soft_cap import NoSoftCap
 from interp.model.tap import untouched
 
 BOUND = 1e-12
@@ -50,7 +50,7 @@ def scores_of(attention: Attention, x: torch.Tensor) -> torch.Tensor:
     """What the module itself puts into its softmax, positions' bias and mask aside."""
     context = Context.plain(x)
     q, k, _ = attention.project(x, context, untouched)
-    q, k = attention.meeting(q, k, context)
+    q, k = attention.with_positions(q, k, context)
     bias = attention.positions.bias(context)
     scores = attention.scores(q, k, context)
     return scores if bias is None else scores - bias
@@ -60,16 +60,16 @@ def scores_of(attention: Attention, x: torch.Tensor) -> torch.Tensor:
 @given(seed=st.integers(0, 2**16))
 @pytest.mark.parametrize("name", SINGLE)
 def test_attention_writes_the_sum_over_heads_of_A_x_S(name, seed):
-    """H(x) = Σ_h A_h(x) · x · S_h + written_always."""
+    """H(x) = Σ_h A_h(x) · x · S_h + constant_output."""
     attention, x = attention_of(name), stream(seed)
     A = attention.A(x)
     by_head = [A[:, h] @ (x @ attention.S(h)) for h in heads_of(attention)]
-    assert_close(sum(by_head) + attention.written_always, attention(x, Context.plain(x)), BOUND)
+    assert_close(sum(by_head) + attention.constant_output, attention(x, Context.plain(x)), BOUND)
 
 
 @pytest.mark.parametrize("name", ["biased-seed", "gpt2", "bloom", "opt-post", "attention-pair"])
 def test_biases_are_part_of_what_attention_writes(name):
-    """The converse: without written_always the identity fails wherever there are biases."""
+    """The converse: without constant_output the identity fails wherever there are biases."""
     attention, x = build(name).stacks[-1].block(0).attn, stream()
     by_head = [attention.A(x)[:, h] @ (x @ attention.S(h)) for h in heads_of(attention)]
     assert distance(sum(by_head), attention(x, Context.plain(x))) > 1e-3
@@ -82,7 +82,7 @@ def test_each_head_writes_A_x_S_and_its_share_of_the_bias(name):
     attention = model.blocks[0].attn
     done = run(model, *tokens_of(name), record="all")
     block = model.blocks[0]
-    reads = replace(block.steps[0].source(block), layer=0)
+    reads = replace(block.steps[0].source(), layer=0)
     x, result = done.cache[reads], done.cache["result", 0]
     for h in heads_of(attention):
         b_V = attention.b_V[h * attention.kv_heads // attention.n_heads]
@@ -147,7 +147,7 @@ def test_a_cap_bounds_the_scores_and_keeps_their_order():
     attention, x = build("gemma2").blocks[0].attn, 3 * stream()
     capped = scores_of(attention, x)
     bare = copy(attention)
-    bare.cap = Uncapped()
+    bare.soft_cap = NoSoftCap()
     raw = scores_of(bare, x)
     seen = raw.isfinite()
     assert_close(capped[seen], 2.0 * (raw[seen] / 2.0).tanh(), BOUND)

@@ -15,7 +15,7 @@ from architectures import (
 )
 
 from interp import Place, Point, Transformer, edits, run
-from interp.cache.derive import leaves
+from interp.cache.derive import required_places
 from interp.edits import Apply, Edit
 
 BOUND = 1e-12
@@ -36,7 +36,7 @@ def seen_in_forward(
 ) -> dict[Place, torch.Tensor]:
     """Every tensor as the forward itself formed it, all in one run."""
     seen: Seen = {}
-    run(model, *tokens, edits=[*changes, *(watch(place, seen) for place in model.atlas)])
+    run(model, *tokens, edits=[*changes, *(watch(place, seen) for place in model.names)])
     return seen
 
 
@@ -58,7 +58,7 @@ def test_everything_derived_is_what_the_forward_forms(name, layout):
     model, tokens = build(name), inputs(name, layout)
     cache = run(model, *tokens, record="all").cache
     formed = seen_in_forward(model, tokens)
-    assert list(formed) == list(cache) == list(model.atlas)
+    assert list(formed) == list(cache) == list(model.names)
     for place, value in cache.items():
         assert_close(value, formed[place], BOUND)
 
@@ -69,7 +69,7 @@ def test_each_place_derived_is_bit_identical_to_the_one_formed(name):
     model, tokens = build(name), tokens_of(name)
     cache = run(model, *tokens, record="all").cache
     for place in cache:
-        if place not in cache.kept:
+        if place not in cache.stored:
             seen: Seen = {}
             run(model, *tokens, edits=[watch(place, seen)])
             assert_identical(cache[place], seen[place])
@@ -101,7 +101,7 @@ def test_with_any_place_edited_every_place_is_what_the_forward_saw(name):
     """Edits anywhere: what is edited, and all behind it, is as the forward had it."""
     model, tokens = build(name), tokens_of(name)
     plain = run(model, *tokens, record="all").cache
-    for edited in model.atlas:
+    for edited in model.names:
         edit = disturbed(edited, plain[edited])
         cache = run(model, *tokens, record="all", edits=[edit]).cache
         formed = seen_in_forward(model, tokens, edit)
@@ -162,7 +162,7 @@ def test_deriving_is_not_recording():
     """The converse: of all places, a cache of everything holds a part; the rest has its leaves."""
     model = build("gpt2")
     cache = run(model, *tokens_of("gpt2"), record="all").cache
-    derived = set(cache) - set(cache.kept)
+    derived = set(cache) - set(cache.stored)
     assert {place.point.label for place in derived} >= {"pattern", "scores", "result", "scale"}
     for place in derived:
-        assert leaves(model, place, edited=()) - {place} <= set(cache)
+        assert required_places(model, place, edited=()) - {place} <= set(cache)

@@ -54,7 +54,7 @@ def test_an_edit_of_any_place_changes_the_logits(name):
 def test_a_hook_does_the_same_as_an_edit(name):
     model, tokens = build(name), tokens_of(name)
     cache = run(model, *tokens, record="all").cache
-    for place, hook in model.atlas.hooks.items():
+    for place, hook in model.names.hooks.items():
         more = noise(cache[place])
         hooked = model.run_with_hooks(*tokens, fwd_hooks=[(hook, lambda x, hook, m=more: x + m)])
         assert_identical(hooked.detach(), edited(model, tokens, edits.add(as_where(place), more)))
@@ -123,7 +123,7 @@ def test_a_scale_edited_is_what_the_norm_divides_by(name):
 
 
 def labels(model: Transformer) -> set[str]:
-    return {place.point.label for place in model.atlas}
+    return {place.point.label for place in model.names}
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "opt-post"])

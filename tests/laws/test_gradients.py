@@ -61,7 +61,7 @@ def test_a_gradient_is_the_slope_along_any_direction(name):
 def test_a_gradient_recorded_alone_is_the_one_among_all(name):
     model, tokens = build(name), tokens_of(name, pos=4)
     everything = run(model, *tokens, record="all", gradients_of=metric).cache
-    for place in model.atlas:
+    for place in model.names:
         name_of_gradient = (f"{place.point.label}_grad", *as_where(place)[1:])
         alone = run(model, *tokens, record=[place], gradients_of=metric).cache[name_of_gradient]
         torch.testing.assert_close(alone, everything[name_of_gradient], rtol=1e-9, atol=1e-12)

@@ -98,7 +98,7 @@ def test_sweeps_over_images_are_brute_force():
     ("given", "said"),
     [
         (images()[:, :1], r"\(2, 4, 6\).*\(3, 1, 4, 6\)"),
-        (torch.zeros(3, 2, 4, 6, dtype=torch.long), "finite fractions"),
+        (torch.zeros(3, 2, 4, 6, dtype=torch.long), "finite floating-point"),
         (images().masked_fill(torch.ones(3, 2, 4, 6) > 0, torch.nan), "finite"),
         (torch.zeros(0, 2, 4, 6), r"\(0, 2, 4, 6\)"),
     ],
@@ -140,7 +140,7 @@ def test_types_go_with_their_tokens_through_padding_and_sweeps():
 
 def test_types_that_a_model_does_not_have_are_refused():
     (ids,) = tokens_of("bert-types")
-    with pytest.raises(InvalidTokens, match="knows no types"):
+    with pytest.raises(InvalidTokens, match="no token types"):
         build("gpt2").batch(ids, types=torch.zeros_like(ids))
     with pytest.raises(InvalidTokens, match="one whole number"):
         build("bert-types").batch(ids, types=torch.zeros(1, 2, dtype=torch.long))

@@ -44,7 +44,7 @@ def plain(model: Transformer, tokens: tuple[torch.Tensor, ...]) -> torch.Tensor:
 
 def forces_a_kernel(model: Transformer, place: Place) -> bool:
     """Whether no forward forms this place unless somebody edits it."""
-    return model.layout[place].on_demand
+    return model.layout[place].absent_when_fused
 
 
 def do_nothing(place: Place) -> Sequence[Edit]:
@@ -73,7 +73,7 @@ def test_recording_everything_changes_no_bit(name, layout):
 def test_recording_any_one_place_changes_no_bit(name):
     model, tokens = build(name), tokens_of(name)
     expected = plain(model, tokens)
-    for place in model.atlas:
+    for place in model.names:
         assert_identical(run(model, *tokens, record=[place]).logits, expected)
 
 
@@ -90,7 +90,7 @@ def test_an_edit_that_changes_nothing_changes_no_bit(name, layout):
     """Wherever the same kernel serves; elsewhere to within rounding."""
     model, tokens = build(name), inputs(name, layout)
     expected = plain(model, tokens)
-    for place in model.atlas:
+    for place in model.names:
         bound = BOUND if forces_a_kernel(model, place) else 0.0
         assert_close(run(model, *tokens, edits=do_nothing(place)).logits, expected, bound)
 
@@ -98,7 +98,7 @@ def test_an_edit_that_changes_nothing_changes_no_bit(name, layout):
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_all_such_edits_at_once_change_nothing(name):
     model, tokens = build(name), tokens_of(name)
-    nothing = [edit for place in model.atlas for edit in do_nothing(place)]
+    nothing = [edit for place in model.names for edit in do_nothing(place)]
     assert_close(run(model, *tokens, edits=nothing).logits, plain(model, tokens), BOUND)
 
 
@@ -138,7 +138,7 @@ def test_recording_and_idle_edits_change_no_bit_on_a_gpu(name, dtype):
     model, tokens = build_new(name, dtype=dtype).cuda(), tokens_of(name)
     expected = plain(model, tokens)
     assert_identical(run(model, *tokens, record="all").logits, expected)
-    for place in model.atlas:
+    for place in model.names:
         if not forces_a_kernel(model, place):
             idle = edits.scale(as_where(place), 1.0)
             assert_identical(run(model, *tokens, edits=[idle]).logits, expected)

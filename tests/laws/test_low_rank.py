@@ -1,4 +1,4 @@
-"""What a factored matrix says of itself is what the formed matrix says."""
+"""Every property of a low-rank matrix equals that of the matrix formed."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from architectures import assert_close, build, distance
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp import Factored, InterpError
+from interp import InterpError, LowRank
 
 BOUND = 1e-12
 sizes = st.integers(1, 6)
@@ -20,10 +20,10 @@ def drawn(seed: int, *shapes: tuple[int, ...]) -> list[torch.Tensor]:
 
 
 @st.composite
-def matrices(draw, square: bool = False) -> Factored:
+def matrices(draw, square: bool = False) -> LowRank:
     m, r, n = draw(sizes), draw(sizes), draw(sizes)
     batch = draw(batches)
-    return Factored(*drawn(draw(seeds), (*batch, m, r), (*batch, r, m if square else n)))
+    return LowRank(*drawn(draw(seeds), (*batch, m, r), (*batch, r, m if square else n)))
 
 
 @settings(max_examples=30)
@@ -86,11 +86,11 @@ def test_the_transpose_is_the_transpose(matrix):
 @settings(max_examples=30)
 @given(m=sizes, r=sizes, n=sizes, s=sizes, k=sizes, seed=seeds)
 def test_products_are_products_of_the_formed_matrices(m, r, n, s, k, seed):
-    """With another factored matrix (of the smaller rank), with a tensor on either side."""
+    """With another low-rank matrix (of the smaller rank), with a tensor on either side."""
     a, b, c, d, x = drawn(seed, (m, r), (r, n), (n, s), (s, k), (3, m))
-    left, right = Factored(a, b), Factored(c, d)
+    left, right = LowRank(a, b), LowRank(c, d)
     product = left @ right
-    assert isinstance(product, Factored)
+    assert isinstance(product, LowRank)
     assert product.rank == min(r, s)
     assert_close(product.form(), left.form() @ right.form(), BOUND)
     assert_close(left @ c, left.form() @ c, BOUND)
@@ -101,13 +101,13 @@ def test_products_are_products_of_the_formed_matrices(m, r, n, s, k, seed):
 @settings(max_examples=10)
 def test_a_matrix_times_a_vector_is_that_vector_moved(seed):
     a, b, x, y = drawn(seed, (5, 2), (2, 4), (4,), (5,))
-    assert_close(Factored(a, b) @ x, a @ b @ x, BOUND)
-    assert_close(y @ Factored(a, b), y @ a @ b, BOUND)
+    assert_close(LowRank(a, b) @ x, a @ b @ x, BOUND)
+    assert_close(y @ LowRank(a, b), y @ a @ b, BOUND)
 
 
 def test_batches_of_factors_broadcast_as_their_products_do():
     a, b = drawn(0, (3, 1, 4, 2), (5, 2, 4))
-    matrix = Factored(a, b)
+    matrix = LowRank(a, b)
     assert matrix.shape == matrix.form().shape == (3, 5, 4, 4)
     assert_close(matrix.norm(), torch.linalg.matrix_norm(matrix.form()), BOUND)
     assert_close(matrix.trace(), matrix.form().diagonal(dim1=-2, dim2=-1).sum(-1), BOUND)
@@ -117,7 +117,7 @@ def test_batches_of_factors_broadcast_as_their_products_do():
 
 def test_indexing_takes_from_the_first_batch_axis():
     a, b = drawn(0, (3, 4, 2), (3, 2, 4))
-    matrix = Factored(a, b)
+    matrix = LowRank(a, b)
     assert_close(matrix[1].form(), matrix.form()[1], BOUND)
     assert_close(matrix[1:].form(), matrix.form()[1:], BOUND)
     with pytest.raises(InterpError, match="no batch axis"):
@@ -128,7 +128,7 @@ def test_a_small_norm_beside_large_factors_is_not_lost():
     """L Lᵀ-cancelling factors: the norm is right to 1e-10 of the factors' own size."""
     a, b = drawn(1, (6, 2), (2, 6))
     a[:, 1], b[1] = a[:, 0] * (1 + 1e-9), -b[0]
-    matrix = Factored(a, b)
+    matrix = LowRank(a, b)
     whole = torch.linalg.matrix_norm(matrix.form())
     assert distance(matrix.norm(), whole) < 1e-10
 
@@ -146,11 +146,11 @@ def test_circuits_of_heads_are_of_the_rank_of_a_head(name):
 
 def test_factors_that_do_not_meet_are_refused():
     a, b = drawn(0, (4, 2), (3, 4))
-    with pytest.raises(InterpError, match=r"\(4, 2\).*\(3, 4\).*do not meet"):
-        Factored(a, b)
+    with pytest.raises(InterpError, match=r"\(4, 2\).*\(3, 4\).*can't be multiplied"):
+        LowRank(a, b)
 
 
 def test_only_square_matrices_have_eigenvalues():
     a, b = drawn(0, (4, 2), (2, 5))
     with pytest.raises(InterpError, match=r"square.*\(4, 5\)"):
-        Factored(a, b).eigenvalues()
+        LowRank(a, b).eigenvalues()

@@ -90,7 +90,7 @@ def test_padding_does_not_change_an_activation(name, side):
                 keys = real["encoder"][row] if place.point.label.startswith("cross") else own
                 value = value[:, own][..., keys]
             else:
-                over_source = place.point.axes[1] == "key"
+                over_source = place.point.axes[1] == "source"
                 value = value[real["encoder"][row] if over_source else own]
             assert_close(value, alone[place][0], FLOAT64)
 

@@ -103,14 +103,14 @@ def test_each_step_adds_what_it_writes(name):
                 base, *writes, after = (
                     cache[replace(place, layer=layer, stack=own)]
                     for place in (
-                        step.base(block, before),
-                        *(Place(point) for point in step.writes),
-                        Place(step.after),
+                        step.base(before),
+                        *(Place(point) for point in step.written),
+                        Place(step.points.sum),
                     )
                 )
                 assert_close(base + sum(writes), after, BOUND)
                 assert all(distance(base, base + one) > 1e-3 for one in writes)
-                before = step.layout(block, before)[1]
+                before = step.end()
 
 
 @pytest.mark.parametrize("name", placed("parallel", "parallel_tied"))
@@ -131,7 +131,7 @@ def test_what_is_written_is_normed_where_a_norm_stands_there(name):
     model = build(name)
     cache, block = recorded(model), model.blocks[0]
     for raw, out, step in zip(("attn", "mlp"), ("attn", "mlp"), block.steps, strict=True):
-        norm = block.get_submodule(step.last_norm)
+        norm = getattr(step, "write_norm", step.norm).norm
         assert_close(norm(cache[f"{raw}_raw", 0]), cache[f"{out}_out", 0], BOUND)
         assert distance(cache[f"{raw}_raw", 0], cache[f"{out}_out", 0]) > 1e-3
 

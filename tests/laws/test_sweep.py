@@ -22,7 +22,7 @@ from torch import Tensor
 from interp import Place, Run, Sweep, Transformer, edits, metrics, run, sweep
 from interp.edits import Edit
 from interp.metrics import Metric, measure
-from interp.sweeps.cases import Item
+from interp.sweeps.cases import Case
 
 PADDING = ["none", "right", "left"]
 PROMPTS = 3
@@ -60,9 +60,9 @@ def selections(axes: tuple[str, ...]) -> Iterator[dict[str, object]]:
         yield {"unit": (0, 2)}
     if "expert" in axes:
         yield {"expert": (0, 2)}
-    if "head" in axes:
+    if "head" in axes or "kv_head" in axes:
         yield {"head": 0}
-    if "key" in axes:
+    if "key" in axes or "source" in axes:
         yield {"key": 1}
     if "pos" in axes or "query" in axes:
         yield from ({"pos": 2}, {"pos": -1}, {"pos": (1, -1)})
@@ -185,7 +185,7 @@ def test_every_metric_is_that_of_whole_forwards(padding: str) -> None:
         plain, edit = run(model, tokens), edits.zero("z", layer=0)
         edited = run(model, tokens, edits=[edit])
         table = sweep(model, tokens, edit, metric)
-        assert_close(table.clean, measure(metric, plain.logits, plain.batch))
+        assert_close(table.baseline, measure(metric, plain.logits, plain.batch))
         assert_close(table.values[0], measure(metric, edited.logits, edited.batch))
 
 
@@ -198,7 +198,7 @@ def test_looking_back_needs_a_model_that_does_not_look_ahead(
     forward = run(model, tokens, edits=made)
     brute = measure(metric, forward.logits, forward.batch)
     assert_close(sweep(model, tokens, made, metric).values[0], brute)
-    monkeypatch.setattr(Item, "first_column", lambda *_: 3)
+    monkeypatch.setattr(Case, "first_column", lambda *_: 3)
     assert not torch.allclose(sweep(model, tokens, made, metric).values[0], brute, atol=1e-6)
 
 

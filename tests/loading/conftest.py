@@ -1,4 +1,4 @@
-"""Folders that transformers wrote, for tests to change."""
+"""Fixtures: folders that ``transformers`` wrote, and copies that tests change."""
 
 import shutil
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from foreign_folders import MODELS, Folder
 
 @pytest.fixture(scope="session")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A folder of each kind of model, as transformers writes it; not to be changed."""
+    """A folder of each kind of model, as ``transformers`` writes it; read-only."""
     root = tmp_path_factory.mktemp("saved")
     for kind, make in MODELS.items():
         make().save_pretrained(root / kind)
@@ -31,5 +31,5 @@ def copied(saved: dict[str, Path], tmp_path: Path) -> Callable[[str], Folder]:
 
 @pytest.fixture
 def folder(copied: Callable[[str], Folder]) -> Folder:
-    """A GPT-2 to be damaged."""
+    """A copy of a GPT-2 folder."""
     return copied("gpt2")

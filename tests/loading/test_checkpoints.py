@@ -1,4 +1,4 @@
-"""A checkpoint of nanoGPT is read if that is allowed, its weights alone, and computes the same."""
+"""Checkpoints of nanoGPT: read only if allowed, as weights only, with equal logits."""
 
 import os
 import pickle
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 from architectures import assert_close
-from foreign_folders import drawn, some_tokens
+from foreign_folders import random_tokens, randomised
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812 - as everyone writes it
+from torch.nn import functional as F  # noqa: N812 - the usual alias
 from typer.testing import CliRunner
 
 import interp
@@ -21,7 +21,7 @@ from interp.errors import InvalidInput, ModelLoadError
 SIZES = {"n_layer": 2, "n_head": 2, "n_embd": 8, "block_size": 16, "vocab_size": 30}
 
 
-# A model like nanoGPT's, written from its description alone.
+# An independent implementation of nanoGPT's model.
 
 
 class Norm(nn.Module):
@@ -71,7 +71,7 @@ class Block(nn.Module):
 
 
 class NanoGPT(nn.Module):
-    """Tied, in float64, every weight random."""
+    """A tied model in float64 with random weights."""
 
     def __init__(self, bias: bool) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class NanoGPT(nn.Module):
         )
         self.lm_head = nn.Linear(width, SIZES["vocab_size"], bias=False)
         self.lm_head.weight = self.transformer["wte"].weight
-        drawn(self.double())
+        randomised(self.double())
 
     @torch.no_grad()
     def forward(self, ids: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def written(tmp_path: Path) -> Write:
-    """Write a checkpoint as ``train.py`` does; other entries in place of some of its own."""
+    """Writes a checkpoint as ``train.py`` does; ``entries`` replace some of its entries."""
 
     def write(model: nn.Module, arguments: Mapping[str, Any], /, **entries: Any) -> Path:
         checkpoint = {
@@ -124,7 +124,7 @@ def written(tmp_path: Path) -> Write:
 
 @pytest.fixture
 def plain(written: Write) -> Path:
-    """A sound checkpoint."""
+    """A valid checkpoint."""
     return written(NanoGPT(bias=False), {**SIZES, "bias": False, "dropout": 0.0})
 
 
@@ -132,55 +132,55 @@ def read(path: Path, **rest: Any) -> interp.Transformer:
     return interp.load(path, allow_pickle=True, **rest)
 
 
-# The same function.
+# Equal logits.
 
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("prefix", ["", "_orig_mod."])
-def test_it_computes_what_its_model_does(bias, prefix, written):
+def test_logits_equal_those_of_the_original(bias, prefix, written):
     theirs = NanoGPT(bias)
     assert "transformer.h.1.attn.bias" in theirs.state_dict()
     renamed = {f"{prefix}{name}": weight for name, weight in theirs.state_dict().items()}
     arguments = {**SIZES, "bias": bias, "dropout": 0.0}
     model = read(written(theirs, arguments, model=renamed))
-    expected = theirs(some_tokens())
+    expected = theirs(random_tokens())
     assert model.dtype == torch.float64
-    assert (model(some_tokens()) - expected).abs().max() <= 1e-9 * expected.abs().max()
+    assert (model(random_tokens()) - expected).abs().max() <= 1e-9 * expected.abs().max()
     assert model.config.tied
     biases = [name for name, _ in model.named_parameters() if ".b_" in name or "bias" in name]
     assert len(biases) == (SIZES["n_layer"] * 8 + 1 if bias else 0)
 
 
-def test_without_mask_buffers_and_with_no_word_of_biases_it_is_the_same(written):
+def test_mask_buffers_and_the_bias_setting_are_optional(written):
     theirs = NanoGPT(bias=True)
     weights = {n: w for n, w in theirs.state_dict().items() if not n.endswith(".attn.bias")}
     model = read(written(theirs, SIZES, model=weights))
-    expected = theirs(some_tokens())
-    assert (model(some_tokens()) - expected).abs().max() <= 1e-9 * expected.abs().max()
+    expected = theirs(random_tokens())
+    assert (model(random_tokens()) - expected).abs().max() <= 1e-9 * expected.abs().max()
 
 
-def test_a_head_of_its_own_is_kept(written):
+def test_an_untied_head_is_kept(written):
     theirs = NanoGPT(bias=False)
     theirs.lm_head.weight = nn.Parameter(theirs.lm_head.weight * 2)
     model = read(written(theirs, {**SIZES, "bias": False}))
     assert not model.config.tied
-    expected = theirs(some_tokens())
-    assert (model(some_tokens()) - expected).abs().max() <= 1e-9 * expected.abs().max()
+    expected = theirs(random_tokens())
+    assert (model(random_tokens()) - expected).abs().max() <= 1e-9 * expected.abs().max()
 
 
-def test_its_own_word_of_what_it_is_changes_nothing(written):
+def test_a_model_type_among_the_arguments_is_ignored(written):
     theirs = NanoGPT(bias=False)
     model = read(written(theirs, {**SIZES, "bias": False, "model_type": "llama"}))
     assert model.config.decoder.positions.kind == "learned"
 
 
-def test_another_type_can_be_asked_for(plain):
+def test_a_dtype_can_be_requested(plain):
     exact, model = read(plain), read(plain, dtype=torch.float32)
     assert model.dtype == torch.float32
     assert torch.equal(model.W_E, exact.W_E.float())
 
 
-def test_what_is_done_to_the_model_is_not_done_to_the_file(plain):
+def test_changing_the_model_does_not_change_the_file(plain):
     before = plain.read_bytes()
     model = read(plain)
     with torch.no_grad():
@@ -189,10 +189,10 @@ def test_what_is_done_to_the_model_is_not_done_to_the_file(plain):
     assert read(plain).W_E.abs().max() > 0
 
 
-# What is refused.
+# Refused checkpoints.
 
 
-def test_without_leave_it_is_not_opened(plain, monkeypatch):
+def test_a_pickle_is_not_opened_unless_allowed(plain, monkeypatch):
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("the pickle was opened"))
     for path in (plain, str(plain)):
         with pytest.raises(ModelLoadError, match=r"ckpt\.pt is a pickle.*allow_pickle=True"):
@@ -202,7 +202,7 @@ def test_without_leave_it_is_not_opened(plain, monkeypatch):
 
 
 class Malicious:
-    """Makes a folder where it is unpickled in good faith."""
+    """Creates a folder when it is unpickled without ``weights_only``."""
 
     def __init__(self, marker: Path) -> None:
         self.marker = marker
@@ -231,16 +231,18 @@ def test_code_in_a_pickle_is_refused_and_does_not_run(place, written, tmp_path):
             interp.load(tmp_path / "ckpt.pt", allow_pickle=allow)
         assert "\n" not in str(error.value)
     assert not marker.exists()
-    with (tmp_path / "ckpt.pt").open("rb") as file:  # it is live: who takes no care sets it off
+    with (tmp_path / "ckpt.pt").open(
+        "rb"
+    ) as file:  # the converse: the payload runs without weights_only
         pickle.load(file) if place == "whole" else torch.load(file, weights_only=False)
     assert marker.exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        ({"n_experts": 8}, "'n_experts' is not known here; known are"),
-        ({"tie_word_embeddings": False}, "'tie_word_embeddings' is not known"),
+        ({"n_experts": 8}, "'n_experts' is not supported; supported are"),
+        ({"tie_word_embeddings": False}, "'tie_word_embeddings' is not supported"),
         ({"bias": "yes"}, "bias='yes'"),
         ({"n_head": 3}, "attn"),
         ({"n_layer": 0}, "n_layer=0"),
@@ -253,11 +255,13 @@ def test_code_in_a_pickle_is_refused_and_does_not_run(place, written, tmp_path):
     ],
     ids=str,
 )
-def test_arguments_that_are_not_known_or_not_the_weights_are_refused(arguments, said, written):
+def test_arguments_that_are_unsupported_or_contradict_the_weights_are_refused(
+    arguments, message, written
+):
     path = written(NanoGPT(bias=False), {**SIZES, "bias": False, **arguments})
     with pytest.raises(ModelLoadError) as error:
         read(path)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +277,7 @@ def test_arguments_that_are_not_known_or_not_the_weights_are_refused(arguments, 
     ],
     ids=lambda entries: repr(entries)[:30],
 )
-def test_entries_of_other_kinds_are_refused(entries, written):
+def test_entries_of_other_types_are_refused(entries, written):
     path = written(NanoGPT(bias=False), {**SIZES, "bias": False}, **entries)
     with pytest.raises(ModelLoadError) as error:
         read(path)
@@ -283,14 +287,14 @@ def test_entries_of_other_kinds_are_refused(entries, written):
 @pytest.mark.parametrize(
     "held", [{"model": {}}, {"state_dict": {}}, [1], torch.ones(3), 4], ids=repr
 )
-def test_what_is_no_checkpoint_of_nanogpt_is_refused(held, tmp_path):
+def test_a_pickle_that_is_not_a_checkpoint_of_nanogpt_is_refused(held, tmp_path):
     torch.save(held, tmp_path / "other.pth")
-    with pytest.raises(ModelLoadError, match=r"other\.pth is no checkpoint of nanoGPT"):
+    with pytest.raises(ModelLoadError, match=r"other\.pth is not a checkpoint of nanoGPT"):
         read(tmp_path / "other.pth")
 
 
 @pytest.mark.parametrize("kept", [0, 1, 50, 500, -1, -200])
-def test_a_checkpoint_that_is_cut_short_is_refused(kept, plain):
+def test_a_truncated_checkpoint_is_refused(kept, plain):
     plain.write_bytes(plain.read_bytes()[:kept])
     with pytest.raises(ModelLoadError, match=r"ckpt\.pt") as error:
         read(plain)
@@ -306,7 +310,7 @@ def test_random_bytes_are_refused(seed, tmp_path):
         read(tmp_path / "a.ckpt")
 
 
-def test_weights_that_are_no_numbers_are_refused(written):
+def test_weights_with_nan_are_refused(written):
     theirs = NanoGPT(bias=False)
     with torch.no_grad():
         theirs.transformer["wpe"].weight[3, 1] = torch.nan
@@ -314,7 +318,7 @@ def test_weights_that_are_no_numbers_are_refused(written):
         read(written(theirs, {**SIZES, "bias": False}))
 
 
-# Turned into safetensors once.
+# Conversion to safetensors.
 
 
 def convert(*words: object) -> Any:
@@ -328,12 +332,12 @@ def test_convert_writes_a_folder_with_the_same_logits(plain, tmp_path):
     assert "float64" in done.stdout
     assert {path.name for path in folder.iterdir()} == {"config.json", "model.safetensors"}
     again, before = interp.load(folder), read(plain)
-    assert_close(again(some_tokens()), before(some_tokens()), 1e-14)
+    assert_close(again(random_tokens()), before(random_tokens()), 1e-14)
     expected = dict(before.named_parameters())
     assert all(torch.equal(weight, expected[name]) for name, weight in again.named_parameters())
 
 
-def test_convert_without_leave_fails_in_one_line_and_writes_nothing(plain, tmp_path):
+def test_convert_without_allow_pickle_fails_in_one_line_and_writes_nothing(plain, tmp_path):
     done = convert(plain, tmp_path / "folder")
     assert (done.exit_code, done.stdout) == (3, "")
     assert done.stderr.startswith("error: ")
@@ -351,12 +355,12 @@ def test_convert_of_a_pickle_with_code_fails_in_one_line(tmp_path):
     assert not marker.exists()
 
 
-def test_convert_takes_a_folder_of_another_family_too(copied, tmp_path):
+def test_convert_accepts_a_folder_of_another_family(copied, tmp_path):
     source = copied("llama").path
     assert convert(source, tmp_path / "folder").exit_code == 0
     model = interp.load(tmp_path / "folder")
     assert model.config.name == "a-llama"
-    assert torch.equal(model(some_tokens()), interp.load(source)(some_tokens()))
+    assert torch.equal(model(random_tokens()), interp.load(source)(random_tokens()))
 
 
 def test_a_tokenizer_larger_than_its_vocabulary_is_refused(plain):

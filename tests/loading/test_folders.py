@@ -1,4 +1,4 @@
-"""A folder that transformers wrote, and one of our own, give the model that was written."""
+"""A folder gives the model that was written to it, by ``transformers`` or by ``save_folder``."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from architectures import ARCHITECTURES, HEADLESS, assert_close, build, build_new, tokens_of
-from foreign_folders import D_VOCAB, EMBEDDING, MODELS, PREFIX, Folder, drawn, some_tokens
+from foreign_folders import D_VOCAB, EMBEDDING, MODELS, PREFIX, Folder, random_tokens, randomised
 from safetensors.torch import load_file
 from transformers import GPT2Config, GPT2Model
 
@@ -24,17 +24,17 @@ KINDS = pytest.mark.parametrize("kind", MODELS)
 
 
 def assert_same(one, other):
-    """The same function, bit by bit: fields (but the name), weights, logits."""
+    """Equal configurations (but for the name); bit-identical weights and logits."""
     assert replace(one.config, name="") == replace(other.config, name="")
     weights, expected = (dict(model.named_parameters()) for model in (one, other))
     assert weights.keys() == expected.keys()
     for name, weight in weights.items():
         assert weight.dtype == expected[name].dtype
         assert torch.equal(weight, expected[name]), name
-    assert torch.equal(one(some_tokens()), other(some_tokens()))
+    assert torch.equal(one(random_tokens()), other(random_tokens()))
 
 
-# What transformers wrote.
+# Folders of transformers.
 
 
 @KINDS
@@ -47,8 +47,8 @@ def test_a_saved_folder_is_the_live_model_bit_by_bit(kind, size, tmp_path):
     model = interp.load(tmp_path)
     assert_same(model, interp.load(theirs))
     with torch.no_grad():
-        expected = theirs(some_tokens()).logits
-    assert (model(some_tokens()) - expected).abs().max() <= 1e-5 * expected.abs().max()
+        expected = theirs(random_tokens()).logits
+    assert (model(random_tokens()) - expected).abs().max() <= 1e-5 * expected.abs().max()
     assert model.agreement is None
 
 
@@ -58,7 +58,7 @@ def test_a_prefix_of_the_keys_may_be_missing(kind, copied):
     expected, weights = interp.load(folder.path), folder.weights
     bare = {key.removeprefix(PREFIX[kind]): weight for key, weight in weights.items()}
     assert bare.keys() != weights.keys()
-    folder.holds(bare)
+    folder.set_weights(bare)
     assert_same(interp.load(folder.path), expected)
 
 
@@ -66,42 +66,42 @@ def test_a_prefix_of_the_keys_may_be_missing(kind, copied):
 def test_a_weight_with_and_without_its_prefix_is_refused(kind, copied):
     folder = copied(kind)
     bare = EMBEDDING[kind].removeprefix(PREFIX[kind])
-    folder.holds(folder.weights | {bare: folder.weights[EMBEDDING[kind]]})
+    folder.set_weights(folder.weights | {bare: folder.weights[EMBEDDING[kind]]})
     with pytest.raises(ModelLoadError, match=f"{bare} are the same weight"):
         interp.load(folder.path)
 
 
-def test_its_name_is_the_folders(copied, monkeypatch):
+def test_the_name_is_that_of_the_folder(copied, monkeypatch):
     folder = copied("llama")
-    folder.says(_name_or_path="another", name="a third")
+    folder.set_fields(_name_or_path="another", name="a third")
     assert interp.load(folder.path).config.name == "a-llama"
     monkeypatch.chdir(folder.path)
     assert interp.load(".").config.name == "a-llama"
 
 
-def test_a_folder_without_a_tokenizer_takes_ids_alone(folder):
+def test_a_folder_without_a_tokenizer_accepts_ids_only(folder):
     model = interp.load(folder.path)
     assert model.tokenizer is None
-    assert model(some_tokens()).shape == (2, 7, D_VOCAB)
+    assert model(random_tokens()).shape == (2, 7, D_VOCAB)
     with pytest.raises(InvalidInput, match="no tokenizer"):
         model("text")
 
 
-# Tied or not.
+# Tied and untied heads.
 
 
 @KINDS
-@pytest.mark.parametrize("said", [True, False, None])
+@pytest.mark.parametrize("configured", [True, False, None])
 @pytest.mark.parametrize("equal", [True, False])
 def test_two_matrices_are_tied_if_they_are_equal_whatever_the_config_says(
-    kind, said, equal, copied
+    kind, configured, equal, copied
 ):
     folder = copied(kind)
     embedding = folder.weights[EMBEDDING[kind]]
     head = embedding.clone()
     head[3, 4] += 0.0 if equal else 1.0
-    folder.holds(folder.weights | {HEAD: head})
-    folder.says(tie_word_embeddings=said)
+    folder.set_weights(folder.weights | {HEAD: head})
+    folder.set_fields(tie_word_embeddings=configured)
     model = interp.load(folder.path)
     assert model.config.tied is equal
     assert model.config.unembeds
@@ -110,37 +110,37 @@ def test_two_matrices_are_tied_if_they_are_equal_whatever_the_config_says(
 
 
 @KINDS
-def test_a_head_that_is_missing_is_the_embedding_where_the_config_ties_them(kind, copied):
+def test_a_missing_head_is_tied_where_the_config_says_so(kind, copied):
     folder = copied(kind)
-    folder.holds({key: weight for key, weight in folder.weights.items() if key != HEAD})
-    folder.says(tie_word_embeddings=True)
+    folder.set_weights({key: weight for key, weight in folder.weights.items() if key != HEAD})
+    folder.set_fields(tie_word_embeddings=True)
     model = interp.load(folder.path)
     assert model.config.tied
     assert torch.equal(model.W_U, folder.weights[EMBEDDING[kind]].T)
 
 
 def headless(folder: Folder) -> interp.Transformer:
-    folder.holds({key: weight for key, weight in folder.weights.items() if key != HEAD})
-    folder.says(tie_word_embeddings=False)
+    folder.set_weights({key: weight for key, weight in folder.weights.items() if key != HEAD})
+    folder.set_fields(tie_word_embeddings=False)
     return interp.load(folder.path)
 
 
 @KINDS
-def test_a_head_that_is_missing_and_not_tied_leaves_a_model_without_logits(kind, copied):
+def test_a_missing_head_that_is_not_tied_means_no_logits(kind, copied):
     model = headless(copied(kind))
     assert not model.config.unembeds
     assert not model.config.tied
-    done = interp.run(model, some_tokens(), record="resid_post")
+    done = interp.run(model, random_tokens(), record="resid_post")
     assert done.logits is None
     assert done.stream is not None
     with torch.no_grad():
-        expected = MODELS[kind]().base_model(some_tokens()).last_hidden_state
+        expected = MODELS[kind]().base_model(random_tokens()).last_hidden_state
     assert (done.stream - expected).abs().max() <= 1e-5 * expected.abs().max()
     assert done.cache["resid_post", 1].shape == expected.shape
 
 
 @pytest.mark.parametrize(
-    ("use", "said"),
+    ("use", "message"),
     [
         (lambda model, ids: model.generate(ids, max_new_tokens=1), "no unembedding"),
         (
@@ -159,81 +159,81 @@ def test_a_head_that_is_missing_and_not_tied_leaves_a_model_without_logits(kind,
     ],
     ids=["generate", "sweep", "gradients", "W_U"],
 )
-def test_what_needs_logits_refuses_a_model_without_them(folder, use, said):
+def test_functions_of_logits_refuse_a_model_without_an_unembedding(folder, use, message):
     whole = interp.load(folder.path)
-    use(whole, some_tokens())
-    with pytest.raises(InvalidInput, match=said):
-        use(headless(folder), some_tokens())
+    use(whole, random_tokens())
+    with pytest.raises(InvalidInput, match=message):
+        use(headless(folder), random_tokens())
 
 
-def test_a_base_model_and_one_with_a_head_are_told_apart_by_their_weights(tmp_path):
+def test_a_base_model_is_recognised_by_its_weights(tmp_path):
     config = GPT2Config(vocab_size=30, n_positions=16, n_embd=8, n_layer=1, n_head=2)
     config.tie_word_embeddings = False
-    theirs = drawn(GPT2Model(config))
+    theirs = randomised(GPT2Model(config))
     theirs.save_pretrained(tmp_path)
     assert not interp.load(tmp_path).config.unembeds
     assert not interp.load(theirs).config.unembeds
 
 
-# Types and devices.
+# Dtypes and devices.
 
 TYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 
 @KINDS
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-def test_a_checkpoint_keeps_its_type(kind, dtype, copied):
+def test_the_dtype_of_the_weights_is_kept(kind, dtype, copied):
     folder = copied(kind)
-    folder.holds({key: weight.to(dtype) for key, weight in folder.weights.items()})
+    folder.set_weights({key: weight.to(dtype) for key, weight in folder.weights.items()})
     model = interp.load(folder.path)
     assert {weight.dtype for weight in model.parameters()} == {dtype}
-    assert model(some_tokens()).dtype == dtype
-    assert model(some_tokens()).isfinite().all()
+    assert model(random_tokens()).dtype == dtype
+    assert model(random_tokens()).isfinite().all()
 
 
 @pytest.mark.parametrize("wanted", TYPES, ids=str)
 @pytest.mark.parametrize("stored", TYPES, ids=str)
-def test_another_type_is_each_weight_rounded_to_it(stored, wanted, folder):
-    folder.holds({key: weight.to(stored) for key, weight in folder.weights.items()})
+def test_weights_are_rounded_to_a_requested_dtype(stored, wanted, folder):
+    folder.set_weights({key: weight.to(stored) for key, weight in folder.weights.items()})
     kept, changed = interp.load(folder.path), interp.load(folder.path, dtype=wanted)
     expected = dict(kept.named_parameters())
     for name, weight in changed.named_parameters():
         assert weight.dtype == wanted
         assert torch.equal(weight, expected[name].to(wanted))
-    assert changed(some_tokens()).dtype == wanted
+    assert changed(random_tokens()).dtype == wanted
 
 
-def test_a_few_weights_of_another_type_follow_the_most(folder):
+def test_the_most_frequent_dtype_of_the_weights_is_used(folder):
     weights = {key: weight.bfloat16() for key, weight in folder.weights.items()}
     weights["transformer.ln_f.weight"] = weights["transformer.ln_f.weight"].float()
-    folder.holds(weights)
+    folder.set_weights(weights)
     assert {weight.dtype for weight in interp.load(folder.path).parameters()} == {torch.bfloat16}
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64], ids=str)
-def test_a_type_that_nothing_is_computed_in_is_refused(dtype, folder):
+def test_a_dtype_that_no_model_computes_in_is_refused(dtype, folder):
     with pytest.raises(InvalidInput, match=f"{dtype}.*float32"):
         interp.load(folder.path, dtype=dtype)
 
 
-def test_weights_that_a_narrower_type_cannot_hold_are_refused(folder):
+def test_weights_that_overflow_a_narrower_dtype_are_refused(folder):
     weights = folder.weights
     weights["transformer.h.1.mlp.c_fc.bias"][2] = 1e6
-    folder.holds(weights)
+    folder.set_weights(weights)
     assert interp.load(folder.path).dtype == torch.float32
     assert interp.load(folder.path, dtype=torch.bfloat16).dtype == torch.bfloat16
     with pytest.raises(ModelLoadError, match=r"mlp\.b_in .*not finite numbers in float16"):
         interp.load(folder.path, dtype=torch.float16)
 
 
-def test_a_device_is_taken_and_one_that_is_not_there_named(folder):
+def test_a_device_can_be_given_and_an_unknown_one_is_named(folder):
     assert interp.load(folder.path, "cpu").device == torch.device("cpu")
     assert interp.load(folder.path, torch.device("cpu")).device == torch.device("cpu")
     with pytest.raises(InvalidInput, match="abacus"):
         interp.load(folder.path, "abacus")
 
 
-# Nothing is run.
+# No code is executed.
 
 
 def test_neither_transformers_nor_code_of_the_folder_is_imported(folder, tmp_path):
@@ -241,7 +241,7 @@ def test_neither_transformers_nor_code_of_the_folder_is_imported(folder, tmp_pat
     code = f"open({str(marker)!r}, 'w').close()\nclass Model: pass\n"
     for name in ("modeling_own.py", "configuration_own.py", "tokenization_own.py", "__init__.py"):
         (folder.path / name).write_text(code)
-    folder.says(
+    folder.set_fields(
         auto_map={
             "AutoConfig": "configuration_own.Model",
             "AutoModelForCausalLM": "modeling_own.Model",
@@ -261,29 +261,29 @@ def test_neither_transformers_nor_code_of_the_folder_is_imported(folder, tmp_pat
     assert not marker.exists()
 
 
-# What we wrote ourselves.
+# Folders of save_folder.
 
 
 @pytest.mark.parametrize("name", [*ARCHITECTURES, "headless"])
-def test_a_model_of_every_architecture_comes_back(name, tmp_path):
+def test_a_model_of_every_architecture_is_saved_and_loaded(name, tmp_path):
     config = HEADLESS if name == "headless" else ARCHITECTURES[name]
     model = build(config)
     save_folder(model, tmp_path)
     again = interp.load(tmp_path)
     assert again.config == model.config
     weights = dict(again.named_parameters())
-    for own, weight in model.named_parameters():
-        assert torch.equal(weights.pop(own), weight)
+    for key, weight in model.named_parameters():
+        assert torch.equal(weights.pop(key), weight)
     assert not weights
     tokens = tokens_of(config, pos=8)
     expected = model(*tokens)
-    # Weights lie where the file has them, and products of what is not aligned may round otherwise.
+    # Memory-mapped weights may be unaligned, and products of those round differently.
     assert_close(again(*tokens), expected, 1e-14)
     assert torch.equal(deepcopy(again)(*tokens), expected)
 
 
 @pytest.mark.parametrize("name", ["t5", "mixtral", "gpt2"])
-def test_a_folder_can_store_another_type(name, tmp_path):
+def test_a_folder_can_store_another_dtype(name, tmp_path):
     model = build_new(name)
     save_folder(model, tmp_path, torch.bfloat16)
     stored = load_file(tmp_path / "model.safetensors")
@@ -297,7 +297,7 @@ def test_a_folder_can_store_another_type(name, tmp_path):
             assert torch.equal(weight, expected[key].bfloat16().to(again.dtype))
 
 
-def test_our_own_folder_keeps_its_name_and_its_rule_about_bos(tmp_path):
+def test_a_saved_folder_keeps_the_name_and_the_rule_about_bos(tmp_path):
     config = replace(
         ARCHITECTURES["gpt2"],
         d_vocab=300,

@@ -1,73 +1,78 @@
-"""A configuration of somebody else's means what its class takes, or is refused by its field."""
+"""Foreign configurations: defaults, aliases, and errors that name the unsupported field."""
 
 import re
 
 import pytest
 import torch
-from foreign_folders import CONFIG, MODELS, some_tokens
+from foreign_folders import CONFIG, MODELS, random_tokens
 from tables import each
 
 import interp
 from interp.errors import ModelLoadError
-from interp.loading.folder import MOST_CONFIG
-from interp.loading.foreign_config import ACTIVATIONS, MOST_SHOWN, Raw
+from interp.loading.folder import MAX_CONFIG_BYTES
+from interp.loading.foreign_config import ACTIVATIONS, MAX_SHOWN, ForeignConfig
 from interp.loading.registry import families
-from interp.loading.source import Files
+from interp.loading.source import SafetensorsSource
 
-# Which family it is.
+# Families.
 
 
-def test_an_unknown_family_is_refused_with_those_that_are_known(folder):
-    folder.says(model_type="gpt17")
+def test_an_unknown_family_is_refused_with_a_list_of_the_supported_ones(folder):
+    folder.set_fields(model_type="gpt17")
     known = ", ".join(sorted(families()))
     assert "gpt2" in known
     assert "llama" in known
-    with pytest.raises(ModelLoadError, match=re.escape(f"'gpt17'; this toolkit knows {known}.")):
+    with pytest.raises(
+        ModelLoadError, match=re.escape(f"'gpt17', which is not supported; supported are {known}.")
+    ):
         interp.load(folder.path)
 
 
 @each("kind", [None, 3, ["gpt2"], {}, "", "GPT2"])
-def test_a_model_type_that_is_none_is_refused(kind, folder):
-    folder.says(model_type=kind)
+def test_an_invalid_model_type_is_refused(kind, folder):
+    folder.set_fields(model_type=kind)
     with pytest.raises(ModelLoadError, match=re.escape(f"model_type={kind!r}")):
         interp.load(folder.path)
 
 
-def test_without_a_model_type_a_configuration_is_read_as_our_own(folder):
-    folder.lacks("model_type")
+def test_without_a_model_type_a_configuration_is_that_of_a_saved_model(folder):
+    folder.remove_fields("model_type")
     with pytest.raises(ModelLoadError, match=r"config.json does not describe .* config has no"):
         interp.load(folder.path)
 
 
-# Text that is no configuration.
+# Invalid files.
 
 
 @each(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "does not describe a model"),
         (b"{'model_type': 'gpt2'}", "does not describe a model"),
         (b'{"model_type": "gpt2"', "does not describe a model"),
-        (b'["gpt2"]', "no object with fields"),
-        (b'"gpt2"', "no object with fields"),
-        (b"null", "no object with fields"),
+        (b'["gpt2"]', "is not a JSON object"),
+        (b'"gpt2"', "is not a JSON object"),
+        (b"null", "is not a JSON object"),
         (b"\xff\xfe\x00", "does not describe a model"),
         (b"[" * 100_000, "does not describe a model"),
-        (b'{"model_type": "gpt2", "layer_norm_epsilon": NaN}', "NaN is no number"),
-        (b'{"model_type": "gpt2", "initializer_range": -Infinity}', "-Infinity is no number"),
+        (b'{"model_type": "gpt2", "layer_norm_epsilon": NaN}', "NaN is not a JSON number"),
+        (
+            b'{"model_type": "gpt2", "initializer_range": -Infinity}',
+            "-Infinity is not a JSON number",
+        ),
         (b'{"n_embd": 1' + b"0" * 5000 + b"}", "does not describe a model"),
     ],
 )
-def test_text_that_describes_no_model_is_refused(content, said, folder):
+def test_an_invalid_configuration_is_refused(content, message, folder):
     (folder.path / CONFIG).write_bytes(content)
-    with pytest.raises(ModelLoadError, match=rf"{folder.path.name}.*{CONFIG}.*{said}"):
+    with pytest.raises(ModelLoadError, match=rf"{folder.path.name}.*{CONFIG}.*{message}"):
         interp.load(folder.path)
 
 
-def test_a_configuration_larger_than_any_is_not_read(folder):
+def test_a_configuration_that_is_too_large_is_not_read(folder):
     with (folder.path / CONFIG).open("ab") as file:
-        file.truncate(MOST_CONFIG + 1)
-    with pytest.raises(ModelLoadError, match="larger than any configuration"):
+        file.truncate(MAX_CONFIG_BYTES + 1)
+    with pytest.raises(ModelLoadError, match=r"config\.json is larger than"):
         interp.load(folder.path)
 
 
@@ -78,7 +83,7 @@ def test_a_configuration_that_is_a_folder_is_refused(folder):
         interp.load(folder.path)
 
 
-# Fields of the wrong kind.
+# Unsupported values.
 
 NO_SIZE = ["8", 0, -1, 2.0, True, [8], {}, 2**63]
 SIZES = {
@@ -119,25 +124,25 @@ OURS = {
     "n_inner": "d_mlp",
     "num_key_value_heads": "n_kv_heads",
 }
-"""What our own configuration calls a field that it refuses itself, as where 0 comes from a file."""
+"""Fields of ``Config`` that an error may name instead, where ``Config`` refuses the value."""
 
 
 @each(
     ("kind", "name", "value"),
     WRONG,
 )
-def test_a_value_that_is_not_known_is_refused_by_its_field(kind, name, value, copied, monkeypatch):
+def test_an_unsupported_value_is_refused_with_its_field(kind, name, value, copied, monkeypatch):
     folder = copied(kind)
-    folder.says(**{name: value})
-    monkeypatch.setattr(Files, "read", lambda *_: pytest.fail("a weight was read"))
-    monkeypatch.setattr("interp.loading.assemble._head", lambda *_, **__: "tied")
+    folder.set_fields(**{name: value})
+    monkeypatch.setattr(SafetensorsSource, "read", lambda *_: pytest.fail("a weight was read"))
+    monkeypatch.setattr("interp.loading.assemble._unembedding_kind", lambda *_, **__: "tied")
     with pytest.raises(ModelLoadError) as error:
         interp.load(folder.path)
     message = str(error.value)
     assert name in message or OURS.get(name, name) in message
     assert folder.path.name in message
     assert "\n" not in message
-    assert len(message) < 3 * MOST_SHOWN + len(str(folder.path)) + 100
+    assert len(message) < 3 * MAX_SHOWN + len(str(folder.path)) + 100
 
 
 @each(
@@ -153,18 +158,18 @@ def test_a_value_that_is_not_known_is_refused_by_its_field(kind, name, value, co
         ("llama", {"head_dim": 4}),
     ],
 )
-def test_heads_that_do_not_fit_the_width_or_the_weights_are_refused(kind, fields, copied):
+def test_heads_that_contradict_the_width_or_the_weights_are_refused(kind, fields, copied):
     folder = copied(kind)
-    folder.says(**fields)
+    folder.set_fields(**fields)
     with pytest.raises(ModelLoadError, match=r"attn|head"):
         interp.load(folder.path)
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_the_same_configuration_with_a_field_of_no_matter_loads(kind, copied):
+def test_fields_that_do_not_affect_the_model_are_ignored(kind, copied):
     folder = copied(kind)
-    expected = interp.load(folder.path)(some_tokens())
-    folder.says(
+    expected = interp.load(folder.path)(random_tokens())
+    folder.set_fields(
         some_field_of_a_later_version=[1, {"a": None}],
         quantization_config=None,
         is_causal=None,
@@ -173,10 +178,10 @@ def test_the_same_configuration_with_a_field_of_no_matter_loads(kind, copied):
         use_cache="perhaps",
         attn_pdrop=3,
     )
-    assert torch.equal(interp.load(folder.path)(some_tokens()), expected)
+    assert torch.equal(interp.load(folder.path)(random_tokens()), expected)
 
 
-# What a family's class takes where nothing is said.
+# Defaults and aliases.
 
 
 @pytest.mark.parametrize(
@@ -187,39 +192,39 @@ def test_the_same_configuration_with_a_field_of_no_matter_loads(kind, copied):
     ],
 )
 @pytest.mark.parametrize("how", ["missing", "null"])
-def test_a_field_that_is_missing_or_null_means_what_its_class_takes(kind, names, how, copied):
+def test_a_field_that_is_missing_or_null_takes_the_default_of_its_class(kind, names, how, copied):
     folder = copied(kind)
     expected = interp.load(folder.path)
     if how == "missing":
-        folder.lacks(*names)
+        folder.remove_fields(*names)
     else:
-        folder.says(**dict.fromkeys(names))
+        folder.set_fields(**dict.fromkeys(names))
     assert interp.load(folder.path).config == expected.config
 
 
-def test_a_field_without_a_default_must_be_there(copied):
-    raw = Raw("a family", {"there": 3, "null": None}, {"usual": 4})
-    assert (raw.whole("there"), raw.whole("usual")) == (3, 4)
+def test_a_field_without_a_default_is_required(copied):
+    fields = ForeignConfig("a family", {"there": 3, "null": None}, {"usual": 4})
+    assert (fields.integer("there"), fields.integer("usual")) == (3, 4)
     for name in ("gone", "null"):
         with pytest.raises(ModelLoadError, match=f"a family: config.json lacks '{name}'"):
-            raw.whole(name)
+            fields.integer(name)
 
 
-def test_other_names_of_a_field_mean_the_same_unless_they_disagree(folder):
+def test_aliases_of_a_field_are_equivalent_and_must_agree(folder):
     expected = interp.load(folder.path)
-    folder.lacks("n_embd", "n_layer")
-    folder.says(hidden_size=8, num_hidden_layers=2)
+    folder.remove_fields("n_embd", "n_layer")
+    folder.set_fields(hidden_size=8, num_hidden_layers=2)
     assert interp.load(folder.path).config == expected.config
-    folder.says(n_embd=8)
+    folder.set_fields(n_embd=8)
     assert interp.load(folder.path).config == expected.config
-    folder.says(n_embd=16)
+    folder.set_fields(n_embd=16)
     with pytest.raises(ModelLoadError, match="n_embd=16 and hidden_size=8"):
         interp.load(folder.path)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_every_activation_that_is_known_loads(name, folder):
-    folder.says(activation_function=name)
+def test_every_supported_activation_loads(name, folder):
+    folder.set_fields(activation_function=name)
     model = interp.load(folder.path)
     assert model.config.decoder.mlp.activation == ACTIVATIONS[name]
 
@@ -241,7 +246,7 @@ def without(name: str) -> dict[str, object]:
 
 
 @each(
-    ("said", "named"),
+    ("rope", "named"),
     [
         ({"rope_type": "weird"}, "rope_type='weird'"),
         ({"type": "weird"}, "rope_type='weird'"),
@@ -273,37 +278,37 @@ def without(name: str) -> dict[str, object]:
         ({"rope_type": "su", "short_factor": ["a"], "long_factor": [1.0]}, "short_factor=['a']"),
     ],
 )
-def test_rotary_positions_that_are_not_known_are_refused_by_their_field(said, named, copied):
+def test_unsupported_rotary_positions_are_refused_with_their_field(rope, named, copied):
     folder = copied("llama")
-    folder.lacks("rope_theta")
-    folder.says(rope_parameters=said)
+    folder.remove_fields("rope_theta")
+    folder.set_fields(rope_parameters=rope)
     with pytest.raises(ModelLoadError, match=re.escape(named)):
         interp.load(folder.path)
 
 
-def test_older_names_of_rotary_fields_mean_the_same(copied):
+def test_older_names_of_rotary_fields_are_equivalent(copied):
     folder = copied("llama")
-    folder.says(rope_parameters=LLAMA3)
+    folder.set_fields(rope_parameters=LLAMA3)
     newer = interp.load(folder.path).config
     older = {key.replace("rope_type", "type"): x for key, x in without("rope_theta").items()}
-    folder.lacks("rope_parameters")
-    folder.says(rope_theta=100.0, rope_scaling=older)
+    folder.remove_fields("rope_parameters")
+    folder.set_fields(rope_theta=100.0, rope_scaling=older)
     assert interp.load(folder.path).config == newer
     scaling = newer.decoder.positions.scaling
     assert (scaling.kind, scaling.factor, scaling.original_ctx) == ("llama3", 8.0, 8)
-    folder.says(rope_theta=101.0)
+    folder.set_fields(rope_theta=101.0)
     assert interp.load(folder.path).config != newer
 
 
 @each("value", ["x" * 10_000, list(range(10_000)), 10**3000])
-def test_a_long_value_is_not_told_in_full(value, folder):
-    folder.says(activation_function=value)
+def test_a_long_value_is_shortened_in_errors(value, folder):
+    folder.set_fields(activation_function=value)
     with pytest.raises(ModelLoadError, match="…") as error:
         interp.load(folder.path)
     assert len(str(error.value)) < 1000
 
 
-def test_no_two_families_claim_the_same_configurations():
+def test_no_two_families_have_the_same_model_type():
     every = {id(family): family for family in families().values()}.values()
     claimed = [kind for family in every for kind in family.model_types]
     assert sorted(claimed) == sorted(families())

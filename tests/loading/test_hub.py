@@ -1,4 +1,4 @@
-"""Models of the hub come out of its cache; the network is asked only for what the cache lacks."""
+"""Models of the hub come from its cache; the network is used only for files that it lacks."""
 
 import json
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 import torch
-from foreign_folders import CONFIG, WEIGHTS, some_tokens
+from foreign_folders import CONFIG, WEIGHTS, random_tokens
 from huggingface_hub import constants
 from tables import each
 
@@ -25,7 +25,7 @@ Fill = Callable[..., Path]
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and no network."""
+    """An empty cache, offline."""
     path = tmp_path / "cache"
     path.mkdir()
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(path))
@@ -35,7 +35,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def fill(cache: Path, saved: dict[str, Path]) -> Fill:
-    """Put a model into the cache in the hub's own layout."""
+    """Adds a model to the cache, in the layout of ``huggingface_hub``."""
 
     def put(kind: str = "gpt2", repo: str = REPO, commit: str = COMMIT, ref: str = "main") -> Path:
         store = cache / f"models--{repo.replace('/', '--')}"
@@ -54,8 +54,8 @@ def fill(cache: Path, saved: dict[str, Path]) -> Fill:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each question to the hub's library was about the cache alone."""
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """``local_files_only`` of each call of ``snapshot_download``."""
     seen: list[bool] = []
     real = huggingface_hub.snapshot_download
 
@@ -68,16 +68,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 @pytest.mark.parametrize("revision", ["", "@main", f"@{COMMIT}"])
-def test_a_model_in_the_cache_loads_without_the_network(revision, fill, asked, saved):
+def test_a_model_in_the_cache_loads_without_the_network(revision, fill, requests, saved):
     fill()
     model = interp.load(f"hub:{REPO}{revision}")
-    assert asked == [True]
+    assert requests == [True]
     assert model.config.name == f"{REPO}@{COMMIT}"
     expected = interp.load(saved["gpt2"])
-    assert torch.equal(model(some_tokens()), expected(some_tokens()))
+    assert torch.equal(model(random_tokens()), expected(random_tokens()))
 
 
-def test_a_revision_is_the_commit_that_it_names(fill):
+def test_a_revision_is_a_branch_or_a_commit(fill):
     fill("gpt2", commit=COMMIT)
     fill("llama", commit=OTHER, ref="refs/pr/1")
     assert interp.load(f"hub:{REPO}").config.decoder.positions.kind == "learned"
@@ -87,45 +87,45 @@ def test_a_revision_is_the_commit_that_it_names(fill):
         assert model.config.name == f"{REPO}@{OTHER}"
 
 
-def test_a_name_without_an_owner_is_a_name(fill):
+def test_a_name_without_an_organisation_is_valid(fill):
     fill(repo="gpt2")
     assert interp.load("hub:gpt2").config.name == f"gpt2@{COMMIT}"
 
 
-def test_arguments_reach_a_model_of_the_hub(fill):
+def test_arguments_of_load_apply_to_a_model_of_the_hub(fill):
     fill()
     assert interp.load(f"hub:{REPO}", dtype=torch.float64).dtype == torch.float64
 
 
-# What the cache lacks.
+# An incomplete cache.
 
 
 @pytest.mark.parametrize("name", [REPO, f"{REPO}@{OTHER}", f"{REPO}@other", "org/another", "no"])
-def test_a_model_that_is_not_there_fails_plainly_offline(name, fill, asked):
+def test_a_model_that_is_not_cached_fails_offline(name, fill, requests):
     fill()
     absent = f"hub:{name}" if name != REPO else "hub:org/yet-another"
-    with pytest.raises(ModelLoadError, match=r"can't be had: .*HF_HUB_OFFLINE") as error:
+    with pytest.raises(ModelLoadError, match=r"can't be downloaded: .*HF_HUB_OFFLINE") as error:
         interp.load(absent)
     assert str(error.value).startswith(absent)
     assert "\n" not in str(error.value)
-    assert asked == [True, False]
+    assert requests == [True, False]
 
 
 @pytest.mark.parametrize("missing", [CONFIG, WEIGHTS])
-def test_a_cache_that_lacks_a_file_is_an_error_with_its_name(missing, fill, asked):
+def test_a_file_that_the_cache_lacks_is_named(missing, fill, requests):
     (fill() / missing).unlink()
     with pytest.raises(ModelLoadError, match=missing):
         interp.load(f"hub:{REPO}")
-    assert asked == [True, False]
+    assert requests == [True, False]
 
 
-def test_a_file_whose_content_is_gone_is_an_error(fill):
+def test_a_file_whose_blob_was_deleted_is_an_error(fill):
     (fill() / WEIGHTS).resolve().unlink()
     with pytest.raises(ModelLoadError, match=f"{WEIGHTS} is missing"):
         interp.load(f"hub:{REPO}")
 
 
-def test_a_part_that_was_not_fetched_is_an_error_with_its_name(fill, asked):
+def test_a_shard_that_was_not_downloaded_is_named(fill, requests):
     snapshot = fill()
     weights = (snapshot / WEIGHTS).read_bytes()
     (snapshot / WEIGHTS).unlink()
@@ -134,43 +134,43 @@ def test_a_part_that_was_not_fetched_is_an_error_with_its_name(fill, asked):
     (snapshot / "model-1.safetensors").write_bytes(weights)
     with pytest.raises(ModelLoadError, match=r"model-2\.safetensors is missing"):
         interp.load(f"hub:{REPO}")
-    assert asked == [True, False]
+    assert requests == [True, False]
 
 
 def test_a_damaged_file_in_the_cache_is_an_error(fill):
     blob = (fill() / WEIGHTS).resolve()
     blob.write_bytes(blob.read_bytes()[:-10])
-    with pytest.raises(ModelLoadError, match="cut short"):
+    with pytest.raises(ModelLoadError, match="is truncated"):
         interp.load(f"hub:{REPO}")
 
 
 def listed(snapshot: Path, *more: str) -> None:
-    """What the hub's library notes of a repository's files when it has asked for them."""
+    """Write the list of a repository's files that ``huggingface_hub`` keeps after a request."""
     entries = {
         name: {"size": 1, "blob_id": "0" * 40}
         for name in (*(path.name for path in snapshot.iterdir()), *more)
     }
     trees = snapshot.parent.parent / "trees"
     trees.mkdir()
-    told = {"format_version": 1, "commit_hash": COMMIT, "files": entries}
-    (trees / f"{COMMIT}.json").write_text(json.dumps(told))
+    content = {"format_version": 1, "commit_hash": COMMIT, "files": entries}
+    (trees / f"{COMMIT}.json").write_text(json.dumps(content))
 
 
-def test_weights_of_other_forms_that_were_not_fetched_are_not_missed(fill, asked):
-    """A repository may hold its weights twice, of which another program fetched one."""
+def test_weights_in_other_formats_are_not_required(fill, requests):
+    """A repository may have its weights in two formats, of which one was downloaded."""
     listed(fill(), "consolidated.safetensors", "onnx/model.safetensors", "README.md")
     assert interp.load(f"hub:{REPO}").config.name == f"{REPO}@{COMMIT}"
-    assert asked == [True]
+    assert requests == [True]
 
 
-def test_a_tokenizer_that_was_not_fetched_is_asked_for(fill, asked):
+def test_a_tokenizer_that_was_not_downloaded_is_requested(fill, requests):
     listed(fill(), "tokenizer.json")
-    with pytest.raises(ModelLoadError, match="can't be had"):
+    with pytest.raises(ModelLoadError, match="can't be downloaded"):
         interp.load(f"hub:{REPO}")
-    assert asked == [True, False]
+    assert requests == [True, False]
 
 
-def test_what_is_fetched_can_not_be_run(monkeypatch, tmp_path, cache):
+def test_no_code_is_downloaded(monkeypatch, tmp_path, cache):
     patterns: list[str] = []
 
     def fetch(repo: str, *, allow_patterns: list[str], local_files_only: bool = False, **_: object):
@@ -189,18 +189,19 @@ def test_what_is_fetched_can_not_be_run(monkeypatch, tmp_path, cache):
 @pytest.mark.parametrize(
     "error", [ConnectionError("unplugged"), RuntimeError("odd\nmore"), ValueError()], ids=repr
 )
-def test_an_error_of_the_network_is_told_in_one_line(error, fill, monkeypatch):
+def test_an_error_of_the_network_is_one_line(error, fill, monkeypatch):
     def fail(*_: object, local_files_only: bool = False, **__: object) -> str:
         raise huggingface_hub.errors.LocalEntryNotFoundError("no") if local_files_only else error
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-    with pytest.raises(ModelLoadError, match=f"hub:{REPO}@{OTHER} can't be had") as told:
+    message = f"hub:{REPO}@{OTHER} is not in the cache and can't be downloaded"
+    with pytest.raises(ModelLoadError, match=message) as raised:
         interp.load(f"hub:{REPO}@{OTHER}")
-    assert "\n" not in str(told.value)
-    assert told.value.__cause__ is error
+    assert "\n" not in str(raised.value)
+    assert raised.value.__cause__ is error
 
 
-# Names that are none.
+# Invalid names.
 
 
 @each(
@@ -224,13 +225,13 @@ def test_an_error_of_the_network_is_told_in_one_line(error, fill, monkeypatch):
         "https://example.org/name",
     ],
 )
-def test_a_malformed_name_is_refused_before_anything_is_asked(name, asked):
+def test_a_malformed_name_is_refused_without_a_request(name, requests):
     with pytest.raises(ModelLoadError, match="should read hub:org/name"):
         interp.load(f"{hub.PREFIX}{name}")
-    assert asked == []
+    assert requests == []
 
 
 @each("name", ["-org/name", "org/name.", "a--b/c", "x" * 97, "org/name.git"])
 def test_a_name_that_the_hub_does_not_allow_is_refused(name, cache):
-    with pytest.raises(ModelLoadError, match="can't be had"):
+    with pytest.raises(ModelLoadError, match="can't be downloaded"):
         interp.load(f"{hub.PREFIX}{name}")

@@ -1,10 +1,10 @@
-"""A live model is copied, compared and left as it was; one that computes otherwise is refused."""
+"""Live models are copied, compared and not changed; a model with another forward is refused."""
 
 from types import MethodType, SimpleNamespace
 
 import pytest
 import torch
-from foreign_folders import MODELS, drawn, gpt2, llama, some_tokens
+from foreign_folders import MODELS, gpt2, llama, random_tokens, randomised
 from torch import nn
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, LlamaModel
 
@@ -18,42 +18,42 @@ KINDS = pytest.mark.parametrize("kind", MODELS)
 
 def logits(theirs: nn.Module) -> torch.Tensor:
     with torch.no_grad():
-        return theirs(some_tokens()).logits
+        return theirs(random_tokens()).logits
 
 
-# What is measured.
+# The agreement.
 
 
 @KINDS
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
-def test_the_difference_is_measured_and_kept(kind, dtype):
+def test_the_agreement_is_measured_and_kept(kind, dtype):
     theirs = MODELS[kind]().to(dtype)
     model = interp.load(theirs)
     bound = {torch.float64: 1e-5, torch.float32: 1e-5, torch.bfloat16: 0.1}[dtype]
     assert model.dtype == dtype
     assert 0 <= model.agreement <= bound
     expected = logits(theirs)
-    assert (model(some_tokens()) - expected).abs().max() <= bound * expected.abs().max()
+    assert (model(random_tokens()) - expected).abs().max() <= bound * expected.abs().max()
 
 
-def test_the_difference_is_of_the_largest_number_and_of_what_was_computed():
+def test_the_agreement_is_relative_and_measured_on_outputs():
     theirs = gpt2().double()
     exact = interp.load(theirs).agreement
     hook = theirs.lm_head.register_forward_hook(lambda module, args, out: out + 1e-6)
     changed = interp.load(theirs)
     hook.remove()
     assert exact < 1e-9
-    tried = theirs(some_tokens()).logits.abs().max().item()
+    tried = theirs(random_tokens()).logits.abs().max().item()
     assert 1e-7 / max(1.0, tried) < changed.agreement <= 1e-6
 
 
-def test_the_difference_stands_in_every_provenance(tmp_path):
+def test_the_agreement_is_part_of_every_provenance(tmp_path):
     model = interp.load(llama())
     assert model.agreement is not None
     assert Provenance.of(model).agreement == model.agreement
     assert Provenance.of(model).to_dict()["agreement"] == model.agreement
     swept = interp.sweep(
-        model, some_tokens(), interp.edits.zero("z", layer=0, head=0), interp.metrics.loss()
+        model, random_tokens(), interp.edits.zero("z", layer=0, head=0), interp.metrics.loss()
     )
     assert swept.provenance.agreement == model.agreement
     save_folder(model, tmp_path)
@@ -61,28 +61,28 @@ def test_the_difference_stands_in_every_provenance(tmp_path):
     assert Provenance.of(interp.load(tmp_path)).agreement is None
 
 
-# Two models.
+# Independence of the two models.
 
 
 @KINDS
-def test_what_is_done_to_one_model_is_not_done_to_the_other(kind):
+def test_the_two_models_share_no_memory(kind):
     theirs = MODELS[kind]()
     model = interp.load(theirs)
-    ours, expected = model(some_tokens()), logits(theirs)
+    ours, expected = model(random_tokens()), logits(theirs)
     with torch.no_grad():
         for weight in theirs.parameters():
             weight.mul_(2.0)
-    assert torch.equal(model(some_tokens()), ours)
+    assert torch.equal(model(random_tokens()), ours)
     assert not torch.equal(logits(theirs), expected)
     changed = logits(theirs)
     with torch.no_grad():
         for weight in model.parameters():
             weight.zero_()
     assert torch.equal(logits(theirs), changed)
-    assert not torch.equal(model(some_tokens()), ours)
+    assert not torch.equal(model(random_tokens()), ours)
 
 
-def test_it_is_left_as_it_was():
+def test_the_live_model_is_not_changed():
     theirs = gpt2()
     theirs.train()
     theirs.transformer.h[1].eval()
@@ -99,7 +99,7 @@ def test_it_is_left_as_it_was():
     assert not theirs.lm_head.weight.requires_grad
 
 
-def test_it_is_left_as_it_was_even_if_its_forward_fails():
+def test_the_live_model_is_not_changed_if_its_forward_fails():
     theirs = gpt2().train()
 
     def fail(*_: object, **__: object) -> None:
@@ -111,25 +111,25 @@ def test_it_is_left_as_it_was_even_if_its_forward_fails():
     assert all(module.training for module in theirs.modules())
 
 
-def test_dropout_does_not_count_though_it_trains():
+def test_dropout_of_a_model_in_training_is_disabled_for_the_comparison():
     theirs = gpt2(resid_pdrop=0.9, embd_pdrop=0.9, attn_pdrop=0.9).train()
     assert interp.load(theirs).agreement < 1e-5
     assert not torch.equal(logits(theirs), logits(theirs))
 
 
-def test_our_weights_can_be_trained_and_are_ready_to_run():
+def test_the_loaded_model_is_in_evaluation_mode_and_trainable():
     model = interp.load(gpt2())
     assert not model.training
     assert all(weight.requires_grad for weight in model.parameters())
 
 
-# Another function.
+# Models with another forward.
 
 
 def scaled(module: nn.Module) -> None:
-    """Half as much again of what it gives out."""
-    own = module.forward
-    module.forward = MethodType(lambda self, *args, **rest: own(*args, **rest) * 1.5, module)
+    """Multiply the output of a module by 1.5."""
+    forward = module.forward
+    module.forward = MethodType(lambda self, *args, **rest: forward(*args, **rest) * 1.5, module)
 
 
 @pytest.mark.parametrize(
@@ -145,22 +145,22 @@ def scaled(module: nn.Module) -> None:
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-def test_a_model_whose_forward_is_another_is_refused(kind, part, dtype):
+def test_a_model_with_another_forward_is_refused(kind, part, dtype):
     theirs = MODELS[kind]().to(dtype)
     interp.load(theirs)
     scaled(theirs.get_submodule(part))
-    with pytest.raises(ModelLoadError, match=r"differs from \w+ by .* not known here"):
+    with pytest.raises(ModelLoadError, match=r"differs from \w+ by .* not supported"):
         interp.load(theirs)
 
 
-def test_a_model_that_gives_out_no_number_is_refused():
+def test_a_model_whose_output_is_nan_is_refused():
     theirs = gpt2()
     theirs.lm_head.register_forward_hook(lambda module, args, out: out * torch.nan)
     with pytest.raises(ModelLoadError, match="differs from GPT2LMHeadModel by nan"):
         interp.load(theirs)
 
 
-def test_a_weight_that_no_part_of_ours_takes_is_refused():
+def test_a_weight_of_an_unknown_part_is_refused():
     theirs = gpt2()
     theirs.transformer.h[0].adapter = nn.Linear(8, 8)
     with pytest.raises(ModelLoadError, match=r"h\.0\.adapter\.\w+ belongs to no part"):
@@ -175,54 +175,54 @@ def test_quantised_weights_are_refused():
         interp.load(theirs)
 
 
-# Base models, types, names.
+# Base models, dtypes, names.
 
 
-def test_a_base_model_gives_out_its_last_stream_or_what_its_embedding_makes_of_it():
-    theirs = drawn(LlamaModel(llama().config))
+def test_a_base_model_has_no_unembedding_or_a_tied_one():
+    theirs = randomised(LlamaModel(llama().config))
     model = interp.load(theirs)
     assert not model.config.unembeds
     assert model.agreement < 1e-5
-    tied = interp.load(drawn(GPT2Model(gpt2().config)))
+    tied = interp.load(randomised(GPT2Model(gpt2().config)))
     assert tied.config.tied
     assert tied.agreement < 1e-5
 
 
 @pytest.mark.parametrize("stored", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("wanted", [torch.float64, torch.float32, torch.bfloat16], ids=str)
-def test_another_type_is_held_to_the_coarser_of_the_two(stored, wanted):
+def test_the_tolerance_is_that_of_the_coarser_dtype(stored, wanted):
     model = interp.load(llama().to(stored), dtype=wanted)
     assert model.dtype == wanted
     bound = 1e-4 if torch.bfloat16 not in (stored, wanted) else 0.1
     assert model.agreement < bound
 
 
-def test_a_device_can_be_named():
+def test_a_device_can_be_given():
     assert interp.load(gpt2(), "cpu").device == torch.device("cpu")
     with pytest.raises(InvalidInput, match="abacus"):
         interp.load(gpt2(), "abacus")
 
 
-def test_its_name_is_where_it_came_from_or_its_class(tmp_path):
+def test_the_name_is_the_path_of_the_live_model_or_its_class(tmp_path):
     assert interp.load(gpt2()).config.name == "GPT2LMHeadModel"
     gpt2().save_pretrained(tmp_path / "somewhere")
     again = type(gpt2()).from_pretrained(tmp_path / "somewhere")
     assert interp.load(again).config.name == str(tmp_path / "somewhere")
 
 
-def test_outputs_as_tuples_are_no_matter():
-    theirs = drawn(LlamaModel(llama().config))
+def test_a_model_that_returns_tuples_is_supported():
+    theirs = randomised(LlamaModel(llama().config))
     theirs.config.return_dict = False
-    assert isinstance(theirs(some_tokens()), tuple)
+    assert isinstance(theirs(random_tokens()), tuple)
     assert interp.load(theirs).agreement < 1e-5
 
 
 @pytest.mark.parametrize("length", [1, 2, 5])
-def test_a_context_shorter_than_what_is_tried_is_no_matter(length):
+def test_a_context_shorter_than_the_compared_input_is_supported(length):
     assert interp.load(gpt2(n_positions=length)).agreement < 1e-5
 
 
-def test_a_model_that_can_not_be_causal_is_told_apart_from_one_that_is():
+def test_an_encoder_as_decoder_and_a_decoder_with_cross_attention_are_refused():
     sizes = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = BertConfig(**sizes, intermediate_size=16, is_decoder=True)
     with pytest.raises(ModelLoadError, match="is_decoder"):
@@ -232,7 +232,7 @@ def test_a_model_that_can_not_be_causal_is_told_apart_from_one_that_is():
         interp.load(GPT2Model(config))
 
 
-# What is no live model.
+# Objects that are not live models.
 
 
 class WithConfig(nn.Module):
@@ -245,12 +245,12 @@ class WithConfig(nn.Module):
     "config", [None, {}, {"model_type": "gpt2"}, SimpleNamespace(model_type="gpt2"), 3], ids=repr
 )
 def test_another_module_with_a_config_is_refused(config):
-    with pytest.raises(ModelLoadError, match="WithConfig is no model of transformers"):
+    with pytest.raises(ModelLoadError, match="WithConfig is not a model of transformers"):
         interp.load(WithConfig(config))
 
 
-def test_our_own_model_and_a_module_without_a_config_are_refused():
-    with pytest.raises(ModelLoadError, match="Transformer is no model of transformers"):
+def test_a_transformer_of_this_toolkit_and_a_module_without_a_config_are_refused():
+    with pytest.raises(ModelLoadError, match="Transformer is not a model of transformers"):
         interp.load(interp.load("induction-by-hand"))
     with pytest.raises(ModelLoadError, match="got Linear"):
         interp.load(nn.Linear(2, 2))
@@ -260,5 +260,5 @@ def test_an_unknown_family_is_refused():
     class Own(GPT2Config):
         model_type = "gpt17"
 
-    with pytest.raises(ModelLoadError, match="model_type='gpt17'; this toolkit knows"):
+    with pytest.raises(ModelLoadError, match="model_type='gpt17', which is not supported"):
         interp.load(GPT2Model(Own(vocab_size=30, n_embd=8, n_layer=1, n_head=2)))

@@ -1,4 +1,4 @@
-"""What a tokenizer puts around a text becomes the rule about BOS and EOS, which holds once."""
+"""The tokens that a tokenizer adds to a text become the rule about BOS and EOS."""
 
 import pytest
 import tokenizers
@@ -32,7 +32,7 @@ KINDS = pytest.mark.parametrize("kind", TEMPLATES)
 
 
 def words(kind: str | None = None, *, template: str | None = None) -> tokenizers.Tokenizer:
-    """A tokenizer of whole words."""
+    """A word-level tokenizer."""
     vocabulary = {word: number for number, word in enumerate(WORDS)}
     backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -48,21 +48,21 @@ def words(kind: str | None = None, *, template: str | None = None) -> tokenizers
 
 @pytest.fixture
 def loaded(folder):
-    """The folder's model with a tokenizer beside it."""
+    """Loads the folder's model with a tokenizer and fields of ``config.json``."""
 
     def load(backend: tokenizers.Tokenizer, **fields: object) -> interp.Transformer:
         backend.save(str(folder.path / "tokenizer.json"))
-        folder.says(**fields)
+        folder.set_fields(**fields)
         return interp.load(folder.path)
 
     return load
 
 
-# What a tokenizer adds.
+# Tokens that a tokenizer adds.
 
 
 @KINDS
-def test_what_the_tokenizer_adds_is_the_rule(kind, loaded):
+def test_the_tokens_that_a_tokenizer_adds_become_the_rule(kind, loaded):
     tokens = loaded(words(kind)).config.tokens
     before, after = ADDS[kind]
     assert (tokens.prepend_bos, tokens.append_eos) == (bool(before), bool(after))
@@ -73,7 +73,7 @@ def test_what_the_tokenizer_adds_is_the_rule(kind, loaded):
 
 
 @KINDS
-def test_a_text_gets_what_the_tokenizer_adds_exactly_once(kind, loaded):
+def test_the_tokens_are_added_to_a_text_exactly_once(kind, loaded):
     model, backend = loaded(words(kind)), words(kind)
     before, after = ADDS[kind]
     for text in ("cat", "a cat sat"):
@@ -85,7 +85,7 @@ def test_a_text_gets_what_the_tokenizer_adds_exactly_once(kind, loaded):
 
 
 @KINDS
-def test_a_text_that_spells_them_out_gets_no_more(kind, loaded):
+def test_nothing_is_added_to_a_text_that_contains_them(kind, loaded):
     model = loaded(words(kind))
     before, after = ADDS[kind]
     spelt = " ".join([*(WORDS[id_] for id_ in before), "a cat", *(WORDS[id_] for id_ in after)])
@@ -93,12 +93,12 @@ def test_a_text_that_spells_them_out_gets_no_more(kind, loaded):
     assert model.to_tokens(spelt).tolist() == model.to_tokens("a cat").tolist()
 
 
-def test_what_is_spelt_out_though_no_rule_adds_it_stays(loaded):
+def test_special_tokens_in_a_text_stay_without_a_rule(loaded):
     model = loaded(words("none"))
     assert model.to_tokens("<s> cat </s>")[0].tolist() == [BOS, CAT, EOS]
 
 
-def test_ids_are_taken_as_they_are(loaded):
+def test_ids_are_used_unchanged(loaded):
     model = loaded(words("both"))
     ids = torch.tensor([[CAT, SAT]])
     assert interp.run(model, ids).batch.ids.tolist() == ids.tolist()
@@ -112,8 +112,8 @@ def test_the_rule_can_be_overridden_for_one_text(loaded):
 
 
 @each("template", ["<s> <x> $A", "$A <x> </s>", "<x> <s> $A </s>", "<s> $A <x> </s>"])
-def test_several_tokens_at_one_end_are_refused(template, loaded):
-    with pytest.raises(ModelLoadError, match="knows one each"):
+def test_a_tokenizer_that_adds_several_tokens_at_one_end_is_refused(template, loaded):
+    with pytest.raises(ModelLoadError, match="one each is supported"):
         loaded(words(template=template))
 
 
@@ -124,7 +124,7 @@ def test_a_tokenizer_that_adds_several_can_be_replaced(folder):
 
 
 def only_digits(post: object) -> tokenizers.Tokenizer:
-    """One that knows no letter, and has no token for what it does not know."""
+    """A tokenizer of digits alone, without an unknown token."""
     vocabulary = {"<s>": 0, "</s>": 1, "1": 2, "2": 3}
     backend = tokenizers.Tokenizer(models.BPE(vocabulary, []))
     backend.post_processor = post
@@ -143,10 +143,10 @@ def whole_numbers(post: object) -> tokenizers.Tokenizer:
     ("single", "before", "after"),
     [("<s> $A", [0], []), ("$A </s>", [], [1]), ("<s> $A </s>", [0], [1]), ("$A", [], [])],
 )
-def test_what_is_added_is_told_of_a_tokenizer_that_knows_no_letters(make, single, before, after):
+def test_added_tokens_are_found_for_a_tokenizer_without_letters(make, single, before, after):
     specials = [("<s>", 0), ("</s>", 1)]
     post = processors.TemplateProcessing(single=single, special_tokens=specials)
-    assert interp.Tokenizer(make(post)).adds() == (before, after)
+    assert interp.Tokenizer(make(post)).added_ids() == (before, after)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_what_is_added_is_told_of_a_tokenizer_that_knows_no_letters(make, single
     ],
     ids=["bert", "roberta", "sequence"],
 )
-def test_other_ways_to_add_them_are_the_same_rule(post, loaded):
+def test_every_kind_of_post_processor_gives_the_same_rule(post, loaded):
     backend = words("none")
     backend.post_processor = post
     model = loaded(backend)
@@ -173,10 +173,10 @@ def test_other_ways_to_add_them_are_the_same_rule(post, loaded):
     assert model.to_tokens("a cat")[0].tolist() == [BOS, A, CAT, EOS]
 
 
-# What the configuration names.
+# Ids of the configuration.
 
 
-def test_ids_that_the_configuration_names_are_known_and_not_added(loaded):
+def test_ids_of_the_configuration_are_set_and_not_added(loaded):
     model = loaded(words("none"), bos_token_id=X, eos_token_id=[EOS, X])
     tokens = model.config.tokens
     assert (tokens.bos, tokens.eos) == (X, EOS)
@@ -185,19 +185,19 @@ def test_ids_that_the_configuration_names_are_known_and_not_added(loaded):
     assert model.to_tokens("cat")[0].tolist() == [CAT]
 
 
-def test_what_the_tokenizer_adds_counts_for_more_than_what_the_configuration_names(loaded):
+def test_the_tokenizer_takes_precedence_over_the_configuration(loaded):
     tokens = loaded(words("both"), bos_token_id=X, eos_token_id=A).config.tokens
     assert (tokens.bos, tokens.eos) == (BOS, EOS)
 
 
 @each("value", [None, -1, 30, 10**9, "3", 1.0, True, [], {}])
-def test_an_id_that_is_no_token_is_none(value, folder):
-    folder.says(bos_token_id=value, eos_token_id=4)
+def test_an_invalid_id_becomes_none(value, folder):
+    folder.set_fields(bos_token_id=value, eos_token_id=4)
     tokens = interp.load(folder.path).config.tokens
     assert (tokens.bos, tokens.eos) == (None, 4)
 
 
-# Given in place of the folder's.
+# tokenizer= instead of the folder's.
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_an_id_that_is_no_token_is_none(value, folder):
 )
 @pytest.mark.parametrize("live", [True, False], ids=["live", "folder"])
 @KINDS
-def test_a_tokenizer_of_any_make_can_be_given(kind, live, given, folder):
+def test_a_tokenizer_of_any_supported_type_can_be_given(kind, live, given, folder):
     words(template="$A <x>").save(str(folder.path / "tokenizer.json"))
     model = interp.load(gpt2() if live else folder.path, tokenizer=given(kind))
     assert isinstance(model.tokenizer, interp.Tokenizer)
@@ -224,22 +224,22 @@ def test_a_tokenizer_of_any_make_can_be_given(kind, live, given, folder):
     [3, "gpt2", words, {"a": 1}, GPT2Tokenizer],
     ids=["number", "name", "function", "dictionary", "class"],
 )
-def test_what_is_no_tokenizer_is_refused(given, folder):
+def test_an_object_that_is_not_a_tokenizer_is_refused(given, folder):
     for source in (folder.path, gpt2(), "induction-by-hand"):
         with pytest.raises(ModelLoadError, match="tokenizer= takes"):
             interp.load(source, tokenizer=given)
 
 
-def test_a_folder_of_our_own_keeps_its_rule_whatever_tokenizer_is_given(tmp_path, folder):
+def test_a_saved_folder_keeps_its_rule_with_any_tokenizer(tmp_path, folder):
     model = interp.load(folder.path, tokenizer=words("bos"))
-    save_folder(model, tmp_path / "own")
-    assert interp.load(tmp_path / "own").to_tokens("cat")[0].tolist() == [BOS, CAT]
-    again = interp.load(tmp_path / "own", tokenizer=words("none"))
+    save_folder(model, tmp_path / "saved")
+    assert interp.load(tmp_path / "saved").to_tokens("cat")[0].tolist() == [BOS, CAT]
+    again = interp.load(tmp_path / "saved", tokenizer=words("none"))
     assert again.config.tokens == model.config.tokens
     assert again.to_tokens("cat")[0].tolist() == [BOS, CAT]
 
 
-def test_the_tokenizer_that_was_given_stays_as_it_was():
+def test_the_tokenizer_that_was_given_is_not_changed():
     backend = words("both")
     backend.enable_padding(length=9)
     before = backend.to_str()
@@ -248,7 +248,7 @@ def test_the_tokenizer_that_was_given_stays_as_it_was():
     assert model.to_tokens("cat").shape == (1, 3)
 
 
-# Damaged or another model's.
+# Damaged tokenizers, and those of other models.
 
 
 def test_a_tokenizer_larger_than_the_vocabulary_is_refused(folder):
@@ -265,7 +265,7 @@ def test_a_tokenizer_larger_than_the_vocabulary_is_refused(folder):
             call()
 
 
-def test_a_tokenizer_whose_bos_is_no_token_of_the_model_is_another_models(folder):
+def test_a_tokenizer_whose_bos_is_outside_the_vocabulary_is_refused(folder):
     backend = words("none")
     backend.add_tokens([f"more{n}" for n in range(40)])
     backend.post_processor = processors.TemplateProcessing(
@@ -279,7 +279,7 @@ def test_a_tokenizer_whose_bos_is_no_token_of_the_model_is_another_models(folder
     "content",
     [b"", b"{", b"[]", b"{}", b"\xff\xfe", b'{"model": {"type": "WordLevel"}}'],
 )
-def test_a_damaged_tokenizer_is_refused_by_its_file(content, folder):
+def test_a_damaged_tokenizer_is_refused_with_its_path(content, folder):
     path = folder.path / "tokenizer.json"
     path.write_bytes(content)
     with pytest.raises(ModelLoadError, match=r"tokenizer\.json describes no tokenizer"):
@@ -287,7 +287,7 @@ def test_a_damaged_tokenizer_is_refused_by_its_file(content, folder):
     assert interp.load(folder.path, tokenizer=words()).tokenizer is not None
 
 
-def test_a_tokenizer_that_is_cut_short_is_refused(folder):
+def test_a_truncated_tokenizer_is_refused(folder):
     words("both").save(str(folder.path / "tokenizer.json"))
     path = folder.path / "tokenizer.json"
     path.write_bytes(path.read_bytes()[:-40])

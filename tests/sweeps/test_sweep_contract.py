@@ -39,7 +39,7 @@ def brute_force(model, tokens: Tensor, made: list, metric, mask=None) -> Tensor:
 
 def assert_same(actual: Sweep, expected: Sweep) -> None:
     assert_close(actual.values, expected.values)
-    assert_close(actual.clean, expected.clean)
+    assert_close(actual.baseline, expected.baseline)
     assert_identical(actual.done, expected.done)
 
 
@@ -91,7 +91,7 @@ def test_a_cancelled_sweep_keeps_what_it_has(tokens):
     assert 0 < part.done.sum() < CELLS
     assert_identical(part.values.isnan(), ~part.done)
     assert_close(part.values[part.done], whole.values[part.done])
-    assert_identical(part.clean.isnan(), ~part.done.any(0))
+    assert_identical(part.baseline.isnan(), ~part.done.any(0))
     assert len(list(part.rows())) == part.done.sum()
 
 
@@ -257,7 +257,7 @@ def test_an_executor_that_stops_early_leaves_the_rest_undone():
 
 def test_a_sweep_leaves_the_model_alone():
     model = build_new("gpt2").train()
-    assert len(model.atlas) > 0  # made once, when first asked for
+    assert len(model.names) > 0  # made once, when first asked for
     attached = {key: dict(vars(module)) for key, module in model.named_modules()}
     weights = {name: weight.clone() for name, weight in model.named_parameters()}
     plain = model(TOKENS).detach()
@@ -307,9 +307,9 @@ def test_threads_may_sweep_at_once():
 
 def test_effect_is_edited_less_clean():
     table = sweep(MODEL, RAGGED, HEADS, METRIC)
-    assert_identical(table.effect, table.values - table.clean)
+    assert_identical(table.effect, table.values - table.baseline)
     clean = run(MODEL, RAGGED)
-    assert_close(table.clean, measure(METRIC, clean.logits, clean.batch))
+    assert_close(table.baseline, measure(METRIC, clean.logits, clean.batch))
     assert table.values.dtype == torch.float64
 
 
@@ -324,7 +324,7 @@ def test_rows_tell_each_cell():
     assert rows[1]["where"] == "z,0"
     assert rows[5]["kind"] == "zero + add"
     assert rows[5]["where"] == "z,0 + logits"
-    assert rows[5]["clean"] == table.clean[2].item()
+    assert rows[5]["baseline"] == table.baseline[2].item()
     assert rows[5]["value"] == table.values[1, 2].item()
     assert rows[5]["effect"] == table.effect[1, 2].item()
     assert {type(value) for row in rows for value in row.values()} == {int, str, float}

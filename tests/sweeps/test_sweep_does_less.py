@@ -17,7 +17,7 @@ from interp import AttentionConfig, Config, MLPConfig, StackConfig, edits, metri
 from interp.model.attention.attention import Attention
 from interp.model.mlp import MLP
 from interp.model.network import Unembedding
-from interp.sweeps.batched import Folded
+from interp.sweeps.batched import BatchedForward
 
 LAYERS, HEADS, COLUMNS = 3, 3, 6
 LAST = metrics.logit_diff(1, 2)
@@ -47,12 +47,12 @@ def tokens() -> Tensor:
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     """Watches a method in edited forwards: whose it was, and the shapes of what it was given."""
     inside: list[bool] = []
-    values = Folded.values
+    values = BatchedForward.values
 
-    def noted(folded: Folded) -> Tensor:
+    def noted(forward: BatchedForward) -> Tensor:
         inside.append(True)
         try:
-            return values(folded)
+            return values(forward)
         finally:
             inside.pop()
 
@@ -68,7 +68,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
         monkeypatch.setattr(kind, name, spied)
         return seen
 
-    monkeypatch.setattr(Folded, "values", noted)
+    monkeypatch.setattr(BatchedForward, "values", noted)
     return watching
 
 
@@ -104,7 +104,7 @@ def widths_of(model, seen: Seen, part: str, layer: int) -> set[int]:
 )
 def test_a_forward_begins_where_the_edit_acts(model, tokens, watch, label, attentions, mlps):
     """No layer before it; of its own layer, neither what comes before heads nor before neurons."""
-    heads, neurons = watch(Attention, "inner"), watch(MLP, "neurons")
+    heads, neurons = watch(Attention, "hidden"), watch(MLP, "hidden")
     sweep(model, tokens, edits.zero(label, layer=1), LAST)
     assert layers_of(model, heads, "attn") == attentions
     assert layers_of(model, neurons, "mlp") == mlps
@@ -112,20 +112,20 @@ def test_a_forward_begins_where_the_edit_acts(model, tokens, watch, label, atten
 
 def test_an_edit_of_the_embedding_runs_every_layer(model, tokens, watch):
     """The converse: where all is changed, nothing is left out."""
-    heads = watch(Attention, "inner")
+    heads = watch(Attention, "hidden")
     sweep(model, tokens, edits.scale("embed", 0.5), LAST)
     assert layers_of(model, heads, "attn") == {0, 1, 2}
 
 
 def test_an_edit_after_the_last_block_runs_none(model, tokens, watch):
-    heads, neurons = watch(Attention, "inner"), watch(MLP, "neurons")
+    heads, neurons = watch(Attention, "hidden"), watch(MLP, "hidden")
     sweep(model, tokens, [edits.scale("final_normalized", 0.5), edits.add("logits", 1.0)], LAST)
     assert heads == neurons == []
 
 
 @pytest.mark.parametrize("position", [0, 2, -1])
 def test_columns_before_an_edit_are_looked_back_at(model, tokens, watch, position):
-    heads, neurons = watch(Attention, "inner"), watch(MLP, "neurons")
+    heads, neurons = watch(Attention, "hidden"), watch(MLP, "hidden")
     sweep(model, tokens, edits.zero("resid_pre", layer=0, pos=position), metrics.loss())
     for layer in range(LAYERS):
         computed = {COLUMNS - position % COLUMNS}
@@ -136,7 +136,7 @@ def test_columns_before_an_edit_are_looked_back_at(model, tokens, watch, positio
 def test_where_columns_look_ahead_all_are_computed(watch):
     """The converse: an encoder's earlier columns see the edit too."""
     encoder, (tokens,) = deep("bert"), tokens_of("bert", batch=2, pos=COLUMNS)
-    heads = watch(Attention, "inner")
+    heads = watch(Attention, "hidden")
     sweep(encoder, tokens, edits.zero("resid_pre", layer=0, pos=-1), metrics.loss())
     assert widths_of(encoder, heads, "attn", 0) == {COLUMNS}
 
@@ -149,7 +149,7 @@ def test_the_last_block_is_finished_where_the_metric_reads(
     model, tokens, watch, label, metric, width
 ):
     """And a metric of all columns has all of them finished."""
-    heads, neurons = watch(Attention, "inner"), watch(MLP, "neurons")
+    heads, neurons = watch(Attention, "hidden"), watch(MLP, "hidden")
     sweep(model, tokens, edits.zero(label, layer=0), metric)
     assert widths_of(model, heads, "attn", 2) == {width}
     assert widths_of(model, neurons, "mlp", 2) == {width}
@@ -169,7 +169,7 @@ def test_of_the_vocabulary_only_what_the_metric_reads_is_formed(model, tokens, w
 
 def test_edits_that_begin_alike_are_one_forward(model, tokens, watch):
     """All heads of a layer: so many calls as there are layers behind it."""
-    heads = watch(Attention, "inner")
+    heads = watch(Attention, "hidden")
     every = [edits.zero("z", layer=n, head=h) for n in range(LAYERS) for h in range(HEADS)]
     sweep(model, tokens, every, LAST)
     assert len(heads) == 2 + 1

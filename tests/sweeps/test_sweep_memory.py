@@ -12,11 +12,12 @@ from interp.errors import HookFailed, InvalidInput, OutOfResources
 from interp.model.network import Network
 from interp.model.unembedding import Unembedding
 from interp.sweeps import memory
-from interp.sweeps.baseline import Clean, Job
-from interp.sweeps.batched import Folded
-from interp.sweeps.cases import items_of
+from interp.sweeps.baseline import Baseline
+from interp.sweeps.batched import BatchedForward
+from interp.sweeps.cases import cases_of
 from interp.sweeps.memory import Budget
-from interp.sweeps.restart import Ways
+from interp.sweeps.restart_map import RestartMap
+from interp.sweeps.schedule import Job
 from interp.sweeps.worker import Worker, logits_formed
 
 MODEL = build("gpt2")
@@ -36,26 +37,26 @@ OUT_OF_MEMORY = [
 @pytest.fixture
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many edits each forward had."""
-    found, values = [], Folded.values
+    found, values = [], BatchedForward.values
 
-    def counted(folded: Folded) -> Tensor:
-        found.append(folded.copies)
-        return values(folded)
+    def counted(forward: BatchedForward) -> Tensor:
+        found.append(forward.copies)
+        return values(forward)
 
-    monkeypatch.setattr(Folded, "values", counted)
+    monkeypatch.setattr(BatchedForward, "values", counted)
     return found
 
 
 def fails_over(monkeypatch: pytest.MonkeyPatch, most: int, error: BaseException) -> None:
     """Forwards of more than so many copies do not fit."""
-    values = Folded.values
+    values = BatchedForward.values
 
-    def limited(folded: Folded) -> Tensor:
-        if folded.copies > most:
+    def limited(forward: BatchedForward) -> Tensor:
+        if forward.copies > most:
             raise error
-        return values(folded)
+        return values(forward)
 
-    monkeypatch.setattr(Folded, "values", limited)
+    monkeypatch.setattr(BatchedForward, "values", limited)
 
 
 def test_less_memory_means_fewer_edits_a_forward_and_the_same_numbers(sizes):
@@ -83,14 +84,14 @@ def test_less_memory_means_fewer_prompts_a_forward():
 
 @pytest.mark.parametrize("several", [HEADS, [edits.zero("z", layer=0, batch=1)]])
 def test_too_little_is_said_with_the_estimate_before_anything_is_run(monkeypatch, several):
-    monkeypatch.setattr(Clean, "of", lambda *_: pytest.fail("a forward was run"))
+    monkeypatch.setattr(Baseline, "of", lambda *_: pytest.fail("a forward was run"))
     with pytest.raises(OutOfResources, match=r"[KM]iB.*[KM]iB.*memory="):
         sweep(MODEL, TOKENS, several, METRIC, memory=1000)
 
 
 def test_a_part_that_is_too_large_is_known_before_the_others_are_run(monkeypatch):
     """A batch that can't be taken apart needs more than rows that can."""
-    monkeypatch.setattr(Clean, "of", lambda *_: pytest.fail("a forward was run"))
+    monkeypatch.setattr(Baseline, "of", lambda *_: pytest.fail("a forward was run"))
     many = TOKENS.repeat(20, 1)
     with pytest.raises(OutOfResources, match="40 prompts"):
         sweep(MODEL, many, [*HEADS, edits.resample("z", layer=0)], METRIC, memory=SMALL)
@@ -107,7 +108,7 @@ def test_out_of_memory_halves_the_forwards_once_and_says_so(monkeypatch, error):
     whole = sweep(MODEL, TOKENS, HEADS, METRIC)
     fails_over(monkeypatch, 2, error)
     told: list[int] = []
-    with pytest.warns(ResourceWarning, match="3 edits a forward: went on with 2") as caught:
+    with pytest.warns(ResourceWarning, match="3 edits per forward: continued with 2") as caught:
         table = sweep(MODEL, TOKENS, HEADS, METRIC, progress=lambda done, _: told.append(done))
     assert len(caught) == len(table.notes) == 1
     assert str(caught[0].message) == table.notes[0]
@@ -125,15 +126,15 @@ def test_out_of_memory_again_is_the_end(monkeypatch, error):
 
 def test_one_edit_that_does_not_fit_can_not_be_halved(monkeypatch):
     at_all = [len(HEADS)]
-    values = Folded.values
+    values = BatchedForward.values
 
-    def failing(folded: Folded) -> Tensor:
-        if folded.edits:
-            at_all.append(folded.copies)
+    def failing(forward: BatchedForward) -> Tensor:
+        if forward.edits:
+            at_all.append(forward.copies)
             raise OUT_OF_MEMORY[0]
-        return values(folded)
+        return values(forward)
 
-    monkeypatch.setattr(Folded, "values", failing)
+    monkeypatch.setattr(BatchedForward, "values", failing)
     with pytest.raises(OutOfResources, match="1 edits"):
         sweep(MODEL, TOKENS, HEADS[0], METRIC)
     assert at_all[1:] == [1]
@@ -141,10 +142,10 @@ def test_one_edit_that_does_not_fit_can_not_be_halved(monkeypatch):
 
 @pytest.mark.parametrize("error", OUT_OF_MEMORY)
 def test_out_of_memory_in_the_clean_forward(monkeypatch, error):
-    def failing(*_: object) -> Clean:
+    def failing(*_: object) -> Baseline:
         raise error
 
-    monkeypatch.setattr(Clean, "of", failing)
+    monkeypatch.setattr(Baseline, "of", failing)
     with pytest.raises(OutOfResources, match=r"unedited forward.*[KM]iB") as caught:
         sweep(MODEL, TOKENS, HEADS, METRIC)
     assert caught.value.__cause__ is error
@@ -180,12 +181,12 @@ def test_without_a_word_the_numbers_are_the_same(sizes):
 
 
 def worker_of(model: Network) -> Worker:
-    return Worker(Ways(model), Budget(2**40))
+    return Worker(RestartMap(model), Budget(2**40))
 
 
 def job_of(model: Network, tokens: Sequence[Tensor], made: object, metric: object = METRIC) -> Job:
     batches = tuple(model.check(*tokens))
-    items = tuple(items_of(Ways(model), made))
+    items = tuple(cases_of(RestartMap(model), made))
     return Job(tuple(range(len(tokens[0]))), batches, metric, items, len(tokens[0]))
 
 
@@ -202,8 +203,8 @@ def test_what_is_kept_of_the_clean_forward_is_known_to_the_byte(name, point):
     if len(model.stacks) > 1:
         made = [edits.zero(f"decoder.{point},{layer}", pos=-1) for layer in range(2)]
     worker, job = worker_of(model), job_of(model, tokens, made)
-    held = Clean.of(worker.ways, job).tensors.values()
-    assert worker.footprint(job).kept * 2 == sum(tensor.nbytes for tensor in held)
+    held = Baseline.of(worker.restart_map, job).tensors.values()
+    assert worker.footprint(job).stored * 2 == sum(tensor.nbytes for tensor in held)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +236,7 @@ def test_only_logits_that_are_formed_take_room(monkeypatch, edit, metric, formed
     noting(Unembedding, "forward")
     noting(Unembedding, "some")
     job = job_of(MODEL, [TOKENS], [edit], metric)
-    found = logits_formed(MODEL, metric, job.items[0].planned, TOKENS.shape[1])
+    found = logits_formed(MODEL, metric, job.cases[0].edits, TOKENS.shape[1])
     sweep(MODEL, TOKENS, [edit], metric)
     assert found == formed == max(sizes)
 

@@ -56,7 +56,7 @@ def test_prompts_of_nearly_one_length_go_together(side):
     for number, row in enumerate(ROWS):
         alone = sweep(MODEL, row, HEADS, metrics.logit(number + 1))
         assert_close(table.values[:, number], alone.values[:, 0])
-        assert_close(table.clean[number], alone.clean[0])
+        assert_close(table.baseline[number], alone.baseline[0])
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from tables import each
 from interp import edits, metrics, run, sweep
 from interp.errors import InterpError, InvalidEdit, InvalidInput, InvalidTokens, UnknownPlace
 from interp.sweeps import validate
-from interp.sweeps.restart import Ways
+from interp.sweeps.restart_map import RestartMap
 
 MODEL = build("gpt2")
 TOKENS = tokens_of("gpt2", batch=3, pos=5)[0]
@@ -126,9 +126,9 @@ def test_what_fits_is_not_refused(edit):
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_the_shape_of_every_tensor_is_known_beforehand(name):
     model, tokens = build(name), tokens_of(name)
-    batches, ways = model.check(*tokens), Ways(model)
+    batches, restart_map = model.check(*tokens), RestartMap(model)
     for place, tensor in run(model, *tokens, record="all").cache.items():
-        assert validate.shape_at(ways, batches, place) == tuple(tensor.shape), place
+        assert validate.shape_at(restart_map, batches, place) == tuple(tensor.shape), place
 
 
 # Metrics.
@@ -176,7 +176,7 @@ def test_a_metric_that_a_short_prompt_does_not_have(nothing_runs):
 @each(
     ("metric", "told"),
     [
-        (lambda logits: logits.mean(), "one number a prompt.*3 prompts"),
+        (lambda logits: logits.mean(), "one number per prompt.*3 prompts"),
         (lambda logits: logits[:, -1], r"one number a prompt, \[3\].*\(3, 13\)"),
         (lambda logits: 0.5, "float"),
         (lambda logits: logits[:, -1, 0] * torch.nan, "NaN"),

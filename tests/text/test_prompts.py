@@ -5,7 +5,7 @@ from tables import each
 
 import interp
 from interp.errors import InvalidInput
-from interp.metrics.prompts import logit_diff_of
+from interp.metrics.prompts import logit_diff_of_prompts
 from interp.text.prompts import read_prompts
 
 
@@ -27,7 +27,7 @@ def test_bundled_sets_fit_their_models():
     for name, model in (("letters", "induction-by-hand"), ("repeated", "python-2l")):
         prompts = interp.read_prompts(name)
         loaded = interp.load(model)
-        metric = logit_diff_of(loaded.to_single_token, prompts)
+        metric = logit_diff_of_prompts(loaded.to_single_token, prompts)
         done = interp.run(loaded, [prompt.text for prompt in prompts])
         assert (metric(done.logits, done.batch) > 0).all()
 
@@ -69,7 +69,7 @@ def test_a_file_that_is_not_there(tmp_path):
 def test_a_target_must_be_one_token(tmp_path, line, said):
     prompts = read_prompts(write(tmp_path, line))
     with pytest.raises(InvalidInput, match=said):
-        logit_diff_of(interp.load("induction-by-hand").to_single_token, prompts)
+        logit_diff_of_prompts(interp.load("induction-by-hand").to_single_token, prompts)
 
 
 def test_only_line_feeds_end_a_line_and_a_byte_order_mark_is_no_text(tmp_path):

@@ -29,9 +29,9 @@ from interp.errors import InvalidInput
 from interp.execution.provenance import Provenance
 from interp.model.linear import Linear
 from interp.weights.hash import weight_hash
-from interp.weights.packed import PackedLinear, _is_there
+from interp.weights.packed import PackedLinear, is_available
 
-pytestmark = pytest.mark.skipif(not _is_there(), reason="this PyTorch has no packed products")
+pytestmark = pytest.mark.skipif(not is_available(), reason="this PyTorch has no packed products")
 
 BOUND = 1e-5
 NAME = "packed (oneDNN)"
@@ -114,7 +114,7 @@ def test_edits_hooks_and_generation_work_on_it(name):
     assert_close(
         run(fast, *tokens, edits=zero).logits, run(model, *tokens, edits=zero).logits, BOUND
     )
-    hooks = [(as_where(model.atlas.find(z)), lambda tensor, hook: tensor * 2)]
+    hooks = [(as_where(model.names.resolve(z)), lambda tensor, hook: tensor * 2)]
     with torch.no_grad():
         hooked = model.run_with_hooks(*tokens, fwd_hooks=hooks)
         assert_close(fast.run_with_hooks(*tokens, fwd_hooks=hooks), hooked, BOUND)
@@ -350,7 +350,7 @@ def test_a_torch_without_the_operation_takes_the_default(monkeypatch):
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     assert_identical(run(fast, *tokens).logits, run(model, *tokens).logits)
     assert fast.products == "default"
-    with pytest.raises(InvalidInput, match=r"lacks oneDNN.*use the model as it is"):
+    with pytest.raises(InvalidInput, match=r"lacks oneDNN.*use the model without"):
         packed(model)
 
 

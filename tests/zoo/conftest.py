@@ -31,7 +31,7 @@ def as_read_by(name: str, corpus: Corpus) -> PythonText:
     Another Python has other files, and what is held out here may have been trained on there.
     """
     skip_on_another_corpus(name, corpus)
-    return PythonText.as_read_by(interp.load(name))
+    return PythonText.for_model(interp.load(name))
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from interp.zoo.history import read_history
 from interp.zoo.training.evaluations.fourier import explained, key_frequencies
 from interp.zoo.training.recipes.addition_mod_113 import (
     EXPLAINED,
+    FREQUENCIES,
     NAME,
     P,
     answers,
@@ -24,7 +25,7 @@ def logits():
     return logits_of(interp.load(NAME), every_sum())
 
 
-def test_it_adds_what_it_has_never_seen(logits):
+def test_it_adds_held_out_sums(logits):
     unseen = ~is_train(seed=0)
     right = logits.argmax(-1) == answers(every_sum())
     assert right[unseen].double().mean() >= 0.999
@@ -34,19 +35,19 @@ def test_a_handful_of_frequencies_explain_its_logits(logits):
     shares = explained(logits[:, :P].view(P, P, P))
     named = key_frequencies(shares)
     figures = read_card(MODEL_FOLDER / NAME).figures
-    assert ", ".join(map(str, named)) == figures["frequencies"]
+    assert ", ".join(map(str, named)) == figures[FREQUENCIES]
     assert sum(named.values()) == pytest.approx(figures[EXPLAINED], abs=1e-3)
     assert len(named) <= 8
     assert sum(named.values()) >= 0.8
 
 
-def test_it_generalised_long_after_it_knew_what_it_had_seen():
+def test_it_generalised_long_after_it_memorised():
     history = read_history(MODEL_FOLDER / NAME)
     steps, seen = history.curve("accuracy, seen")
     _, unseen = history.curve("accuracy, held out")
-    by_heart = next(step for step, known in zip(steps, seen, strict=True) if known > 0.99)
+    memorised = next(step for step, known in zip(steps, seen, strict=True) if known > 0.99)
     general = next(step for step, known in zip(steps, unseen, strict=True) if known > 0.99)
-    assert general > 2 * by_heart
+    assert general > 2 * memorised
 
 
 def test_a_sum_of_cosines_is_explained_by_its_frequencies_alone():
@@ -66,5 +67,5 @@ def test_noise_is_explained_by_no_frequency():
 
 def test_it_reads_text():
     model = interp.load(NAME)
-    said = model(model.to_tokens("57 + 88 =".replace("+ ", "")))[0, -1].argmax()
-    assert model.to_string(said[None]) == str((57 + 88) % P)
+    predicted = model(model.to_tokens("57 + 88 =".replace("+ ", "")))[0, -1].argmax()
+    assert model.to_string(predicted[None]) == str((57 + 88) % P)

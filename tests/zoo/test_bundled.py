@@ -30,12 +30,12 @@ def test_all_weights_together_are_small():
 
 
 @by_name
-def test_a_card_tells_what_it_should(name):
+def test_a_card_is_complete(name):
     card = interp.card(name)
     assert card == read_card(MODEL_FOLDER / name)
     assert card.name == name
-    told = (card.summary, card.circuit, card.data, card.recipe, card.limits)
-    assert all(text and "nan" not in text.lower().split() for text in told)
+    texts = (card.summary, card.mechanism, card.data, card.recipe, card.limits)
+    assert all(text and "nan" not in text.lower().split() for text in texts)
     assert card.figures["parameters"] == sum(p.numel() for p in interp.load(name).parameters())
     assert (MODEL_FOLDER / name / "README.md").read_text() == card.to_markdown()
 
@@ -86,24 +86,24 @@ def test_no_prompt_stands_twice_in_a_set(name):
     assert len(set(texts)) == len(texts) >= 24
 
 
-# What is not there, or damaged.
+# Missing or damaged files.
 
 
-def test_a_history_that_is_not_there_is_told(tmp_path):
+def test_a_missing_history_or_card_is_an_error(tmp_path):
     with pytest.raises(ModelLoadError, match=r"no history\.json: the model was not trained"):
         interp.history("induction-by-hand")
-    with pytest.raises(ModelLoadError, match=r"no card\.json: nothing is told"):
+    with pytest.raises(ModelLoadError, match=r"no card\.json: this model has no card"):
         interp.card(tmp_path)
 
 
 @pytest.mark.parametrize("wrong", ["python-9l", "x" * 5000, "nowhere@3"])
-def test_what_is_told_of_no_model_is_refused(wrong):
-    for told in (interp.card, interp.history):
+def test_the_card_and_history_of_no_model_are_refused(wrong):
+    for read in (interp.card, interp.history):
         with pytest.raises(ModelLoadError, match=r"neither a bundled model .*python-2l.* nor a"):
-            told(wrong)
+            read(wrong)
 
 
-def test_a_step_is_told_of_by_the_card_of_its_model():
+def test_a_step_has_the_card_of_its_model():
     assert interp.card("python-2l@400") == interp.card("python-2l")
     assert interp.history("python-2l@400") == interp.history("python-2l")
 
@@ -117,17 +117,26 @@ def test_a_card_is_written_in_utf_8_whatever_the_machine_writes_in(tmp_path, mon
 
 
 @each("damage", ["", "{}", "[]", '{"measured": 3}', '{"measured": {"x": {}}}'])
-def test_a_damaged_history_is_told(tmp_path, damage):
+def test_a_damaged_history_is_an_error(tmp_path, damage):
     (tmp_path / "history.json").write_text(damage)
     with pytest.raises(ModelLoadError, match=r"history\.json can't be read"):
         read_history(tmp_path)
 
 
-@each("damage", ["", "[]", '{"name": "x"}', '{"truth": {"heads": []}}'])
-def test_a_damaged_card_is_told(tmp_path, damage):
+@each("damage", ["", "[]", '{"name": "x"}', '{"circuit": {"heads": []}}'])
+def test_a_damaged_card_is_an_error(tmp_path, damage):
     (tmp_path / "card.json").write_text(damage)
     with pytest.raises(ModelLoadError, match=r"card\.json can't be read"):
         read_card(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["rasp-reverse", "dates"])
+def test_a_card_under_the_field_names_of_older_versions_is_read(tmp_path, name):
+    fields = json.loads((MODEL_FOLDER / name / "card.json").read_text())
+    fields["truth"] = fields.pop("circuit")
+    fields["circuit"] = fields.pop("mechanism")
+    (tmp_path / "card.json").write_text(json.dumps(fields))
+    assert read_card(tmp_path) == interp.card(name)
 
 
 def test_configurations_are_of_this_version():

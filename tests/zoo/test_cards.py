@@ -7,7 +7,7 @@ from architectures import covering
 
 import interp
 from interp.zoo.card import Card
-from interp.zoo.training.build import retold
+from interp.zoo.training.build import remeasure
 from interp.zoo.training.recipes import CARDS
 
 
@@ -16,17 +16,17 @@ from interp.zoo.training.recipes import CARDS
     params=covering(interp.bundled(), ["induction-by-hand", "rasp-duplicates", "addition-mod-113"]),
 )
 def both(request, trained_here) -> tuple[Card, Card]:
-    """What is told, and what is found."""
+    """The stored card, and the card measured again."""
     trained_here(request.param)
-    return interp.card(request.param), retold(request.param)
+    return interp.card(request.param), remeasure(request.param)
 
 
-def differing(told: Card, found: Card) -> list[str]:
+def differing(stored: Card, measured: Card) -> list[str]:
     """The figures that are not the same, but for what another processor rounds otherwise."""
     return [
         name
-        for name in {**told.figures, **found.figures}
-        if not alike(told.figures.get(name), found.figures.get(name))
+        for name in {**stored.figures, **measured.figures}
+        if not alike(stored.figures.get(name), measured.figures.get(name))
     ]
 
 
@@ -36,14 +36,14 @@ def alike(one, other) -> bool:
     return one == other
 
 
-def test_a_card_tells_what_is_measured(both):
-    told, found = both
-    assert differing(told, found) == []
-    assert replace(found, figures=told.figures) == told
+def test_a_card_holds_what_is_measured(both):
+    stored, measured = both
+    assert differing(stored, measured) == []
+    assert replace(measured, figures=stored.figures) == stored
 
 
 def test_every_model_that_was_trained_is_measured_on_its_weights():
-    trained = [name for name in interp.bundled() if interp.card(name).truth is None]
+    trained = [name for name in interp.bundled() if interp.card(name).circuit is None]
     assert sorted(CARDS) == sorted(trained)
 
 
@@ -51,6 +51,6 @@ def test_every_model_that_was_trained_is_measured_on_its_weights():
 def test_other_weights_would_be_noticed(monkeypatch):
     """Those of an early step, under the whole model's name."""
     monkeypatch.setattr("interp.zoo.training.build.load", lambda name: interp.load(f"{name}@400"))
-    told, found = interp.card("python-2l"), retold("python-2l")
-    assert "held-out loss (nats a token)" in differing(told, found)
-    assert "its induction score" in differing(told, found)
+    stored, measured = interp.card("python-2l"), remeasure("python-2l")
+    assert "held-out loss (nats per token)" in differing(stored, measured)
+    assert "its induction score" in differing(stored, measured)

@@ -90,7 +90,7 @@ def test_about_one_file_in_twenty_is_held_out():
     assert share == pytest.approx(0.05, abs=0.01)
 
 
-def test_the_hash_tells_texts_and_names_apart(tmp_path):
+def test_the_hash_distinguishes_texts_and_names(tmp_path):
     root = write(tmp_path / "a", MODULES)
     before = read_corpus(root).sha256
     assert read_corpus(write(tmp_path / "b", MODULES)).sha256 == before

@@ -9,10 +9,10 @@ from interp.loading import MODEL_FOLDER
 from interp.text.prompts import read_prompts
 from interp.zoo.card import read_card
 from interp.zoo.training import training_run
-from interp.zoo.training.calendar import FORMATS, Written, suffix
+from interp.zoo.training.calendar import FORMATS, WrittenDate, suffix
 from interp.zoo.training.evaluations.alignment import FIELDS, alignment
 from interp.zoo.training.recipes import dates
-from interp.zoo.training.recipes.dates import NAME, START, every_text, exact_match, read, split
+from interp.zoo.training.recipes.dates import NAME, START, encode, every_text, exact_match, split
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def unseen():
 
 
 def test_a_date_is_written_in_each_format():
-    texts = [Written.of(date(2021, 3, 3), name).text for name in FORMATS]
+    texts = [WrittenDate.of(date(2021, 3, 3), name).text for name in FORMATS]
     assert texts == ["3 March 2021", "03/03/21", "Wednesday, March 3rd 2021"]
     assert [suffix(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 22, 23, 30)] == [
         *("st", "nd", "rd", "th", "th", "th", "th", "st", "nd", "rd", "th")
@@ -39,17 +39,17 @@ def test_it_writes_dates_that_were_held_out(trained, unseen):
 
 def test_it_writes_the_bundled_prompts(trained):
     prompts = read_prompts(NAME)
-    said = trained.generate([prompt.text for prompt in prompts], max_new_tokens=11)
+    generated = trained.generate([prompt.text for prompt in prompts], max_new_tokens=11)
     right = [
         text.startswith(START + str(prompt.target))
-        for text, prompt in zip(trained.to_string(said), prompts, strict=True)
+        for text, prompt in zip(trained.to_string(generated), prompts, strict=True)
     ]
     assert sum(right) >= 0.9 * len(right)
 
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_cross_attention_looks_at_what_is_written(trained, unseen, field):
-    head, score, even = alignment(trained, *read(trained, unseen[:300])).best(field)
+    head, score, even = alignment(trained, *encode(trained, unseen[:300])).best(field)
     figures = read_card(MODEL_FOLDER / NAME).figures
     assert head == figures[f"cross-attention head that aligns the {field} best"]
     assert score >= 0.5
@@ -60,8 +60,8 @@ def test_no_held_out_day_is_trained_on_in_any_format():
     train, held_out = split()
     assert len(train) + len(held_out) == len(every_text()) == 3 * 36525
     assert len(held_out) / len(every_text()) == pytest.approx(0.1, abs=0.01)
-    for told in ("day", "iso", "text"):
-        assert not {getattr(one, told) for one in train} & {getattr(one, told) for one in held_out}
+    for key in ("day", "iso", "text"):
+        assert not {getattr(one, key) for one in train} & {getattr(one, key) for one in held_out}
 
 
 @pytest.mark.slow
@@ -72,9 +72,9 @@ def test_training_reads_nothing_that_is_held_out(monkeypatch):
     class Stopped(Exception):
         pass
 
-    def watched(model, texts, **told):
+    def watched(model, texts, **options):
         read_first.update(texts)
-        return to_tokens(model, texts, **told)
+        return to_tokens(model, texts, **options)
 
     def stop(*_, **__):
         raise Stopped
@@ -82,7 +82,7 @@ def test_training_reads_nothing_that_is_held_out(monkeypatch):
     monkeypatch.setattr(interp.Transformer, "to_tokens", watched)
     monkeypatch.setattr(training_run, "train", stop)
     with pytest.raises(Stopped):
-        dates.make(training_run.Workshop(stop))
+        dates.build(training_run.TrainingRun(stop))
     train, held_out = split()
     assert read_first == {text for one in train for text in (one.text, one.iso)}
     assert not read_first & {text for one in held_out for text in (one.text, one.iso)}

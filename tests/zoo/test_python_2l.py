@@ -1,4 +1,4 @@
-"""``python-2l`` holds an induction circuit, and its history tells how that came about."""
+"""``python-2l`` holds an induction circuit, and its history records how it formed."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ from interp.zoo.training.evaluations.induction import (
 )
 from interp.zoo.training.evaluations.tables import bigram_loss, held_out_loss
 from interp.zoo.training.recipes import python_2l
-from interp.zoo.training.recipes.python_2l import on_the_way
+from interp.zoo.training.recipes.python_2l import figures_in_training
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +55,14 @@ def history():
 
 
 class TestHistory:
-    """The circuit forms abruptly, between steps whose weights are kept."""
+    """The circuit forms abruptly, between steps whose weights are saved."""
 
     def test_every_step_has_its_loss(self, history):
         assert len(history.losses) == python_2l.SCHEDULE.steps
         assert history.losses[-1] < history.losses[0] - 2
 
-    def test_every_kept_step_is_there(self, history):
-        assert history.checkpoints == list(python_2l.CHECKPOINTS)
+    def test_every_saved_step_is_there(self, history):
+        assert history.checkpoints == list(python_2l.SAVED_STEPS)
         assert steps_of(MODEL_FOLDER / "python-2l") == history.checkpoints
         assert len(history.checkpoints) >= 12
 
@@ -74,9 +74,9 @@ class TestHistory:
         rise = max(at[step + span] - at[step] for step in steps if step + span in at)
         assert rise > 0.6 * (scores[-1] - scores[0]) > 0.3
 
-    @pytest.mark.parametrize("step", [python_2l.CHECKPOINTS[0], python_2l.CHECKPOINTS[-1]])
+    @pytest.mark.parametrize("step", [python_2l.SAVED_STEPS[0], python_2l.SAVED_STEPS[-1]])
     def test_the_weights_of_a_step_are_those_that_were_measured(self, step, text_2l, history):
-        kept = interp.load(f"python-2l@{step}")
-        told = history.measured[step]
-        for name, value in on_the_way(kept, text_2l.said_twice()).items():
-            assert value == pytest.approx(told[name], abs=0.01), name
+        saved = interp.load(f"python-2l@{step}")
+        recorded = history.measured[step]
+        for name, value in figures_in_training(saved, text_2l.repeated_sample()).items():
+            assert value == pytest.approx(recorded[name], abs=0.01), name

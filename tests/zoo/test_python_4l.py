@@ -1,4 +1,4 @@
-"""``python-4l`` foresees more than ``python-2l`` and copies arguments."""
+"""``python-4l`` predicts better than ``python-2l`` and copies arguments."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from interp.text.prompts import read_prompts
 from interp.zoo.card import read_card
 from interp.zoo.training.evaluations.completion import accuracy, preference
 from interp.zoo.training.evaluations.induction import repeated_losses
-from interp.zoo.training.evaluations.tables import bits_a_byte
+from interp.zoo.training.evaluations.tables import bits_per_byte
 from interp.zoo.training.recipes.python_4l import PROMPTS
 
 
@@ -18,10 +18,10 @@ def trained():
 
 
 @pytest.mark.slow
-def test_it_foresees_clearly_more_than_python_2l(trained, text_2l, text_4l):
+def test_it_predicts_clearly_better_than_python_2l(trained, text_2l, text_4l):
     """In bits a byte, since their tokens differ; on the same held-out files."""
-    two = bits_a_byte(interp.load("python-2l"), first_files(text_2l.held_out))
-    four = bits_a_byte(trained, first_files(text_4l.held_out))
+    two = bits_per_byte(interp.load("python-2l"), first_files(text_2l.held_out))
+    four = bits_per_byte(trained, first_files(text_4l.held_out))
     assert four < two - 0.1
 
 
@@ -36,15 +36,15 @@ def test_it_completes_what_init_assigns(trained):
 
 
 @pytest.mark.parametrize("name", PROMPTS)
-def test_it_completes_as_its_card_says(trained, name):
+def test_it_completes_prompts_as_in_its_card(trained, name):
     figures, prompts = read_card(MODEL_FOLDER / "python-4l").figures, read_prompts(name)
     assert accuracy(trained, prompts) == pytest.approx(figures[f"{name}: target likeliest"])
     assert preference(trained, prompts) == pytest.approx(
-        figures[f"{name}: target before distractor"]
+        figures[f"{name}: target likelier than distractor"]
     )
 
 
 @pytest.mark.slow
 def test_it_copies_random_tokens(trained, text_4l):
-    first, second = repeated_losses(trained, text_4l.said_twice())
+    first, second = repeated_losses(trained, text_4l.repeated_sample())
     assert first - second >= 3

@@ -1,4 +1,4 @@
-"""The ``rasp-*`` models are their programs, and the compiler keeps its word on others."""
+"""The ``rasp-*`` models are their programs, and so are other compiled programs."""
 
 from fractions import Fraction
 from operator import eq, ge
@@ -57,13 +57,13 @@ def test_comparing_with_the_program_finds_a_model_that_is_not_it(program):
     assert mistakes(model, program, rows=200) > 50
 
 
-def test_what_the_programs_say():
-    said = {program.name: program("abcaab") for program in PROGRAMS}
+def test_the_values_of_the_programs():
+    answered = {program.name: program("abcaab") for program in PROGRAMS}
     half, third = Fraction(1, 2), Fraction(1, 3)
-    assert said["rasp-fraction"] == [1, half, third, half, Fraction(3, 5), half]
-    assert said["rasp-duplicates"] == ["new", "new", "new", "seen", "seen", "seen"]
-    assert said["rasp-reverse"] == list("baacba")
-    assert said["rasp-histogram"] == [3, 2, 1, 3, 3, 2]
+    assert answered["rasp-fraction"] == [1, half, third, half, Fraction(3, 5), half]
+    assert answered["rasp-duplicates"] == ["new", "new", "new", "seen", "seen", "seen"]
+    assert answered["rasp-reverse"] == list("baacba")
+    assert answered["rasp-histogram"] == [3, 2, 1, 3, 3, 2]
 
 
 # Other programs: whatever is selected, and whoever sees whom.
@@ -83,8 +83,8 @@ def by_table(table: list[bool]) -> Select:
 def agree(output: Operation, *, causal: bool) -> bool:
     program = Program("any", output, causal=causal, longest=6)
     texts = ["".join("abc"[int(c)] for c in row) for row in ROWS]
-    said = answers(compile_program(program)[0], texts)
-    return said == [
+    answered = answers(compile_program(program)[0], texts)
+    return answered == [
         ["<|bos|>" if value is None else str(value) for value in program(text)] for text in texts
     ]
 
@@ -159,8 +159,8 @@ def test_a_count_in_a_long_row_whose_keys_are_computed():
     output = Map(lambda n: n, (Count(Select(odd, odd, eq), longest),))
     program = Program("odd", output, causal=True, longest=longest)
     rows = ["a" * 31, "ab" * 15, "aab" * 10, "b" * 30 + "a"]
-    said = answers(compile_program(program)[0], rows)
-    assert said == [[str(value) for value in program(row)] for row in rows]
+    answered = answers(compile_program(program)[0], rows)
+    assert answered == [[str(value) for value in program(row)] for row in rows]
 
 
 def test_values_that_are_written_as_letters_do_not_change_how_rows_are_read():
@@ -169,8 +169,8 @@ def test_values_that_are_written_as_letters_do_not_change_how_rows_are_read():
         "ten", Map(lambda n: n, (Count(Select(digits, digits, eq), 10),)), causal=False, longest=10
     )
     rows = ["1010101010", "1111111111", "10"]
-    said = answers(compile_program(program)[0], rows)
-    assert said == [[str(value) for value in program(row)] for row in rows]
+    answered = answers(compile_program(program)[0], rows)
+    assert answered == [[str(value) for value in program(row)] for row in rows]
 
 
 def test_letters_may_be_signs():
@@ -194,21 +194,21 @@ def test_a_number_is_no_key_query_or_value(takes_a_number):
 
 
 @each(
-    ("output", "said"),
+    ("output", "message"),
     [
         (Map(lambda place: place, (PLACE,)), "reads no token"),
-        (Map(lambda n: n, (Count(Select(LETTER, LETTER, eq), 3),)), "a Count in it is for 3"),
-        (Map(lambda letter: "<|bos|>", (LETTER,)), "no value of a program"),
+        (Map(lambda n: n, (Count(Select(LETTER, LETTER, eq), 3),)), "a Count in it has longest=3"),
+        (Map(lambda letter: "<|bos|>", (LETTER,)), "no value may be written so"),
     ],
 )
-def test_what_no_model_computes_is_refused(output, said):
-    with pytest.raises(InvalidInput, match=said):
+def test_what_no_model_computes_is_refused(output, message):
+    with pytest.raises(InvalidInput, match=message):
         compile_program(Program("x", output, causal=True, longest=6))
 
 
 def test_values_that_are_equal_but_not_written_alike_are_refused():
     mixed = Map(lambda letter: {"a": True, "b": 1, "c": 0}[letter], (LETTER,))
-    with pytest.raises(InvalidInput, match="equal but not written alike"):
+    with pytest.raises(InvalidInput, match="equal but differ as text"):
         compile_program(Program("mixed", mixed, causal=True, longest=6))
 
 
@@ -218,7 +218,7 @@ def test_the_output_of_a_program_must_be_values():
 
 
 def test_a_number_is_mapped_alone():
-    with pytest.raises(InvalidInput, match="that no number stands for"):
+    with pytest.raises(InvalidInput, match="two that are not numbers"):
         Map(lambda n, letter: n, (every(), LETTER))
 
 
@@ -230,7 +230,7 @@ def test_an_aggregate_of_several_values_is_refused():
 
 
 def test_a_row_that_is_too_long_is_refused():
-    with pytest.raises(InvalidInput, match="is for 10 tokens; got 11"):
+    with pytest.raises(InvalidInput, match="at most 10 tokens; got 11"):
         PROGRAMS[0]("a" * 11)
 
 

@@ -1,4 +1,4 @@
-"""A training that was killed goes on as if nothing had been; one that goes astray says so."""
+"""An interrupted training resumes bit-identically; one that diverges is an error."""
 
 import os
 import signal
@@ -21,13 +21,13 @@ from interp.errors import InvalidInput, ModelLoadError, OutOfResources
 from interp.files import write_whole
 from interp.zoo.history import History, read_history
 from interp.zoo.training import python_text
-from interp.zoo.training.build import is_unfinished, make
-from interp.zoo.training.checkpoint import FILE, Unfinished, Unkept
+from interp.zoo.training.build import build_model, has_checkpoint
+from interp.zoo.training.checkpoint import FILE, FileCheckpointer, NoCheckpointer
 from interp.zoo.training.corpus import read_corpus
 from interp.zoo.training.loop import Schedule, train
 from interp.zoo.training.python_text import PythonText
 from interp.zoo.training.recipes import RECIPES, addition_mod_113, dates, python_2l
-from interp.zoo.training.training_run import Workshop
+from interp.zoo.training.training_run import TrainingRun
 
 SCHEDULE = Schedule(steps=12, rows=4, width=6, warm_up=3)
 CONFIG = Config(
@@ -70,30 +70,32 @@ def equal(one, other):
 
 
 @pytest.mark.parametrize("every", [1, 5])
-def test_a_killed_training_goes_on_as_if_nothing_had_been(tmp_path, every):
+def test_an_interrupted_training_resumes_bit_identically(tmp_path, every):
     whole = new_model()
-    history = train(whole, loss, SCHEDULE, report=quiet, keep=Unkept())
-    keep = Unfinished(tmp_path / FILE, {"seed": "0"}, every)
+    history = train(whole, loss, SCHEDULE, report=quiet, checkpointer=NoCheckpointer())
+    keep = FileCheckpointer(tmp_path / FILE, {"seed": "0"}, every)
     for stop in (7, 9):
         with pytest.raises(Killed):
-            train(new_model(), loss, SCHEDULE, report=killed_after(stop), keep=keep)
+            train(new_model(), loss, SCHEDULE, report=killed_after(stop), checkpointer=keep)
     torch.manual_seed(99)
     again = interp.Transformer(CONFIG)
-    assert train(again, loss, SCHEDULE, report=quiet, keep=keep).losses == history.losses
+    assert train(again, loss, SCHEDULE, report=quiet, checkpointer=keep).losses == history.losses
     assert equal(weights(again), weights(whole))
 
 
-def test_forgetting_what_the_optimizer_knew_would_be_noticed(tmp_path, monkeypatch):
-    history = train(new_model(), loss, SCHEDULE, report=quiet, keep=Unkept())
-    keep = Unfinished(tmp_path / FILE, {})
+def test_resuming_without_the_optimizers_state_would_be_noticed(tmp_path, monkeypatch):
+    history = train(new_model(), loss, SCHEDULE, report=quiet, checkpointer=NoCheckpointer())
+    keep = FileCheckpointer(tmp_path / FILE, {})
     with pytest.raises(Killed):
-        train(new_model(), loss, SCHEDULE, report=killed_after(6), keep=keep)
-    monkeypatch.setattr("interp.zoo.training.checkpoint._states", lambda tensors: {})
-    assert train(new_model(), loss, SCHEDULE, report=quiet, keep=keep).losses != history.losses
+        train(new_model(), loss, SCHEDULE, report=killed_after(6), checkpointer=keep)
+    monkeypatch.setattr("interp.zoo.training.checkpoint._optimizer_states", lambda tensors: {})
+    assert (
+        train(new_model(), loss, SCHEDULE, report=quiet, checkpointer=keep).losses != history.losses
+    )
 
 
-def test_what_was_observed_before_is_still_known(tmp_path):
-    keep = Unfinished(tmp_path / FILE, {})
+def test_figures_observed_before_an_interruption_are_kept(tmp_path):
+    keep = FileCheckpointer(tmp_path / FILE, {})
     seen = []
 
     def observe(model, step):
@@ -101,40 +103,48 @@ def test_what_was_observed_before_is_still_known(tmp_path):
         return {"step": float(step)} if step % 4 == 0 else {}
 
     with pytest.raises(Killed):
-        train(new_model(), loss, SCHEDULE, report=killed_after(6), keep=keep, observe=observe)
-    history = train(new_model(), loss, SCHEDULE, report=quiet, keep=keep, observe=observe)
+        train(
+            new_model(), loss, SCHEDULE, report=killed_after(6), checkpointer=keep, observe=observe
+        )
+    history = train(new_model(), loss, SCHEDULE, report=quiet, checkpointer=keep, observe=observe)
     assert history.curve("step") == ([0, 4, 8, 12], [0.0, 4.0, 8.0, 12.0])
     assert seen == list(range(13))
     assert History.from_json(history.to_json()) == history
 
 
 def test_another_training_in_the_folder_is_refused(tmp_path):
-    keep = Unfinished(tmp_path / FILE, {"data": "a"})
+    keep = FileCheckpointer(tmp_path / FILE, {"data": "a"})
     with pytest.raises(Killed):
-        train(new_model(), loss, SCHEDULE, report=killed_after(2), keep=keep)
-    other = replace(keep, what={"data": "b"})
-    with pytest.raises(InvalidInput, match=r"unfinished training with another data: a, not b"):
-        train(new_model(), loss, SCHEDULE, report=quiet, keep=other)
+        train(new_model(), loss, SCHEDULE, report=killed_after(2), checkpointer=keep)
+    other = replace(keep, settings={"data": "b"})
+    with pytest.raises(InvalidInput, match=r"checkpoint of a training with another data: a, not b"):
+        train(new_model(), loss, SCHEDULE, report=quiet, checkpointer=other)
 
 
-@pytest.mark.parametrize("told", [None, {"history": "{}"}, {"history": "[]", "what": "{}"}])
-def test_a_damaged_state_is_named(tmp_path, told):
-    if told is None:
+@pytest.mark.parametrize("header", [None, {"history": "{}"}, {"history": "[]", "what": "{}"}])
+def test_a_damaged_checkpoint_is_an_error(tmp_path, header):
+    if header is None:
         (tmp_path / FILE).write_bytes(b"{}")
     else:
-        save_file({"model.x": torch.ones(1)}, tmp_path / FILE, {"what": "{}", **told})
-    with pytest.raises(ModelLoadError, match=rf"{FILE}, an unfinished training, can't be read"):
-        train(new_model(), loss, SCHEDULE, report=quiet, keep=Unfinished(tmp_path / FILE, {}))
+        save_file({"model.x": torch.ones(1)}, tmp_path / FILE, {"what": "{}", **header})
+    with pytest.raises(ModelLoadError, match=rf"The checkpoint .*{FILE} can't be read"):
+        train(
+            new_model(),
+            loss,
+            SCHEDULE,
+            report=quiet,
+            checkpointer=FileCheckpointer(tmp_path / FILE, {}),
+        )
 
 
-def test_a_loss_that_is_no_number_stops_the_training():
+def test_a_loss_that_is_not_finite_stops_the_training():
     with pytest.raises(InvalidInput, match="loss of step 3 is nan"):
         train(
             new_model(),
             lambda model, step: loss(model, step) * (float("nan") if step == 2 else 1),
             SCHEDULE,
             report=quiet,
-            keep=Unkept(),
+            checkpointer=NoCheckpointer(),
         )
 
 
@@ -147,7 +157,7 @@ def test_a_batch_depends_on_seed_and_step_alone():
     assert len({tuple(one) for one in other}) == 3
 
 
-# Making a model, from the recipe to the folder.
+# Building a model, from the recipe to the folder.
 
 
 @pytest.fixture
@@ -155,9 +165,9 @@ def small_corpus(monkeypatch):
     corpus = read_corpus()
     small = replace(corpus, train=corpus.train[:20], held_out=corpus.held_out[:2])
     monkeypatch.setattr(python_text, "read_corpus", lambda: small)
-    monkeypatch.setattr(PythonText, "said_twice", lambda text: torch.arange(1, 43).view(2, 21))
+    monkeypatch.setattr(PythonText, "repeated_sample", lambda text: torch.arange(1, 43).view(2, 21))
     monkeypatch.setattr(python_2l, "SCHEDULE", Schedule(steps=4, rows=2, width=32))
-    monkeypatch.setattr(python_2l, "CHECKPOINTS", (0, 2))
+    monkeypatch.setattr(python_2l, "SAVED_STEPS", (0, 2))
     monkeypatch.setattr(python_2l, "MEASURED_EVERY", 2)
 
 
@@ -165,14 +175,14 @@ def made(folder: Path):
     return load_file(folder / "model.safetensors")
 
 
-def test_making_twice_and_making_in_two_parts_give_the_same(tmp_path, small_corpus):
+def test_building_twice_and_in_two_parts_gives_the_same(tmp_path, small_corpus):
     for name in ("first", "second"):
-        make("python-2l", tmp_path / name, report=quiet)
+        build_model("python-2l", tmp_path / name, report=quiet)
     with pytest.raises(Killed):
-        make("python-2l", tmp_path / "third", report=killed_after(3))
-    assert is_unfinished("python-2l", tmp_path / "third")
+        build_model("python-2l", tmp_path / "third", report=killed_after(3))
+    assert has_checkpoint("python-2l", tmp_path / "third")
     steps = []
-    make("python-2l", tmp_path / "third", report=lambda step, *_: steps.append(step))
+    build_model("python-2l", tmp_path / "third", report=lambda step, *_: steps.append(step))
     assert steps == [4]
     first = made(tmp_path / "first")
     assert equal(first, made(tmp_path / "second"))
@@ -188,8 +198,8 @@ def test_making_twice_and_making_in_two_parts_give_the_same(tmp_path, small_corp
         assert equal(one, other)
 
 
-def test_a_whole_model_leaves_nothing_unfinished(tmp_path, small_corpus):
-    folder = make("python-2l", tmp_path / "model", report=quiet)
+def test_a_complete_model_leaves_no_checkpoint(tmp_path, small_corpus):
+    folder = build_model("python-2l", tmp_path / "model", report=quiet)
     assert sorted(str(p.relative_to(folder)) for p in folder.rglob("*")) == [
         "README.md",
         "card.json",
@@ -205,23 +215,23 @@ def test_a_whole_model_leaves_nothing_unfinished(tmp_path, small_corpus):
     assert interp.load(f"{folder}@2").dtype == torch.float32
 
 
-def test_beginning_anew_forgets_what_was(tmp_path, small_corpus):
+def test_beginning_anew_discards_the_checkpoint(tmp_path, small_corpus):
     with pytest.raises(Killed):
-        make("python-2l", tmp_path, report=killed_after(3))
+        build_model("python-2l", tmp_path, report=killed_after(3))
     steps = []
-    make("python-2l", tmp_path, report=lambda step, *_: steps.append(step), anew=True)
+    build_model("python-2l", tmp_path, report=lambda step, *_: steps.append(step), anew=True)
     assert steps == [1, 2, 3, 4]
 
 
-def test_what_is_unfinished_of_one_model_is_not_touched_by_another(tmp_path, small_corpus):
+def test_the_checkpoint_of_one_model_is_not_touched_by_another(tmp_path, small_corpus):
     with pytest.raises(Killed):
-        make("python-2l", tmp_path, report=killed_after(3))
-    make("induction-by-hand", tmp_path, report=quiet)
+        build_model("python-2l", tmp_path, report=killed_after(3))
+    build_model("induction-by-hand", tmp_path, report=quiet)
     assert interp.load(tmp_path).config.name == "induction-by-hand"
     with pytest.raises(ModelLoadError):
         interp.history(tmp_path)
     steps = []
-    make("python-2l", tmp_path, report=lambda step, *_: steps.append(step))
+    build_model("python-2l", tmp_path, report=lambda step, *_: steps.append(step))
     assert steps == [4]
     assert interp.load(tmp_path).config.name == "python-2l"
 
@@ -230,9 +240,9 @@ def test_another_model_in_the_folder_is_replaced_and_a_users_files_are_not(tmp_p
     own = tmp_path / "steps" / "notes.txt"
     own.parent.mkdir()
     own.write_text("mine")
-    make("python-2l", tmp_path, report=quiet)
+    build_model("python-2l", tmp_path, report=quiet)
     assert own.read_text() == "mine"
-    make("induction-by-hand", tmp_path, report=quiet)
+    build_model("induction-by-hand", tmp_path, report=quiet)
     assert own.read_text() == "mine"
     assert [path.name for path in own.parent.iterdir()] == ["notes.txt"]
     with pytest.raises(ModelLoadError, match="history"):
@@ -242,13 +252,13 @@ def test_another_model_in_the_folder_is_replaced_and_a_users_files_are_not(tmp_p
 def test_a_users_own_file_is_not_replaced(tmp_path, small_corpus):
     readme = tmp_path / "README.md"
     readme.write_text("mine")
-    with pytest.raises(InvalidInput, match=r"holds a README\.md that is no bundled model's"):
-        make("induction-by-hand", tmp_path, report=quiet)
+    with pytest.raises(InvalidInput, match=r"holds a README\.md that belongs to no bundled model"):
+        build_model("induction-by-hand", tmp_path, report=quiet)
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
     assert readme.read_text() == "mine"
 
 
-def test_what_a_kill_left_half_written_is_not_brought(tmp_path, small_corpus):
+def test_a_partially_written_file_is_not_installed(tmp_path, small_corpus):
     class Kill(BaseException):
         pass
 
@@ -258,23 +268,23 @@ def test_what_a_kill_left_half_written_is_not_brought(tmp_path, small_corpus):
         raise Kill
 
     with pytest.raises(Killed):
-        make("python-2l", tmp_path, report=killed_after(3))
-    growing = tmp_path / ".unfinished-python-2l" / "model"
+        build_model("python-2l", tmp_path, report=killed_after(3))
+    growing = tmp_path / ".training-python-2l" / "model"
     with pytest.raises(Kill):
         write_whole(growing / "model.safetensors", half)
     assert any(path.read_bytes() == b"half" for path in growing.iterdir() if path.is_file())
-    make("python-2l", tmp_path, report=quiet)
+    build_model("python-2l", tmp_path, report=quiet)
     assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".")]
 
 
 def test_a_training_that_is_cut_short_claims_nothing(tmp_path, small_corpus):
-    make("python-2l", tmp_path, report=quiet, steps=2)
-    assert interp.card(tmp_path).circuit.startswith("None is claimed: 2 steps were trained, of 4")
+    build_model("python-2l", tmp_path, report=quiet, steps=2)
+    assert interp.card(tmp_path).mechanism.startswith("None is claimed: 2 steps were trained, of 4")
     assert interp.card(tmp_path).recipe.startswith("`interp train python-2l`: 2 steps")
 
 
-def test_a_stop_while_files_are_brought_loses_nothing(tmp_path, small_corpus, monkeypatch):
-    whole = make("python-2l", tmp_path / "whole", report=quiet)
+def test_a_failure_while_files_are_installed_loses_nothing(tmp_path, small_corpus, monkeypatch):
+    whole = build_model("python-2l", tmp_path / "whole", report=quiet)
     copied = []
 
     def stops(source, target):
@@ -285,66 +295,66 @@ def test_a_stop_while_files_are_brought_loses_nothing(tmp_path, small_corpus, mo
     with monkeypatch.context() as patched:
         patched.setattr("interp.zoo.training.build.shutil.copyfile", stops)
         with pytest.raises(OutOfResources, match="No space left"):
-            make("python-2l", tmp_path / "again", report=quiet)
+            build_model("python-2l", tmp_path / "again", report=quiet)
     assert not (tmp_path / "again" / "config.json").exists()
     steps = []
-    make("python-2l", tmp_path / "again", report=lambda step, *_: steps.append(step))
+    build_model("python-2l", tmp_path / "again", report=lambda step, *_: steps.append(step))
     assert steps == []
     files = [sorted(p.name for p in folder.rglob("*")) for folder in (whole, tmp_path / "again")]
     assert files[0] == files[1]
     assert equal(made(whole), made(tmp_path / "again"))
 
 
-def test_a_full_disk_is_told_as_one(tmp_path, small_corpus, monkeypatch):
+def test_a_full_disk_is_an_error(tmp_path, small_corpus, monkeypatch):
     def full(*_):
         raise SafetensorError("I/O error: No space left on device")
 
     monkeypatch.setattr("interp.zoo.training.checkpoint.save_file", full)
-    with pytest.raises(OutOfResources, match=r"unfinished\.safetensors can't be written"):
-        make("python-2l", tmp_path, report=quiet)
+    with pytest.raises(OutOfResources, match=r"checkpoint\.safetensors can't be written"):
+        build_model("python-2l", tmp_path, report=quiet)
 
 
-def test_an_interruption_says_what_is_kept(tmp_path, small_corpus):
+def test_an_interruption_names_the_checkpoint(tmp_path, small_corpus):
     def interrupt(step, *_):
         if step == 2:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt, match="goes on with the same command"):
-        make("python-2l", tmp_path, report=interrupt)
-    assert is_unfinished("python-2l", tmp_path)
+    with pytest.raises(KeyboardInterrupt, match="same command resumes from it"):
+        build_model("python-2l", tmp_path, report=interrupt)
+    assert has_checkpoint("python-2l", tmp_path)
 
 
 def test_another_number_of_steps_is_another_training(tmp_path, small_corpus):
     with pytest.raises(Killed):
-        make("python-2l", tmp_path, report=killed_after(3))
+        build_model("python-2l", tmp_path, report=killed_after(3))
     with pytest.raises(InvalidInput, match="another schedule: 4 steps"):
-        make("python-2l", tmp_path, report=quiet, steps=9)
+        build_model("python-2l", tmp_path, report=quiet, steps=9)
 
 
-def test_a_corpus_that_is_not_there_is_told_and_nothing_is_left(tmp_path, monkeypatch):
+def test_a_missing_corpus_is_an_error_and_nothing_is_left(tmp_path, monkeypatch):
     monkeypatch.setattr(python_text, "read_corpus", lambda: read_corpus(tmp_path / "none.zip"))
     with pytest.raises(InvalidInput, match="No Python source in"):
-        make("python-2l", tmp_path / "a" / "b", report=quiet)
+        build_model("python-2l", tmp_path / "a" / "b", report=quiet)
     assert not (tmp_path / "a").exists()
 
 
 def test_an_unknown_recipe_and_no_steps_are_refused(tmp_path):
     with pytest.raises(InvalidInput, match="python-2l"):
-        make("python-9l", tmp_path, steps=None, report=quiet)
+        build_model("python-9l", tmp_path, steps=None, report=quiet)
     with pytest.raises(InvalidInput, match="at least 1"):
-        make("python-2l", tmp_path, steps=0, report=quiet)
+        build_model("python-2l", tmp_path, steps=0, report=quiet)
 
 
 @pytest.mark.parametrize("name", covering(["python-4l", "python-mlm"], ["python-mlm"]))
 def test_a_recipe_of_text_runs(tmp_path, small_corpus, name):
-    model = RECIPES[name](Workshop(quiet, steps=2)).model
+    model = RECIPES[name](TrainingRun(quiet, steps=2)).model
     assert model.config.name == name
 
 
 @pytest.mark.gpu
-def test_a_training_on_a_gpu_is_made_and_goes_on(tmp_path):
+def test_a_training_on_a_gpu_completes_and_resumes(tmp_path):
     def trained(name, report=quiet):
-        make(name, tmp_path / name, report=report, steps=6, device="cuda")
+        build_model(name, tmp_path / name, report=report, steps=6, device="cuda")
 
     for name in (addition_mod_113.NAME, dates.NAME):
         with pytest.raises(Killed):
@@ -361,7 +371,7 @@ def test_a_training_on_a_gpu_is_made_and_goes_on(tmp_path):
         pytest.param(python_2l.NAME, 50, marks=[pytest.mark.nightly, pytest.mark.timeout(1200)]),
     ],
 )
-def test_a_killed_process_goes_on(tmp_path, name, n_steps):
+def test_a_killed_process_resumes(tmp_path, name, n_steps):
     """The whole command, killed in the middle by the signal that can't be caught."""
     command = [sys.executable, "-c", "from apps.cli import main; main()", "train"]
     command += [name, "--steps", str(n_steps)]
@@ -377,7 +387,7 @@ def test_a_killed_process_goes_on(tmp_path, name, n_steps):
         )
 
     killed = start(tmp_path / "killed")
-    state = tmp_path / "killed" / f".unfinished-{name}" / FILE
+    state = tmp_path / "killed" / f".training-{name}" / FILE
     while not state.exists() and killed.poll() is None:
         time.sleep(0.05)
     killed.send_signal(signal.SIGKILL)
@@ -385,10 +395,10 @@ def test_a_killed_process_goes_on(tmp_path, name, n_steps):
     assert killed.returncode == -signal.SIGKILL
     assert state.exists()
     again, whole = start(tmp_path / "killed"), start(tmp_path / "whole")
-    said = again.communicate()[0]
-    assert (again.returncode, whole.wait()) == (0, 0), said
+    output = again.communicate()[0]
+    assert (again.returncode, whole.wait()) == (0, 0), output
     whole.communicate()
-    assert "it goes on" in said
+    assert "Resuming the unfinished training" in output
     one, other = (read_history(tmp_path / folder) for folder in ("killed", "whole"))
     assert len(one.losses) == n_steps
     assert one.losses == other.losses

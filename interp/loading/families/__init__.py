@@ -1,1 +1,1 @@
-"""One small file a family: what its configuration means, and where each weight goes."""
+"""The supported families, one module each: the meaning of ``config.json``, the table of weights."""

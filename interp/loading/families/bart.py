@@ -1,7 +1,8 @@
-"""BART (Lewis et al. 2020): an encoder and a decoder, post-norm as the original Transformer.
+"""BART (Lewis et al. 2020, arXiv:1910.13461): an encoder–decoder, post-norm as the original.
 
-The sum of token and position is normed; positions are learned, and stand two rows further down in
-their table. No last norms; the head is tied and adds a bias, ``final_logits_bias``.
+The sum of token and position embeddings is normed. Positions are learned; the first two rows of
+their table are unused. There are no last norms. The head is tied, with a bias
+``final_logits_bias``.
 """
 
 from typing import Any
@@ -18,8 +19,18 @@ from interp.config import (
     StackConfig,
 )
 from interp.loading.family import Family
-from interp.loading.foreign_config import Raw
-from interp.loading.weight import Table, at, each_layer, linear, norm, separate_qkv, under
+from interp.loading.foreign_config import ForeignConfig
+from interp.loading.weight import (
+    Table,
+    attention_output,
+    each_layer,
+    from_key,
+    mlp,
+    norm,
+    prefixed,
+    separate_qkv,
+    unembedding,
+)
 
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 50265,
@@ -37,32 +48,26 @@ DEFAULTS: dict[str, Any] = {
     "eos_token_id": 2,
     "decoder_start_token_id": 2,
 }
-ALIASES = {
-    "hidden_size": "d_model",
-    "num_attention_heads": "encoder_attention_heads",
-    "num_hidden_layers": "encoder_layers",
-}
 EMBEDDING, ENCODER_EMBEDDING = "decoder.embed_tokens.weight", "encoder.embed_tokens.weight"
 BIAS = "final_logits_bias"
-OFFSET = 2
-"""Rows of the table of positions that no token is at."""
+UNUSED_POSITIONS = 2
 
 
-def config(raw: Raw) -> Config:
-    """Two towers whose heads and neurons may differ, of one vocabulary."""
-    raw.only("normalize_embedding", (True,))
-    raw.only("static_position_embeddings", (False,))
-    raw.only("extra_pos_embeddings", (OFFSET,))
-    return pair(
-        raw,
+def config(fields: ForeignConfig) -> Config:
+    """Learned positions and a norm of the embedding; one vocabulary."""
+    fields.allow_only("normalize_embedding", (True,))
+    fields.allow_only("static_position_embeddings", (False,))
+    fields.allow_only("extra_pos_embeddings", (UNUSED_POSITIONS,))
+    return of_parts(
+        fields,
         PositionsConfig(kind="learned"),
-        EmbeddingConfig(scale=scale(raw), norm=NormConfig()),
-        shared=ENCODER_EMBEDDING not in raw.keys,
+        EmbeddingConfig(scale=embedding_scale(fields), norm=NormConfig()),
+        shared=ENCODER_EMBEDDING not in fields.weight_names,
     )
 
 
-def pair(
-    raw: Raw,
+def of_parts(
+    fields: ForeignConfig,
     positions: PositionsConfig,
     embedding: EmbeddingConfig,
     *,
@@ -70,91 +75,91 @@ def pair(
     d_vocab: int | None = None,
     d_vocab_source: int | None = None,
 ) -> Config:
-    """What all models of this shape have; vocabularies, if they are not what ``vocab_size`` says.
+    """The configuration of an encoder–decoder whose stacks may differ in depth and width.
+
+    Args:
+        fields: the foreign configuration.
+        positions: of both stacks.
+        embedding: of both stacks.
+        shared: whether the stacks share one token embedding.
+        d_vocab: size of the (decoder's) vocabulary; ``None`` means ``vocab_size``.
+        d_vocab_source: size of the encoder's, if it is another.
 
     Raises:
-        ModelLoadError: an encoder or a decoder alone, or norms that stand elsewhere.
+        ModelLoadError: an encoder or a decoder alone, or norms in other places.
     """
-    raw.only("is_encoder_decoder", (True,))
-    raw.only("is_decoder", (False,))
-    raw.only("normalize_before", (False,))
-    raw.only("add_final_layer_norm", (False,))
-    d_model = raw.whole("d_model")
+    fields.allow_only("is_encoder_decoder", (True,))
+    fields.allow_only("is_decoder", (False,))
+    fields.allow_only("normalize_before", (False,))
+    fields.allow_only("add_final_layer_norm", (False,))
+    d_model, activation = fields.integer("d_model"), fields.activation("activation_function")
 
     def stack(name: str) -> StackConfig:
-        heads = raw.whole(f"{name}_attention_heads")
+        n_heads = fields.integer(f"{name}_attention_heads")
         return StackConfig(
-            n_layers=raw.whole(f"{name}_layers"),
-            attention=AttentionConfig(heads, d_model // heads),
-            mlp=MLPConfig(raw.whole(f"{name}_ffn_dim"), raw.activation("activation_function")),
+            n_layers=fields.integer(f"{name}_layers"),
+            attention=AttentionConfig(n_heads, d_model // n_heads),
+            mlp=MLPConfig(fields.integer(f"{name}_ffn_dim"), activation),
             norm=NormConfig(placement="post", final=False),
             positions=positions,
             embedding=embedding,
         )
 
+    has_bias = BIAS in fields.weight_names
     return Config(
         d_model=d_model,
-        d_vocab=d_vocab or raw.whole("vocab_size"),
+        d_vocab=d_vocab or fields.integer("vocab_size"),
         d_vocab_source=d_vocab_source,
-        n_ctx=raw.whole("max_position_embeddings"),
+        n_ctx=fields.integer("max_position_embeddings"),
         encoder=stack("encoder"),
         decoder=stack("decoder"),
-        tied=raw.head == "tied",
-        unembeds=raw.head != "none" or BIAS in raw.keys,
-        bias_u=BIAS in raw.keys,
+        tied=fields.unembedding == "tied",
+        unembeds=fields.unembedding != "none" or has_bias,
+        bias_u=has_bias,
         shared=shared,
     )
 
 
-def scale(raw: Raw) -> float | None:
-    """√d_model, if embeddings are multiplied by it."""
-    return raw.whole("d_model") ** 0.5 if raw.flag("scale_embedding") else None
+def embedding_scale(fields: ForeignConfig) -> float | None:
+    """√d_model if ``scale_embedding`` is set, else ``None``."""
+    return fields.integer("d_model") ** 0.5 if fields.flag("scale_embedding") else None
 
 
-def weights(config: Config, raw: Raw) -> Table:
-    """As of any pair; positions from the third row on, and the embedding's norm."""
-    lines = pair_weights(config, raw)
+def weights(config: Config, fields: ForeignConfig) -> Table:
+    """As :func:`shared_weights`, with the positions and the norm of the embedding."""
+    table = shared_weights(config, fields)
     for name in config.stacks:
-        entry = {
-            "entry.W_pos": at(f"{name}.embed_positions.weight")[OFFSET:],
-            **norm("embed_norm", f"{name}.layernorm_embedding"),
-        }
-        lines |= under(f"{name}.", entry)
-    return lines
+        positions = from_key(f"{name}.embed_positions.weight")[UNUSED_POSITIONS:]
+        embed_norm = norm("embed_norm", f"{name}.layernorm_embedding")
+        table |= prefixed(f"{name}.", {"entry.W_pos": positions, **embed_norm})
+    return table
 
 
-def pair_weights(config: Config, raw: Raw) -> Table:
-    """Embeddings, blocks and the head of all models of this shape."""
-    lines: Table = {"unembed.weight": at("lm_head.weight")} if raw.head == "own" else {}
-    lines |= {"unembed.b_U": at(BIAS).then(Tensor.flatten)} if config.bias_u else {}
-    for name, own in config.stacks.items():
-        apart = name == "encoder" and not config.shared
-        tower = {
-            "weight_e": at(ENCODER_EMBEDDING if apart else EMBEDDING),
-            **each_layer(own.n_layers, BLOCKS[name], "blocks", f"{name}.layers.{{}}."),
+def shared_weights(config: Config, fields: ForeignConfig) -> Table:
+    """Token embeddings, blocks and the head, as all models of this shape store them."""
+    table = unembedding(fields.unembedding)
+    table |= {"unembed.b_U": from_key(BIAS).map(Tensor.flatten)} if config.bias_u else {}
+    for name, stack in config.stacks.items():
+        has_copy = name == "encoder" and not config.shared
+        lines = {
+            "weight_e": from_key(ENCODER_EMBEDDING if has_copy else EMBEDDING),
+            **each_layer(stack.n_layers, BLOCKS[name], f"{name}.layers.{{}}."),
         }
-        lines |= under(f"{name}.", tower)
-    return lines
+        table |= prefixed(f"{name}.", lines)
+    return table
 
 
 def attention(name: str, source: str) -> Table:
     """Four matrices and their biases."""
     q, k, v, out = (f"{source}.{part}_proj" for part in ("q", "k", "v", "out"))
-    return {
-        **separate_qkv(q, k, v, name=name),
-        **linear(f"{name}.weight_o", f"{name}.b_O", out),
-    }
+    return {**separate_qkv(q, k, v, name=name), **attention_output(out, name=name)}
 
 
-MLP: Table = {
-    **linear("mlp.weight_in", "mlp.b_in", "fc1"),
-    **linear("mlp.weight_out", "mlp.b_out", "fc2"),
-}
 BLOCKS: dict[str, Table] = {
     "encoder": {
         **attention("attn", "self_attn"),
         **norm("ln1", "self_attn_layer_norm"),
-        **MLP,
+        **mlp("fc1", "fc2"),
         **norm("ln2", "final_layer_norm"),
     },
     "decoder": {
@@ -162,23 +167,26 @@ BLOCKS: dict[str, Table] = {
         **norm("ln1", "self_attn_layer_norm"),
         **attention("cross_attn", "encoder_attn"),
         **norm("ln2", "encoder_attn_layer_norm"),
-        **MLP,
+        **mlp("fc1", "fc2"),
         **norm("ln3", "final_layer_norm"),
     },
 }
 
-FAMILIES = [
-    Family(
-        name="BART",
-        model_types=("bart",),
-        config=config,
-        weights=weights,
-        defaults=DEFAULTS,
-        aliases=ALIASES,
-        names=((r"^model\.", ""),),
-        ignored=(r"^(encoder|decoder)\.version$",),
-        embedding=EMBEDDING,
-        copies=(ENCODER_EMBEDDING,),
-        shared="shared.weight",
-    ),
-]
+BART = Family(
+    name="BART",
+    model_types=("bart",),
+    config=config,
+    weights=weights,
+    defaults=DEFAULTS,
+    aliases={
+        "hidden_size": "d_model",
+        "num_attention_heads": "encoder_attention_heads",
+        "num_hidden_layers": "encoder_layers",
+    },
+    renames=((r"^model\.", ""),),
+    ignored=(r"^(encoder|decoder)\.version$",),
+    embedding=EMBEDDING,
+    copies=(ENCODER_EMBEDDING,),
+    shared="shared.weight",
+)
+FAMILIES = [BART]

@@ -1,8 +1,9 @@
-"""BERT (Devlin et al. 2019), and encoders of its shape: MiniLM and other sentence encoders.
+"""BERT (Devlin et al. 2019, arXiv:1810.04805), and the parts of encoders of its shape.
 
-Post-norm, attention both ways; the embedding adds the token's type and is normed; no last norm. A
-masked language model reads act(x·W + b), normed, through the embedding; a classifier of texts reads
-the pooler's tanh(x·W + b) of the first token, so that its logits are those at position 0.
+Bidirectional and post-norm, without a last norm. The sum of token, position and token-type
+embeddings is normed. A masked language model computes the logits from norm(act(x·W + b)) with the
+tied embedding; a classifier of texts computes them from the pooler's tanh(x·W + b) of the first
+token, so that its logits are those at position 0.
 """
 
 import re
@@ -21,8 +22,19 @@ from interp.config import (
     StackConfig,
 )
 from interp.loading.family import Family
-from interp.loading.foreign_config import Raw
-from interp.loading.weight import Table, Weight, at, each_layer, linear, norm, separate_qkv, under
+from interp.loading.foreign_config import ForeignConfig
+from interp.loading.weight import (
+    Table,
+    Weight,
+    attention_output,
+    each_layer,
+    from_key,
+    linear,
+    mlp,
+    norm,
+    prefixed,
+    separate_qkv,
+)
 
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 30522,
@@ -37,117 +49,135 @@ DEFAULTS: dict[str, Any] = {
 }
 EMBEDDING = "embeddings.word_embeddings.weight"
 MASKED, NEXT = "cls.predictions", "cls.seq_relationship"
+"""Prefixes of the heads of masked language models and of next-sentence prediction."""
 POOLED = HeadConfig(activation="tanh", norm=NO_NORM)
-"""What a classifier reads, where the pooler's weights are the head's."""
+"""The head of a classifier of texts: the pooler's matrix and activation."""
 TEXTS, TOKENS = "ForSequenceClassification", "ForTokenClassification"
 
 
-def config(raw: Raw) -> Config:
-    """A stack both ways; what follows it is told by the weights that there are."""
-    masked = HeadConfig(raw.activation("hidden_act"), NormConfig(eps=raw.number("layer_norm_eps")))
-    return of_stack(raw, exit_of(raw, masked), n_ctx=raw.whole("max_position_embeddings"))
+def config(fields: ForeignConfig) -> Config:
+    """The stack; the weights tell which head follows it."""
+    eps = NormConfig(eps=fields.number("layer_norm_eps"))
+    head = HeadConfig(fields.activation("hidden_act"), eps)
+    n_ctx = fields.integer("max_position_embeddings")
+    return of_stack(fields, exit_settings(fields, head), n_ctx=n_ctx)
 
 
-def of_stack(raw: Raw, ending: dict[str, Any], n_ctx: int) -> Config:
-    """What the fields that BERT and RoBERTa share mean; ``ending`` is what follows the stack."""
-    raw.only("position_embedding_type", ("absolute",))
-    raw.only("is_decoder", (False,))
-    raw.only("add_cross_attention", (False,))
-    d_model, n_heads = raw.whole("hidden_size"), raw.whole("num_attention_heads")
-    eps = raw.number("layer_norm_eps")
+def of_stack(fields: ForeignConfig, exits: dict[str, Any], n_ctx: int) -> Config:
+    """The configuration of BERT and RoBERTa.
+
+    Args:
+        fields: the foreign configuration.
+        exits: the fields of :class:`Config` for what follows the stack.
+        n_ctx: longest sequence.
+    """
+    fields.allow_only("position_embedding_type", ("absolute",))
+    fields.allow_only("is_decoder", (False,))
+    fields.allow_only("add_cross_attention", (False,))
+    d_model, n_heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
+    eps, n_types = fields.number("layer_norm_eps"), fields.integer("type_vocab_size")
     return Config(
         d_model=d_model,
-        d_vocab=raw.whole("vocab_size"),
+        d_vocab=fields.integer("vocab_size"),
         n_ctx=n_ctx,
         encoder=StackConfig(
-            n_layers=raw.whole("num_hidden_layers"),
+            n_layers=fields.integer("num_hidden_layers"),
             attention=AttentionConfig(n_heads, d_model // n_heads),
-            mlp=MLPConfig(raw.whole("intermediate_size"), raw.activation("hidden_act")),
+            mlp=MLPConfig(fields.integer("intermediate_size"), fields.activation("hidden_act")),
             norm=NormConfig(placement="post", final=False, eps=eps),
-            embedding=EmbeddingConfig(
-                n_types=raw.whole("type_vocab_size"), norm=NormConfig(eps=eps)
-            ),
+            embedding=EmbeddingConfig(n_types=n_types, norm=NormConfig(eps=eps)),
         ),
-        **ending,
+        **exits,
     )
 
 
-def exit_of(raw: Raw, masked: HeadConfig) -> dict[str, Any]:
-    """What follows the stack, as fields of the whole configuration."""
-    pooler = {"pooler": has_pooler(raw)}
-    if f"{MASKED}.transform.dense.weight" in raw.keys:
-        return {"head": masked, "tied": raw.head == "tied", "bias_u": True, **pooler}
-    if "classifier.weight" in raw.keys:
-        own = {"head": POOLED} if of_texts(raw) else pooler
-        return {"n_classes": raw.n_classes, "bias_u": True, **own}
-    if f"{NEXT}.weight" in raw.keys:
+def exit_settings(fields: ForeignConfig, head: HeadConfig) -> dict[str, Any]:
+    """The fields of :class:`Config` for what follows the stack.
+
+    Args:
+        fields: the foreign configuration.
+        head: the head of a masked language model of this family.
+    """
+    pooler = {"pooler": has_pooler(fields)}
+    if f"{MASKED}.transform.dense.weight" in fields.weight_names:
+        return masked_exit(fields, head) | pooler
+    if "classifier.weight" in fields.weight_names:
+        reads = {"head": POOLED} if classifies_texts(fields) else pooler
+        return {"n_classes": fields.n_classes, "bias_u": True, **reads}
+    if f"{NEXT}.weight" in fields.weight_names:
         return {"n_classes": 2, "bias_u": True, "head": POOLED}
     return {"unembeds": False, **pooler}
 
 
-def of_texts(raw: Raw) -> bool:
-    """Whether a classifier reads the pooler, and tells of texts, or each token's stream.
+def masked_exit(fields: ForeignConfig, head: HeadConfig) -> dict[str, Any]:
+    """The head of a masked language model, and its unembedding with a bias."""
+    return {"head": head, "tied": fields.unembedding == "tied", "bias_u": True}
 
-    Old files of classifiers of tokens hold a pooler that nothing reads: their weights do not tell.
+
+def classifies_texts(fields: ForeignConfig) -> bool:
+    """Whether a classifier reads the pooler (one class a text) or each token's stream.
+
+    ``architectures`` decides: old files of token classifiers hold a pooler that is unused, so the
+    weights do not tell.
     """
-    task = raw.saved_as(TEXTS, TOKENS)
-    if task is None and has_pooler(raw):
-        raise raw.refused("architectures", raw.get("architectures"), f"…{TEXTS} or …{TOKENS}")
-    return task == TEXTS
+    suffix = fields.architecture_suffix(TEXTS, TOKENS)
+    if suffix is None and has_pooler(fields):
+        value = fields.get("architectures")
+        raise fields.unsupported("architectures", value, f"…{TEXTS} or …{TOKENS}")
+    return suffix == TEXTS
 
 
-def has_pooler(raw: Raw) -> bool:
-    """Whether there are weights of a pooler."""
-    return "pooler.dense.weight" in raw.keys
+def has_pooler(fields: ForeignConfig) -> bool:
+    """Whether the weights of a pooler are there."""
+    return "pooler.dense.weight" in fields.weight_names
 
 
-def weights(config: Config, raw: Raw) -> Table:
-    """The stack, and what follows it."""
-    return encoder(config) | pooler(config) | ending(config, raw)
+def weights(config: Config, fields: ForeignConfig) -> Table:
+    """The stack, the pooler and the head."""
+    return encoder(config) | pooler(config) | exit_weights(config, fields)
 
 
 def encoder(config: Config) -> Table:
-    """Embeddings and blocks; queries, keys and values are stored apart."""
+    """Embeddings and blocks; queries, keys and values are separate matrices."""
     query, key, value = (f"attention.self.{name}" for name in ("query", "key", "value"))
     block = {
         **separate_qkv(query, key, value),
-        **linear("attn.weight_o", "attn.b_O", "attention.output.dense"),
+        **attention_output("attention.output.dense"),
         **norm("ln1", "attention.output.LayerNorm"),
-        **linear("mlp.weight_in", "mlp.b_in", "intermediate.dense"),
-        **linear("mlp.weight_out", "mlp.b_out", "output.dense"),
+        **mlp("intermediate.dense", "output.dense"),
         **norm("ln2", "output.LayerNorm"),
     }
     stack = {
-        "weight_e": at(EMBEDDING),
-        "entry.W_pos": at("embeddings.position_embeddings.weight"),
-        "types.W_type": at("embeddings.token_type_embeddings.weight"),
+        "weight_e": from_key(EMBEDDING),
+        "entry.W_pos": from_key("embeddings.position_embeddings.weight"),
+        "types.W_type": from_key("embeddings.token_type_embeddings.weight"),
         **norm("embed_norm", "embeddings.LayerNorm"),
-        **each_layer(config.stacks["encoder"].n_layers, block, "blocks", "encoder.layer.{}."),
+        **each_layer(config.stacks["encoder"].n_layers, block, "encoder.layer.{}."),
     }
-    return under("encoder.", stack)
+    return prefixed("encoder.", stack)
 
 
 def pooler(config: Config) -> Table:
-    """The pooler, where it is no classifier's head."""
+    """The pooler, unless it is a classifier's head."""
     return linear("pooler.weight", "pooler.bias", "pooler.dense") if config.pooler else {}
 
 
-def head(dense: str, normed: str | None = None) -> Table:
-    """The head: its matrix, and its norm if it has one."""
-    lines = linear("encoder.final_norm.weight", "encoder.final_norm.bias", dense)
-    return lines | (norm("encoder.final_norm.norm", normed) if normed else {})
+def head(dense: str, layer_norm: str | None = None) -> Table:
+    """The head's matrix, and its norm if it has one."""
+    table = linear("encoder.final_norm.weight", "encoder.final_norm.bias", dense)
+    return table | (norm("encoder.final_norm.norm", layer_norm) if layer_norm else {})
 
 
-def ending(config: Config, raw: Raw) -> Table:
-    """The unembedding, and a masked language model's head."""
+def exit_weights(config: Config, fields: ForeignConfig) -> Table:
+    """The head and the unembedding."""
     if config.n_classes is not None:
-        name = "classifier" if "classifier.weight" in raw.keys else NEXT
+        name = "classifier" if "classifier.weight" in fields.weight_names else NEXT
         return (head("pooler.dense") if config.head == POOLED else {}) | classifier(name)
     if not config.unembeds:
         return {}
     return {
         **head(f"{MASKED}.transform.dense", f"{MASKED}.transform.LayerNorm"),
-        **decoder(raw, f"{MASKED}.decoder", f"{MASKED}.bias"),
+        **unembedding(fields, f"{MASKED}.decoder", f"{MASKED}.bias"),
     }
 
 
@@ -156,15 +186,18 @@ def classifier(name: str) -> Table:
     return linear("unembed.weight", "unembed.b_U", name)
 
 
-def decoder(raw: Raw, name: str, *biases: str) -> Table:
-    """W_U, if it has weights of its own, and b_U, which may stand under other names too.
+def unembedding(fields: ForeignConfig, name: str, *biases: str) -> Table:
+    """W_U, unless it is tied, and b_U.
 
-    ``transformers`` adds the one that stands beside the matrix.
+    Args:
+        fields: the foreign configuration.
+        name: of the linear layer. Its own bias is used, as in ``transformers``.
+        *biases: other names under which the same bias may be stored.
     """
-    own = {} if raw.head == "tied" else {"unembed.weight": at(f"{name}.weight")}
+    matrix = {} if fields.unembedding == "tied" else {"unembed.weight": from_key(f"{name}.weight")}
     keys = (f"{name}.bias", *biases)
-    there = tuple(key for key in keys if key in raw.keys) or keys[-1:]
-    return {**own, "unembed.b_U": Weight(there, _first)}
+    present = tuple(key for key in keys if key in fields.weight_names) or keys[-1:]
+    return {**matrix, "unembed.b_U": Weight(present, _first)}
 
 
 def _first(tensor: Tensor, *_: Tensor) -> Tensor:
@@ -172,19 +205,16 @@ def _first(tensor: Tensor, *_: Tensor) -> Tensor:
 
 
 OLD_NORMS = ((r"LayerNorm\.gamma$", "LayerNorm.weight"), (r"LayerNorm\.beta$", "LayerNorm.bias"))
-IGNORED = (r"^embeddings\.(position_ids|token_type_ids)$",)
-
-FAMILIES = [
-    Family(
-        name="BERT",
-        model_types=("bert",),
-        config=config,
-        weights=weights,
-        defaults=DEFAULTS,
-        names=((r"^bert\.", ""), *OLD_NORMS),
-        ignored=IGNORED,
-        spare=(rf"^{re.escape(NEXT)}\.",),
-        embedding=EMBEDDING,
-        head=f"{MASKED}.decoder.weight",
-    ),
-]
+BERT = Family(
+    name="BERT",
+    model_types=("bert",),
+    config=config,
+    weights=weights,
+    defaults=DEFAULTS,
+    renames=((r"^bert\.", ""), *OLD_NORMS),
+    ignored=(r"^embeddings\.(position_ids|token_type_ids)$",),
+    optional=(rf"^{re.escape(NEXT)}\.",),
+    embedding=EMBEDDING,
+    head=f"{MASKED}.decoder.weight",
+)
+FAMILIES = [BERT]

@@ -1,6 +1,6 @@
-"""BLOOM (BigScience Workshop 2022): distance lowers scores, and the embedding is normed.
+"""BLOOM (BigScience Workshop 2022, arXiv:2211.05100): ALiBi, and a norm of the embedding.
 
-Queries, keys and values are one matrix, head by head. The stream may be the normed one.
+Queries, keys and values are one matrix, head by head. The residual may start after the norm.
 """
 
 from typing import Any
@@ -16,8 +16,18 @@ from interp.config import (
 )
 from interp.loading.families.neox import qkv_by_head
 from interp.loading.family import Family
-from interp.loading.foreign_config import Raw
-from interp.loading.weight import Table, at, each_layer, linear, norm, under, unembedding
+from interp.loading.foreign_config import ForeignConfig
+from interp.loading.settings import plain_exit
+from interp.loading.weight import (
+    Table,
+    attention_output,
+    each_layer,
+    from_key,
+    mlp,
+    norm,
+    prefixed,
+    unembedding,
+)
 
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 250880,
@@ -32,56 +42,54 @@ DEFAULTS: dict[str, Any] = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
-"""The length that it was trained on bounds nothing: theirs has no bound."""
+"""``seq_length`` is the length of training; ``transformers`` does not bound texts by it."""
 
 
-def config(raw: Raw) -> Config:
-    """Heads share d_model evenly; an MLP is four times as wide."""
-    _slow_is_the_same(raw)
-    d_model, n_heads = raw.whole("hidden_size"), raw.whole("n_head")
-    eps = raw.number("layer_norm_epsilon")
-    normed = raw.flag("apply_residual_connection_post_layernorm")
+def config(fields: ForeignConfig) -> Config:
+    """An MLP of width 4·d_model."""
+    _check_slices(fields)
+    d_model, n_heads = fields.integer("hidden_size"), fields.integer("n_head")
+    eps = fields.number("layer_norm_epsilon")
+    after_norm = fields.flag("apply_residual_connection_post_layernorm")
     return Config(
         d_model=d_model,
-        d_vocab=raw.whole("vocab_size"),
-        n_ctx=raw.whole("seq_length"),
-        tied=raw.head == "tied",
-        unembeds=raw.head != "none",
+        d_vocab=fields.integer("vocab_size"),
+        n_ctx=fields.integer("seq_length"),
+        **plain_exit(fields),
         decoder=StackConfig(
-            n_layers=raw.whole("n_layer"),
+            n_layers=fields.integer("n_layer"),
             attention=AttentionConfig(n_heads, d_model // n_heads),
             mlp=MLPConfig(4 * d_model, "gelu_bloom"),
-            norm=NormConfig(placement="stream" if normed else "pre", eps=eps),
+            norm=NormConfig(placement="stream" if after_norm else "pre", eps=eps),
             positions=PositionsConfig(kind="alibi"),
             embedding=EmbeddingConfig(norm=NormConfig(eps=eps)),
         ),
     )
 
 
-def _slow_is_the_same(raw: Raw) -> None:
-    """Refuse products in slices, which leave two biases out."""
-    if raw.flag("slow_but_exact") and raw.whole("pretraining_tp") > 1:
-        raise raw.refused("slow_but_exact", value=True, expected="False")
+def _check_slices(fields: ForeignConfig) -> None:
+    """Refuse sliced products, in which ``transformers`` omits two biases."""
+    if fields.flag("slow_but_exact") and fields.integer("pretraining_tp") > 1:
+        raise fields.unsupported("slow_but_exact", value=True, expected="False")
 
 
-def weights(config: Config, raw: Raw) -> Table:
-    """The joint product sorted into queries, keys and values."""
+def weights(config: Config, fields: ForeignConfig) -> Table:
+    """The fused matrix is reordered from heads to queries, keys and values."""
     stack = config.stacks["decoder"]
     block = {
         **norm("ln1", "input_layernorm"),
         **qkv_by_head("self_attention.query_key_value", stack.attention),
-        **linear("attn.weight_o", "attn.b_O", "self_attention.dense"),
+        **attention_output("self_attention.dense"),
         **norm("ln2", "post_attention_layernorm"),
-        **linear("mlp.weight_in", "mlp.b_in", "mlp.dense_h_to_4h"),
-        **linear("mlp.weight_out", "mlp.b_out", "mlp.dense_4h_to_h"),
+        **mlp("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
     }
-    lines = {
-        "weight_e": at("word_embeddings.weight"),
+    table = {
+        "weight_e": from_key("word_embeddings.weight"),
         **norm("embed_norm", "word_embeddings_layernorm"),
-        **each_layer(stack.n_layers, block, "blocks", "h.{}."),
+        **each_layer(stack.n_layers, block, "h.{}."),
         **norm("final_norm", "ln_f"),
     }
-    return under("decoder.", lines) | unembedding(raw.head)
+    return prefixed("decoder.", table) | unembedding(fields.unembedding)
 
 
 FAMILIES = [
@@ -96,7 +104,7 @@ FAMILIES = [
             "num_hidden_layers": "n_layer",
             "num_attention_heads": "n_head",
         },
-        names=((r"^transformer\.", ""),),
+        renames=((r"^transformer\.", ""),),
         embedding="word_embeddings.weight",
     ),
 ]

@@ -1,9 +1,10 @@
-"""DistilBERT (Sanh et al. 2019): BERT's stack without types of tokens and without a pooler.
+"""DistilBERT (Sanh et al. 2019, arXiv:1910.01108): BERT without token types and without a pooler.
 
-Its epsilon can't be chosen. Positions made of sines are stored like those that were learned, and
-what is stored counts. A classifier of texts reads relu(x·W + b) of the first token.
+The epsilon of norms is fixed. Sinusoidal positions are stored like learned ones, and the stored
+values are used. A classifier of texts reads relu(x·W + b) of the first token.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from interp.config import (
@@ -16,10 +17,18 @@ from interp.config import (
     NormConfig,
     StackConfig,
 )
-from interp.loading.families.bert import EMBEDDING, IGNORED, OLD_NORMS, classifier, decoder, head
-from interp.loading.family import Family
-from interp.loading.foreign_config import Raw
-from interp.loading.weight import Table, at, each_layer, linear, norm, separate_qkv, under
+from interp.loading.families import bert
+from interp.loading.foreign_config import ForeignConfig
+from interp.loading.weight import (
+    Table,
+    attention_output,
+    each_layer,
+    from_key,
+    mlp,
+    norm,
+    prefixed,
+    separate_qkv,
+)
 
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 30522,
@@ -30,84 +39,87 @@ DEFAULTS: dict[str, Any] = {
     "hidden_dim": 3072,
     "activation": "gelu",
 }
-ALIASES = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
 EPS = 1e-12
 
 
-def config(raw: Raw) -> Config:
-    """What the fields mean; what follows the stack is told by the weights that there are."""
-    d_model, n_heads = raw.whole("dim"), raw.whole("n_heads")
+def config(fields: ForeignConfig) -> Config:
+    """The stack; the weights tell which head follows it."""
+    d_model, n_heads = fields.integer("dim"), fields.integer("n_heads")
     return Config(
         d_model=d_model,
-        d_vocab=raw.whole("vocab_size"),
-        n_ctx=raw.whole("max_position_embeddings"),
+        d_vocab=fields.integer("vocab_size"),
+        n_ctx=fields.integer("max_position_embeddings"),
         encoder=StackConfig(
-            n_layers=raw.whole("n_layers"),
+            n_layers=fields.integer("n_layers"),
             attention=AttentionConfig(n_heads, d_model // n_heads),
-            mlp=MLPConfig(raw.whole("hidden_dim"), raw.activation("activation")),
+            mlp=MLPConfig(fields.integer("hidden_dim"), fields.activation("activation")),
             norm=NormConfig(placement="post", final=False, eps=EPS),
             embedding=EmbeddingConfig(norm=NormConfig(eps=EPS)),
         ),
-        **exit_of(raw),
+        **exit_settings(fields),
     )
 
 
-def exit_of(raw: Raw) -> dict[str, Any]:
-    """What follows the stack, as fields of the whole configuration."""
-    if "vocab_transform.weight" in raw.keys:
-        masked = HeadConfig(raw.activation("activation"), NormConfig(eps=EPS))
-        return {"head": masked, "tied": raw.head == "tied", "bias_u": True}
-    if "classifier.weight" not in raw.keys:
+def exit_settings(fields: ForeignConfig) -> dict[str, Any]:
+    """The fields of :class:`Config` for what follows the stack."""
+    if "vocab_transform.weight" in fields.weight_names:
+        head = HeadConfig(fields.activation("activation"), NormConfig(eps=EPS))
+        return bert.masked_exit(fields, head)
+    if "classifier.weight" not in fields.weight_names:
         return {"unembeds": False}
-    if "pre_classifier.weight" not in raw.keys:
-        return {"n_classes": raw.n_classes, "bias_u": True}
-    if raw.saved_as("ForMultipleChoice"):
-        raise raw.refused("architectures", raw.get("architectures"), "…ForSequenceClassification")
-    return {"n_classes": raw.n_classes, "bias_u": True, "head": HeadConfig("relu", NO_NORM)}
+    if "pre_classifier.weight" not in fields.weight_names:
+        return {"n_classes": fields.n_classes, "bias_u": True}
+    if fields.architecture_suffix("ForMultipleChoice"):
+        raise fields.unsupported("architectures", fields.get("architectures"), f"…{bert.TEXTS}")
+    return {"n_classes": fields.n_classes, "bias_u": True, "head": HeadConfig("relu", NO_NORM)}
 
 
-def weights(config: Config, raw: Raw) -> Table:
-    """Queries, keys and values are stored apart."""
+def weights(config: Config, fields: ForeignConfig) -> Table:
+    """Every projection is stored as a matrix of its own."""
     block = {
         **separate_qkv("attention.q_lin", "attention.k_lin", "attention.v_lin"),
-        **linear("attn.weight_o", "attn.b_O", "attention.out_lin"),
+        **attention_output("attention.out_lin"),
         **norm("ln1", "sa_layer_norm"),
-        **linear("mlp.weight_in", "mlp.b_in", "ffn.lin1"),
-        **linear("mlp.weight_out", "mlp.b_out", "ffn.lin2"),
+        **mlp("ffn.lin1", "ffn.lin2"),
         **norm("ln2", "output_layer_norm"),
     }
     stack = {
-        "weight_e": at(EMBEDDING),
-        "entry.W_pos": at("embeddings.position_embeddings.weight"),
+        "weight_e": from_key(bert.EMBEDDING),
+        "entry.W_pos": from_key("embeddings.position_embeddings.weight"),
         **norm("embed_norm", "embeddings.LayerNorm"),
-        **each_layer(config.stacks["encoder"].n_layers, block, "blocks", "transformer.layer.{}."),
+        **each_layer(config.stacks["encoder"].n_layers, block, "transformer.layer.{}."),
     }
-    return under("encoder.", stack) | ending(config, raw)
+    return prefixed("encoder.", stack) | exit_weights(config, fields)
 
 
-def ending(config: Config, raw: Raw) -> Table:
-    """Head and unembedding."""
+def exit_weights(config: Config, fields: ForeignConfig) -> Table:
+    """The head and the unembedding."""
     if not config.unembeds:
         return {}
     if config.n_classes is not None:
-        return (head("pre_classifier") if config.head else {}) | classifier("classifier")
+        head = bert.head("pre_classifier") if config.head else {}
+        return head | bert.classifier("classifier")
     return {
-        **head("vocab_transform", "vocab_layer_norm"),
-        **decoder(raw, "vocab_projector"),
+        **bert.head("vocab_transform", "vocab_layer_norm"),
+        **bert.unembedding(fields, "vocab_projector"),
     }
 
 
 FAMILIES = [
-    Family(
+    replace(
+        bert.BERT,
         name="DistilBERT",
         model_types=("distilbert",),
         config=config,
         weights=weights,
         defaults=DEFAULTS,
-        aliases=ALIASES,
-        names=((r"^distilbert\.", ""), *OLD_NORMS),
-        ignored=IGNORED,
-        embedding=EMBEDDING,
+        aliases={
+            "hidden_size": "dim",
+            "num_attention_heads": "n_heads",
+            "num_hidden_layers": "n_layers",
+        },
+        renames=((r"^distilbert\.", ""), *bert.OLD_NORMS),
+        optional=(),
         head="vocab_projector.weight",
-    ),
+    )
 ]

@@ -1,9 +1,9 @@
-"""Gemma 1, 2 and 3 (Gemma Team 2024 and 2025, arXiv:2403.08295, 2408.00118, 2503.19786), as text.
+"""Gemma 1, 2 and 3 (Gemma Team 2024 and 2025, arXiv:2403.08295, 2408.00118, 2503.19786), text only.
 
-Embeddings are multiplied by √d_model, norms by 1 + what is learned; GeGLU; tied. Gemma 2 norms what
-each step writes too, caps scores and logits, and gives every other layer a window. Gemma 3 norms
-queries and keys, has one full layer in six, and turns heads by another base where there is a
-window.
+Llama with embeddings multiplied by √d_model, norms whose gain is 1 + the stored weight, GeGLU and a
+tied head. Gemma 2 also norms the outputs of attention and MLP, caps scores and logits, and has a
+window in every other layer. Gemma 3 norms queries and keys, has one full layer in six, and another
+base of rotary positions in layers with a window.
 """
 
 from collections.abc import Mapping
@@ -12,9 +12,8 @@ from typing import Any
 
 from interp.config import AttentionConfig, Config, EmbeddingConfig, MLPConfig, NormConfig
 from interp.loading.families import llama
-from interp.loading.family import Family
-from interp.loading.foreign_config import ACTIVATIONS, Raw
-from interp.loading.sliding_window import FULL, SLIDING, kinds, sliding
+from interp.loading.foreign_config import ACTIVATIONS, ForeignConfig
+from interp.loading.sliding_window import FULL, SLIDING, layer_types, sliding_layers
 from interp.loading.weight import Table, norm
 
 GEMMA_1: dict[str, Any] = {
@@ -57,100 +56,103 @@ GEMMA_3: dict[str, Any] = {
 }
 
 
-def config_1(raw: Raw) -> Config:
-    """``gelu`` means its tanh form here, as the first files said it."""
-    said = raw.activation("hidden_act")
-    act = "gelu_tanh" if said == "gelu" else said
-    raw.only("hidden_activation", tuple(name for name in ACTIVATIONS if ACTIVATIONS[name] == act))
-    attention = llama.attention(raw, biased=raw.flag("attention_bias"))
-    return of_parts(raw, attention=attention, mlp=geglu(raw, act), norm=offset_norm(raw))
+def config_1(fields: ForeignConfig) -> Config:
+    """``hidden_act="gelu"`` means the tanh approximation, as in the first released files."""
+    name = fields.activation("hidden_act")
+    act = "gelu_tanh" if name == "gelu" else name
+    same = tuple(name for name in ACTIVATIONS if ACTIVATIONS[name] == act)
+    fields.allow_only("hidden_activation", same)
+    attention = llama.grouped_attention(fields, biased=fields.flag("attention_bias"))
+    return of_parts(fields, attention=attention, mlp=geglu(fields, act), norm=offset_norm(fields))
 
 
-def config_2(raw: Raw) -> Config:
-    """Four norms a block; even layers have a window, if nothing else is said."""
-    attention = scaled_attention(raw, cap=cap(raw, "attn_logit_softcapping"))
-    slides = kinds(raw, lambda layer: layer % 2 == 0)
+def config_2(fields: ForeignConfig) -> Config:
+    """Four norms a block; by default, even layers have a window."""
+    attention = scaled_attention(fields, cap=cap(fields, "attn_logit_softcapping"))
+    types = layer_types(fields, lambda layer: layer % 2 == 0)
     return of_parts(
-        raw,
+        fields,
         attention=attention,
-        mlp=geglu(raw, raw.activation("hidden_activation")),
-        norm=offset_norm(raw, placement="sandwich"),
-        exceptions=sliding(raw, slides, attention),
+        mlp=geglu(fields, fields.activation("hidden_activation")),
+        norm=offset_norm(fields, placement="sandwich"),
+        exceptions=sliding_layers(fields, types, attention),
     )
 
 
-def config_3(raw: Raw) -> Config:
-    """Full layers turn by one base (perhaps stretched), those with a window by another."""
-    raw.only("attn_logit_softcapping")
-    attention = scaled_attention(raw, qk_norm=offset_norm(raw))
-    period = raw.whole("sliding_window_pattern")
-    slides = kinds(raw, lambda layer: (layer + 1) % period != 0)
-    local = llama.of_whole_heads(turned_in(raw, SLIDING))
+def config_3(fields: ForeignConfig) -> Config:
+    """Rotary positions differ between full layers, where they may be scaled, and sliding layers."""
+    fields.allow_only("attn_logit_softcapping")
+    attention = scaled_attention(fields, qk_norm=offset_norm(fields))
+    period = fields.integer("sliding_window_pattern")
+    types = layer_types(fields, lambda layer: (layer + 1) % period != 0)
+    local = llama.whole_head_rotary(with_rope_of(fields, SLIDING))
     return of_parts(
-        turned_in(raw, FULL),
+        with_rope_of(fields, FULL),
         attention=attention,
-        mlp=geglu(raw, raw.activation("hidden_activation")),
-        norm=offset_norm(raw, placement="sandwich"),
-        exceptions=sliding(raw, slides, attention, local),
+        mlp=geglu(fields, fields.activation("hidden_activation")),
+        norm=offset_norm(fields, placement="sandwich"),
+        exceptions=sliding_layers(fields, types, attention, local),
     )
 
 
-def of_parts(raw: Raw, **parts: Any) -> Config:  # noqa: ANN401 - fields of ours
-    """Llama's shape, its embedding multiplied, its logits perhaps capped."""
-    raw.only("use_bidirectional_attention", (False,))
-    scaled = EmbeddingConfig(scale=raw.whole("hidden_size") ** 0.5)
-    model = llama.of_parts(raw, embedding=scaled, **parts)
-    return replace(model, logit_cap=cap(raw, "final_logit_softcapping") if model.unembeds else None)
+def of_parts(fields: ForeignConfig, **parts: Any) -> Config:  # noqa: ANN401
+    """As :func:`llama.of_parts`, with a scaled embedding and perhaps capped logits."""
+    fields.allow_only("use_bidirectional_attention", (False,))
+    embedding = EmbeddingConfig(scale=fields.integer("hidden_size") ** 0.5)
+    model = llama.of_parts(fields, embedding=embedding, **parts)
+    logit_cap = cap(fields, "final_logit_softcapping") if model.unembeds else None
+    return replace(model, logit_cap=logit_cap)
 
 
-def scaled_attention(raw: Raw, **rest: Any) -> AttentionConfig:  # noqa: ANN401 - fields of ours
-    """Scores are divided by √``query_pre_attn_scalar``, whatever the width of a head."""
-    scale = raw.number("query_pre_attn_scalar") ** 0.5
-    return llama.attention(raw, biased=raw.flag("attention_bias"), scale=scale, **rest)
+def scaled_attention(fields: ForeignConfig, **attention: Any) -> AttentionConfig:  # noqa: ANN401
+    """Attention with scores divided by √``query_pre_attn_scalar``."""
+    scale, biased = fields.number("query_pre_attn_scalar") ** 0.5, fields.flag("attention_bias")
+    return llama.grouped_attention(fields, biased=biased, scale=scale, **attention)
 
 
-def offset_norm(raw: Raw, **rest: Any) -> NormConfig:  # noqa: ANN401 - fields of ours
-    """RMSNorm whose gain is 1 + what is learned."""
-    return llama.rms_norm(raw, unit_offset=True, **rest)
+def offset_norm(fields: ForeignConfig, **norm: Any) -> NormConfig:  # noqa: ANN401
+    """RMSNorm whose gain is 1 + the stored weight."""
+    return llama.rms_norm(fields, unit_offset=True, **norm)
 
 
-def geglu(raw: Raw, activation: Any) -> MLPConfig:  # noqa: ANN401 - a Literal of ours
+def geglu(fields: ForeignConfig, activation: Any) -> MLPConfig:  # noqa: ANN401
     """act(x·W_gate) * (x·W_in)."""
-    width = raw.whole("intermediate_size")
+    width = fields.integer("intermediate_size")
     return MLPConfig(width, activation, gated=True, bias_in=False, bias_out=False)
 
 
-def cap(raw: Raw, name: str) -> float | None:
-    """A bound, which null takes away."""
-    return None if raw.said(name) is None else raw.number(name)
+def cap(fields: ForeignConfig, name: str) -> float | None:
+    """A soft-cap; null means none."""
+    return None if fields.nullable(name) is None else fields.number(name)
 
 
-def turned_in(raw: Raw, kind: str) -> Raw:
-    """The configuration as if all layers turned as those of one kind do.
+def with_rope_of(fields: ForeignConfig, layer_type: str) -> ForeignConfig:
+    """The same fields, with the rotary positions of one layer type as those of all layers.
 
-    Older files name two bases, and stretch the full layers alone.
+    Older files have two fields for the bases, and a scaling for full layers alone.
 
     Raises:
-        ModelLoadError: one way of turning is told for both kinds, or one that is not known.
+        ModelLoadError: one set of parameters is given for both layer types, or an unknown one.
     """
-    base = raw.number("rope_theta" if kind == FULL else "rope_local_base_freq")
-    each = raw.get("rope_parameters")
-    if each is None:
-        told = raw.get("rope_scaling", {}) if kind == FULL else {}
+    base = fields.number("rope_theta" if layer_type == FULL else "rope_local_base_freq")
+    by_type = fields.get("rope_parameters")
+    if by_type is None:
+        rope = fields.get("rope_scaling", {}) if layer_type == FULL else {}
     else:
-        raw.only("rope_scaling")
-        if not isinstance(each, Mapping) or set(each) - {FULL, SLIDING}:
-            raise raw.refused("rope_parameters", each, f"an object for {FULL}, one for {SLIDING}")
-        told = each.get(kind) or {}
-    if not isinstance(told, Mapping):
-        raise raw.refused(f"rope_parameters of {kind}", told, "an object")
-    if not told.get("truncate", True):  # which is not read where it stands
-        raise raw.refused("truncate", told["truncate"], "True")
-    return raw.having(rope_parameters={"rope_theta": base, **told}, rope_scaling=None)
+        fields.allow_only("rope_scaling")
+        if not isinstance(by_type, Mapping) or set(by_type) - {FULL, SLIDING}:
+            expected = f"an object with {FULL} and {SLIDING}"
+            raise fields.unsupported("rope_parameters", by_type, expected)
+        rope = by_type.get(layer_type) or {}
+    if not isinstance(rope, Mapping):
+        raise fields.unsupported(f"rope_parameters of {layer_type}", rope, "an object")
+    if not rope.get("truncate", True):  # transformers does not read it in nested parameters
+        raise fields.unsupported("truncate", rope["truncate"], "True")
+    return fields.replace(rope_parameters={"rope_theta": base, **rope}, rope_scaling=None)
 
 
-def sandwiched(config: Config, raw: Raw) -> Table:
-    """With a norm before and one behind each part."""
+def sandwich_weights(config: Config, fields: ForeignConfig) -> Table:
+    """A norm before and one after each of attention and MLP."""
     block = {
         **norm("ln1", "input_layernorm", bias=False),
         **llama.self_attention(config.stacks["decoder"].attention),
@@ -159,23 +161,22 @@ def sandwiched(config: Config, raw: Raw) -> Table:
         **llama.gated(),
         **norm("ln2_post", "post_feedforward_layernorm", bias=False),
     }
-    return llama.decoder(config, raw, block)
+    return llama.decoder(config, fields, block)
 
 
 FAMILIES = [
-    Family(
+    replace(
+        llama.LLAMA,
         name=name,
         model_types=(model_type,),
         config=config,
         weights=weights,
         defaults=defaults,
-        names=(llama.PREFIX,),
-        ignored=llama.IGNORED,
-        embedding="embed_tokens.weight",
+        tied=True,
     )
     for name, model_type, config, weights, defaults in (
         ("Gemma", "gemma", config_1, llama.weights, GEMMA_1),
-        ("Gemma 2", "gemma2", config_2, sandwiched, GEMMA_2),
-        ("Gemma 3 (text)", "gemma3_text", config_3, sandwiched, GEMMA_3),
+        ("Gemma 2", "gemma2", config_2, sandwich_weights, GEMMA_2),
+        ("Gemma 3 (text)", "gemma3_text", config_3, sandwich_weights, GEMMA_3),
     )
 ]

@@ -1,14 +1,24 @@
-"""GPT-2 (Radford et al. 2019), and models of its shape: pre-norm, learned positions, tied.
+"""GPT-2 (Radford et al. 2019), and the parts of models of its shape.
 
-Matrices are stored [in, out], queries, keys and values as one of them.
+Pre-norm with LayerNorm, learned positions, a tied head. Matrices are stored as ``[in, out]``;
+queries, keys and values are one of them.
 """
 
 from typing import Any
 
 from interp.config import AttentionConfig, Config, LayerConfig, MLPConfig, NormConfig, StackConfig
 from interp.loading.family import Family
-from interp.loading.foreign_config import Raw
-from interp.loading.weight import Table, at, each_layer, fused_qkv, norm, under, unembedding
+from interp.loading.foreign_config import ForeignConfig
+from interp.loading.settings import plain_exit
+from interp.loading.weight import (
+    Table,
+    each_layer,
+    from_key,
+    fused_qkv,
+    norm,
+    prefixed,
+    unembedding,
+)
 
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 50257,
@@ -21,33 +31,26 @@ DEFAULTS: dict[str, Any] = {
     "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,
 }
-ALIASES = {
-    "max_position_embeddings": "n_positions",
-    "hidden_size": "n_embd",
-    "num_hidden_layers": "n_layer",
-    "num_attention_heads": "n_head",
-}
 
 
-def config(raw: Raw) -> Config:
-    """Heads share d_model evenly; scores are divided by √d_head, and by 1 + layer if said so."""
-    raw.only("add_cross_attention", values=(False,))
-    d_model, n_heads, n_layers = raw.whole("n_embd"), raw.whole("n_head"), raw.whole("n_layer")
-    d_head = d_model // n_heads
-    scale = None if raw.flag("scale_attn_weights") else 1.0
-    by_layer = raw.flag("scale_attn_by_inverse_layer_idx")
+def config(fields: ForeignConfig) -> Config:
+    """The divisor of scores grows with the layer if ``scale_attn_by_inverse_layer_idx`` is set."""
+    fields.allow_only("add_cross_attention", values=(False,))
+    n_heads, n_layers = fields.integer("n_head"), fields.integer("n_layer")
+    d_head = fields.integer("n_embd") // n_heads
+    scale = score_scale(fields)
+    by_layer = fields.flag("scale_attn_by_inverse_layer_idx")
     divisor = scale or d_head**0.5
     return Config(
-        d_model=d_model,
-        d_vocab=raw.whole("vocab_size"),
-        n_ctx=raw.whole("n_positions"),
-        tied=raw.head == "tied",
-        unembeds=raw.head != "none",
+        d_model=fields.integer("n_embd"),
+        d_vocab=fields.integer("vocab_size"),
+        n_ctx=fields.integer("n_positions"),
+        **plain_exit(fields),
         decoder=StackConfig(
             n_layers=n_layers,
             attention=AttentionConfig(n_heads, d_head, scale=scale),
-            mlp=MLPConfig(raw.get("n_inner", 4 * d_model), raw.activation("activation_function")),
-            norm=NormConfig(eps=raw.number("layer_norm_epsilon")),
+            mlp=mlp(fields),
+            norm=layer_norm(fields),
             exceptions=tuple(
                 LayerConfig((n,), AttentionConfig(n_heads, d_head, scale=divisor * (n + 1)))
                 for n in range(1, n_layers if by_layer else 1)
@@ -56,39 +59,65 @@ def config(raw: Raw) -> Config:
     )
 
 
-def weights(config: Config, raw: Raw) -> Table:
-    """Matrices turned; the joint product cut into queries, keys and values."""
+def score_scale(fields: ForeignConfig) -> float | None:
+    """The divisor of scores: √d_head (``None``), or 1 without ``scale_attn_weights``."""
+    return None if fields.flag("scale_attn_weights") else 1.0
+
+
+def mlp(fields: ForeignConfig) -> MLPConfig:
+    """An MLP of width ``n_inner``, by default 4·d_model."""
+    width = fields.get("n_inner", 4 * fields.integer("n_embd"))
+    return MLPConfig(width, fields.activation("activation_function"))
+
+
+def layer_norm(fields: ForeignConfig) -> NormConfig:
+    """Pre-norm with ``layer_norm_epsilon``."""
+    return NormConfig(eps=fields.number("layer_norm_epsilon"))
+
+
+def weights(config: Config, fields: ForeignConfig) -> Table:
+    """Matrices are transposed."""
     d = config.d_model
     block = {
         **norm("ln1", "ln_1"),
-        **fused_qkv(at("attn.c_attn.weight").T, at("attn.c_attn.bias"), d, d),
-        "attn.weight_o": at("attn.c_proj.weight").T,
-        "attn.b_O": at("attn.c_proj.bias"),
+        **fused_qkv(from_key("attn.c_attn.weight").T, from_key("attn.c_attn.bias"), d, d),
+        "attn.weight_o": from_key("attn.c_proj.weight").T,
+        "attn.b_O": from_key("attn.c_proj.bias"),
         **norm("ln2", "ln_2"),
-        "mlp.weight_in": at("mlp.c_fc.weight").T,
-        "mlp.b_in": at("mlp.c_fc.bias"),
-        "mlp.weight_out": at("mlp.c_proj.weight").T,
-        "mlp.b_out": at("mlp.c_proj.bias"),
+        "mlp.weight_in": from_key("mlp.c_fc.weight").T,
+        "mlp.b_in": from_key("mlp.c_fc.bias"),
+        "mlp.weight_out": from_key("mlp.c_proj.weight").T,
+        "mlp.b_out": from_key("mlp.c_proj.bias"),
     }
-    stack = {
-        "weight_e": at("wte.weight"),
-        "entry.W_pos": at("wpe.weight"),
-        **each_layer(raw.whole("n_layer"), block, "blocks", "h.{}."),
-        **norm("final_norm", "ln_f"),
-    }
-    return under("decoder.", stack) | unembedding(raw.head)
+    return decoder(config, fields, block)
 
 
-FAMILIES = [
-    Family(
-        name="GPT-2",
-        model_types=("gpt2",),
-        config=config,
-        weights=weights,
-        defaults=DEFAULTS,
-        aliases=ALIASES,
-        names=((r"^transformer\.", ""),),
-        ignored=(r"^h\.\d+\.attn\.(bias|masked_bias)$",),
-        embedding="wte.weight",
-    ),
-]
+def decoder(config: Config, fields: ForeignConfig, block: Table) -> Table:
+    """The table of the model, from that of a block."""
+    stack = config.stacks["decoder"]
+    table = {
+        "weight_e": from_key("wte.weight"),
+        "entry.W_pos": from_key("wpe.weight"),
+        **each_layer(stack.n_layers, block, "h.{}."),
+        **norm("final_norm", "ln_f", bias=stack.norm.bias),
+    }
+    return prefixed("decoder.", table) | unembedding(fields.unembedding)
+
+
+GPT2 = Family(
+    name="GPT-2",
+    model_types=("gpt2",),
+    config=config,
+    weights=weights,
+    defaults=DEFAULTS,
+    aliases={
+        "max_position_embeddings": "n_positions",
+        "hidden_size": "n_embd",
+        "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head",
+    },
+    renames=((r"^transformer\.", ""),),
+    ignored=(r"^h\.\d+\.attn\.(bias|masked_bias)$",),
+    embedding="wte.weight",
+)
+FAMILIES = [GPT2]

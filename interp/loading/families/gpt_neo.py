@@ -1,24 +1,17 @@
-"""GPT-Neo (Black et al. 2021): GPT-2, but every other layer sees only the nearest tokens.
+"""GPT-Neo (Black et al. 2021): GPT-2 with a window in every other layer.
 
-Scores are not scaled; queries, keys and values have no bias, what attention writes has one.
+Scores are not scaled; queries, keys and values have no biases. Matrices are stored as
+``[out, in]``.
 """
 
 from dataclasses import replace
 from typing import Any
 
-from interp.config import AttentionConfig, Config, LayerConfig, MLPConfig, NormConfig, StackConfig
-from interp.loading.family import Family
-from interp.loading.foreign_config import Raw
-from interp.loading.weight import (
-    Table,
-    at,
-    each_layer,
-    linear,
-    norm,
-    separate_qkv,
-    under,
-    unembedding,
-)
+from interp.config import AttentionConfig, Config, LayerConfig, MLPConfig, StackConfig
+from interp.loading.families import gpt2
+from interp.loading.foreign_config import ForeignConfig
+from interp.loading.settings import biases, plain_exit
+from interp.loading.weight import Table, attention_output, mlp, norm, separate_qkv
 
 GLOBAL, LOCAL = "global", "local"
 DEFAULTS: dict[str, Any] = {
@@ -36,84 +29,74 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def config(raw: Raw) -> Config:
-    """Heads share d_model evenly."""
-    d_model, n_heads = raw.whole("hidden_size"), raw.whole("num_heads")
-    attention = AttentionConfig(
-        n_heads, d_model // n_heads, bias_q=False, bias_k=False, bias_v=False, scale=1.0
-    )
-    local = tuple(n for n, kind in enumerate(kinds(raw)) if kind == LOCAL)
-    near = replace(attention, window=raw.whole("window_size"))
+def config(fields: ForeignConfig) -> Config:
+    """Local layers have a window of ``window_size``."""
+    d_model, n_heads = fields.integer("hidden_size"), fields.integer("num_heads")
+    bias = biases(qkv=False, output=True)
+    attention = AttentionConfig(n_heads, d_model // n_heads, **bias, scale=1.0)
+    local = tuple(n for n, one in enumerate(attention_types(fields)) if one == LOCAL)
+    windowed = replace(attention, window=fields.integer("window_size"))
+    d_mlp = fields.get("intermediate_size", 4 * d_model)
     return Config(
         d_model=d_model,
-        d_vocab=raw.whole("vocab_size"),
-        n_ctx=raw.whole("max_position_embeddings"),
-        tied=raw.head == "tied",
-        unembeds=raw.head != "none",
+        d_vocab=fields.integer("vocab_size"),
+        n_ctx=fields.integer("max_position_embeddings"),
+        **plain_exit(fields),
         decoder=StackConfig(
-            n_layers=raw.whole("num_layers"),
+            n_layers=fields.integer("num_layers"),
             attention=attention,
-            mlp=MLPConfig(
-                raw.get("intermediate_size", 4 * d_model), raw.activation("activation_function")
-            ),
-            norm=NormConfig(eps=raw.number("layer_norm_epsilon")),
-            exceptions=(LayerConfig(local, near),) if local else (),
+            mlp=MLPConfig(d_mlp, fields.activation("activation_function")),
+            norm=gpt2.layer_norm(fields),
+            exceptions=(LayerConfig(local, windowed),) if local else (),
         ),
     )
 
 
-def kinds(raw: Raw) -> list[str]:
-    """Which layers are global and which local: ``attention_layers``, or [kinds, times] again.
+def attention_types(fields: ForeignConfig) -> list[str]:
+    """The type of each layer: ``attention_layers``, or ``attention_types`` as [types, repeats].
 
     Raises:
-        ModelLoadError: a kind that is not known, or one too many or too few.
+        ModelLoadError: an unknown type, or not one for each layer.
     """
-    name = "attention_types" if raw.get("attention_layers") is None else "attention_layers"
-    told, n_layers = raw[name], raw.whole("num_layers")
+    name = "attention_types" if fields.get("attention_layers") is None else "attention_layers"
+    value, n_layers = fields[name], fields.integer("num_layers")
     try:
-        found = list(told) if name == "attention_layers" else _repeated(told)
+        types = list(value) if name == "attention_layers" else _expanded(value)
     except (TypeError, ValueError):
-        found = []
-    if len(found) != n_layers or any(kind not in (GLOBAL, LOCAL) for kind in found):
-        raise raw.refused(name, told, f"{n_layers} times {GLOBAL} or {LOCAL}")
-    return found
+        types = []
+    if len(types) != n_layers or any(one not in (GLOBAL, LOCAL) for one in types):
+        raise fields.unsupported(name, value, f"{n_layers} times {GLOBAL} or {LOCAL}")
+    return types
 
 
-def _repeated(types: Any) -> list[str]:  # noqa: ANN401 - JSON
-    """[[[kinds], times], …] written out."""
-    return [kind for several, times in types for kind in list(several) * times]
+def _expanded(pairs: Any) -> list[str]:  # noqa: ANN401 - JSON
+    """[[types, repeats], …] as one list."""
+    return [one for types, repeats in pairs for one in list(types) * repeats]
 
 
-def weights(config: Config, raw: Raw) -> Table:
-    """Each projection by itself."""
-    own = "attn.attention"
+def weights(config: Config, fields: ForeignConfig) -> Table:
+    """Every projection is stored as a matrix of its own."""
+    source = "attn.attention"
+    names = (f"{source}.q_proj", f"{source}.k_proj", f"{source}.v_proj")
     block = {
         **norm("ln1", "ln_1"),
-        **separate_qkv(f"{own}.q_proj", f"{own}.k_proj", f"{own}.v_proj", biased=False),
-        **linear("attn.weight_o", "attn.b_O", f"{own}.out_proj"),
+        **separate_qkv(*names, biased=False),
+        **attention_output(f"{source}.out_proj"),
         **norm("ln2", "ln_2"),
-        **linear("mlp.weight_in", "mlp.b_in", "mlp.c_fc"),
-        **linear("mlp.weight_out", "mlp.b_out", "mlp.c_proj"),
+        **mlp("mlp.c_fc", "mlp.c_proj"),
     }
-    stack = {
-        "weight_e": at("wte.weight"),
-        "entry.W_pos": at("wpe.weight"),
-        **each_layer(config.stacks["decoder"].n_layers, block, "blocks", "h.{}."),
-        **norm("final_norm", "ln_f"),
-    }
-    return under("decoder.", stack) | unembedding(raw.head)
+    return gpt2.decoder(config, fields, block)
 
 
 FAMILIES = [
-    Family(
+    replace(
+        gpt2.GPT2,
         name="GPT-Neo",
         model_types=("gpt_neo",),
         config=config,
         weights=weights,
         defaults=DEFAULTS,
         aliases={"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"},
-        names=((r"^transformer\.", ""),),
         ignored=(r"^h\.\d+\.attn\.attention\.(bias|masked_bias)$",),
-        embedding="wte.weight",
-    ),
+    )
 ]

@@ -1,29 +1,25 @@
-"""GPT-J (Wang & Komatsuzaki 2021): attention and MLP side by side, both behind one norm.
+"""GPT-J (Wang & Komatsuzaki 2021): attention and MLP in parallel, after one shared norm.
 
-The first dimensions of a head turn, neighbours with each other. The unembedding has a bias.
+Rotary positions in layout ``interleaved`` rotate the first ``rotary_dim`` dimensions of a head.
+Attention has no biases, the unembedding has one.
 """
 
+from dataclasses import replace
 from typing import Any, TypedDict
 
-from interp.config import (
-    AttentionConfig,
-    Config,
-    MLPConfig,
-    NormConfig,
-    PositionsConfig,
-    StackConfig,
-)
-from interp.loading.families.gpt2 import ALIASES
-from interp.loading.family import Family
-from interp.loading.foreign_config import Raw
+from interp.config import AttentionConfig, Config, NormConfig, PositionsConfig, StackConfig
+from interp.loading.families import gpt2
+from interp.loading.foreign_config import ForeignConfig
+from interp.loading.settings import biases
 from interp.loading.weight import (
     Table,
-    at,
+    attention_output,
     each_layer,
-    linear,
+    from_key,
+    mlp,
     norm,
+    prefixed,
     separate_qkv,
-    under,
     unembedding,
 )
 
@@ -39,81 +35,77 @@ DEFAULTS: dict[str, Any] = {
     "bos_token_id": 50256,
     "eos_token_id": 50256,
 }
+BIAS = "lm_head.bias"
 
 
-def config(raw: Raw) -> Config:
-    """Heads share d_model evenly; no biases in attention."""
-    d_model, n_heads = raw.whole("n_embd"), raw.whole("n_head")
-    if raw.said("rotary_dim") is None:
-        raise raw.refused("rotary_dim", None, "a whole number of at least 1")
+def config(fields: ForeignConfig) -> Config:
+    """Parallel blocks with rotary positions."""
+    d_model, n_heads = fields.integer("n_embd"), fields.integer("n_head")
+    if fields.nullable("rotary_dim") is None:
+        raise fields.unsupported("rotary_dim", None, "an integer of at least 1")
+    d_rotary, eps = fields.integer("rotary_dim"), fields.number("layer_norm_epsilon")
+    bias = biases(qkv=False, output=False)
     return Config(
         d_model=d_model,
-        d_vocab=raw.whole("vocab_size"),
-        n_ctx=raw.whole("n_positions"),
-        **biased_exit(raw),
+        d_vocab=fields.integer("vocab_size"),
+        n_ctx=fields.integer("n_positions"),
+        **biased_exit(fields),
         decoder=StackConfig(
-            n_layers=raw.whole("n_layer"),
-            attention=AttentionConfig(
-                n_heads, d_model // n_heads, bias_q=False, bias_k=False, bias_v=False, bias_o=False
-            ),
-            mlp=MLPConfig(raw.get("n_inner", 4 * d_model), raw.activation("activation_function")),
-            norm=NormConfig(placement="parallel_tied", eps=raw.number("layer_norm_epsilon")),
-            positions=PositionsConfig(
-                kind="rotary", layout="interleaved", d_rotary=raw.whole("rotary_dim")
-            ),
+            n_layers=fields.integer("n_layer"),
+            attention=AttentionConfig(n_heads, d_model // n_heads, **bias),
+            mlp=gpt2.mlp(fields),
+            norm=NormConfig(placement="parallel_tied", eps=eps),
+            positions=PositionsConfig(kind="rotary", layout="interleaved", d_rotary=d_rotary),
         ),
     )
 
 
-class Exit(TypedDict):
-    """Fields of ours that tell of the unembedding."""
+class BiasedExit(TypedDict):
+    """Fields of :class:`interp.Config` that describe an unembedding with a bias."""
 
     tied: bool
     unembeds: bool
     bias_u: bool
 
 
-def biased_exit(raw: Raw) -> Exit:
-    """Of an unembedding with a bias; where a tied one lacks it, the model is a base without any."""
-    unembeds = raw.head == "own" or BIAS in raw.keys
-    return {"tied": unembeds and raw.head == "tied", "unembeds": unembeds, "bias_u": unembeds}
+def biased_exit(fields: ForeignConfig) -> BiasedExit:
+    """An unembedding with a bias, if there is one; tied without a bias, it is a base model."""
+    unembeds = fields.unembedding == "untied" or BIAS in fields.weight_names
+    tied = unembeds and fields.unembedding == "tied"
+    return {"tied": tied, "unembeds": unembeds, "bias_u": unembeds}
 
 
-def weights(config: Config, raw: Raw) -> Table:
-    """Each projection by itself."""
+def weights(config: Config, fields: ForeignConfig) -> Table:
+    """Every projection is stored as a matrix of its own."""
     block = {
         **norm("ln1", "ln_1"),
         **separate_qkv("attn.q_proj", "attn.k_proj", "attn.v_proj", biased=False),
-        "attn.weight_o": at("attn.out_proj.weight"),
-        **linear("mlp.weight_in", "mlp.b_in", "mlp.fc_in"),
-        **linear("mlp.weight_out", "mlp.b_out", "mlp.fc_out"),
+        **attention_output("attn.out_proj", biased=False),
+        **mlp("mlp.fc_in", "mlp.fc_out"),
     }
     stack = {
-        "weight_e": at("wte.weight"),
-        **each_layer(config.stacks["decoder"].n_layers, block, "blocks", "h.{}."),
+        "weight_e": from_key("wte.weight"),
+        **each_layer(config.stacks["decoder"].n_layers, block, "h.{}."),
         **norm("final_norm", "ln_f"),
     }
-    return under("decoder.", stack) | biased_unembedding(config, raw)
+    return prefixed("decoder.", stack) | biased_unembedding(config, fields)
 
 
-def biased_unembedding(config: Config, raw: Raw) -> Table:
-    """W_U, if it has weights of its own, and its bias."""
-    return unembedding(raw.head) | ({"unembed.b_U": at(BIAS)} if config.bias_u else {})
+def biased_unembedding(config: Config, fields: ForeignConfig) -> Table:
+    """W_U, unless it is tied, and b_U."""
+    bias = {"unembed.b_U": from_key(BIAS)} if config.bias_u else {}
+    return unembedding(fields.unembedding) | bias
 
-
-BIAS = "lm_head.bias"
 
 FAMILIES = [
-    Family(
+    replace(
+        gpt2.GPT2,
         name="GPT-J",
         model_types=("gptj",),
         config=config,
         weights=weights,
         defaults=DEFAULTS,
-        aliases=ALIASES,
-        names=((r"^transformer\.", ""),),
         ignored=(r"^h\.\d+\.attn\.(bias|masked_bias|embed_positions)$",),
-        embedding="wte.weight",
-        ties=False,
-    ),
+        tied=False,
+    )
 ]

@@ -1,6 +1,7 @@
-"""Llama 1 to 3 (Touvron et al. 2023), and models of its shape: SmolLM, Mistral, Qwen2, Qwen3.
+"""Llama 1 to 3 (Touvron et al. 2023, arXiv:2302.13971), and the parts of models of its shape.
 
-RMSNorm, rotary positions in halves, grouped heads, SwiGLU, no biases unless said so.
+Pre-norm with RMSNorm, rotary positions in layout ``half``, grouped-query attention, SwiGLU; no
+biases by default.
 """
 
 from collections.abc import Sequence
@@ -15,9 +16,19 @@ from interp.config import (
     StackConfig,
 )
 from interp.loading.family import Family
-from interp.loading.foreign_config import Raw
-from interp.loading.rotary import longest, rotary, turning_share
-from interp.loading.weight import Table, at, linear, norm, separate_qkv, under, unembedding
+from interp.loading.foreign_config import ForeignConfig
+from interp.loading.rotary import context_length, rotary, rotary_fraction
+from interp.loading.settings import biases, plain_exit
+from interp.loading.weight import (
+    Table,
+    attention_output,
+    from_key,
+    linear,
+    norm,
+    prefixed,
+    separate_qkv,
+    unembedding,
+)
 
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 32000,
@@ -34,100 +45,118 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def config(raw: Raw) -> Config:
-    """Biases where the configuration says so; all else is as in :func:`of_parts`."""
-    return of_parts(
-        raw,
-        attention(raw, biased=raw.flag("attention_bias")),
-        gated_mlp(raw, biased=raw.flag("mlp_bias")),
-    )
+def config(fields: ForeignConfig) -> Config:
+    """``attention_bias`` and ``mlp_bias`` set all biases of attention and MLP."""
+    attention = grouped_attention(fields, biased=fields.flag("attention_bias"))
+    return of_parts(fields, attention, gated_mlp(fields, biased=fields.flag("mlp_bias")))
 
 
-def of_parts(raw: Raw, attention: AttentionConfig, mlp: MLPConfig, **rest: Any) -> Config:  # noqa: ANN401
-    """What the fields that all models of this shape have mean; ``rest`` are fields of the stack."""
-    told: dict[str, Any] = {"norm": rms_norm(raw)} | rest
-    if "positions" not in told:
-        told["positions"] = of_whole_heads(raw)
+def of_parts(
+    fields: ForeignConfig,
+    attention: AttentionConfig,
+    mlp: MLPConfig,
+    **stack: Any,  # noqa: ANN401
+) -> Config:
+    """The configuration with this attention and MLP.
+
+    Args:
+        fields: the foreign configuration.
+        attention: of all layers.
+        mlp: of all layers.
+        **stack: further fields of :class:`StackConfig`; by default RMSNorm and rotary positions.
+    """
+    settings: dict[str, Any] = {"norm": rms_norm(fields)} | stack
+    if "positions" not in settings:
+        settings["positions"] = whole_head_rotary(fields)
     return Config(
-        d_model=raw.whole("hidden_size"),
-        d_vocab=raw.whole("vocab_size"),
-        n_ctx=longest(raw),
-        tied=raw.head == "tied",
-        unembeds=raw.head != "none",
-        decoder=StackConfig(raw.whole("num_hidden_layers"), attention, mlp, **told),
+        d_model=fields.integer("hidden_size"),
+        d_vocab=fields.integer("vocab_size"),
+        n_ctx=context_length(fields),
+        **plain_exit(fields),
+        decoder=StackConfig(fields.integer("num_hidden_layers"), attention, mlp, **settings),
     )
 
 
-def of_whole_heads(raw: Raw) -> PositionsConfig:
-    """Rotary positions that turn all of a head: these models know no other.
+def whole_head_rotary(fields: ForeignConfig) -> PositionsConfig:
+    """Rotary positions of all dimensions of a head.
 
     Raises:
-        ModelLoadError: only a part is to turn.
+        ModelLoadError: ``partial_rotary_factor`` is not 1.
     """
-    share = turning_share(raw)
-    if share != 1:
-        raise raw.refused("partial_rotary_factor", share, "1")
-    return rotary(raw)
+    fraction = rotary_fraction(fields)
+    if fraction != 1:
+        raise fields.unsupported("partial_rotary_factor", fraction, "1")
+    return rotary(fields)
 
 
-def attention(raw: Raw, *, biased: bool = False, **rest: Any) -> AttentionConfig:  # noqa: ANN401
-    """Grouped heads; ``rest`` are further fields of ours."""
-    n_heads = raw.whole("num_attention_heads")
-    told: dict[str, Any] = {
-        "bias_q": biased,
-        "bias_k": biased,
-        "bias_v": biased,
-        "bias_o": biased,
-    } | rest
+def grouped_attention(
+    fields: ForeignConfig,
+    *,
+    biased: bool = False,
+    **attention: Any,  # noqa: ANN401
+) -> AttentionConfig:
+    """Grouped-query attention.
+
+    Args:
+        fields: the foreign configuration.
+        biased: whether queries, keys, values and output have biases.
+        **attention: further fields of :class:`AttentionConfig`.
+    """
+    n_heads = fields.integer("num_attention_heads")
+    settings: dict[str, Any] = {**biases(qkv=biased, output=biased), **attention}
     return AttentionConfig(
         n_heads=n_heads,
-        d_head=raw.get("head_dim", raw.whole("hidden_size") // n_heads),
-        n_kv_heads=raw.get("num_key_value_heads", n_heads),
-        **told,
+        d_head=fields.get("head_dim", fields.integer("hidden_size") // n_heads),
+        n_kv_heads=fields.get("num_key_value_heads", n_heads),
+        **settings,
     )
 
 
-def gated_mlp(raw: Raw, *, biased: bool = False) -> MLPConfig:
+def gated_mlp(fields: ForeignConfig, *, biased: bool = False) -> MLPConfig:
     """act(x·W_gate) * (x·W_in)."""
     return MLPConfig(
-        raw.whole("intermediate_size"),
-        raw.activation("hidden_act"),
+        fields.integer("intermediate_size"),
+        fields.activation("hidden_act"),
         gated=True,
         bias_in=biased,
         bias_out=biased,
     )
 
 
-def rms_norm(raw: Raw, **rest: Any) -> NormConfig:  # noqa: ANN401 - fields of ours
-    """RMSNorm."""
-    return NormConfig(kind="rmsnorm", bias=False, eps=raw.number("rms_norm_eps"), **rest)
+def rms_norm(fields: ForeignConfig, **norm: Any) -> NormConfig:  # noqa: ANN401
+    """RMSNorm; ``norm`` holds further fields of :class:`NormConfig`."""
+    return NormConfig(kind="rmsnorm", bias=False, eps=fields.number("rms_norm_eps"), **norm)
 
 
-def weights(config: Config, raw: Raw) -> Table:
-    """Each projection by itself."""
+def weights(config: Config, fields: ForeignConfig) -> Table:
+    """Every projection is stored as a matrix of its own."""
     stack = config.stacks["decoder"]
-    block = {
+    mlp = gated(biased=stack.mlp is not None and stack.mlp.bias_in)
+    return decoder(config, fields, {**attention_and_norms(stack.attention), **mlp})
+
+
+def attention_and_norms(attention: AttentionConfig) -> Table:
+    """Attention of a block, and the norms before attention and MLP."""
+    return {
         **norm("ln1", "input_layernorm", bias=False),
-        **self_attention(stack.attention),
+        **self_attention(attention),
         **norm("ln2", "post_attention_layernorm", bias=False),
-        **gated(biased=stack.mlp is not None and stack.mlp.bias_in),
     }
-    return decoder(config, raw, block)
 
 
 def self_attention(attention: AttentionConfig) -> Table:
-    """Projections, and norms of queries and keys where there are some."""
+    """Projections of attention, and norms of queries and keys if there are any."""
     names = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-    lines = {
+    table = {
         **separate_qkv(*names, biased=attention.bias_q),
-        **linear("attn.weight_o", "attn.b_O", "self_attn.o_proj", biased=attention.bias_o),
+        **attention_output("self_attn.o_proj", biased=attention.bias_o),
     }
     if attention.qk_norm is not None:
-        lines |= {
+        table |= {
             **norm("attn.q_norm", "self_attn.q_norm", bias=False),
             **norm("attn.k_norm", "self_attn.k_norm", bias=False),
         }
-    return lines
+    return table
 
 
 def gated(*, biased: bool = False) -> Table:
@@ -139,35 +168,28 @@ def gated(*, biased: bool = False) -> Table:
     }
 
 
-def decoder(config: Config, raw: Raw, block: Table) -> Table:
-    """The whole table, from that of a block."""
-    return of_blocks(raw, [block] * config.stacks["decoder"].n_layers)
+def decoder(config: Config, fields: ForeignConfig, block: Table) -> Table:
+    """The table of the model, where all blocks have the same."""
+    return of_blocks(fields, [block] * config.stacks["decoder"].n_layers)
 
 
-def of_blocks(raw: Raw, blocks: Sequence[Table]) -> Table:
-    """The whole table, from that of each block."""
-    stack = {
-        "weight_e": at("embed_tokens.weight"),
-        **norm("final_norm", "norm", bias=False),
-    }
+def of_blocks(fields: ForeignConfig, blocks: Sequence[Table]) -> Table:
+    """The table of the model, from that of each block."""
+    stack = {"weight_e": from_key("embed_tokens.weight"), **norm("final_norm", "norm", bias=False)}
     for layer, block in enumerate(blocks):
-        stack |= under(f"blocks.{layer}.", block, f"layers.{layer}.")
-    return under("decoder.", stack) | unembedding(raw.head)
+        stack |= prefixed(f"blocks.{layer}.", block, f"layers.{layer}.")
+    return prefixed("decoder.", stack) | unembedding(fields.unembedding)
 
 
-PREFIX = (r"^model\.", "")
-IGNORED = (r"rotary_emb\.inv_freq$",)
-
-FAMILIES = [
-    Family(
-        name="Llama",
-        model_types=("llama",),
-        config=config,
-        weights=weights,
-        defaults=DEFAULTS,
-        names=(PREFIX,),
-        ignored=IGNORED,
-        embedding="embed_tokens.weight",
-        ties=False,
-    ),
-]
+LLAMA = Family(
+    name="Llama",
+    model_types=("llama",),
+    config=config,
+    weights=weights,
+    defaults=DEFAULTS,
+    renames=((r"^model\.", ""),),
+    ignored=(r"rotary_emb\.inv_freq$",),
+    embedding="embed_tokens.weight",
+    tied=False,
+)
+FAMILIES = [LLAMA]

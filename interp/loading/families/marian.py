@@ -1,76 +1,58 @@
-"""Marian (Junczys-Dowmunt et al. 2018), the translators of OPUS-MT: BART without its first norms.
+"""Marian (Junczys-Dowmunt et al. 2018), the translation models of OPUS-MT: BART's stacks.
 
-Positions are waves, all sines before all cosines, and are not read from files. Source and target
-may have vocabularies of their own.
+Positions are sinusoidal, all sines before all cosines, and are not read from files; embeddings are
+not normed. Source and target may have separate vocabularies.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from interp.config import Config, EmbeddingConfig, PositionsConfig
-from interp.loading.families.bart import (
-    ALIASES,
-    EMBEDDING,
-    ENCODER_EMBEDDING,
-    pair,
-    pair_weights,
-    scale,
-)
-from interp.loading.family import Family
-from interp.loading.foreign_config import Raw
+from interp.loading.families import bart
+from interp.loading.foreign_config import ForeignConfig
 
 DEFAULTS: dict[str, Any] = {
+    **bart.DEFAULTS,
     "vocab_size": 58101,
-    "max_position_embeddings": 1024,
-    "d_model": 1024,
-    "encoder_layers": 12,
-    "encoder_attention_heads": 16,
-    "encoder_ffn_dim": 4096,
-    "decoder_layers": 12,
-    "decoder_attention_heads": 16,
-    "decoder_ffn_dim": 4096,
-    "activation_function": "gelu",
-    "scale_embedding": False,
     "share_encoder_decoder_embeddings": True,
+    "bos_token_id": None,
     "eos_token_id": 0,
     "decoder_start_token_id": 58100,
 }
 
 
-def config(raw: Raw) -> Config:
-    """As BART, but for what is added to tokens.
+def config(fields: ForeignConfig) -> Config:
+    """Sinusoidal positions; one vocabulary or two.
 
     Raises:
-        ModelLoadError: also where two vocabularies are told and one embedding is there.
+        ModelLoadError: as of :func:`bart.of_parts`, or two vocabularies with one embedding.
     """
-    raw.only("normalize_embedding", (False,))
-    raw.only("static_position_embeddings", (True,))
-    told, shares = raw.flag("share_encoder_decoder_embeddings"), ENCODER_EMBEDDING not in raw.keys
-    if shares and not told:
-        raise raw.refused("share_encoder_decoder_embeddings", told, "true with one embedding")
-    source = raw.whole("vocab_size")
-    target = source if told else raw.get("decoder_vocab_size", source)
-    return pair(
-        raw,
+    fields.allow_only("normalize_embedding", (False,))
+    fields.allow_only("static_position_embeddings", (True,))
+    one_vocabulary = fields.flag("share_encoder_decoder_embeddings")
+    shared = bart.ENCODER_EMBEDDING not in fields.weight_names
+    if shared and not one_vocabulary:
+        expected = "true, as the weights have one embedding"
+        raise fields.unsupported("share_encoder_decoder_embeddings", one_vocabulary, expected)
+    source = fields.integer("vocab_size")
+    return bart.of_parts(
+        fields,
         PositionsConfig(kind="sinusoidal", layout="half"),
-        EmbeddingConfig(scale=scale(raw)),
-        d_vocab=target,
-        d_vocab_source=None if told else source,
-        shared=shares,
+        EmbeddingConfig(scale=bart.embedding_scale(fields)),
+        d_vocab=source if one_vocabulary else fields.get("decoder_vocab_size", source),
+        d_vocab_source=None if one_vocabulary else source,
+        shared=shared,
     )
 
 
 FAMILIES = [
-    Family(
+    replace(
+        bart.BART,
         name="Marian",
         model_types=("marian",),
         config=config,
-        weights=pair_weights,
+        weights=bart.shared_weights,
         defaults=DEFAULTS,
-        aliases=ALIASES,
-        names=((r"^model\.", ""),),
         ignored=(r"^(encoder|decoder)\.embed_positions\.weight$",),
-        embedding=EMBEDDING,
-        copies=(ENCODER_EMBEDDING,),
-        shared="shared.weight",
-    ),
+    )
 ]

@@ -1,14 +1,14 @@
-"""Mistral (Jiang et al. 2023, arXiv:2310.06825): Llama's shape, with a window in every layer.
+"""Mistral (Jiang et al. 2023, arXiv:2310.06825): Llama with a sliding window in every layer.
 
-A query sees the last ``sliding_window`` keys alone, its own among them; null lets it see all.
+A query attends to the last ``sliding_window`` keys, counting its own; null removes the window.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from interp.config import Config
 from interp.loading.families import llama
-from interp.loading.family import Family
-from interp.loading.foreign_config import Raw
+from interp.loading.foreign_config import ForeignConfig
 from interp.loading.sliding_window import window
 
 DEFAULTS: dict[str, Any] = {
@@ -20,22 +20,14 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def config(raw: Raw) -> Config:
-    """The same window everywhere."""
-    raw.only("layer_types")
-    return llama.of_parts(raw, llama.attention(raw, window=window(raw)), llama.gated_mlp(raw))
+def config(fields: ForeignConfig) -> Config:
+    """The same window in all layers."""
+    fields.allow_only("layer_types")
+    attention = llama.grouped_attention(fields, window=window(fields))
+    return llama.of_parts(fields, attention, llama.gated_mlp(fields))
 
 
-FAMILIES = [
-    Family(
-        name="Mistral",
-        model_types=("mistral",),
-        config=config,
-        weights=llama.weights,
-        defaults=DEFAULTS,
-        names=(llama.PREFIX,),
-        ignored=llama.IGNORED,
-        embedding="embed_tokens.weight",
-        ties=False,
-    ),
-]
+MISTRAL = replace(
+    llama.LLAMA, name="Mistral", model_types=("mistral",), config=config, defaults=DEFAULTS
+)
+FAMILIES = [MISTRAL]

@@ -1,16 +1,27 @@
-"""GPT-NeoX (Black et al. 2022), of which Pythia (Biderman et al. 2023) is the family most studied.
+"""GPT-NeoX (Black et al. 2022, arXiv:2204.06745), and Pythia (Biderman et al. 2023).
 
-Attention and MLP stand side by side, each with a norm of its own, unless the file says one after
-the other; a quarter of each head turns. Queries, keys and values are one matrix, head by head.
+Attention and MLP in parallel, each with its own norm, unless ``use_parallel_residual`` is false; a
+quarter of each head is rotated. Queries, keys and values are one matrix, head by head.
 """
 
 from typing import Any
 
 from interp.config import AttentionConfig, Config, MLPConfig, NormConfig, StackConfig
 from interp.loading.family import Family
-from interp.loading.foreign_config import Raw
-from interp.loading.rotary import longest, rotary
-from interp.loading.weight import Table, at, each_layer, fused_qkv, linear, norm, under, unembedding
+from interp.loading.foreign_config import ForeignConfig
+from interp.loading.rotary import context_length, rotary
+from interp.loading.settings import biases, plain_exit
+from interp.loading.weight import (
+    Table,
+    attention_output,
+    each_layer,
+    from_key,
+    fused_qkv,
+    mlp,
+    norm,
+    prefixed,
+    unembedding,
+)
 
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 50432,
@@ -30,63 +41,52 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def config(raw: Raw) -> Config:
-    """Heads share d_model evenly."""
-    d_model, n_heads = raw.whole("hidden_size"), raw.whole("num_attention_heads")
-    biased = raw.flag("attention_bias")
-    beside = raw.flag("use_parallel_residual")
+def config(fields: ForeignConfig) -> Config:
+    """``attention_bias`` sets all biases of attention."""
+    d_model, n_heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
+    biased = fields.flag("attention_bias")
+    bias = biases(qkv=biased, output=biased)
+    placement = "parallel" if fields.flag("use_parallel_residual") else "pre"
+    theta, fraction = fields.number("rotary_emb_base"), fields.number("rotary_pct")
     return Config(
         d_model=d_model,
-        d_vocab=raw.whole("vocab_size"),
-        n_ctx=longest(raw),
-        tied=raw.head == "tied",
-        unembeds=raw.head != "none",
+        d_vocab=fields.integer("vocab_size"),
+        n_ctx=context_length(fields),
+        **plain_exit(fields),
         decoder=StackConfig(
-            n_layers=raw.whole("num_hidden_layers"),
-            attention=AttentionConfig(
-                n_heads,
-                d_model // n_heads,
-                bias_q=biased,
-                bias_k=biased,
-                bias_v=biased,
-                bias_o=biased,
-            ),
-            mlp=MLPConfig(raw.whole("intermediate_size"), raw.activation("hidden_act")),
-            norm=NormConfig(
-                placement="parallel" if beside else "pre", eps=raw.number("layer_norm_eps")
-            ),
-            positions=rotary(
-                raw, theta=raw.number("rotary_emb_base"), share=raw.number("rotary_pct")
-            ),
+            n_layers=fields.integer("num_hidden_layers"),
+            attention=AttentionConfig(n_heads, d_model // n_heads, **bias),
+            mlp=MLPConfig(fields.integer("intermediate_size"), fields.activation("hidden_act")),
+            norm=NormConfig(placement=placement, eps=fields.number("layer_norm_eps")),
+            positions=rotary(fields, theta=theta, fraction=fraction),
         ),
     )
 
 
-def weights(config: Config, raw: Raw) -> Table:
-    """The joint product sorted into queries, keys and values."""
-    attention = config.stacks["decoder"].attention
+def weights(config: Config, fields: ForeignConfig) -> Table:
+    """The fused matrix is reordered from heads to queries, keys and values."""
+    stack = config.stacks["decoder"]
     block = {
         **norm("ln1", "input_layernorm"),
-        **qkv_by_head("attention.query_key_value", attention),
-        **linear("attn.weight_o", "attn.b_O", "attention.dense", biased=attention.bias_o),
+        **qkv_by_head("attention.query_key_value", stack.attention),
+        **attention_output("attention.dense", biased=stack.attention.bias_o),
         **norm("ln2", "post_attention_layernorm"),
-        **linear("mlp.weight_in", "mlp.b_in", "mlp.dense_h_to_4h"),
-        **linear("mlp.weight_out", "mlp.b_out", "mlp.dense_4h_to_h"),
+        **mlp("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
     }
-    stack = {
-        "weight_e": at("embed_in.weight"),
-        **each_layer(config.stacks["decoder"].n_layers, block, "blocks", "layers.{}."),
+    table = {
+        "weight_e": from_key("embed_in.weight"),
+        **each_layer(stack.n_layers, block, "layers.{}."),
         **norm("final_norm", "final_layer_norm"),
     }
-    return under("decoder.", stack) | unembedding(raw.head)
+    return prefixed("decoder.", table) | unembedding(fields.unembedding)
 
 
 def qkv_by_head(source: str, attention: AttentionConfig) -> Table:
-    """Queries, keys and values whose rows are laid out [head][q k v][d_head]."""
-    width = attention.n_heads * attention.d_head
-    rows = at(f"{source}.weight").by_head(attention.n_heads)
-    bias = at(f"{source}.bias").by_head(attention.n_heads) if attention.bias_q else None
-    return fused_qkv(rows, bias, width, width)
+    """Queries, keys and values stored as one matrix, with rows [head][q k v][d_head]."""
+    width, n_heads = attention.n_heads * attention.d_head, attention.n_heads
+    weight = from_key(f"{source}.weight").group_qkv(n_heads)
+    bias = from_key(f"{source}.bias").group_qkv(n_heads) if attention.bias_q else None
+    return fused_qkv(weight, bias, width, width)
 
 
 FAMILIES = [
@@ -96,9 +96,9 @@ FAMILIES = [
         config=config,
         weights=weights,
         defaults=DEFAULTS,
-        names=((r"^gpt_neox\.", ""), (r"^embed_out\.", "lm_head.")),
+        renames=((r"^gpt_neox\.", ""), (r"^embed_out\.", "lm_head.")),
         ignored=(r"^layers\.\d+\.attention\.(bias|masked_bias)$", r"rotary_emb\.inv_freq$"),
         embedding="embed_in.weight",
-        ties=False,
+        tied=False,
     ),
 ]

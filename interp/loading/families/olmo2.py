@@ -1,16 +1,16 @@
-"""OLMo 2 (OLMo Team 2025, arXiv:2501.00656): Llama's parts, of which what is written is normed.
+"""OLMo 2 (OLMo Team 2025, arXiv:2501.00656): Llama with norms after attention and MLP.
 
-What attention and MLP read is not. Queries and keys are normed over all heads together, before they
-turn.
+Attention and MLP read the stream without a norm, and their outputs are normed. Queries and keys are
+normed over all heads together before the rotation.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from interp.config import AttentionConfig, Config
 from interp.loading.families import llama
-from interp.loading.family import Family
-from interp.loading.foreign_config import Raw
-from interp.loading.weight import Table, at, norm
+from interp.loading.foreign_config import ForeignConfig
+from interp.loading.weight import Table, from_key, norm
 
 DEFAULTS: dict[str, Any] = {
     **llama.DEFAULTS,
@@ -19,20 +19,20 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def config(raw: Raw) -> Config:
-    """Llama's parts, normed elsewhere."""
-    attention = llama.attention(
-        raw,
-        biased=raw.flag("attention_bias"),
-        qk_norm=llama.rms_norm(raw),
+def config(fields: ForeignConfig) -> Config:
+    """Norms of outputs, of queries and of keys."""
+    attention = llama.grouped_attention(
+        fields,
+        biased=fields.flag("attention_bias"),
+        qk_norm=llama.rms_norm(fields),
         qk_norm_over="heads",
     )
-    norms = llama.rms_norm(raw, placement="write")
-    return llama.of_parts(raw, attention, llama.gated_mlp(raw), norm=norms)
+    norms = llama.rms_norm(fields, placement="write")
+    return llama.of_parts(fields, attention, llama.gated_mlp(fields), norm=norms)
 
 
-def weights(config: Config, raw: Raw) -> Table:
-    """Gains of queries and keys cut into heads."""
+def weights(config: Config, fields: ForeignConfig) -> Table:
+    """Gains of queries and keys are stored for all heads in one vector."""
     attention = config.stacks["decoder"].attention
     block = {
         **llama.self_attention(attention),
@@ -41,28 +41,25 @@ def weights(config: Config, raw: Raw) -> Table:
         **llama.gated(),
         **norm("ln2", "post_feedforward_layernorm", bias=False),
     }
-    return llama.decoder(config, raw, block)
+    return llama.decoder(config, fields, block)
 
 
 def gains_by_head(attention: AttentionConfig) -> Table:
-    """``[head d_head]``, of gains that are stored in a row."""
-    gains = {own: at(f"self_attn.{own}_norm.weight") for own in ("q", "k")}
+    """The gains of queries and keys, from vectors ``[head·d_head]`` to ``[head d_head]``."""
+    gains = {part: from_key(f"self_attn.{part}_norm.weight") for part in ("q", "k")}
     return {
-        f"attn.{own}_norm.gain": gain.then(lambda x: x.view(-1, attention.d_head))
-        for own, gain in gains.items()
+        f"attn.{part}_norm.gain": gain.map(lambda x: x.view(-1, attention.d_head))
+        for part, gain in gains.items()
     }
 
 
 FAMILIES = [
-    Family(
+    replace(
+        llama.LLAMA,
         name="OLMo 2",
         model_types=("olmo2",),
         config=config,
         weights=weights,
         defaults=DEFAULTS,
-        names=(llama.PREFIX,),
-        ignored=llama.IGNORED,
-        embedding="embed_tokens.weight",
-        ties=False,
-    ),
+    )
 ]

@@ -1,7 +1,7 @@
-"""OPT (Zhang et al. 2022): GPT-2 with ReLU and separate projections, in two arrangements.
+"""OPT (Zhang et al. 2022, arXiv:2205.01068): GPT-2 with ReLU and separate projections.
 
-The 350m norms behind each sub-layer, has no last norm, and an embedding narrower than the stream;
-all others norm before. The first two rows of the table of positions belong to no token.
+The 350m model is post-norm, has no last norm, and embeddings narrower than the stream; all others
+are pre-norm. The first two rows of the table of positions are unused.
 """
 
 from typing import Any
@@ -15,15 +15,17 @@ from interp.config import (
     StackConfig,
 )
 from interp.loading.family import Family
-from interp.loading.foreign_config import Raw
+from interp.loading.foreign_config import ForeignConfig
+from interp.loading.settings import biases, plain_exit
 from interp.loading.weight import (
     Table,
-    at,
+    attention_output,
     each_layer,
-    linear,
+    from_key,
+    mlp,
     norm,
+    prefixed,
     separate_qkv,
-    under,
     unembedding,
 )
 
@@ -45,78 +47,70 @@ DEFAULTS: dict[str, Any] = {
 UNUSED_POSITIONS = 2
 
 
-def config(raw: Raw) -> Config:
-    """Heads share d_model evenly; one flag for all biases but those of the norms."""
-    d_model, n_heads = raw.whole("hidden_size"), raw.whole("num_attention_heads")
-    width, biased = raw.get("word_embed_proj_dim", d_model), raw.flag("enable_bias")
+def config(fields: ForeignConfig) -> Config:
+    """``enable_bias`` sets all biases but those of the norms."""
+    d_model, n_heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
+    width, biased = fields.get("word_embed_proj_dim", d_model), fields.flag("enable_bias")
+    bias = biases(qkv=biased, output=biased)
     narrow = None if width == d_model else width
-    unembeds = raw.head != "none"
     return Config(
         d_model=d_model,
-        d_vocab=raw.whole("vocab_size"),
-        n_ctx=raw.whole("max_position_embeddings"),
-        tied=raw.head == "tied",
-        unembeds=unembeds,
-        d_unembed=narrow if unembeds else None,
+        d_vocab=fields.integer("vocab_size"),
+        n_ctx=fields.integer("max_position_embeddings"),
+        **plain_exit(fields),
+        d_unembed=None if fields.unembedding == "none" else narrow,
         decoder=StackConfig(
-            n_layers=raw.whole("num_hidden_layers"),
-            attention=AttentionConfig(
-                n_heads,
-                d_model // n_heads,
-                bias_q=biased,
-                bias_k=biased,
-                bias_v=biased,
-                bias_o=biased,
-            ),
+            n_layers=fields.integer("num_hidden_layers"),
+            attention=AttentionConfig(n_heads, d_model // n_heads, **bias),
             mlp=MLPConfig(
-                raw.whole("ffn_dim"),
-                raw.activation("activation_function"),
+                fields.integer("ffn_dim"),
+                fields.activation("activation_function"),
                 bias_in=biased,
                 bias_out=biased,
             ),
-            norm=_norm(raw),
+            norm=_norm(fields),
             embedding=EmbeddingConfig(width=narrow),
         ),
     )
 
 
-def _norm(raw: Raw) -> NormConfig:
-    before, affine = raw.flag("do_layer_norm_before"), raw.flag("layer_norm_elementwise_affine")
+def _norm(fields: ForeignConfig) -> NormConfig:
+    pre_norm = fields.flag("do_layer_norm_before")
+    affine = fields.flag("layer_norm_elementwise_affine")
     return NormConfig(
-        placement="pre" if before else "post",
-        final=before and not raw.flag("_remove_final_layer_norm"),
+        placement="pre" if pre_norm else "post",
+        final=pre_norm and not fields.flag("_remove_final_layer_norm"),
         gain=affine,
         bias=affine,
     )
 
 
-def weights(config: Config, raw: Raw) -> Table:
-    """Each projection by itself."""
+def weights(config: Config, fields: ForeignConfig) -> Table:
+    """Every projection is stored as a matrix of its own."""
     stack = config.stacks["decoder"]
     biased, affine = stack.attention.bias_o, stack.norm.gain
-    qkv = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    names = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
     block = {
         **(norm("ln1", "self_attn_layer_norm") if affine else {}),
-        **separate_qkv(*qkv, biased=biased),
-        **linear("attn.weight_o", "attn.b_O", "self_attn.out_proj", biased=biased),
+        **separate_qkv(*names, biased=biased),
+        **attention_output("self_attn.out_proj", biased=biased),
         **(norm("ln2", "final_layer_norm") if affine else {}),
-        **linear("mlp.weight_in", "mlp.b_in", "fc1", biased=biased),
-        **linear("mlp.weight_out", "mlp.b_out", "fc2", biased=biased),
+        **mlp("fc1", "fc2", biased=biased),
     }
-    lines = {
-        "weight_e": at("embed_tokens.weight"),
-        "entry.W_pos": at("embed_positions.weight")[UNUSED_POSITIONS:],
-        **each_layer(stack.n_layers, block, "blocks", "layers.{}."),
+    table = {
+        "weight_e": from_key("embed_tokens.weight"),
+        "entry.W_pos": from_key("embed_positions.weight")[UNUSED_POSITIONS:],
+        **each_layer(stack.n_layers, block, "layers.{}."),
     }
     if stack.norm.final and affine:
-        lines |= norm("final_norm", "final_layer_norm")
+        table |= norm("final_norm", "final_layer_norm")
     if stack.embedding.width is not None:
-        lines |= {"tokens.project.weight": at("project_in.weight")}
-    narrowed = {} if config.d_unembed is None else {"unembed.project.weight": at(PROJECT_OUT)}
-    return under("decoder.", lines) | unembedding(raw.head) | narrowed
+        table |= {"tokens.project.weight": from_key("project_in.weight")}
+    table = prefixed("decoder.", table) | unembedding(fields.unembedding)
+    if config.d_unembed is not None:
+        table |= {"unembed.project.weight": from_key("project_out.weight")}
+    return table
 
-
-PROJECT_OUT = "project_out.weight"
 
 FAMILIES = [
     Family(
@@ -125,7 +119,7 @@ FAMILIES = [
         config=config,
         weights=weights,
         defaults=DEFAULTS,
-        names=((r"^model\.", ""), (r"^decoder\.", "")),
+        renames=((r"^model\.", ""), (r"^decoder\.", "")),
         embedding="embed_tokens.weight",
     ),
 ]

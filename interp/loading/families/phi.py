@@ -1,18 +1,27 @@
-"""Phi-1, 1.5 and 2 (Gunasekar et al. 2023): attention and MLP side by side, both behind one norm.
+"""Phi-1, 1.5 and 2 (Gunasekar et al. 2023, arXiv:2306.11644): parallel blocks with one shared norm.
 
-Half of each head turns; everything has a bias, the unembedding too. Queries and keys of a head may
-be normed.
+Half of each head is rotated; all projections have biases, the unembedding too. Queries and keys may
+be normed, over each head.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from interp.config import Config, MLPConfig, NormConfig, StackConfig
+from interp.loading.families import llama
 from interp.loading.families.gptj import biased_exit, biased_unembedding
-from interp.loading.families.llama import attention
-from interp.loading.family import Family
-from interp.loading.foreign_config import Raw
-from interp.loading.rotary import longest, rotary
-from interp.loading.weight import Table, at, each_layer, linear, norm, separate_qkv, under
+from interp.loading.foreign_config import ForeignConfig
+from interp.loading.rotary import context_length, rotary
+from interp.loading.weight import (
+    Table,
+    attention_output,
+    each_layer,
+    from_key,
+    mlp,
+    norm,
+    prefixed,
+    separate_qkv,
+)
 
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 51200,
@@ -30,58 +39,54 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def config(raw: Raw) -> Config:
-    """Grouped heads, all biases."""
-    eps = raw.number("layer_norm_eps")
-    qk_norm = NormConfig(eps=eps) if raw.flag("qk_layernorm") else None
+def config(fields: ForeignConfig) -> Config:
+    """Grouped-query attention with all biases."""
+    eps = fields.number("layer_norm_eps")
+    qk_norm = NormConfig(eps=eps) if fields.flag("qk_layernorm") else None
     return Config(
-        d_model=raw.whole("hidden_size"),
-        d_vocab=raw.whole("vocab_size"),
-        n_ctx=longest(raw),
-        **biased_exit(raw),
+        d_model=fields.integer("hidden_size"),
+        d_vocab=fields.integer("vocab_size"),
+        n_ctx=context_length(fields),
+        **biased_exit(fields),
         decoder=StackConfig(
-            n_layers=raw.whole("num_hidden_layers"),
-            attention=attention(raw, biased=True, qk_norm=qk_norm),
-            mlp=MLPConfig(raw.whole("intermediate_size"), raw.activation("hidden_act")),
+            n_layers=fields.integer("num_hidden_layers"),
+            attention=llama.grouped_attention(fields, biased=True, qk_norm=qk_norm),
+            mlp=MLPConfig(fields.integer("intermediate_size"), fields.activation("hidden_act")),
             norm=NormConfig(placement="parallel_tied", eps=eps),
-            positions=rotary(raw),
+            positions=rotary(fields),
         ),
     )
 
 
-def weights(config: Config, raw: Raw) -> Table:
-    """Each projection by itself."""
+def weights(config: Config, fields: ForeignConfig) -> Table:
+    """Every projection is stored as a matrix of its own."""
     stack = config.stacks["decoder"]
     block = {
         **norm("ln1", "input_layernorm"),
         **separate_qkv("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-        **linear("attn.weight_o", "attn.b_O", "self_attn.dense"),
-        **linear("mlp.weight_in", "mlp.b_in", "mlp.fc1"),
-        **linear("mlp.weight_out", "mlp.b_out", "mlp.fc2"),
+        **attention_output("self_attn.dense"),
+        **mlp("mlp.fc1", "mlp.fc2"),
     }
     if stack.attention.qk_norm is not None:
         block |= {
             **norm("attn.q_norm", "self_attn.q_layernorm"),
             **norm("attn.k_norm", "self_attn.k_layernorm"),
         }
-    lines = {
-        "weight_e": at("embed_tokens.weight"),
-        **each_layer(stack.n_layers, block, "blocks", "layers.{}."),
+    table = {
+        "weight_e": from_key("embed_tokens.weight"),
+        **each_layer(stack.n_layers, block, "layers.{}."),
         **norm("final_norm", "final_layernorm"),
     }
-    return under("decoder.", lines) | biased_unembedding(config, raw)
+    return prefixed("decoder.", table) | biased_unembedding(config, fields)
 
 
 FAMILIES = [
-    Family(
+    replace(
+        llama.LLAMA,
         name="Phi-1, Phi-2",
         model_types=("phi",),
         config=config,
         weights=weights,
         defaults=DEFAULTS,
-        names=((r"^model\.", ""),),
-        ignored=(r"rotary_emb\.inv_freq$",),
-        embedding="embed_tokens.weight",
-        ties=False,
-    ),
+    )
 ]

@@ -1,19 +1,20 @@
-"""Phi-3 and Phi-4 (Abdin et al. 2024, arXiv:2404.14219, 2412.08905): Llama's shape, fused matrices.
+"""Phi-3 and Phi-4 (Abdin et al. 2024, arXiv:2404.14219, 2412.08905): Llama with fused matrices.
 
-Queries, keys and values are one matrix, in this order; gate and in are another. Positions may be
-stretched by longrope, which ``su`` and ``yarn`` mean here too, and may turn a part of each head.
+Queries, keys and values are one matrix, in this order; W_gate and W_in are another. Rotary
+positions may rotate a part of each head, and may be scaled by longrope, which is also what ``su``
+and ``yarn`` mean here.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from interp.config import Config
 from interp.loading.families import llama
-from interp.loading.family import Family
-from interp.loading.foreign_config import Raw
+from interp.loading.foreign_config import ForeignConfig
 from interp.loading.rotary import rotary
 from interp.loading.sliding_window import window
-from interp.loading.weight import Table, at, fused_qkv, norm
+from interp.loading.weight import Table, attention_output, from_key, fused_qkv, norm
 
 DEFAULTS: dict[str, Any] = {
     **llama.DEFAULTS,
@@ -25,57 +26,54 @@ DEFAULTS: dict[str, Any] = {
     "rms_norm_eps": 1e-5,
     "sliding_window": None,
 }
-KINDS = {"default": "default", "longrope": "longrope", "su": "longrope", "yarn": "longrope"}
+ROPE_TYPES = {"default": "default", "longrope": "longrope", "su": "longrope", "yarn": "longrope"}
 
 
-def config(raw: Raw) -> Config:
-    """Perhaps a window, the same in all layers."""
-    raw.only("layer_types")
-    raw = with_longrope(raw)
-    attention = llama.attention(raw, window=window(raw))
-    return llama.of_parts(raw, attention, llama.gated_mlp(raw), positions=rotary(raw))
+def config(fields: ForeignConfig) -> Config:
+    """A window, if ``sliding_window`` is set, in all layers."""
+    fields.allow_only("layer_types")
+    fields = with_longrope(fields)
+    attention = llama.grouped_attention(fields, window=window(fields))
+    return llama.of_parts(fields, attention, llama.gated_mlp(fields), positions=rotary(fields))
 
 
-def with_longrope(raw: Raw) -> Raw:
-    """The same, its stretching by the name that it has elsewhere.
+def with_longrope(fields: ForeignConfig) -> ForeignConfig:
+    """The same fields, with the usual name of the scaling.
 
     Raises:
-        ModelLoadError: another way of stretching.
+        ModelLoadError: a scaling other than longrope.
     """
-    said = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
-    if not isinstance(said, Mapping):
-        raise raw.refused("rope_parameters", said, "an object")
-    name = said.get("rope_type", said.get("type", "default"))
-    kind = raw.having(rope_type=name).one_of("rope_type", KINDS)
-    return raw.having(rope_parameters={**said, "rope_type": kind}, rope_scaling=None)
+    rope = fields.get("rope_scaling") or fields.get("rope_parameters") or {}
+    if not isinstance(rope, Mapping):
+        raise fields.unsupported("rope_parameters", rope, "an object")
+    name = rope.get("rope_type", rope.get("type", "default"))
+    rope_type = fields.replace(rope_type=name).one_of("rope_type", ROPE_TYPES)
+    return fields.replace(rope_parameters={**rope, "rope_type": rope_type}, rope_scaling=None)
 
 
-def weights(config: Config, raw: Raw) -> Table:
-    """The fused matrices cut."""
-    d_mlp = raw.whole("intermediate_size")
-    both = at("mlp.gate_up_proj.weight")
+def weights(config: Config, fields: ForeignConfig) -> Table:
+    """The fused matrices, split."""
+    d_mlp = fields.integer("intermediate_size")
+    gate_and_in = from_key("mlp.gate_up_proj.weight")
     block = {
         **norm("ln1", "input_layernorm", bias=False),
-        **fused_qkv(at("self_attn.qkv_proj.weight"), None, 0, 0),
-        "attn.weight_o": at("self_attn.o_proj.weight"),
+        **fused_qkv(from_key("self_attn.qkv_proj.weight"), None, 0, 0),
+        **attention_output("self_attn.o_proj", biased=False),
         **norm("ln2", "post_attention_layernorm", bias=False),
-        "mlp.weight_gate": both[:d_mlp],
-        "mlp.weight_in": both[d_mlp:],
-        "mlp.weight_out": at("mlp.down_proj.weight"),
+        "mlp.weight_gate": gate_and_in[:d_mlp],
+        "mlp.weight_in": gate_and_in[d_mlp:],
+        "mlp.weight_out": from_key("mlp.down_proj.weight"),
     }
-    return llama.decoder(config, raw, block)
+    return llama.decoder(config, fields, block)
 
 
 FAMILIES = [
-    Family(
+    replace(
+        llama.LLAMA,
         name="Phi-3",
         model_types=("phi3",),
         config=config,
         weights=weights,
         defaults=DEFAULTS,
-        names=(llama.PREFIX,),
-        ignored=llama.IGNORED,
-        embedding="embed_tokens.weight",
-        ties=False,
-    ),
+    )
 ]

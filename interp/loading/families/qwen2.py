@@ -1,16 +1,16 @@
-"""Qwen2 and Qwen2.5 (Yang et al. 2024, arXiv:2407.10671): Llama's shape with biased queries.
+"""Qwen2 and Qwen2.5 (Yang et al. 2024, arXiv:2407.10671): Llama with biased queries, keys, values.
 
-Queries, keys and values have biases, what is written has none. Where ``use_sliding_window`` says
-so, the layers from ``max_window_layers`` on (or those that ``layer_types`` names) have a window.
+The output of attention has no bias. If ``use_sliding_window`` is set, the layers from
+``max_window_layers`` on (or those that ``layer_types`` names) have a window.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from interp.config import AttentionConfig, Config
 from interp.loading.families import llama
-from interp.loading.family import Family
-from interp.loading.foreign_config import Raw
-from interp.loading.sliding_window import SLIDING, kinds, sliding, window
+from interp.loading.foreign_config import ForeignConfig
+from interp.loading.sliding_window import SLIDING, layer_types, sliding_layers, window
 
 DEFAULTS: dict[str, Any] = {
     **llama.DEFAULTS,
@@ -24,36 +24,29 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def config(raw: Raw) -> Config:
-    """No bias where attention writes."""
-    return with_windows(raw, llama.attention(raw, biased=True, bias_o=False))
+def config(fields: ForeignConfig) -> Config:
+    """Biases of queries, keys and values alone."""
+    return with_windows(fields, llama.grouped_attention(fields, biased=True, bias_o=False))
 
 
-def with_windows(raw: Raw, attention: AttentionConfig) -> Config:
-    """This attention in all layers, but that some have a window.
+def with_windows(fields: ForeignConfig, attention: AttentionConfig) -> Config:
+    """The configuration with this attention, and a window in some layers.
 
     Raises:
-        ModelLoadError: layers are to have one, and the switch for all windows is off.
+        ModelLoadError: ``layer_types`` has sliding layers and ``use_sliding_window`` is false.
     """
-    slides, first = raw.flag("use_sliding_window"), raw.number("max_window_layers")
-    told = kinds(raw, lambda layer: slides and window(raw) is not None and layer >= first)
-    if SLIDING in told and not slides:
-        raise raw.refused("use_sliding_window", value=False, expected="True where layers slide")
-    return llama.of_parts(
-        raw, attention, llama.gated_mlp(raw), exceptions=sliding(raw, told, attention)
-    )
+    enabled, first = fields.flag("use_sliding_window"), fields.number("max_window_layers")
+
+    def slides(layer: int) -> bool:
+        return enabled and window(fields) is not None and layer >= first
+
+    types = layer_types(fields, slides)
+    if SLIDING in types and not enabled:
+        expected = f"True, as layer_types has {SLIDING}"
+        raise fields.unsupported("use_sliding_window", value=False, expected=expected)
+    exceptions = sliding_layers(fields, types, attention)
+    return llama.of_parts(fields, attention, llama.gated_mlp(fields), exceptions=exceptions)
 
 
-FAMILIES = [
-    Family(
-        name="Qwen2",
-        model_types=("qwen2",),
-        config=config,
-        weights=llama.weights,
-        defaults=DEFAULTS,
-        names=(llama.PREFIX,),
-        ignored=llama.IGNORED,
-        embedding="embed_tokens.weight",
-        ties=False,
-    ),
-]
+QWEN2 = replace(llama.LLAMA, name="Qwen2", model_types=("qwen2",), config=config, defaults=DEFAULTS)
+FAMILIES = [QWEN2]

@@ -1,40 +1,29 @@
-"""Qwen3 (Yang et al. 2025, arXiv:2505.09388): each query and key is normed before it turns.
+"""Qwen3 (Yang et al. 2025, arXiv:2505.09388): Llama with normed queries and keys.
 
-The norm goes over one head, with a gain that all heads of a layer share. Heads have 128 dimensions
-whatever the width, and no biases unless said so; windows are as in Qwen2.
+RMSNorm goes over each head before its rotation, with a gain shared by the heads of a layer. A head
+has 128 dimensions whatever the width; no biases by default. Windows are as in Qwen2.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from interp.config import AttentionConfig, Config
 from interp.loading.families import llama, qwen2
-from interp.loading.family import Family
-from interp.loading.foreign_config import Raw
+from interp.loading.foreign_config import ForeignConfig
 
 DEFAULTS: dict[str, Any] = {**qwen2.DEFAULTS, "head_dim": 128}
 
 
-def config(raw: Raw) -> Config:
+def config(fields: ForeignConfig) -> Config:
     """Windows as in Qwen2."""
-    return qwen2.with_windows(raw, normed_attention(raw))
+    return qwen2.with_windows(fields, normed_attention(fields))
 
 
-def normed_attention(raw: Raw, window: int | None = None) -> AttentionConfig:
-    """Queries and keys normed, each head by itself."""
-    biased = raw.flag("attention_bias")
-    return llama.attention(raw, biased=biased, qk_norm=llama.rms_norm(raw), window=window)
+def normed_attention(fields: ForeignConfig, window: int | None = None) -> AttentionConfig:
+    """Attention with RMSNorm over each head of queries and keys."""
+    biased, qk_norm = fields.flag("attention_bias"), llama.rms_norm(fields)
+    return llama.grouped_attention(fields, biased=biased, qk_norm=qk_norm, window=window)
 
 
-FAMILIES = [
-    Family(
-        name="Qwen3",
-        model_types=("qwen3",),
-        config=config,
-        weights=llama.weights,
-        defaults=DEFAULTS,
-        names=(llama.PREFIX,),
-        ignored=llama.IGNORED,
-        embedding="embed_tokens.weight",
-        ties=False,
-    ),
-]
+QWEN3 = replace(llama.LLAMA, name="Qwen3", model_types=("qwen3",), config=config, defaults=DEFAULTS)
+FAMILIES = [QWEN3]

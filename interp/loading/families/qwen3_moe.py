@@ -1,18 +1,18 @@
 """Qwen3-MoE (Yang et al. 2025, arXiv:2505.09388): Qwen3 with experts in all or some layers.
 
-The weights of the chosen experts are divided by their sum only where ``norm_topk_prob`` says so.
-Every ``decoder_sparse_step``-th layer has experts, but for those of ``mlp_only_layers``.
+The weights of the selected experts are divided by their sum only if ``norm_topk_prob`` is set.
+Every ``decoder_sparse_step``-th layer has experts, except those of ``mlp_only_layers``.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from interp.config import Config, LayerConfig
 from interp.loading.families import llama, mixtral
 from interp.loading.families.qwen3 import normed_attention
-from interp.loading.family import Family
-from interp.loading.foreign_config import Raw
+from interp.loading.foreign_config import ForeignConfig
 from interp.loading.sliding_window import window
-from interp.loading.weight import Table, norm
+from interp.loading.weight import Table
 
 DEFAULTS: dict[str, Any] = {
     **llama.DEFAULTS,
@@ -33,61 +33,55 @@ DEFAULTS: dict[str, Any] = {
 NAMES = ("gate_proj", "up_proj", "down_proj")
 
 
-def config(raw: Raw) -> Config:
-    """Experts, but for the layers that have a plain MLP; the window, if there is one, in all."""
-    raw.only("layer_types")
-    slides = raw.flag("use_sliding_window")
-    if slides:
-        raw.only("max_window_layers")
-    attention = normed_attention(raw, window=window(raw) if slides else None)
-    plain, dense = llama.gated_mlp(raw), dense_layers(raw)
-    if len(dense) == raw.whole("num_hidden_layers"):
-        return llama.of_parts(raw, attention, plain)
-    renormalised = raw.flag("norm_topk_prob")
-    mlp = mixtral.mixture(raw, raw.whole("moe_intermediate_size"), renormalised=renormalised)
-    exceptions = (LayerConfig(dense, mlp=plain),) if dense else ()
-    return llama.of_parts(raw, attention, mlp, exceptions=exceptions)
+def config(fields: ForeignConfig) -> Config:
+    """Experts in all layers but the dense ones; a window, if enabled, in all layers."""
+    fields.allow_only("layer_types")
+    has_window = fields.flag("use_sliding_window")
+    if has_window:
+        fields.allow_only("max_window_layers")
+    attention = normed_attention(fields, window=window(fields) if has_window else None)
+    mlp, dense = llama.gated_mlp(fields), dense_layers(fields)
+    if len(dense) == fields.integer("num_hidden_layers"):
+        return llama.of_parts(fields, attention, mlp)
+    renormalised, d_mlp = fields.flag("norm_topk_prob"), fields.integer("moe_intermediate_size")
+    experts = mixtral.mixture(fields, d_mlp, renormalised=renormalised)
+    exceptions = (LayerConfig(dense, mlp=mlp),) if dense else ()
+    return llama.of_parts(fields, attention, experts, exceptions=exceptions)
 
 
-def dense_layers(raw: Raw) -> tuple[int, ...]:
-    """The layers that have no experts."""
-    layers = range(raw.whole("num_hidden_layers"))
-    if raw["num_local_experts"] == 0:
+def dense_layers(fields: ForeignConfig) -> tuple[int, ...]:
+    """The layers without experts."""
+    layers = range(fields.integer("num_hidden_layers"))
+    if fields["num_local_experts"] == 0:
         return tuple(layers)
-    named, step = raw.get("mlp_only_layers", []), raw.whole("decoder_sparse_step")
-    if not isinstance(named, list):
-        raise raw.refused("mlp_only_layers", named, "a list of layers")
-    return tuple(n for n in layers if n in named or (n + 1) % step)
+    listed, step = fields.get("mlp_only_layers", []), fields.integer("decoder_sparse_step")
+    if not isinstance(listed, list):
+        raise fields.unsupported("mlp_only_layers", listed, "a list of layers")
+    return tuple(n for n in layers if n in listed or (n + 1) % step)
 
 
-def weights(config: Config, raw: Raw) -> Table:
-    """Each layer as its MLP is."""
+def weights(config: Config, fields: ForeignConfig) -> Table:
+    """Blocks with experts or with a gated MLP."""
     stack = config.stacks["decoder"]
-    shared = {
-        **norm("ln1", "input_layernorm", bias=False),
-        **llama.self_attention(stack.attention),
-        **norm("ln2", "post_attention_layernorm", bias=False),
-    }
     blocks: list[Table] = []
     for layer in range(stack.n_layers):
         mlp = stack.of_layer(layer).mlp
-        mixed = mlp if mlp and mlp.experts else None
-        own = mixtral.experts(raw, mixed, NAMES) if mixed else llama.gated()
-        blocks.append(shared | own)
-    return llama.of_blocks(raw, blocks)
+        block = llama.attention_and_norms(stack.attention)
+        if mlp is not None and mlp.experts is not None:
+            blocks.append(block | mixtral.experts(fields, mlp, NAMES))
+        else:
+            blocks.append(block | llama.gated())
+    return llama.of_blocks(fields, blocks)
 
 
 FAMILIES = [
-    Family(
+    replace(
+        llama.LLAMA,
         name="Qwen3-MoE",
         model_types=("qwen3_moe",),
         config=config,
         weights=weights,
         defaults=DEFAULTS,
         aliases={"num_experts": "num_local_experts"},
-        names=(llama.PREFIX,),
-        ignored=llama.IGNORED,
-        embedding="embed_tokens.weight",
-        ties=False,
-    ),
+    )
 ]

@@ -1,93 +1,81 @@
-"""RoBERTa (Liu et al. 2019): BERT's stack, positions counted from behind the padding token's id.
+"""RoBERTa (Liu et al. 2019, arXiv:1907.11692): BERT's stack, with positions after the padding id.
 
-A text's first token has position pad_token_id + 1; the rows before belong to no token. (Theirs
-counts on at tokens that are not padding by their id; ours, at those that are not masked.) There is
-one type of token, as a rule; the heads have names of their own.
+The first token of a text has position ``pad_token_id`` + 1; the rows of the table before it are
+unused. (``transformers`` recognises padding by its id, this toolkit by the mask.) Usually there is
+one token type. The heads have other names than BERT's.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from interp.config import Config, HeadConfig, NormConfig
-from interp.loading.families.bert import (
-    DEFAULTS,
-    EMBEDDING,
-    IGNORED,
-    OLD_NORMS,
-    POOLED,
-    TOKENS,
-    classifier,
-    decoder,
-    encoder,
-    has_pooler,
-    head,
-    of_stack,
-    pooler,
-)
-from interp.loading.family import Family
-from interp.loading.foreign_config import Raw
+from interp.loading.families import bert
+from interp.loading.foreign_config import ForeignConfig
 from interp.loading.weight import Table
 
 
-def config(raw: Raw) -> Config:
-    """BERT's, with fewer positions."""
-    n_ctx = raw.whole("max_position_embeddings") - first_position(raw)
-    return of_stack(raw, exit_of(raw), n_ctx)
+def config(fields: ForeignConfig) -> Config:
+    """As BERT's, with fewer positions than rows of the table."""
+    n_ctx = fields.integer("max_position_embeddings") - first_position(fields)
+    return bert.of_stack(fields, exit_settings(fields), n_ctx)
 
 
-def first_position(raw: Raw) -> int:
+def first_position(fields: ForeignConfig) -> int:
     """The row of the first token's position."""
-    pad = raw["pad_token_id"]
+    pad = fields["pad_token_id"]
     if isinstance(pad, bool) or not isinstance(pad, int) or pad < 0:
-        raise raw.refused("pad_token_id", pad, "a whole number of at least 0")
+        raise fields.unsupported("pad_token_id", pad, "an integer of at least 0")
     return pad + 1
 
 
-def exit_of(raw: Raw) -> dict[str, Any]:
-    """What follows the stack, as fields of the whole configuration."""
-    pooler = {"pooler": has_pooler(raw)}
-    if "lm_head.dense.weight" in raw.keys:
-        masked = HeadConfig("gelu", NormConfig(eps=raw.number("layer_norm_eps")))
-        return {"head": masked, "tied": raw.head == "tied", "bias_u": True, **pooler}
-    if "classifier.out_proj.weight" in raw.keys:
-        return {"head": POOLED, "n_classes": raw.n_classes, "bias_u": True, **pooler}
-    if "classifier.weight" in raw.keys:
-        if has_pooler(raw) and not raw.saved_as(TOKENS):
-            raise raw.refused("architectures", raw.get("architectures"), f"…{TOKENS}")
-        return {"n_classes": raw.n_classes, "bias_u": True, **pooler}
+def exit_settings(fields: ForeignConfig) -> dict[str, Any]:
+    """The fields of :class:`Config` for what follows the stack."""
+    has_pooler = bert.has_pooler(fields)
+    pooler = {"pooler": has_pooler}
+    if "lm_head.dense.weight" in fields.weight_names:
+        head = HeadConfig("gelu", NormConfig(eps=fields.number("layer_norm_eps")))
+        return bert.masked_exit(fields, head) | pooler
+    if "classifier.out_proj.weight" in fields.weight_names:
+        return {"head": bert.POOLED, "n_classes": fields.n_classes, "bias_u": True, **pooler}
+    if "classifier.weight" in fields.weight_names:
+        if has_pooler and not fields.architecture_suffix(bert.TOKENS):
+            value = fields.get("architectures")
+            raise fields.unsupported("architectures", value, f"…{bert.TOKENS}")
+        return {"n_classes": fields.n_classes, "bias_u": True, **pooler}
     return {"unembeds": False, **pooler}
 
 
-def weights(config: Config, raw: Raw) -> Table:
-    """BERT's stack, less the positions before the first; then what follows it."""
-    stack, name = encoder(config), "encoder.entry.W_pos"
-    stack[name] = stack[name][first_position(raw) :]
-    return stack | pooler(config) | ending(config, raw)
+def weights(config: Config, fields: ForeignConfig) -> Table:
+    """BERT's stack without the unused positions, the pooler and the head."""
+    stack, positions = bert.encoder(config), "encoder.entry.W_pos"
+    stack[positions] = stack[positions][first_position(fields) :]
+    return stack | bert.pooler(config) | exit_weights(config, fields)
 
 
-def ending(config: Config, raw: Raw) -> Table:
-    """Head and unembedding."""
-    if config.head == POOLED:
-        return head("classifier.dense") | classifier("classifier.out_proj")
+def exit_weights(config: Config, fields: ForeignConfig) -> Table:
+    """The head and the unembedding."""
+    if config.head == bert.POOLED:
+        return bert.head("classifier.dense") | bert.classifier("classifier.out_proj")
     if config.n_classes is not None:
-        return classifier("classifier")
+        return bert.classifier("classifier")
     if not config.unembeds:
         return {}
     return {
-        **head("lm_head.dense", "lm_head.layer_norm"),
-        **decoder(raw, "lm_head.decoder", "lm_head.bias"),
+        **bert.head("lm_head.dense", "lm_head.layer_norm"),
+        **bert.unembedding(fields, "lm_head.decoder", "lm_head.bias"),
     }
 
 
 FAMILIES = [
-    Family(
+    replace(
+        bert.BERT,
         name="RoBERTa",
         model_types=("roberta",),
         config=config,
         weights=weights,
-        defaults={**DEFAULTS, "vocab_size": 50265, "pad_token_id": 1},
-        names=((r"^roberta\.", ""), *OLD_NORMS),
-        ignored=IGNORED,
-        embedding=EMBEDDING,
+        defaults={**bert.DEFAULTS, "vocab_size": 50265, "pad_token_id": 1},
+        renames=((r"^roberta\.", ""), *bert.OLD_NORMS),
+        optional=(),
         head="lm_head.decoder.weight",
-    ),
+    )
 ]

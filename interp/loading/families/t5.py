@@ -1,9 +1,9 @@
-"""T5, 1.0 and 1.1, and Flan-T5 (Raffel et al. 2020): encoder and decoder, or the encoder alone.
+"""T5 1.0 and 1.1, Flan-T5 (Raffel et al. 2020, arXiv:1910.10683): encoder–decoder or encoder.
 
-Pre-norm with RMSNorm, no biases, scores without a scale. What is learned for each range of
-distances is added to the scores: a table a stack, which stands in its first block. Where 1.0
-multiplies the last stream by d_model^-½ before the unembedding, 1.1 does not; files tell which by
-``tie_word_embeddings``, whether the two matrices are one or not.
+Pre-norm with RMSNorm, no biases, scores not scaled. A learned relative bias, one value for each
+head and bucket of distances, is added to the scores; each stack stores its table in the first
+block. Version 1.0 multiplies the last stream by d_model^-½ before the unembedding, 1.1 does not:
+files tell the versions apart by ``tie_word_embeddings``, whether or not the matrices are tied.
 """
 
 from typing import Any
@@ -17,8 +17,18 @@ from interp.config import (
     StackConfig,
 )
 from interp.loading.family import Family
-from interp.loading.foreign_config import ACTIVATIONS, Raw
-from interp.loading.weight import Table, at, each_layer, norm, separate_qkv, under
+from interp.loading.foreign_config import ACTIVATIONS, ForeignConfig
+from interp.loading.settings import UNBOUNDED, biases
+from interp.loading.weight import (
+    Table,
+    attention_output,
+    each_layer,
+    from_key,
+    norm,
+    prefixed,
+    separate_qkv,
+    unembedding,
+)
 
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 32128,
@@ -35,142 +45,129 @@ DEFAULTS: dict[str, Any] = {
     "eos_token_id": 1,
     "decoder_start_token_id": 0,
 }
-ALIASES = {
-    "hidden_size": "d_model",
-    "num_attention_heads": "num_heads",
-    "num_hidden_layers": "num_layers",
-    "head_dim": "d_kv",
-}
-ANY_LENGTH = 2**20
-"""Its positions know no longest text: all far distances share a range."""
-
 FEED_FORWARD: dict[str, tuple[Any, bool]] = {
-    **{name: (ours, False) for name, ours in ACTIVATIONS.items()},
-    **{f"gated-{name}": (ours, True) for name, ours in ACTIVATIONS.items()},
+    **{name: (activation, False) for name, activation in ACTIVATIONS.items()},
+    **{f"gated-{name}": (activation, True) for name, activation in ACTIVATIONS.items()},
     "gated-gelu": ("gelu_tanh", True),
 }
-"""``feed_forward_proj``: the activation, and whether it opens a gate."""
+"""Values of ``feed_forward_proj``: the activation, and whether the MLP is gated."""
 
 EMBEDDING, ENCODER_EMBEDDING = "decoder.embed_tokens.weight", "encoder.embed_tokens.weight"
 
 
-def config(raw: Raw) -> Config:
-    """Two towers of the same parts, or one."""
-    raw.only("is_decoder", (False,))
-    d_model, d_vocab = raw.whole("d_model"), raw.whole("vocab_size")
-    layers = raw.whole("num_layers")
-    encoder = stack(raw, layers)
-    if is_alone(raw):
-        return Config(d_model, d_vocab, ANY_LENGTH, encoder=encoder, unembeds=False)
-    unembeds = raw.head != "none"
+def config(fields: ForeignConfig) -> Config:
+    """Two stacks of the same parts, or the encoder."""
+    fields.allow_only("is_decoder", (False,))
+    d_model, d_vocab = fields.integer("d_model"), fields.integer("vocab_size")
+    n_layers = fields.integer("num_layers")
+    encoder = stack(fields, n_layers)
+    if is_encoder_only(fields):
+        return Config(d_model, d_vocab, UNBOUNDED, encoder=encoder, unembeds=False)
+    unembeds = fields.unembedding != "none"
     return Config(
         d_model,
         d_vocab,
-        ANY_LENGTH,
+        UNBOUNDED,
         encoder=encoder,
-        decoder=stack(raw, raw.get("num_decoder_layers", layers)),
-        tied=raw.head == "tied",
+        decoder=stack(fields, fields.get("num_decoder_layers", n_layers)),
+        tied=fields.unembedding == "tied",
         unembeds=unembeds,
-        logit_scale=d_model**-0.5 if unembeds and is_scaled(raw) else None,
-        shared=ENCODER_EMBEDDING not in raw.keys,
+        logit_scale=d_model**-0.5 if unembeds and has_logit_scale(fields) else None,
+        shared=ENCODER_EMBEDDING not in fields.weight_names,
     )
 
 
-def is_alone(raw: Raw) -> bool:
-    """Whether there is an encoder and no decoder."""
-    return not raw.flag("is_encoder_decoder") or raw.get("architectures") == ["T5EncoderModel"]
+def is_encoder_only(fields: ForeignConfig) -> bool:
+    """Whether there is no decoder."""
+    if not fields.flag("is_encoder_decoder"):
+        return True
+    return fields.get("architectures") == ["T5EncoderModel"]
 
 
-def is_scaled(raw: Raw) -> bool:
+def has_logit_scale(fields: ForeignConfig) -> bool:
     """Whether the last stream is multiplied by d_model^-½."""
-    said = raw.get("scale_decoder_outputs")
-    return raw.get("tie_word_embeddings", True) is not False if said is None else bool(said)
+    explicit = fields.get("scale_decoder_outputs")
+    if explicit is not None:
+        return bool(explicit)
+    return fields.get("tie_word_embeddings", True) is not False
 
 
-def stack(raw: Raw, n_layers: int) -> StackConfig:
-    """One tower."""
+def stack(fields: ForeignConfig, n_layers: int) -> StackConfig:
+    """The encoder or the decoder."""
+    bias = biases(qkv=False, output=False)
+    n_heads, d_head = fields.integer("num_heads"), fields.integer("d_kv")
     return StackConfig(
         n_layers=n_layers,
-        attention=AttentionConfig(
-            raw.whole("num_heads"),
-            raw.whole("d_kv"),
-            bias_q=False,
-            bias_k=False,
-            bias_v=False,
-            bias_o=False,
-            scale=1.0,
-        ),
-        mlp=mlp(raw),
-        norm=NormConfig(kind="rmsnorm", bias=False, eps=raw.number("layer_norm_epsilon")),
+        attention=AttentionConfig(n_heads, d_head, **bias, scale=1.0),
+        mlp=mlp(fields),
+        norm=NormConfig(kind="rmsnorm", bias=False, eps=fields.number("layer_norm_epsilon")),
         positions=PositionsConfig(
             kind="buckets",
-            n_buckets=raw.whole("relative_attention_num_buckets"),
-            max_distance=raw.whole("relative_attention_max_distance"),
+            n_buckets=fields.integer("relative_attention_num_buckets"),
+            max_distance=fields.integer("relative_attention_max_distance"),
         ),
     )
 
 
-def mlp(raw: Raw) -> MLPConfig:
-    """What ``feed_forward_proj`` says, unless its two halves are told apart."""
-    activation, gated = raw.one_of("feed_forward_proj", FEED_FORWARD)
-    if raw.get("dense_act_fn") is not None:
-        activation = raw.activation("dense_act_fn")
+def mlp(fields: ForeignConfig) -> MLPConfig:
+    """The MLP of ``feed_forward_proj``; ``dense_act_fn`` and ``is_gated_act`` take precedence."""
+    activation, gated = fields.one_of("feed_forward_proj", FEED_FORWARD)
+    if fields.get("dense_act_fn") is not None:
+        activation = fields.activation("dense_act_fn")
     return MLPConfig(
-        raw.whole("d_ff"),
+        fields.integer("d_ff"),
         activation,
-        gated=raw.get("is_gated_act", gated),
+        gated=fields.get("is_gated_act", gated),
         bias_in=False,
         bias_out=False,
     )
 
 
-def weights(config: Config, raw: Raw) -> Table:
-    """Each projection by itself; norms stand beside what reads them."""
-    lines: Table = {"unembed.weight": at("lm_head.weight")} if raw.head == "own" else {}
-    paired = len(config.stacks) > 1
-    for name, own in config.stacks.items():
-        apart = name == "encoder" and paired and not config.shared
-        first = f"{name}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-        block = parts_of(own, reads_encoder=paired and name == "decoder")
-        tower = {
-            "weight_e": at(ENCODER_EMBEDDING if apart else EMBEDDING),
-            "ranges.weight": at(first),
-            **each_layer(own.n_layers, block, "blocks", f"{name}.block.{{}}.layer."),
+def weights(config: Config, fields: ForeignConfig) -> Table:
+    """Every projection is stored as a matrix of its own; a norm beside the part that reads it."""
+    table = unembedding(fields.unembedding)
+    is_pair = len(config.stacks) > 1
+    for name, stack in config.stacks.items():
+        has_copy = name == "encoder" and is_pair and not config.shared
+        bias = f"{name}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+        block = block_weights(stack, has_cross=is_pair and name == "decoder")
+        lines = {
+            "weight_e": from_key(ENCODER_EMBEDDING if has_copy else EMBEDDING),
+            "ranges.weight": from_key(bias),
+            **each_layer(stack.n_layers, block, f"{name}.block.{{}}.layer."),
             **norm("final_norm", f"{name}.final_layer_norm", bias=False),
         }
-        lines |= under(f"{name}.", tower)
-    return lines
+        table |= prefixed(f"{name}.", lines)
+    return table
 
 
-def parts_of(stack: StackConfig, *, reads_encoder: bool) -> Table:
-    """The parts of a block, in the order in which they stand."""
+def block_weights(stack: StackConfig, *, has_cross: bool) -> Table:
+    """The parts of a block, numbered in their order: attention, cross-attention, MLP."""
     parts = [attention("attn", "SelfAttention")]
-    parts += [attention("cross_attn", "EncDecAttention")] if reads_encoder else []
+    parts += [attention("cross_attn", "EncDecAttention")] if has_cross else []
     parts += [feed_forward(gated=stack.mlp is not None and stack.mlp.gated)]
-    lines: Table = {}
+    table: Table = {}
     for n, part in enumerate(parts):
-        lines |= norm(f"ln{n + 1}", f"{n}.layer_norm", bias=False) | under("", part, f"{n}.")
-    return lines
+        table |= norm(f"ln{n + 1}", f"{n}.layer_norm", bias=False) | prefixed("", part, f"{n}.")
+    return table
 
 
 def attention(name: str, source: str) -> Table:
     """Four matrices."""
     q, k, v = (f"{source}.{part}" for part in "qkv")
-    return {
-        **separate_qkv(q, k, v, biased=False, name=name),
-        f"{name}.weight_o": at(f"{source}.o.weight"),
-    }
+    output = attention_output(f"{source}.o", biased=False, name=name)
+    return {**separate_qkv(q, k, v, biased=False, name=name), **output}
 
 
 def feed_forward(*, gated: bool) -> Table:
-    """Two matrices, or three."""
+    """Two matrices, or three if gated."""
     source = "DenseReluDense"
-    lines = {"mlp.weight_out": at(f"{source}.wo.weight")}
+    table = {"mlp.weight_out": from_key(f"{source}.wo.weight")}
     if not gated:
-        return lines | {"mlp.weight_in": at(f"{source}.wi.weight")}
-    return lines | {
-        "mlp.weight_gate": at(f"{source}.wi_0.weight"),
-        "mlp.weight_in": at(f"{source}.wi_1.weight"),
+        return table | {"mlp.weight_in": from_key(f"{source}.wi.weight")}
+    return table | {
+        "mlp.weight_gate": from_key(f"{source}.wi_0.weight"),
+        "mlp.weight_in": from_key(f"{source}.wi_1.weight"),
     }
 
 
@@ -181,8 +178,13 @@ FAMILIES = [
         config=config,
         weights=weights,
         defaults=DEFAULTS,
-        aliases=ALIASES,
-        # A table that cross-attention had in early files, and never used.
+        aliases={
+            "hidden_size": "d_model",
+            "num_attention_heads": "num_heads",
+            "num_hidden_layers": "num_layers",
+            "head_dim": "d_kv",
+        },
+        # Early files have a table for cross-attention, which is unused.
         ignored=(r"EncDecAttention\.relative_attention_bias\.weight$",),
         embedding=EMBEDDING,
         copies=(ENCODER_EMBEDDING,),

@@ -1,9 +1,9 @@
-"""ViT (Dosovitskiy et al. 2021) and DeiT (Touvron et al. 2021): squares of an image are the tokens.
+"""ViT (Dosovitskiy et al. 2021, arXiv:2010.11929) and DeiT (Touvron et al. 2021, arXiv:2012.12877).
 
-Pre-norm, attention both ways, learned positions. CLS stands in front of the squares, in DeiT the
-distillation token behind it. A classifier reads CLS behind the last norm: its logits are those at
-position 0. Weights have older names in files than in a live model. Images are of the size that the
-model was trained on: positions are not interpolated.
+The tokens are patches of an image. Pre-norm, bidirectional, learned positions. The CLS token comes
+before the patches; DeiT has a distillation token between them. A classifier reads CLS after the
+last norm: its logits are those at position 0. Files use older names of weights than live models.
+Images have the size of training: positions are not interpolated.
 """
 
 from typing import Any
@@ -20,8 +20,19 @@ from interp.config import (
 from interp.errors import ModelLoadError
 from interp.loading.families.bert import classifier, has_pooler, pooler
 from interp.loading.family import Family
-from interp.loading.foreign_config import Raw
-from interp.loading.weight import Table, at, each_layer, joined, linear, norm, separate_qkv, under
+from interp.loading.foreign_config import ForeignConfig
+from interp.loading.settings import biases
+from interp.loading.weight import (
+    Table,
+    attention_output,
+    concatenated,
+    each_layer,
+    from_key,
+    mlp,
+    norm,
+    prefixed,
+    separate_qkv,
+)
 
 DEFAULTS: dict[str, Any] = {
     "hidden_size": 768,
@@ -40,90 +51,89 @@ CLS, DISTILLATION = "embeddings.cls_token", "embeddings.distillation_token"
 TEACHER = "distillation_classifier.weight"
 
 
-def config(raw: Raw) -> Config:
-    """A stack both ways over squares; its classes are the vocabulary."""
-    if TEACHER in raw.keys:
+def config(fields: ForeignConfig) -> Config:
+    """An encoder of patches; its classes are the vocabulary."""
+    if TEACHER in fields.weight_names:
         raise ModelLoadError(
-            f"{raw.family}: these logits are the mean of two classifiers', one at CLS and one at "
-            "the distillation token; this toolkit reads all positions by one. Give it the base "
-            "model, or one with a single classifier."
+            f"{fields.family}: the logits are the mean of two classifiers, at CLS and at the "
+            "distillation token, but only one classifier is supported. Load the base model, or a "
+            "model with a single classifier."
         )
-    d_model, n_heads = raw.whole("hidden_size"), raw.whole("num_attention_heads")
-    heads, biased = raw.get("head_dim", d_model // n_heads), raw.flag("qkv_bias")
-    cut = patches(raw)
+    d_model, n_heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
+    d_head, biased = fields.get("head_dim", d_model // n_heads), fields.flag("qkv_bias")
+    cut, unembeds = patches(fields), fields.unembedding != "none"
+    bias = biases(qkv=biased, output=True)
     return Config(
         d_model=d_model,
-        d_vocab=max(1, raw.n_classes),
+        d_vocab=max(1, fields.n_classes),
         n_ctx=cut.n_patches + cut.n_special,
-        unembeds=raw.head != "none",
-        bias_u=raw.head != "none",
-        pooler=pools(raw, d_model),
+        unembeds=unembeds,
+        bias_u=unembeds,
+        pooler=uses_pooler(fields, d_model),
         encoder=StackConfig(
-            n_layers=raw.whole("num_hidden_layers"),
-            attention=AttentionConfig(n_heads, heads, bias_q=biased, bias_k=biased, bias_v=biased),
-            mlp=MLPConfig(raw.whole("intermediate_size"), raw.activation("hidden_act")),
-            norm=NormConfig(eps=raw.number("layer_norm_eps")),
+            n_layers=fields.integer("num_hidden_layers"),
+            attention=AttentionConfig(n_heads, d_head, **bias),
+            mlp=MLPConfig(fields.integer("intermediate_size"), fields.activation("hidden_act")),
+            norm=NormConfig(eps=fields.number("layer_norm_eps")),
             embedding=EmbeddingConfig(patches=cut),
         ),
     )
 
 
-def patches(raw: Raw) -> PatchConfig:
-    """How an image is cut."""
-    height, width = pair(raw, "image_size")
-    size, across = pair(raw, "patch_size")
-    if size != across:
-        raise raw.refused("patch_size", raw["patch_size"], "squares")
-    n_special = 2 if DISTILLATION in raw.keys else 1
-    return PatchConfig(height, width, size, raw.whole("num_channels"), n_special)
+def patches(fields: ForeignConfig) -> PatchConfig:
+    """The sizes of images and patches."""
+    height, width = pair(fields, "image_size")
+    size, other = pair(fields, "patch_size")
+    if size != other:
+        raise fields.unsupported("patch_size", fields["patch_size"], "a square")
+    n_special = 2 if DISTILLATION in fields.weight_names else 1
+    return PatchConfig(height, width, size, fields.integer("num_channels"), n_special)
 
 
-def pair(raw: Raw, name: str) -> tuple[int, int]:
-    """Height and width, which may be told as one number."""
-    told = raw[name]
-    both = told if isinstance(told, list | tuple) else (told, told)
-    match both:
+def pair(fields: ForeignConfig, name: str) -> tuple[int, int]:
+    """Height and width; one number stands for both."""
+    value = fields[name]
+    match value if isinstance(value, list | tuple) else (value, value):
         case (int(height), int(width)):
             return height, width
         case _:
-            raise raw.refused(name, told, "one whole number or two")
+            raise fields.unsupported(name, value, "one integer or two")
 
 
-def pools(raw: Raw, d_model: int) -> bool:
-    """Whether there is a pooler, of the one kind that is known."""
-    if has_pooler(raw):
-        raw.only("pooler_act", ("tanh",))
-        raw.only("pooler_output_size", (d_model,))
-    return has_pooler(raw)
+def uses_pooler(fields: ForeignConfig, d_model: int) -> bool:
+    """Whether there is a pooler; only tanh and width d_model are supported."""
+    if has_pooler(fields):
+        fields.allow_only("pooler_act", ("tanh",))
+        fields.allow_only("pooler_output_size", (d_model,))
+    return has_pooler(fields)
 
 
-def weights(config: Config, raw: Raw) -> Table:
-    """A square's matrix is stored as a convolution's; tokens and positions have a batch axis."""
+def weights(config: Config, fields: ForeignConfig) -> Table:
+    """The patch matrix is stored as a convolution; tokens and positions have a batch axis."""
     attention = config.stacks["encoder"].attention
     query, key, value = (f"attention.{name}_proj" for name in ("q", "k", "v"))
     block = {
         **norm("ln1", "layernorm_before"),
         **separate_qkv(query, key, value, biased=attention.bias_q),
-        **linear("attn.weight_o", "attn.b_O", "attention.o_proj"),
+        **attention_output("attention.o_proj"),
         **norm("ln2", "layernorm_after"),
-        **linear("mlp.weight_in", "mlp.b_in", "mlp.fc1"),
-        **linear("mlp.weight_out", "mlp.b_out", "mlp.fc2"),
+        **mlp("mlp.fc1", "mlp.fc2"),
     }
     convolution = "embeddings.patch_embeddings.projection"
-    special = [at(key) for key in (CLS, DISTILLATION) if key in raw.keys] or [at(CLS)]
+    special = [CLS, DISTILLATION] if DISTILLATION in fields.weight_names else [CLS]
     stack = {
-        "tokens.weight": at(f"{convolution}.weight").then(lambda x: x.flatten(1)),
-        "tokens.bias": at(f"{convolution}.bias"),
-        "tokens.special": joined(*special).then(lambda x: x[:, 0]),
-        "entry.W_pos": at("embeddings.position_embeddings").then(lambda x: x[0]),
-        **each_layer(config.stacks["encoder"].n_layers, block, "blocks", "layers.{}."),
+        "tokens.weight": from_key(f"{convolution}.weight").map(lambda x: x.flatten(1)),
+        "tokens.bias": from_key(f"{convolution}.bias"),
+        "tokens.special": concatenated(*map(from_key, special)).map(lambda x: x[:, 0]),
+        "entry.W_pos": from_key("embeddings.position_embeddings").map(lambda x: x[0]),
+        **each_layer(config.stacks["encoder"].n_layers, block, "layers.{}."),
         **norm("final_norm", "layernorm"),
     }
-    exits = classifier("classifier") if config.unembeds else {}
-    return under("encoder.", stack) | pooler(config) | exits
+    head = classifier("classifier") if config.unembeds else {}
+    return prefixed("encoder.", stack) | pooler(config) | head
 
 
-NAMES = (
+RENAMES = (
     (r"^(vit|deit)\.", ""),
     (r"^encoder\.layer\.", "layers."),
     (r"\.attention\.attention\.query\.", ".attention.q_proj."),
@@ -137,14 +147,14 @@ NAMES = (
 FAMILIES = [
     Family(
         name=name,
-        model_types=(kind,),
+        model_types=(model_type,),
         config=config,
         weights=weights,
         defaults=DEFAULTS,
-        names=NAMES,
+        renames=RENAMES,
         ignored=(r"^embeddings\.mask_token$",),
         head="classifier.weight",
-        ties=False,
+        tied=False,
     )
-    for name, kind in (("ViT", "vit"), ("DeiT", "deit"))
+    for name, model_type in (("ViT", "vit"), ("DeiT", "deit"))
 ]

@@ -1,16 +1,16 @@
-"""What does attention write? H(x) = Σ_h A_h(x) · x · S_h, and the biases.
+"""Attention: H(x) = Σ_h A_h(x) · x · S_h, and the biases.
 
 A_h = softmax_rows(x Y_h xᵀ / scale + M), S_h = W_V W_O and Y_h = W_Q W_Kᵀ of rank ≤ d_head
-(Elhage et al. 2021; Vaswani et al. 2017). With biases, told exactly:
+(Vaswani et al. 2017; Elhage et al. 2021). With biases:
 
-    scores_h = (x W_Q + b_Q)(x W_K + b_K)ᵀ / scale
+    scores_h = (x W_Q + b_Q)(x W_K + b_K)ᵀ / scale + M
     H(x)     = Σ_h A_h x S_h + Σ_h b_V W_O + b_O          (the rows of A sum to one)
 
-Where a model says so, queries and keys are normed first (Henry et al. 2020), turned by their
-positions, and scores are capped before the mask.
+A configuration may normalize queries and keys (Henry et al. 2020), rotate them by their positions,
+and soft-cap scores before M is added.
 
-Two kernels compute z = A·v. The fused one never forms A; it is taken unless somebody edits
-scores or pattern, or wants their gradient (or scores are capped, which it does not know).
+Two kernels compute z = A·v. The fused one never forms A; it is taken unless scores or pattern are
+edited or differentiated, or scores are soft-capped, which it cannot compute.
 """
 
 from dataclasses import dataclass
@@ -22,26 +22,25 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from interp.config import AttentionConfig
-from interp.model.attention.mask import Mask
-from interp.model.attention.masking import Masking
+from interp.model.attention.mask import Mask, Masking
 from interp.model.attention.weights import HeadWeights
 from interp.model.context import Context
 from interp.model.norm import KEYS, QUERIES, Norm, NormPoints, norm_of
-from interp.model.positions.positions import Unturned
-from interp.model.recipe import KEPT, Layout, Reader, Recipe, owned
-from interp.model.soft_cap import cap_of
+from interp.model.positions.none import NoPositions
+from interp.model.recipe import STORED, Layout, Reader, Recipe, owned
+from interp.model.soft_cap import soft_cap_of
 from interp.model.tap import Tap, untouched
 from interp.points import Place, Point
 
 Stream = Float[Tensor, "batch pos d_model"]
 Heads = Float[Tensor, "batch pos head d_head"]
 KeyHeads = Float[Tensor, "batch key kv_head d_head"]
-Square = Float[Tensor, "batch head query key"]
+Matrix = Float[Tensor, "batch head query key"]
 
 
 @dataclass(frozen=True)
 class AttentionPoints:
-    """Which places an attention taps: a block's own, or those of its cross-attention."""
+    """The points of an attention: a block's own, or those of its cross-attention."""
 
     q: Point = Point.Q
     k: Point = Point.K
@@ -53,28 +52,29 @@ class AttentionPoints:
     out: Point = Point.ATTN_OUT
 
 
-PLAIN = AttentionPoints()
+SELF = AttentionPoints()
 
 
 class Attention(HeadWeights):
     """H(x) = Σ_h A_h(x) · x · S_h, with A_h = softmax(x Y_h xᵀ / scale + M)."""
 
-    looks_across = False
-    """Whether keys and values are another stack's."""
+    is_cross = False
+    """Whether keys and values are those of another stack."""
+    mixes_positions = True
 
     def __init__(
         self,
         config: AttentionConfig,
         d_model: int,
         mask: Mask,
-        positions: Unturned,
-        points: AttentionPoints = PLAIN,
+        positions: NoPositions,
+        points: AttentionPoints = SELF,
     ) -> None:
         super().__init__(config, d_model, positions)
         self.points = points
         self.divisor = config.divisor
         self.masking = Masking(mask, positions)
-        self.cap = cap_of(config.cap)
+        self.soft_cap = soft_cap_of(config.cap)
         self.q_norm = head_norm(config, self.n_heads, QUERIES)
         self.k_norm = head_norm(config, self.kv_heads, KEYS)
 
@@ -82,90 +82,84 @@ class Attention(HeadWeights):
 
     def forward(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
         """H(x)."""
-        return self.outer(self.inner(x, context, tap), tap)
+        return self.output(self.hidden(x, context, tap), tap)
 
-    def inner(self, x: Stream, context: Context, tap: Tap = untouched) -> Heads:
-        """A·v of each head."""
+    def hidden(self, x: Stream, context: Context, tap: Tap = untouched) -> Heads:
+        """z = A·v of each head."""
         q, k, v = self.project(x, context, tap)
-        q, k = self.meeting(q, k, context, tap)
-        k, v = self.recall(k, v, context)
+        q, k = self.with_positions(q, k, context, tap)
+        k, v = self.extend_kv(k, v, context)
         return self.mix(q, k, v, context, tap)
 
-    def outer(self, inner: Heads, tap: Tap = untouched) -> Stream:
-        """Σ_h z_h W_O + b_O."""
-        return tap(self.points.out, self.write(tap(self.points.z, inner), tap))
+    def output(self, hidden: Heads, tap: Tap = untouched) -> Stream:
+        """Σ_h z_h W_O + b_O, where z is ``hidden``."""
+        return tap(self.points.out, self.write(tap(self.points.z, hidden), tap))
 
     @property
-    def between(self) -> Point:
-        """What the heads say: z."""
+    def hidden_point(self) -> Point:
+        """That of z."""
         return self.points.z
-
-    @property
-    def recalled(self) -> tuple[Point, Point]:
-        """Where the keys and values are that other columns look at."""
-        return self._meeting[1].point, self.points.v
 
     def project(self, x: Stream, context: Context, tap: Tap) -> tuple[Heads, KeyHeads, KeyHeads]:  # noqa: ARG002
         """Queries, keys and values, by one product."""
-        at = self.points
         q, k, v = self._split(self.linear(x, self.weight_qkv, self.joint_bias()))
-        return tap(at.q, q), tap(at.k, k), tap(at.v, v)
+        return tap(self.points.q, q), tap(self.points.k, k), tap(self.points.v, v)
 
-    def meeting(
+    def with_positions(
         self, q: Heads, k: KeyHeads, context: Context, tap: Tap = untouched
     ) -> tuple[Heads, KeyHeads]:
-        """Queries and keys as they meet: normed, then turned."""
+        """Queries and keys as the scores read them: normalized, then rotated."""
         q, k = self.q_norm(q, tap), self.k_norm(k, tap)
         return self.positions.query(q, context, tap), self.positions.key(k, context, tap)
 
-    def recall(self, k: KeyHeads, v: KeyHeads, context: Context) -> tuple[Tensor, Tensor]:
-        """Keys and values of these columns and of those read before."""
-        return context.past.extend(self, k, v)
+    def extend_kv(self, k: KeyHeads, v: KeyHeads, context: Context) -> tuple[Tensor, Tensor]:
+        """Keys and values of all columns, given those of the columns computed."""
+        return context.kv_cache.extend(self, k, v)
 
-    def remember(self, x: Stream, context: Context) -> tuple[Tensor, Tensor]:
-        """Keys and values that the columns of ``x`` give to others, and of those read before."""
+    def compute_kv(self, x: Stream, context: Context) -> tuple[Tensor, Tensor]:
+        """Keys and values of all columns, given the attention's input at the columns computed."""
         bias, first = self.joint_bias(), self.n_heads * self.d_head
         joint = self.linear(x, self.weight_qkv[first:], None if bias is None else bias[first:])
         k, v = joint.unflatten(-1, (-1, self.d_head)).chunk(2, dim=2)
-        return self.recall(self.positions.key(self.k_norm(k), context, untouched), v, context)
+        return self.extend_kv(self.positions.key(self.k_norm(k), context, untouched), v, context)
 
     def mix(
         self, q: Heads, k: KeyHeads, v: KeyHeads, context: Context, tap: Tap = untouched
     ) -> Heads:
-        """A·v, by the kernel that forms no more than is wanted."""
-        if self.cap.fuses and not tap.forms(self.points.scores, self.points.pattern):
+        """z = A·v, by the fused kernel unless scores or pattern must be formed."""
+        if self.soft_cap.is_fused and not tap.must_form(self.points.scores, self.points.pattern):
             return self.fused(q, k, v, context)
         formed = self.scores(q, k, context)
         scores = tap(self.points.scores, formed)
-        # Scores that nobody changed are masked; a matrix this large is not masked twice.
+        # Scores that nobody replaced are masked already; a matrix this large is not masked twice.
         pattern = softmax_rows(scores) if scores is formed else self.pattern(scores, context)
         return self.weigh(tap(self.points.pattern, pattern), v)
 
     def write(self, z: Heads, tap: Tap = untouched) -> Stream:
         """Σ_h z_h W_O + b_O."""
-        if not tap.forms(self.points.result):
+        if not tap.must_form(self.points.result):
             return self.linear(z.flatten(2), self.weight_o, self.b_O)
         written = tap(self.points.result, self.result(z)).sum(2)
         return written if self.b_O is None else written + self.b_O
 
     # ---- its pieces, which deriving from a cache uses too ------------------------------------
 
-    def scores(self, q: Heads, k: KeyHeads, context: Context) -> Square:
-        """(q / scale)·k, capped, + bias of the positions, −inf where masked."""
+    def scores(self, q: Heads, k: KeyHeads, context: Context) -> Matrix:
+        """(q / scale)·k, soft-capped, + M."""
         scores = einsum(
             q / self.divisor,
             self.each_query(k),
             "batch query head d, batch key head d -> batch head query key",
         )
-        return self.masking.add(self.cap(scores), context)
+        return self.masking.add(self.soft_cap(scores), context)
 
-    def pattern(self, scores: Square, context: Context) -> Square:
-        """A: the softmax over keys. What is masked stays masked, whatever became of its score."""
+    def pattern(self, scores: Matrix, context: Context) -> Matrix:
+        """A: the softmax over keys. Masked cells stay masked, whatever their scores are."""
         visible = self.masking.visible(context)
         masked = scores if visible is None else scores.masked_fill(~visible, -torch.inf)
         return softmax_rows(masked)
 
-    def weigh(self, pattern: Square, v: KeyHeads) -> Heads:
+    def weigh(self, pattern: Matrix, v: KeyHeads) -> Heads:
         """A·v."""
         return einsum(
             pattern,
@@ -186,60 +180,78 @@ class Attention(HeadWeights):
             scale=1 / self.divisor,
             enable_gqa=self.kv_heads != self.n_heads,
             attn_mask=self.masking.fused(q.dtype, context),
-            is_causal=self.masking.is_triangle(context),
+            is_causal=self.masking.is_causal(context),
         )
         return z.transpose(1, 2)
 
+    def joint_bias(self) -> Tensor | None:
+        """Biases of queries, keys and values in one vector; ``None`` if there are none."""
+        biases = (self.b_q, self.b_k, self.b_v)
+        if all(bias is None for bias in biases):
+            return None
+        sizes = [heads * self.d_head for heads in (self.n_heads, self.kv_heads, self.kv_heads)]
+        zeros = self.weight_qkv.new_zeros
+        return torch.cat(
+            [zeros(n) if bias is None else bias for bias, n in zip(biases, sizes, strict=True)]
+        )
+
     def A(self, x: Float[Tensor, "*batch pos d_model"]) -> Float[Tensor, "*batch head query key"]:
-        """The pattern that attention forms on ``x``, what its norm gives it; no padding."""
+        """The pattern of ``x``, the attention's own input (after its norm), without padding."""
         stream = x if x.ndim == 3 else x[None]  # noqa: PLR2004 - batch pos d_model
         context = Context.plain(stream)
         q, k, _ = self.project(stream, context, untouched)
-        pattern = self.pattern(self.scores(*self.meeting(q, k, context), context), context)
+        q, k = self.with_positions(q, k, context)
+        pattern = self.pattern(self.scores(q, k, context), context)
         return pattern if x.ndim == 3 else pattern[0]  # noqa: PLR2004
-
-    @property
-    def _normed(self) -> tuple[Place, Place]:
-        """Where queries and keys are found before they turn."""
-        return self.q_norm.output(Place(self.points.q)), self.k_norm.output(Place(self.points.k))
-
-    @property
-    def _meeting(self) -> tuple[Place, Place]:
-        """Where queries and keys are found as they meet: normed and turned."""
-        *_, query, key = *self._normed, *self.positions.layout(*self._normed)
-        return query, key
 
     def _split(self, qkv: Float[Tensor, "batch pos width"]) -> tuple[Tensor, ...]:
         heads = qkv.unflatten(-1, (-1, self.d_head))
         return heads.split([self.n_heads, self.kv_heads, self.kv_heads], dim=2)
 
-    # ---- where its tensors are ----------------------------------------------------------------
+    # ---- its places ---------------------------------------------------------------------------
 
-    def layout(self, source: Place) -> Layout:  # noqa: ARG002 - q, k and v are kept
-        """Its places in the order of the forward, and how each follows from those before."""
-        at, (query, key) = self.points, self._meeting
+    @property
+    def _normalized(self) -> tuple[Place, Place]:
+        """The places of queries and keys before they are rotated."""
+        return self.q_norm.output(Place(self.points.q)), self.k_norm.output(Place(self.points.k))
+
+    @property
+    def _scored(self) -> tuple[Place, Place]:
+        """The places of queries and keys as the scores read them."""
+        *_, query, key = *self._normalized, *self.positions.layout(*self._normalized)
+        return query, key
+
+    @property
+    def kv_points(self) -> tuple[Point, Point]:
+        """The points of the keys and values that other columns attend to."""
+        return self._scored[1].point, self.points.v
+
+    def layout(self, source: Place) -> Layout:  # noqa: ARG002 - q, k and v are stored
+        """Its places in the order of the forward, each with how it follows from earlier ones."""
+        at, (query, key) = self.points, self._scored
 
         def scores(attn: Attention, of: Reader) -> Tensor:
             return attn.scores(of(query.point), of(key.point), of.context)
 
         def pattern(attn: Attention, of: Reader) -> Tensor:
-            if of.derives(at.scores):  # masked, and nobody else's: the rows can change in place
+            if of.is_scratch(at.scores):  # masked already, and free to be overwritten
                 return softmax_rows(of(at.scores), in_place=True)
             return attn.pattern(of(at.scores), of.context)
 
+        def result(attn: Attention, of: Reader) -> Tensor:
+            return attn.result(of(at.z))
+
         return {
-            Place(at.q): KEPT,
-            Place(at.k): KEPT,
-            Place(at.v): KEPT,
+            Place(at.q): STORED,
+            Place(at.k): STORED,
+            Place(at.v): STORED,
             **owned("q_norm", self.q_norm.layout(Place(at.q))),
             **owned("k_norm", self.k_norm.layout(Place(at.k))),
-            **self.positions.layout(*self._normed),
-            Place(at.scores): Recipe(scores, (query, key), on_demand=True),
-            Place(at.pattern): Recipe(pattern, (Place(at.scores),), on_demand=True),
-            Place(at.z): KEPT,
-            Place(at.result): Recipe(
-                lambda attn, of: attn.result(of(at.z)), (Place(at.z),), on_demand=True
-            ),
+            **self.positions.layout(*self._normalized),
+            Place(at.scores): Recipe(scores, (query, key), absent_when_fused=True),
+            Place(at.pattern): Recipe(pattern, (Place(at.scores),), absent_when_fused=True),
+            Place(at.z): STORED,
+            Place(at.result): Recipe(result, (Place(at.z),), absent_when_fused=True),
             Place(at.out): Recipe(lambda attn, of: attn.write(of(at.z)), (Place(at.z),)),
         }
 
@@ -252,7 +264,7 @@ def head_norm(config: AttentionConfig, n: int, points: NormPoints) -> Norm:
     return norm_of(config.qk_norm, *shape, points=points)
 
 
-def softmax_rows(scores: Square, *, in_place: bool = False) -> Square:
+def softmax_rows(scores: Matrix, *, in_place: bool = False) -> Matrix:
     """exp(s) / Σ_keys exp(s), row by row; of half-precision scores, computed in float32."""
     if scores.dtype in (torch.float16, torch.bfloat16):
         return scores.softmax(-1, dtype=torch.float32).to(scores.dtype)

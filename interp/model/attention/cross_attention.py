@@ -1,4 +1,4 @@
-"""What does a decoder read of the encoder? Σ_h A_h · memory · S_h, A between the two stacks."""
+"""Cross-attention: queries of the decoder's stream, keys and values of the encoder's output."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -8,7 +8,7 @@ from interp.errors import InvalidInput
 from interp.model.attention.attention import Attention, AttentionPoints
 from interp.model.attention.mask import AcrossStacks
 from interp.model.context import Context
-from interp.model.positions.positions import Unturned
+from interp.model.positions.none import NoPositions
 from interp.model.tap import Tap
 from interp.points import Point
 
@@ -29,33 +29,33 @@ CROSS = AttentionPoints(
 
 
 class CrossAttention(Attention):
-    """Queries from the decoder's stream, keys and values from what the encoder gave out."""
+    """Σ_h A_h · y · S_h of the encoder's output y, with A_h = softmax(x Y_h yᵀ / scale + M)."""
 
-    looks_across = True
+    is_cross = True
 
     def __init__(self, config: AttentionConfig, d_model: int) -> None:
-        super().__init__(config, d_model, AcrossStacks(), Unturned(), CROSS)
+        super().__init__(config, d_model, AcrossStacks(), NoPositions(), CROSS)
 
     def project(self, x: Stream, context: Context, tap: Tap) -> tuple[Heads, KeyHeads, KeyHeads]:
-        """Queries of ``x``; keys and values of the memory, computed once a source."""
+        """Queries of ``x``; keys and values of the encoder's output, computed once per source."""
         n = self.n_heads * self.d_head
         bias = self.joint_bias()
         q_bias, kv_bias = (None, None) if bias is None else (bias[:n], bias[n:])
 
         def keys_and_values() -> tuple[KeyHeads, KeyHeads]:
-            joint = self.linear(self._memory(context), self.weight_qkv[n:], kv_bias)
+            joint = self.linear(self._encoder_output(context), self.weight_qkv[n:], kv_bias)
             k, v = joint.unflatten(-1, (-1, self.d_head)).chunk(2, dim=2)
             return tap(self.points.k, k), tap(self.points.v, v)
 
         q = self.linear(x, self.weight_qkv[:n], q_bias).unflatten(-1, (-1, self.d_head))
         q = tap(self.points.q, q)
-        return q, *context.past.once(self, keys_and_values)
+        return q, *context.kv_cache.fixed(self, keys_and_values)
 
-    def recall(self, k: KeyHeads, v: KeyHeads, context: Context) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """The source's, which do not grow."""
+    def extend_kv(self, k: KeyHeads, v: KeyHeads, context: Context) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """Those of the source, which do not grow."""
         return k, v
 
-    def _memory(self, context: Context) -> Stream:
-        if context.memory is None:
+    def _encoder_output(self, context: Context) -> Stream:
+        if context.encoder_output is None:
             raise InvalidInput("Cross-attention needs the source: run model(source, target).")
-        return context.memory
+        return context.encoder_output

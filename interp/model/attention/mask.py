@@ -1,68 +1,70 @@
-"""Which keys may a query see? M in A = softmax(x Y xᵀ / scale + M).
+"""M in A = softmax(x Y xᵀ / scale + M): −∞ where a query may not attend, plus the position bias.
 
-A padded query sees itself alone: its output means nothing, but it is finite and no real token
-ever reads it.
+A padded query attends to itself alone: its output is meaningless, but finite, and no real token
+attends to it.
 """
 
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.model.context import Context
+from interp.model.positions.none import NoPositions
 
 Visible = Bool[Tensor, "#batch 1 query key"]
+Matrix = Float[Tensor, "batch head query key"]
 
 
 @runtime_checkable
 class Mask(Protocol):
-    """A rule of visibility, chosen when the model is built."""
+    """Which keys a query may attend to; chosen when the model is built."""
 
     @property
-    def looks_ahead(self) -> bool:
-        """Whether a query may see keys of later columns."""
+    def is_bidirectional(self) -> bool:
+        """Whether a query may attend to keys of later columns."""
         ...
 
-    def is_triangle(self, context: Context) -> bool:
-        """Whether, but for padding, it is the lower triangle that fused kernels know by heart."""
+    def is_causal(self, context: Context) -> bool:
+        """Whether, but for padding, it is the lower triangle, which fused kernels build in."""
         ...
 
     def visible(self, context: Context) -> Visible | None:
-        """True where a query may see a key; ``None`` if every query sees every key."""
+        """True where a query may attend to a key; ``None`` if every query attends to every key."""
         ...
 
 
 @dataclass(frozen=True)
 class Causal:
-    """A query sees the keys of its own column and earlier ones."""
+    """A query attends to the keys of its own and earlier columns."""
 
-    looks_ahead: bool = False
+    is_bidirectional: bool = False
 
-    def is_triangle(self, context: Context) -> bool:  # noqa: ARG002 - whatever is read
-        """It is."""
+    def is_causal(self, context: Context) -> bool:  # noqa: ARG002 - Mask's signature
+        """True."""
         return True
 
     def visible(self, context: Context) -> Visible:
-        """The lower triangle, less padding."""
+        """The lower triangle, without padding."""
         keys = torch.arange(context.n_key, device=context.positions.device)
         return _without_padding((keys <= context.columns[:, None])[None], context)
 
 
 @dataclass(frozen=True)
 class Window:
-    """A query sees its own key and those of so many positions before it that ``size`` are seen."""
+    """A query attends to the ``size`` last positions up to its own."""
 
     size: int
-    looks_ahead: bool = False
+    is_bidirectional: bool = False
 
-    def is_triangle(self, context: Context) -> bool:
-        """As long as all fits in."""
+    def is_causal(self, context: Context) -> bool:
+        """As long as every row fits into the window."""
         return context.n_key <= self.size
 
     def visible(self, context: Context) -> Visible:
-        """The band under the diagonal, less padding."""
+        """A band below the diagonal, without padding."""
         keys = torch.arange(context.n_key, device=context.positions.device)
         earlier = keys <= context.columns[:, None]
         apart = context.positions[:, :, None] - context.key_positions[:, None, :]
@@ -71,16 +73,16 @@ class Window:
 
 @dataclass(frozen=True)
 class Bidirectional:
-    """A query sees every real key."""
+    """A query attends to every real key."""
 
-    looks_ahead: bool = True
+    is_bidirectional: bool = True
 
-    def is_triangle(self, context: Context) -> bool:  # noqa: ARG002 - whatever is read
-        """It is not."""
+    def is_causal(self, context: Context) -> bool:  # noqa: ARG002 - Mask's signature
+        """False."""
         return False
 
     def visible(self, context: Context) -> Visible | None:
-        """Everything, less padding."""
+        """Everything but padding."""
         if context.real is None:
             return None
         n = (1, context.n_query, context.n_key)
@@ -91,18 +93,73 @@ class Bidirectional:
 
 @dataclass(frozen=True)
 class AcrossStacks:
-    """A query of the decoder sees every real token of the source."""
+    """A query of the decoder attends to every real token of the source."""
 
-    looks_ahead: bool = True
+    is_bidirectional: bool = True
 
-    def is_triangle(self, context: Context) -> bool:  # noqa: ARG002 - whatever is read
-        """It is not."""
+    def is_causal(self, context: Context) -> bool:  # noqa: ARG002 - Mask's signature
+        """False."""
         return False
 
     def visible(self, context: Context) -> Visible | None:
-        """The source, less its padding."""
-        real = context.memory_real
+        """The source without its padding."""
+        real = context.encoder_real
         return None if real is None else real[:, None, None, :]
+
+
+def mask_of(window: int | None, *, encoder: bool) -> Mask:
+    """The mask of a layer: of an encoder, or of a decoder with or without a sliding window."""
+    if encoder:
+        return Bidirectional()
+    return Causal() if window is None else Window(window)
+
+
+@dataclass(frozen=True)
+class Masking:
+    """M of one attention; computed once per forward for all layers that share it.
+
+    Attributes:
+        mask: which keys a query may attend to.
+        positions: the bias added to the scores.
+    """
+
+    mask: Mask
+    positions: NoPositions
+
+    def visible(self, context: Context) -> Visible | None:
+        """True where a query may attend to a key; ``None`` if every query attends to every key."""
+        return context.once(self.mask, lambda: self.mask.visible(context))
+
+    def add(self, scores: Matrix, context: Context) -> Matrix:
+        """``scores + M``, in place: allocating a matrix this large costs more than the addition."""
+        bias, visible = self._bias(scores.dtype, context), self.visible(context)
+        scores = scores if bias is None else scores.add_(bias)
+        return scores if visible is None else scores.masked_fill_(~visible, -torch.inf)
+
+    def is_causal(self, context: Context) -> bool:
+        """Whether M is the causal mask of the fused kernel and nothing else."""
+        whole = context.n_query == context.n_key and context.real is None
+        return whole and self.mask.is_causal(context) and not self.positions.has_bias
+
+    def fused(self, dtype: torch.dtype, context: Context) -> Tensor | None:
+        """M as one tensor for the fused kernel; ``None`` if it needs none."""
+        if self.is_causal(context):
+            return None
+
+        def compute() -> Tensor | None:
+            bias, visible = self._bias(dtype, context), self.visible(context)
+            if bias is None or visible is None:
+                return visible if bias is None else bias
+            return bias.masked_fill(~visible, -torch.inf)
+
+        return context.once(("fused", self, dtype), compute)
+
+    def _bias(self, dtype: torch.dtype, context: Context) -> Tensor | None:
+        def compute() -> Tensor | None:
+            bias = self.positions.bias(context)
+            return None if bias is None else bias.to(dtype)
+
+        return context.once(("bias", self.positions, dtype), compute)
 
 
 def _without_padding(rule: Bool[Tensor, "#batch query key"], context: Context) -> Visible:
@@ -111,6 +168,6 @@ def _without_padding(rule: Bool[Tensor, "#batch query key"], context: Context) -
     columns = context.columns
     keys = torch.arange(context.n_key, device=columns.device)
     padded = ~context.real[:, columns, None]
-    seen = rule & context.real[:, None, :]
+    visible = rule & context.real[:, None, :]
     itself = keys == columns[:, None]
-    return torch.where(padded, itself, seen)[:, None]
+    return torch.where(padded, itself, visible)[:, None]

@@ -1,8 +1,8 @@
-"""What are the weights of the heads? S_h = W_V W_O (what moves) and Y_h = W_Q W_Kᵀ (where to).
+"""Weights of the heads, and their products S_h = W_V W_O and Y_h = W_Q W_Kᵀ.
 
-Queries, keys and values come from one product, so their weights are stored as one matrix
+Queries, keys and values are one product of the stream, so their weights are stored as one matrix
 ``[heads·d_head, d_model]``; ``W_Q [head d_model d_head]`` and so on are views of it, through which
-they can be set (Elhage et al. 2021 write W_Q, W_K, W_V, W_O and the two low-rank products).
+they can be set (W_Q, W_K, W_V, W_O and the low-rank products as in Elhage et al. 2021).
 """
 
 import torch
@@ -12,20 +12,20 @@ from torch import Tensor
 
 from interp.config import AttentionConfig
 from interp.errors import InvalidInput
-from interp.linalg import Factored
+from interp.linalg import LowRank
 from interp.model.linear import Linear
 from interp.model.mlp import bias_of, matrix
-from interp.model.positions.positions import Unturned
+from interp.model.positions.none import NoPositions
 
 
 class HeadWeights(Linear):
-    """The weights of one attention, stored for speed and shown as the mathematics has them."""
+    """The weights of one attention: stored for fast products, with views for each head."""
 
-    def __init__(self, config: AttentionConfig, d_model: int, positions: Unturned) -> None:
+    def __init__(self, config: AttentionConfig, d_model: int, positions: NoPositions) -> None:
         super().__init__()
         self.n_heads, self.kv_heads, self.d_head = config.n_heads, config.kv_heads, config.d_head
         self.positions = positions
-        self.norms_heads = config.qk_norm is not None
+        self.has_qk_norm = config.qk_norm is not None
         d_query, d_key = self.n_heads * self.d_head, self.kv_heads * self.d_head
         self.weight_qkv = matrix(d_query + 2 * d_key, d_model)
         self.weight_o = matrix(d_model, d_query)
@@ -34,34 +34,34 @@ class HeadWeights(Linear):
         self.b_v = bias_of(d_key, config.bias_v)
         self.b_O = bias_of(d_model, config.bias_o)
 
-    def S(self, head: int) -> Factored:
-        """W_V W_O of one head: what moves, if it is attended to. d_model × d_model, factored."""
-        return Factored(self.W_V[self._group(head)], self.W_O[head])
+    def S(self, head: int) -> LowRank:
+        """W_V W_O of one head, d_model × d_model of rank ≤ d_head: what it moves."""
+        return LowRank(self.W_V[self._kv_head(head)], self.W_O[head])
 
-    def Y(self, head: int, offset: int = 0) -> Factored:
-        """W_Q W_Kᵀ of one head: what attends to what. d_model × d_model, factored.
+    def Y(self, head: int, offset: int = 0) -> LowRank:
+        """W_Q W_Kᵀ of one head, d_model × d_model of rank ≤ d_head: what attends to what.
 
         Args:
-            head: which head.
-            offset: query position less key position; matters with rotary positions alone.
+            head: index of the head.
+            offset: query position minus key position; it matters with rotary positions only.
 
         Raises:
-            InvalidInput: queries and keys are normed, so that no matrix says it.
+            InvalidInput: queries and keys are normalized, so that scores are no bilinear form.
         """
-        if self.norms_heads:
+        if self.has_qk_norm:
             raise InvalidInput(
-                "This attention norms its queries and keys, so its scores are no bilinear form of "
-                "what it reads and there is no Y; see W_Q, W_K and the places q_normalized, "
+                "This attention normalizes its queries and keys, so its scores are no bilinear "
+                "form of its input and there is no Y; see W_Q, W_K and the points q_normalized, "
                 "k_normalized."
             )
-        W_K, W_Q = self.W_K[self._group(head)], self.W_Q[head]
+        W_K, W_Q = self.W_K[self._kv_head(head)], self.W_Q[head]
         here = torch.tensor(0, device=W_K.device)
-        query, key = self.positions.turned(W_Q, here), self.positions.turned(W_K, here - offset)
-        return Factored(query, key.mT)
+        query, key = self.positions.rotated(W_Q, here), self.positions.rotated(W_K, here - offset)
+        return LowRank(query, key.mT)
 
     @property
-    def written_always(self) -> Float[Tensor, " d_model"]:
-        """Σ_h b_V W_O + b_O: what H writes whatever x, as the rows of A sum to one."""
+    def constant_output(self) -> Float[Tensor, " d_model"]:
+        """Σ_h b_V W_O + b_O: the part of H(x) that does not depend on x (rows of A sum to one)."""
         constant = einsum(
             self.each_query(self.b_V, axis=0), self.W_O, "head d, head d d_model -> d_model"
         )
@@ -108,17 +108,12 @@ class HeadWeights(Linear):
 
     def _bias(self, bias: Tensor | None, n: int) -> Float[Tensor, "head d_head"]:
         if bias is None:
-            # One zero seen everywhere: to write into a bias that is not there raises.
+            # One expanded zero: writing into a bias that does not exist raises.
             return self.weight_qkv.new_zeros(1, 1).expand(n, self.d_head)
         return bias.view(n, self.d_head)
 
-    def joint_bias(self) -> Tensor | None:
-        """The biases of queries, keys and values in a row; ``None`` if there are none at all."""
-        if self.b_q is None and self.b_k is None and self.b_v is None:
-            return None
-        return torch.cat([self.b_Q.flatten(), self.b_K.flatten(), self.b_V.flatten()])
-
-    def _group(self, head: int) -> int:
+    def _kv_head(self, head: int) -> int:
+        """The key/value head that a query head uses."""
         if not 0 <= head < self.n_heads:
             raise InvalidInput(f"Head {head}: this attention has heads 0..{self.n_heads - 1}.")
         return head * self.kv_heads // self.n_heads

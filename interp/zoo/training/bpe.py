@@ -1,14 +1,15 @@
-"""Which tokens should a small model of Python source have? Byte-level BPE with few merges.
+"""Byte-level BPE with few merges, for small models of Python source.
 
-Every one of the 256 bytes is a token, so any text at all has an encoding and comes back the same;
-the rest are the pairs most often side by side, merged one after another. Text is cut before
-merging, and no token crosses a cut:
+Each of the 256 bytes is a token, so every text can be encoded and decodes to itself. The other
+tokens are merges of the most frequent adjacent pairs. Text is split into pieces first, and no
+token crosses a boundary between pieces:
 
     newlines with the indentation after them · letters · one digit · signs · other spaces
 
-GPT-2's rule gives a line's last space of indentation to its first word, so that `return` is one
-token at the start of a line and another in its middle. Here an indentation is one token and
-words look alike in every line; the depth of a block can be read off one token.
+GPT-2's pattern joins the last space of an indentation to the word after it, so the first word of an
+indented line and that of an unindented one are different tokens. Here an indentation is one piece
+with the line break: the first word of a line has the same tokens at every depth, and one token
+gives the depth of a block.
 
 Reference: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", §2.2.
 """
@@ -35,25 +36,25 @@ _BYTES: Final = 256
 def train_bpe(
     texts: Iterable[str], vocab_size: int = 512, special: Sequence[str] = (BOS,)
 ) -> tokenizers.Tokenizer:
-    """Trains a byte-level BPE: the same texts give the same tokenizer, in whatever order they come.
+    """Train a byte-level BPE. The result does not depend on the order of the texts.
 
     Args:
-        texts: The texts to count pairs in.
-        vocab_size: Number of tokens: the special ones, 256 bytes, and merges. Fewer come out if
-            the texts have too few pairs to merge.
-        special: Special tokens, which get the ids from 0 on.
+        texts: the texts whose pairs are counted.
+        vocab_size: number of tokens: special tokens, 256 bytes, and merges. The tokenizer has
+            fewer if the texts have too few pairs to merge.
+        special: special tokens, with ids from 0 on.
 
     Returns:
-        A tokenizer that adds nothing to a text: `decode(encode(text)) == text`.
+        A tokenizer that adds no tokens to a text: ``decode(encode(text)) == text``.
 
     Raises:
-        InvalidInput: `vocab_size` has no room for all bytes.
+        InvalidInput: ``vocab_size`` is too small for the special tokens and all bytes.
     """
     least = len(special) + _BYTES
     if vocab_size < least:
         raise InvalidInput(
-            f"A vocabulary of {vocab_size} has no room for {len(special)} special tokens and all "
-            f"{_BYTES} bytes; vocab_size must be at least {least}."
+            f"vocab_size={vocab_size} is too small for {len(special)} special tokens and "
+            f"{_BYTES} bytes; it must be at least {least}."
         )
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -76,18 +77,18 @@ def train_bpe(
 def encode_corpus(
     tokenizer: tokenizers.Tokenizer, texts: Sequence[str], bos: str = BOS
 ) -> Int32[Tensor, " token"]:
-    """All texts as one row of ids, each text after a BOS.
+    """Encode all texts into one row of ids, with a BOS before each text.
 
     Args:
-        tokenizer: From `train_bpe`.
-        texts: The documents, in the order in which they are to stand.
-        bos: The special token that begins each document.
+        tokenizer: from :func:`train_bpe`.
+        texts: the documents, in order.
+        bos: the special token that begins each document.
 
     Returns:
-        Ids `[token]`, int32, which an embedding takes as they are.
+        Ids ``[token]``, int32.
 
     Raises:
-        InvalidTokens: The tokenizer has no token `bos`, or a text spells it out, which would look
+        InvalidTokens: the tokenizer has no token ``bos``, or a text contains it, which would look
             like the beginning of another document.
     """
     first = tokenizer.token_to_id(bos)

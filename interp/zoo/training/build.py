@@ -1,7 +1,7 @@
-"""How is a bundled model made again? By its recipe, in a folder that survives being killed.
+"""Build a bundled model into a folder by its recipe, with checkpoints to resume from.
 
-Everything is written into ``.unfinished-NAME`` inside the folder, and brought to its place when it
-is whole.
+Checkpoint and model are written into ``.training-NAME`` inside the folder. When the model is
+complete, its files are copied into the folder and ``.training-NAME`` is removed.
 """
 
 import shutil
@@ -16,20 +16,20 @@ from interp.files import is_aside, write_whole
 from interp.loading import load
 from interp.loading.folder import CONFIG, STEPS, TOKENIZER
 from interp.loading.source import INDEX, WEIGHTS
-from interp.zoo.access import history as told_history
+from interp.zoo.access import history
 from interp.zoo.card import FILE as CARD
 from interp.zoo.card import README, Card
 from interp.zoo.history import FILE as HISTORY
 from interp.zoo.training.checkpoint import FILE
 from interp.zoo.training.loop import Report, report_nothing
 from interp.zoo.training.recipes import CARDS, RECIPES
-from interp.zoo.training.training_run import MODEL, Made, Workshop
+from interp.zoo.training.training_run import MODEL, BuiltModel, TrainingRun
 
-WRITTEN = (README, CARD, CONFIG, HISTORY, WEIGHTS, TOKENIZER)
-"""The files of a bundled model."""
+MODEL_FILES = (README, CARD, CONFIG, HISTORY, WEIGHTS, TOKENIZER)
+"""Names of the files of a bundled model, besides those of saved steps."""
 
 
-def make(
+def build_model(
     name: str,
     folder: Path,
     *,
@@ -38,53 +38,77 @@ def make(
     device: str | torch.device = "cpu",
     anew: bool = False,
 ) -> Path:
-    """Make a bundled model again, from nothing, or from where a killed training was kept.
+    """Build a bundled model by its recipe, resuming from a checkpoint if the folder has one.
 
     Args:
-        name: which one.
-        folder: where it goes.
-        report: called with steps done, of how many, and the loss in nats.
-        steps: of training; ``None`` means as many as the bundled model had.
-        device: where to train. The same CPU, with as many threads, gives the same
+        name: of the bundled model.
+        folder: receives the model; created if need be.
+        report: called after each step with (done, total, loss in nats).
+        steps: number of training steps; ``None`` for as many as the bundled model had.
+        device: where to train. The same CPU with the same number of threads gives the same
             weights each time; a GPU need not.
-        anew: forget what is unfinished in the folder.
+        anew: discard a checkpoint in the folder and start at step 0.
+
+    Returns:
+        The folder.
 
     Raises:
         InvalidInput: there is no such recipe, the corpus is not on this machine, the folder holds
-            files that are no bundled model's, or what is unfinished in it is another training.
+            files that belong to no bundled model, or its checkpoint is of a training with other
+            settings.
         OutOfResources: the folder can't be written.
     """
     recipe = _recipe(name, steps)
-    made_here = [path for path in (folder, *folder.parents) if not path.exists()]
-    unfinished = _unfinished(name, folder)
-    if not unfinished.exists():
-        _check_is_ours(folder)
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
+    working = _working_folder(name, folder)
+    if not working.exists():
+        _check_replaceable(folder)
     try:
-        if anew or not is_unfinished(name, folder):
-            shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True, exist_ok=True)
-        made = recipe(Workshop(report, steps, torch.device(device), unfinished))
-        made.write(unfinished / MODEL)
-        _bring(unfinished / MODEL, folder)
-        shutil.rmtree(unfinished)
+        if anew or not has_checkpoint(name, folder):
+            shutil.rmtree(working, ignore_errors=True)
+        working.mkdir(parents=True, exist_ok=True)
+        built = recipe(TrainingRun(report, steps, torch.device(device), working))
+        built.write(working / MODEL)
+        _install(working / MODEL, folder)
+        shutil.rmtree(working)
     except KeyboardInterrupt as error:
-        if not is_unfinished(name, folder):
+        if not has_checkpoint(name, folder):
             raise
         raise KeyboardInterrupt(
-            f"Interrupted; what was trained is kept in {folder}, and goes on with the same command."
+            f"Interrupted; {folder} holds a checkpoint. The same command resumes from it."
         ) from error
     except OSError as error:
         raise OutOfResources(f"{folder} can't be written: {error.strerror or error}.") from error
     finally:
-        if not is_unfinished(name, folder):
-            shutil.rmtree(unfinished, ignore_errors=True)
-        with suppress(OSError):  # as soon as one is not empty
-            for path in made_here:
+        if not has_checkpoint(name, folder):
+            shutil.rmtree(working, ignore_errors=True)
+        with suppress(OSError):  # raised by the first folder that is not empty
+            for path in created:
                 path.rmdir()
     return folder
 
 
-def _recipe(name: str, steps: int | None) -> Callable[[Workshop], Made]:
+def remeasure(name: str) -> Card:
+    """The card of a bundled model, with every figure measured again on its stored weights.
+
+    Raises:
+        InvalidInput: there is no such recipe, or the corpus is not on this machine.
+    """
+    if name in CARDS:
+        return CARDS[name](load(name), history(name))
+    return _recipe(name, None)(TrainingRun(report_nothing)).card
+
+
+def has_checkpoint(name: str, folder: Path) -> bool:
+    """Whether the folder holds a checkpoint of an interrupted training of this model."""
+    return (_working_folder(name, folder) / FILE).exists()
+
+
+def _working_folder(name: str, folder: Path) -> Path:
+    return folder / f".training-{name}"
+
+
+def _recipe(name: str, steps: int | None) -> Callable[[TrainingRun], BuiltModel]:
     if name not in RECIPES:
         raise InvalidInput(f"There is no recipe {name!r}; there are {', '.join(RECIPES)}.")
     if steps is not None and steps < 1:
@@ -92,55 +116,35 @@ def _recipe(name: str, steps: int | None) -> Callable[[Workshop], Made]:
     return RECIPES[name]
 
 
-def _check_is_ours(folder: Path) -> None:
-    """A folder may hold a model of this kind already, but none of a user's own files is replaced.
+def _check_replaceable(folder: Path) -> None:
+    """Refuse a folder with a user's own files; those of another bundled model may be replaced.
 
     Raises:
-        InvalidInput: one would be.
+        InvalidInput: a file that belongs to no bundled model would be replaced.
     """
-    at_stake = [path for name in WRITTEN if (path := folder / name).exists()]
-    if at_stake and not (folder / CARD).exists():
+    existing = [path for name in MODEL_FILES if (path := folder / name).exists()]
+    if existing and not (folder / CARD).exists():
         raise InvalidInput(
-            f"{folder} holds a {at_stake[0].name} that is no bundled model's, and it would be "
+            f"{folder} holds a {existing[0].name} that belongs to no bundled model and would be "
             "replaced: choose another folder."
         )
 
 
-def retold(name: str) -> Card:
-    """The card of a bundled model, every figure measured again on the weights that it has.
+def _install(model: Path, folder: Path) -> None:
+    """Copy a complete model into its folder, replacing one that may be there.
 
-    Raises:
-        InvalidInput: there is no such recipe, or the corpus is not on this machine.
+    ``config.json`` is removed first and copied last. Without it no folder is a model, so a
+    partial copy is never loaded.
     """
-    if name in CARDS:
-        return CARDS[name](load(name), told_history(name))
-    return _recipe(name, None)(Workshop(report_nothing)).card
-
-
-def is_unfinished(name: str, folder: Path) -> bool:
-    """Whether a training of this model was left in the middle in this folder."""
-    return (_unfinished(name, folder) / FILE).exists()
-
-
-def _unfinished(name: str, folder: Path) -> Path:
-    return folder / f".unfinished-{name}"
-
-
-def _bring(model: Path, folder: Path) -> None:
-    """Copy a whole model into its folder, in place of one that may be there.
-
-    While it is neither the one nor the other there is no ``config.json``, without which no folder
-    is a model.
-    """
-    whole = (path for path in model.rglob("*") if path.is_file() and not is_aside(path))
-    wanted = {path.relative_to(model) for path in whole}
+    complete = (path for path in model.rglob("*") if path.is_file() and not is_aside(path))
+    wanted = {path.relative_to(model) for path in complete}
     (folder / CONFIG).unlink(missing_ok=True)
     for stale in {Path(HISTORY), Path(INDEX), *_steps(folder)} - wanted:
         (folder / stale).unlink(missing_ok=True)
-    for own in sorted(wanted, key=lambda path: path.name == CONFIG):
-        (folder / own).parent.mkdir(exist_ok=True)
-        source = model / own
-        write_whole(folder / own, lambda aside, source=source: shutil.copyfile(source, aside))
+    for file in sorted(wanted, key=lambda path: path.name == CONFIG):
+        (folder / file).parent.mkdir(exist_ok=True)
+        source = model / file
+        write_whole(folder / file, lambda aside, source=source: shutil.copyfile(source, aside))
 
 
 def _steps(folder: Path) -> set[Path]:

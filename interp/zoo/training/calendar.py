@@ -1,7 +1,4 @@
-"""How are dates written? In words, in digits, and as ISO 8601 has it.
-
-Each piece of a text knows which part of the date it tells, so that attention to it can be scored.
-"""
+"""Dates in three formats, each token labelled with its field (year, month, day), and ISO 8601."""
 
 from dataclasses import dataclass
 from datetime import date
@@ -15,45 +12,45 @@ SUFFIXES = ("st", "nd", "rd", "th")
 FORMATS = ("words", "digits", "weekday")
 
 Piece = tuple[str, str]
-"""A token, and the part of the date that it tells: ``year``, ``month``, ``day`` or nothing."""
+"""A token and its field: ``year``, ``month``, ``day``, or ``""`` if it belongs to none."""
 
 
 @dataclass(frozen=True)
-class Written:
-    """A date as it is written in one format.
+class WrittenDate:
+    """A date written in one format.
 
     Attributes:
-        day: which date.
-        pieces: the tokens, each with the part that it tells.
+        day: the date.
+        pieces: the tokens, each with its field.
     """
 
     day: date
     pieces: tuple[Piece, ...]
 
     @classmethod
-    def of(cls, day: date, name: str) -> "Written":
+    def of(cls, day: date, name: str) -> "WrittenDate":
         """The date in one of ``FORMATS``."""
-        make = {"words": _words, "digits": _digits, "weekday": _weekday}[name]
-        return cls(day, tuple(make(day)))
+        write = {"words": _words, "digits": _digits, "weekday": _weekday}[name]
+        return cls(day, tuple(write(day)))
 
     @property
     def text(self) -> str:
-        """As it is read."""
+        """The source text."""
         return "".join(token for token, _ in self.pieces)
 
     @property
     def fields(self) -> list[str]:
-        """The part of the date that each token tells."""
+        """The field of each token."""
         return [field for _, field in self.pieces]
 
     @property
     def iso(self) -> str:
-        """As it is to be written: year-month-day."""
+        """The target text, year-month-day."""
         return self.day.isoformat()
 
 
 def suffix(day: int) -> str:
-    """What makes a number of a month's day an ordinal."""
+    """The ordinal suffix of a day of the month."""
     teens = range(10, 20)
     return "th" if day in teens else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
 

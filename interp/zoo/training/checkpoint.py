@@ -1,10 +1,10 @@
-"""Where is a training that was killed? In one file, from which it goes on as if nothing had been.
+"""Checkpoints: the state of a training run in one file, from which it resumes bit-identically.
 
     model.*          the weights
-    optimizer.i.*    what AdamW remembers of the i-th of them
-    header           the history so far, and what is being trained
+    optimizer.i.*    AdamW's state of the i-th weight
+    header           ``history``: the history so far; ``what``: the settings of the run
 
-The file is written whole or not at all, so the last one that was kept is always sound.
+The file is replaced atomically, so an interruption leaves the previous checkpoint valid.
 """
 
 import json
@@ -22,98 +22,103 @@ from interp.files import write_whole
 from interp.transformer import Transformer
 from interp.zoo.history import History
 
-FILE = "unfinished.safetensors"
-UNSOUND = (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError)
-TIMES = 100
-"""How often a training is kept, at most."""
+FILE = "checkpoint.safetensors"
+DAMAGED = (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError)
+"""What reading a damaged checkpoint raises."""
+PER_RUN = 100
+"""A checkpoint is saved every ``steps // PER_RUN`` steps; after each step of a shorter run."""
 
 
 @dataclass(frozen=True)
-class Unfinished:
-    """A training that is kept in a file.
+class FileCheckpointer:
+    """Saves checkpoints to a file and resumes from it.
 
     Args:
         path: the file.
-        what: what is trained, by name: its configuration, its data, its schedule. A file that
-            tells of another training is refused.
-        every: steps from one time to the next.
-        hardware: on what it goes on.
+        settings: model, data and schedule of the run, as text by name. A checkpoint with other
+            settings is refused.
+        every: number of steps between checkpoints.
+        hardware: the processor of this run, for the history.
     """
 
     path: Path
-    what: Mapping[str, str]
+    settings: Mapping[str, str]
     every: int = 1
     hardware: str = ""
 
     def save(self, model: Transformer, optimizer: torch.optim.Optimizer, history: History) -> None:
-        """Write the file, every so many steps."""
+        """Write a checkpoint if the number of steps is a multiple of ``every``."""
         if len(history.losses) % self.every:
             return
         tensors = {f"model.{name}": p.detach() for name, p in model.named_parameters()}
         for index, state in optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
-        told = {"what": json.dumps(dict(self.what)), "history": history.to_json()}
-        write_whole(self.path, lambda path: save_file(_apart(tensors), path, told))
+        header = {"what": json.dumps(dict(self.settings)), "history": history.to_json()}
+        write_whole(self.path, lambda path: save_file(_unshared(tensors), path, header))
 
     def resume(self, model: Transformer, optimizer: torch.optim.Optimizer) -> History:
-        """Read the file, if there is one.
+        """Restore model and optimizer from the checkpoint, if there is one.
+
+        Returns:
+            The history up to the checkpoint.
 
         Raises:
-            InvalidInput: it is of another training.
-            ModelLoadError: it is damaged.
+            InvalidInput: the checkpoint is of a run with other settings.
+            ModelLoadError: the checkpoint is damaged.
         """
         if not self.path.exists():
-            return History().goes_on_with(self.hardware)
+            return History().add_hardware(self.hardware)
         try:
             with safe_open(str(self.path), framework="pt") as file:
-                told = file.metadata()
-                what, history = json.loads(told["what"]), History.from_json(told["history"])
+                header = file.metadata()
+                settings, history = json.loads(header["what"]), History.from_json(header["history"])
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
             weights = [(p, tensors[f"model.{n}"]) for n, p in model.named_parameters()]
-        except UNSOUND as error:
+        except DAMAGED as error:
             raise ModelLoadError(
-                f"{self.path}, an unfinished training, can't be read: {error}. Begin anew."
+                f"The checkpoint {self.path} can't be read: {error}. Start from scratch with "
+                "anew=True (--anew)."
             ) from error
-        self._check(what)
+        self._check(settings)
         with torch.no_grad():
             for parameter, weight in weights:
                 parameter.copy_(weight)
-        whole = optimizer.state_dict()
-        whole["state"] = _states(tensors)
-        optimizer.load_state_dict(whole)
-        return history.goes_on_with(self.hardware)
+        state = optimizer.state_dict()
+        state["state"] = _optimizer_states(tensors)
+        optimizer.load_state_dict(state)
+        return history.add_hardware(self.hardware)
 
-    def _check(self, begun: Mapping[str, str]) -> None:
-        other = [name for name in self.what if begun.get(name) != self.what[name]]
-        if other:
-            name = other[0]
+    def _check(self, saved: Mapping[str, str]) -> None:
+        differing = [name for name in self.settings if saved.get(name) != self.settings[name]]
+        if differing:
+            name = differing[0]
             raise InvalidInput(
-                f"{self.path.parent} holds an unfinished training with another {name}: "
-                f"{begun.get(name)}, not {self.what[name]}. Go on with the same settings, begin "
-                "anew, or choose another folder."
+                f"{self.path.parent} holds the checkpoint of a training with another {name}: "
+                f"{saved.get(name)}, not {self.settings[name]}. Use the same settings, start from "
+                "scratch with anew=True (--anew), or choose another folder."
             )
 
 
 @dataclass(frozen=True)
-class Unkept:
-    """A training that is kept nowhere."""
+class NoCheckpointer:
+    """Saves no checkpoints; every run starts at step 0."""
 
     hardware: str = ""
 
     def resume(self, model: Transformer, optimizer: torch.optim.Optimizer) -> History:  # noqa: ARG002
-        """Begin at the beginning."""
-        return History().goes_on_with(self.hardware)
+        """An empty history; model and optimizer are unchanged."""
+        return History().add_hardware(self.hardware)
 
     def save(self, model: Transformer, optimizer: torch.optim.Optimizer, history: History) -> None:
-        """Keep nothing."""
+        """Nothing is saved."""
 
 
-def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors as safetensors takes them: in order, and no two in one place of memory."""
+def _unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous copies that share no memory, as safetensors requires."""
     return {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
 
 
-def _states(tensors: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
+def _optimizer_states(tensors: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
     states: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         kind, *rest = key.split(".")

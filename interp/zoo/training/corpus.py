@@ -1,14 +1,13 @@
-"""What do the bundled language models read? The standard library of Python, source and manual.
+"""The training corpus of the language models: the Python standard library, source and manual.
 
-It is on every machine that has Python, so the corpus needs no download and no copy of its own,
-and a recipe can be run again anywhere. It is English and code, written by many hands over thirty
-years, and full of what attention heads are known for: repeated names, brackets, indentation.
+Every Python installation has it, so a recipe runs anywhere without a download. It is code and
+English by many authors, with much that attention heads are known to track: repeated names,
+brackets, indentation.
 
-Left out is what no person wrote or what is no language: tests, tables made by a program, and
-what one machine's build wrote about itself.
+Left out are tests, generated tables, and files that describe one machine's build.
 
-The split into training and held-out text goes by file, by a hash of the file's name: it depends
-neither on the order of files nor, while a file keeps its name, on the version of Python.
+Training and held-out text are split by file, by a hash of the file's name. The split does not
+depend on the order of the files, nor on the version of Python as long as a file keeps its name.
 """
 
 import ast
@@ -24,10 +23,10 @@ from typing import Final
 from interp.errors import InvalidInput
 
 HELD_OUT_SHARE: Final = 0.05
-"""The share of files, in expectation, that is held out."""
+"""Expected share of files that are held out."""
 
 TOPICS: Final = "pydoc_data/topics.py"
-"""Chapters of the language reference, as one dictionary of strings."""
+"""Chapters of the manual, in one dictionary of strings."""
 
 _SKIPPED_FOLDERS: Final = frozenset(
     {
@@ -40,7 +39,7 @@ _SKIPPED_FOLDERS: Final = frozenset(
         "test",
         "tests",
         "idle_test",
-        # Character maps made by a program, and a hundred copies of one small class.
+        # Generated character maps, and a hundred copies of one small class.
         "encodings",
     }
 )
@@ -53,18 +52,23 @@ _SKIPPED_FILES: Final = frozenset(
         "stringprep.py",
         # A poem in rot13.
         "this.py",
-        # What a distribution or an administrator may add.
+        # May be added by a distribution or an administrator.
         "sitecustomize.py",
         "usercustomize.py",
     }
 )
-# What the build of this one Python wrote about its own machine.
+# Written by the build of this Python, about its machine.
 _SKIPPED_PREFIXES: Final = ("_sysconfigdata", "config-")
 
 
 @dataclass(frozen=True)
 class Document:
-    """One text: `name` is its path below the standard library, with "/" on every system."""
+    """One text of the corpus.
+
+    Attributes:
+        name: path below the standard library, with "/" on every system.
+        text: its content.
+    """
 
     name: str
     text: str
@@ -72,13 +76,13 @@ class Document:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Text to train on and text held out, each in order of its name.
+    """Training and held-out documents, each sorted by name.
 
     Attributes:
-        train: The documents to train on.
-        held_out: The documents never to train on, about 5 % of the files.
-        sha256: Hexadecimal hash over the names and bytes of all documents.
-        python: The version of Python that the text came with, such as "3.11.7".
+        train: the documents to train on.
+        held_out: the documents held out, about 5 % of the files.
+        sha256: hexadecimal hash of the names and bytes of all documents.
+        python: version of the Python that the text comes from, such as "3.11.7".
     """
 
     train: tuple[Document, ...]
@@ -98,13 +102,13 @@ class Corpus:
 
 
 def stdlib_files(root: Path | None = None) -> list[Path]:
-    """The files that the corpus is made of, sorted by their path below `root`.
+    """The files of the corpus, sorted by their path below ``root``.
 
     Args:
-        root: Folder of a standard library; by default that of the running Python.
+        root: folder of a standard library; by default that of the running Python.
 
     Raises:
-        InvalidInput: There is no such folder, no source in it, or it can't be listed.
+        InvalidInput: there is no such folder, no source in it, or it can't be listed.
     """
     root = _stdlib() if root is None else root
     try:
@@ -113,24 +117,25 @@ def stdlib_files(root: Path | None = None) -> list[Path]:
         raise InvalidInput(f"{root}, the corpus, can't be listed: {error}.") from error
     if not found:
         raise InvalidInput(
-            f"No Python source in {root}. The corpus is the standard library's source text, which "
-            "this Python keeps zipped, stripped or elsewhere; use one from python.org, a "
-            "distribution or conda, or give the folder of one."
+            f"No Python source in {root}. The corpus is the source text of the standard library, "
+            "which this Python has zipped, stripped or elsewhere. Use a Python from python.org, a "
+            "distribution or conda, or give the folder of its standard library."
         )
     return found
 
 
 def read_corpus(root: Path | None = None) -> Corpus:
-    """Reads the corpus: about 10 MB, in a second.
+    """Read the corpus: about 10 MB, in a second.
 
     The same installation of Python gives the same text on every machine. Distributions that leave
-    a part of the library out, as Debian does with tkinter, give less; `Corpus.sha256` tells.
+    out a part of the library, as Debian does with tkinter, give another; compare
+    ``Corpus.sha256``.
 
     Args:
-        root: Folder of a standard library; by default that of the running Python.
+        root: folder of a standard library; by default that of the running Python.
 
     Raises:
-        InvalidInput: There is no source, too little to hold a file out, or a damaged file.
+        InvalidInput: there is no source, too little to hold out a file, or a damaged file.
     """
     root = _stdlib() if root is None else root
     train: list[Document] = []
@@ -141,17 +146,17 @@ def read_corpus(root: Path | None = None) -> Corpus:
     if not (train and held_out):
         raise InvalidInput(
             f"The source in {root} is too little to split: {len(train)} documents to train on and "
-            f"{len(held_out)} held out. A whole standard library has several hundred."
+            f"{len(held_out)} held out. A complete standard library has several hundred."
         )
     python = platform.python_version()
     return Corpus(tuple(train), tuple(held_out), _sha256(train + held_out), python)
 
 
 def is_held_out(name: str) -> bool:
-    """Whether a file of this name (its path below the library, with "/") is held out.
+    """Whether the file of this name (its path below the library, with "/") is held out.
 
-    The manual never is: its chapters quote each other, so it can't be split without a leak, and
-    as a whole it would be most of what is held out.
+    The manual never is: its chapters quote each other, so splitting it would leak text, and held
+    out as a whole it would be most of the held-out text.
     """
     draw = int.from_bytes(sha256(name.encode()).digest()[:8], "big") / 2**64
     return draw < HELD_OUT_SHARE and name != TOPICS
@@ -166,7 +171,7 @@ def _name(path: Path, root: Path) -> str:
 
 
 def _sources(folder: Path, root: Path) -> Iterator[Path]:
-    """The wanted files below `folder`, in no order; skipped folders are not even listed."""
+    """The files of the corpus below ``folder``, unsorted; skipped folders are not listed."""
     if not folder.is_dir():
         return
     for path in folder.iterdir():
@@ -180,9 +185,9 @@ def _sources(folder: Path, root: Path) -> Iterator[Path]:
 
 
 def _documents(path: Path, name: str) -> Iterator[Document]:
-    """The documents in a file: its source, or the chapters if it is the manual."""
+    """The documents of a file: its source, or the chapters if it is the manual."""
     try:
-        with tokenize.open(path) as file:  # in the encoding that the file itself declares
+        with tokenize.open(path) as file:  # in the encoding that the file declares
             text = file.read()
         chapters = _topics(text) if name == TOPICS else {name: text}
     except (OSError, SyntaxError, ValueError) as error:
@@ -193,7 +198,7 @@ def _documents(path: Path, name: str) -> Iterator[Document]:
 
 
 def _topics(source: str) -> dict[str, str]:
-    """The manual's chapters as they read, free of the quoting in its source; by document name."""
+    """The manual's chapters, unquoted, by document name."""
     chapters: dict[str, str] = {}
     for statement in ast.parse(source).body:
         if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Dict):
@@ -203,7 +208,7 @@ def _topics(source: str) -> dict[str, str]:
 
 
 def _sha256(documents: list[Document]) -> str:
-    """One hash over all; lengths are hashed too, so that no text can pass for another's name."""
+    """One hash of all documents. Lengths are hashed too, so names and texts can't be confused."""
     total = sha256()
     for document in documents:
         for part in (document.name.encode(), document.text.encode()):

@@ -1,8 +1,8 @@
-"""How is a bundled model trained? Plainly: AdamW, warm-up and cosine, gradients clipped.
+"""The training loop: AdamW, linear warm-up, cosine decay, clipped gradients.
 
-The batch of a step depends on the seed and on the step's number alone. So a training that was
-killed goes on from what it last kept, and, on the same machine with as many threads, no number
-differs from one that ran through.
+The batch of a step depends only on the seed and the step's number. A training that was interrupted
+therefore resumes bit-identically from its checkpoint, on the same processor with the same number
+of threads.
 
 Reference: Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization".
 """
@@ -22,29 +22,29 @@ from interp.transformer import Transformer
 from interp.zoo.history import History
 
 Report = Callable[[int, int, float], None]
-"""Told, after each step, the number of steps done, of all, and the loss in nats."""
+"""Called after each step with (done, total, loss in nats)."""
 
-LossOf = Callable[[Transformer, int], Float[Tensor, ""]]
-"""The loss of a model, in nats, on the batch of a step (counted from 0)."""
+StepLoss = Callable[[Transformer, int], Float[Tensor, ""]]
+"""The loss in nats on the batch of a step, counted from 0."""
 
 Observe = Callable[[Transformer, int], dict[str, float]]
-"""What is measured of a model after so many steps, if anything, by what it is."""
+"""Called with the model and the number of steps done; returns figures by name, or none."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The hyper-parameters of one training.
+    """The hyperparameters of a training run.
 
     Attributes:
-        steps: updates.
-        rows: sequences an update.
-        width: tokens a sequence.
-        lr: highest learning rate, reached after ``warm_up`` steps and then lowered by a cosine.
-        floor: the share of ``lr`` that is left at the end.
+        steps: number of updates.
+        rows: sequences per update.
+        width: tokens per sequence.
+        lr: peak learning rate, reached after ``warm_up`` steps, then lowered along a cosine.
+        floor: final learning rate, as a fraction of ``lr``.
         warm_up: steps of linear increase.
-        weight_decay: of AdamW, on matrices alone.
-        clip: largest norm of the gradient.
-        seed: of the weights and the order of the data.
+        weight_decay: of AdamW, on matrices only.
+        clip: maximum norm of the gradient.
+        seed: of the initial weights and the batches.
     """
 
     steps: int
@@ -58,74 +58,74 @@ class Schedule:
     seed: int = 0
 
     def rate(self, step: int) -> float:
-        """The learning rate at ``step``."""
+        """The learning rate of ``step``."""
         if step < self.warm_up:
             return self.lr * (step + 1) / self.warm_up
         done = (step - self.warm_up) / max(1, self.steps - self.warm_up)
         return self.lr * (self.floor + (1 - self.floor) * 0.5 * (1 + cos(pi * done)))
 
     def generator(self, step: int) -> torch.Generator:
-        """Draws the batch of a step: the same for the same seed and step, whatever was before."""
+        """The random generator of a step's batch; it depends on ``seed`` and ``step`` only."""
         return torch.Generator().manual_seed((self.seed * 1_000_003 + step) % 2**32)
 
     def __str__(self) -> str:
         return (
             f"{self.steps} steps of {self.rows} × {self.width} tokens, AdamW, learning rate "
-            f"{self.lr} after {self.warm_up} steps of warm-up and then by a cosine to "
-            f"{self.floor:.0%} of it, weight decay {self.weight_decay}, gradients clipped at "
+            f"{self.lr} after {self.warm_up} warm-up steps, then cosine decay to "
+            f"{self.floor:.0%} of it, weight decay {self.weight_decay}, gradient norm clipped at "
             f"{self.clip}, seed {self.seed}"
         )
 
 
 @runtime_checkable
-class Keep(Protocol):
-    """Where a training is kept, so that it can go on after it was killed."""
+class Checkpointer(Protocol):
+    """Saves the state of a training run and restores it."""
 
     def resume(self, model: Transformer, optimizer: torch.optim.Optimizer) -> History:
-        """Bring both to where they were kept; what happened until then."""
+        """Restore the saved state, if there is one; returns the history up to it."""
         ...
 
     def save(self, model: Transformer, optimizer: torch.optim.Optimizer, history: History) -> None:
-        """Keep both, if it is time to."""
+        """Save the state, if a checkpoint is due."""
         ...
 
 
 def report_nothing(step: int, of: int, loss: float) -> None:
-    """Tells nobody."""
+    """A :data:`Report` that does nothing."""
 
 
 def measure_nothing(model: Transformer, step: int) -> dict[str, float]:  # noqa: ARG001
-    """Observes nothing."""
+    """An :data:`Observe` that returns no figures."""
     return {}
 
 
 def train(
     model: Transformer,
-    loss: LossOf,
+    loss: StepLoss,
     schedule: Schedule,
     *,
     report: Report,
-    keep: Keep,
+    checkpointer: Checkpointer,
     observe: Observe = measure_nothing,
 ) -> History:
-    """Train ``model`` in place.
+    """Train ``model`` in place; it is in evaluation mode afterwards.
 
     Args:
-        model: of any kind; it ends in evaluation mode.
-        loss: draws the batch of a step, runs the model on it and tells how wrong it was.
-        schedule: how long and how fast.
+        model: any Transformer.
+        loss: draws the batch of a step and returns the model's loss on it.
+        schedule: hyperparameters.
         report: called after each step.
-        keep: where the state is kept now and then, and taken up again.
-        observe: called after each step, and before the first with 0.
+        checkpointer: restores the state at the start and saves it after each step that is due.
+        observe: called before the first step (with 0) and after each step.
 
     Returns:
-        The loss of each step, and what was observed.
+        The loss of each step, and the figures observed.
 
     Raises:
-        InvalidInput: a loss that is not finite; the training has gone astray.
+        InvalidInput: the loss is not finite.
     """
     optimizer = adamw(model, schedule)
-    history = keep.resume(model, optimizer)
+    history = checkpointer.resume(model, optimizer)
     if not history.losses:
         history.add(0, observe(model, 0))
     model.train()
@@ -141,20 +141,20 @@ def train(
         history.losses.append(value.item())
         if not isfinite(history.losses[-1]):
             raise InvalidInput(
-                f"The loss of step {step + 1} is {history.losses[-1]}: the training has gone "
-                f"astray. Its recipe's schedule may need a lower lr than {schedule.lr}, or a "
-                f"warm_up longer than {schedule.warm_up}."
+                f"The loss of step {step + 1} is {history.losses[-1]}: the training diverged. "
+                f"Its recipe's schedule may need a lower lr than {schedule.lr}, or a longer "
+                f"warm_up than {schedule.warm_up}."
             )
         history.add(step + 1, observe(model, step + 1))
         history.seconds = monotonic() - begun
-        keep.save(model, optimizer, history)
+        checkpointer.save(model, optimizer, history)
         report(step + 1, schedule.steps, history.losses[-1])
     model.eval()
     return history
 
 
 def adamw(model: Transformer, schedule: Schedule) -> torch.optim.AdamW:
-    """The optimizer: matrices decay, vectors do not."""
+    """AdamW with weight decay on matrices and none on vectors."""
     matrices = [p for p in model.parameters() if p.ndim > 1]
     vectors = [p for p in model.parameters() if p.ndim <= 1]
     return torch.optim.AdamW(

@@ -1,8 +1,8 @@
-"""What do the Python models read? Windows of the standard library's text, some of them repeats.
+"""The corpus as token ids, and the rows that the Python models are trained on.
 
-On this corpus alone induction heads do not form in minutes: some rows must repeat themselves.
-A repeated row is a span that is said again and again until the row is full; half of these spans
-are text, half are tokens drawn by their frequency, which nothing but copying can foresee.
+On this corpus alone, induction heads do not form within minutes, so a share of the rows repeats a
+span until the row is full. Half of these spans are text; the other half are tokens drawn by
+frequency, which can be predicted only by copying.
 """
 
 from collections.abc import Sequence
@@ -22,24 +22,26 @@ from interp.zoo.training.corpus import Corpus, read_corpus
 from interp.zoo.training.evaluations.induction import repeated_tokens
 from interp.zoo.training.evaluations.tables import (
     bigram_loss,
-    bits_a_byte,
+    bits_per_byte,
     held_out_loss,
     unigram_loss,
 )
-from interp.zoo.training.loop import LossOf, Schedule
+from interp.zoo.training.loop import Schedule, StepLoss
 
 SHORTEST_SPAN = 8
+FREQUENT = 200
+"""Occurrences in the training text from which a token counts as frequent."""
 
 
 @dataclass(frozen=True, eq=False)
 class PythonText:
-    """The corpus, as one model reads it.
+    """The corpus in the tokens of one model.
 
     Attributes:
         corpus: the texts.
-        backend: the tokenizer that was trained on them.
-        train: the ids of the training text, each document after a BOS.
-        held_out: the ids of the rest.
+        backend: the tokenizer, trained on the training text.
+        train: ids of the training text, with a BOS before each document.
+        held_out: ids of the held-out text, likewise.
     """
 
     corpus: Corpus
@@ -49,7 +51,7 @@ class PythonText:
 
     @classmethod
     def of(cls, corpus: Corpus, backend: tokenizers.Tokenizer) -> "PythonText":
-        """The corpus in the tokens of ``backend``."""
+        """Encode the corpus by ``backend``."""
         train, held_out = (
             encode_corpus(backend, [document.text for document in documents])
             for documents in (corpus.train, corpus.held_out)
@@ -57,72 +59,78 @@ class PythonText:
         return cls(corpus, backend, train, held_out)
 
     @classmethod
-    def as_read_by(cls, model: Transformer) -> "PythonText":
-        """The corpus of this machine in the tokens of a model that was trained on it.
+    def for_model(cls, model: Transformer) -> "PythonText":
+        """This machine's corpus, encoded by the tokenizer of a model.
 
         Raises:
             InvalidInput: this Python has no source of its standard library, or the model has no
                 tokenizer.
         """
         if model.tokenizer is None:
-            raise InvalidInput("This model has no tokenizer: it reads no text.")
+            raise InvalidInput("The model has no tokenizer to encode the corpus with.")
         return cls.of(read_corpus(), model.tokenizer.backend)
 
     @property
     def d_vocab(self) -> int:
-        """How many tokens there are."""
+        """Number of tokens in the vocabulary."""
         return self.backend.get_vocab_size()
 
     @property
-    def told(self) -> str:
-        """What a card tells of it."""
+    def description(self) -> str:
+        """A card's ``data``: version, sizes, hash, tokenizer."""
         corpus = self.corpus
         return (
             f"Source and documentation of the Python {corpus.python} standard library: "
-            f"{corpus.train_bytes / 1e6:.2f} MB ({len(self.train) / 1e6:.2f} million tokens) to "
-            f"train, {corpus.held_out_bytes / 1e6:.2f} MB held out by file. SHA-256 of the "
+            f"{corpus.train_bytes / 1e6:.2f} MB ({len(self.train) / 1e6:.2f} million tokens) for "
+            f"training, {corpus.held_out_bytes / 1e6:.2f} MB held out by file. SHA-256 of the "
             f"corpus: `{corpus.sha256}`. Byte-level BPE of {self.d_vocab} tokens, trained on the "
-            "same text."
+            "training text."
         )
 
-    def told_with_repeats(self, repeated: float) -> str:
-        """The same, where a share of the :class:`Rows` that are trained on repeat a span."""
+    def description_with_repeats(self, repeated: float) -> str:
+        """The same for :class:`Rows` of which a share ``repeated`` repeats a span."""
         return (
-            f"{self.told} Of the training rows, {repeated:.0%} hold a span of at least "
+            f"{self.description} Of the training rows, {repeated:.0%} hold a span of at least "
             f"{SHORTEST_SPAN} tokens that is repeated to fill the row; half of these spans are "
-            "text, half tokens drawn by frequency."
+            "text, half are tokens drawn by frequency."
         )
 
     def losses(self, model: Transformer) -> dict[str, float]:
-        """What a decoder does not foresee of the held-out text, and what tables do not."""
+        """The loss of a decoder on the held-out text, and those of n-gram tables."""
         return {
-            "held-out loss (nats a token)": held_out_loss(model, self.held_out),
-            "the same in bits a byte": bits_a_byte(model, self.held_out),
-            "bigram table's loss (nats a token)": bigram_loss(
+            "held-out loss (nats per token)": held_out_loss(model, self.held_out),
+            "held-out loss (bits per byte)": bits_per_byte(model, self.held_out),
+            "bigram table's loss (nats per token)": bigram_loss(
                 self.train, self.held_out, self.d_vocab
             ),
-            "unigram table's loss (nats a token)": unigram_loss(
+            "unigram table's loss (nats per token)": unigram_loss(
                 self.train, self.held_out, self.d_vocab
             ),
         }
 
-    def frequent(self, least: int = 200) -> list[int]:
-        """The tokens that occur at least so often, but for BOS: those that training has shaped."""
+    def frequent(self) -> list[int]:
+        """Tokens that occur at least :data:`FREQUENT` times in the training text, without BOS."""
         counts = torch.bincount(self.train.long(), minlength=self.d_vocab)
         special = self.backend.get_added_tokens_decoder()
-        return [t for t in range(self.d_vocab) if t not in special and counts[t] >= least]
+        return [t for t in range(self.d_vocab) if t not in special and counts[t] >= FREQUENT]
 
-    def said_twice(self) -> Int[Tensor, "batch pos"]:
-        """Random tokens, said twice, of those that training has shaped."""
+    @property
+    def rare_tokens(self) -> str:
+        """A sentence for a card's ``limits``: how many tokens are not frequent, BOS aside."""
+        count = self.d_vocab - len(self.frequent()) - 1
+        return f"{count} of its tokens occur fewer than {FREQUENT} times in training"
+
+    def repeated_sample(self) -> Int[Tensor, "batch pos"]:
+        """Rows of frequent tokens drawn at random and repeated once, to measure induction on."""
         return repeated_tokens(self.frequent(), rows=64, half=60, seed=1, bos=0)
 
 
 def read_python(vocabulary: int, special: Sequence[str] = (BOS,)) -> PythonText:
-    """The corpus and a tokenizer for it.
+    """Read the corpus and train a tokenizer on its training text.
 
     Args:
-        vocabulary: how many tokens the tokenizer gets.
-        special: the special tokens, from id 0 on; BOS is the first.
+        vocabulary: number of tokens.
+        special: special tokens, with ids from 0 on; BOS is the first.
 
     Raises:
         InvalidInput: this Python has no source of its standard library.
@@ -134,13 +142,13 @@ def read_python(vocabulary: int, special: Sequence[str] = (BOS,)) -> PythonText:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows to train on: BOS, and then text, of which some repeats itself.
+    """Training rows: BOS, then text or a repeated span.
 
     Attributes:
-        tokens: the text.
-        schedule: how many rows there are in a batch, and how long they are.
-        repeated: the share of rows that repeat a span.
-        bos: begins each row.
+        tokens: ids of the training text.
+        schedule: gives the number of rows in a batch, and their length.
+        repeated: share of rows that repeat a span.
+        bos: the first token of each row.
     """
 
     tokens: Int32[Tensor, " token"]
@@ -162,12 +170,12 @@ class Rows:
         coin = torch.rand(rows, 1, generator=generator)
         spans = SHORTEST_SPAN + draw(width // 2 - SHORTEST_SPAN + 1, rows, 1)
         source = torch.where(coin < self.repeated / 2, by_frequency, text)
-        again = source.gather(1, offsets % spans)
-        chosen = torch.where(coin < self.repeated, again, text)
+        repeats = source.gather(1, offsets % spans)
+        chosen = torch.where(coin < self.repeated, repeats, text)
         return torch.cat([torch.full((rows, 1), self.bos), chosen], dim=1)
 
 
-def next_token_loss(rows: Rows) -> LossOf:
+def next_token_loss(rows: Rows) -> StepLoss:
     """The mean next-token loss on the rows of each step."""
 
     def loss(model: Transformer, step: int) -> Float[Tensor, ""]:

@@ -1,7 +1,7 @@
-"""What is a recipe given, and what does it make? A workshop, and a model with all that is told."""
+"""What a recipe is given (``TrainingRun``) and what it returns (``BuiltModel``)."""
 
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -13,24 +13,33 @@ from interp.loading.folder import save_folder, save_step
 from interp.transformer import Transformer
 from interp.zoo.card import Card
 from interp.zoo.history import History
-from interp.zoo.training.checkpoint import FILE, TIMES, Unfinished, Unkept
-from interp.zoo.training.loop import Keep, LossOf, Observe, Report, Schedule, measure_nothing, train
+from interp.zoo.training.checkpoint import FILE, PER_RUN, FileCheckpointer, NoCheckpointer
+from interp.zoo.training.loop import (
+    Checkpointer,
+    Observe,
+    Report,
+    Schedule,
+    StepLoss,
+    measure_nothing,
+    train,
+)
 
 CPU = torch.device("cpu")
 MODEL = "model"
-"""Where a model grows, inside of what is unfinished."""
+"""Subfolder of the run's folder into which the model is written."""
+STORED_AS = torch.float16
+"""The dtype in which the weights of trained models are stored."""
 
 
 @dataclass(frozen=True)
-class Workshop:
-    """Where a model is made.
+class TrainingRun:
+    """The settings under which a recipe runs: progress report, length, device, folder.
 
     Attributes:
-        report: told of each step.
-        steps: how many to train; ``None`` means as many as the bundled model had.
+        report: called after each step with (done, total, loss in nats).
+        steps: number of steps; ``None`` for as many as the bundled model had.
         device: where to train.
-        folder: where what is unfinished is kept, and the model grows in ``model``; ``None``
-            keeps nothing.
+        folder: holds the checkpoint and, in ``model``, the model; ``None`` to save nothing.
     """
 
     report: Report
@@ -38,30 +47,31 @@ class Workshop:
     device: torch.device = CPU
     folder: Path | None = None
 
-    def schedule(self, of_the_bundled: Schedule) -> Schedule:
-        """The schedule, with as many steps as were asked for."""
-        return of_the_bundled if self.steps is None else replace(of_the_bundled, steps=self.steps)
+    def schedule(self, bundled: Schedule) -> Schedule:
+        """The schedule of the bundled model, with the number of steps of this run."""
+        return bundled if self.steps is None else replace(bundled, steps=self.steps)
 
     def train(
         self,
         model: Transformer,
-        loss: LossOf,
+        loss: StepLoss,
         schedule: Schedule,
         data: str,
         observe: Observe = measure_nothing,
     ) -> History:
-        """Train a model here; see :func:`interp.zoo.training.loop.train`.
+        """Train a model on this run's device; see :func:`interp.zoo.training.loop.train`.
 
         Args:
-            model: trained in place, on this workshop's device.
-            loss: of the model on the batch of a step.
-            schedule: how long and how fast.
-            data: tells the data apart from any other, as the card does: what is in them, how they
-                are drawn, their hash.
-            observe: measures the model on the way.
+            model: trained in place.
+            loss: the loss of a step.
+            schedule: hyperparameters.
+            data: identifies the data, as the card does: their source, sampling and hash. A
+                checkpoint that names other data is refused.
+            observe: measures the model during training.
         """
-        what = {
-            "model": f"{model.config.name} {sha256(model.config.to_json().encode()).hexdigest()}",
+        config_hash = sha256(model.config.to_json().encode()).hexdigest()
+        settings = {
+            "model": f"{model.config.name} {config_hash}",
             "data": data,
             "schedule": str(schedule),
         }
@@ -70,14 +80,14 @@ class Workshop:
             loss,
             schedule,
             report=self.report,
-            keep=self._keep(what, max(1, schedule.steps // TIMES)),
+            checkpointer=self._checkpointer(settings, max(1, schedule.steps // PER_RUN)),
             observe=observe,
         )
 
-    def checkpoint(self, model: Transformer, step: int) -> None:
-        """Write the weights of this step where the model's own will be."""
+    def save_step(self, model: Transformer, step: int) -> None:
+        """Write the weights after ``step`` steps into the model's folder, if there is one."""
         if self.folder is not None:
-            save_step(model, self.folder / MODEL, step, torch.float16)
+            save_step(model, self.folder / MODEL, step, STORED_AS)
 
     def _hardware(self) -> str:
         if self.device.type == "cuda":
@@ -85,27 +95,35 @@ class Workshop:
         threads = torch.get_num_threads()
         return f"{threads} thread{'s' * (threads > 1)} of {_processor()}"
 
-    def _keep(self, what: Mapping[str, str], every: int) -> Keep:
+    def _checkpointer(self, settings: Mapping[str, str], every: int) -> Checkpointer:
         if self.folder is None:
-            return Unkept(self._hardware())
-        return Unfinished(self.folder / FILE, what, every, self._hardware())
+            return NoCheckpointer(self._hardware())
+        return FileCheckpointer(self.folder / FILE, settings, every, self._hardware())
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
-    """A model, and what is told of it.
+class BuiltModel:
+    """A model with its card and, if it was trained, its history.
 
     Attributes:
-        model: as it is stored.
-        card: the facts.
-        history: of its training, if it had one.
-        dtype: what its weights are stored as; ``None`` as they are.
+        model: with its weights as they will be stored.
+        card: its card.
+        history: of its training; ``None`` if the weights were set.
+        dtype: in which the weights are stored; ``None`` for that of the model.
     """
 
     model: Transformer
     card: Card
     history: History | None = None
     dtype: torch.dtype | None = None
+
+    @classmethod
+    def trained(
+        cls, model: Transformer, history: History, card: Callable[[Transformer, History], Card]
+    ) -> "BuiltModel":
+        """A model after training: its weights are rounded as stored, and then measured."""
+        stored = model.to("cpu").to(STORED_AS).to(torch.float32).eval()
+        return cls(stored, card(stored, history), history, STORED_AS)
 
     def write(self, folder: Path) -> None:
         """Write the model's folder: weights, configuration, tokenizer, card, history.
@@ -122,32 +140,43 @@ class Made:
             raise OutOfResources(f"{folder} can't be written: {error}.") from error
 
 
-def told_recipe(name: str, bundled: Schedule, history: History) -> str:
-    """What a card tells of how a model was made, by the recipe's schedule or a part of it."""
+def recipe_of(name: str, bundled: Schedule, history: History) -> str:
+    """A card's ``recipe``: the command, the schedule with the steps done, and the hardware."""
     schedule = replace(bundled, steps=len(history.losses))
     return f"`interp train {name}`: {schedule}; trained on {' and '.join(history.hardware)}."
 
 
-def claimed(circuit: str, bundled: Schedule, history: History) -> str:
-    """What a card claims, if the model was trained to the end."""
+def mechanism_if_complete(mechanism: str, bundled: Schedule, history: History) -> str:
+    """A card's ``mechanism``: none is claimed for a training of fewer steps."""
     done = len(history.losses)
     if done >= bundled.steps:
-        return circuit
+        return mechanism
     return f"None is claimed: {done} steps were trained, of {bundled.steps} of the bundled model."
 
 
+def figures_of(
+    model: Transformer, measured: Mapping[str, float | int | str], history: History
+) -> dict[str, float | int | str]:
+    """A card's ``figures``: the parameter count, what was measured, and the training time."""
+    return {
+        "parameters": parameter_count(model),
+        **measured,
+        "training time (s)": round(history.seconds),
+    }
+
+
+def parameter_count(model: Transformer) -> int:
+    """The number of parameters; tied weights count once."""
+    return sum(p.numel() for p in model.parameters())
+
+
 def sha256_of(lines: Iterable[str]) -> str:
-    """A hash that tells data apart, as hexadecimal digits."""
+    """The SHA-256 of lines joined by newlines, in hexadecimal."""
     return sha256("\n".join(lines).encode()).hexdigest()
 
 
-def as_stored(model: Transformer, dtype: torch.dtype = torch.float16) -> Transformer:
-    """The same model on the CPU, in float32, with weights rounded as they will be stored."""
-    return model.to("cpu").to(dtype).to(torch.float32).eval()
-
-
 def _processor() -> str:
-    """What the machine calls its processor."""
+    """The processor's name, as the operating system gives it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

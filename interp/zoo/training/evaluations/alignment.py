@@ -1,8 +1,8 @@
-"""Where does a translator look while it writes? At what it is about to say.
+"""Alignment of cross-attention heads with a field of a date (year, month or day).
 
-Alignment of a head with a part of the source: the attention that part gets from the positions
-where it is about to be written, averaged over them (Bahdanau, Cho and Bengio 2015, "Neural Machine
-Translation by Jointly Learning to Align and Translate", figure 3, in one number).
+Alignment: the attention that the field's source tokens get from the decoder positions that predict
+the field's digits, averaged over these positions and the batch. It sums up figure 3 of Bahdanau,
+Cho and Bengio 2015, "Neural Machine Translation by Jointly Learning to Align and Translate".
 """
 
 from dataclasses import dataclass
@@ -15,27 +15,27 @@ from interp.execution.run import run
 from interp.transformer import Transformer
 
 FIELDS = ("year", "month", "day")
-WRITTEN = {"year": slice(0, 4), "month": slice(5, 7), "day": slice(8, 10)}
-"""The decoder positions after which the digits of each part stand in ``<start>2021-03-03``."""
+PREDICTING = {"year": slice(0, 4), "month": slice(5, 7), "day": slice(8, 10)}
+"""The decoder positions that predict the digits of each field, in ``<start>2021-03-03``."""
 
 
 @dataclass(frozen=True, eq=False)
 class Alignment:
-    """The attention that each part of a date gets where it is written.
+    """The alignment of each head with each field.
 
     Attributes:
-        scores: mean attention, by part.
-        even: what a head would score that attends to all tokens evenly.
+        scores: alignment in [0, 1], by field.
+        uniform: alignment of uniform attention over the source, by field.
     """
 
     scores: dict[str, Float[Tensor, "layer head"]]
-    even: dict[str, float]
+    uniform: dict[str, float]
 
     def best(self, field: str) -> tuple[str, float, float]:
-        """The head that aligns a part best, its score, and that of even attention."""
+        """The best-aligned head, its alignment, and that of uniform attention."""
         scores = self.scores[field]
         layer, head = divmod(int(scores.argmax()), scores.shape[1])
-        return f"L{layer}H{head}", scores.max().item(), self.even[field]
+        return f"L{layer}H{head}", scores.max().item(), self.uniform[field]
 
 
 def alignment(
@@ -44,13 +44,13 @@ def alignment(
     targets: Int[Tensor, "batch target"],
     fields: Int[Tensor, "batch source"],
 ) -> Alignment:
-    """Score the cross-attention heads of a model of dates.
+    """The alignment of every cross-attention head of a model of dates.
 
     Args:
         model: an encoder–decoder.
-        sources: the texts, padded.
-        targets: start, date, end.
-        fields: which of ``FIELDS`` each source token tells, by number; −1 if none.
+        sources: ids of the source texts, padded.
+        targets: ids of start token, ISO date, end token.
+        fields: index in ``FIELDS`` of each source token's field; −1 if it belongs to none.
     """
     layers = range(len(model.stacks[-1].blocks))
     cache = run(
@@ -59,10 +59,10 @@ def alignment(
     patterns = torch.stack([cache["cross_pattern", layer] for layer in layers])
     real = (sources >= 0).sum(-1)
     scores: dict[str, Tensor] = {}
-    even: dict[str, float] = {}
+    uniform: dict[str, float] = {}
     for number, field in enumerate(FIELDS):
-        told = fields == number
-        given = patterns[..., WRITTEN[field], :] * told[:, None, None]
-        scores[field] = given.sum(-1).mean((1, 3))
-        even[field] = (told.sum(-1) / real).mean().item()
-    return Alignment(scores, even)
+        in_field = fields == number
+        attention = patterns[..., PREDICTING[field], :] * in_field[:, None, None]
+        scores[field] = attention.sum(-1).mean((1, 3))
+        uniform[field] = (in_field.sum(-1) / real).mean().item()
+    return Alignment(scores, uniform)

@@ -1,4 +1,4 @@
-"""How often does a model say what is expected? On prompts with a target of one token."""
+"""Accuracy of next-token predictions, on prompts with a target of one token."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from interp.text.prompts import Prompt
 from interp.transformer import Transformer
 
 
-def askable(model: Transformer, prompts: Sequence[Prompt]) -> list[Prompt]:
+def single_token_prompts(model: Transformer, prompts: Sequence[Prompt]) -> list[Prompt]:
     """The prompts whose target and distractor are single tokens of this model's vocabulary."""
 
     def is_token(text: str | None) -> bool:
@@ -22,21 +22,20 @@ def askable(model: Transformer, prompts: Sequence[Prompt]) -> list[Prompt]:
 
 
 def accuracy(model: Transformer, prompts: Sequence[Prompt], rows: int = 64) -> float:
-    """The share of prompts whose target is the likeliest next token.
+    """The share of prompts whose target is the most likely next token.
 
     Raises:
         InvalidInput: a prompt has no target, or one of several tokens (named).
     """
-    return sum(_right(model, prompts[i : i + rows]) for i in range(0, len(prompts), rows)) / len(
-        prompts
-    )
+    parts = (prompts[i : i + rows] for i in range(0, len(prompts), rows))
+    return sum(_correct(model, part) for part in parts) / len(prompts)
 
 
 def preference(model: Transformer, prompts: Sequence[Prompt]) -> float:
-    """The share of prompts after which the target is likelier than the distractor.
+    """The share of prompts whose target is more likely than their distractor.
 
     Raises:
-        InvalidInput: a prompt lacks one of the two, or it is not a single token.
+        InvalidInput: a prompt lacks either, or it is not a single token.
     """
     logits = _last_logits(model, prompts)
     target, distractor = (
@@ -46,7 +45,7 @@ def preference(model: Transformer, prompts: Sequence[Prompt]) -> float:
     return (logits.gather(1, target) > logits.gather(1, distractor)).double().mean().item()
 
 
-def _right(model: Transformer, prompts: Sequence[Prompt]) -> int:
+def _correct(model: Transformer, prompts: Sequence[Prompt]) -> int:
     targets = torch.tensor([_token(model, prompt, "target") for prompt in prompts])
     return int((_last_logits(model, prompts).argmax(-1) == targets).sum())
 
@@ -60,5 +59,5 @@ def _last_logits(model: Transformer, prompts: Sequence[Prompt]) -> torch.Tensor:
 def _token(model: Transformer, prompt: Prompt, field: str) -> int:
     text = getattr(prompt, field)
     if text is None:
-        raise InvalidInput(f"{prompt.source}: there is no {field!r} to compare with.")
+        raise InvalidInput(f"{prompt.source}: the prompt has no {field!r}; give it one token.")
     return model.to_single_token(text)

@@ -1,12 +1,12 @@
-"""Does a model copy what it has seen, and which heads do it? On random tokens, said twice.
+"""Induction: previous-token and induction scores of heads, on repeated random tokens.
 
-Previous-token score: mean attention to the token before. Induction score: mean attention, in the
-second copy of a random sequence, to the token after the same token's first occurrence.
+Previous-token score: mean attention to the previous token. Induction score: mean attention, in the
+second copy of a random sequence, to the token after the current token's first occurrence.
 
 Reference: Olsson et al. 2022, "In-context Learning and Induction Heads".
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from jaxtyping import Float, Int
@@ -21,7 +21,7 @@ from interp.transformer import Transformer
 def repeated_tokens(
     allowed: Sequence[int], rows: int, half: int, seed: int, bos: int
 ) -> Int[Tensor, "batch pos"]:
-    """BOS, then random ``allowed`` tokens, twice: ``[rows, 1 + 2·half]``."""
+    """BOS, then two copies of ``half`` random tokens of ``allowed``: ``[rows, 1 + 2·half]``."""
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randint(len(allowed), (rows, half), generator=generator)
     tokens = torch.tensor(allowed)[drawn]
@@ -35,7 +35,7 @@ def head_name(scores: Float[Tensor, "layer head"]) -> str:
 
 
 def repeated_losses(model: Transformer, tokens: Int[Tensor, "batch pos"]) -> tuple[float, float]:
-    """Loss in nats on the first and on the second copy (whose first token can't be foreseen)."""
+    """Mean loss in nats on the first copy, and on the second without its first token."""
     half = (tokens.shape[1] - 1) // 2
     with torch.no_grad():
         losses, _ = next_token_losses(model(tokens), Batch(tokens))
@@ -45,7 +45,7 @@ def repeated_losses(model: Transformer, tokens: Int[Tensor, "batch pos"]) -> tup
 def head_scores(
     model: Transformer, tokens: Int[Tensor, "batch pos"], back: int, first: int
 ) -> Float[Tensor, "layer head"]:
-    """Mean attention from each position, from ``first`` on, to the one ``back`` before it."""
+    """Mean attention from positions i ≥ ``first`` to positions i − ``back``."""
     cache = run(model, tokens, record="pattern").cache
     scores = [
         cache["pattern", layer][..., first:, first - back :].diagonal(0, -2, -1).mean((0, -1))
@@ -57,16 +57,18 @@ def head_scores(
 def previous_token_scores(
     model: Transformer, tokens: Int[Tensor, "batch pos"]
 ) -> Float[Tensor, "layer head"]:
-    """Mean attention to the token before."""
+    """Mean attention to the previous token."""
     return head_scores(model, tokens, back=1, first=1)
 
 
 def induction_scores(
     model: Transformer, tokens: Int[Tensor, "batch pos"]
 ) -> Float[Tensor, "layer head"]:
-    """Mean attention of the second copy's tokens to what followed each in the first.
+    """Mean attention from each token of the second copy to its successor in the first.
 
-    On :func:`repeated_tokens`.
+    Args:
+        model: a decoder.
+        tokens: from :func:`repeated_tokens`.
     """
     half = (tokens.shape[1] - 1) // 2
     return head_scores(model, tokens, back=half - 1, first=half + 1)
@@ -75,7 +77,7 @@ def induction_scores(
 def induction_figures(
     model: Transformer, tokens: Int[Tensor, "batch pos"]
 ) -> dict[str, float | int | str]:
-    """The losses and the best heads on :func:`repeated_tokens`, as a card tells them."""
+    """A card's figures: losses and best heads on :func:`repeated_tokens`."""
     first, second = repeated_losses(model, tokens)
     previous, induction = previous_token_scores(model, tokens), induction_scores(model, tokens)
     return {
@@ -86,3 +88,12 @@ def induction_figures(
         "best induction head": head_name(induction),
         "its induction score": induction.max().item(),
     }
+
+
+def induction_sentence(figures: Mapping[str, float | int | str]) -> str:
+    """A sentence for a card's ``mechanism``, from :func:`induction_figures`."""
+    return (
+        f"Induction: {figures['best previous-token head']} attends to the previous token, "
+        f"{figures['best induction head']} to the token after an earlier occurrence of the "
+        "current one."
+    )

@@ -1,7 +1,7 @@
-"""How often does an encoder know a word that was hidden from it? Against the commonest word.
+"""Accuracy of an encoder on masked tokens, and of always predicting the most frequent token.
 
-The recipe of Devlin et al. 2019, "BERT", §3.1: of the tokens, 15 % are to be foretold; of these
-80 % are replaced by the mask, 10 % by any token, and 10 % are left as they are.
+Masking follows Devlin et al. 2019, "BERT", §3.1: 15 % of the tokens are to be predicted; of these,
+80 % are replaced by the mask token, 10 % by a random token, and 10 % are left unchanged.
 """
 
 from dataclasses import dataclass
@@ -17,59 +17,59 @@ SHARE, MASKED, RANDOM = 0.15, 0.8, 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class Hidden:
-    """Rows of which some tokens are hidden.
+class MaskedBatch:
+    """Rows of which some tokens are to be predicted.
 
     Attributes:
-        seen: what the model reads.
-        tokens: what stood there.
-        where: the tokens to be foretold.
+        inputs: what the model reads.
+        tokens: the original tokens.
+        predicted: True for the tokens to be predicted.
     """
 
-    seen: Int[Tensor, "batch pos"]
+    inputs: Int[Tensor, "batch pos"]
     tokens: Int[Tensor, "batch pos"]
-    where: Bool[Tensor, "batch pos"]
+    predicted: Bool[Tensor, "batch pos"]
 
 
-def hide(
+def mask_tokens(
     tokens: Int[Tensor, "batch pos"], mask: int, d_vocab: int, generator: torch.Generator
-) -> Hidden:
-    """Hide some tokens of each row, never the first.
+) -> MaskedBatch:
+    """Mask some tokens of each row, never the first.
 
     Args:
         tokens: rows that begin with BOS.
-        mask: the token that stands for a hidden one.
-        d_vocab: random tokens are below it.
-        generator: draws which.
+        mask: id of the mask token.
+        d_vocab: random tokens are drawn below it.
+        generator: draws positions and random tokens.
     """
-    where = torch.rand(tokens.shape, generator=generator) < SHARE
-    where[:, 0] = False
-    fate = torch.rand(tokens.shape, generator=generator)
+    predicted = torch.rand(tokens.shape, generator=generator) < SHARE
+    predicted[:, 0] = False
+    draw = torch.rand(tokens.shape, generator=generator)
     other = torch.randint(d_vocab, tokens.shape, generator=generator)
-    seen = tokens.where(~(where & (fate < MASKED)), mask)
-    seen = seen.where(~(where & (fate >= 1 - RANDOM)), other)
-    return Hidden(seen, tokens, where)
+    inputs = tokens.where(~(predicted & (draw < MASKED)), mask)
+    inputs = inputs.where(~(predicted & (draw >= 1 - RANDOM)), other)
+    return MaskedBatch(inputs, tokens, predicted)
 
 
-def masked_loss(model: Transformer, hidden: Hidden) -> Float[Tensor, ""]:
-    """Mean loss in nats on the tokens to be foretold."""
-    logits = model(hidden.seen.to(model.device))
-    where = hidden.where.to(model.device)
-    return cross_entropy(logits[where], hidden.tokens.to(model.device)[where])
+def masked_loss(model: Transformer, batch: MaskedBatch) -> Float[Tensor, ""]:
+    """Mean loss in nats on the tokens to be predicted."""
+    logits = model(batch.inputs.to(model.device))
+    predicted = batch.predicted.to(model.device)
+    return cross_entropy(logits[predicted], batch.tokens.to(model.device)[predicted])
 
 
-def masked_accuracy(model: Transformer, hidden: Hidden, rows: int = 32) -> float:
-    """The share of the tokens to be foretold that are the likeliest."""
-    right = 0
-    for first in range(0, len(hidden.seen), rows):
+def masked_accuracy(model: Transformer, batch: MaskedBatch, rows: int = 32) -> float:
+    """The share of the tokens to be predicted that get the highest logit."""
+    correct = 0
+    for first in range(0, len(batch.inputs), rows):
         part = slice(first, first + rows)
         with torch.no_grad():
-            said = model(hidden.seen[part]).argmax(-1)
-        right += int(((said == hidden.tokens[part]) & hidden.where[part]).sum())
-    return right / int(hidden.where.sum())
+            likeliest = model(batch.inputs[part]).argmax(-1)
+        correct += int(((likeliest == batch.tokens[part]) & batch.predicted[part]).sum())
+    return correct / int(batch.predicted.sum())
 
 
-def commonest_accuracy(train: Int[Tensor, " token"], hidden: Hidden) -> float:
-    """The share that is right by always saying the commonest token of ``train``."""
-    commonest = torch.bincount(train.long()).argmax()
-    return (hidden.tokens[hidden.where] == commonest).double().mean().item()
+def most_frequent_accuracy(train: Int[Tensor, " token"], batch: MaskedBatch) -> float:
+    """The accuracy of always predicting the most frequent token of ``train``."""
+    most_frequent = torch.bincount(train.long()).argmax()
+    return (batch.tokens[batch.predicted] == most_frequent).double().mean().item()

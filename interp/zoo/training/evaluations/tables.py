@@ -1,7 +1,6 @@
-"""How well is text foreseen? By a model, and by tables of which token follows which.
+"""The loss of a model on held-out text, and the losses of unigram and bigram tables as baselines.
 
-A model that knows no more than a table of pairs has learned nothing of context; the loss of such
-tables is what a bundled model's loss is held against.
+A loss below that of the bigram table shows that a model uses more context than the current token.
 """
 
 from math import log
@@ -19,9 +18,9 @@ from interp.transformer import Transformer
 def held_out_loss(
     model: Transformer, tokens: Int[Tensor, " token"], width: int = 128, rows: int = 64
 ) -> float:
-    """Mean next-token loss in nats over consecutive windows of ``width`` tokens, BOS in front.
+    """Mean next-token loss in nats over consecutive windows of ``width`` tokens, BOS first.
 
-    The first token of a window has nothing before it but BOS, and is not counted.
+    The token after BOS has no context and is not counted.
     """
     bos = model.config.tokens.bos or 0
     windows = tokens[: len(tokens) // (width - 1) * (width - 1)].view(-1, width - 1).long()
@@ -34,17 +33,17 @@ def held_out_loss(
     return total / count
 
 
-def bits_a_byte(model: Transformer, tokens: Int[Tensor, " token"]) -> float:
-    """The same mean loss, in bits for each byte of text, which models with other tokens share.
+def bits_per_byte(model: Transformer, tokens: Int[Tensor, " token"]) -> float:
+    """The same mean loss in bits per byte of text, comparable between tokenizers.
 
     Raises:
-        InvalidInput: the model has no tokenizer that tells the bytes of a token.
+        InvalidInput: the model has no tokenizer.
     """
     if model.tokenizer is None:
-        raise InvalidInput("Bits a byte need a tokenizer, which tells how long each token is.")
+        raise InvalidInput("Bits per byte need a tokenizer, for the number of bytes of each token.")
     sizes = [len(model.tokenizer.token_bytes(t) or b"") for t in range(model.tokenizer.vocab_size)]
     bos = model.config.tokens.bos or 0
-    sizes[bos] = 0  # It begins a document, and is none of its bytes.
+    sizes[bos] = 0  # BOS is not part of the text.
     count = torch.tensor(sizes)[tokens.long()].sum().item()
     return held_out_loss(model, tokens) * len(tokens) / count / log(2)
 
@@ -52,7 +51,7 @@ def bits_a_byte(model: Transformer, tokens: Int[Tensor, " token"]) -> float:
 def unigram_loss(
     train: Int[Tensor, " token"], held_out: Int[Tensor, " held_out"], d_vocab: int
 ) -> float:
-    """Loss in nats of the frequencies in ``train``, one added to each count."""
+    """Loss in nats of the token frequencies in ``train``, with add-one smoothing."""
     counts = torch.bincount(train.long(), minlength=d_vocab).double() + 1
     return -(counts / counts.sum()).log()[held_out.long()].mean().item()
 
@@ -60,10 +59,10 @@ def unigram_loss(
 def bigram_loss(
     train: Int[Tensor, " token"], held_out: Int[Tensor, " held_out"], d_vocab: int
 ) -> float:
-    """Loss in nats of a bigram table of ``train``, backed by its unigram frequencies.
+    """Loss in nats of a bigram table of ``train``, smoothed by its unigram frequencies.
 
-    p(b | a) = (n(a, b) + m · p(b)) / (n(a) + m), with the m among a few that suits ``held_out``
-    best: the table is given every advantage.
+    p(b | a) = (n(a, b) + m · p(b)) / (n(a) + m). Of a few values of m, the one with the lowest loss
+    on ``held_out`` is taken, which favours the baseline.
     """
     first, second = train[:-1].long(), train[1:].long()
     pairs = torch.bincount(first * d_vocab + second, minlength=d_vocab**2).view(d_vocab, -1)
@@ -71,5 +70,5 @@ def bigram_loss(
     unigram /= unigram.sum()
     a, b = held_out[:-1].long(), held_out[1:].long()
     seen, total = pairs[a, b].double(), pairs.sum(1)[a].double()
-    backed = ((seen + m * unigram[b]) / (total + m) for m in (0.3, 1.0, 3.0, 10.0, 30.0))
-    return min(-p.log().mean().item() for p in backed)
+    smoothed = ((seen + m * unigram[b]) / (total + m) for m in (0.3, 1.0, 3.0, 10.0, 30.0))
+    return min(-p.log().mean().item() for p in smoothed)

@@ -1,6 +1,7 @@
-"""Programs over rows of tokens, and a compiler that sets a Transformer's weights to compute them.
+"""RASP programs, and a compiler that sets a Transformer's weights to compute them.
 
-program.py    what can be said: select, aggregate, count, share, map; and what it means
-residual.py   where each value lies in the stream
-compiler.py   which layer, head and MLP computes what, and with which weights
+program.py    the operations: select, aggregate, count, share, map; their values in plain Python
+residual.py   the directions of the residual stream that hold each operation's values
+plan.py       the layer and head or MLP that computes each operation; the circuit
+compiler.py   the weights
 """

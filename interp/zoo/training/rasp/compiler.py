@@ -1,13 +1,13 @@
-"""How does a Transformer compute a program? Selects become heads, maps become MLPs.
+"""Compiles a program into a Transformer's weights: selects become heads, maps become MLPs.
 
-    A = softmax(SHARP · match)    a head picks the keys that match its query, and BOS if there is
-                                  none (or always, where it counts: BOS then gets 1 / (1 + n))
-    relu(x_u)                     is 1 where a value is u: a map of one operation
-    relu(x_u + x_v − 1)           is 1 where one is u and the other v: a map of two
+    A = softmax(SHARP · match)    a head attends to the keys that match its query, and to BOS if
+                                  there is none (a Count always: BOS then gets 1 / (1 + n))
+    relu(x_u)                     1 where the value is u: a map of one operation
+    relu(x_u + x_v − 1)           1 where the values are u and v: a map of two
     relu((x − a)/d) − relu((x − b)/d), d = b − a
-                                  is 0 up to a and 1 from b on: a map of a number
+                                  0 up to a and 1 from b on: a map of a number
 
-No norms. Where BOS stands no MLP writes anything, so that no key of BOS is ever a match.
+There are no norms. At the position of BOS no MLP writes, so the key of BOS never matches.
 
 Reference: Lindner et al. 2023, "Tracr: Compiled Transformers as a Laboratory for
 Interpretability".
@@ -36,26 +36,26 @@ from interp.model.attention.attention import Attention
 from interp.model.mlp import MLP
 from interp.text.tokenizer import Tokenizer
 from interp.transformer import Transformer
-from interp.zoo.circuit import Truth
-from interp.zoo.training.rasp.plan import Gather, Plan, plan_of, truth_of
+from interp.zoo.circuit import Circuit
+from interp.zoo.training.rasp.plan import Gather, Plan, circuit_of, plan_of
 from interp.zoo.training.rasp.program import Aggregate, Count, Map, Operation, Program
 from interp.zoo.training.rasp.residual import Residual, words
 
 BOS = "<|bos|>"
 N_HEADS = 4
-"""Heads of a layer; those that the program leaves over have zero weights."""
+"""Minimum number of heads per layer; those that the program does not use have zero weights."""
 SHARP = 2000.0
-"""Score of a match: so large that what does not match gets exactly 0, in float64 too. Where nothing
-matches, BOS with half of it takes all, and exactly nothing is written."""
+"""Score of a match, so large that other keys get attention exactly 0, also in float64. Where no key
+matches, BOS, with half this score, gets attention 1, and zero is written."""
 LOUD = 12.0
-"""How far the output's logit stands above the others."""
+"""Logit of the output value; the other logits are 0."""
 
 
-def compile_program(program: Program) -> tuple[Transformer, Truth]:
+def compile_program(program: Program) -> tuple[Transformer, Circuit]:
     """The Transformer that computes a program, and its circuit.
 
     Raises:
-        InvalidInput: a program that no such model computes, with the reason.
+        InvalidInput: the program can't be compiled; the message gives the reason.
     """
     plan = plan_of(program)
     model = Transformer(_config(program, plan), _tokenizer(program, plan))
@@ -67,14 +67,14 @@ def compile_program(program: Program) -> tuple[Transformer, Truth]:
             for head, operation in enumerate(heads):
                 _set_head(block.attn, head, operation, plan.residual)
             _set_mlp(block.mlp, [n for each in maps for n in _neurons(each, plan.residual)])
-    return model.eval(), truth_of(program, plan)
+    return model.eval(), circuit_of(program, plan)
 
 
 def _vocabulary(program: Program, plan: Plan) -> list[str]:
     letters = [letter for tokens in plan.tokens for letter in tokens.alphabet]
     found = [*letters, *words(program.output.domain)]
     if BOS in found:
-        raise InvalidInput(f"{program.name}: {BOS!r} is no value of a program.")
+        raise InvalidInput(f"{program.name}: {BOS!r} is reserved; no value may be written so.")
     return list(dict.fromkeys([BOS, *found]))
 
 
@@ -103,9 +103,9 @@ def _config(program: Program, plan: Plan) -> Config:
 
 
 def _tokenizer(program: Program, plan: Plan) -> Tokenizer:
-    """A token a letter, and one a value of the output; nothing else can be written.
+    """One token per letter and per output value; other text can't be encoded.
 
-    Values that are made of letters alone are read as these.
+    Text that consists of letters is encoded as letters, even where it is also an output value.
     """
     vocabulary = _vocabulary(program, plan)
     letters = [re.escape(letter) for tokens in plan.tokens for letter in tokens.alphabet]
@@ -122,7 +122,7 @@ def _tokenizer(program: Program, plan: Plan) -> Tokenizer:
 
 
 def _set_ends(model: Transformer, program: Program, plan: Plan) -> None:
-    """The embeddings, and the unembedding of the output."""
+    """Set the embeddings, and the unembedding of the output."""
     residual, vocabulary = plan.residual, _vocabulary(program, plan)
     model.W_E[0, residual.BOS] = 1.0
     for tokens in plan.tokens:
@@ -136,7 +136,7 @@ def _set_ends(model: Transformer, program: Program, plan: Plan) -> None:
 
 
 def _set_head(attn: Attention, head: int, operation: Gather, residual: Residual) -> None:
-    """Score SHARP where key and query match; BOS scores half of it, or as much when counting."""
+    """Set a head: score SHARP where key and query match; for BOS SHARP / 2, or SHARP in a Count."""
     select, n_keys = operation.select, len(operation.select.keys.domain)
     for (row, query), (column, key) in product(
         enumerate(select.queries.domain), enumerate(select.keys.domain)
@@ -163,17 +163,17 @@ def _set_head(attn: Attention, head: int, operation: Gather, residual: Residual)
 
 def _set_mlp(mlp: Module, neurons: "list[Neuron]") -> None:
     if not isinstance(mlp, MLP) or mlp.b_in is None:
-        raise TypeError(f"A {type(mlp).__name__} is not what a map is compiled to.")
-    for place, (reads, bias, writes) in enumerate(neurons):
-        mlp.b_in[place] = bias
+        raise TypeError(f"A map compiles to an MLP with biases, not to a {type(mlp).__name__}.")
+    for index, (reads, bias, writes) in enumerate(neurons):
+        mlp.b_in[index] = bias
         for direction, weight in reads.items():
-            mlp.W_in[direction, place] = weight
+            mlp.W_in[direction, index] = weight
         for direction, weight in writes.items():
-            mlp.W_out[place, direction] = weight
+            mlp.W_out[index, direction] = weight
 
 
 Neuron = tuple[dict[int, float], float, dict[int, float]]
-"""What it reads, by direction; its bias; what it writes, by direction."""
+"""Input weights by direction, bias, output weights by direction."""
 
 
 def _neurons(operation: Map, residual: Residual) -> Iterator[Neuron]:
@@ -191,7 +191,7 @@ def _neurons(operation: Map, residual: Residual) -> Iterator[Neuron]:
 def _steps(
     operation: Map, source: Operation, codes: tuple[float, ...], residual: Residual
 ) -> Iterator[Neuron]:
-    """A staircase: at each step the number passes, one value is taken back and the next written."""
+    """A step function of a number: at each step it subtracts one value and adds the next."""
     number = residual.of(source).start
     ladder = sorted(
         (code, operation.fn(value)) for code, value in zip(codes, source.domain, strict=True)
@@ -203,6 +203,7 @@ def _steps(
         rise = (high - low) / 2
         change = {residual.at(operation, after): 1.0, residual.at(operation, before): -1.0}
         for start, sign in ((low + rise / 2, 1.0), (low + 1.5 * rise, -1.0)):
-            # No number exceeds 1, so the neuron is silent where BOS stands.
+            # No number exceeds 1, so the neuron is 0 at the position of BOS.
             reads = {number: 1 / rise, residual.BOS: -2 / rise}
-            yield reads, -start / rise, {place: sign * by for place, by in change.items()}
+            writes = {direction: sign * by for direction, by in change.items()}
+            yield reads, -start / rise, writes

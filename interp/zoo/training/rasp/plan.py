@@ -1,13 +1,13 @@
-"""Which part computes what? Each operation goes to the first layer in which all it reads is there.
+"""Assigns each operation of a program to a head or MLP, in the first layer that has its inputs.
 
-The plan knows who reads whom, and so tells the circuit.
+The circuit follows from this plan: which node reads what which node writes.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from interp.errors import InvalidInput
-from interp.zoo.circuit import Truth
+from interp.zoo.circuit import Circuit
 from interp.zoo.training.rasp.program import (
     Aggregate,
     Count,
@@ -21,19 +21,19 @@ from interp.zoo.training.rasp.program import (
 from interp.zoo.training.rasp.residual import Residual
 
 Gather = Aggregate | Count | Share
-"""What a head computes."""
+"""The operations that a head computes."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Which part computes what.
+    """The node that computes each operation, and the directions of its values.
 
     Attributes:
-        tokens: where the program asks for tokens.
-        positions: where it asks for positions.
-        heads: the operations that are heads, by layer.
-        maps: those that an MLP computes, by layer.
-        residual: where each lies in the stream.
+        tokens: the token operations, written by the embedding.
+        positions: the position operations, written by the position embedding.
+        heads: the operations that heads compute, by layer.
+        maps: the operations that MLPs compute, by layer.
+        residual: the directions of the residual stream.
     """
 
     tokens: list[Tokens]
@@ -43,7 +43,7 @@ class Plan:
     residual: Residual
 
     def writer(self, operation: Operation) -> str:
-        """The node that writes an operation's values."""
+        """The node that writes an operation's values, such as ``L0H1``."""
         if isinstance(operation, Tokens):
             return "embed"
         if isinstance(operation, Positions):
@@ -58,18 +58,18 @@ class Plan:
 
 
 def plan_of(program: Program) -> Plan:
-    """Give each operation the first layer in which all that it reads is there.
+    """Assign each operation to the first layer in which its inputs are available.
 
     Raises:
-        InvalidInput: the output is a number, no token is read, or an operation is for rows of
-            another length.
+        InvalidInput: the output is a number, no token is read, or an operation has another
+            ``longest`` than the program.
     """
     operations = list(_in_order(program.output))
     _check(program, operations)
     stage: dict[int, int] = {}
     for operation in operations:
         ready = max((stage[id(one)] for one in operation.inputs), default=-2) + 1
-        # Even stages are attentions, odd ones MLPs.
+        # Even stages are attention, odd ones MLPs.
         parity = 1 if isinstance(operation, Map) else 0
         stage[id(operation)] = ready + (ready % 2 != parity) if operation.inputs else -1
     residual = Residual()
@@ -99,13 +99,13 @@ def _check(program: Program, operations: list[Operation]) -> None:
     for one in operations:
         if isinstance(one, Count | Share | Positions) and one.longest != program.longest:
             raise InvalidInput(
-                f"{program.name} is for {program.longest} tokens; a {type(one).__name__} in it is "
-                f"for {one.longest}."
+                f"{program.name} has longest={program.longest}; a {type(one).__name__} in it has "
+                f"longest={one.longest}. They must be equal."
             )
 
 
-def truth_of(program: Program, plan: Plan) -> Truth:
-    """The parts that compute something, and who reads whom."""
+def circuit_of(program: Program, plan: Plan) -> Circuit:
+    """The nodes that compute an operation, and the edges between them."""
     edges: dict[tuple[str, str], None] = {}
     for operation in (o for layer in plan.heads for o in layer):
         node = plan.writer(operation)
@@ -120,7 +120,7 @@ def truth_of(program: Program, plan: Plan) -> Truth:
             if source.codes is not None:
                 edges["embed", plan.writer(operation)] = None
     edges[plan.writer(program.output), "logits"] = None
-    return Truth(
+    return Circuit(
         heads=tuple(plan.writer(o) for layer in plan.heads for o in layer),
         mlps=tuple(f"L{layer}MLP" for layer, maps in enumerate(plan.maps) if maps),
         edges=tuple(edges),
@@ -128,7 +128,7 @@ def truth_of(program: Program, plan: Plan) -> Truth:
 
 
 def _in_order(operation: Operation) -> Iterator[Operation]:
-    """An operation after all that it is made of, each once."""
+    """The operation and all that it depends on, each once, inputs first."""
     seen: dict[int, Operation] = {}
 
     def visit(one: Operation) -> None:

@@ -1,7 +1,7 @@
-"""What is a program for a Transformer? Selectors, aggregates and maps over a row of tokens.
+"""Programs over rows of tokens, as expressions of selects, aggregates and maps.
 
-Each operation gives one value a position. Calling a :class:`Program` says what it means, in plain
-Python; the compiler says how a Transformer computes it, and the two must agree.
+Each operation has one value per position. Calling a :class:`Program` evaluates it in plain Python;
+the compiled Transformer must give the same values.
 
 Reference: Weiss, Goldberg and Yahav 2021, "Thinking Like Transformers" (the language RASP).
 """
@@ -17,27 +17,27 @@ Value = str | int | bool | Fraction
 
 
 class Operation:
-    """One value a position."""
+    """A function of a row of tokens with one value per position."""
 
     @property
     def inputs(self) -> tuple["Operation", ...]:
-        """The operations that it is made of."""
+        """The operations whose values it is computed from."""
         return ()
 
     @property
     def domain(self) -> tuple[Value, ...]:
-        """The values that it may have, each once."""
+        """Its possible values, each once."""
         raise NotImplementedError
 
     @property
     def codes(self) -> tuple[float, ...] | None:
-        """The number that stands for each value; ``None`` if each has a direction of its own."""
+        """The number that encodes each value; ``None`` if values have directions of their own."""
         return None
 
 
 @dataclass(frozen=True, eq=False)
 class Tokens(Operation):
-    """The token that stands here."""
+    """The current token."""
 
     alphabet: tuple[str, ...]
 
@@ -49,7 +49,7 @@ class Tokens(Operation):
 
 @dataclass(frozen=True, eq=False)
 class Positions(Operation):
-    """Where we are, from 1 on; BOS stands at 0 and has no values."""
+    """The current position, from 1 on; BOS is at 0 and has no value."""
 
     longest: int
 
@@ -61,7 +61,7 @@ class Positions(Operation):
 
 @dataclass(frozen=True, eq=False)
 class Select:
-    """Which positions a position looks at: those whose key matches its query."""
+    """For each position, the set of positions whose key matches its query."""
 
     keys: Operation
     queries: Operation
@@ -73,7 +73,10 @@ class Select:
 
 @dataclass(frozen=True, eq=False)
 class Aggregate(Operation):
-    """The value at the one position that is selected; nothing where there is none."""
+    """The value at the selected position; ``None`` where no position is selected.
+
+    At most one position may be selected.
+    """
 
     select: Select
     values: Operation
@@ -88,13 +91,13 @@ class Aggregate(Operation):
 
     @property
     def domain(self) -> tuple[Value, ...]:
-        """That of the values."""
+        """The domain of ``values``."""
         return self.values.domain
 
 
 @dataclass(frozen=True, eq=False)
 class Count(Operation):
-    """How many positions are selected, n; 1 / (1 + n) stands for it."""
+    """The number n of selected positions, encoded as 1 / (1 + n)."""
 
     select: Select
     longest: int
@@ -117,9 +120,9 @@ class Count(Operation):
 
 @dataclass(frozen=True, eq=False)
 class Share(Operation):
-    """In what share of the selected positions ``of`` is true of the value; 0 if there are none.
+    """The share of selected positions whose value satisfies ``of``; 0 if none is selected.
 
-    A position without a value counts as one where it is not true.
+    A selected position without a value counts as one that does not satisfy it.
     """
 
     select: Select
@@ -149,7 +152,7 @@ class Share(Operation):
 
 @dataclass(frozen=True, eq=False)
 class Map(Operation):
-    """``fn`` of what stands here: of one operation, or of two that have directions of their own."""
+    """``fn`` of the values at each position, of one operation or of two that are not numbers."""
 
     fn: Callable[..., Value]
     of: tuple[Operation, ...]
@@ -158,22 +161,24 @@ class Map(Operation):
         numbers = [one for one in self.of if one.codes is not None]
         if len(self.of) not in (1, 2) or (numbers and len(self.of) > 1):
             raise InvalidInput(
-                f"Map takes one operation, or two that no number stands for; got {len(self.of)}, "
-                f"{len(numbers)} of them numbers."
+                f"Map takes one operation, or two that are not numbers; got {len(self.of)}, "
+                f"{len(numbers)} of them numbers. Map numbers to values first."
             )
 
     @property
     def inputs(self) -> tuple[Operation, ...]:
-        """What ``fn`` is of."""
+        """The arguments of ``fn``."""
         return self.of
 
     @property
     def domain(self) -> tuple[Value, ...]:
-        """All that ``fn`` may give."""
+        """The possible results of ``fn``."""
         given = [self.fn(*values) for values in product(*(one.domain for one in self.of))]
         found = tuple(dict.fromkeys(given))
         if len({str(value) for value in given}) != len(found):
-            raise InvalidInput(f"Map gives values that are equal but not written alike: {given}.")
+            raise InvalidInput(
+                f"Map has values that are equal but differ as text, or the reverse: {given}."
+            )
         return found
 
 
@@ -183,9 +188,9 @@ class Program:
 
     Attributes:
         name: of the model that computes it.
-        output: what it gives.
-        causal: whether a position sees only those up to itself.
-        longest: row that it is for, in tokens.
+        output: the operation whose values the model predicts.
+        causal: whether each position selects only from those up to itself.
+        longest: maximum length of a row, in tokens.
     """
 
     name: str
@@ -194,54 +199,56 @@ class Program:
     longest: int
 
     def __call__(self, row: Sequence[str]) -> list[Value | None]:
-        """What the program gives at each position of a row.
+        """The value at each position of a row.
 
         Raises:
             InvalidInput: the row is longer than ``longest``.
         """
         if len(row) > self.longest:
-            raise InvalidInput(f"{self.name} is for {self.longest} tokens; got {len(row)}.")
+            raise InvalidInput(f"{self.name} takes at most {self.longest} tokens; got {len(row)}.")
         return _evaluate(self.output, tuple(row), causal=self.causal)
 
 
 def _need_values(what: str, *operations: Operation) -> None:
-    """Make sure that no number stands for their values, which a head could not tell apart."""
+    """Refuse numbers: a head reads values by their directions, and all of a number's share one."""
     if any(one.codes is not None for one in operations):
         raise InvalidInput(f"{what} takes no number, such as a Count; Map it to values.")
 
 
 def _evaluate(operation: Operation, row: tuple[str, ...], *, causal: bool) -> list[Value | None]:
     inputs = [_evaluate(one, row, causal=causal) for one in operation.inputs]
-    everywhere = range(len(row))
+    positions = range(len(row))
     if isinstance(operation, Tokens):
         return list(row)
     if isinstance(operation, Positions):
-        return [place + 1 for place in everywhere]
+        return [pos + 1 for pos in positions]
     if isinstance(operation, Map):
         return [None if None in here else operation.fn(*here) for here in zip(*inputs, strict=True)]
     if not isinstance(operation, Aggregate | Count | Share):
-        raise InvalidInput(f"{type(operation).__name__} is no operation of a program.")
+        raise InvalidInput(f"{type(operation).__name__} is not an operation of a program.")
     match, (queries, keys) = operation.select.match, inputs[:2]
-    chosen = [
-        [k for k in everywhere if (k <= q or not causal) and _matches(match, keys[k], queries[q])]
-        for q in everywhere
+    selected = [
+        [k for k in positions if (k <= q or not causal) and _matches(match, keys[k], queries[q])]
+        for q in positions
     ]
-    return [_gathered(operation, inputs, places) for places in chosen]
+    return [_gather(operation, inputs, chosen) for chosen in selected]
 
 
 def _matches(match: Callable[[Value, Value], bool], key: Value | None, query: Value | None) -> bool:
     return key is not None and query is not None and match(key, query)
 
 
-def _gathered(
-    operation: Aggregate | Count | Share, inputs: list[list[Value | None]], places: list[int]
+def _gather(
+    operation: Aggregate | Count | Share, inputs: list[list[Value | None]], selected: list[int]
 ) -> Value | None:
-    """What one position gets of those that it selected."""
+    """The value of one position, from those that it selects."""
     if isinstance(operation, Count):
-        return len(places)
-    values = [value for value in (inputs[2][place] for place in places) if value is not None]
+        return len(selected)
+    values = [value for value in (inputs[2][pos] for pos in selected) if value is not None]
     if isinstance(operation, Share):
-        return Fraction(sum(map(operation.of, values)), len(places)) if places else Fraction(0)
-    if len(places) > 1:
-        raise InvalidInput(f"Aggregate gives one value; {len(places)} positions were selected.")
+        return Fraction(sum(map(operation.of, values)), len(selected)) if selected else Fraction(0)
+    if len(selected) > 1:
+        raise InvalidInput(
+            f"Aggregate takes one position; {len(selected)} positions were selected."
+        )
     return values[0] if values else None

@@ -1,4 +1,4 @@
-"""Where does each value lie in the stream? One direction a value, and none is shared."""
+"""Directions of the residual stream: a basis vector of its own for each value of each operation."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -8,9 +8,9 @@ from interp.zoo.training.rasp.program import Operation, Value
 
 @dataclass(eq=False)
 class Residual:
-    """The directions of a stream, in the order in which they are asked for.
+    """Assigns basis vectors of the residual stream, in the order of :meth:`add`.
 
-    BOS has the first. Where it stands all others are 0, but for numbers that heads write.
+    The first is BOS's. At the position of BOS all others are 0, except numbers that heads write.
     """
 
     width: int = 1
@@ -18,7 +18,7 @@ class Residual:
     BOS = 0
 
     def add(self, operation: Operation) -> slice:
-        """Directions for an operation: one a value, or a single one for the number it is."""
+        """Assign directions to an operation: one per value, or a single one if it is a number."""
         size = len(operation.domain) if operation.codes is None else 1
         self._spaces[id(operation)] = slice(self.width, self.width + size)
         self.width += size
@@ -29,10 +29,10 @@ class Residual:
         return self._spaces[id(operation)]
 
     def at(self, operation: Operation, value: Value) -> int:
-        """The direction of one of its values."""
+        """The direction of one value of an operation."""
         return self.of(operation).start + operation.domain.index(value)
 
 
 def words(domain: Iterable[Value]) -> list[str]:
-    """How the values of a domain are written."""
+    """The values of a domain, as text."""
     return [str(value) for value in domain]

@@ -1,6 +1,7 @@
-"""Which recipe makes which bundled model, and what tells of it? One file a model.
+"""Recipes: how each bundled model is built, and how a trained one is measured.
 
-`rasp-*` share theirs.
+One file per model; ``rasp.py`` builds the four ``rasp-*``, and ``python_source.py`` holds what the
+three ``python-*`` share.
 """
 
 from collections.abc import Callable
@@ -17,20 +18,21 @@ from interp.zoo.training.recipes import (
     python_mlm,
     rasp,
 )
-from interp.zoo.training.training_run import Made, Workshop
+from interp.zoo.training.training_run import BuiltModel, TrainingRun
 
-RECIPES: dict[str, Callable[[Workshop], Made]] = {
-    induction_by_hand.NAME: induction_by_hand.make,
+RECIPES: dict[str, Callable[[TrainingRun], BuiltModel]] = {
+    induction_by_hand.NAME: induction_by_hand.build,
     **rasp.RECIPES,
-    python_2l.NAME: python_2l.make,
-    python_4l.NAME: python_4l.make,
-    python_mlm.NAME: python_mlm.make,
-    addition_mod_113.NAME: addition_mod_113.make,
-    dates.NAME: dates.make,
+    python_2l.NAME: python_2l.build,
+    python_4l.NAME: python_4l.build,
+    python_mlm.NAME: python_mlm.build,
+    addition_mod_113.NAME: addition_mod_113.build,
+    dates.NAME: dates.build,
 }
 
 CARDS: dict[str, Callable[[Transformer, History], Card]] = {
     recipe.NAME: recipe.card
     for recipe in (python_2l, python_4l, python_mlm, addition_mod_113, dates)
 }
-"""What measures a model that was trained, and tells of it; those set by hand are told as made."""
+"""Functions that measure a trained model and return its card, by name. Models whose weights are set
+have none: their recipes take seconds, and measure while they build."""

@@ -1,8 +1,8 @@
-"""``addition-mod-113``: one layer that adds modulo 113, and learned to do it by rotations.
+"""``addition-mod-113``: one layer, trained to add modulo 113, which it does by rotations.
 
-It reads ``a b =`` and says a + b. First it knows the sums it has seen by heart; long after, the
-others come all at once ("grokking"), when weight decay has left only what generalises: a few
-frequencies (Nanda et al. 2023). Its history tells when.
+The input is ``a b =``, the target a + b mod 113. The model first memorises the training sums; many
+steps later its accuracy on held-out sums rises abruptly ("grokking"), when weight decay has left
+the solution that generalises: a few frequencies (Nanda et al. 2023). Its history records both.
 """
 
 import torch
@@ -20,12 +20,12 @@ from interp.zoo.history import History
 from interp.zoo.training.evaluations.fourier import explained, key_frequencies
 from interp.zoo.training.loop import Schedule
 from interp.zoo.training.training_run import (
-    Made,
-    Workshop,
-    as_stored,
-    claimed,
+    BuiltModel,
+    TrainingRun,
+    figures_of,
+    mechanism_if_complete,
+    recipe_of,
     sha256_of,
-    told_recipe,
 )
 
 NAME = "addition-mod-113"
@@ -35,6 +35,7 @@ SCHEDULE = Schedule(
     steps=12_000, rows=1024, width=3, lr=1e-3, floor=0.1, warm_up=10, weight_decay=1.0
 )
 MEASURED_EVERY = 200
+FREQUENCIES = "key frequencies"
 EXPLAINED = "share of the logits' variance that they explain"
 
 CONFIG = Config(
@@ -54,13 +55,13 @@ CONFIG = Config(
 )
 
 
-def make(workshop: Workshop) -> Made:
-    """Train the model from nothing and measure it."""
-    schedule = workshop.schedule(SCHEDULE)
+def build(run: TrainingRun) -> BuiltModel:
+    """Train the model from random weights, with figures during training, and measure it."""
+    schedule = run.schedule(SCHEDULE)
     torch.manual_seed(schedule.seed)
     model = Transformer(CONFIG, _tokenizer())
-    sums, seen = every_sum(), is_train(schedule.seed)
-    train = sums[seen]
+    sums, is_seen = every_sum(), is_train(schedule.seed)
+    train = sums[is_seen]
 
     def loss(model: Transformer, step: int) -> Float[Tensor, ""]:
         draw = torch.randint(len(train), (schedule.rows,), generator=schedule.generator(step))
@@ -72,24 +73,25 @@ def make(workshop: Workshop) -> Made:
             return {}
         logits = logits_of(model, sums.to(model.device)).cpu()
         return {
-            "accuracy, seen": _accuracy(logits[seen], sums[seen]),
-            "accuracy, held out": _accuracy(logits[~seen], sums[~seen]),
-            "loss, held out (nats)": cross_entropy(logits[~seen], answers(sums[~seen])).item(),
+            "accuracy, seen": _accuracy(logits[is_seen], sums[is_seen]),
+            "accuracy, held out": _accuracy(logits[~is_seen], sums[~is_seen]),
+            "loss, held out (nats)": cross_entropy(
+                logits[~is_seen], answers(sums[~is_seen])
+            ).item(),
         }
 
-    history = workshop.train(model, loss, schedule, _data(train), observe)
-    model = as_stored(model)
-    return Made(model, card(model, history), history, torch.float16)
+    history = run.train(model, loss, schedule, _data(train), observe)
+    return BuiltModel.trained(model, history, card)
 
 
 def every_sum() -> Int[Tensor, "sum 3"]:
-    """All a, b, =."""
+    """The tokens ``a b =`` of all p² sums."""
     numbers = torch.arange(P)
     return torch.cat([torch.cartesian_prod(numbers, numbers), torch.full((P**2, 1), P)], dim=1)
 
 
 def is_train(seed: int) -> Bool[Tensor, " sum"]:
-    """Which sums are trained on."""
+    """True for the sums to train on."""
     order = torch.randperm(P**2, generator=torch.Generator().manual_seed(seed))
     return order < TRAIN_SHARE * P**2
 
@@ -106,14 +108,14 @@ def logits_of(model: Transformer, tokens: Int[Tensor, "sum 3"]) -> Float[Tensor,
 
 
 def measured(model: Transformer, seed: int) -> dict[str, float | int | str]:
-    """How well it adds, and by which frequencies."""
-    sums, seen = every_sum(), is_train(seed)
+    """Accuracy on training and held-out sums, and the key frequencies."""
+    sums, is_seen = every_sum(), is_train(seed)
     logits = logits_of(model, sums)
     frequencies = key_frequencies(explained(logits[:, :P].view(P, P, P)))
     return {
-        "accuracy on sums it has seen": _accuracy(logits[seen], sums[seen]),
-        "accuracy on sums held out": _accuracy(logits[~seen], sums[~seen]),
-        "frequencies": ", ".join(map(str, frequencies)),
+        "accuracy on training sums": _accuracy(logits[is_seen], sums[is_seen]),
+        "accuracy on held-out sums": _accuracy(logits[~is_seen], sums[~is_seen]),
+        FREQUENCIES: ", ".join(map(str, frequencies)),
         EXPLAINED: sum(frequencies.values()),
     }
 
@@ -123,7 +125,7 @@ def _accuracy(logits: Float[Tensor, "sum vocab"], tokens: Int[Tensor, "sum 3"]) 
 
 
 def _tokenizer() -> Tokenizer:
-    """A token a number, and one for ``=``; spaces only part them."""
+    """One token per number, and one for ``=``; spaces separate tokens."""
     words = [*map(str, range(P)), "="]
     backend = Backend(models.WordLevel({word: index for index, word in enumerate(words)}))
     backend.pre_tokenizer = pre_tokenizers.Sequence(
@@ -137,35 +139,31 @@ def _tokenizer() -> Tokenizer:
 
 
 def card(model: Transformer, history: History) -> Card:
-    """What the model is, as measured on it."""
-    figures = {
-        "parameters": sum(p.numel() for p in model.parameters()),
-        **measured(model, SCHEDULE.seed),
-        "training time (s)": round(history.seconds),
-    }
-    circuit = (
-        f"It adds by rotations: the logit of c after a and b is a sum of cos(2πk(a + b − c)/{P}). "
-        f"Frequencies k = {figures['frequencies']} explain {figures[EXPLAINED]:.1%} of the "
-        "logits' variance. `history.json` tells when sums held out came to be known. Which parts "
-        "of the layer rotate and multiply is not claimed (Nanda et al. 2023 found it for a model "
-        "like this one)."
+    """Measure the model and return its card."""
+    figures = measured(model, SCHEDULE.seed)
+    mechanism = (
+        "Addition by rotations: the logit of c is close to a sum of cosines "
+        f"cos(2πk(a + b − c)/{P}). Frequencies k = {figures[FREQUENCIES]} explain "
+        f"{figures[EXPLAINED]:.1%} of the logits' variance. `history.json` records the accuracy on "
+        "held-out sums during training. Which parts of the layer compute the rotations and their "
+        "products is not claimed (Nanda et al. 2023 found it for a similar model)."
     )
     return Card(
         name=NAME,
-        summary="One layer that adds modulo 113, by rotations that it found itself.",
-        circuit=claimed(circuit, SCHEDULE, history),
+        summary="One layer, trained to add modulo 113; it adds by rotations.",
+        mechanism=mechanism_if_complete(mechanism, SCHEDULE, history),
         data=_data(every_sum()[is_train(SCHEDULE.seed)]),
-        recipe=told_recipe(NAME, SCHEDULE, history),
-        limits="Two numbers from 0 to 112 and `=`, and nothing else.",
+        recipe=recipe_of(NAME, SCHEDULE, history),
+        limits="It reads two numbers from 0 to 112 and `=`, nothing else.",
         prompts=NAME,
         metric="logit-diff",
-        figures=figures,
+        figures=figures_of(model, figures, history),
     )
 
 
 def _data(train: Int[Tensor, "sum 3"]) -> str:
     return (
-        f"All {P**2} sums `a b =`, {TRAIN_SHARE:.0%} of them seen in training, the others held "
-        f"out, by a random order of seed {SCHEDULE.seed}. SHA-256 of the sums seen: "
+        f"All {P**2} sums `a b =`: {TRAIN_SHARE:.0%} for training and the others held out, in a "
+        f"random order of seed {SCHEDULE.seed}. SHA-256 of the training sums: "
         f"`{sha256_of(f'{a} {b}' for a, b, _ in train.tolist())}`."
     )

@@ -1,10 +1,10 @@
-"""``dates``: an encoder–decoder that writes dates as ISO 8601 does.
+"""``dates``: an encoder–decoder that writes dates in ISO 8601.
 
     "3 March 2021", "03/03/21" (day first), "Wednesday, March 3rd 2021"   →   "2021-03-03"
 
-The Transformer of Vaswani et al. 2017 in small: sinusoidal positions, norms after each sub-layer,
-cross-attention. Where the decoder writes the day it looks at the day, and so for month and year;
-that is seen in the patterns of cross-attention, and scored.
+A small Transformer as in Vaswani et al. 2017: sinusoidal positions, post-norm, cross-attention.
+Where the decoder predicts the day, its cross-attention attends to the day in the source, and
+likewise for month and year; the card gives the alignment of the best heads.
 """
 
 from datetime import date
@@ -32,16 +32,16 @@ from interp.text.tokenizer import Tokenizer
 from interp.transformer import Transformer
 from interp.zoo.card import Card
 from interp.zoo.history import History
-from interp.zoo.training.calendar import FORMATS, MONTHS, SUFFIXES, WEEKDAYS, Written
+from interp.zoo.training.calendar import FORMATS, MONTHS, SUFFIXES, WEEKDAYS, WrittenDate
 from interp.zoo.training.evaluations.alignment import FIELDS, Alignment, alignment
 from interp.zoo.training.loop import Schedule
 from interp.zoo.training.training_run import (
-    Made,
-    Workshop,
-    as_stored,
-    claimed,
+    BuiltModel,
+    TrainingRun,
+    figures_of,
+    mechanism_if_complete,
+    recipe_of,
     sha256_of,
-    told_recipe,
 )
 
 NAME = "dates"
@@ -73,9 +73,9 @@ CONFIG = Config(
 )
 
 
-def make(workshop: Workshop) -> Made:
-    """Train the model from nothing and measure it."""
-    schedule = workshop.schedule(SCHEDULE)
+def build(run: TrainingRun) -> BuiltModel:
+    """Train the model from random weights and measure it."""
+    schedule = run.schedule(SCHEDULE)
     torch.manual_seed(schedule.seed)
     model = Transformer(CONFIG, _tokenizer())
     train, _ = split()
@@ -88,20 +88,19 @@ def make(workshop: Workshop) -> Made:
         logits = model(sources[draw].to(model.device), target)
         return next_token_losses(logits, Batch(target))[0].mean()
 
-    history = workshop.train(model, loss, schedule, _data(train))
-    model = as_stored(model)
-    return Made(model, card(model, history), history, torch.float16)
+    history = run.train(model, loss, schedule, _data(train))
+    return BuiltModel.trained(model, history, card)
 
 
-def every_text() -> list[Written]:
-    """Every date in every format, in an order that mixes both."""
+def every_text() -> list[WrittenDate]:
+    """Every date in every format, the days shuffled by a hash."""
     days = [date.fromordinal(n) for n in range(FIRST.toordinal(), LAST.toordinal() + 1)]
     days.sort(key=_draw)
-    return [Written.of(day, name) for day in days for name in FORMATS]
+    return [WrittenDate.of(day, name) for day in days for name in FORMATS]
 
 
-def split() -> tuple[list[Written], list[Written]]:
-    """What is trained on, and what is held out: whole days, in every format."""
+def split() -> tuple[list[WrittenDate], list[WrittenDate]]:
+    """Training and held-out texts; a held-out day is held out in every format."""
     texts = every_text()
     held_out = {one.day for one in texts if _draw(one.day) < HELD_OUT_SHARE}
     return (
@@ -110,52 +109,58 @@ def split() -> tuple[list[Written], list[Written]]:
     )
 
 
-def targets_of(model: Transformer, written: list[Written]) -> Int[Tensor, "batch target"]:
-    """What the decoder reads and is to say: the start, the date, the end."""
+def targets_of(model: Transformer, written: list[WrittenDate]) -> Int[Tensor, "batch target"]:
+    """Ids of start token, ISO date and end token."""
     ids = model.to_tokens([one.iso for one in written])
     start = torch.full((len(ids), 1), model.config.tokens.decoder_start or 0)
     return torch.cat([start, ids], dim=1)
 
 
-def exact_match(model: Transformer, written: list[Written], rows: int = 512) -> float:
-    """The share of texts whose date is written without a mistake."""
-    right = 0
+def exact_match(model: Transformer, written: list[WrittenDate], rows: int = 512) -> float:
+    """The share of texts for which the generated date is correct in every character."""
+    correct = 0
     for first in range(0, len(written), rows):
         part = written[first : first + rows]
-        said = model.generate([one.text for one in part], max_new_tokens=11)
-        texts = model.to_string(said.where(said != 1, PAD))
-        right += sum(text == START + one.iso for text, one in zip(texts, part, strict=True))
-    return right / len(written)
+        generated = model.generate([one.text for one in part], max_new_tokens=11)
+        texts = model.to_string(generated.where(generated != 1, PAD))
+        correct += sum(text == START + one.iso for text, one in zip(texts, part, strict=True))
+    return correct / len(written)
 
 
-def read(
-    model: Transformer, written: list[Written]
+def encode(
+    model: Transformer, written: list[WrittenDate]
 ) -> tuple[Int[Tensor, "batch source"], Int[Tensor, "batch target"], Int[Tensor, "batch source"]]:
-    """Sources, targets, and the field that each source token belongs to (−1 if to none)."""
+    """Source ids, target ids, and the index in ``FIELDS`` of each source token (−1 for none)."""
     sources = model.to_tokens([one.text for one in written])
     fields = torch.full(sources.shape, -1)
     for row, one in enumerate(written):
-        for place, field in enumerate(one.fields):
-            fields[row, place] = FIELDS.index(field) if field in FIELDS else -1
+        for pos, field in enumerate(one.fields):
+            fields[row, pos] = FIELDS.index(field) if field in FIELDS else -1
     return sources, targets_of(model, written), fields
 
 
 def _draw(day: date) -> float:
+    """A number in [0, 1) by a hash of the day."""
     return int.from_bytes(sha256(day.isoformat().encode()).digest()[:8], "big") / 2**64
 
 
-def _told(found: Alignment) -> dict[str, float | int | str]:
-    told: dict[str, float | int | str] = {}
+def _alignment_figures(found: Alignment) -> dict[str, float | int | str]:
+    figures: dict[str, float | int | str] = {}
     for field in FIELDS:
-        head, score, by_chance = found.best(field)
-        told[f"cross-attention head that aligns the {field} best"] = head
-        told[f"its attention to the {field} where that is written"] = score
-        told[f"even attention to the {field} would be"] = by_chance
-    return told
+        head, score, uniform = found.best(field)
+        figures[_best_head(field)] = head
+        figures[f"its attention to the {field} where that is predicted"] = score
+        figures[f"uniform attention to the {field}"] = uniform
+    return figures
+
+
+def _best_head(field: str) -> str:
+    """The name of a figure."""
+    return f"cross-attention head that aligns the {field} best"
 
 
 def _tokenizer() -> Tokenizer:
-    """Words and digits; the ends of ordinals and all signs are tokens too."""
+    """One token per word, digit, ordinal suffix and sign."""
     backend = Backend(models.WordLevel({word: index for index, word in enumerate(WORDS)}))
     backend.add_special_tokens([START, END])
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"\p{L}+|."), behavior="isolated")
@@ -164,41 +169,36 @@ def _tokenizer() -> Tokenizer:
 
 
 def card(model: Transformer, history: History) -> Card:
-    """What the model is, as measured on it."""
+    """Measure the model and return its card."""
     train, held_out = split()
-    figures = {
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "exact match on dates held out": exact_match(model, held_out),
-        **_told(alignment(model, *read(model, held_out[:3000]))),
-        "training time (s)": round(history.seconds),
+    measured = {
+        "exact match on held-out dates": exact_match(model, held_out),
+        **_alignment_figures(alignment(model, *encode(model, held_out[:3000]))),
     }
-    heads = ", ".join(
-        f"{figures[f'cross-attention head that aligns the {field} best']} ({field})"
-        for field in FIELDS
-    )
-    circuit = (
-        "Alignment: where the decoder is about to write a digit of the year, month or day, its "
-        f"cross-attention looks at that part of the text: {heads}."
+    heads = ", ".join(f"{measured[_best_head(field)]} ({field})" for field in FIELDS)
+    mechanism = (
+        "Alignment: where the decoder predicts a digit of the year, month or day, its "
+        f"cross-attention attends to that part of the source: {heads}."
     )
     return Card(
         name=NAME,
         summary="An encoder–decoder that writes dates as year-month-day.",
-        circuit=claimed(circuit, SCHEDULE, history),
+        mechanism=mechanism_if_complete(mechanism, SCHEDULE, history),
         data=_data(train),
-        recipe=told_recipe(NAME, SCHEDULE, history),
+        recipe=recipe_of(NAME, SCHEDULE, history),
         limits=(
-            f"These formats alone, and years from {FIRST.year} to {LAST.year}: two digits from 50 "
-            "on are of the last century."
+            f"It reads these formats only, and years from {FIRST.year} to {LAST.year}: the "
+            f"two-digit years {FIRST.year % 100} to 99 are {FIRST.year} to 1999."
         ),
         prompts=NAME,
-        figures=figures,
+        figures=figures_of(model, measured, history),
     )
 
 
-def _data(train: list[Written]) -> str:
+def _data(train: list[WrittenDate]) -> str:
     return (
         f"Every day from {FIRST} to {LAST} in {len(FORMATS)} formats: "
-        f"{', '.join(f'`{Written.of(date(2021, 3, 3), name).text}`' for name in FORMATS)}. "
-        f"{HELD_OUT_SHARE:.0%} of the days, by a hash, are held out in every format. SHA-256 of "
-        f"what is trained on: `{sha256_of(f'{one.text} {one.iso}' for one in train)}`."
+        f"{', '.join(f'`{WrittenDate.of(date(2021, 3, 3), name).text}`' for name in FORMATS)}. "
+        f"{HELD_OUT_SHARE:.0%} of the days, chosen by a hash, are held out in every format. "
+        f"SHA-256 of the training data: `{sha256_of(f'{one.text} {one.iso}' for one in train)}`."
     )

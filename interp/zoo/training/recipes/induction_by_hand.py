@@ -1,16 +1,17 @@
-"""``induction-by-hand``: an induction circuit whose every weight is set, so that truth is known.
+"""``induction-by-hand``: an induction circuit with every weight set, so that the circuit is known.
 
-No norms, no MLPs; the residual stream is laid out in four parts:
+No norms and no MLPs. The residual stream has four subspaces, each with one direction per value:
 
-    token      which token stands here                 written by the embedding
-    previous   which token stands one before           written by L0H0
-    answer     which token should come next            written by L1H0, read by the unembedding
-    position   where we are                            written by the position embedding
+    token      the current token        written by the embedding
+    previous   the previous token       written by L0H0
+    answer     the predicted token      written by L1H0, read by the unembedding
+    position   the current position     written by the position embedding
 
 L0H0 attends from position i to i − 1 and copies token → previous. L1H0 attends from a token to the
-positions whose *previous* is that token and copies token → answer; of several it takes the latest,
-and of none it rests on BOS and says nothing. All other heads have zero weights. The circuit is
-the one that Elhage et al. 2021 found in trained models.
+positions whose *previous* is that token and copies token → answer. If there are several it attends
+to the latest; if there is none it attends to BOS, whose value is zero. All other heads have zero
+weights. Elhage et al. 2021 found this circuit in trained models ("A Mathematical Framework for
+Transformer Circuits").
 """
 
 import string
@@ -30,9 +31,9 @@ from interp.config import (
 from interp.text.tokenizer import Tokenizer
 from interp.transformer import Transformer
 from interp.zoo.card import Card
-from interp.zoo.circuit import Truth
+from interp.zoo.circuit import Circuit
 from interp.zoo.training.evaluations.induction import repeated_tokens
-from interp.zoo.training.training_run import Made, Workshop
+from interp.zoo.training.training_run import BuiltModel, TrainingRun, parameter_count
 
 NAME = "induction-by-hand"
 BOS = "<|bos|>"
@@ -46,13 +47,13 @@ ANSWER = slice(126, 189)
 POSITION = slice(189, 253)
 
 SHARP = 100.0
-"""Score of a match: large, so that the softmax all but picks."""
+"""Score of a match: large, so that the softmax is close to one-hot."""
 REST = 80.0
-"""Score of BOS for the induction head: where it rests when nothing matches."""
+"""Score of BOS for the induction head, below that of a match and above all other scores."""
 LATER = 1.0
-"""Added to the score per position, so that the latest match wins."""
+"""Added to the score per position, so that the latest match has the highest score."""
 LOUD = 12.0
-"""How far the answer's logit stands above the others."""
+"""Logit of the answer; the other logits are near 0."""
 
 CONFIG = Config(
     name=NAME,
@@ -68,7 +69,7 @@ CONFIG = Config(
     tokens=TokensConfig(bos=0, prepend_bos=True),
 )
 
-TRUTH = Truth(
+CIRCUIT = Circuit(
     heads=("L0H0", "L1H0"),
     mlps=(),
     edges=(
@@ -86,8 +87,8 @@ TRUTH = Truth(
 
 
 @torch.no_grad()
-def build() -> Transformer:
-    """The model, weight by weight."""
+def transformer() -> Transformer:
+    """The model with its weights set."""
     model = Transformer(CONFIG, Tokenizer(_letters(), bos=0))
     for weight in model.parameters():
         weight.zero_()
@@ -98,14 +99,14 @@ def build() -> Transformer:
 
 
 def _set_embeddings(model: Transformer) -> None:
-    tokens, places = torch.eye(len(VOCABULARY)), torch.eye(N_CTX)
+    tokens, positions = torch.eye(len(VOCABULARY)), torch.eye(N_CTX)
     model.W_E[:, TOKEN] = tokens
-    model.W_pos[:, POSITION] = places
+    model.W_pos[:, POSITION] = positions
     model.W_U[ANSWER, :] = LOUD * tokens
 
 
 def _set_previous_token_head(model: Transformer) -> None:
-    """L0H0: the query of position i is the key of position i − 1; token → previous."""
+    """L0H0: the query of position i matches the key of position i − 1; copies token → previous."""
     attn, n = model.blocks[0].attn, len(VOCABULARY)
     attn.W_Q[0, POSITION] = SHARP * torch.eye(N_CTX)
     attn.W_K[0, POSITION] = torch.eye(N_CTX).roll(1, dims=1)
@@ -114,11 +115,11 @@ def _set_previous_token_head(model: Transformer) -> None:
 
 
 def _set_induction_head(model: Transformer) -> None:
-    """L1H0: the query of a token is the key of where it was the previous one; token → answer."""
+    """L1H0: a token's query matches keys whose *previous* is that token; copies token → answer."""
     attn, n = model.blocks[1].attn, len(VOCABULARY)
     attn.W_Q[0, TOKEN, :n] = SHARP * torch.eye(n)
     attn.W_K[0, PREVIOUS, :n] = torch.eye(n)
-    # One more dimension of the head, whose query is always 1: rest on BOS, prefer the latest.
+    # In one more dimension of the head the query is always 1: REST for BOS, LATER per position.
     attn.b_Q[0, n] = 1.0
     attn.W_K[0, POSITION, n] = LATER * torch.arange(N_CTX)
     attn.W_K[0, 0, n] = REST
@@ -128,7 +129,7 @@ def _set_induction_head(model: Transformer) -> None:
 
 
 def _letters() -> Backend:
-    """Letters and digits, one token each; nothing else can be written."""
+    """One token per letter and digit; other characters can't be encoded."""
     vocabulary = {token: index for index, token in enumerate(VOCABULARY)}
     backend = Backend(models.WordLevel(vocabulary))
     backend.add_special_tokens([BOS])
@@ -138,55 +139,58 @@ def _letters() -> Backend:
 
 
 def accuracy(model: Transformer, rows: int = 512, half: int = 24, seed: int = 0) -> float:
-    """How often the next token of the second saying is the likeliest, on random sequences.
+    """Accuracy in the second copy of random sequences of distinct tokens.
 
-    A sequence of tokens that all differ is said twice; each token of the second saying but the
-    last must be followed by its follower of the first.
+    Correct is the token that followed the current one in the first copy; the last token of the
+    second copy is not counted.
     """
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.rand(rows, len(LETTERS), generator=generator).argsort(-1)[:, :half] + 1
     tokens = torch.cat([torch.zeros(rows, 1, dtype=torch.long), drawn, drawn], dim=1)
     with torch.no_grad():
-        said = model(tokens).argmax(-1)
-    return (said[:, half + 1 : -1] == tokens[:, half + 2 :]).double().mean().item()
+        predicted = model(tokens).argmax(-1)
+    return (predicted[:, half + 1 : -1] == tokens[:, half + 2 :]).double().mean().item()
 
 
 def accuracy_latest(model: Transformer, rows: int = 512, half: int = 24, seed: int = 0) -> float:
-    """The same with tokens drawn anew each time: the follower of the latest occurrence is right."""
+    """The same with tokens drawn with replacement; correct is the latest occurrence's successor."""
     tokens = repeated_tokens(range(1, len(VOCABULARY)), rows, half, seed, bos=0)
     with torch.no_grad():
-        said = model(tokens).argmax(-1)
-    right = total = 0
-    for row, answers in zip(tokens.tolist(), said.tolist(), strict=True):
+        predicted = model(tokens).argmax(-1)
+    correct = total = 0
+    for row, answers in zip(tokens.tolist(), predicted.tolist(), strict=True):
         for i in range(half + 1, len(row)):
-            earlier = [j for j in range(1, i + 1) if row[j - 1] == row[i]]
-            right, total = right + (answers[i] == row[earlier[-1]]), total + 1
-    return right / total
+            successors = [j for j in range(1, i + 1) if row[j - 1] == row[i]]
+            correct, total = correct + (answers[i] == row[successors[-1]]), total + 1
+    return correct / total
 
 
-def make(workshop: Workshop) -> Made:
-    """Build the model and measure it; there is nothing to train."""
-    model = build()
-    workshop.report(1, 1, 0.0)
-    return Made(
+def build(run: TrainingRun) -> BuiltModel:
+    """Set the weights and measure the model; nothing is trained."""
+    model = transformer()
+    run.report(1, 1, 0.0)
+    return BuiltModel(
         model,
         Card(
             name=NAME,
             summary="Two attention-only layers with an induction circuit set by hand.",
-            circuit=(
-                "L0H0 copies the token before into a part of the stream of its own; L1H0 attends "
-                "to where that is the present token and writes the token found there. The other "
-                "six heads have zero weights."
+            mechanism=(
+                "L0H0 copies the previous token into a subspace of its own; L1H0 attends to "
+                "positions where that is the current token, and writes the token found there. The "
+                "other six heads have zero weights."
             ),
-            data="None: letters and digits, one token each, and BOS.",
-            recipe=f"`interp train {NAME}` sets the weights as the recipe of that name spells out.",
-            limits=f"It says nothing of a token that it has not yet seen; {N_CTX} tokens at most.",
+            data="None. The vocabulary is letters and digits, one token each, and BOS.",
+            recipe=f"`interp train {NAME}` sets every weight; nothing is trained.",
+            limits=(
+                "It makes no prediction for a token that has not occurred before. Rows have at "
+                f"most {N_CTX} tokens."
+            ),
             prompts="letters",
             figures={
-                "parameters": sum(p.numel() for p in model.parameters()),
-                "accuracy on sequences of different tokens": accuracy(model),
-                "accuracy on tokens drawn anew": accuracy_latest(model),
+                "parameters": parameter_count(model),
+                "accuracy on sequences of distinct tokens": accuracy(model),
+                "accuracy on sequences drawn with replacement": accuracy_latest(model),
             },
-            truth=TRUTH,
+            circuit=CIRCUIT,
         ),
     )

@@ -1,11 +1,12 @@
 """``python-2l``: two attention-only layers, trained on the Python standard library.
 
-Induction heads form in it, abruptly (Olsson et al. 2022): its history tells when. They need few
-tokens and rows that repeat themselves, so the vocabulary has 512 tokens, and two rows in five are
-repeats.
+Induction heads form in it within a few hundred steps (Olsson et al. 2022), as its history shows. To
+form early they need a small vocabulary and repeated spans: it has 512 tokens, and 40 % of the
+training rows are repeats.
 """
 
-import torch
+from dataclasses import replace
+
 from jaxtyping import Int
 from torch import Tensor
 
@@ -17,26 +18,33 @@ from interp.config import (
     StackConfig,
     TokensConfig,
 )
-from interp.text.tokenizer import Tokenizer
 from interp.transformer import Transformer
 from interp.zoo.card import Card
 from interp.zoo.history import History
 from interp.zoo.training.evaluations.induction import (
     induction_figures,
     induction_scores,
+    induction_sentence,
     previous_token_scores,
     repeated_losses,
 )
-from interp.zoo.training.loop import Schedule
-from interp.zoo.training.python_text import PythonText, Rows, next_token_loss, read_python
-from interp.zoo.training.training_run import Made, Workshop, as_stored, claimed, told_recipe
+from interp.zoo.training.loop import Observe, Schedule
+from interp.zoo.training.python_text import PythonText
+from interp.zoo.training.recipes.python_source import next_token_task
+from interp.zoo.training.training_run import (
+    BuiltModel,
+    TrainingRun,
+    figures_of,
+    mechanism_if_complete,
+    recipe_of,
+)
 
 NAME = "python-2l"
 VOCABULARY = 512
 REPEATED_ROWS = 0.4
 SCHEDULE = Schedule(steps=2500)
 MEASURED_EVERY = 50
-CHECKPOINTS = (0, 100, 200, 300, 400, 500, 600, 700, 800, 1000, 1400, 2000)
+SAVED_STEPS = (0, 100, 200, 300, 400, 500, 600, 700, 800, 1000, 1400, 2000)
 
 CONFIG = Config(
     name=NAME,
@@ -53,29 +61,24 @@ CONFIG = Config(
 )
 
 
-def make(workshop: Workshop) -> Made:
-    """Train the model from nothing and measure it."""
-    text, schedule = read_python(VOCABULARY), workshop.schedule(SCHEDULE)
-    torch.manual_seed(schedule.seed)
-    model = Transformer(CONFIG, Tokenizer(text.backend, bos=CONFIG.tokens.bos))
-    rows, repeated = Rows(text.train, schedule, REPEATED_ROWS), text.said_twice()
+def build(run: TrainingRun) -> BuiltModel:
+    """Train the model from random weights, with figures during training, and measure it."""
+    task = next_token_task(CONFIG, SCHEDULE, REPEATED_ROWS, card)
+    return replace(task, observer=_observer, saved_steps=SAVED_STEPS).build(run)
+
+
+def _observer(text: PythonText, schedule: Schedule) -> Observe:
+    repeated = text.repeated_sample()
 
     def observe(model: Transformer, step: int) -> dict[str, float]:
-        if step in CHECKPOINTS:
-            workshop.checkpoint(model, step)
-        measured = step % MEASURED_EVERY == 0 or step == schedule.steps
-        return on_the_way(model, repeated.to(model.device)) if measured else {}
+        due = step % MEASURED_EVERY == 0 or step == schedule.steps
+        return figures_in_training(model, repeated.to(model.device)) if due else {}
 
-    history = workshop.train(
-        model, next_token_loss(rows), schedule, text.told_with_repeats(REPEATED_ROWS), observe
-    )
-    history.checkpoints = [step for step in CHECKPOINTS if step <= schedule.steps]
-    model = as_stored(model)
-    return Made(model, card(model, history), history, torch.float16)
+    return observe
 
 
-def on_the_way(model: Transformer, repeated: Int[Tensor, "batch pos"]) -> dict[str, float]:
-    """What shows a circuit forming: the gain by repetition and the best head of either kind."""
+def figures_in_training(model: Transformer, repeated: Int[Tensor, "batch pos"]) -> dict[str, float]:
+    """Losses on random tokens and on their repetition, and the best score of each kind of head."""
     first, second = repeated_losses(model, repeated)
     return {
         "loss on random tokens (nats)": first,
@@ -85,35 +88,28 @@ def on_the_way(model: Transformer, repeated: Int[Tensor, "batch pos"]) -> dict[s
     }
 
 
-def card(model: Transformer, history: History) -> Card:
-    """What the model is, as measured on it."""
-    text, checkpoints = PythonText.as_read_by(model), history.checkpoints
-    figures = {
-        "parameters": sum(p.numel() for p in model.parameters()),
-        **text.losses(model),
-        **induction_figures(model, text.said_twice()),
-        "training time (s)": round(history.seconds),
-    }
-    circuit = (
-        f"Induction: {figures['best previous-token head']} attends to the token before, "
-        f"{figures['best induction head']} to the token after an earlier copy of the present "
-        "one. On random tokens, said twice, the loss falls on the second saying. "
-        f"`history.json` tells how this came about, every {MEASURED_EVERY} steps, and "
-        f'`interp.load("{NAME}@{checkpoints[-1]}")` loads the weights of a step; those of '
-        f"{', '.join(map(str, checkpoints))} were kept."
+def card(model: Transformer, history: History, text: PythonText | None = None) -> Card:
+    """Measure the model and return its card."""
+    text = PythonText.for_model(model) if text is None else text
+    saved = history.checkpoints
+    measured = {**text.losses(model), **induction_figures(model, text.repeated_sample())}
+    mechanism = (
+        f"{induction_sentence(measured)} On repeated random tokens the loss falls in the second "
+        f"copy. `history.json` records this every {MEASURED_EVERY} steps. The weights of steps "
+        f"{', '.join(map(str, saved))} are saved; load those of a step as "
+        f'`interp.load("{NAME}@{saved[-1]}")`.'
     )
     return Card(
         name=NAME,
         summary="Two attention-only layers, trained on the Python standard library.",
-        circuit=claimed(circuit, SCHEDULE, history),
-        data=text.told_with_repeats(REPEATED_ROWS),
-        recipe=told_recipe(NAME, SCHEDULE, history),
+        mechanism=mechanism_if_complete(mechanism, SCHEDULE, history),
+        data=text.description_with_repeats(REPEATED_ROWS),
+        recipe=recipe_of(NAME, SCHEDULE, history),
         limits=(
-            "It has seen rows of 128 tokens, and tokens that are pieces of words: it copies and "
-            "continues code that looks familiar, and knows little else. "
-            f"{text.d_vocab - len(text.frequent()) - 1} of its tokens occur fewer than 200 times "
-            "in training; leave them out of statements about weights."
+            "It was trained on rows of 128 tokens, which are pieces of words: it copies and "
+            f"continues familiar code and does little else. {text.rare_tokens}; exclude them from "
+            "statements about weights."
         ),
         prompts="repeated",
-        figures=figures,
+        figures=figures_of(model, measured, history),
     )

@@ -1,10 +1,8 @@
 """``python-4l``: four layers with MLPs, trained on the Python standard library.
 
-The largest bundled model, and what the explorer opens with: it copies arguments, closes brackets
-and completes keywords.
+The largest bundled model, and the explorer's default. It copies arguments, closes brackets and
+completes keywords.
 """
-
-import torch
 
 from interp.config import (
     AttentionConfig,
@@ -16,15 +14,21 @@ from interp.config import (
     TokensConfig,
 )
 from interp.text.prompts import read_prompts
-from interp.text.tokenizer import Tokenizer
 from interp.transformer import Transformer
 from interp.zoo.card import Card
 from interp.zoo.history import History
-from interp.zoo.training.evaluations.completion import accuracy, askable, preference
-from interp.zoo.training.evaluations.induction import induction_figures
+from interp.zoo.training.evaluations.completion import accuracy, preference, single_token_prompts
+from interp.zoo.training.evaluations.induction import induction_figures, induction_sentence
 from interp.zoo.training.loop import Schedule
-from interp.zoo.training.python_text import PythonText, Rows, next_token_loss, read_python
-from interp.zoo.training.training_run import Made, Workshop, as_stored, claimed, told_recipe
+from interp.zoo.training.python_text import PythonText
+from interp.zoo.training.recipes.python_source import next_token_task
+from interp.zoo.training.training_run import (
+    BuiltModel,
+    TrainingRun,
+    figures_of,
+    mechanism_if_complete,
+    recipe_of,
+)
 
 NAME = "python-4l"
 VOCABULARY = 1024
@@ -48,64 +52,52 @@ CONFIG = Config(
 )
 
 
-def make(workshop: Workshop) -> Made:
-    """Train the model from nothing and measure it."""
-    text, schedule = read_python(VOCABULARY), workshop.schedule(SCHEDULE)
-    torch.manual_seed(schedule.seed)
-    model = Transformer(CONFIG, Tokenizer(text.backend, bos=CONFIG.tokens.bos))
-    rows = Rows(text.train, schedule, REPEATED_ROWS)
-    history = workshop.train(
-        model, next_token_loss(rows), schedule, text.told_with_repeats(REPEATED_ROWS)
-    )
-    model = as_stored(model)
-    return Made(model, card(model, history), history, torch.float16)
+def build(run: TrainingRun) -> BuiltModel:
+    """Train the model from random weights and measure it."""
+    return next_token_task(CONFIG, SCHEDULE, REPEATED_ROWS, card).build(run)
 
 
 def completions(model: Transformer) -> dict[str, float | int]:
-    """How often the target of a bundled prompt comes first, and before its distractor."""
+    """How often the target of a bundled prompt is the top token, and is above its distractor."""
     figures: dict[str, float | int] = {}
     for name in PROMPTS:
-        prompts = askable(model, read_prompts(name))
+        prompts = single_token_prompts(model, read_prompts(name))
         figures[f"{name}: prompts"] = len(prompts)
         if prompts:
             figures[f"{name}: target likeliest"] = accuracy(model, prompts)
-            figures[f"{name}: target before distractor"] = preference(model, prompts)
+            figures[f"{name}: target likelier than distractor"] = preference(model, prompts)
     return figures
 
 
-def card(model: Transformer, history: History) -> Card:
-    """What the model is, as measured on it."""
-    text = PythonText.as_read_by(model)
-    figures = {
-        "parameters": sum(p.numel() for p in model.parameters()),
+def card(model: Transformer, history: History, text: PythonText | None = None) -> Card:
+    """Measure the model and return its card."""
+    text = PythonText.for_model(model) if text is None else text
+    measured = {
         **text.losses(model),
         **completions(model),
-        **induction_figures(model, text.said_twice()),
-        "training time (s)": round(history.seconds),
+        **induction_figures(model, text.repeated_sample()),
     }
     arguments, docstrings = (
-        figures.get(f"{name}: target likeliest", 0.0) for name in ("python-arguments", "docstrings")
+        measured.get(f"{name}: target likeliest", 0.0)
+        for name in ("python-arguments", "docstrings")
     )
-    circuit = (
-        f"Induction: {figures['best previous-token head']} attends to the token before, "
-        f"{figures['best induction head']} to the token after an earlier copy of the present "
-        "one. Argument copying: after `def __init__(self, path, name):`, it completes "
-        f"`self.name = ` with the right one of two arguments in {arguments:.0%} of the prompts of "
-        "`python-arguments`. The next argument of a docstring, in order, it names in "
-        f"{docstrings:.0%} of `docstrings`."
+    mechanism = (
+        f"{induction_sentence(measured)} Argument copying: after `def __init__(self, path, "
+        "name):`, it completes `self.name = ` with the correct one of two arguments in "
+        f"{arguments:.0%} of the prompts of `python-arguments`. In `docstrings`, it predicts the "
+        f"next argument, in order, in {docstrings:.0%} of the prompts."
     )
     return Card(
         name=NAME,
         summary="Four layers with MLPs, trained on the Python standard library.",
-        circuit=claimed(circuit, SCHEDULE, history),
-        data=text.told_with_repeats(REPEATED_ROWS),
-        recipe=told_recipe(NAME, SCHEDULE, history),
+        mechanism=mechanism_if_complete(mechanism, SCHEDULE, history),
+        data=text.description_with_repeats(REPEATED_ROWS),
+        recipe=recipe_of(NAME, SCHEDULE, history),
         limits=(
-            "It has read ten megabytes: it knows how code looks, few facts, and little English. "
-            f"Rows of {SCHEDULE.width} tokens at most; most names are several tokens. "
-            f"{text.d_vocab - len(text.frequent()) - 1} of its tokens occur fewer than 200 times "
-            "in training."
+            "It was trained on ten megabytes: it has learned the form of code, few facts, and "
+            f"little English. Rows have at most {SCHEDULE.width} tokens; most names are several "
+            f"tokens. {text.rare_tokens}."
         ),
         prompts="python-arguments",
-        figures=figures,
+        figures=figures_of(model, measured, history),
     )

@@ -1,9 +1,9 @@
-"""``python-mlm``: a small BERT, trained to foretell hidden tokens of the Python standard library.
+"""``python-mlm``: a small BERT, trained to predict masked tokens of the Python standard library.
 
-An encoder with norms after each sub-layer and a head before the unembedding, as Devlin et al. 2019
-built it, but with rotary positions (Su et al. 2021, "RoFormer"): by learned positions it does not
-find its neighbours in an hour. It reads both ways: attention has no mask to break its symmetry
-under permutations of the tokens, only positions do.
+An encoder with post-norm and a head before the unembedding, as in Devlin et al. 2019, but with
+rotary positions (Su et al. 2021, "RoFormer"): with learned positions it did not learn to attend to
+neighbouring tokens within an hour. Attention is bidirectional, so nothing but the positions breaks
+the model's covariance under permutations of the tokens.
 """
 
 import torch
@@ -21,7 +21,6 @@ from interp.config import (
     StackConfig,
     TokensConfig,
 )
-from interp.text.tokenizer import Tokenizer
 from interp.transformer import Transformer
 from interp.zoo.card import Card
 from interp.zoo.history import History
@@ -30,19 +29,22 @@ from interp.zoo.training.evaluations.masked import (
     MASKED,
     RANDOM,
     SHARE,
-    Hidden,
-    commonest_accuracy,
-    hide,
+    MaskedBatch,
+    mask_tokens,
     masked_accuracy,
     masked_loss,
+    most_frequent_accuracy,
 )
-from interp.zoo.training.loop import Schedule
-from interp.zoo.training.python_text import PythonText, Rows, read_python
-from interp.zoo.training.training_run import Made, Workshop, as_stored, told_recipe
+from interp.zoo.training.loop import Schedule, StepLoss
+from interp.zoo.training.python_text import PythonText, Rows
+from interp.zoo.training.recipes.python_source import PythonTask
+from interp.zoo.training.training_run import BuiltModel, TrainingRun, figures_of, recipe_of
 
 NAME = "python-mlm"
 VOCABULARY = 1024
 MASK = "<|mask|>"
+SPECIAL = (BOS, MASK)
+MASK_ID = SPECIAL.index(MASK)
 SCHEDULE = Schedule(steps=3000, rows=32, width=128, lr=1e-3, warm_up=300)
 
 CONFIG = Config(
@@ -65,59 +67,60 @@ CONFIG = Config(
 )
 
 
-def make(workshop: Workshop) -> Made:
-    """Train the model from nothing and measure it."""
-    text, schedule = read_python(VOCABULARY, (BOS, MASK)), workshop.schedule(SCHEDULE)
-    torch.manual_seed(schedule.seed)
-    model = Transformer(CONFIG, Tokenizer(text.backend, bos=CONFIG.tokens.bos))
+def build(run: TrainingRun) -> BuiltModel:
+    """Train the model from random weights and measure it."""
+    return PythonTask(CONFIG, SCHEDULE, _data, _loss, card, SPECIAL).build(run)
+
+
+def _loss(text: PythonText, schedule: Schedule) -> StepLoss:
     rows = Rows(text.train, schedule, repeated=0.0)
-    mask = model.to_single_token(MASK)
 
     def loss(model: Transformer, step: int) -> Float[Tensor, ""]:
-        drawn = schedule.generator(schedule.steps + step)
-        return masked_loss(model, hide(rows(step), mask, VOCABULARY, drawn))
+        # Seeds after those of the rows, which use 0 … steps − 1.
+        generator = schedule.generator(schedule.steps + step)
+        return masked_loss(model, mask_tokens(rows(step), MASK_ID, VOCABULARY, generator))
 
-    history = workshop.train(model, loss, schedule, _data(text))
-    model = as_stored(model)
-    return Made(model, card(model, history), history, torch.float16)
+    return loss
 
 
-def held_out(text: PythonText, mask: int, rows: int = 400) -> Hidden:
-    """Rows of text that was held out, some tokens hidden, the same each time."""
+def held_out(text: PythonText, rows: int = 400) -> MaskedBatch:
+    """Rows of held-out text with masked tokens, the same at each call."""
     width = CONFIG.n_ctx - 1
     most = min(rows, len(text.held_out) // width)
     windows = text.held_out[: most * width].view(most, width).long()
     windows = torch.cat([torch.zeros(most, 1, dtype=torch.long), windows], dim=1)
-    return hide(windows, mask, VOCABULARY, torch.Generator().manual_seed(1))
+    return mask_tokens(windows, MASK_ID, VOCABULARY, torch.Generator().manual_seed(1))
 
 
-def card(model: Transformer, history: History) -> Card:
-    """What the model is, as measured on it."""
-    text = PythonText.as_read_by(model)
-    hidden = held_out(text, model.to_single_token(MASK))
+def card(model: Transformer, history: History, text: PythonText | None = None) -> Card:
+    """Measure the model and return its card."""
+    text = PythonText.for_model(model) if text is None else text
+    batch = held_out(text)
+    measured = {
+        "accuracy on masked tokens of held-out text": masked_accuracy(model, batch),
+        "accuracy of always predicting the most frequent token": most_frequent_accuracy(
+            text.train, batch
+        ),
+    }
     return Card(
         name=NAME,
-        summary="A small BERT, trained to foretell hidden tokens of Python text.",
-        circuit=(
-            "None is claimed. It reads both ways, so each of its attentions without positions is "
+        summary="A small BERT, trained to predict masked tokens of Python source.",
+        mechanism=(
+            "None is claimed. Attention is bidirectional, so without positions the model is "
             "covariant under permutations of the tokens: h(Px) = P h(x)."
         ),
         data=_data(text),
-        recipe=told_recipe(NAME, SCHEDULE, history),
-        limits="It foretells single tokens, which are pieces of words; it writes no text.",
+        recipe=recipe_of(NAME, SCHEDULE, history),
+        limits="It predicts single tokens, which are pieces of words; it does not generate text.",
         prompts="python-masked",
         metric="logit-diff",
-        figures={
-            "parameters": sum(p.numel() for p in model.parameters()),
-            "accuracy on hidden tokens of held-out text": masked_accuracy(model, hidden),
-            "accuracy of always saying the commonest token": commonest_accuracy(text.train, hidden),
-            "training time (s)": round(history.seconds),
-        },
+        figures=figures_of(model, measured, history),
     )
 
 
 def _data(text: PythonText) -> str:
     return (
-        f"{text.told} Of each row {SHARE:.0%} of the tokens are to be foretold: {MASKED:.0%} of "
-        f"these are replaced by `{MASK}`, {RANDOM:.0%} by any token, the others by themselves."
+        f"{text.description} In each row {SHARE:.0%} of the tokens are to be predicted: "
+        f"{MASKED:.0%} of these are replaced by `{MASK}`, {RANDOM:.0%} by a random token, and the "
+        "others are left unchanged."
     )

@@ -1,8 +1,9 @@
-"""``rasp-*``: four models that compute a program exactly, so that each circuit is known.
+"""``rasp-*``: four models compiled from programs, so that each circuit is known.
 
-``rasp-fraction`` tells the share of "a" among the tokens so far, ``rasp-duplicates`` whether this
-token has been there before: both are causal. ``rasp-reverse`` says the row backwards,
-``rasp-histogram`` how often this token is in the row: both see the whole row.
+rasp-fraction     the share of "a" among the tokens so far        causal
+rasp-duplicates   whether the current token occurred before       causal
+rasp-reverse      the row in reverse order                        bidirectional
+rasp-histogram    how often the current token occurs in the row   bidirectional
 """
 
 import random
@@ -28,7 +29,7 @@ from interp.zoo.training.rasp.program import (
     Tokens,
     Value,
 )
-from interp.zoo.training.training_run import Made, Workshop
+from interp.zoo.training.training_run import BuiltModel, TrainingRun, parameter_count
 
 LONGEST = 10
 ALPHABET = ("a", "b", "c", "d", "e")
@@ -39,20 +40,20 @@ def _is_a(token: Value) -> bool:
 
 
 def _mark(count: Value) -> str:
-    """A token that is selected by itself alone has not been there before."""
+    """A token that selects only itself has not occurred before."""
     return "new" if count in (0, 1) else "seen"
 
 
-def _opposite(length: Value, place: Value) -> int:
-    """The place as far from the end as this one is from the beginning; 0 beyond the end."""
-    return max(0, int(length) + 1 - int(place))
+def _opposite(length: Value, position: Value) -> int:
+    """The position as far from the end as this one is from the beginning; 0 beyond the end."""
+    return max(0, int(length) + 1 - int(position))
 
 
 def _same(value: Value) -> Value:
     return value
 
 
-def _anything(key: Value, query: Value) -> bool:  # noqa: ARG001 - whatever they are
+def _anything(key: Value, query: Value) -> bool:  # noqa: ARG001 - matches every pair
     return True
 
 
@@ -72,67 +73,72 @@ PROGRAMS = (
 )
 
 SUMMARIES = {
-    "rasp-fraction": 'The share of "a" among the tokens so far, set by hand.',
-    "rasp-duplicates": "Whether a token has been there before, set by hand.",
-    "rasp-reverse": "A row of letters backwards, set by hand.",
-    "rasp-histogram": "How often a letter is in its row, set by hand.",
+    "rasp-fraction": 'The share of "a" among the letters so far, compiled from a program.',
+    "rasp-duplicates": "Whether a letter occurred before, compiled from a program.",
+    "rasp-reverse": "A row of letters in reverse order, compiled from a program.",
+    "rasp-histogram": "How often a letter occurs in its row, compiled from a program.",
 }
 
 
-def make(program: Program, workshop: Workshop) -> Made:
-    """Compile the program and hold the model against it; there is nothing to train."""
-    model, truth = compile_program(program)
-    wrong = mistakes(model, program, rows=10_000)
-    workshop.report(1, 1, 0.0)
-    return Made(
+def build(program: Program, run: TrainingRun) -> BuiltModel:
+    """Compile the program and compare the model with it; nothing is trained."""
+    model, circuit = compile_program(program)
+    differing = mistakes(model, program, rows=10_000)
+    run.report(1, 1, 0.0)
+    return BuiltModel(
         model,
         Card(
             name=program.name,
             summary=SUMMARIES[program.name],
-            circuit="Set by a compiler, so that it is known; all other heads have zero weights.",
-            data=f"None: the letters {', '.join(ALPHABET)}, the values that it gives, and BOS.",
+            mechanism=(
+                "The weights are set by a compiler, so the circuit is known. Heads outside the "
+                "circuit have zero weights."
+            ),
+            data=(
+                f"None. The vocabulary is the letters {', '.join(ALPHABET)}, the output values, "
+                "and BOS."
+            ),
             recipe=f"`interp train {program.name}` compiles the program of that name.",
-            limits=f"Rows of up to {LONGEST} letters, without padding inside.",
+            limits=f"It reads rows of at most {LONGEST} letters, without padding between them.",
             prompts=program.name,
             metric="logit-diff",
             figures={
-                "parameters": sum(p.numel() for p in model.parameters()),
+                "parameters": parameter_count(model),
                 "rows compared with the program": 10_000,
-                "rows with a difference": wrong,
+                "rows that differ": differing,
             },
-            truth=truth,
+            circuit=circuit,
         ),
     )
 
 
 def random_rows(rows: int, seed: int = 0) -> list[str]:
-    """Random rows of letters, 1 to ``LONGEST`` long."""
+    """Random rows of 1 to ``LONGEST`` letters."""
     draw = random.Random(seed)
     return ["".join(draw.choices(ALPHABET, k=draw.randint(1, LONGEST))) for _ in range(rows)]
 
 
 def answers(model: Transformer, texts: list[str]) -> list[list[str]]:
-    """The likeliest token at each letter of each row, as text."""
+    """The most likely token at each letter of each row, as text."""
     tokens: Int[Tensor, "batch pos"] = model.to_tokens(texts)
     with torch.no_grad():
-        said = model(tokens).argmax(-1)
+        predicted = model(tokens).argmax(-1)
     names = [model.to_string(torch.tensor([token])) for token in range(model.config.d_vocab)]
     return [
         [str(names[token]) for token in row[1 : 1 + len(text)]]
-        for row, text in zip(said.tolist(), texts, strict=True)
+        for row, text in zip(predicted.tolist(), texts, strict=True)
     ]
 
 
 def mistakes(model: Transformer, program: Program, rows: int, seed: int = 0) -> int:
-    """In how many random rows the model says anything but what the program says."""
+    """The number of random rows on which model and program differ."""
     texts = random_rows(rows, seed)
-    said = answers(model, texts)
     return sum(
-        told != [str(value) for value in program(text)]
-        for told, text in zip(said, texts, strict=True)
+        row != [str(value) for value in program(text)]
+        for row, text in zip(answers(model, texts), texts, strict=True)
     )
 
 
-RECIPES: dict[str, Callable[[Workshop], Made]] = {
-    program.name: partial(make, program) for program in PROGRAMS
+RECIPES: dict[str, Callable[[TrainingRun], BuiltModel]] = {
+    program.name: partial(build, program) for program in PROGRAMS
 }

@@ -1,4 +1,4 @@
-"""The circuit that a card tells is the one that the weights hold: all of it, and no more."""
+"""The circuit in a card is the circuit of the weights: all of it, and no more."""
 
 import pytest
 import torch
@@ -9,12 +9,12 @@ from interp.zoo.card import read_card
 from interp.zoo.training.evaluations.induction import repeated_tokens
 from interp.zoo.training.recipes.rasp import random_rows
 
-KNOWN = [name for name in interp.bundled() if read_card(MODEL_FOLDER / name).truth is not None]
+KNOWN = [name for name in interp.bundled() if read_card(MODEL_FOLDER / name).circuit is not None]
 by_name = pytest.mark.parametrize("name", KNOWN)
 
 
-def truth_of(name):
-    return read_card(MODEL_FOLDER / name).truth
+def circuit_of(name):
+    return read_card(MODEL_FOLDER / name).circuit
 
 
 def tokens_of(model):
@@ -47,7 +47,7 @@ def readers(model):
     return {**found, "logits": (2 * len(model.blocks), model.W_U)}
 
 
-def test_every_model_that_was_set_by_hand_tells_its_circuit():
+def test_every_model_that_was_set_by_hand_has_its_circuit_in_its_card():
     assert ["induction-by-hand", *sorted(f"rasp-{kind}" for kind in RASP)] == KNOWN
 
 
@@ -63,32 +63,32 @@ def test_there_is_an_edge_exactly_where_one_node_reads_what_another_writes(name)
         for target, (read, into) in readers(model).items()
         if written < read and (out @ into).any()
     }
-    assert set(truth_of(name).edges) == carried
+    assert set(circuit_of(name).edges) == carried
 
 
 @by_name
 def test_each_head_of_the_circuit_matters_and_no_other_does(name):
-    model, truth = interp.load(name), truth_of(name)
+    model, circuit = interp.load(name), circuit_of(name)
     tokens = tokens_of(model)
-    clean, real = model(tokens), tokens >= 0
+    baseline, real = model(tokens), tokens >= 0
     for layer, block in enumerate(model.blocks):
         for head in range(block.attn.n_heads):
             without = interp.edits.zero("z", layer=layer, head=head)
-            said = interp.run(model, tokens, edits=[without]).logits
-            changed = bool((said.argmax(-1) != clean.argmax(-1))[real].any())
-            assert changed == (f"L{layer}H{head}" in truth.heads)
+            logits = interp.run(model, tokens, edits=[without]).logits
+            changed = bool((logits.argmax(-1) != baseline.argmax(-1))[real].any())
+            assert changed == (f"L{layer}H{head}" in circuit.heads)
             if not changed:
-                assert torch.equal(said[real], clean[real])
+                assert torch.equal(logits[real], baseline[real])
 
 
 @by_name
 def test_each_mlp_of_the_circuit_matters_and_no_other_does(name):
-    model, truth = interp.load(name), truth_of(name)
+    model, circuit = interp.load(name), circuit_of(name)
     tokens = tokens_of(model)
-    clean, real = model(tokens), tokens >= 0
+    baseline, real = model(tokens), tokens >= 0
     for layer, block in enumerate(model.blocks):
         if getattr(block, "mlp", None) is None:
             continue
-        said = interp.run(model, tokens, edits=[interp.edits.zero("post", layer=layer)]).logits
-        changed = bool((said.argmax(-1) != clean.argmax(-1))[real].any())
-        assert changed == (f"L{layer}MLP" in truth.mlps)
+        logits = interp.run(model, tokens, edits=[interp.edits.zero("post", layer=layer)]).logits
+        changed = bool((logits.argmax(-1) != baseline.argmax(-1))[real].any())
+        assert changed == (f"L{layer}MLP" in circuit.mlps)

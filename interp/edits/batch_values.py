@@ -1,0 +1,82 @@
+"""Replacement values computed from a batch: means over its tokens, and donors for resampling.
+
+Donors are drawn from one cycle through all prompts, so that no prompt is its own donor and all
+positions of a prompt take from the same one as far as its length goes (Chan et al. 2022, "Causal
+Scrubbing": activations of another input).
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.edits.selection import EditSite
+from interp.errors import InvalidEdit, InvalidInput
+from interp.model.batch import tokens_first
+
+
+def token_mean(
+    x: Float[Tensor, "batch pos *rest"], real: Bool[Tensor, "batch pos"] | None
+) -> Float[Tensor, "1 1 *rest"]:
+    """The mean over all tokens; ``real`` marks those that are not padding."""
+    if real is None:
+        return x.mean((0, 1), keepdim=True)
+    weight = real.to(x.dtype).reshape(*x.shape[:2], *[1] * (x.ndim - 2))
+    return (x * weight).sum((0, 1), keepdim=True) / weight.sum()
+
+
+def batch_mean(x: Tensor, site: EditSite) -> Tensor:
+    """The mean over rows, and over real tokens where the point has a single token axis.
+
+    Raises:
+        InvalidEdit: scores or patterns of padded prompts, whose rows have different lengths.
+    """
+    axes = site.place.point.axes
+    if site.place.point.is_matrix:
+        if site.context.real is not None or site.real(axes[-1]) is not None:
+            raise InvalidEdit(f"{site.place}: a mean over rows needs prompts of one length.")
+        return x.mean(0, keepdim=True)
+    real = site.real(axes[1])
+    return token_mean(x, None if real is None else real[:, -x.shape[1] :])
+
+
+def donor_rows(n: int, seed: int) -> Int[Tensor, " batch"]:
+    """For each of ``n`` rows, the row before it in a cycle through all rows, drawn by ``seed``."""
+    cycle = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    return torch.empty_like(cycle).scatter_(0, cycle, cycle.roll(1))
+
+
+def donor_tokens(
+    real: Bool[Tensor, "batch pos"], seed: int
+) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"]]:
+    """For each token of prompts of any length, the row and the column of its donor.
+
+    The donor has the same position, in the nearest prompt before its own in the cycle that is long
+    enough. For a position that no other prompt has, one of the prompt before its own is drawn.
+    Prompts of one length have the donors of :func:`donor_rows`.
+
+    Args:
+        real: which columns hold tokens.
+        seed: of the cycle, and of the positions drawn.
+
+    Raises:
+        InvalidInput: there is a single prompt.
+    """
+    n, width = real.shape
+    if n < 2:  # noqa: PLR2004 - a prompt and its donor
+        raise InvalidInput("Resampling needs at least two prompts; one was given.")
+    # By position, since padding may be anywhere: column[i, p] is where token p of prompt i stands.
+    column, lengths = tokens_first(real.cpu()), real.cpu().sum(-1)
+    position = torch.arange(width).expand(n, -1)
+    has = position < lengths[:, None]
+    before = candidate = donor_rows(n, seed)
+    row, found = before[:, None].repeat(1, width), has[before]
+    shared = has & (has.sum(0) > 1)
+    while bool((shared & ~found).any()):
+        candidate = before[candidate]
+        row = row.where(found | ~has[candidate], candidate[:, None])
+        found = found | has[candidate]
+    generator = torch.Generator().manual_seed(seed)
+    drawn = (torch.rand(n, width, generator=generator) * lengths[row]).long()
+    donor = column[row, position.where(found, drawn)]
+    rows, columns = (torch.empty_like(x).scatter_(1, column, x) for x in (row, donor))
+    return rows.to(real.device), columns.to(real.device)

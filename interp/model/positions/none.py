@@ -1,0 +1,41 @@
+"""Attention without positions, and the interface of the position schemes of attention."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.model.context import Context
+from interp.model.recipe import Layout
+from interp.model.tap import Tap
+from interp.points import Place
+
+Heads = Float[Tensor, "batch pos head d_head"]
+PositionBias = Float[Tensor, "#batch head query key"]
+
+
+class NoPositions:
+    """Scores do not depend on positions; the base class of the schemes where they do."""
+
+    has_bias = False
+    """Whether a bias is added to the scores."""
+    needs_length = False
+    """Whether what is computed at early tokens depends on the length of their text."""
+
+    def query(self, q: Heads, context: Context, tap: Tap) -> Heads:  # noqa: ARG002
+        """Queries, unchanged."""
+        return q
+
+    def key(self, k: Heads, context: Context, tap: Tap) -> Heads:  # noqa: ARG002
+        """Keys, unchanged."""
+        return k
+
+    def rotated(self, x: Tensor, positions: Tensor) -> Tensor:  # noqa: ARG002
+        """``x`` rotated by ``positions``: unchanged."""
+        return x
+
+    def bias(self, context: Context) -> PositionBias | None:  # noqa: ARG002
+        """The bias of the scores: none."""
+        return None
+
+    def layout(self, query: Place, key: Place) -> Layout:  # noqa: ARG002
+        """No places besides those of queries and keys."""
+        return {}

@@ -1,0 +1,324 @@
+"""Residual steps, of which a block is a list: x ↦ x + f(x), with norms in one place or another.
+
+    PreNorm      x ↦ x + f(norm(x))                    GPT-2 and most models since
+    PostNorm     x ↦ norm(x + f(x))                    the original Transformer, BERT
+    Sandwich     x ↦ x + norm′(f(norm(x)))             Gemma 2
+    WriteNorm    x ↦ x + norm(f(x))                    OLMo 2
+    StreamNorm   x ↦ y + f(y), y = norm(x)             BLOOM, if configured so
+    Parallel     x ↦ x + attn(ln1(x)) + mlp(ln2(x))    GPT-J, GPT-NeoX
+
+``__call__`` is that formula. The other methods continue it from a state in its middle: from f's
+hidden tensor (z of attention, the neurons of an MLP), or from the sum. These states are where a
+sweep restarts a forward. ``resid_mid`` and ``resid_post`` are the *sums*, as in TransformerLens;
+with post-norm the stream that goes on is then ``("normalized", layer, "ln1")``.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.model.context import Context
+from interp.model.norm import BlockNorm
+from interp.model.recipe import STORED, Layout, Reader, Recipe, owned
+from interp.model.restart import RestartPoint, State
+from interp.model.sublayer import Sublayer
+from interp.model.tap import Tap
+from interp.points import Place, Point
+
+Stream = Float[Tensor, "batch pos d_model"]
+
+
+@dataclass(frozen=True)
+class StepPoints:
+    """The points of a residual step.
+
+    Attributes:
+        reads: the stream, where the sub-layer reads it.
+        writes: what is added to the stream.
+        sum: the stream + what is added.
+        raw: output of the sub-layer, where a norm stands between it and ``writes``.
+    """
+
+    reads: Point
+    writes: Point
+    sum: Point
+    raw: Point | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One residual step.
+
+    Attributes:
+        f: attention or MLP.
+        part: its name in the block: ``attn``, ``cross_attn`` or ``mlp``.
+        norm: the norm beside it.
+        points: where its tensors are read and replaced.
+    """
+
+    preserves_stream: ClassVar[bool] = True
+    """Whether the stream after the step is the stream before it plus what is written."""
+
+    f: Sublayer
+    part: str
+    norm: BlockNorm
+    points: StepPoints
+
+    def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
+        """The stream after this step."""
+        raise NotImplementedError
+
+    def input(self, x: Stream, tap: Tap) -> Stream:
+        """What f reads."""
+        return tap(self.points.reads, x)
+
+    def from_stream(self, state: State, context: Context, tap: Tap) -> Stream:
+        """The whole step."""
+        (x,) = state
+        return self(x, context, tap)
+
+    def from_hidden(self, state: State, context: Context, tap: Tap) -> Stream:
+        """The rest of the step, given the stream that is added to, and f's hidden tensor."""
+        x, hidden = state
+        return self.from_sum((x + self.added(hidden, tap),), context, tap)
+
+    def added(self, hidden: Tensor, tap: Tap) -> Stream:
+        """What is added to the stream, given f's hidden tensor."""
+        return self.f.output(hidden, tap)
+
+    def from_sum(self, state: State, context: Context, tap: Tap) -> Stream:  # noqa: ARG002
+        """The rest of the step, given the sum."""
+        (total,) = state
+        return tap(self.points.sum, total)
+
+    def restart_points(self, before: Place) -> list[RestartPoint]:
+        """Before the step, at f's hidden tensor and at the sum, given the stream's place."""
+        hidden, total = Place(self.f.hidden_point), Place(self.points.sum)
+        return [
+            RestartPoint(
+                Place(self.points.reads), (before,), self.from_stream, self.f.mixes_positions
+            ),
+            RestartPoint(hidden, (self.base(before), hidden), self.from_hidden),
+            RestartPoint(total, (total,), self.from_sum),
+        ]
+
+    # ---- its places ---------------------------------------------------------------------------
+
+    def base(self, before: Place) -> Place:
+        """The place of the stream that f's output is added to."""
+        return before
+
+    def source(self) -> Place:
+        """The place of f's input."""
+        return Place(self.points.reads)
+
+    def layout(self, before: Place) -> Layout:
+        """Its places in the order of the forward, given that of the stream before it."""
+        return {
+            **self.input_layout(before),
+            **owned(self.part, self.f.layout(self.source())),
+            **self.added_layout(),
+            Place(self.points.sum): STORED,
+        }
+
+    def added_layout(self) -> Layout:
+        """The places between f's output and what is added: none."""
+        return {}
+
+    def input_layout(self, before: Place) -> Layout:
+        """The places of what f reads."""
+
+        def read(_: object, of: Reader) -> Tensor:
+            return of(before.point, before.norm)
+
+        return {Place(self.points.reads): Recipe(read, (before,))}
+
+    def end(self) -> Place:
+        """The place of the stream after the step."""
+        return Place(self.points.sum)
+
+    @property
+    def written(self) -> tuple[Point, ...]:
+        """The points of all that is added to the stream."""
+        return (self.points.writes,)
+
+
+@dataclass(frozen=True, eq=False)
+class PreNorm(Step):
+    """x ↦ x + f(norm(x))."""
+
+    def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
+        """x + f(norm(x))."""
+        f, norm, at = self.f, self.norm, self.points
+        return tap(at.sum, x + f(norm(tap(at.reads, x), tap), context, tap))
+
+    def input(self, x: Stream, tap: Tap) -> Stream:
+        """norm(x)."""
+        return self.norm(tap(self.points.reads, x), tap)
+
+    def source(self) -> Place:
+        """That of norm(x)."""
+        return self.norm.output(Place(self.points.reads))
+
+    def input_layout(self, before: Place) -> Layout:
+        """The stream, then its norm."""
+        return {**super().input_layout(before), **self.norm.layout(Place(self.points.reads))}
+
+
+@dataclass(frozen=True, eq=False)
+class StreamNorm(PreNorm):
+    """x ↦ y + f(y) with y = norm(x)."""
+
+    preserves_stream = False
+
+    def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
+        """y + f(y)."""
+        y = self.norm(tap(self.points.reads, x), tap)
+        return tap(self.points.sum, y + self.f(y, context, tap))
+
+    def base(self, before: Place) -> Place:  # noqa: ARG002
+        """That of y."""
+        return self.source()
+
+
+@dataclass(frozen=True, eq=False)
+class PostNorm(Step):
+    """x ↦ norm(x + f(x))."""
+
+    preserves_stream = False
+
+    def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
+        """norm(x + f(x))."""
+        f, norm, at = self.f, self.norm, self.points
+        return norm(tap(at.sum, x + f(tap(at.reads, x), context, tap)), tap)
+
+    def from_sum(self, state: State, context: Context, tap: Tap) -> Stream:
+        """The norm of the sum."""
+        return self.norm(super().from_sum(state, context, tap), tap)
+
+    def layout(self, before: Place) -> Layout:
+        """The norm comes last."""
+        return {**super().layout(before), **self.norm.layout(Place(self.points.sum))}
+
+    def end(self) -> Place:
+        """That of the norm's output."""
+        return self.norm.output(Place(self.points.sum))
+
+
+@dataclass(frozen=True, eq=False)
+class WriteNorm(Step):
+    """x ↦ x + norm(f(x)): ``points.raw`` is before the norm, ``points.writes`` after it."""
+
+    def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
+        """x + norm(f(x))."""
+        f, norm, at = self.f, self.norm, self.points
+        return tap(at.sum, x + tap(at.writes, norm(f(tap(at.reads, x), context, tap), tap)))
+
+    def added(self, hidden: Tensor, tap: Tap) -> Stream:
+        """The norm of f's output."""
+        return tap(self.points.writes, self.norm(self.f.output(hidden, tap), tap))
+
+    def added_layout(self) -> Layout:
+        """The places of the norm, and of its output."""
+        return _added_layout(self.norm, self.points)
+
+
+@dataclass(frozen=True, eq=False)
+class Sandwich(PreNorm):
+    """x ↦ x + norm′(f(norm(x))).
+
+    Attributes:
+        write_norm: norm′.
+    """
+
+    write_norm: BlockNorm
+
+    def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
+        """x + norm′(f(norm(x)))."""
+        f, norm, at = self.f, self.norm, self.points
+        out = f(norm(tap(at.reads, x), tap), context, tap)
+        return tap(at.sum, x + tap(at.writes, self.write_norm(out, tap)))
+
+    def added(self, hidden: Tensor, tap: Tap) -> Stream:
+        """The second norm of f's output."""
+        return tap(self.points.writes, self.write_norm(self.f.output(hidden, tap), tap))
+
+    def added_layout(self) -> Layout:
+        """The places of the second norm, and of its output."""
+        return _added_layout(self.write_norm, self.points)
+
+
+@dataclass(frozen=True, eq=False)
+class Parallel(PreNorm):
+    """x ↦ x + attn(ln1(x)) + mlp(ln2(x)): the step of attention; there is no ``resid_mid``.
+
+    GPT-J (Wang & Komatsuzaki 2021) has one norm for both, GPT-NeoX (Black et al. 2022) has two.
+
+    Attributes:
+        beside: the step of the MLP.
+    """
+
+    beside: PreNorm
+
+    def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
+        """x + (attn(ln1(x)) + mlp(ln2(x)))."""
+        attn, mlp = self.f, self.beside.f
+        written = attn(self.input(x, tap), context, tap)
+        return tap(self.points.sum, x + (written + mlp(self.beside.input(x, tap), context, tap)))
+
+    def from_hidden(self, state: State, context: Context, tap: Tap) -> Stream:
+        """The rest of the step, given x and z."""
+        x, z = state
+        return self.from_attn_out((x, self.f.output(z, tap)), context, tap)
+
+    def from_attn_out(self, state: State, context: Context, tap: Tap) -> Stream:
+        """The rest of the step, given x and what attention writes."""
+        x, attn_out = state
+        mlp_out = self.beside.f(self.beside.input(x, tap), context, tap)
+        return self.from_sum((x + (attn_out + mlp_out),), context, tap)
+
+    def from_neurons(self, state: State, context: Context, tap: Tap) -> Stream:
+        """The rest of the step, given x, what attention writes, and the MLP's hidden."""
+        x, attn_out, neurons = state
+        mlp_out = self.beside.f.output(neurons, tap)
+        return self.from_sum((x + (attn_out + mlp_out),), context, tap)
+
+    def restart_points(self, before: Place) -> list[RestartPoint]:
+        """Before the step, at z, before the MLP, at its hidden tensor, at the sum."""
+        first, at_z, at_sum = super().restart_points(before)
+        out, neurons = Place(self.points.writes), Place(self.beside.f.hidden_point)
+        reads = Place(self.beside.points.reads)
+        return [
+            first,
+            at_z,
+            RestartPoint(reads, (before, out), self.from_attn_out),
+            RestartPoint(neurons, (before, out, neurons), self.from_neurons),
+            at_sum,
+        ]
+
+    def layout(self, before: Place) -> Layout:
+        """The places of attention, those of the MLP, the sum."""
+        return {
+            **self.input_layout(before),
+            **owned(self.part, self.f.layout(self.source())),
+            **self.beside.input_layout(before),
+            **owned(self.beside.part, self.beside.f.layout(self.beside.source())),
+            Place(self.points.sum): STORED,
+        }
+
+    @property
+    def written(self) -> tuple[Point, ...]:
+        """What attention and the MLP add."""
+        return self.points.writes, self.beside.points.writes
+
+
+def _added_layout(norm: BlockNorm, points: StepPoints) -> Layout:
+    """The places of a norm of what is written, and of its output."""
+    if points.raw is None:
+        raise ValueError(f"{points.writes} has no point before the norm of what is written.")
+    raw = Place(points.raw)
+    last = norm.output(raw)
+    added = Recipe(lambda _, of: of(last.point, last.norm), (last,))
+    return {**norm.layout(raw), Place(points.writes): added}

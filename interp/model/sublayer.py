@@ -1,0 +1,41 @@
+"""The interface of what a residual step wraps: the f of x + f(norm(x))."""
+
+from typing import Protocol, runtime_checkable
+
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.model.context import Context
+from interp.model.recipe import Layout
+from interp.model.tap import Tap
+from interp.points import Place, Point
+
+Stream = Float[Tensor, "batch pos d_model"]
+
+
+@runtime_checkable
+class Sublayer(Protocol):
+    """Attention or MLP: the f of x + f(norm(x)), where f(x) = output(hidden(x))."""
+
+    mixes_positions: bool
+
+    def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
+        """f(x)."""
+        ...
+
+    def hidden(self, x: Stream, context: Context, tap: Tap) -> Tensor:
+        """Z of the heads, or the activations of the neurons."""
+        ...
+
+    def output(self, hidden: Tensor, tap: Tap) -> Stream:
+        """f(x), given its hidden tensor."""
+        ...
+
+    @property
+    def hidden_point(self) -> Point:
+        """The point of the hidden tensor."""
+        ...
+
+    def layout(self, source: Place) -> Layout:
+        """Its places; ``source`` is that of its input."""
+        ...

@@ -1,0 +1,51 @@
+"""Identity of a weight: whether a tensor is the same, unchanged since an earlier moment."""
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+def version_of(tensor: Tensor) -> int:
+    """How often a tensor was changed in place; −1 where PyTorch does not count (inference mode)."""
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def owner_of(weight: Tensor) -> Tensor:
+    """The parameter that a weight is a slice of, or the weight itself."""
+    return weight if weight._base is None else weight._base
+
+
+@dataclass(frozen=True, eq=False)
+class WeightVersion:
+    """A weight and its in-place version; the address alone may be reused after it is freed.
+
+    Attributes:
+        owner: weak reference to the parameter.
+        storage: weak reference to its storage.
+        address: of its first element.
+        version: number of in-place changes.
+    """
+
+    owner: "weakref.ref[Tensor]"
+    storage: "weakref.ref[torch.UntypedStorage]"
+    address: int
+    version: int
+
+    @classmethod
+    def of(cls, weight: Tensor, on_free: Callable[[object], None] | None = None) -> "WeightVersion":
+        """The present version; ``on_free`` is called once the weight is freed."""
+        owner = weakref.ref(owner_of(weight), on_free)
+        storage = weakref.ref(weight.untyped_storage(), on_free)
+        return cls(owner, storage, weight.data_ptr(), version_of(weight))
+
+    def matches(self, weight: Tensor) -> bool:
+        """Whether ``weight`` is the same weight, unchanged."""
+        return (
+            self.version == version_of(weight)
+            and self.address == weight.data_ptr()
+            and self.owner() is owner_of(weight)
+            and self.storage() is weight.untyped_storage()
+        )
