@@ -15,10 +15,12 @@ from types import CodeType
 from typing import Any, ForwardRef, get_args
 
 import jaxtyping
-from beartype import beartype
+from beartype import BeartypeConf, beartype
 
 EVERYTHING = jaxtyping.jaxtyped
 """jaxtyping's own decorator."""
+BY_BEARTYPE = beartype(conf=BeartypeConf(violation_type=jaxtyping.TypeCheckError))
+"""Raises what jaxtyping raises: a TypeError."""
 INNER_CALLS_CHECKED = 10
 """Of a function within a function, which is decorated anew whenever the outer one is called."""
 inner_calls: Counter[CodeType] = Counter()
@@ -59,7 +61,7 @@ def _checked_function(function: Callable[..., Any], typechecker: Any) -> Callabl
         axes = [has_axes(hint) for hint in function.__annotations__.values()]
     except Unresolved:
         return EVERYTHING(function, typechecker=typechecker)
-    inner = beartype(function)
+    inner = BY_BEARTYPE(function)
     if not any(axes):
         return inner
 

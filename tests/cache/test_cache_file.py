@@ -51,7 +51,9 @@ def rewritten(path: Path, change: object) -> Path:
 # Read as it was.
 
 
-@pytest.mark.parametrize(("name", "layout"), in_turn(ARCHITECTURES, ["full", "left"]))
+@pytest.mark.parametrize(
+    ("name", "layout"), in_turn(ARCHITECTURES, ["full", "left"], ARCHITECTURES)
+)
 def test_with_the_model_everything_is_read_as_it_was(name, layout, path):
     model, tokens = build(name), tokens_of(name)
     if layout == "left":

@@ -18,7 +18,7 @@ import torch
 from architectures import ARCHITECTURES, build_new, tokens_of
 from torch.fx import GraphModule
 
-SOME = ["gpt2", "llama", "bloom", "bert", "t5"]
+ONE, MORE = ["gpt2"], ["llama", "bloom", "bert", "t5"]
 
 
 class Graphs:
@@ -33,32 +33,34 @@ class Graphs:
         return graph
 
 
-@pytest.fixture(scope="module")
-def compiled() -> dict[str, Any]:
+@pytest.fixture(scope="module", params=[ONE, pytest.param(MORE, marks=pytest.mark.slow)])
+def compiled(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What was found of some architectures, all in one process, and of one with a break."""
     path = Path(__file__)
-    environment = os.environ | {"PYTHONPATH": str(path.parents[1])}
-    done = subprocess.run(
-        [sys.executable, str(path)], env=environment, capture_output=True, text=True, check=True
-    )
+    found = [str(path.parents[1]), str(path.parents[2])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(found)}
+    words = [sys.executable, str(path), *request.param]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("name", SOME)
-def test_every_layer_is_in_one_graph(compiled, name):
-    stacks = ARCHITECTURES[name].stacks.values()
-    # A decoder that reads an encoder attends twice a layer.
-    layers = sum(stack.n_layers * (1 + index) for index, stack in enumerate(stacks))
-    assert compiled[name]["attentions"] == [layers]
+def test_every_layer_is_in_one_graph(compiled):
+    for name in compiled.keys() - {"broken"}:
+        stacks = ARCHITECTURES[name].stacks.values()
+        # A decoder that reads an encoder attends twice a layer.
+        layers = sum(stack.n_layers * (1 + index) for index, stack in enumerate(stacks))
+        assert compiled[name]["attentions"] == [layers], name
 
 
-@pytest.mark.parametrize("name", SOME)
-def test_the_numbers_stay(compiled, name):
-    assert compiled[name]["error"] < 1e-12
+def test_the_numbers_stay(compiled):
+    assert {
+        name: found["error"] for name, found in compiled.items() if found["error"] > 1e-12
+    } == {}
 
 
 def test_what_cannot_be_traced_breaks_the_graph(compiled):
-    assert compiled["broken"]["attentions"] != compiled["gpt2"]["attentions"]
-    assert compiled["broken"]["error"] < 1e-12
+    whole = next(iter(compiled))
+    assert compiled["broken"]["attentions"] != compiled[whole]["attentions"]
 
 
 def measured(model: Any) -> dict[str, Any]:
@@ -70,12 +72,12 @@ def measured(model: Any) -> dict[str, Any]:
     return {"attentions": graphs.attentions, "error": float(error)}
 
 
-def main() -> None:
-    found = {name: measured(build_new(name)) for name in SOME}
-    broken = build_new("gpt2")
+def main(names: list[str]) -> None:
+    found = {name: measured(build_new(name)) for name in names}
+    broken = build_new(names[0])
     broken.blocks[1].register_forward_pre_hook(lambda *_: torch._dynamo.graph_break())
     sys.stdout.write(json.dumps(found | {"broken": measured(broken)}))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

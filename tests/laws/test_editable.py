@@ -4,7 +4,6 @@ import pytest
 import torch
 from architectures import (
     ARCHITECTURES,
-    OTHER_HALF,
     PAIRS,
     VARIED,
     as_where,
@@ -41,7 +40,7 @@ def edited(model: Transformer, tokens: tuple[torch.Tensor, ...], *changes: Edit)
     return logits
 
 
-@pytest.mark.parametrize("name", covering(ARCHITECTURES, OTHER_HALF))
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_an_edit_of_any_place_changes_the_logits(name):
     model, tokens = build(name), tokens_of(name)
     done = run(model, *tokens, record="all")
