@@ -56,7 +56,7 @@ def selections(axes: tuple[str, ...]) -> Iterator[dict[str, object]]:
     """One part of a tensor after another."""
     yield {}
     yield {"batch": 1}
-    if axes[-1] not in ("one", "key", "expert"):
+    if axes[-1] not in ("one", "key", "source", "expert"):
         yield {"unit": (0, 2)}
     if "expert" in axes:
         yield {"expert": (0, 2)}
