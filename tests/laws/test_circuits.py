@@ -120,7 +120,7 @@ def test_without_biases_scores_are_x_Y_x_alone(name):
 def test_with_rotary_positions_Y_of_the_offset_gives_every_score(name):
     """scores[i, j] · scale = x_i Y(i − j) x_jᵀ, and the biases turned as their positions are."""
     attention, x = attention_of(name), stream()
-    scores, turned = scores_of(attention, x), attention.positions.turned
+    scores, turned = scores_of(attention, x), attention.positions.rotated
     at = torch.arange(x.shape[1])
     for h in heads_of(attention):
         kv = h * attention.kv_heads // attention.n_heads
