@@ -1,16 +1,16 @@
-"""Everything that can go wrong, as one family: ``except interp.InterpError`` catches it all.
+"""The exceptions of this package; ``except interp.InterpError`` catches all of them.
 
-Each message says what came, what was expected, and what to do. ``exit_code`` is what the command
+Each message says what was given, what was expected, and what to do. ``exit_code`` is what the command
 line returns: 2 for bad input, 3 for a model that can't be loaded, 4 for exhausted resources.
 """
 
 
 class InterpError(Exception):
-    """The root of the family.
+    """Base class of all errors of this package.
 
     Attributes:
         exit_code: what the command line returns.
-        result: what long work had done before this was raised, if it had done something.
+        result: the partial result of a long computation that raised it, if there is one.
     """
 
     exit_code = 2
@@ -18,12 +18,12 @@ class InterpError(Exception):
 
 
 def first_line(error: BaseException) -> str:
-    """What another library's error says, less what it tells its own programmers below."""
+    """The first line of another library's error message."""
     return next((line for line in map(str.strip, str(error).split("\n")) if line), repr(error))
 
 
 class InvalidConfig(InterpError, ValueError):
-    """A configuration that describes no model: the message names the field."""
+    """An invalid configuration; the message names the field."""
 
 
 class InvalidInput(InterpError, ValueError):
@@ -31,33 +31,33 @@ class InvalidInput(InterpError, ValueError):
 
 
 class InvalidTokens(InvalidInput):
-    """Token ids, a mask or a text that can't be fed to this model."""
+    """Token ids, a mask or a text that this model can't read."""
 
 
 class UnknownPlace(InterpError, KeyError):
-    """A place that this model does not have; the message offers the nearest that it has."""
+    """A place that this model does not have; the message lists the nearest ones."""
 
     def __str__(self) -> str:
-        """The message itself: ``KeyError`` would print its repr."""
+        """The message; ``KeyError`` would return its repr."""
         return str(self.args[0]) if self.args else ""
 
 
 class InvalidEdit(InterpError, ValueError):
-    """An edit whose selection, shape, dtype or device does not fit the tensor it meets."""
+    """An edit whose selection, shape, dtype or device does not match the tensor."""
 
 
 class HookFailed(InterpError, RuntimeError):
-    """A user's function raised inside the forward; ``__cause__`` is what it raised."""
+    """A function given as an edit or a hook raised an exception, which is ``__cause__``."""
 
 
 class NotRecorded(InterpError, KeyError):
-    """A place was asked of a cache that neither holds it nor can derive it."""
+    """A place that a cache neither stores nor can derive."""
 
     __str__ = UnknownPlace.__str__
 
 
 class StaleCache(InterpError, RuntimeError):
-    """The weights changed after the run, so what is derived would belong to another model."""
+    """The weights changed after the run, so tensors can no longer be derived from them."""
 
 
 class ModelLoadError(InterpError):
@@ -67,6 +67,6 @@ class ModelLoadError(InterpError):
 
 
 class OutOfResources(InterpError):
-    """Memory, disk or permission gave out."""
+    """Out of memory or disk space, or no permission."""
 
     exit_code = 4

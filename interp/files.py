@@ -1,4 +1,4 @@
-"""How is a file written so that it is whole or not there? Aside, then renamed."""
+"""Files that are complete or absent: written under a temporary name, then renamed."""
 
 import os
 import tempfile
@@ -11,12 +11,12 @@ ASIDE = ".part"
 
 
 def is_aside(path: Path) -> bool:
-    """Whether a file is what a killed :func:`write_whole` left."""
+    """Whether a file is the temporary file of an interrupted :func:`write_whole`."""
     return path.name.startswith(".") and path.suffix == ASIDE
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` fill a temporary file beside ``path``, then rename it: all or nothing.
+    """Let ``write`` fill a temporary file beside ``path``, then rename it.
 
     Raises:
         OSError: it can't be written.
@@ -35,7 +35,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def write_text_whole(path: Path, text: str) -> None:
-    """The same for a text, in UTF-8 whatever the machine's own encoding.
+    """The same for a text, in UTF-8 whatever the locale.
 
     Raises:
         OSError: it can't be written.

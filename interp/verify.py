@@ -266,7 +266,7 @@ def _causality(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[
 
 
 def _generation(model: Network, tokens: list[Tensor], new: int = 4) -> Iterator[Identity]:
-    """Greedy text with a key/value cache = greedy text without."""
+    """Greedy text with a KV cache = greedy text without."""
     if model.config.decoder is None or not model.config.unembeds or model.config.n_ctx == 1:
         return
     *sources, target = tokens
@@ -278,4 +278,4 @@ def _generation(model: Network, tokens: list[Tensor], new: int = 4) -> Iterator[
         slow = torch.cat([slow, model(*sources, slow)[:, -1:].argmax(-1)], dim=1)
     same = (written == PAD) | (written == slow)
     wrong = float((~same).sum())
-    yield Identity("generating with a key/value cache = without (tokens that differ)", wrong, EXACT)
+    yield Identity("generating with a KV cache = without (tokens that differ)", wrong, EXACT)

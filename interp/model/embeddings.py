@@ -219,6 +219,6 @@ def tokens_of(config: EmbeddingConfig, d_model: int) -> Tokens | Patches:
 
 
 def angles(positions: Tensor, d: int, base: float) -> Float[Tensor, "*positions d_half"]:
-    """position / base^(2i/d), in float64: the angle of dimensions 2i and 2i + 1."""
+    """position / base^(2i/d), in float64: the angle of the i-th pair of dimensions."""
     wavelengths = base ** (torch.arange(0, d, 2, device=positions.device).double() / d)
     return positions[..., None].double() / wavelengths
