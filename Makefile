@@ -34,7 +34,7 @@ explore: .venv/.installed ## Open the explorer in a browser
 	$(BIN)/interp explore $(EXPLORE)
 
 # Tests run on one thread each, and a process takes half a minute to begin: a few are best.
-PARALLEL := -n auto --maxprocesses 8 --dist worksteal
+PARALLEL := -n logical --maxprocesses 8 --dist worksteal
 
 .PHONY: test
 test: .venv/.installed-dev ## Run the tests that come before each commit
