@@ -1,7 +1,7 @@
 """The exceptions of this package; ``except interp.InterpError`` catches all of them.
 
-Each message says what was given, what was expected, and what to do. ``exit_code`` is what the command
-line returns: 2 for bad input, 3 for a model that can't be loaded, 4 for exhausted resources.
+Each message says what was given, what was expected, and what to do. ``exit_code`` is that of the
+command line: 2 for bad input, 3 for a model that can't be loaded, 4 for exhausted resources.
 """
 
 

@@ -11,7 +11,7 @@ NormKind = Literal["layernorm", "rmsnorm", "none"]
 Placement = Literal["pre", "post", "sandwich", "write", "stream", "parallel", "parallel_tied"]
 PositionKind = Literal["none", "learned", "sinusoidal", "rotary", "alibi", "buckets"]
 ScalingKind = Literal["linear", "dynamic", "llama3", "yarn", "longrope"]
-Layout = Literal["half", "interleaved"]
+PairLayout = Literal["half", "interleaved"]
 Span = Literal["head", "heads"]
 
 
@@ -238,7 +238,7 @@ class PositionsConfig:
 
     kind: PositionKind = "learned"
     base: float = 10_000.0
-    layout: Layout = "half"
+    layout: PairLayout = "half"
     d_rotary: int | None = None
     scaling: ScalingConfig | None = None
     n_buckets: int = 32
@@ -246,7 +246,7 @@ class PositionsConfig:
 
     def __post_init__(self) -> None:
         check_choice(self, "kind", PositionKind)
-        check_choice(self, "layout", Layout)
+        check_choice(self, "layout", PairLayout)
         check_positive_integers(self, "n_buckets", "max_distance")
         if self.d_rotary is not None:
             check_positive_integers(self, "d_rotary")

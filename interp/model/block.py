@@ -29,11 +29,10 @@ from interp.model.residual import (
     WriteNorm,
 )
 from interp.model.restart import RestartPoint
+from interp.model.shapes import Stream
 from interp.model.sublayer import Sublayer
 from interp.model.tap import Tap, untouched
 from interp.points import Place, Point
-
-Stream = Float[Tensor, "batch pos d_model"]
 
 
 class Block(nn.Module):

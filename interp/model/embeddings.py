@@ -20,10 +20,9 @@ from interp.model.linear import Linear
 from interp.model.mlp import matrix
 from interp.model.positions.rotary import PAIRS
 from interp.model.recipe import STORED, Layout, Reader, Recipe
+from interp.model.shapes import Stream
 from interp.model.tap import Tap
 from interp.points import Place, Point
-
-Stream = Float[Tensor, "batch pos d_model"]
 
 
 class NoEmbedding(nn.Module):

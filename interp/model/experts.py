@@ -15,10 +15,10 @@ from interp.model.context import Context
 from interp.model.linear import Linear
 from interp.model.mlp import ACTIVATIONS, matrix
 from interp.model.recipe import Layout, Reader, Recipe
+from interp.model.shapes import Stream
 from interp.model.tap import Tap, untouched
 from interp.points import Place, Point
 
-Stream = Float[Tensor, "batch pos d_model"]
 Weights = Float[Tensor, "batch pos expert"]
 Neurons = Float[Tensor, "batch pos expert d_mlp"]
 

@@ -17,10 +17,10 @@ from interp.config import Activation, MLPConfig
 from interp.model.context import Context
 from interp.model.linear import Linear
 from interp.model.recipe import Layout, Reader, Recipe
+from interp.model.shapes import Stream
 from interp.model.tap import Tap, untouched
 from interp.points import Place, Point
 
-Stream = Float[Tensor, "batch pos d_model"]
 Neurons = Float[Tensor, "batch pos d_mlp"]
 
 

@@ -19,14 +19,12 @@ from interp.model.context import Context
 from interp.model.embeddings import PositionEmbedding
 from interp.model.linear import Linear
 from interp.model.recipe import Layout, Recipe
+from interp.model.shapes import Logits, Stream
 from interp.model.stack import WHOLE, Span, Stack
 from interp.model.tap import Tap, untouched
 from interp.model.unembedding import Pooler, Unembedding, exit_of
 from interp.names import Names
 from interp.points import Place
-
-Stream = Float[Tensor, "batch pos d_model"]
-Logits = Float[Tensor, "batch pos vocab"]
 
 
 class Network(nn.Module):

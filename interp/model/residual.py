@@ -16,18 +16,16 @@ with post-norm the stream that goes on is then ``("normalized", layer, "ln1")``.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from jaxtyping import Float
 from torch import Tensor
 
 from interp.model.context import Context
 from interp.model.norm import BlockNorm
 from interp.model.recipe import STORED, Layout, Reader, Recipe, owned
 from interp.model.restart import RestartPoint, State
+from interp.model.shapes import Stream
 from interp.model.sublayer import Sublayer
 from interp.model.tap import Tap
 from interp.points import Place, Point
-
-Stream = Float[Tensor, "batch pos d_model"]
 
 
 @dataclass(frozen=True)

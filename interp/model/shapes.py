@@ -1,7 +1,16 @@
-"""Sizes of the axes of a place that the configuration fixes, and of those that a batch fixes."""
+"""Shapes of the tensors that a forward passes on, and sizes of axes that a configuration fixes."""
+
+from jaxtyping import Float
+from torch import Tensor
 
 from interp.config import Config
 from interp.points import Place
+
+Stream = Float[Tensor, "batch pos d_model"]
+Heads = Float[Tensor, "batch pos head d_head"]
+KeyHeads = Float[Tensor, "batch key kv_head d_head"]
+Matrix = Float[Tensor, "batch head query key"]
+Logits = Float[Tensor, "batch pos vocab"]
 
 
 def fixed_axes(config: Config, place: Place) -> dict[str, int]:

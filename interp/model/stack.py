@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.config import NO_NORM, Config, StackConfig
@@ -16,11 +15,10 @@ from interp.model.embeddings import position_embedding_of, token_types_of, token
 from interp.model.norm import EMBEDDED, FINAL, Norm, norm_of
 from interp.model.positions.build import attention_positions, bias_table_of
 from interp.model.recipe import STORED, Layout, Reader, Recipe, owned
+from interp.model.shapes import Stream
 from interp.model.tap import Tap, untouched
 from interp.model.unembedding import MaskedHead
 from interp.points import Place, Point
-
-Stream = Float[Tensor, "batch pos d_model"]
 
 
 @dataclass(frozen=True, eq=False)

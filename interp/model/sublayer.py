@@ -2,15 +2,13 @@
 
 from typing import Protocol, runtime_checkable
 
-from jaxtyping import Float
 from torch import Tensor
 
 from interp.model.context import Context
 from interp.model.recipe import Layout
+from interp.model.shapes import Stream
 from interp.model.tap import Tap
 from interp.points import Place, Point
-
-Stream = Float[Tensor, "batch pos d_model"]
 
 
 @runtime_checkable

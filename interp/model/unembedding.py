@@ -15,12 +15,10 @@ from interp.model.linear import Linear
 from interp.model.mlp import ACTIVATIONS, bias_of, matrix
 from interp.model.norm import FINAL, Norm, norm_of
 from interp.model.recipe import STORED, Layout, Reader, Recipe, owned
+from interp.model.shapes import Logits, Stream
 from interp.model.soft_cap import soft_cap_of
 from interp.model.tap import Tap, untouched
 from interp.points import Place, Point
-
-Stream = Float[Tensor, "batch pos d_model"]
-Logits = Float[Tensor, "batch pos vocab"]
 
 
 class Exit(Linear):

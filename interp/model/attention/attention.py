@@ -28,14 +28,10 @@ from interp.model.context import Context
 from interp.model.norm import KEYS, QUERIES, Norm, NormPoints, norm_of
 from interp.model.positions.none import NoPositions
 from interp.model.recipe import STORED, Layout, Reader, Recipe, owned
+from interp.model.shapes import Heads, KeyHeads, Matrix, Stream
 from interp.model.soft_cap import soft_cap_of
 from interp.model.tap import Tap, untouched
 from interp.points import Place, Point
-
-Stream = Float[Tensor, "batch pos d_model"]
-Heads = Float[Tensor, "batch pos head d_head"]
-KeyHeads = Float[Tensor, "batch key kv_head d_head"]
-Matrix = Float[Tensor, "batch head query key"]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """Cross-attention: queries of the decoder's stream, keys and values of the encoder's output."""
 
-from jaxtyping import Float
 from torch import Tensor
 
 from interp.config import AttentionConfig
@@ -9,12 +8,9 @@ from interp.model.attention.attention import Attention, AttentionPoints
 from interp.model.attention.mask import AcrossStacks
 from interp.model.context import Context
 from interp.model.positions.none import NoPositions
+from interp.model.shapes import Heads, KeyHeads, Stream
 from interp.model.tap import Tap
 from interp.points import Point
-
-Stream = Float[Tensor, "batch pos d_model"]
-Heads = Float[Tensor, "batch pos head d_head"]
-KeyHeads = Float[Tensor, "batch key kv_head d_head"]
 
 CROSS = AttentionPoints(
     Point.CROSS_Q,

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor
 
 from interp.model.context import Context
 from interp.model.positions.none import NoPositions
+from interp.model.shapes import Matrix
 
 Visible = Bool[Tensor, "#batch 1 query key"]
-Matrix = Float[Tensor, "batch head query key"]
 
 
 @runtime_checkable

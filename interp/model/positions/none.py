@@ -5,10 +5,10 @@ from torch import Tensor
 
 from interp.model.context import Context
 from interp.model.recipe import Layout
+from interp.model.shapes import Heads
 from interp.model.tap import Tap
 from interp.points import Place
 
-Heads = Float[Tensor, "batch pos head d_head"]
 PositionBias = Float[Tensor, "#batch head query key"]
 
 

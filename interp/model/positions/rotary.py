@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.config import Layout as PairLayout
+from interp.config import PairLayout
 from interp.model.context import Context
 from interp.model.positions.none import Heads, NoPositions
 from interp.model.recipe import Layout, Reader, Recipe
