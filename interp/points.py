@@ -227,6 +227,10 @@ class Point(Enum):
         "logits", ("batch", "pos", "vocab"), "hook_logits", "one score per vocabulary token", "exit"
     )
 
+    def __repr__(self) -> str:
+        """``Point.PATTERN``."""
+        return f"Point.{self.name}"
+
     @property
     def label(self) -> str:
         """The short name, as in ``cache["pattern", 0]``."""

@@ -1,5 +1,6 @@
 """Every name of a place means that place, and a name that means none says which are near."""
 
+import numpy as np
 import pytest
 import torch
 from architectures import ARCHITECTURES, PAIRS, as_where, build, tokens_of
@@ -21,6 +22,8 @@ PATTERN = Place(Point.PATTERN, 0)
         ("pattern", -2),
         (Point.PATTERN, -2),
         ("pattern", 0, None),
+        ("pattern", np.int64(0)),
+        ("pattern", torch.tensor(0)),
         ("pattern", 0, "attn"),
         ("attn", 0),
         ("pattern", 0, "decoder"),
@@ -62,6 +65,20 @@ def test_every_way_to_say_it_means_the_same_place(name):
 def test_the_names_that_fingers_know_are_understood(hook, place):
     assert GPT2.names.resolve(hook) == place
     assert GPT2.names.hooks[place] == hook
+
+
+@pytest.mark.parametrize("name", ["hook_embed", "blocks.0.hook_mlp_out", "embed", Point.EMBED])
+def test_a_name_means_the_same_wherever_it_is_asked_for(name):
+    """In record, store, keep, edits and hooks; also a hook's name without a dot in it."""
+    tokens, place = tokens_of("gpt2"), GPT2.names.resolve(name)
+    stored = run(GPT2, *tokens, store=name).cache
+    assert list(run(GPT2, *tokens, record=name).cache) == list(stored) == stored.stored == [place]
+    assert run(GPT2, *tokens, record="all").cache.keep(name).stored
+    edited = run(GPT2, *tokens, record=[place], edits=[edits.zero(name)]).cache[place]
+    assert not edited.any()
+    hooked = []
+    GPT2.run_with_hooks(*tokens, fwd_hooks=[(name, lambda x, hook: hooked.append(hook.place))])
+    assert hooked == [place]
 
 
 def test_a_gate_is_what_the_field_calls_hook_pre():
