@@ -18,6 +18,8 @@ from tables import each
 from interp import Place, Point, edits, run
 from interp.edits import Hook
 from interp.errors import HookFailed, InterpError, InvalidEdit, InvalidInput
+from interp.execution.plan import Plan
+from interp.execution.recorder import Recorder
 
 MODEL = build("gpt2")
 TOKENS = tokens_of("gpt2")
@@ -302,3 +304,17 @@ def test_storing_a_scale_leaves_the_norm_as_it_is():
 def test_the_fused_kernel_stores_no_pattern():
     with pytest.raises(InvalidInput, match="fused"):
         run(MODEL, *TOKENS, store="pattern", kernel="fused")
+
+
+def test_an_edit_of_a_tensor_that_is_never_formed_is_an_error():
+    """The recorder notices what a plan got wrong; and the converse: formed, it is applied."""
+    place = Place(Point.PATTERN, 0)
+    for formed in (frozenset(), frozenset({place})):
+        plan = Plan({place: [edits.zero("pattern", layer=0)]}, must_form=formed)
+        recorder, model = Recorder(plan), build("gpt2")
+        model.stream(model.check(*tokens_of("gpt2")), recorder)
+        if formed:
+            recorder.check_applied()
+        else:
+            with pytest.raises(InvalidEdit, match="pattern,0 had no effect"):
+                recorder.check_applied()
