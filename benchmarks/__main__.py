@@ -1,6 +1,7 @@
 """Time everything in turn in one process; print a table, write JSON, compare with the marks.
 
     make bench                                         # everything, about 45 minutes
+    make bench BENCH="--only forwards,sweeps"          # a group: forward and stored, heads and patching
     make bench BENCH="--only forward,heads --kernel default --out bench.json"
     make bench BENCH="--device cuda --tf32"
     make bench BENCH="--from bench.json --readme README.md"    # write the README, measure nothing
@@ -53,6 +54,9 @@ SECTIONS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "loading": loading,
     "scaling": scaling,
 }
+
+GROUPS = {"forwards": ("forward", "stored"), "sweeps": ("heads", "patching")}
+CHOICES = (*SECTIONS, *GROUPS)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 
@@ -123,7 +127,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--only", type=_sections, default=list(SECTIONS), help=f"some of {','.join(SECTIONS)}")
+    add("--only", type=_sections, default=list(SECTIONS), help=f"some of {','.join(CHOICES)}")
     add("--quick", action="store_true", help="a tiny model and one round, to try the command")
     add("--rounds", type=_count, help="rounds of timing (default 7)")
     add(
@@ -143,10 +147,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _sections(text: str) -> list[str]:
-    names = text.split(",")
-    unknown = [name for name in names if name not in SECTIONS]
+    unknown = [name for name in text.split(",") if name not in CHOICES]
     if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {','.join(SECTIONS)}")
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {','.join(CHOICES)}")
+    names = [part for name in text.split(",") for part in GROUPS.get(name, (name,))]
     return [name for name in SECTIONS if name in names]
 
 
