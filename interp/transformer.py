@@ -216,7 +216,7 @@ class Transformer(TextNetwork):
         )
 
 
-def _pairs(hooks: object) -> list[tuple[Any, HookFunction]]:
+def _pairs(hooks: Any) -> list[tuple[Any, HookFunction]]:  # noqa: ANN401 - checked here
     """Names and functions, checked to be such.
 
     Raises:
