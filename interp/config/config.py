@@ -7,8 +7,10 @@ from typing import Any
 from interp.config.checks import check_choice, check_positive, check_positive_integers
 from interp.config.from_dict import build
 from interp.config.parts import Activation, NormConfig
+from interp.config.short import settings, short_repr
 from interp.config.stack import StackConfig
 from interp.errors import InvalidConfig
+from interp.table import Table
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,13 @@ class Config:
         }
         for name in (name for name, is_set in pairs_only.items() if is_set):
             raise InvalidConfig(f"{name} is for an encoder–decoder, but there is one stack.")
+
+    def __repr__(self) -> str:
+        """The call that builds it, without fields that have their defaults."""
+        return short_repr(self)
+
+    def _repr_html_(self) -> str:
+        return Table(f"Config {self.name}", ("field", "value"), list(settings(self))).to_html()
 
     @property
     def stacks(self) -> dict[str, StackConfig]:

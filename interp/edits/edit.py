@@ -60,6 +60,13 @@ class Edit:
     where: tuple[str | int, ...]
     select: Selection = EVERYTHING
 
+    def __str__(self) -> str:
+        """``zero("z", 1, head=4)``: the place and what is selected, without values."""
+        parts = [f'"{part}"' if isinstance(part, str) else str(part) for part in self.where]
+        given = {field.name: getattr(self.select, field.name) for field in fields(self.select)}
+        parts += [f"{name}={which}" for name, which in given.items() if which is not None]
+        return f"{self.kind}({', '.join(parts)})"
+
     def replacement(self, old: Tensor, whole: Tensor, index: Index, site: EditSite) -> Tensor:
         """What replaces ``old``, which is ``whole[index]`` with no axis dropped."""
         raise NotImplementedError

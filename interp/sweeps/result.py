@@ -17,6 +17,7 @@ from interp.model.network import Network
 from interp.sweeps.cases import Case
 from interp.sweeps.executors import Outcome
 from interp.sweeps.schedule import Job
+from interp.table import Table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,6 +73,18 @@ class Sweep:
         edits, prompts = self.values.shape
         left = "" if self.complete else f", {int((~self.done).sum())} cells not done"
         return f"Sweep({self.metric} under {edits} edits of {prompts} prompts{left})"
+
+    def _repr_html_(self) -> str:
+        return self.description().to_html()
+
+    def description(self) -> Table:
+        """Each row's edits, with the mean over prompts of baseline, value and effect."""
+        means = torch.stack([self.baseline.expand_as(self.values), self.values, self.effect])
+        rows = [
+            (" + ".join(map(str, edits)), *row)
+            for edits, row in zip(self.edits, means.nanmean(-1).T.tolist(), strict=True)
+        ]
+        return Table(repr(self), ("edits", "baseline", self.metric, "effect"), rows)
 
     @property
     def effect(self) -> Float[Tensor, "edit prompt"]:

@@ -134,6 +134,19 @@ class Tokenizer:
         known = [self._check_id(id_) for id_ in ids if index(id_) >= 0]
         return self.backend.decode(known, skip_special_tokens=False)
 
+    def __contains__(self, id_: int) -> bool:
+        """Whether a token has this id."""
+        return id_ in self._tokens
+
+    def token_text(self, id_: SupportsIndex) -> str:
+        """The text that one token stands for, spaces kept; U+FFFD where it is part of a character.
+
+        Raises:
+            InvalidTokens: The id is not in the vocabulary.
+        """
+        known = self.token_bytes(id_)
+        return self._tokens[index(id_)] if known is None else known.decode("utf-8", "replace")
+
     def token_bytes(self, id_: SupportsIndex) -> bytes | None:
         """The bytes that one token stands for, or None for padding and the unknown token.
 

@@ -104,7 +104,7 @@ def test_keys_of_a_source_count_among_its_own_tokens():
 @each(
     ("point", "where", "told"),
     [
-        ("z", {"key": 0}, r"z,0.*no 'key'"),
+        ("z", {"key": 0}, r"\"z\", 0.*no 'key'"),
         ("resid_pre", {"head": 0}, r"no 'head'"),
         ("pattern", {"unit": 0}, r"no 'unit'"),
         (("scale", 0, "ln1"), {"unit": 0}, r"no 'unit'"),
