@@ -1,6 +1,7 @@
 """The model of the public API: a :class:`Network` with a tokenizer and TransformerLens's calls."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from interp.edits.edit import Apply
 from interp.errors import InvalidInput, InvalidTokens, UnknownPlace
 from interp.execution.generate import generate
 from interp.execution.run import run, run_edited
-from interp.metrics import Loss
+from interp.metrics import batch_loss
 from interp.model.batch import PAD
 from interp.model.network import Network
 from interp.names import Request
@@ -189,18 +190,20 @@ class Transformer(Network):
             *tokens: as of ``model(...)``.
             names_filter: ``"all"``, a place, several, or a function of the hook name.
             stop_at_layer: end before this layer.
-            incl_bwd: also the gradients of the next-token loss, as ``cache["z_grad", 0]``.
+            incl_bwd: also the gradients of the next-token loss, as ``cache["z_grad", 0]``. As in
+                TransformerLens, the loss is the mean over all predictions of the batch, so a
+                gradient is as large as in a training step; ``run(gradients_of=)`` gives those of a
+                metric's sum over prompts.
             mask: as of ``model(...)``.
         """
         record = "all" if names_filter is None else names_filter
-        metric = Loss() if incl_bwd else None
+        batches = self.check(*tokens, mask=mask)
         done = run(
             self,
-            *tokens,
+            *batches,
             record=record,
             stop_at_layer=stop_at_layer,
-            gradients_of=metric,
-            mask=mask,
+            gradients_of=partial(batch_loss, batch=batches[-1]) if incl_bwd else None,
         )
         output = done.stream if done.logits is None else done.logits
         if output is None:
@@ -234,9 +237,7 @@ class Transformer(Network):
                     raise UnknownPlace("The name filter of a hook accepts no place of this model.")
             else:
                 names = [self.names.hooks[self.names.resolve(name)]]
-            made += [
-                Apply((hook,), fn=fn, hook=Hook(hook, self.names.resolve(hook))) for hook in names
-            ]
+            made += [Apply((hook,), fn=fn) for hook in names]
         return made
 
     def generate(

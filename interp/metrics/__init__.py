@@ -24,7 +24,13 @@ from interp.metrics.kinds import (
     Metric,
     Probability,
 )
-from interp.metrics.logits import Targets, at_least_float32, next_token_losses, required_columns
+from interp.metrics.logits import (
+    Targets,
+    at_least_float32,
+    batch_loss,
+    next_token_losses,
+    required_columns,
+)
 from interp.model.batch import Batch
 from interp.tensor_data import TensorData
 
@@ -41,6 +47,7 @@ __all__ = [
     "Probability",
     "accuracy",
     "at_least_float32",
+    "batch_loss",
     "check_values",
     "kl",
     "logit",
@@ -83,7 +90,8 @@ def accuracy(target: TargetLike, pos: int = -1) -> Accuracy:
 
 def kl(reference: Float[Tensor, "batch pos vocab"], pos: int | None = None) -> KL | KLAt:
     """KL(reference ‖ model) in nats, at a position, or the mean over all positions."""
-    return KL(None, TensorData(reference)) if pos is None else KLAt(pos, TensorData(reference))
+    data = TensorData(reference.detach())
+    return KL(None, data) if pos is None else KLAt(pos, data)
 
 
 def measure(

@@ -22,6 +22,7 @@ from interp.model.recipe import Layout, Recipe
 from interp.model.shapes import Logits, Stream
 from interp.model.stack import WHOLE, Span, Stack
 from interp.model.tap import Tap, untouched
+from interp.model.torch_hooks import refuse_hooks
 from interp.model.unembedding import Pooler, Unembedding, exit_of
 from interp.names import Names
 from interp.points import Place
@@ -61,6 +62,7 @@ class Network(nn.Module):
 
         Raises:
             InvalidTokens: ids outside the vocabulary, over the context, or none.
+            InvalidInput: parts of the model have PyTorch hooks (:mod:`interp.model.torch_hooks`).
         """
         return self.unembed(self.stream(self.check(*tokens, mask=mask)))
 
@@ -95,7 +97,11 @@ class Network(nn.Module):
         raise InvalidTokens(f"This model has no tokenizer; give it token ids instead of {texts!r}.")
 
     def check(self, *tokens: Any, mask: object = None) -> list[Batch]:  # noqa: ANN401
-        """The tokens of each stack, checked; see :meth:`Batch.of`."""
+        """The tokens of each stack, checked; see :meth:`Batch.of`.
+
+        Every forward begins with it, so it also refuses a model that has PyTorch hooks.
+        """
+        refuse_hooks(self)
         if len(tokens) != len(self.stacks):
             wanted = "source and target" if len(self.stacks) > 1 else "token ids"
             raise InvalidTokens(f"This model reads {wanted}; got {len(tokens)} inputs.")
