@@ -170,8 +170,9 @@ def to_report(ablation: AblationRun) -> Report:
         "started": f"{ablation.started:%Y-%m-%d %H:%M:%S} UTC",
         "duration": f"{ablation.seconds:.1f} s",
     }
+    compared = ("target", "distractor") if ablation.settings.metric == LOGIT_DIFF else ()
     prompts = [
-        ReportPrompt(tokens, _printable(prompt.target), _printable(prompt.distractor))
+        ReportPrompt(tokens, **{name: _printable(getattr(prompt, name)) for name in compared})
         for tokens, prompt in zip(ablation.tokens, ablation.file.prompts, strict=True)
     ]
     return Report(ablation.result, tuple(prompts), facts)

@@ -43,8 +43,8 @@ class ReportPrompt:
 
     Attributes:
         tokens: printable labels of its tokens.
-        target: printable label of the target.
-        distractor: printable label of the distractor.
+        target: printable label of the target, if the metric reads one.
+        distractor: printable label of the distractor, likewise.
     """
 
     tokens: tuple[str, ...]
@@ -115,7 +115,9 @@ def _row(head: HeadEffect, places: int, metric: str) -> dict[str, str | bool]:
     return {
         "name": head.name,
         "effect": signed(head.effect, places),
-        "interval": f"{signed(head.low, places)} to {signed(head.high, places)}",
+        "interval": head.interval(places),
+        "size": f"{head.size:.{places}f}",
+        "q": head.corrected(),
         "matters": head.matters,
         "role": role(head, metric),
     }

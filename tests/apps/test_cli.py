@@ -65,6 +65,8 @@ def test_ablate_writes_files_that_agree(command, prompts, tmp_path, metric, meth
     assert len(described["prompts"]["sha256"]) == 64
     assert described["provenance"]["model"] == MODEL
     assert done.stdout.count("L0H") + done.stdout.count("L1H") >= 3
+    page = (out / "report.html").read_text()
+    assert ('class="target"' in page) == (metric == "logit-diff")  # the loss reads no target
 
 
 def test_ablate_replaces_what_an_earlier_run_wrote(command, prompts, tmp_path):

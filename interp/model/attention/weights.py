@@ -5,6 +5,8 @@ Queries, keys and values are one product of the stream, so their weights are sto
 they can be set (W_Q, W_K, W_V, W_O and the low-rank products as in Elhage et al. 2021).
 """
 
+from operator import index
+
 import torch
 from einops import einsum, rearrange
 from jaxtyping import Float
@@ -112,11 +114,17 @@ class HeadWeights(Linear):
             return self.weight_qkv.new_zeros(1, 1).expand(n, self.d_head)
         return bias.view(n, self.d_head)
 
-    def _kv_head(self, head: int) -> int:
+    def _kv_head(self, head: object) -> int:
         """The key/value head that a query head uses."""
-        if not 0 <= head < self.n_heads:
-            raise InvalidInput(f"Head {head}: this attention has heads 0..{self.n_heads - 1}.")
-        return head * self.kv_heads // self.n_heads
+        try:
+            number = index(head)  # pyright: ignore[reportArgumentType] - raises TypeError
+        except TypeError:
+            number = -1
+        if not 0 <= number < self.n_heads:
+            raise InvalidInput(
+                f"Head {repr(head)[:100]}: this attention has heads 0..{self.n_heads - 1}."
+            )
+        return number * self.kv_heads // self.n_heads
 
     def each_query(self, x: Tensor, axis: int = 2) -> Tensor:
         """Key/value heads, each repeated for the query heads that share it."""
