@@ -41,6 +41,7 @@ class TokensConfig:
         decoder_start: first token of every text for the decoder of an encoder–decoder.
         append_eos: whether ``eos`` is added after a text, in every function that takes a text;
             never to a text for the decoder of an encoder–decoder.
+        mask: id of the token that stands for one to be predicted, in a masked language model.
     """
 
     bos: int | None = None
@@ -48,6 +49,7 @@ class TokensConfig:
     prepend_bos: bool = False
     decoder_start: int | None = None
     append_eos: bool = False
+    mask: int | None = None
 
     def __post_init__(self) -> None:
         if self.prepend_bos and self.bos is None:
@@ -178,7 +180,7 @@ class Config:
             raise InvalidConfig(f"unembeds=False, but {name}= is set, which needs logits.")
 
     def _check_tokens(self) -> None:
-        for label in ("bos", "eos", "decoder_start"):
+        for label in ("bos", "eos", "decoder_start", "mask"):
             token = getattr(self.tokens, label)
             if token is not None and not 0 <= token < self.d_vocab:
                 raise InvalidConfig(f"tokens.{label}={token} is outside 0..{self.d_vocab - 1}.")

@@ -27,12 +27,15 @@ class Batch:
         real: where there is a token and not padding; ``None`` if there is no padding.
         types: the type of each token (BERT's segments); ``None`` if all are 0.
         images: the images that the tokens are patches of; ids are 0 then.
+        masked: where the mask token stands for one to be predicted; ``None`` if the model is not
+            an encoder with a mask token.
     """
 
     ids: Int[Tensor, "batch pos"]
     real: Bool[Tensor, "batch pos"] | None = None
     types: Int[Tensor, "batch pos"] | None = None
     images: Float[Tensor, "batch channel height width"] | None = None
+    masked: Bool[Tensor, "batch pos"] | None = None
 
     @classmethod
     def of(
@@ -114,6 +117,10 @@ class Batch:
         """The ids with ``PAD`` where there is padding: the input of :meth:`of`."""
         return self.ids if self.real is None else self.ids.where(self.real, PAD)
 
+    def with_mask_token(self, token: int) -> "Batch":
+        """The same batch, where the mask token has this id."""
+        return replace(self, masked=self.tokens == token)
+
     def types_from(self, column: int) -> Int[Tensor, "batch pos"]:
         """The types of the tokens from a column on."""
         ids = self.ids[:, column:]
@@ -153,7 +160,11 @@ class Batch:
             return None if own is None else change(own)
 
         return Batch(
-            change(self.ids), changed(self.real), changed(self.types), changed(self.images)
+            change(self.ids),
+            changed(self.real),
+            changed(self.types),
+            changed(self.images),
+            changed(self.masked),
         )
 
 

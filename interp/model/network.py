@@ -89,7 +89,10 @@ class Network(nn.Module):
         read_by = self.stack(stack)
         if is_text(tokens):
             tokens = self.encode(tokens, read_by.name)
-        return read_by.input.batch(tokens, mask, types, next(self.parameters()))
+        batch = read_by.input.batch(tokens, mask, types, next(self.parameters()))
+        mask_token = self.config.tokens.mask
+        is_encoder = self.config.decoder is None
+        return batch.with_mask_token(mask_token) if is_encoder and mask_token is not None else batch
 
     def encode(self, texts: object, stack: str) -> Tensor:  # noqa: ARG002
         """Token ids of texts for a stack: a model without a tokenizer has none.

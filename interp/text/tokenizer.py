@@ -18,6 +18,8 @@ from interp.errors import InvalidTokens, ModelLoadError
 from interp.files import write_text_whole
 from interp.text.token_bytes import token_format, unknown_token, visible
 
+MASK_TOKENS: Final = ("[MASK]", "<mask>", "<|mask|>")
+"""What tokenizers call the token that stands for one to be predicted."""
 PAD_LABEL: Final = "∅"
 """The label of padding: of every id below 0."""
 
@@ -93,6 +95,10 @@ class Tokenizer:
         places = [place for place, of in enumerate(whole.sequence_ids) if of is not None]
         first, last = (places[0], places[-1]) if places else (len(whole), len(whole))
         return whole.ids[:first], whole.ids[last + 1 :]
+
+    def mask_id(self) -> int | None:
+        """The id of the added token that stands for one to be predicted, if there is one."""
+        return next((id_ for id_, token in self._added.items() if token in MASK_TOKENS), None)
 
     def save(self, path: str | Path) -> None:
         """Write a `tokenizer.json` atomically; `bos` and `eos` are not part of it."""
