@@ -8,7 +8,7 @@ from torch import Tensor
 from interp.cache.derive import needs_of, required_places
 from interp.edits import Edit, EditSite
 from interp.edits.order import check_order
-from interp.errors import InvalidEdit, InvalidInput
+from interp.errors import InvalidEdit, InvalidInput, shorten
 from interp.model.network import Network
 from interp.model.shapes import fixed_axes
 from interp.model.stack import Span
@@ -69,7 +69,7 @@ def plan_of(
         InvalidInput: an unknown kernel, or the fused one where a matrix must be formed.
     """
     if kernel not in KERNELS:
-        raise InvalidInput(f"kernel={kernel!r} is not one of {', '.join(KERNELS)}.")
+        raise InvalidInput(f"kernel={shorten(kernel)} is not one of {', '.join(KERNELS)}.")
     must_form = {*placed, *stored, *(recorded if differentiate else ())}
     matrices = [str(place) for place in must_form if place.point.is_matrix]
     if kernel == "fused" and matrices:
@@ -135,7 +135,9 @@ def as_edits(edits: object) -> list[Edit]:
     found: list[Edit] = []
     for edit in edits if isinstance(edits, Iterable) else [edits]:
         if not isinstance(edit, Edit):
-            raise InvalidEdit(f"edits= takes a list of edits as edits.zero(...), got {edit!r}.")
+            raise InvalidEdit(
+                f"edits= takes a list of edits as edits.zero(...), got {shorten(edit)}."
+            )
         found.append(edit)
     return found
 
