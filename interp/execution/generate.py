@@ -8,6 +8,7 @@ for each token.
 
 from collections.abc import Sequence
 from numbers import Real
+from operator import index
 
 import torch
 from jaxtyping import Float, Int
@@ -67,7 +68,7 @@ def generate(
             f"A prompt of {longest} tokens and {max_new_tokens} new ones exceed the context of "
             f"{model.config.n_ctx}; ask for at most {model.config.n_ctx - longest}."
         )
-    generator = torch.Generator(model.device).manual_seed(seed)
+    generator = torch.Generator(model.device).manual_seed(index(seed))
     ended = torch.zeros(len(batch.ids), dtype=torch.bool, device=batch.ids.device)
     with torch.no_grad():
         next_logits = _NextLogits(model, sources, edits)
@@ -150,7 +151,8 @@ def _check_numbers(
     number = as_integer(seed)
     if number is None or not -SEEDS // 2 <= number < SEEDS:
         raise InvalidInput(f"seed={shorten(seed)} must be an integer of 64 bits.")
-    if not isinstance(temperature, Real) or not temperature >= 0:  # also what is NaN
+    # NaN too is not at least 0; typeshed's Real has no comparisons.
+    if not isinstance(temperature, Real) or not temperature >= 0:  # pyright: ignore[reportOperatorIssue]
         raise InvalidInput(
             f"temperature={shorten(temperature)} must be 0 (the most probable token) or more."
         )

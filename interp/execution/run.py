@@ -23,7 +23,7 @@ from interp.execution.recorder import Recorder
 from interp.integers import as_integer
 from interp.metrics import Metric, MetricLike, measure
 from interp.model.batch import Batch
-from interp.model.network import Network
+from interp.model.network import Network, as_network
 from interp.model.stack import Span
 from interp.names import Request
 from interp.points import Place
@@ -116,7 +116,7 @@ def run(  # noqa: PLR0913 - independent options, all by keyword
         InvalidTokens: tokens that this model can't read.
         HookFailed: a function given as an edit raised.
     """
-    batches = model.check(*tokens, mask=mask)
+    batches = as_network(model).check(*tokens, mask=mask)
     span = _span(model, start, stop_at_layer, batches[-1])
     passed = places_in(model, span)
     placed = place_edits(model, edits, passed)
@@ -184,8 +184,13 @@ def _layer(given: object, name: str, n: int) -> int:
 
 def _stream(given: object, model: Network, batch: Batch) -> Tensor:
     expected = (*batch.ids.shape, model.config.d_model)
-    readable = isinstance(given, Tensor) and given.layout == torch.strided and not given.is_meta
-    if not readable or tuple(given.shape) != expected or given.dtype != model.dtype:
+    if (
+        not isinstance(given, Tensor)
+        or given.is_meta
+        or given.layout != torch.strided
+        or tuple(given.shape) != expected
+        or given.dtype != model.dtype
+    ):
         what = f"{given.layout} on {given.device}" if isinstance(given, Tensor) else "no tensor"
         raise InvalidInput(
             f"The stream to start from is {shorten(given)} ({what}); expected a tensor of shape "

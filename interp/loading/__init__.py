@@ -16,6 +16,7 @@ from interp.loading.folder import CONFIG, load_folder, save_folder
 from interp.loading.live import is_live, load_live
 from interp.loading.registry import families
 from interp.loading.state_dict import load_state_dict
+from interp.paths import as_path
 from interp.transformer import Transformer
 
 AT_STEP = re.compile(r"(?P<model>.+)@(?P<step>\d{1,9})")
@@ -66,12 +67,11 @@ def load(
         return load_state_dict(source, config, device, dtype, tokenizer, allow_pickle=allow_pickle)
     if not isinstance(source, str | Path):
         return load_live(_live(source), tokenizer, dtype, device)
-    device = "cpu" if device is None else device
+    device, path = "cpu" if device is None else device, as_path(source)
     name = str(source)
     if name.startswith(hub.PREFIX):
         folder, hub_name = hub.fetch(name)
         return _renamed(load_folder(folder, device, dtype, tokenizer), hub_name)
-    path = Path(source)
     try:
         found = find_folder(name)
         holds_checkpoint, holds_model = is_checkpoint(path), path.is_dir()

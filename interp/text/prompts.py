@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from interp.errors import InvalidInput
+from interp.paths import as_path
 
 FIELDS = ("text", "target", "distractor")
 PROMPT_FOLDER = Path(__file__).parent.parent / "zoo" / "prompts"
@@ -42,7 +43,8 @@ def read_prompts(path: str | Path) -> list[Prompt]:
     Raises:
         InvalidInput: the file is missing, empty or not UTF-8, or a line is malformed.
     """
-    file = PROMPT_FOLDER / f"{path}.jsonl" if str(path) in bundled_prompts() else Path(path)
+    path = as_path(path)
+    file = PROMPT_FOLDER / f"{path}.jsonl" if str(path) in bundled_prompts() else path
     parse = _json_prompt if file.suffix == ".jsonl" else _plain_prompt
     lines = _text(file).split("\n")  # splitlines() would also split at form feeds
     prompts = [parse(line, f"{file}:{n}") for n, line in enumerate(lines, 1) if line.strip()]

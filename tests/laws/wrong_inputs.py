@@ -5,6 +5,7 @@ came. It is a program of its own because the tests check annotations: there, a w
 reaches a function that is annotated. Each row is a wrong argument and a pattern of the message.
 """
 
+import operator
 import re
 import sys
 import tempfile
@@ -140,7 +141,7 @@ PLACES: Rows = [
     (("z", "0"), r"\('z', '0'\)"),
     (("z", 0, object()), "object"),
     ("x" * 10**6, "xxx"),
-    (torch.tensor(0), "(?i)tensor"),
+    (torch.tensor(0), r"(?i)tensor|\(0,\)"),
     (IDS, "(?i)tensor"),
 ]
 CACHE = interp.run(MODEL, IDS, record="all").cache
@@ -215,7 +216,9 @@ OF_MODELS: Calls = {
 }
 SELECTIONS: Rows = [*THINGS[:-1], ("1", "'1'"), (True, "True"), (99, "99"), (-99, "-99")]
 OF_SELECTIONS: Calls = {
-    name: lambda x, name=name: interp.run(MODEL, IDS, edits=[edits.zero("z", **{name: x})])
+    name: lambda x, name=name: interp.run(
+        MODEL, IDS, edits=[edits.zero("z", **({"layer": 0} | {name: x}))]
+    )
     for name in ("layer", "batch", "pos", "head", "unit")
 }
 VALUES: Rows = [*THINGS[:2], *THINGS[3:], ("1", "'1'"), (None, "None"), (True, "True")]
@@ -260,6 +263,8 @@ LOADING: Rows = [
     ("no-such-model", "'no-such-model'"),
     ("x" * 10**5, "xxx"),
     (FOLDER / "no such folder", "no such folder"),
+    ("a\0b", r"a\\x00b"),
+    ("", "''"),
     ({}, "configuration"),
 ]
 
@@ -343,7 +348,39 @@ def faults() -> list[str]:
     return found
 
 
+INTEGERS = (np.int64, np.int32, np.uint8, torch.tensor)
+OF_INTEGERS: Calls = {
+    "edits": lambda one: edits.zero("z", layer=one, head=one, pos=one).to_dict(),
+    "edits, whole": lambda one: edits.zero(("z", one)).digest,
+    "cache[]": lambda one: CACHE["z", one],
+    "record": lambda one: list(interp.run(MODEL, IDS, record=[("z", one)]).cache),
+    "stop_at_layer": lambda one: interp.run(MODEL, IDS, stop_at_layer=one).stream,
+    "Start": lambda one: interp.run(MODEL, IDS, start=Start(one, STREAM)).logits,
+    "generate": lambda one: MODEL.generate(IDS, max_new_tokens=one, top_k=one, seed=one),
+    "metrics": lambda one: metrics.logit_diff(one, one, pos=one),
+    "top": lambda one: MODEL.top(IDS, one, answer=one, pos=one).rows,
+    "position_of": lambda one: MODEL.position_of([0, 1], one),
+    "to_string": MODEL.to_string,
+    "S": lambda one: MODEL.blocks[0].attn.S(one).left,
+    "Y": lambda one: MODEL.blocks[0].attn.Y(one, one).right,
+}
+"""What takes an integer, whatever its type: the converse."""
+
+
+def refused_integers() -> list[str]:
+    """A line for each call that takes another kind of 1 for something else than 1."""
+    found: list[str] = []
+    for (name, call), kind in product(OF_INTEGERS.items(), INTEGERS):
+        try:
+            same = torch.equal if isinstance(call(1), torch.Tensor) else operator.eq
+            if not same(call(kind(1)), call(1)):
+                found.append(f"{name}({kind.__name__}(1)): another result than of 1")
+        except Exception as error:  # of any kind: that is what is looked for
+            found.append(f"{name}({kind.__name__}(1)): {type(error).__name__}: {error}")
+    return found
+
+
 if __name__ == "__main__":
-    lines = faults()
+    lines = [*faults(), *refused_integers()]
     print("\n".join(lines))  # noqa: T201
     sys.exit(bool(lines))
