@@ -10,7 +10,7 @@ from torch import Tensor
 
 from interp.config import Config
 from interp.errors import InvalidInput
-from interp.metrics import at_least_float32, next_token_losses
+from interp.metrics import at_least_float32, batch_loss, next_token_losses
 from interp.model.batch import Batch, column_of
 from interp.table import Table
 
@@ -114,7 +114,8 @@ def next_token_loss(
     if config.decoder is None or not config.unembeds or config.n_classes is not None:
         kind = "is an encoder" if config.decoder is None else "has no logits of tokens"
         raise InvalidInput(f"This model {kind}: it predicts no next token, and has no such loss.")
-    losses, counted = next_token_losses(at_least_float32(logits), batch)
-    if not bool(counted.any()):
-        raise InvalidInput("Every prompt is a single token: there is no next token to predict.")
-    return losses.where(counted, torch.nan) if per_token else losses.sum() / counted.sum()
+    logits = at_least_float32(logits)
+    if not per_token:
+        return batch_loss(logits, batch)
+    losses, counted = next_token_losses(logits, batch)
+    return losses.where(counted, torch.nan)

@@ -14,7 +14,7 @@ from interp.errors import InvalidInput, UnknownPlace, shorten
 from interp.execution.generate import generate, with_start
 from interp.execution.run import run, run_edited
 from interp.integers import as_integer
-from interp.metrics import Loss
+from interp.metrics import batch_loss
 from interp.names import Request
 from interp.points import PlaceLike
 from interp.predictions import Top, column_of_prompt, next_token_loss, top_of
@@ -145,17 +145,19 @@ class Transformer(TextNetwork):
             *tokens: as of ``model(...)``.
             names_filter: ``"all"``, a place, several, or a function of the hook name.
             stop_at_layer: end before this layer.
-            incl_bwd: also the gradients of the next-token loss, as ``cache["z_grad", 0]``.
+            incl_bwd: also the gradients of the next-token loss, as ``cache["z_grad", 0]``. As in
+                TransformerLens, the loss is the mean over all predictions of the batch, so a
+                gradient is as large as in a training step; ``run(gradients_of=)`` gives those of a
+                metric's sum over prompts.
             mask: as of ``model(...)``.
         """
         record = "all" if names_filter is None else names_filter
-        metric = Loss() if incl_bwd else None
         done = run(
             self,
             *tokens,
             record=record,
             stop_at_layer=stop_at_layer,
-            gradients_of=metric,
+            gradients_of=batch_loss if incl_bwd else None,
             mask=mask,
         )
         output = done.stream if done.logits is None else done.logits
@@ -190,9 +192,7 @@ class Transformer(TextNetwork):
                     raise UnknownPlace("The name filter of a hook accepts no place of this model.")
             else:
                 names = [self.names.hooks[self.names.resolve(name)]]
-            made += [
-                Apply((hook,), fn=fn, hook=Hook(hook, self.names.resolve(hook))) for hook in names
-            ]
+            made += [Apply((hook,), fn=fn) for hook in names]
         return made
 
     def generate(

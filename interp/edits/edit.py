@@ -277,16 +277,17 @@ class Apply(Edit):
 
     It gets a copy of the selected part, with no axis dropped. It may return a tensor of the same
     shape, dtype and device, or return ``None``: then the copy is used if it was changed in place,
-    else nothing changes.
+    else nothing changes. Gradients of tensors that it uses are recorded by
+    ``interp.run(..., keep_graph=True)`` and, in the caller's grad mode, by
+    ``model.run_with_hooks``; elsewhere it is called without gradients.
     """
 
     kind = "apply"
     fn: Callable[[Tensor, Hook], Tensor | None] = lambda tensor, hook: None  # noqa: ARG005
-    hook: Hook | None = None
 
     def replacement(self, old: Tensor, whole: Tensor, index: Index, site: EditSite) -> Tensor:  # noqa: ARG002
         """The result of the function on a copy of ``old``."""
-        hook = self.hook or Hook(str(site.place), site.place)
+        hook = Hook(site.hook, site.place)
         copy = old.clone()
         before = version_of(copy)
         try:

@@ -68,10 +68,11 @@ def generate(
             f"A prompt of {longest} tokens and {max_new_tokens} new ones exceed the context of "
             f"{model.config.n_ctx}; ask for at most {model.config.n_ctx - longest}."
         )
+    recorder = Recorder(plan_of_edits(model, edits))
     generator = torch.Generator(model.device).manual_seed(index(seed))
     ended = torch.zeros(len(batch.ids), dtype=torch.bool, device=batch.ids.device)
     with torch.no_grad():
-        next_logits = _NextLogits(model, sources, edits)
+        next_logits = _NextLogits(model, sources, recorder, edits)
         for _ in range(max_new_tokens):
             new = sample(next_logits(batch), temperature, top_k, generator)
             batch = _appended(batch, new, ended)
@@ -103,9 +104,10 @@ def sample(
 class _NextLogits:
     """The logits at the last column of a growing batch."""
 
-    def __init__(self, model: Network, sources: list[Batch], edits: Sequence[Edit]) -> None:
-        self._model = model
-        self._recorder = Recorder(plan_of_edits(model, edits))
+    def __init__(
+        self, model: Network, sources: list[Batch], recorder: Recorder, edits: Sequence[Edit]
+    ) -> None:
+        self._model, self._recorder = model, recorder
         reusable = not model.needs_length and all(edit.pointwise for edit in edits)
         self._kv_cache = KVCache() if reusable else None
         self._n_cached = 0

@@ -35,6 +35,7 @@ from interp.metrics.logits import (
     Position,
     Targets,
     at_least_float32,
+    batch_loss,
     columns_read,
     next_token_losses,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "Probability",
     "accuracy",
     "at_least_float32",
+    "batch_loss",
     "cause_of_nan",
     "check_values",
     "columns_read",
@@ -118,7 +120,7 @@ def accuracy(target: TargetLike, pos: Position = None) -> Accuracy:
 
 def kl(reference: Float[Tensor, "batch pos vocab"], pos: Position = None) -> KL | KLAt:
     """KL(reference ‖ model) in nats, at a position, or by default the mean over all positions."""
-    data = TensorData(reference)
+    data = TensorData(reference.detach())
     return KL(None, data) if pos is None else KLAt(_position(pos), data)
 
 

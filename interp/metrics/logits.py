@@ -29,6 +29,18 @@ def next_token_losses(
     return losses.where(counted, 0.0), counted
 
 
+def batch_loss(logits: Float[Tensor, "batch pos vocab"], batch: Batch) -> Float[Tensor, ""]:
+    """Next-token cross-entropy in nats, mean over all predictions of the batch together.
+
+    Raises:
+        InvalidInput: every prompt is a single token.
+    """
+    losses, counted = next_token_losses(logits, batch)
+    if not bool(counted.any()):
+        raise InvalidInput("Every prompt is a single token: there is no next token to predict.")
+    return losses.sum() / counted.sum()
+
+
 def _next_token_ids(batch: Batch) -> Int[Tensor, "batch pos"]:
     """The id of the next real token after each token of a row, skipping padding between them."""
     if batch.real is None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from interp.config import AttentionConfig, Config, LayerConfig, MLPConfig, StackConfig
 from interp.model.network import Network
@@ -18,14 +19,17 @@ def add_biases(model: Network, *, norms: bool, values: bool) -> Network:
     """
     config = _config_with_biases(model.config, norms=norms, values=values)
     copy = type(model)(config).to(model.device, torch.float64).eval()
-    weights = {
-        name: weight.detach().double()
-        for name, weight in model.named_parameters(remove_duplicate=False)
-    }
     with torch.no_grad():
         for name, parameter in copy.named_parameters(remove_duplicate=False):
-            parameter.copy_(weights[name]) if name in weights else parameter.zero_()
+            weight = _weight(model, name)
+            parameter.zero_() if weight is None else parameter.copy_(weight)
     return copy
+
+
+def _weight(model: Network, name: str) -> Tensor | None:
+    """A weight of ``model`` (computed, if it is parametrized); ``None`` if it lacks it."""
+    part, _, own = name.rpartition(".")
+    return getattr(model.get_submodule(part), own, None)
 
 
 def _config_with_biases(config: Config, *, norms: bool, values: bool) -> Config:

@@ -92,7 +92,7 @@ VOID = [edits.add("z", 1.0, layer=0, head=1), edits.zero("z", layer=0)]
     ids=["run", "generate", "sweep"],
 )
 def test_wherever_edits_are_made_the_order_is_checked(use):
-    with pytest.raises(InvalidEdit, match=r"z,0: edit 1 there \(zero\) .* edit 0 \(add\)"):
+    with pytest.raises(InvalidEdit, match=r'\("z", 0\): edit 1 there \(zero\) .* edit 0 \(add\)'):
         use(VOID)
     use(VOID[::-1])
     use([VOID[0], edits.zero("z", layer=1)])

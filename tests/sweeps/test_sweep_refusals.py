@@ -49,7 +49,7 @@ def test_a_forward_would_be_noticed(nothing_runs):
         (edits.zero("zz", layer=0), UnknownPlace, "zz.*z"),
         (edits.zero("z", layer=2), UnknownPlace, "z.*2"),
         (edits.zero("z"), UnknownPlace, "z"),
-        (edits.zero("z", layer=0, head=3), InvalidEdit, r"z,0: head 3 is outside 0\.\.2"),
+        (edits.zero("z", layer=0, head=3), InvalidEdit, r'\("z", 0\): head 3 is outside 0\.\.2'),
         (edits.zero("z", layer=0, unit=-5), InvalidEdit, r"d_head -5 is outside 0\.\.3"),
         (edits.zero("z", layer=0, head=(1, -2)), InvalidEdit, "same one twice"),
         (edits.zero("post", layer=0, head=0), InvalidEdit, "no 'head' to select"),
