@@ -20,6 +20,7 @@ from interp.cache.listing import in_bytes, listed, listing
 from interp.errors import InvalidInput, NotRecorded, StaleCache
 from interp.model.network import Network
 from interp.names import Request
+from interp.paths import as_path
 from interp.points import Place, PlaceLike
 from interp.table import Table
 from interp.weight_version import version_of
@@ -222,6 +223,7 @@ class Cache:
             OutOfResources: the file can't be written.
             StaleCache: the weights have changed since the run, or a tensor was.
         """
+        file = as_path(path)
         if self._derive.is_stale:
             raise StaleCache(
                 "The weights have changed since the run, and the file must say which they were; "
@@ -236,7 +238,7 @@ class Cache:
             contexts=self._derive.contexts,
             dtype=self._dtype,
         )
-        write_contents(contents, Path(path))
+        write_contents(contents, file)
 
     def __getstate__(self) -> dict[str, Any]:
         """Each tensor in a storage of its own: pickles don't share the storages of views."""

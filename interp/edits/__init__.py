@@ -28,7 +28,7 @@ from interp.edits.edit import (
 )
 from interp.edits.selection import EditSite, Selection
 from interp.errors import InvalidEdit
-from interp.integers import whole_number
+from interp.integers import as_integer, whole_number
 from interp.points import Place, PlaceLike, Point
 from interp.tensor_data import TensorData
 
@@ -174,7 +174,13 @@ def _target(point: PlaceLike, where: Where) -> tuple[tuple[str | int, ...], Sele
     if rest:
         known = ", ".join(Where.__annotations__)
         raise InvalidEdit(f"An edit has no {min(rest)!r}; it takes {known}.")
-    return tuple(name), Selection(**selected)
+    return tuple(_plain(part) for part in name), Selection(**selected)
+
+
+def _plain(part: Any) -> Any:  # noqa: ANN401 - checked where the name is resolved
+    """A part of a name; an integer of another library as Python's, which can be written as JSON."""
+    number = as_integer(part)
+    return part if number is None else number
 
 
 def _parts(point: PlaceLike) -> list[Any]:

@@ -42,13 +42,7 @@ def load_checkpoint(
         ModelLoadError: ``allow_pickle`` is not set, the file holds more than weights, or it is
             not a checkpoint of nanoGPT.
     """
-    if not allow_pickle:
-        raise ModelLoadError(
-            f"{path} is a pickle, which can execute code when it is read. If you trust it, pass "
-            "load(..., allow_pickle=True) (only weights are read even then), or convert it to "
-            f"safetensors once: interp convert {path} FOLDER --allow-pickle."
-        )
-    content = _read(path)
+    content = _checked(path, unpickled(path, allow_pickle=allow_pickle))
     config_json = {**content["model_args"], "model_type": "nanogpt"}
     source = StateDictSource(content["model"])
     model = assemble(families()["nanogpt"], config_json, source, dtype, device)
@@ -57,10 +51,20 @@ def load_checkpoint(
     return model
 
 
-def _read(path: Path) -> Mapping[str, Any]:
-    """The checkpoint's content, with ``model`` and ``model_args`` checked."""
+def unpickled(path: Path, *, allow_pickle: bool) -> object:
+    """The content of a pickle: tensors and plain values.
+
+    Raises:
+        ModelLoadError: ``allow_pickle`` is not set, or the file is damaged or holds anything else.
+    """
+    if not allow_pickle:
+        raise ModelLoadError(
+            f"{path} is a pickle, which can execute code when it is read. If you trust it, pass "
+            "load(..., allow_pickle=True) (only weights are read even then), or convert it to "
+            f"safetensors once: interp convert {path} FOLDER --allow-pickle."
+        )
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=False)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=False)
     except pickle.UnpicklingError as error:
         raise ModelLoadError(
             f"{path} holds more than weights and plain values, so it is not read: "
@@ -68,10 +72,15 @@ def _read(path: Path) -> Mapping[str, Any]:
         ) from error
     except Exception as error:  # damaged files make the unpickler raise exceptions of any type
         raise ModelLoadError(f"{path} is not a valid checkpoint: {first_line(error)}") from error
+
+
+def _checked(path: Path, content: object) -> Mapping[str, Any]:
+    """The checkpoint's content, with ``model`` and ``model_args`` checked."""
     if not isinstance(content, Mapping) or not {"model", "model_args"} <= set(content):
         raise ModelLoadError(
             f"{path} is not a checkpoint of nanoGPT, which has the entries 'model' and "
-            "'model_args'; load other models from a folder with safetensors."
+            "'model_args'. A state dict needs its configuration: load(..., config=); load other "
+            "models from a folder with safetensors."
         )
     weights, arguments = content["model"], content["model_args"]
     valid = isinstance(weights, Mapping) and isinstance(arguments, Mapping)

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.edits import Edit
-from interp.errors import InvalidInput
+from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.frame import DataFrame, frame_of
 from interp.metrics import Metric, MetricLike
@@ -168,7 +168,7 @@ class Sweep:
         if not isinstance(earlier, Sweep) or not self._is_same_sweep(earlier):
             raise InvalidInput(
                 "resume= takes the result of a sweep with the same model, weights, tokens, edits "
-                "and metric; this one differs in one of them."
+                f"and metric; {shorten(earlier)} differs in one of them."
             )
         self.done.logical_or_(earlier.done)
         self.values.copy_(earlier.values)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from interp.errors import InvalidInput
+from interp.paths import as_path
 
 FIELDS = ("text", "target", "distractor")
 PROMPT_FOLDER = Path(__file__).parent.parent / "zoo" / "prompts"
@@ -67,7 +68,8 @@ def read_prompt_file(path: str | Path) -> PromptFile:
     Raises:
         InvalidInput: see :func:`read_prompts`.
     """
-    file = PROMPT_FOLDER / f"{path}.jsonl" if str(path) in bundled_prompts() else Path(path)
+    path = as_path(path)
+    file = PROMPT_FOLDER / f"{path}.jsonl" if str(path) in bundled_prompts() else path
     parse = _json_prompt if file.suffix == ".jsonl" else _plain_prompt
     data = _bytes(file)
     text = _text(file, data).replace("\r\n", "\n").replace("\r", "\n")
