@@ -79,7 +79,7 @@ def loss() -> Loss:
     return Loss()
 
 
-def masked_loss(tokens: Int[Tensor, "batch pos"] | Sequence[object]) -> MaskedLoss:
+def masked_loss(tokens: Int[Tensor, "*batch pos"] | Sequence[object]) -> MaskedLoss:
     """Cross-entropy in nats of what each mask token stands for, mean over each prompt's.
 
     Args:
