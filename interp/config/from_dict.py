@@ -35,15 +35,16 @@ def build(kind: type[_Part], values: object, path: str) -> _Part:
 
 
 def _value(hint: Any, value: object, path: str) -> object:  # noqa: ANN401 - a type hint
-    """A value converted to a type hint: a dataclass, tuple, Literal or scalar, or one or None."""
+    """A value converted to a type hint: a dataclass, tuple, dict, Literal or scalar, or None."""
     options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     if value is None and type(None) in options:
         return None
     (option,) = [option for option in options if option is not type(None)]
     if is_dataclass(option):
         return build(option, value, path)  # pyright: ignore[reportArgumentType] - a class
-    if get_origin(option) is tuple:
-        return _tuple(get_args(option)[0], value, path)
+    if get_origin(option) in (tuple, dict):
+        read = _tuple if get_origin(option) is tuple else _dict
+        return read(get_args(option), value, path)
     if get_origin(option) is Literal:
         return value  # checked by the dataclass itself, which knows the name of the field
     exact = isinstance(value, option) and isinstance(value, bool) == (option is bool)
@@ -54,7 +55,13 @@ def _value(hint: Any, value: object, path: str) -> object:  # noqa: ANN401 - a t
     raise InvalidConfig(f"{path} should be of type {option.__name__}, got {value!r}.")
 
 
-def _tuple(hint: Any, value: object, path: str) -> tuple[object, ...]:  # noqa: ANN401 - a type hint
+def _dict(hints: Any, value: object, path: str) -> dict[str, object]:  # noqa: ANN401 - type hints
+    if not isinstance(value, dict):
+        raise InvalidConfig(f"{path} should be an object, got {value!r}.")
+    return {str(name): _value(hints[1], item, f"{path}[{name!r}]") for name, item in value.items()}
+
+
+def _tuple(hints: Any, value: object, path: str) -> tuple[object, ...]:  # noqa: ANN401 - type hints
     if not isinstance(value, list | tuple):
         raise InvalidConfig(f"{path} should be a list, got {value!r}.")
-    return tuple(_value(hint, item, f"{path}[{index}]") for index, item in enumerate(value))
+    return tuple(_value(hints[0], item, f"{path}[{index}]") for index, item in enumerate(value))
