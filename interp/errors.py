@@ -4,9 +4,14 @@ Each message says what was given, what was expected, and what to do. ``exit_code
 command line: 2 for bad input, 3 for a model that can't be loaded, 4 for exhausted resources.
 """
 
+MAX_MESSAGE = 1000
+"""Characters of a message."""
+MAX_SHOWN = 100
+"""Characters of a value that a message quotes."""
+
 
 class InterpError(Exception):
-    """Base class of all errors of this package.
+    """Base class of all errors of this package; its messages have a bounded length.
 
     Attributes:
         exit_code: what the command line returns.
@@ -16,10 +21,34 @@ class InterpError(Exception):
     exit_code = 2
     result: object = None
 
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(_bounded(arg) if isinstance(arg, str) else arg for arg in args))
+
+
+def shorten(value: object) -> str:
+    """The beginning of a value's repr, for messages about input of any size."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits; lists of lists
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+
 
 def first_line(error: BaseException) -> str:
     """The first line of another library's error message."""
     return next((line for line in map(str.strip, str(error).split("\n")) if line), repr(error))
+
+
+def reason(error: BaseException) -> str:
+    """Why a file can't be read, in one line: what the system says, without the path."""
+    return getattr(error, "strerror", None) or first_line(error)
+
+
+def _bounded(message: str) -> str:
+    """The message, or its beginning and its end, which says what to do."""
+    if len(message) <= MAX_MESSAGE:
+        return message
+    return f"{message[: MAX_MESSAGE * 2 // 3]} … {message[-MAX_MESSAGE // 4 :]}"
 
 
 class InvalidConfig(InterpError, ValueError):

@@ -1,13 +1,21 @@
-"""Files that are complete or absent: written under a temporary name, then renamed."""
+"""Files: written completely or not at all, and read within bounds.
+
+A file is written under a temporary name, then renamed. What is read may come from anywhere: only
+regular files are opened (no devices, pipes or folders), and their size is bounded.
+"""
 
 import os
+import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 from safetensors import SafetensorError
 
 ASIDE = ".part"
+UNREADABLE = (OSError, ValueError)
+"""What the functions that read files raise; callers say which file, and what it should be."""
 
 
 def is_aside(path: Path) -> bool:
@@ -41,3 +49,44 @@ def write_text_whole(path: Path, text: str) -> None:
         OSError: it can't be written.
     """
     write_whole(path, lambda aside: aside.write_text(text, encoding="utf-8"))
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file to read its bytes.
+
+    Raises:
+        OSError: there is no such file, or no permission.
+        ValueError: it is a device or a pipe; or no file can have this name.
+    """
+    file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 - Path has no opener
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise ValueError("it is not a regular file")
+
+
+def size_of(file: BinaryIO) -> int:
+    """The size of an open file in bytes."""
+    return os.fstat(file.fileno()).st_size
+
+
+def read_bounded(path: Path, most: int) -> bytes:
+    """The bytes of a regular file.
+
+    Args:
+        path: the file.
+        most: how many bytes it may have.
+
+    Raises:
+        OSError: there is no such file, or no permission.
+        ValueError: it is a device or a pipe, or larger than ``most``.
+    """
+    with open_regular(path) as file:
+        if size_of(file) > most:
+            raise ValueError(f"it is larger than {most} bytes")
+        return file.read(most)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a path; a pipe that nobody writes to is opened too, and then refused."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
