@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from safetensors import SafetensorError
-
 ASIDE = ".part"
 UNREADABLE = (OSError, ValueError)
 """What the functions that read files raise; callers say which file, and what it should be."""
@@ -36,8 +34,6 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         write(temporary)
         temporary.chmod(0o644)
         temporary.replace(path)
-    except SafetensorError as error:  # as a full disk is told where tensors are written
-        raise OSError(f"{path.name} can't be written: {error}") from error
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -30,7 +30,7 @@ from interp.tensor_file import (
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 COMPUTE_DTYPE = "computes_in"
 """Metadata entry of a saved file: the dtype of the model that was saved."""
-DTYPES = {name: dtype for name, dtype in STORED.items() if dtype.is_floating_point}
+DTYPES = {name: STORED[name] for name in ("F64", "F32", "F16", "BF16")}
 """The dtypes that a model can compute in, by their names in safetensors."""
 
 
