@@ -6,6 +6,7 @@ eigenvalues of W_OV).
 """
 
 from dataclasses import dataclass
+from html import escape
 from typing import overload
 
 import torch
@@ -33,6 +34,14 @@ class LowRank:
                 f"The factors {tuple(self.left.shape)} and {tuple(self.right.shape)} can't be "
                 "multiplied: the last axis of the left must equal the last but one of the right."
             )
+
+    def __repr__(self) -> str:
+        """Shape and rank; the factors may be large."""
+        dtype = str(self.left.dtype).removeprefix("torch.")
+        return f"LowRank({list(self.shape)}, rank ≤ {self.rank}, {dtype} on {self.left.device})"
+
+    def _repr_html_(self) -> str:
+        return f"<code>{escape(repr(self))}</code>"
 
     @property
     def shape(self) -> torch.Size:

@@ -16,11 +16,13 @@ from torch import Tensor
 from interp.cache.compact import cheaper_formed, compacted, converted, is_fresh
 from interp.cache.derive import Derivation
 from interp.cache.format import Contents, write_contents
+from interp.cache.listing import in_bytes, listed, listing
 from interp.errors import InvalidInput, NotRecorded, StaleCache
 from interp.model.context import Context
 from interp.model.network import Network
 from interp.names import Request
 from interp.points import Place, PlaceLike
+from interp.table import Table
 from interp.weight_version import version_of
 from interp.weights.hash import weight_hash
 
@@ -100,6 +102,22 @@ class Cache:
     def __len__(self) -> int:
         """How many places were recorded."""
         return len(self._recorded)
+
+    def __repr__(self) -> str:
+        return self.description().to_text()
+
+    def _repr_html_(self) -> str:
+        return self.description().to_html()
+
+    def description(self) -> Table:
+        """Each place recorded: its shape, and whether it is stored, in how many bytes."""
+        title = (
+            f"Cache of {len(self)} places, {len(self._stored)} tensors stored: "
+            f"{in_bytes(self.nbytes)}"
+        )
+        stored = {place: tensor for place, (tensor, _) in self._stored.items()}
+        contexts, config = self._derive.contexts, self._model.config
+        return listed(title, listing(self._recorded, stored, contexts, config))
 
     def keys(self) -> list[Place]:
         """The places recorded, in the order of the forward."""

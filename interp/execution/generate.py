@@ -53,7 +53,7 @@ def generate(
         InvalidInput: a model without decoder, or settings out of range.
     """
     _check(model, max_new_tokens, temperature, top_k)
-    *sources, prompt = model.check(*_with_start(model, tokens))
+    *sources, prompt = model.check(*with_start(model, tokens))
     batch = prompt.padded_left()
     longest = int(batch.is_real.sum(-1).max())
     if longest + max_new_tokens > model.config.n_ctx:
@@ -140,7 +140,7 @@ def _check(model: Network, max_new_tokens: object, temperature: object, top_k: o
         )
 
 
-def _with_start(model: Network, tokens: tuple[object, ...]) -> tuple[object, ...]:
+def with_start(model: Network, tokens: tuple[object, ...]) -> tuple[object, ...]:
     """The inputs, with the start token of a paired decoder if no target is given."""
     if len(tokens) != 1 or len(model.stacks) == 1:
         return tokens

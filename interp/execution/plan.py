@@ -7,8 +7,10 @@ from torch import Tensor
 
 from interp.cache.derive import needs_of, required_places
 from interp.edits import Edit, EditSite
+from interp.edits.order import check_order
 from interp.errors import InvalidEdit, InvalidInput
 from interp.model.network import Network
+from interp.model.shapes import fixed_axes
 from interp.model.stack import Span
 from interp.points import Place, Point
 
@@ -108,7 +110,8 @@ def place_edits(
 
     Raises:
         UnknownPlace: the model has no such place.
-        InvalidEdit: the run does not pass there, or the point lacks an axis that is selected.
+        InvalidEdit: the run does not pass there, the point lacks an axis that is selected, or an
+            edit would have no effect since a later one writes over all of it.
     """
     placed: dict[Place, list[Edit]] = {}
     for edit in as_edits(edits):
@@ -117,6 +120,9 @@ def place_edits(
             raise InvalidEdit(f"{place} is not in the part of the model that this run computes.")
         edit.select.per_axis(place)
         placed.setdefault(place, []).append(edit)
+    for place, several in placed.items():
+        if len(several) > 1:
+            check_order(several, place, fixed_axes(model.config, place))
     return placed
 
 

@@ -26,6 +26,7 @@ from interp.model.network import Network
 from interp.model.stack import Span
 from interp.names import Request
 from interp.points import Place
+from interp.table import Table
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +61,22 @@ class Run:
     cache: Cache
     batch: Batch
     edits: tuple[Edit, ...]
+
+    def __repr__(self) -> str:
+        return self.description().to_text()
+
+    def _repr_html_(self) -> str:
+        return self.description().to_html()
+
+    def description(self) -> Table:
+        """What was run: shapes, edits, and what the cache holds."""
+        rows, columns = self.batch.ids.shape
+        given = {"logits": self.logits, "stream": self.stream}
+        shapes = [(name, str(list(x.shape))) for name, x in given.items() if x is not None]
+        edits = [("edit", str(edit)) for edit in self.edits]
+        held = f"{len(self.cache)} places recorded, {len(self.cache.stored)} tensors stored"
+        title = f"Run of {rows} rows of {columns} tokens"
+        return Table(title, (), [*shapes, ("cache", held), *edits])
 
 
 def run(  # noqa: PLR0913 - independent options, all by keyword

@@ -6,6 +6,7 @@ differences. A file that does not end in ``.jsonl`` holds one plain-text prompt 
 
 from codecs import BOM_UTF8
 from dataclasses import dataclass
+from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 
@@ -37,6 +38,21 @@ class Prompt:
     source: str = ""
 
 
+@dataclass(frozen=True)
+class PromptFile:
+    """The prompts of a file.
+
+    Attributes:
+        path: the file.
+        prompts: in the order of the file.
+        sha256: of the bytes that were read.
+    """
+
+    path: Path
+    prompts: tuple[Prompt, ...]
+    sha256: str
+
+
 def bundled_prompts() -> list[str]:
     """Names of the bundled prompt sets."""
     return sorted(path.stem for path in PROMPT_FOLDER.glob("*.jsonl"))
@@ -49,25 +65,36 @@ def read_prompts(path: str | Path) -> list[Prompt]:
         InvalidInput: the file is missing, empty, too large, not a regular file or not UTF-8, or a
             line is malformed.
     """
+    return list(read_prompt_file(path).prompts)
+
+
+def read_prompt_file(path: str | Path) -> PromptFile:
+    """The prompts of a file with its hash, as for :func:`read_prompts`. It is read once.
+
+    Raises:
+        InvalidInput: see :func:`read_prompts`.
+    """
     file = PROMPT_FOLDER / f"{path}.jsonl" if str(path) in bundled_prompts() else Path(path)
     parse = _json_prompt if file.suffix == ".jsonl" else _plain_prompt
+    data = _content(file)
+    text = data.removeprefix(BOM_UTF8).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     prompts: list[Prompt] = []
-    # Only line feeds end a line; splitlines() would also split at form feeds.
-    for number, line in enumerate(BytesIO(_content(file)), 1):
+    # Only these end a line; splitlines() would also split at form feeds.
+    for number, line in enumerate(BytesIO(text), 1):
         source = f"{file}:{number}"
-        text = _decoded(line.removesuffix(b"\n"), source)
-        if text.strip():
-            prompts.append(parse(text, source))
+        decoded = _decoded(line.removesuffix(b"\n"), source)
+        if decoded.strip():
+            prompts.append(parse(decoded, source))
         if len(prompts) > MAX_PROMPTS:
             raise InvalidInput(f"{file} holds more than {MAX_PROMPTS} prompts; split it.")
     if not prompts:
         raise InvalidInput(f"{file} holds no prompts; write one a line.")
-    return prompts
+    return PromptFile(file, tuple(prompts), sha256(data).hexdigest())
 
 
 def _content(file: Path) -> bytes:
     try:
-        return read_bounded(file, MAX_BYTES).removeprefix(BOM_UTF8)
+        return read_bounded(file, MAX_BYTES)
     except UNREADABLE as error:
         known = ", ".join(bundled_prompts())
         raise InvalidInput(

@@ -1,7 +1,11 @@
 """SHA-256 of a model's weights, computed once for each version of the weights."""
 
 import hashlib
+from collections.abc import Sequence
 from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
 
 from interp.model.network import Network
 from interp.tensor_data import tensor_bytes
@@ -14,9 +18,10 @@ def weight_hash(model: Network) -> str:
     Computed once per model, and again after a weight was changed, replaced or moved. A write
     through ``weight.data`` does not change a tensor's version; the sum of the weight detects it.
     """
-    version = tuple(
-        (weight.data_ptr(), version_of(weight), weight.detach().sum().item())
-        for weight in model.parameters()
+    weights = list(model.parameters())
+    version = (
+        tuple((weight.data_ptr(), version_of(weight)) for weight in weights),
+        _sums(weights),
     )
     known = _KNOWN.get(model)
     if known is None or known[0] != version:
@@ -26,6 +31,12 @@ def weight_hash(model: Network) -> str:
 
 _KNOWN: WeakKeyDictionary[Network, tuple[object, str]] = WeakKeyDictionary()
 """The version and the hash of each model that was hashed."""
+
+
+def _sums(weights: Sequence[Tensor]) -> tuple[float, ...]:
+    """The sum of each weight, read from the device at once."""
+    sums = [weight.detach().sum(dtype=torch.float64) for weight in weights]
+    return tuple(torch.stack(sums).tolist())
 
 
 def _compute_hash(model: Network) -> str:

@@ -107,9 +107,9 @@ def test_without_the_model_what_was_kept_formed_is_read(path):
     cache.keep("pattern").save(path)
     again = load_cache(path)
     assert_identical(again["pattern", -1], cache["pattern", -1])
-    with pytest.raises(NotRecorded, match=r"scores,0 is derived"):
+    with pytest.raises(NotRecorded, match=r'"scores", 0\) is derived'):
         again["scores", 0]
-    with pytest.raises(NotRecorded, match=r"q,0 was not recorded"):
+    with pytest.raises(NotRecorded, match=r'"q", 0\) was not recorded'):
         again["q", 0]
     with pytest.raises(UnknownPlace, match="Nearest"):
         again["patern", 0]

@@ -1,0 +1,38 @@
+"""What every analysis returns: the numbers, as a table, as a figure and in words."""
+
+from abc import ABC, abstractmethod
+from html import escape
+
+import pandas as pd
+import plotly.graph_objects as go
+
+MAX_LINES = 40
+"""Lines of a summary that a notebook shows by itself."""
+
+
+class Result(ABC):
+    """The result of an analysis: a frozen dataclass of tensors, which pickles and copies."""
+
+    @abstractmethod
+    def to_frame(self) -> pd.DataFrame:
+        """The numbers as a tidy table."""
+
+    @abstractmethod
+    def figure(self) -> go.Figure:
+        """The numbers as a figure."""
+
+    @abstractmethod
+    def summary(self) -> str:
+        """A few lines of text, the first of which says what was found."""
+
+    def __repr__(self) -> str:
+        """The first line of the summary."""
+        return f"{type(self).__name__}({self.summary().splitlines()[0]})"
+
+    def _repr_html_(self) -> str:
+        """The summary, as notebooks show it."""
+        lines = self.summary().split("\n")
+        shown = lines[:MAX_LINES]
+        if len(lines) > MAX_LINES:
+            shown.append(f"… and {len(lines) - MAX_LINES} more lines; see .summary()")
+        return "<pre>" + escape("\n".join(shown)) + "</pre>"
