@@ -16,13 +16,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from interp import edits, metrics
-from interp.config.from_dict import build
 from interp.edits import Apply
 from interp.errors import InterpError, InvalidInput, OutOfResources
 from interp.execution.provenance import Provenance
 from interp.files import write_whole
 from interp.metrics import Metric, MetricLike
 from interp.points import Place
+from interp.schema import build
 from interp.sweeps.cases import PlacedEdits, label_of
 from interp.tensor_data import TensorData
 
