@@ -86,8 +86,6 @@ def write_contents(contents: Contents, path: Path) -> None:
 
 def _check_path(path: Path) -> None:
     """Make sure that a file can be there."""
-    if "\0" in str(path):
-        raise InvalidInput(f"{str(path)[:100]!r} has a null character; no file can have that name.")
     if not path.parent.is_dir():
         raise InvalidInput(f"There is no folder {str(path.parent)[:200]!r}; make it first.")
     if path.is_dir():

@@ -17,7 +17,6 @@ import tokenizers
 from interp.errors import InterpError, InvalidTokens, ModelLoadError, first_line, shorten
 from interp.files import read_bounded, write_text_whole
 from interp.json_text import parse_json
-from interp.schema import as_object
 from interp.text.token_bytes import token_format, unknown_token, visible
 
 MASK_TOKENS: Final = ("[MASK]", "<mask>", "<|mask|>")
@@ -277,7 +276,9 @@ def _description(path: Path) -> dict[str, Any]:
             needs: the library takes memory for every id up to the largest.
     """
     content = read_bounded(path, MAX_BYTES)
-    description = as_object(parse_json(content.decode()), "it")
+    description = parse_json(content.decode())
+    if not isinstance(description, dict):
+        raise ValueError(f"it should be an object with fields, not {shorten(description)}")
     largest = max(_ids(description), default=0)
     if largest >= len(content):
         raise ValueError(

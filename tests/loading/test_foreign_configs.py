@@ -303,7 +303,7 @@ def test_older_names_of_rotary_fields_are_equivalent(copied):
 @each("value", ["x" * 10_000, list(range(10_000)), 10**3000])
 def test_a_long_value_is_shortened_in_errors(value, folder):
     folder.set_fields(activation_function=value)
-    with pytest.raises(ModelLoadError, match="…") as error:
+    with pytest.raises(ModelLoadError, match=r"…|\.\.\.") as error:
         interp.load(folder.path)
     assert len(str(error.value)) < 1000
 

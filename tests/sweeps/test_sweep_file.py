@@ -71,10 +71,13 @@ def test_a_tensor_that_several_edits_hold_is_stored_once(tmp_path):
     assert (tmp_path / "s").stat().st_size < DONOR.nbytes + 8_000
 
 
+FUNCTION = edits.apply("z", lambda z, hook: z, layer=0)
+
+
 @each(
     ("made", "metric", "told"),
     [
-        (edits.apply("z", lambda z, hook: z, layer=0), METRICS[0], r"Edit 0 \(apply at z,0\)"),
+        (FUNCTION, METRICS[0], r'Edit 0 \(apply at \("z", 0\)\)'),
         (MADE[0], lambda logits: logits[:, -1, 0], "metric of this sweep"),
     ],
 )
