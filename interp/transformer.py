@@ -1,6 +1,7 @@
 """The model of the public API: what it predicts, views of its weights, TransformerLens's calls."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,8 +17,10 @@ from interp.execution.run import run, run_edited
 from interp.integers import as_integer
 from interp.metrics import batch_loss
 from interp.names import Request
+from interp.paths import as_path
 from interp.points import PlaceLike
 from interp.predictions import Top, column_of_prompt, next_token_loss, top_of
+from interp.saving import save_folder
 from interp.text_network import TextNetwork
 from interp.weights.processed import processed
 
@@ -91,6 +94,25 @@ class Transformer(TextNetwork):
         with torch.no_grad():
             logits = self.unembed(self.stream(batches))[0, column]
         return top_of(logits, n, wanted, self.label)
+
+    # ---- as a folder -----------------------------------------------------------------------------
+
+    def save(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
+        """Write the model to a folder, from which :func:`interp.load` gives the same model.
+
+        Weights, tokenizer and configuration are the same, bit by bit. The folder holds ``config.json``, ``model.safetensors`` and ``tokenizer.json``; it changes
+        as a whole or not at all, and is replaced only if this package wrote everything in it.
+
+        Args:
+            folder: created if missing.
+            dtype: of the stored weights; ``None`` keeps that of the model. The model is loaded in
+                the dtype that it has now in either case.
+
+        Raises:
+            InvalidInput: the folder holds files that this package did not write.
+            OutOfResources: the folder can't be written, or another process is writing it.
+        """
+        save_folder(self, as_path(folder), dtype)
 
     # ---- views of its weights -----------------------------------------------------------------
 

@@ -15,10 +15,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from interp.errors import ModelLoadError
+from interp.saving import COMPUTE_DTYPE
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-COMPUTE_DTYPE = "computes_in"
-"""Metadata entry of a saved file: the dtype of the model that was saved."""
 MAX_HEADER_BYTES = 100 * 2**20
 MALFORMED = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """Exceptions of parsing JSON that is damaged, or of reading entries that it lacks."""

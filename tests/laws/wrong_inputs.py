@@ -246,11 +246,11 @@ PATHS: Rows = [
     (None, "None"),
     (3, r"\b3\b"),
     ("a\0b", r"a\\x00b"),
-    (FOLDER / "no such folder" / "file", "no such folder"),
     (FOLDER, re.escape(str(FOLDER))),
 ]
 OF_PATHS: Calls = {
     "cache.save": CACHE.save,
+    "model.save": MODEL.save,
     "load_cache": interp.load_cache,
     "read_prompts": interp.read_prompts,
     "card": interp.card,
@@ -312,6 +312,7 @@ def tables() -> list[tuple[Calls, Rows]]:
         (OF_TARGETS, TARGETS),
         (OF_POSITIONS, POSITIONS),
         (OF_PATHS, PATHS),
+        ({"save(dtype=)": lambda x: MODEL.save(FOLDER / "x", x)}, [*THINGS, ("int8", "'int8'")]),
         ({"load": interp.load}, LOADING),
         *[
             ({f"{call.__name__}({name}=)": keyword(call, name)}, rows)
