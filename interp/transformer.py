@@ -15,7 +15,7 @@ from interp.errors import InvalidInput, UnknownPlace, shorten
 from interp.execution.generate import generate, with_start
 from interp.execution.run import run, run_edited
 from interp.integers import as_integer
-from interp.metrics import batch_loss
+from interp.metrics import Position, as_position, batch_loss
 from interp.names import Request
 from interp.paths import as_path
 from interp.points import PlaceLike
@@ -53,7 +53,8 @@ class Transformer(TextNetwork):
             mask: as of ``model(...)``.
 
         Raises:
-            InvalidInput: the model predicts no next token, or every prompt is a single one.
+            InvalidInput: the model predicts no next token, or every prompt is a single one, so that
+                there is no mean.
         """
         batches = self.check(*tokens, mask=mask)
         logits = self.unembed(self.stream(batches))
@@ -66,7 +67,7 @@ class Transformer(TextNetwork):
         *,
         answer: str | int | None = None,
         target: Any = None,  # noqa: ANN401 - likewise
-        pos: int = -1,
+        pos: Position = None,
     ) -> Top:
         """The most probable tokens after a prompt, as a table with ranks and probabilities.
 
@@ -75,16 +76,15 @@ class Transformer(TextNetwork):
             k: number of tokens.
             answer: a text that is exactly one token, or an id, whose rank is wanted as well.
             target: what the decoder of an encoder–decoder reads; by default its start token.
-            pos: the position whose prediction is read.
+            pos: the position whose prediction is read; by default that of an encoder's mask token,
+                if the prompt holds one, else the last.
 
         Raises:
             InvalidInput: several prompts, or the model has no logits.
         """
-        n, position = as_integer(k), as_integer(pos)
-        if n is None or n < 1 or position is None:
-            raise InvalidInput(
-                f"k={shorten(k)} must be an integer of at least 1, pos={shorten(pos)} an integer."
-            )
+        n, position = as_integer(k), as_position(pos)
+        if n is None or n < 1:
+            raise InvalidInput(f"k={shorten(k)} must be an integer of at least 1.")
         if not self.config.unembeds:
             raise InvalidInput("This model has no logits: it predicts no token.")
         wanted = None if answer is None else self._token_id(answer, "answer")
@@ -100,8 +100,9 @@ class Transformer(TextNetwork):
     def save(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
         """Write the model to a folder, from which :func:`interp.load` gives the same model.
 
-        Weights, tokenizer and configuration are the same, bit by bit. The folder holds ``config.json``, ``model.safetensors`` and ``tokenizer.json``; it changes
-        as a whole or not at all, and is replaced only if this package wrote everything in it.
+        Weights, tokenizer and configuration are the same, bit by bit. The folder holds
+        ``config.json``, ``model.safetensors``, ``tokenizer.json`` and a list of them; it changes as
+        a whole or not at all, and is replaced only if this package wrote everything in it.
 
         Args:
             folder: created if missing.

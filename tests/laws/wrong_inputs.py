@@ -194,7 +194,7 @@ GENERATION: dict[str, Rows] = {
 }
 TOP: dict[str, Rows] = {
     "k": [*THINGS, (0, "0"), ("3", "'3'"), (True, "True"), (None, "None")],
-    "pos": [*THINGS, (99, "99"), ("1", "'1'"), (None, "None")],
+    "pos": [*THINGS, (99, "99"), ("1", "'1'"), (True, "True")],
     "answer": [*THINGS, (10**6, "1000000"), (-1, "-1"), ("no such token at all", "tokens")],
     "target": [(3, "3|inputs"), ("x", "inputs")],
 }
