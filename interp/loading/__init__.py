@@ -12,11 +12,12 @@ from interp.config import Config
 from interp.errors import ModelLoadError, shorten
 from interp.loading import hub
 from interp.loading.checkpoint import is_checkpoint, load_checkpoint
-from interp.loading.folder import CONFIG, load_folder, save_folder
+from interp.loading.folder import load_folder
 from interp.loading.live import is_live, load_live
 from interp.loading.registry import families
 from interp.loading.state_dict import load_state_dict
 from interp.paths import as_path
+from interp.saving import CONFIG, save_folder
 from interp.transformer import Transformer
 
 AT_STEP = re.compile(r"(?P<model>.+)@(?P<step>\d{1,9})")

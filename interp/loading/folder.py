@@ -1,4 +1,4 @@
-"""A model as a folder: ``config.json``, weights as safetensors, ``tokenizer.json``.
+"""A model from a folder: ``config.json``, weights as safetensors, ``tokenizer.json``.
 
 A ``config.json`` with ``model_type`` is foreign, and is interpreted by its family (see
 :mod:`interp.loading.registry`); any other holds an :class:`interp.Config`. Nothing in a folder is
@@ -11,67 +11,18 @@ from typing import Any
 
 import torch
 
-from interp.atomic_folder import atomic_folder
 from interp.config import Config
-from interp.errors import InvalidConfig, ModelLoadError, OutOfResources, reason
-from interp.files import write_text_whole, write_whole
+from interp.errors import InvalidConfig, ModelLoadError, reason
 from interp.json_text import read_json
 from interp.loading.assemble import assemble, assemble_native
 from interp.loading.registry import family_of
-from interp.loading.source import COMPUTE_DTYPE, SafetensorsSource
+from interp.loading.source import SafetensorsSource
 from interp.loading.special_tokens import as_tokenizer, attach_tokenizer, set_tokenizer
-from interp.tensor_file import save_tensors
+from interp.saving import CONFIG, STEPS, TOKENIZER, step_file
 from interp.text.tokenizer import Tokenizer
 from interp.transformer import Transformer
 
-CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
-STEPS = "steps"
 MAX_CONFIG_BYTES = 2**22
-
-
-def save_folder(model: Transformer, folder: Path, dtype: torch.dtype | None = None) -> None:
-    """Write a model to a folder, whose files change all at once or not at all.
-
-    Args:
-        model: the model.
-        folder: created if missing; replaced if it holds what this package wrote.
-        dtype: of the stored weights; ``None`` keeps that of the model. The model is loaded in the
-            dtype that it has now in either case.
-
-    Raises:
-        InvalidInput: the folder holds files that this package did not write.
-        OutOfResources: the folder can't be written, or another process is writing it.
-    """
-    with atomic_folder(folder) as new:
-        write_files(model, new, dtype)
-
-
-def write_files(model: Transformer, folder: Path, dtype: torch.dtype | None = None) -> None:
-    """Write the files of a model into an existing folder, as for :func:`save_folder`.
-
-    Raises:
-        OutOfResources: the folder can't be written.
-    """
-    try:
-        _write_weights(model, folder / WEIGHTS, dtype)
-        write_text_whole(folder / CONFIG, model.config.to_json())
-        if model.tokenizer is not None:
-            model.tokenizer.save(folder / TOKENIZER)
-    except OSError as error:
-        raise OutOfResources(f"{folder} can't be written: {error}.") from error
-
-
-def save_step(model: Transformer, folder: Path, step: int, dtype: torch.dtype) -> None:
-    """Write the weights after ``step`` training steps, beside the final ones of the folder.
-
-    Raises:
-        OutOfResources: the folder can't be written.
-    """
-    try:
-        (folder / STEPS).mkdir(parents=True, exist_ok=True)
-        _write_weights(model, _step_file(folder, step), dtype)
-    except OSError as error:
-        raise OutOfResources(f"{folder} can't be written: {error}.") from error
 
 
 def load_folder(
@@ -132,19 +83,7 @@ def _weights_of_step(folder: Path, step: int) -> Path:
     if step not in steps:
         known = ", ".join(map(str, steps)) or "none"
         raise ModelLoadError(f"{folder} has no weights of step {step}; its steps: {known}.")
-    return _step_file(folder, step)
-
-
-def _step_file(folder: Path, step: int) -> Path:
-    return folder / STEPS / f"{step:06d}.safetensors"
-
-
-def _write_weights(model: Transformer, path: Path, dtype: torch.dtype | None) -> None:
-    """All parameters by name; a shared parameter is stored once."""
-    named = {name: weight.detach().to(dtype) for name, weight in model.named_parameters()}
-    weights = {name: tensor.contiguous() for name, tensor in named.items()}
-    metadata = {COMPUTE_DTYPE: str(model.dtype).removeprefix("torch.")}
-    write_whole(path, lambda path: save_tensors(weights, path, metadata))
+    return step_file(folder, step)
 
 
 def _read_config(path: Path) -> dict[str, Any]:

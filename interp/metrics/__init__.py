@@ -58,6 +58,7 @@ __all__ = [
     "Position",
     "Probability",
     "accuracy",
+    "as_position",
     "at_least_float32",
     "batch_loss",
     "cause_of_nan",
@@ -103,28 +104,28 @@ def masked_loss(tokens: Int[Tensor, "*batch pos"] | Sequence[object]) -> MaskedL
 
 def logit(target: TargetLike, pos: Position = None) -> Logit:
     """The logit of ``target`` (a token id, or one a prompt) at a position."""
-    return Logit(_position(pos), _targets(target))
+    return Logit(as_position(pos), _targets(target))
 
 
 def logit_diff(target: TargetLike, distractor: TargetLike, pos: Position = None) -> LogitDiff:
     """The logit of ``target`` minus that of ``distractor`` at a position."""
-    return LogitDiff(_position(pos), _targets(target), _targets(distractor))
+    return LogitDiff(as_position(pos), _targets(target), _targets(distractor))
 
 
 def prob(target: TargetLike, pos: Position = None) -> Probability:
     """The probability of ``target`` at a position."""
-    return Probability(_position(pos), _targets(target))
+    return Probability(as_position(pos), _targets(target))
 
 
 def accuracy(target: TargetLike, pos: Position = None) -> Accuracy:
     """1 where ``target`` has the highest logit at a position, else 0."""
-    return Accuracy(_position(pos), _targets(target))
+    return Accuracy(as_position(pos), _targets(target))
 
 
 def kl(reference: Float[Tensor, "batch pos vocab"], pos: Position = None) -> KL | KLAt:
     """KL(reference ‖ model) in nats, at a position, or by default the mean over all positions."""
     data = TensorData(reference.detach())
-    return KL(None, data) if pos is None else KLAt(_position(pos), data)
+    return KL(None, data) if pos is None else KLAt(as_position(pos), data)
 
 
 def from_dict(
@@ -157,11 +158,16 @@ def from_dict(
             f"A metric of kind {kind.kind!r} has the fields {', '.join(names)}; got "
             f"{reprlib.repr(sorted(map(str, rest)))}."
         )
-    read = {"pos": _position, "target": _targets, "distractor": _targets}
+    read = {"pos": as_position, "target": _targets, "distractor": _targets}
     return kind(**{name: read.get(name, to_tensor)(value) for name, value in rest.items()})
 
 
-def _position(pos: object) -> Position:
+def as_position(pos: object) -> Position:
+    """A ``pos=`` argument, checked.
+
+    Raises:
+        InvalidInput: it is no integer, ``"mask"`` or ``None``.
+    """
     if pos is None:
         return None
     if isinstance(pos, str) and pos == "mask":

@@ -278,7 +278,9 @@ def _description(path: Path) -> dict[str, Any]:
     content = read_bounded(path, MAX_BYTES)
     description = parse_json(content.decode())
     if not isinstance(description, dict):
-        raise ValueError(f"it should be an object with fields, not {shorten(description)}")
+        raise ValueError(  # noqa: TRY004 - as what parse_json raises
+            f"it should be an object with fields, not {shorten(description)}"
+        )
     largest = max(_ids(description), default=0)
     if largest >= len(content):
         raise ValueError(

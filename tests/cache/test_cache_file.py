@@ -274,7 +274,7 @@ def test_a_path_where_no_file_can_be_is_bad_input(tmp_path, name, told):
     """And not a full disk: the exit code of the command line differs."""
     with pytest.raises(InvalidInput, match=told):
         recorded().save(f"{tmp_path}/{name}")
-    with pytest.raises(InvalidInput, match="is not a file|A path of a file"):
+    with pytest.raises(InvalidInput, match=r"is not a file|A path of a file"):
         load_cache(f"{tmp_path}/{name}")
     assert list(tmp_path.iterdir()) == []
 

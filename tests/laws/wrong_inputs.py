@@ -194,7 +194,7 @@ GENERATION: dict[str, Rows] = {
 }
 TOP: dict[str, Rows] = {
     "k": [*THINGS, (0, "0"), ("3", "'3'"), (True, "True"), (None, "None")],
-    "pos": [*THINGS, (99, "99"), ("1", "'1'"), (None, "None")],
+    "pos": [*THINGS, (99, "99"), ("1", "'1'"), (True, "True")],
     "answer": [*THINGS, (10**6, "1000000"), (-1, "-1"), ("no such token at all", "tokens")],
     "target": [(3, "3|inputs"), ("x", "inputs")],
 }
@@ -246,11 +246,11 @@ PATHS: Rows = [
     (None, "None"),
     (3, r"\b3\b"),
     ("a\0b", r"a\\x00b"),
-    (FOLDER / "no such folder" / "file", "no such folder"),
     (FOLDER, re.escape(str(FOLDER))),
 ]
 OF_PATHS: Calls = {
     "cache.save": CACHE.save,
+    "model.save": MODEL.save,
     "load_cache": interp.load_cache,
     "read_prompts": interp.read_prompts,
     "card": interp.card,
@@ -312,6 +312,7 @@ def tables() -> list[tuple[Calls, Rows]]:
         (OF_TARGETS, TARGETS),
         (OF_POSITIONS, POSITIONS),
         (OF_PATHS, PATHS),
+        ({"save(dtype=)": lambda x: MODEL.save(FOLDER / "x", x)}, [*THINGS, ("int8", "'int8'")]),
         ({"load": interp.load}, LOADING),
         *[
             ({f"{call.__name__}({name}=)": keyword(call, name)}, rows)

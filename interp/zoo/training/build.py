@@ -14,7 +14,7 @@ import torch
 from interp.atomic_folder import replacement, sole_writer
 from interp.errors import InvalidInput, OutOfResources
 from interp.loading import load
-from interp.loading.folder import STEPS
+from interp.saving import STEPS
 from interp.zoo.access import history
 from interp.zoo.card import Card
 from interp.zoo.training.checkpoint import FILE

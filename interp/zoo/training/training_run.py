@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from interp.errors import OutOfResources
-from interp.loading.folder import save_step, write_files
+from interp.saving import save_step, write_files
 from interp.transformer import Transformer
 from interp.zoo.card import Card
 from interp.zoo.history import History
