@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterator
 from functools import partial
 from types import CodeType, FunctionType, MethodType
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -59,7 +60,7 @@ def _parts_of_code(value: object, seen: set[int]) -> Iterator[str]:
         named = tuple(sorted(value.keywords.items()))
         yield from _parts(("partial", value.func, value.args, named), seen)
     else:
-        own = value if hasattr(value, "__qualname__") else type(value)
+        own: Any = value if hasattr(value, "__qualname__") else type(value)
         module = getattr(own, "__module__", None)
         yield f"{type(value).__name__} {module} {own.__qualname__}"
 

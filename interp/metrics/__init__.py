@@ -156,7 +156,8 @@ def from_dict(
             f"{reprlib.repr(sorted(map(str, rest)))}."
         )
     read = {"pos": _position, "target": _targets, "distractor": _targets}
-    return kind(**{name: read.get(name, to_tensor)(value) for name, value in rest.items()})
+    made: dict[str, Any] = {n: read.get(n, to_tensor)(value) for n, value in rest.items()}
+    return kind(**made)
 
 
 def _position(pos: object) -> Position:
