@@ -20,12 +20,10 @@ from torch import Tensor
 
 from interp.errors import InvalidInput
 from interp.indices import whole_number
+from interp.metrics.divergence import KL, KLAt
 from interp.metrics.kinds import (
-    KINDS,
-    KL,
     Accuracy,
     AtPosition,
-    KLAt,
     Logit,
     LogitDiff,
     Loss,
@@ -44,6 +42,7 @@ from interp.metrics.measuring import MetricLike, cause_of_nan, check_values, mea
 from interp.tensor_data import TensorData
 
 __all__ = [
+    "KINDS",
     "KL",
     "Accuracy",
     "AtPosition",
@@ -73,6 +72,11 @@ __all__ = [
     "prob",
 ]
 
+KINDS: dict[str, type[Metric]] = {
+    kind.kind: kind
+    for kind in (Loss, MaskedLoss, Logit, LogitDiff, Probability, Accuracy, KL, KLAt)
+}
+"""Each kind by its name in JSON."""
 TargetLike = int | Sequence[int] | Tensor
 WHOLE_NUMBERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
