@@ -115,7 +115,7 @@ def patch(cache: Activations, point: PlaceLike, **where: Unpack[Where]) -> Repla
         NotRecorded: that run did not record the place.
         InvalidEdit: the part is not there.
     """
-    if not isinstance(cache, Activations):
+    if not isinstance(cache, Activations):  # pyright: ignore[reportUnnecessaryIsInstance] - of users
         raise InvalidEdit(f"edits.patch takes the cache of a run first; got {type(cache)}.")
     name, select = _target(point, where)
     return Replace(name, select, TensorData(cache.part(name, select)))

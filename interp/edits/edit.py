@@ -104,11 +104,6 @@ class Edit:
         return False
 
     @property
-    def overwrites(self) -> bool:
-        """Whether what it writes does not depend on what was there."""
-        return False
-
-    @property
     def pointwise(self) -> bool:
         """Whether it treats all positions alike, each without regard to the others."""
         by_position = may_vary_by_position(getattr(self, "values", None))
@@ -151,11 +146,6 @@ class Zero(Edit):
         """Zeros in the shape of ``old``."""
         return torch.zeros_like(old)
 
-    @property
-    def overwrites(self) -> bool:
-        """True."""
-        return True
-
 
 @dataclass(frozen=True)
 class Scale(Edit):
@@ -195,11 +185,6 @@ class Replace(Edit):
         """The values, broadcast to ``old``."""
         return broadcast_values(self.values, old, whole, index, self.select, site)
 
-    @property
-    def overwrites(self) -> bool:
-        """True."""
-        return True
-
 
 @dataclass(frozen=True)
 class Mean(Edit):
@@ -214,11 +199,6 @@ class Mean(Edit):
         if self.values is not None:
             return broadcast_values(self.values, old, whole, index, self.select, site)
         return batch_mean(whole, site).expand_as(whole)[index]
-
-    @property
-    def overwrites(self) -> bool:
-        """False for the mean of the run's own batch."""
-        return self.values is not None
 
     @property
     def reads_other_rows(self) -> bool:
@@ -255,11 +235,6 @@ class Resample(Edit):
                 "length. Otherwise give the donors' activations: edits.resample(values=...)."
             )
         return whole[donor_rows(n, self.seed).to(whole.device)][index]
-
-    @property
-    def overwrites(self) -> bool:
-        """False if the donors are rows of the same batch."""
-        return self.values is not None
 
     @property
     def reads_other_rows(self) -> bool:

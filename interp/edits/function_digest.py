@@ -10,13 +10,15 @@ import hashlib
 from collections.abc import Iterator
 from functools import partial
 from types import CodeType, FunctionType, MethodType
+from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from interp.tensor_data import tensor_bytes
 
-SCALARS = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
+SCALARS = (bool, int, float, complex, str, bytes, np.generic, type(None), type(Ellipsis))
 
 
 def function_digest(fn: object) -> str:
@@ -35,8 +37,9 @@ def _parts(value: object, seen: set[int]) -> Iterator[str]:
     elif isinstance(value, frozenset):
         # Its order differs between processes.
         yield f"frozenset {sorted(' '.join(_parts(one, seen)) for one in value)}"
-    elif isinstance(value, Tensor | np.ndarray):
-        yield f"{type(value).__name__} {value.dtype} {tuple(value.shape)} {_hash(value)}"
+    elif isinstance(value, Tensor | np.ndarray) and (data := _bytes(value)) is not None:
+        digest = hashlib.sha256(data).hexdigest()
+        yield f"{type(value).__name__} {value.dtype} {tuple(value.shape)} {digest}"
     elif id(value) not in seen:  # a function may capture itself
         seen.add(id(value))
         yield from _parts_of_code(value, seen)
@@ -59,7 +62,7 @@ def _parts_of_code(value: object, seen: set[int]) -> Iterator[str]:
         named = tuple(sorted(value.keywords.items()))
         yield from _parts(("partial", value.func, value.args, named), seen)
     else:
-        own = value if hasattr(value, "__qualname__") else type(value)
+        own: Any = value if hasattr(value, "__qualname__") else type(value)
         module = getattr(own, "__module__", None)
         yield f"{type(value).__name__} {module} {own.__qualname__}"
 
@@ -71,8 +74,8 @@ def _held(cell: object) -> object:
         return ()
 
 
-def _hash(value: Tensor | np.ndarray) -> str:
-    data = (
-        tensor_bytes(value) if isinstance(value, Tensor) else np.ascontiguousarray(value).tobytes()
-    )
-    return hashlib.sha256(data).hexdigest()
+def _bytes(value: Tensor | np.ndarray) -> bytes | memoryview | None:
+    """The numbers of a tensor or an array; ``None`` of one that has none of its own."""
+    if isinstance(value, np.ndarray):
+        return None if value.dtype.hasobject else value.tobytes()
+    return tensor_bytes(value) if value.layout == torch.strided and not value.is_meta else None

@@ -20,12 +20,10 @@ from torch import Tensor
 
 from interp.errors import InvalidInput
 from interp.integers import whole_number
+from interp.metrics.divergence import KL, KLAt
 from interp.metrics.kinds import (
-    KINDS,
-    KL,
     Accuracy,
     AtPosition,
-    KLAt,
     Logit,
     LogitDiff,
     Loss,
@@ -45,6 +43,7 @@ from interp.metrics.measuring import MetricLike, cause_of_nan, check_values, mea
 from interp.tensor_data import TensorData
 
 __all__ = [
+    "KINDS",
     "KL",
     "Accuracy",
     "AtPosition",
@@ -76,6 +75,11 @@ __all__ = [
     "prob",
 ]
 
+KINDS: dict[str, type[Metric]] = {
+    kind.kind: kind
+    for kind in (Loss, MaskedLoss, Logit, LogitDiff, Probability, Accuracy, KL, KLAt)
+}
+"""Each kind by its name in JSON."""
 TargetLike = int | Sequence[int] | Tensor
 WHOLE_NUMBERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -159,7 +163,8 @@ def from_dict(
             f"{reprlib.repr(sorted(map(str, rest)))}."
         )
     read = {"pos": as_position, "target": _targets, "distractor": _targets}
-    return kind(**{name: read.get(name, to_tensor)(value) for name, value in rest.items()})
+    made: dict[str, Any] = {n: read.get(n, to_tensor)(value) for n, value in rest.items()}
+    return kind(**made)
 
 
 def as_position(pos: object) -> Position:

@@ -161,7 +161,7 @@ def _contents(header: dict[str, Any], tensor: Callable[[str], Tensor]) -> Conten
         placed=tuple(tuple(_placed(one, data) for one in row) for row in header["edits"]),
         measured=metrics.from_dict(header["metric"], data),
         provenance=build(Provenance, header["provenance"], "provenance"),
-        notes=tuple(header["notes"]),
+        notes=tuple(_text(note) for note in header["notes"]),
     )
     _check(read)
     return read
@@ -170,6 +170,12 @@ def _contents(header: dict[str, Any], tensor: Callable[[str], Tensor]) -> Conten
 def _placed(values: Any, data: Callable[[Any], TensorData]) -> tuple[Place, edits.Edit]:  # noqa: ANN401
     place, edit = values
     return Place.from_json(place), edits.from_dict(edit, data)
+
+
+def _text(note: object) -> str:
+    if not isinstance(note, str):
+        raise TypeError(f"a note is a {type(note).__name__}")
+    return note
 
 
 def _check(read: Contents) -> None:
@@ -184,5 +190,3 @@ def _check(read: Contents) -> None:
         raise ValueError(f"the table is {[tuple(own.shape) for own in table]}, not {shape}")
     if [own.dtype for own in table] != [torch.float64, torch.float64, torch.bool]:
         raise ValueError(f"the table is of {[own.dtype for own in table]}")
-    if not all(isinstance(note, str) for note in read.notes):
-        raise ValueError("a note is no text")

@@ -63,6 +63,7 @@ def defaulting(value: object):
 VALUES = [
     *(2, 3, 2.0, True, "2", None, (2, 3), (2, (3,)), b"2", 2j),
     *(torch.ones(2), torch.ones(2).double(), torch.zeros(2), np.ones(2), frozenset({2, 3})),
+    *(np.int64(2), np.float32(2), np.array([{}]), torch.ones(2, device="meta")),
     *(len, str, str.upper, lambda x: x, lambda x: -x, [].append),
 ]
 

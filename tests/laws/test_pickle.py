@@ -18,8 +18,8 @@ import interp
 from interp import Interrupted, Sweep, edits, metrics, sweep
 from interp.edits.edit import KINDS as KINDS_OF_EDIT
 from interp.edits.edit import Edit
+from interp.metrics import KINDS as KINDS_OF_METRIC
 from interp.metrics import Metric
-from interp.metrics.kinds import KINDS as KINDS_OF_METRIC
 
 MODEL = build("gpt2")
 TOKENS = tokens_of("gpt2", batch=2, pos=4)[0]
