@@ -28,6 +28,7 @@ from interp.config import (
     TokensConfig,
 )
 from interp.errors import InterpError
+from interp.execution.provenance import versions
 from interp.execution.run import Run, Start, run
 from interp.linalg import LowRank
 from interp.loading import bundled, load
@@ -41,6 +42,8 @@ from interp.transformer import Transformer
 from interp.verify import verify
 from interp.weights.packed import packed, packing_gain
 from interp.zoo.access import card, history
+
+__version__ = versions()["interp"]
 
 __all__ = [
     "NO_NORM",

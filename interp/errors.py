@@ -4,6 +4,13 @@ Each message says what was given, what was expected, and what to do. ``exit_code
 command line: 2 for bad input, 3 for a model that can't be loaded, 4 for exhausted resources.
 """
 
+from reprlib import Repr
+
+MAX_SHOWN = 100
+"""Characters of foreign input that a message shows."""
+_BRIEF = Repr()
+_BRIEF.maxlevel, _BRIEF.maxstring, _BRIEF.maxother = 3, MAX_SHOWN, MAX_SHOWN
+
 
 class InterpError(Exception):
     """Base class of all errors of this package.
@@ -22,12 +29,29 @@ def first_line(error: BaseException) -> str:
     return next((line for line in map(str.strip, str(error).split("\n")) if line), repr(error))
 
 
+def shorten(value: object) -> str:
+    """What came, for a message: its repr, shortened; of a tensor or an array, shape and dtype."""
+    kind = type(value).__name__
+    try:
+        shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+        if shape is not None and dtype is not None:
+            return f"a {kind} of shape {tuple(shape)} and {dtype}"
+        text = " ".join(_BRIEF.repr(value).split())
+    except Exception:  # a foreign repr raises whatever it likes
+        return f"a {kind}"
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"
+
+
 class InvalidConfig(InterpError, ValueError):
     """An invalid configuration; the message names the field."""
 
 
 class InvalidInput(InterpError, ValueError):
     """A file, a prompt or an argument that can't be used."""
+
+
+class NoSuchAttribute(InvalidInput, AttributeError):
+    """An attribute that this model does not have: ``hasattr`` is False."""
 
 
 class InvalidTokens(InvalidInput):

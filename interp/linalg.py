@@ -11,6 +11,7 @@ eigenvalues of W_OV).
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from html import escape
 from operator import index as as_integer
 from typing import Any
 
@@ -48,8 +49,12 @@ class LowRank:
         _check_product(self.left, self.right)
 
     def __repr__(self) -> str:
-        """Shape and rank; the numbers may be very many."""
-        return f"LowRank({tuple(self.shape)}, rank ≤ {self.rank})"
+        """Shape and rank; the factors may be large."""
+        dtype = str(self.left.dtype).removeprefix("torch.")
+        return f"LowRank({list(self.shape)}, rank ≤ {self.rank}, {dtype} on {self.left.device})"
+
+    def _repr_html_(self) -> str:
+        return f"<code>{escape(repr(self))}</code>"
 
     @property
     def shape(self) -> torch.Size:

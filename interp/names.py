@@ -4,13 +4,14 @@ Every call that takes a place (``record``, ``store``, ``cache[...]``, ``keep``, 
 resolves it here. A name that means no place of the model is refused with the nearest that it has.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from itertools import product
-from operator import index
-from typing import SupportsIndex
+from typing import Any
 
-from interp.errors import UnknownPlace
+from interp.errors import MAX_SHOWN, InvalidInput, UnknownPlace, shorten
+from interp.integers import as_integer
 from interp.points import STACKS, Place, PlaceLike, Point
 
 Request = PlaceLike | Iterable[PlaceLike] | Callable[[str], bool] | None
@@ -27,6 +28,37 @@ _SYNONYMS = {
 }
 _OTHER_HOOKS = {"hook_full_embed": "embed.ln.hook_normalized"}
 """Second names that TransformerLens gives to a hook."""
+_BY_HOOK = {point.value.hook: point for point in Point}
+_BEFORE_HOOK = re.compile(r"^(?:\w+\.\d+\.(?:ln\d\w*\.)?|encoder\.|decoder\.)")
+"""What precedes the point's own hook name: block and norm, or the stack of a pair."""
+_TAKES = {
+    "position embeddings": (Point.POS_EMBED,),
+    "token types": (Point.TYPE_EMBED,),
+    "a norm of the embedding": (Point.EMBED_TOTAL, Point.EMBED_SCALE, Point.EMBED_NORMALIZED),
+    "norms in the blocks": (Point.SCALE, Point.NORMALIZED),
+    "norms of queries and keys": (
+        *(Point.Q_SCALE, Point.Q_NORMALIZED),
+        *(Point.K_SCALE, Point.K_NORMALIZED),
+    ),
+    "rotary positions": (Point.ROT_Q, Point.ROT_K),
+    "a norm after attention": (Point.ATTN_RAW,),
+    "a norm after the MLP": (Point.MLP_RAW,),
+    "cross-attention": tuple(point for point in Point if point.value.of_cross),
+    "an MLP after cross-attention": (Point.CROSS_RESID_MID,),
+    "an MLP after attention, not beside it": (Point.RESID_MID,),
+    "an MLP": (Point.MLP_IN, Point.MLP_OUT),
+    "an MLP without experts": (Point.PRE, Point.POST),
+    "a gated MLP without experts": (Point.GATE,),
+    "a mixture of experts": (
+        *(Point.ROUTER, Point.EXPERT_WEIGHTS),
+        *(Point.EXPERT_GATE, Point.EXPERT_PRE, Point.EXPERT_POST),
+    ),
+    "the head of a masked language model": (Point.HEAD_PRE, Point.HEAD_POST),
+    "a norm after the last block": (Point.FINAL_SCALE, Point.FINAL_NORMALIZED),
+    "an unembedding": (Point.LOGITS,),
+}
+"""The part of a model that points belong to, where not every architecture has it."""
+_PART_OF = {point: part for part, points in _TAKES.items() for point in points}
 _SUBLAYERS = ("attn", "mlp", "a", "m")
 """Accepted after a layer, as in ``cache["pattern", 0, "attn"]``; they add no information."""
 
@@ -44,7 +76,7 @@ class Names:
     def __init__(self, hooks: dict[Place, str], n_layers: dict[str, int]) -> None:
         """Args: hooks: places and their hook names; n_layers: number of blocks of each stack."""
         self.hooks = hooks
-        self._stacks = tuple(n_layers)
+        self._stacks, self._n_layers = tuple(n_layers), n_layers
         self._by_name = {str(place): place for place in hooks}
         self._by_name |= {hook: place for place, hook in hooks.items()}
         self._by_name |= {
@@ -96,10 +128,36 @@ class Names:
             return [exact]
         if isinstance(name, Point) or (isinstance(name, str) and "." not in name):
             point = self._key(name)[0]
-            found = [place for place in self.hooks if place.point is point]
+            found = self._places_of(point)
             if found:
                 return found
         return [self.resolve(name)]
+
+    def every_layer(self, name: PlaceLike) -> list[Place] | None:
+        """The places of a point in every layer, if ``name`` is of a block's point without a layer.
+
+        Returns:
+            The places in the order of the layers; ``None`` if ``name`` means a single place.
+
+        Raises:
+            UnknownPlace: there is no such place, or the name leaves norm or stack open.
+            InvalidInput: some layers lack the point.
+        """
+        if self._exact(name) is not None:
+            return None
+        key = self._key(name)
+        point, layer, _, _ = key
+        found = self._by_key.get(key, [])
+        if layer is not None or not point.in_block or not found:
+            return None
+        if len({(place.norm, place.stack) for place in found}) > 1:
+            raise UnknownPlace(self._explain(name, key, found))
+        if len(found) < self._n_layers[found[0].stack or self._stacks[-1]]:
+            held = ", ".join(str(place) for place in found[:6])
+            raise InvalidInput(
+                f"Not every layer has {point.label!r}; read them one by one: {held}."
+            )
+        return found
 
     def requested(
         self, request: Request, among: Sequence[Place], absent: Callable[[PlaceLike], Exception]
@@ -120,9 +178,8 @@ class Names:
             return list(among)
         if callable(request):
             return [place for place in among if request(self.hooks[place])]
-        several = [request] if isinstance(request, str | tuple | Place | Point) else list(request)
         offered, wanted = set(among), set[Place]()
-        for name in several:
+        for name in _several(request):
             found = offered.intersection(self.resolve_all(name))
             if not found:
                 raise absent(name)
@@ -143,11 +200,11 @@ class Names:
         if not parts:
             raise UnknownPlace('An empty tuple names no place; write e.g. ("pattern", 0).')
         point = self._point(parts[0], name)
-        layers = [number for part in parts[1:] if (number := _as_layer(part)) is not None]
+        layers = [number for part in parts[1:] if (number := as_integer(part)) is not None]
         words = [part for part in parts[1:] if isinstance(part, str)]
         if len(layers) > 1 or len(layers) + len(words) + parts[1:].count(None) < len(parts) - 1:
             raise UnknownPlace(
-                f"{name!r} should be a point, a layer, and perhaps a norm or a stack."
+                f"{shorten(name)} should be a point, a layer, and perhaps a norm or a stack."
             )
         layer = layers[0] if layers else None
         stack = next((word for word in words if word in STACKS), None)
@@ -162,26 +219,33 @@ class Names:
     def _point(self, part: object, name: object) -> Point:
         if isinstance(part, Point):
             return part
-        label = str(part)
-        found = _BY_LABEL.get(label) or _SYNONYMS.get(label)
+        if not isinstance(part, str):
+            raise UnknownPlace(f'{shorten(name)} names no place; write e.g. ("pattern", 0).')
+        found = _BY_LABEL.get(part) or _SYNONYMS.get(part)
         if found is None:
-            known = [*_BY_LABEL, *_SYNONYMS, *self._by_name]
-            raise UnknownPlace(f"There is no place {name!r}.{_nearest(label, known)}")
+            raise UnknownPlace(self._explain_label(part, name))
         return found
 
+    def _explain_label(self, label: str, name: object) -> str:
+        """Why a name whose first part is no label means nothing."""
+        hooked = _BY_HOOK.get(_BEFORE_HOOK.sub("", label))
+        if hooked is not None and not self._places_of(hooked):
+            return _absent(hooked, name)
+        known = [*_BY_LABEL, *_SYNONYMS, *self._by_name]
+        return f"There is no place {shorten(name)}.{_nearest(label, known)}"
+
     def _explain(self, name: object, key: Key, found: list[Place]) -> str:
-        name = str(name) if isinstance(name, Place) else name
         if found:
             choices = ", ".join(str(place) for place in found[:6])
-            return f"{name!r} is ambiguous; give one of: {choices}."
-        point = key[0]
-        same_point = [str(place) for place in self.hooks if place.point is point]
-        if not same_point:
-            return (
-                f"{name!r}: this model has no {point.label!r}."
-                f"{_nearest(point.label, {place.point.label for place in self.hooks})}"
-            )
-        return f"This model has no place {name!r}.{_nearest(str(Place(*key)), same_point)}"
+            return f"{shorten(name)} is ambiguous; give one of: {choices}."
+        places = [str(place) for place in self._places_of(key[0])]
+        if not places:
+            return _absent(key[0], name)
+        return f"This model has no place {shorten(name)}.{_nearest(str(Place(*key)), places)}"
+
+    def _places_of(self, point: Point) -> list[Place]:
+        """The places of one point, in the order of the forward."""
+        return [place for place in self.hooks if place.point is point]
 
 
 def _keys(place: Place, n_layers: dict[str, int]) -> Iterator[Key]:
@@ -195,17 +259,27 @@ def _keys(place: Place, n_layers: dict[str, int]) -> Iterator[Key]:
         yield place.point, layer, norm, named
 
 
-def _as_layer(part: object) -> int | None:
-    """``part`` as an integer of any type; ``None`` if it is none."""
-    if isinstance(part, bool) or not isinstance(part, SupportsIndex):
-        return None
+def _several(request: object) -> list[Any]:
+    """The names that a request lists; one name is a list of one.
+
+    Raises:
+        UnknownPlace: it is neither a name nor a list of names.
+    """
+    if isinstance(request, str | bytes | tuple | Place | Point):
+        return [request]
     try:
-        return index(part)
-    except TypeError:  # a tensor has __index__ and may hold a fraction
-        return None
+        return list(request)  # pyright: ignore[reportArgumentType, reportUnknownVariableType]
+    except TypeError as error:
+        raise UnknownPlace(
+            f'{shorten(request)} names no place; write e.g. ("pattern", 0), several, or "all".'
+        ) from error
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    known = list(known)
-    near = get_close_matches(name, known, n=3, cutoff=0.4) or known[:3]
+def _absent(point: Point, name: object) -> str:
+    part = _PART_OF.get(point, "another architecture")
+    return f"{shorten(name)}: this model has no {point.label!r}, which takes {part}."
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    near = get_close_matches(name[:MAX_SHOWN], known, n=3, cutoff=0.4) or known[:3]
     return f" Nearest: {', '.join(near)}."

@@ -283,11 +283,11 @@ class Place:
     norm: str | None = None
     stack: str | None = None
 
-    def __str__(self) -> str:
-        """The place as written in ``cache[...]``: ``pattern,0`` or ``encoder.scale,4,ln1``."""
-        parts = [self.point.label, self.layer, self.norm]
-        name = ",".join(str(part) for part in parts if part is not None)
-        return f"{self.stack}.{name}" if self.stack else name
+    def __repr__(self) -> str:
+        """As written in ``cache[...]``: ``("pattern", 0)``, ``("scale", 4, "ln1", "encoder")``."""
+        parts = [part for part in self.to_json() if part is not None]
+        name = ", ".join(f'"{part}"' if isinstance(part, str) else str(part) for part in parts)
+        return name if len(parts) == 1 else f"({name})"
 
     def to_json(self) -> list[str | int | None]:
         """``[label, layer, norm, stack]``."""

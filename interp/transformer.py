@@ -1,4 +1,4 @@
-"""The model of the public API: a :class:`Network` with a tokenizer and TransformerLens's calls."""
+"""The model of the public API: what it predicts, views of its weights, TransformerLens's calls."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,25 +8,24 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.cache.cache import Cache
-from interp.config import Config
 from interp.edits import Edit, Hook
 from interp.edits.edit import Apply
-from interp.errors import InvalidInput, InvalidTokens, UnknownPlace
-from interp.execution.generate import generate
+from interp.errors import InvalidInput, UnknownPlace, shorten
+from interp.execution.generate import generate, with_start
 from interp.execution.run import run, run_edited
-from interp.metrics import Loss
-from interp.model.batch import PAD
-from interp.model.network import Network
+from interp.integers import as_integer
+from interp.metrics import batch_loss
 from interp.names import Request
 from interp.points import PlaceLike
-from interp.text.tokenizer import Tokenizer
+from interp.predictions import Top, column_of_prompt, next_token_loss, top_of
+from interp.text_network import TextNetwork
 from interp.weights.processed import processed
 
 HookFunction = Callable[[Tensor, Hook], Tensor | None]
 HookName = PlaceLike | Callable[[str], bool]
 
 
-class Transformer(Network):
+class Transformer(TextNetwork):
     """A Transformer in residual-stream form: every activation can be read and edited.
 
     Args:
@@ -34,83 +33,64 @@ class Transformer(Network):
         tokenizer: encodes and decodes text; without one, the model takes token ids only.
     """
 
-    def __init__(self, config: Config, tokenizer: Tokenizer | None = None) -> None:
-        if tokenizer is not None and tokenizer.vocab_size > config.d_vocab:
-            raise InvalidInput(
-                f"The tokenizer has {tokenizer.vocab_size} tokens, the model {config.d_vocab}."
-            )
-        super().__init__(config)
-        self.tokenizer = tokenizer
+    # ---- what it predicts -----------------------------------------------------------------------
 
-    # ---- text ---------------------------------------------------------------------------------
-
-    def to_tokens(
+    def loss(
         self,
-        texts: str | Sequence[str],
-        *,
-        prepend_bos: bool | None = None,
-        padding_side: str = "right",
-        stack: str | None = None,
-    ) -> Int[Tensor, "batch pos"]:
-        """Token ids of one or several texts.
-
-        If ``config.tokens.prepend_bos``, every text is preceded by one BOS token (unless the text
-        starts with it already). A text for the decoder of a pair is preceded by
-        ``config.tokens.decoder_start`` and gets no EOS. The same holds wherever a text is accepted;
-        token ids are never changed.
+        *tokens: Any,  # noqa: ANN401 - ids or texts
+        per_token: bool = False,
+        mask: object = None,
+    ) -> Float[Tensor, ""] | Float[Tensor, "batch prediction"]:
+        """Next-token cross-entropy in nats, in the caller's grad mode.
 
         Args:
-            texts: a text or several.
-            prepend_bos: overrides the configuration.
-            padding_side: ``right`` or ``left``: where shorter texts are padded with ``interp.PAD``.
-            stack: which stack of an encoder–decoder reads them; by default the first.
+            *tokens: as of ``model(...)``.
+            per_token: the loss of each prediction ``[batch pos-1]`` (NaN where padding leaves none)
+                instead of the mean over all predictions of the batch.
+            mask: as of ``model(...)``.
 
         Raises:
-            InvalidTokens: a text without tokens, or no text.
+            InvalidInput: the model predicts no next token, or every prompt is a single one.
         """
-        several = [texts] if isinstance(texts, str) else list(texts)
-        if padding_side not in ("left", "right"):
-            raise InvalidInput(f"padding_side={padding_side!r} is neither left nor right.")
-        names = list(self.config.stacks)
-        if stack is not None and stack not in names:
-            raise InvalidInput(f"stack={stack!r}: this model has {' and '.join(names)}.")
-        is_target = stack is not None and stack != names[0]
-        encoded = self._encoded_target if is_target else self._encoded_prompt
-        rows = [encoded(text, prepend_bos) for text in several]
-        if not rows:
-            raise InvalidTokens("No text was given, so there is nothing to run the model on.")
-        width = max(len(row) for row in rows)
-        padded = [
-            row + [PAD] * (width - len(row))
-            if padding_side == "right"
-            else [PAD] * (width - len(row)) + row
-            for row in rows
-        ]
-        return torch.tensor(padded, device=self.device)
+        batches = self.check(*tokens, mask=mask)
+        logits = self.unembed(self.stream(batches))
+        return next_token_loss(self.config, logits, batches[-1], per_token=per_token)
 
-    def to_string(self, tokens: Int[Tensor, "*batch pos"]) -> str | list[str]:
-        """The text of one row ``[pos]``, or of each row ``[batch pos]``, without padding."""
-        if tokens.ndim == 1:
-            return self._tokenizer().decode(tokens.tolist())
-        return [self._tokenizer().decode(row) for row in tokens.tolist()]
+    def top(
+        self,
+        prompt: Any,  # noqa: ANN401 - a text or ids, checked
+        k: int = 10,
+        *,
+        answer: str | int | None = None,
+        target: Any = None,  # noqa: ANN401 - likewise
+        pos: int = -1,
+    ) -> Top:
+        """The most probable tokens after a prompt, as a table with ranks and probabilities.
 
-    def to_labels(self, tokens: Int[Tensor, " pos"]) -> list[str]:
-        """One label per token, in which spaces, newlines and parts of characters are visible."""
-        if self.tokenizer is None:
-            return [str(token) for token in tokens.tolist()]
-        return self.tokenizer.display(tokens.tolist())
-
-    def to_single_token(self, text: str) -> int:
-        """The id of a text that is exactly one token.
+        Args:
+            prompt: one text, or one row of ids.
+            k: number of tokens.
+            answer: a text that is exactly one token, or an id, whose rank is wanted as well.
+            target: what the decoder of an encoder–decoder reads; by default its start token.
+            pos: the position whose prediction is read.
 
         Raises:
-            InvalidTokens: it is several, or none; the message lists them.
+            InvalidInput: several prompts, or the model has no logits.
         """
-        return self._tokenizer().single_token(text)
-
-    def encode(self, texts: Any, stack: str) -> Int[Tensor, "batch pos"]:  # noqa: ANN401
-        """Token ids of one or several texts for a stack; see :meth:`to_tokens`."""
-        return self.to_tokens(texts, stack=stack)
+        n, position = as_integer(k), as_integer(pos)
+        if n is None or n < 1 or position is None:
+            raise InvalidInput(
+                f"k={shorten(k)} must be an integer of at least 1, pos={shorten(pos)} an integer."
+            )
+        if not self.config.unembeds:
+            raise InvalidInput("This model has no logits: it predicts no token.")
+        wanted = None if answer is None else self._token_id(answer, "answer")
+        inputs = (prompt,) if target is None else (prompt, target)
+        batches = self.check(*with_start(self, inputs))
+        column = column_of_prompt(batches[-1], position)
+        with torch.no_grad():
+            logits = self.unembed(self.stream(batches))[0, column]
+        return top_of(logits, n, wanted, self.label)
 
     # ---- views of its weights -----------------------------------------------------------------
 
@@ -150,30 +130,6 @@ class Transformer(Network):
         made.tokenizer, made.agreement = self.tokenizer, self.agreement
         return made
 
-    def _encoded(self, text: str, prepend_bos: bool | None) -> list[int]:  # noqa: FBT001
-        ids = self._tokenizer().encode(text)
-        rule = self.config.tokens.prepend_bos if prepend_bos is None else prepend_bos
-        bos = self.config.tokens.bos
-        if rule and bos is None:
-            raise InvalidInput("prepend_bos=True, but this model has no BOS token.")
-        if not ids:
-            raise InvalidTokens(f"The prompt {text!r} is empty: it has no token.")
-        return [bos, *ids] if rule and bos is not None and ids[0] != bos else ids
-
-    def _encoded_prompt(self, text: str, prepend_bos: bool | None) -> list[int]:  # noqa: FBT001
-        ids = self._encoded(text, prepend_bos)
-        eos = self.config.tokens.eos if self.config.tokens.append_eos else None
-        return ids if eos is None or ids[-1] == eos else [*ids, eos]
-
-    def _encoded_target(self, text: str, prepend_bos: bool | None) -> list[int]:  # noqa: FBT001
-        ids, start = self._encoded(text, prepend_bos), self.config.tokens.decoder_start
-        return ids if start is None or ids[0] == start else [start, *ids]
-
-    def _tokenizer(self) -> Tokenizer:
-        if self.tokenizer is None:
-            raise InvalidInput("This model has no tokenizer; give it token ids instead of text.")
-        return self.tokenizer
-
     # ---- TransformerLens's calls ---------------------------------------------------------------
 
     def run_with_cache(
@@ -190,17 +146,19 @@ class Transformer(Network):
             *tokens: as of ``model(...)``.
             names_filter: ``"all"``, a place, several, or a function of the hook name.
             stop_at_layer: end before this layer.
-            incl_bwd: also the gradients of the next-token loss, as ``cache["z_grad", 0]``.
+            incl_bwd: also the gradients of the next-token loss, as ``cache["z_grad", 0]``. As in
+                TransformerLens, the loss is the mean over all predictions of the batch, so a
+                gradient is as large as in a training step; ``run(gradients_of=)`` gives those of a
+                metric's sum over prompts.
             mask: as of ``model(...)``.
         """
         record = "all" if names_filter is None else names_filter
-        metric = Loss() if incl_bwd else None
         done = run(
             self,
             *tokens,
             record=record,
             stop_at_layer=stop_at_layer,
-            gradients_of=metric,
+            gradients_of=batch_loss if incl_bwd else None,
             mask=mask,
         )
         output = done.stream if done.logits is None else done.logits
@@ -226,18 +184,16 @@ class Transformer(Network):
         """
         return run_edited(self, *tokens, edits=self._as_edits(fwd_hooks), mask=mask)
 
-    def _as_edits(self, hooks: Sequence[tuple[HookName, HookFunction]]) -> list[Edit]:
+    def _as_edits(self, hooks: object) -> list[Edit]:
         made: list[Edit] = []
-        for name, fn in hooks:
+        for name, fn in _pairs(hooks):
             if callable(name):
                 names = [hook for hook in self.names.hooks.values() if name(hook)]
                 if not names:
                     raise UnknownPlace("The name filter of a hook accepts no place of this model.")
             else:
                 names = [self.names.hooks[self.names.resolve(name)]]
-            made += [
-                Apply((hook,), fn=fn, hook=Hook(hook, self.names.resolve(hook))) for hook in names
-            ]
+            made += [Apply((hook,), fn=fn) for hook in names]
         return made
 
     def generate(
@@ -259,3 +215,19 @@ class Transformer(Network):
             seed=seed,
             edits=edits,
         )
+
+
+def _pairs(hooks: Any) -> list[tuple[Any, HookFunction]]:  # noqa: ANN401 - checked here
+    """Names and functions, checked to be such.
+
+    Raises:
+        InvalidInput: they are something else.
+    """
+    pairs: list[tuple[Any, HookFunction]] = []
+    for pair in hooks if isinstance(hooks, list | tuple) else [hooks]:
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not callable(pair[1]):  # noqa: PLR2004
+            raise InvalidInput(
+                f"fwd_hooks= takes a list of pairs (name, function); got {shorten(pair)}."
+            )
+        pairs.append((pair[0], pair[1]))
+    return pairs

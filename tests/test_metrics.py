@@ -25,12 +25,12 @@ def kl_to_zero() -> metrics.KL:
 def all_metrics() -> dict[str, metrics.Metric]:
     return {
         "loss": metrics.loss(),
-        "logit": metrics.logit(3),
+        "logit": metrics.logit(3, pos=-1),
         "logit-of-each": metrics.logit((1, 2, 3), pos=1),
         "logit-diff": metrics.logit_diff(4, 7, pos=0),
         "logit-diff-of-each": metrics.logit_diff(torch.tensor([4, 5, 6]), (0, 1, 2)),
         "prob": metrics.prob(2),
-        "accuracy": metrics.accuracy(11),
+        "accuracy": metrics.accuracy(11, pos=-2),
     }
 
 
@@ -167,6 +167,47 @@ def test_a_plain_function_may_give_a_number_a_prompt_or_one():
             measure(wrong, LOGITS, BATCH)
 
 
+FUNCTIONS = {
+    "last": lambda logits: logits[:, -1, 3] - logits[:, -1, 4],
+    "mean": lambda logits: logits[..., 2].mean(-1),
+    "highest": lambda logits: logits[..., 1].max(-1).values,
+    "log-probability": lambda logits: logits[:, 0].log_softmax(-1)[:, 5],
+    "default": lambda logits, target=7: logits[:, -1, target],
+    "spread": lambda logits: logits.flatten(1).std(-1),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_function_of_logits_gives_what_each_prompt_gives_alone_or_says_why_not(name, side):
+    """Never a number that padding went into."""
+    fn, together = FUNCTIONS[name], run(MODEL, padded(ROWS, side))
+    alone = torch.stack([measure(fn, run(MODEL, row).logits, BATCH)[0] for row in ROWS])
+    try:
+        found = measure(fn, together.logits, together.batch)
+    except InterpError as error:
+        assert "padding" in str(error)
+        assert "fn(logits, batch)" in str(error)
+        reads_last_or_first = name in ("last", "default", "log-probability")
+        assert not reads_last_or_first or side == ("left" if name == "log-probability" else "right")
+    else:
+        assert_close(found, alone)
+
+
+def test_a_function_may_take_the_batch():
+    def last_loss(logits, batch):
+        ends = batch.is_real.int().cumsum(-1).argmax(-1)
+        return logits[torch.arange(len(ends)), ends].logsumexp(-1)
+
+    for side in ("left", "right"):
+        together = run(MODEL, padded(ROWS, side))
+        found = measure(last_loss, together.logits, together.batch)
+        for row, tokens in enumerate(ROWS):
+            assert_close(found[row], run(MODEL, tokens).logits[0, -1].logsumexp(-1))
+    with pytest.raises(InterpError, match="the logits hold NaN"):
+        measure(last_loss, together.logits * torch.nan, together.batch)
+
+
 def test_what_is_no_number_is_told():
     with pytest.raises(InterpError, match="NaN"):
         measure(metrics.loss(), LOGITS * torch.nan, BATCH)
@@ -229,6 +270,25 @@ def test_half_precision_logits_are_measured_in_float32():
 def test_a_target_that_is_no_token_id_is_told(target):
     with pytest.raises(InterpError, match="token ids"):
         metrics._targets(target)
+
+
+def test_a_complex_metric_is_refused():
+    """Its imaginary part would be lost."""
+    with pytest.raises(InterpError, match=r"real numbers.*complex128"):
+        measure(lambda logits: logits[:, -1, 0] * 1j, LOGITS, BATCH)
+
+
+@each("target", [True, [True, False, True], torch.tensor([True, False, True])])
+def test_a_mask_is_no_target(target):
+    with pytest.raises(InterpError, match="token ids"):
+        metrics._targets(target)
+
+
+@each("pos", [True, 1.0, "last", [1], torch.tensor(True)])
+def test_a_position_that_is_none_is_told(pos):
+    make = getattr(metrics.logit, "__wrapped__", metrics.logit)
+    with pytest.raises(InterpError, match="pos="):
+        make(3, pos)
 
 
 def test_a_metric_that_returns_no_tensor_is_told():

@@ -1,5 +1,7 @@
 """Every name of a place means that place, and a name that means none says which are near."""
 
+from ast import literal_eval
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from tables import each
 
 from interp import InterpError, Place, Point, edits, run
 from interp.errors import UnknownPlace
+from interp.names import _OTHER_HOOKS, _SYNONYMS
 
 GPT2, LLAMA, PAIR, UNEVEN = (build(n) for n in ("gpt2", "llama", "attention-pair", "uneven-pair"))
 PATTERN = Place(Point.PATTERN, 0)
@@ -81,6 +84,31 @@ def test_a_name_means_the_same_wherever_it_is_asked_for(name):
     assert hooked == [place]
 
 
+@each(
+    ("name", "architecture", "place"),
+    [
+        (("attn", 1), "gpt2", Place(Point.PATTERN, 1)),
+        (("attn_logits", 0), "gpt2", Place(Point.SCORES, 0)),
+        (("attn_scores", 0), "gpt2", Place(Point.SCORES, 0)),
+        (("pre_linear", 1), "llama", Place(Point.PRE, 1)),
+        ("token_type_embed", "bert-types", Place(Point.TYPE_EMBED)),
+        (("resid_mid_cross", 1), "marian", Place(Point.CROSS_RESID_MID, 1, None, "decoder")),
+        ("hook_full_embed", "bert-types", Place(Point.EMBED_NORMALIZED)),
+    ],
+)
+def test_second_names_of_the_field_are_understood(name, architecture, place):
+    """Those of TransformerLens; each is a line in names.py."""
+    assert build(architecture).names.resolve(name) == place
+
+
+def test_no_second_name_is_without_its_test():
+    """The table above holds every synonym that there is."""
+    assert set(_SYNONYMS) | set(_OTHER_HOOKS) == {
+        *("attn", "attn_logits", "attn_scores", "pre_linear", "token_type_embed"),
+        *("resid_mid_cross", "hook_full_embed"),
+    }
+
+
 def test_a_gate_is_what_the_field_calls_hook_pre():
     """Of a gated MLP: hook_pre is before the activation, hook_pre_linear is the other factor."""
     assert LLAMA.names.resolve("blocks.0.mlp.hook_pre") == Place(Point.GATE, 0)
@@ -99,10 +127,25 @@ def test_every_place_answers_to_its_tuple_hook_and_json(name):
 
 @pytest.mark.parametrize("name", ["gpt2", "uneven-pair"])
 def test_every_place_answers_to_what_it_is_printed_as(name):
-    """Messages offer places as they are printed: what is offered must be understood."""
+    """Messages offer places as they are printed: what is offered can be pasted as Python."""
     names = build(name).names
     for place in names:
         assert names.resolve(str(place)) == place
+        assert names.resolve(literal_eval(str(place))) == place
+        assert str(place) == repr(place)
+
+
+@each(
+    ("place", "printed"),
+    [
+        (Place(Point.PATTERN, 3), '("pattern", 3)'),
+        (Place(Point.SCALE, 4, "ln1"), '("scale", 4, "ln1")'),
+        (Place(Point.Z, 0, None, "encoder"), '("z", 0, "encoder")'),
+        (Place(Point.EMBED), '"embed"'),
+    ],
+)
+def test_a_place_prints_as_it_is_written(place, printed):
+    assert str(place) == repr(place) == printed
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -184,13 +227,13 @@ def test_in_a_pair_what_both_have_needs_its_stack(name):
 
 def test_a_norm_is_named_where_a_block_has_several():
     assert build("rotary-only").names.resolve(("scale", 0)) == Place(Point.SCALE, 0, "ln1")
-    with pytest.raises(UnknownPlace, match=r"is ambiguous.*scale,0,ln1.*scale,0,ln2"):
+    with pytest.raises(UnknownPlace, match=r'is ambiguous.*"scale", 0, "ln1".*"scale", 0, "ln2"'):
         GPT2.names.resolve(("scale", 0))
 
 
 def test_a_layer_is_named_where_there_are_several():
     assert build("seed").names.resolve("z") == Place(Point.Z, 0)
-    with pytest.raises(UnknownPlace, match=r"is ambiguous.*z,0.*z,1"):
+    with pytest.raises(UnknownPlace, match=r'is ambiguous.*"z", 0.*"z", 1'):
         GPT2.names.resolve("z")
 
 
@@ -203,16 +246,13 @@ def test_a_layer_is_named_where_there_are_several():
         ("ln_final.hook_scal", "ln_final.hook_scale"),
         (("patern", 0), "pattern"),
         (("resid", 0), "resid_"),
-        (("pattern", 7), "pattern,"),
-        (("pattern", -3), "pattern,"),
-        (("scale", 0, "ln3"), "scale,0,ln"),
-        (("gate", 0), "has no 'gate'.*Nearest"),
-        (("rot_q", 0), "q"),
-        ("cross_z", "z"),
-        (("z", 0, "encoder"), "z,0"),
-        (Place(Point.Z, 0, None, "encoder"), "z,0"),
+        (("pattern", 7), '"pattern", 1'),
+        (("pattern", -3), '"pattern", 1'),
+        (("scale", 0, "ln3"), '"scale", 0, "ln'),
+        (("z", 0, "encoder"), r'Nearest: \("z", 0\)'),
+        (Place(Point.Z, 0, None, "encoder"), r'Nearest: \("z", 0\)'),
         ((), "pattern"),
-        ((3, 0), "Nearest"),
+        ((3, 0), r"\(3, 0\) names no place.*pattern"),
     ],
 )
 def test_a_misspelt_place_names_the_nearest(wrong, near):
@@ -227,6 +267,38 @@ def test_a_misspelt_place_names_the_nearest(wrong, near):
         GPT2.run_with_hooks(*tokens_of("gpt2"), fwd_hooks=[(wrong, print)])
     with pytest.raises(UnknownPlace, match=near):
         run(GPT2, *tokens_of("gpt2"), record="all").cache[wrong]
+
+
+@each(
+    ("name", "architecture", "part"),
+    [
+        (("gate", 0), "gpt2", "no 'gate', which takes a gated MLP"),
+        (("rot_q", 0), "gpt2", "no 'rot_q', which takes rotary positions"),
+        ("cross_z", "gpt2", "no 'cross_z', which takes cross-attention"),
+        (("pre", 0), "seed", "no 'pre', which takes an MLP without experts"),
+        (("resid_mid", 0), "neox", "no 'resid_mid', which takes an MLP after attention"),
+        (("post", -1), "mixtral", "no 'post', which takes an MLP without experts"),
+        ("blocks.0.attn.hook_rot_k", "gpt2", "no 'rot_k', which takes rotary positions"),
+        ("blocks.0.ln1.hook_scale", "seed", "no 'scale', which takes norms in the blocks"),
+        ("decoder.hook_pos_embed", "t5", "no 'pos_embed', which takes position embeddings"),
+    ],
+)
+def test_a_point_that_the_architecture_lacks_is_said_to_be_lacking(name, architecture, part):
+    """It is not misspelt, so that no other name is offered."""
+    with pytest.raises(UnknownPlace, match=part) as caught:
+        build(architecture).names.resolve(name)
+    assert "Nearest" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_point_is_either_there_or_said_to_be_lacking(name):
+    """And every point that some architecture lacks says what it takes."""
+    names = build(name).names
+    for point in set(Point) - {place.point for place in names}:
+        for asked in (point, point.label, (point.label, 0), f"blocks.0.{point.value.hook}"):
+            with pytest.raises(UnknownPlace, match=f"no '{point.label}', which takes") as caught:
+                names.resolve(asked)
+            assert "another architecture" not in str(caught.value)
 
 
 @each("name", [("z", 0.0), ("z", [0]), ("z", 0, 1.5)])

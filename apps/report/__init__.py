@@ -68,8 +68,8 @@ class Report:
 
 
 def write_report(report: Report, path: Path) -> None:
-    """Write the report as one HTML file."""
-    path.write_text(to_html(report), encoding="utf-8")
+    """Write the report as one HTML file; what UTF-8 lacks (of a path) is written as an escape."""
+    path.write_text(to_html(report), encoding="utf-8", errors="backslashreplace")
 
 
 def to_html(report: Report) -> str:

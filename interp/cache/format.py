@@ -57,6 +57,7 @@ def write_contents(contents: Contents, path: Path) -> None:
     """Write a complete file, or none.
 
     Raises:
+        InvalidInput: there is no such folder, or the path is not that of a file.
         OutOfResources: it can't be written.
     """
     tensors = _Named()
@@ -75,9 +76,20 @@ def write_contents(contents: Contents, path: Path) -> None:
     }
     metadata = {HEADER: json.dumps(header)}
     try:
+        _check_path(path)
         write_whole(path, lambda aside: save_file(tensors.named, aside, metadata))
     except (OSError, SafetensorError) as error:
         raise OutOfResources(f"{path} can't be written: {error}.") from error
+
+
+def _check_path(path: Path) -> None:
+    """Make sure that a file can be there."""
+    if "\0" in str(path):
+        raise InvalidInput(f"{str(path)[:100]!r} has a null character; no file can have that name.")
+    if not path.parent.is_dir():
+        raise InvalidInput(f"There is no folder {str(path.parent)[:200]!r}; make it first.")
+    if path.is_dir():
+        raise InvalidInput(f"{str(path)[:200]!r} is a folder; give the name of a file in it.")
 
 
 def read_contents(path: Path, device: torch.device) -> Contents:

@@ -7,8 +7,10 @@ from typing import Any
 from interp.config.checks import check_choice, check_positive, check_positive_integers
 from interp.config.from_dict import build
 from interp.config.parts import Activation, NormConfig
+from interp.config.short import settings, short_repr
 from interp.config.stack import StackConfig
 from interp.errors import InvalidConfig
+from interp.table import Table
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class TokensConfig:
         decoder_start: first token of every text for the decoder of an encoder–decoder.
         append_eos: whether ``eos`` is added after a text, in every function that takes a text;
             never to a text for the decoder of an encoder–decoder.
+        mask: id of the token that stands for one to be predicted, in a masked language model.
     """
 
     bos: int | None = None
@@ -46,6 +49,7 @@ class TokensConfig:
     prepend_bos: bool = False
     decoder_start: int | None = None
     append_eos: bool = False
+    mask: int | None = None
 
     def __post_init__(self) -> None:
         if self.prepend_bos and self.bos is None:
@@ -176,7 +180,7 @@ class Config:
             raise InvalidConfig(f"unembeds=False, but {name}= is set, which needs logits.")
 
     def _check_tokens(self) -> None:
-        for label in ("bos", "eos", "decoder_start"):
+        for label in ("bos", "eos", "decoder_start", "mask"):
             token = getattr(self.tokens, label)
             if token is not None and not 0 <= token < self.d_vocab:
                 raise InvalidConfig(f"tokens.{label}={token} is outside 0..{self.d_vocab - 1}.")
@@ -191,6 +195,13 @@ class Config:
         }
         for name in (name for name, is_set in pairs_only.items() if is_set):
             raise InvalidConfig(f"{name} is for an encoder–decoder, but there is one stack.")
+
+    def __repr__(self) -> str:
+        """The call that builds it, without fields that have their defaults."""
+        return short_repr(self)
+
+    def _repr_html_(self) -> str:
+        return Table(f"Config {self.name}", ("field", "value"), list(settings(self))).to_html()
 
     @property
     def stacks(self) -> dict[str, StackConfig]:

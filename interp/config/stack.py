@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from interp.config.checks import check_positive, check_positive_integers
 from interp.config.parts import AttentionConfig, MLPConfig, NormConfig, PositionsConfig
+from interp.config.short import short_repr
 from interp.errors import InvalidConfig
 
 
@@ -120,6 +121,10 @@ class StackConfig:
                 )
         for layer in range(self.n_layers) if self.exceptions else (0,):
             self._check(self.of_layer(layer))
+
+    def __repr__(self) -> str:
+        """The call that builds it, without fields that have their defaults."""
+        return short_repr(self)
 
     def of_layer(self, layer: int) -> "StackConfig":
         """The configuration of a stack whose layers are all like this one."""

@@ -2,18 +2,20 @@
 
 Each function takes a point (``"z"``, a :class:`~interp.points.Point`, a tuple or a hook name). The
 keywords ``layer``, ``norm`` and ``stack`` say which tensor; ``batch``, ``pos``, ``head``, ``key``,
-``unit`` and ``expert`` select a part of it, by one index or a list of them.
+``unit`` and ``expert`` select a part of it, by one index or a list of them (of a boolean mask,
+``mask.nonzero()[:, 0]``).
 """
 
+import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from math import isnan
-from operator import index
 from typing import Any, TypedDict, Unpack
 
 from torch import Tensor
 
 from interp.edits.edit import (
     KINDS,
+    OF_BATCH,
     Add,
     Apply,
     Edit,
@@ -26,6 +28,7 @@ from interp.edits.edit import (
 )
 from interp.edits.selection import EditSite, Selection
 from interp.errors import InvalidEdit
+from interp.integers import whole_number
 from interp.points import Place, PlaceLike, Point
 from interp.tensor_data import TensorData
 
@@ -69,7 +72,8 @@ def resample(
 
     The rows are paired by a cyclic permutation drawn by ``seed``.
     """
-    return Resample(*_target(point, where), None if values is None else TensorData(values), seed)
+    data = None if values is None else TensorData(values)
+    return Resample(*_target(point, where), data, _seed(seed))
 
 
 def scale(point: PlaceLike, factor: float, **where: Unpack[Where]) -> Scale:
@@ -94,47 +98,71 @@ def apply(
     return Apply(*_target(point, where), fn)
 
 
-def from_dict(values: Any) -> Edit:  # noqa: ANN401 - parsed JSON, checked here
+def from_dict(
+    values: Any,  # noqa: ANN401 - parsed JSON, checked here
+    to_tensor: Callable[[Any], TensorData] = TensorData.from_json,
+) -> Edit:
     """The edit that :meth:`Edit.to_dict` describes.
+
+    Args:
+        values: parsed JSON.
+        to_tensor: reads what ``to_dict`` wrote for the values of an edit.
 
     Raises:
         InvalidEdit: an unknown kind or field, a missing field, or a value of the wrong type.
     """
     if not isinstance(values, dict):
-        raise InvalidEdit(f"An edit read from JSON should be an object, got {values!r}.")
+        got = reprlib.repr(values)
+        raise InvalidEdit(f"An edit read from JSON should be an object, got {got}.")
     rest = dict(values)
     kind = KINDS.get(str(rest.pop("kind", None)))
     if kind is None or kind is Apply:
         known = ", ".join(name for name in KINDS if name != "apply")
         raise InvalidEdit(
-            f"An edit read from JSON must have a kind among {known}; got {values.get('kind')!r}."
+            f"An edit read from JSON must have a kind among {known}; got "
+            f"{reprlib.repr(values.get('kind'))}."
         )
     where = rest.pop("where", None)
-    if not isinstance(where, list) or not all(isinstance(part, str | int) for part in where):
-        raise InvalidEdit(f'An edit\'s where should be a list as ["z", 1], got {where!r}.')
+    if not isinstance(where, list) or not all(map(_names, where)):
+        got = reprlib.repr(where)
+        raise InvalidEdit(f'An edit\'s where should be a list as ["z", 1], got {got}.')
     selected = {name: _indices(rest.pop(name, None), name) for name in _SELECTED}
     for name in kind.required:
         if rest.get(name) is None:
             raise InvalidEdit(f"An edit of kind {kind.kind!r} needs {name!r}.")
-    fields = {name: _field(name, value) for name, value in rest.items()}
+    fields = {name: _field(kind, name, value, to_tensor) for name, value in rest.items()}
     try:
         return kind(tuple(where), Selection(**selected), **fields)
     except TypeError as error:
         raise InvalidEdit(f"An edit of kind {kind.kind!r}: {error}.") from error
 
 
-def _field(name: str, value: object) -> object:
+def _field(
+    kind: type[Edit], name: str, value: object, to_tensor: Callable[[Any], TensorData]
+) -> object:
     """The value of an edit's field, from its JSON form."""
-    if name == "values" and isinstance(value, dict):
-        return TensorData.from_json(value)
-    if name == "values" and value is None:
-        return None
     if name == "seed":
-        return _indices(value, name)
+        return _seed(value)
+    if name == "values" and issubclass(kind, Mean | Resample):
+        # null is refused: it may be a tensor that whatever wrote the JSON could not write.
+        if value == OF_BATCH:
+            return None
+        if not isinstance(value, dict):
+            raise InvalidEdit(
+                f'The values of an edit of kind {kind.kind!r} are a tensor or "{OF_BATCH}"; got '
+                f"{reprlib.repr(value)}."
+            )
+    if name == "values" and isinstance(value, dict):
+        return to_tensor(value)
     try:
         return _number(value)
     except InvalidEdit as error:
         raise InvalidEdit(f"The {name} of an edit: {error}") from error
+
+
+def _names(part: object) -> bool:
+    """Whether ``part`` can be a part of a place's name: a word or a layer."""
+    return isinstance(part, str | int) and not isinstance(part, bool)
 
 
 def _target(point: PlaceLike, where: Where) -> tuple[tuple[str | int, ...], Selection]:
@@ -158,19 +186,33 @@ def _parts(point: PlaceLike) -> list[Any]:
     return [point.label if isinstance(point, Point) else point]
 
 
-def _indices(which: object, name: str = "selection") -> int | tuple[int, ...] | None:
-    """One index, a tuple of several, or ``None`` for all, from any kind of whole numbers."""
+def _indices(which: object, name: str) -> int | tuple[int, ...] | None:
+    """One index, a tuple of several, or ``None`` for all, from any kind of whole numbers.
+
+    Booleans are refused: as indices, those of a mask would be 0 and 1.
+    """
     if which is None:
         return None
     try:
         if not isinstance(which, Iterable) or (isinstance(which, Tensor) and which.ndim == 0):
-            return index(which)  # pyright: ignore[reportArgumentType] - refused below
-        indices = tuple(index(one) for one in which)
+            return whole_number(which)
+        indices = tuple(whole_number(one) for one in which)
     except TypeError as error:
-        raise InvalidEdit(f"{name}={which!r} should be one or several whole numbers.") from error
+        raise InvalidEdit(
+            f"{name}={reprlib.repr(which)} should be one or several whole numbers; of a boolean "
+            "mask, mask.nonzero()[:, 0]."
+        ) from error
     if not indices or len(set(indices)) < len(indices):
-        raise InvalidEdit(f"{name} needs one or more different indices, got {list(indices)}.")
+        got = reprlib.repr(list(indices))
+        raise InvalidEdit(f"{name} needs one or more different indices, got {got}.")
     return indices
+
+
+def _seed(seed: object) -> int:
+    try:
+        return whole_number(seed)
+    except TypeError as error:
+        raise InvalidEdit(f"seed={reprlib.repr(seed)} should be a whole number.") from error
 
 
 def _values(values: Tensor | float) -> TensorData | float:
@@ -179,10 +221,14 @@ def _values(values: Tensor | float) -> TensorData | float:
 
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidEdit(f"An edit writes numbers or tensors; {value!r} is neither.")
-    if isnan(value):
+        raise InvalidEdit(f"An edit writes numbers or tensors; {reprlib.repr(value)} is neither.")
+    try:
+        number = float(value)
+    except OverflowError as error:
+        raise InvalidEdit("An edit can't write a number that no float can hold.") from error
+    if isnan(number):
         raise InvalidEdit("An edit can't write NaN: every number computed from it would be NaN.")
-    return float(value)
+    return number
 
 
 __all__ = [

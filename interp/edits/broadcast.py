@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from interp.edits.selection import EditSite, Selection
+from interp.edits.selection import EditSite, Index, Selection, as_tuple
 from interp.errors import InvalidEdit
 from interp.points import Place
 from interp.tensor_data import TensorData
@@ -34,23 +34,32 @@ def check_returned(returned: object, old: Tensor, name: str) -> Tensor:
 
 
 def broadcast_values(
-    values: TensorData | float, old: Tensor, select: Selection, site: EditSite
+    values: TensorData | float,
+    old: Tensor,
+    whole: Tensor,
+    index: Index,
+    select: Selection,
+    site: EditSite,
 ) -> Tensor:
-    """``values`` broadcast to the shape of ``old``, the selected part.
+    """``values`` broadcast to the shape of ``old = whole[index]``, the selected part.
 
-    Values may lack the axes along which a single index is selected.
+    Values may lack the axes along which a single index is selected. Values of the shape of the
+    whole tensor (or of one row of it) give their part at the same index, unless they have the
+    shape of the selected part: then they are in the order of the selection.
 
     Raises:
         InvalidEdit: their dtype differs, or their shape does not broadcast.
     """
     if not isinstance(values, TensorData):
         return torch.full_like(old, values)
-    tensor = values.tensor.to(old.device)
+    tensor = (values.in_graph() if torch.is_grad_enabled() else values.tensor).to(old.device)
     if tensor.dtype != old.dtype:
         raise InvalidEdit(
             f"{site.place}: the values are {tensor.dtype}, the activations {old.dtype}; "
             f"convert them with .to({old.dtype})."
         )
+    if tensor.shape != old.shape and tensor.shape in (whole.shape, (1, *whole.shape[1:])):
+        return tensor.expand(whole.shape)[index]
     shape = aligned_shape(tensor.shape, select, site.place)
     try:
         return tensor.reshape(shape).expand(old.shape)
@@ -59,7 +68,7 @@ def broadcast_values(
         expected = [size for axis, size in enumerate(old.shape) if axis not in single]
         raise InvalidEdit(
             f"{site.place}: values of shape {tuple(values.tensor.shape)} do not fit the selected "
-            f"part, {tuple(expected)}."
+            f"part, {tuple(expected)}, nor the whole tensor, {tuple(whole.shape)}."
         ) from error
 
 
@@ -72,6 +81,13 @@ def aligned_shape(shape: Sequence[int], select: Selection, place: Place) -> tupl
         for axis in single:
             sizes.insert(axis, 1)
     return tuple([1] * (n - len(sizes)) + sizes)
+
+
+def exceeds_selection(shape: Sequence[int], select: Selection, place: Place) -> set[str]:
+    """The axes along which values of ``shape`` hold more than what is selected."""
+    sizes = aligned_shape(shape, select, place)
+    axes = zip(place.point.axes, select.per_axis(place), sizes, strict=False)
+    return {axis for axis, which, size in axes if which is not None and size > len(as_tuple(which))}
 
 
 def may_vary_by_position(values: TensorData | float | None) -> bool:

@@ -24,6 +24,8 @@ from interp.tensor_data import TensorData
 from interp.weight_version import version_of
 
 EVERYTHING = Selection()
+OF_BATCH = "batch"
+"""The values of a mean or of resampling, in JSON, if they are those of the run's own batch."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,13 @@ class Edit:
     where: tuple[str | int, ...]
     select: Selection = EVERYTHING
 
+    def __str__(self) -> str:
+        """``zero("z", 1, head=4)``: the place and what is selected, without values."""
+        parts = [f'"{part}"' if isinstance(part, str) else str(part) for part in self.where]
+        given = {field.name: getattr(self.select, field.name) for field in fields(self.select)}
+        parts += [f"{name}={which}" for name, which in given.items() if which is not None]
+        return f"{self.kind}({', '.join(parts)})"
+
     def replacement(self, old: Tensor, whole: Tensor, index: Index, site: EditSite) -> Tensor:
         """What replaces ``old``, which is ``whole[index]`` with no axis dropped."""
         raise NotImplementedError
@@ -79,9 +88,23 @@ class Edit:
         changed[index] = new
         return changed
 
+    def write(self, x: Tensor, site: EditSite) -> None:
+        """Replace the selected part of ``x`` in place, which copies nothing else.
+
+        Raises:
+            InvalidEdit: the selection or the values do not fit ``x``.
+        """
+        index = site.index(self.select, x.shape)
+        x[index] = self.replacement(x[index], x, index, site)
+
     @property
     def reads_other_rows(self) -> bool:
         """Whether what it writes to a row may depend on the other rows of the batch."""
+        return False
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether what it writes does not depend on what was there."""
         return False
 
     @property
@@ -90,8 +113,14 @@ class Edit:
         by_position = may_vary_by_position(getattr(self, "values", None))
         return self.select.pos is None and self.select.key is None and not by_position
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data; :func:`interp.edits.from_dict` reads it back to an equal edit."""
+    def to_dict(
+        self, of_tensor: Callable[[TensorData], object] = TensorData.to_json
+    ) -> dict[str, Any]:
+        """Plain data; :func:`interp.edits.from_dict` reads it back to an equal edit.
+
+        Args:
+            of_tensor: what is written for the values of an edit.
+        """
         out: dict[str, Any] = {"kind": self.kind, "where": list(self.where)}
         for field in fields(self.select):
             value = getattr(self.select, field.name)
@@ -100,7 +129,9 @@ class Edit:
         for field in fields(self):
             if field.name not in ("where", "select"):
                 value = getattr(self, field.name)
-                out[field.name] = value.to_json() if isinstance(value, TensorData) else value
+                if isinstance(value, TensorData):
+                    value = of_tensor(value)
+                out[field.name] = OF_BATCH if value is None else value
         return out
 
     @property
@@ -118,6 +149,11 @@ class Zero(Edit):
     def replacement(self, old: Tensor, whole: Tensor, index: Index, site: EditSite) -> Tensor:  # noqa: ARG002
         """Zeros in the shape of ``old``."""
         return torch.zeros_like(old)
+
+    @property
+    def overwrites(self) -> bool:
+        """True."""
+        return True
 
 
 @dataclass(frozen=True)
@@ -141,9 +177,9 @@ class Add(Edit):
     required = ("values",)
     values: TensorData | float = 0.0
 
-    def replacement(self, old: Tensor, whole: Tensor, index: Index, site: EditSite) -> Tensor:  # noqa: ARG002
+    def replacement(self, old: Tensor, whole: Tensor, index: Index, site: EditSite) -> Tensor:
         """``old + values``."""
-        return old + broadcast_values(self.values, old, self.select, site)
+        return old + broadcast_values(self.values, old, whole, index, self.select, site)
 
 
 @dataclass(frozen=True)
@@ -154,9 +190,14 @@ class Replace(Edit):
     required = ("values",)
     values: TensorData | float = 0.0
 
-    def replacement(self, old: Tensor, whole: Tensor, index: Index, site: EditSite) -> Tensor:  # noqa: ARG002
+    def replacement(self, old: Tensor, whole: Tensor, index: Index, site: EditSite) -> Tensor:
         """The values, broadcast to ``old``."""
-        return broadcast_values(self.values, old, self.select, site)
+        return broadcast_values(self.values, old, whole, index, self.select, site)
+
+    @property
+    def overwrites(self) -> bool:
+        """True."""
+        return True
 
 
 @dataclass(frozen=True)
@@ -164,13 +205,19 @@ class Mean(Edit):
     """Write a mean: the one given, or that of the run's own batch over rows and tokens."""
 
     kind = "mean"
+    required = ("values",)
     values: TensorData | None = None
 
     def replacement(self, old: Tensor, whole: Tensor, index: Index, site: EditSite) -> Tensor:
         """The mean, broadcast to ``old``."""
         if self.values is not None:
-            return broadcast_values(self.values, old, self.select, site)
+            return broadcast_values(self.values, old, whole, index, self.select, site)
         return batch_mean(whole, site).expand_as(whole)[index]
+
+    @property
+    def overwrites(self) -> bool:
+        """False for the mean of the run's own batch."""
+        return self.values is not None
 
     @property
     def reads_other_rows(self) -> bool:
@@ -192,13 +239,14 @@ class Resample(Edit):
     """
 
     kind = "resample"
+    required = ("values", "seed")
     values: TensorData | None = None
     seed: int = 0
 
     def replacement(self, old: Tensor, whole: Tensor, index: Index, site: EditSite) -> Tensor:
         """The donor's activation in the same columns."""
         if self.values is not None:
-            return broadcast_values(self.values, old, self.select, site)
+            return broadcast_values(self.values, old, whole, index, self.select, site)
         n = whole.shape[0]
         if n < 2 or site.context.real is not None or site.context.encoder_real is not None:  # noqa: PLR2004
             raise InvalidEdit(
@@ -206,6 +254,11 @@ class Resample(Edit):
                 "length. Otherwise give the donors' activations: edits.resample(values=...)."
             )
         return whole[donor_rows(n, self.seed).to(whole.device)][index]
+
+    @property
+    def overwrites(self) -> bool:
+        """False if the donors are rows of the same batch."""
+        return self.values is not None
 
     @property
     def reads_other_rows(self) -> bool:
@@ -224,16 +277,17 @@ class Apply(Edit):
 
     It gets a copy of the selected part, with no axis dropped. It may return a tensor of the same
     shape, dtype and device, or return ``None``: then the copy is used if it was changed in place,
-    else nothing changes.
+    else nothing changes. Gradients of tensors that it uses are recorded by
+    ``interp.run(..., keep_graph=True)`` and, in the caller's grad mode, by
+    ``model.run_with_hooks``; elsewhere it is called without gradients.
     """
 
     kind = "apply"
     fn: Callable[[Tensor, Hook], Tensor | None] = lambda tensor, hook: None  # noqa: ARG005
-    hook: Hook | None = None
 
     def replacement(self, old: Tensor, whole: Tensor, index: Index, site: EditSite) -> Tensor:  # noqa: ARG002
         """The result of the function on a copy of ``old``."""
-        hook = self.hook or Hook(str(site.place), site.place)
+        hook = Hook(site.hook, site.place)
         copy = old.clone()
         before = version_of(copy)
         try:
@@ -256,7 +310,10 @@ class Apply(Edit):
         """A Python function may depend on the position, so False."""
         return False
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(
+        self,
+        of_tensor: Callable[[TensorData], object] = TensorData.to_json,  # noqa: ARG002
+    ) -> dict[str, Any]:
         """Not available: a function is not data.
 
         Raises:

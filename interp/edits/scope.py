@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import IntEnum
 
-from interp.edits.broadcast import aligned_shape
+from interp.edits.broadcast import aligned_shape, exceeds_selection
 from interp.edits.edit import Edit, Mean, Scale, Zero
 from interp.edits.selection import as_tuple
 from interp.model.batch import Batch, column_of
@@ -41,6 +41,7 @@ def batch_split(edit: Edit, place: Place) -> BatchSplit:
     selected = edit.select.per_axis(place)
     axes = list(zip(place.point.axes, selected, shape, strict=False))
     along = {axis for axis, which, size in axes if size > 1 and which is None}
+    along |= exceeds_selection(values.tensor.shape, edit.select, place)
     if along.isdisjoint({"batch", *TOKEN_AXES}):
         return BatchSplit.ROWS_REPADDED
     return BatchSplit.ROWS
@@ -54,7 +55,7 @@ def for_rows(edit: Edit, place: Place, rows: Sequence[int], n: int) -> Edit:
     shape = aligned_shape(values.tensor.shape, edit.select, place)
     if shape[0] != n or n == 1:
         return edit
-    return replace(edit, values=TensorData(values.tensor[list(rows)]))  # pyright: ignore[reportCallIssue] - kinds with values
+    return replace(edit, values=values.rows(rows))  # pyright: ignore[reportCallIssue] - kinds with values
 
 
 def values_of(edit: Edit) -> TensorData | None:
@@ -63,10 +64,17 @@ def values_of(edit: Edit) -> TensorData | None:
     return values if isinstance(values, TensorData) else None
 
 
-def first_changed_column(edit: Edit, batch: Batch) -> int:
-    """The first column that ``edit`` may change, if no column depends on later ones."""
-    averages = isinstance(edit, Mean) and edit.values is None
+def first_changed_column(edit: Edit, place: Place, batch: Batch) -> int:
+    """The first column that must be computed for ``edit``, if none depends on later ones.
+
+    That is the first one that it may change, unless it needs all of them: for their mean, or since
+    its values are those of the whole tensor.
+    """
+    values = values_of(edit)
+    averages = isinstance(edit, Mean) and values is None
     if edit.select.pos is None or averages:
+        return 0
+    if values is not None and exceeds_selection(values.tensor.shape, edit.select, place):
         return 0
     real = batch.is_real
     columns = [column_of(real, position) for position in as_tuple(edit.select.pos)]

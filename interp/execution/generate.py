@@ -53,7 +53,7 @@ def generate(
         InvalidInput: a model without decoder, or settings out of range.
     """
     _check(model, max_new_tokens, temperature, top_k)
-    *sources, prompt = model.check(*_with_start(model, tokens))
+    *sources, prompt = model.check(*with_start(model, tokens))
     batch = prompt.padded_left()
     longest = int(batch.is_real.sum(-1).max())
     if longest + max_new_tokens > model.config.n_ctx:
@@ -61,10 +61,11 @@ def generate(
             f"A prompt of {longest} tokens and {max_new_tokens} new ones exceed the context of "
             f"{model.config.n_ctx}; ask for at most {model.config.n_ctx - longest}."
         )
+    recorder = Recorder(plan_of_edits(model, edits))
     generator = torch.Generator(model.device).manual_seed(seed)
     ended = torch.zeros(len(batch.ids), dtype=torch.bool, device=batch.ids.device)
     with torch.no_grad():
-        next_logits = _NextLogits(model, sources, edits)
+        next_logits = _NextLogits(model, sources, recorder, edits)
         for _ in range(max_new_tokens):
             new = sample(next_logits(batch), temperature, top_k, generator)
             batch = _appended(batch, new, ended)
@@ -96,9 +97,10 @@ def sample(
 class _NextLogits:
     """The logits at the last column of a growing batch."""
 
-    def __init__(self, model: Network, sources: list[Batch], edits: Sequence[Edit]) -> None:
-        self._model = model
-        self._recorder = Recorder(plan_of_edits(model, edits))
+    def __init__(
+        self, model: Network, sources: list[Batch], recorder: Recorder, edits: Sequence[Edit]
+    ) -> None:
+        self._model, self._recorder = model, recorder
         reusable = not model.needs_length and all(edit.pointwise for edit in edits)
         self._kv_cache = KVCache() if reusable else None
         self._n_cached = 0
@@ -140,7 +142,7 @@ def _check(model: Network, max_new_tokens: object, temperature: object, top_k: o
         )
 
 
-def _with_start(model: Network, tokens: tuple[object, ...]) -> tuple[object, ...]:
+def with_start(model: Network, tokens: tuple[object, ...]) -> tuple[object, ...]:
     """The inputs, with the start token of a paired decoder if no target is given."""
     if len(tokens) != 1 or len(model.stacks) == 1:
         return tokens

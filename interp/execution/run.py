@@ -16,9 +16,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.cache.cache import Cache
+from interp.cache.derive import Derivation
 from interp.edits import Edit
 from interp.errors import InvalidInput
-from interp.execution.plan import place_edits, places_in, plan_of, plan_of_edits
+from interp.execution.plan import Plan, place_edits, places_in, plan_of, plan_of_edits
 from interp.execution.recorder import Recorder
 from interp.metrics import Metric, MetricLike, measure
 from interp.model.batch import Batch
@@ -26,6 +27,7 @@ from interp.model.network import Network
 from interp.model.stack import Span
 from interp.names import Request
 from interp.points import Place
+from interp.table import Table
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +49,7 @@ class Run:
 
     Attributes:
         logits: ``[batch pos vocab]``; ``None`` if the run stopped before them, or the model has
-            none.
+            none. Detached, unless the run kept its graph; so are the stream and the cache.
         stream: ``[batch pos d_model]``, the stream where the run stopped, or the output of a model
             without logits; otherwise ``None``.
         cache: the recorded activations.
@@ -61,6 +63,22 @@ class Run:
     batch: Batch
     edits: tuple[Edit, ...]
 
+    def __repr__(self) -> str:
+        return self.description().to_text()
+
+    def _repr_html_(self) -> str:
+        return self.description().to_html()
+
+    def description(self) -> Table:
+        """What was run: shapes, edits, and what the cache holds."""
+        rows, columns = self.batch.ids.shape
+        given = {"logits": self.logits, "stream": self.stream}
+        shapes = [(name, str(list(x.shape))) for name, x in given.items() if x is not None]
+        edits = [("edit", str(edit)) for edit in self.edits]
+        held = f"{len(self.cache)} places recorded, {len(self.cache.stored)} tensors stored"
+        title = f"Run of {rows} rows of {columns} tokens"
+        return Table(title, (), [*shapes, ("cache", held), *edits])
+
 
 def run(  # noqa: PLR0913 - independent options, all by keyword
     model: Network,
@@ -72,9 +90,16 @@ def run(  # noqa: PLR0913 - independent options, all by keyword
     stop_at_layer: int | None = None,
     kernel: str = "auto",
     gradients_of: Metric | MetricLike | None = None,
+    keep_graph: bool = False,
     mask: object = None,
 ) -> Run:
     """Run ``model`` once, recording and editing.
+
+    No gradients are recorded, unless they are asked for. To learn a steering vector ``w``::
+
+        steer = edits.add("resid_post", w, layer=3)
+        run = interp.run(model, tokens, edits=[steer], keep_graph=True)
+        loss(run.logits).backward()                                     # fills w.grad
 
     Args:
         model: the model.
@@ -90,36 +115,51 @@ def run(  # noqa: PLR0913 - independent options, all by keyword
             ``explicit`` always; ``fused`` never.
         gradients_of: a metric, as ``interp.metrics.logit_diff(...)``; the gradient of its sum by
             every recorded tensor is then in the cache as ``cache["z_grad", 0]``.
+        keep_graph: whether logits, stream and cache keep their autograd graph: they can then be
+            differentiated by the weights, by values given to edits and by what functions given to
+            ``edits.apply`` use. An edit copies its values, so make it anew after each step of an
+            optimizer. What is read from the cache is a copy: for gradients *by* an activation, see
+            ``gradients_of``.
         mask: ``[batch pos]``, nonzero at real tokens, if padded with other ids than ``PAD``.
 
     Raises:
         UnknownPlace: a misspelt place, before anything is computed.
-        InvalidEdit: an edit that does not match the tensor, or is outside what is run.
+        InvalidEdit: an edit that does not match the tensor, or is outside what is run; or whose
+            values require a gradient that would not be recorded.
+        InvalidInput: parts of the model have PyTorch hooks.
         InvalidTokens: tokens that this model can't read.
         HookFailed: a function given as an edit raised.
     """
     batches = model.check(*tokens, mask=mask)
     span = _span(model, start, stop_at_layer, batches[-1])
     passed = places_in(model, span)
-    placed = place_edits(model, edits, passed)
+    placed = place_edits(model, edits, passed, keep_graph=keep_graph)
     stored = model.names.requested(store, passed, _not_passed)
     wanted = {*model.names.requested(record, passed, _not_passed), *stored}
     recorded = [place for place in passed if place in wanted]
-    differentiate = gradients_of is not None
-    plan = plan_of(model, placed, recorded, stored, kernel=kernel, differentiate=differentiate)
+    plan = plan_of(
+        model,
+        placed,
+        recorded,
+        stored,
+        kernel=kernel,
+        differentiate=gradients_of is not None,
+        keep_graph=keep_graph,
+    )
     recorder = Recorder(plan)
-    with torch.set_grad_enabled(differentiate):
+    derivation = Derivation(model, recorder.contexts, keep_graph=keep_graph)
+    with torch.set_grad_enabled(plan.differentiate or keep_graph):
         stream = model.stream(batches, recorder, span)
         ends = span.stop is None and model.config.unembeds
         logits = _logits(model, stream, recorder, batches[-1]) if ends else None
         gradients = _gradients(recorder, gradients_of, logits, batches[-1])
-    recorder.check_applied()
-    tensors = {place: tensor.detach() for place, tensor in recorder.stored.items()}
-    cache = Cache(model, recorded, tensors, recorder.contexts, gradients)
-    cache.compact()
+        recorder.check_applied()
+        tensors = {place: _result(tensor, plan) for place, tensor in recorder.stored.items()}
+        cache = Cache(derivation, recorded, tensors, gradients)
+        cache.compact()
     return Run(
-        None if logits is None else logits.detach(),
-        None if ends else stream.detach(),
+        None if logits is None else _result(logits, plan),
+        None if ends else _result(stream, plan),
         cache,
         batches[-1],
         tuple(edit for several in placed.values() for edit in several),
@@ -138,6 +178,11 @@ def run_edited(
     logits = _logits(model, model.stream(batches, recorder), recorder, batches[-1])
     recorder.check_applied()
     return logits
+
+
+def _result(tensor: Tensor, plan: Plan) -> Tensor:
+    """A tensor of the forward as the run returns it."""
+    return tensor if plan.keep_graph else tensor.detach()
 
 
 def _not_passed(name: object) -> InvalidInput:
@@ -192,5 +237,7 @@ def _gradients(
             "under torch.inference_mode())."
         )
     tensors = [recorder.stored[place] for place in places]
-    found = torch.autograd.grad(total, tensors, materialize_grads=True)
+    found = torch.autograd.grad(
+        total, tensors, retain_graph=recorder.plan.keep_graph, materialize_grads=True
+    )
     return dict(zip(places, found, strict=True))

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from interp.atomic_folder import atomic_folder
 from interp.config import Config
 from interp.errors import InvalidConfig, ModelLoadError, OutOfResources
 from interp.files import write_text_whole, write_whole
@@ -29,25 +30,33 @@ MAX_CONFIG_BYTES = 2**24
 
 
 def save_folder(model: Transformer, folder: Path, dtype: torch.dtype | None = None) -> None:
-    """Write a model to a folder; each file is written completely or not at all.
+    """Write a model to a folder, whose files change all at once or not at all.
 
     Args:
         model: the model.
-        folder: created if missing.
+        folder: created if missing; replaced if it holds what this package wrote.
         dtype: of the stored weights; ``None`` keeps that of the model. The model is loaded in the
             dtype that it has now in either case.
+
+    Raises:
+        InvalidInput: the folder holds files that this package did not write.
+        OutOfResources: the folder can't be written, or another process is writing it.
+    """
+    with atomic_folder(folder) as new:
+        write_files(model, new, dtype)
+
+
+def write_files(model: Transformer, folder: Path, dtype: torch.dtype | None = None) -> None:
+    """Write the files of a model into an existing folder, as for :func:`save_folder`.
 
     Raises:
         OutOfResources: the folder can't be written.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         _write_weights(model, folder / WEIGHTS, dtype)
         write_text_whole(folder / CONFIG, model.config.to_json())
         if model.tokenizer is not None:
             model.tokenizer.save(folder / TOKENIZER)
-        else:
-            (folder / TOKENIZER).unlink(missing_ok=True)
     except OSError as error:
         raise OutOfResources(f"{folder} can't be written: {error}.") from error
 

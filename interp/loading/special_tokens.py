@@ -44,7 +44,7 @@ def set_tokenizer(
 
     The token that the tokenizer adds before a text is BOS, the one that it adds after it is EOS.
     Where it adds none, the ids are those of ``config.json`` or the defaults of the family, and are
-    not added to texts.
+    not added to texts. The mask token is the tokenizer's.
 
     Raises:
         ModelLoadError: the tokenizer has more tokens than the model, or adds several at one end.
@@ -109,4 +109,5 @@ def _with_added(tokenizer: Tokenizer, tokens: TokensConfig) -> TokensConfig:
         eos=after[0] if after else tokens.eos,
         prepend_bos=bool(before),
         append_eos=bool(after),
+        mask=tokenizer.mask_id(),
     )

@@ -2,17 +2,23 @@
 
 A metric is data: it says which positions and vocabulary columns it reads, so that nothing else
 need be computed. Logarithms are natural: losses and divergences are in nats. A plain function
-of the logits ``[batch pos vocab]`` is a metric too, and reads all of them.
+of the logits ``[batch pos vocab]`` is a metric too, and reads all of them (see :func:`measure`).
+
+A position counts the real tokens of a row, as in ``pos=-1``; ``pos="mask"`` is that of its only
+mask token. The default is the mask token in the rows of an encoder that hold one, and the last
+position in all others.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from operator import index
+import reprlib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import InvalidInput
+from interp.integers import whole_number
 from interp.metrics.kinds import (
     KL,
     Accuracy,
@@ -21,11 +27,19 @@ from interp.metrics.kinds import (
     Logit,
     LogitDiff,
     Loss,
+    MaskedLoss,
     Metric,
     Probability,
 )
-from interp.metrics.logits import Targets, at_least_float32, next_token_losses, required_columns
-from interp.model.batch import Batch
+from interp.metrics.logits import (
+    Position,
+    Targets,
+    at_least_float32,
+    batch_loss,
+    columns_read,
+    next_token_losses,
+)
+from interp.metrics.measuring import MetricLike, cause_of_nan, check_values, measure, measured
 from interp.tensor_data import TensorData
 
 __all__ = [
@@ -36,24 +50,30 @@ __all__ = [
     "Logit",
     "LogitDiff",
     "Loss",
+    "MaskedLoss",
     "Metric",
     "MetricLike",
+    "Position",
     "Probability",
     "accuracy",
     "at_least_float32",
+    "batch_loss",
+    "cause_of_nan",
     "check_values",
+    "columns_read",
     "kl",
     "logit",
     "logit_diff",
     "loss",
+    "masked_loss",
     "measure",
+    "measured",
     "next_token_losses",
     "prob",
-    "required_columns",
 ]
 
-MetricLike = Callable[[Tensor], Tensor]
 TargetLike = int | Sequence[int] | Tensor
+WHOLE_NUMBERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def loss() -> Loss:
@@ -61,71 +81,68 @@ def loss() -> Loss:
     return Loss()
 
 
-def logit(target: TargetLike, pos: int = -1) -> Logit:
-    """The logit of ``target`` (a token id, or one a prompt) at a position."""
-    return Logit(pos, _targets(target))
+def masked_loss(tokens: Int[Tensor, "batch pos"] | Sequence[object]) -> MaskedLoss:
+    """Cross-entropy in nats of what each mask token stands for, mean over each prompt's.
 
-
-def logit_diff(target: TargetLike, distractor: TargetLike, pos: int = -1) -> LogitDiff:
-    """The logit of ``target`` minus that of ``distractor`` at a position."""
-    return LogitDiff(pos, _targets(target), _targets(distractor))
-
-
-def prob(target: TargetLike, pos: int = -1) -> Probability:
-    """The probability of ``target`` at a position."""
-    return Probability(pos, _targets(target))
-
-
-def accuracy(target: TargetLike, pos: int = -1) -> Accuracy:
-    """1 where ``target`` has the highest logit at a position, else 0."""
-    return Accuracy(pos, _targets(target))
-
-
-def kl(reference: Float[Tensor, "batch pos vocab"], pos: int | None = None) -> KL | KLAt:
-    """KL(reference ‖ model) in nats, at a position, or the mean over all positions."""
-    return KL(None, TensorData(reference)) if pos is None else KLAt(pos, TensorData(reference))
-
-
-def measure(
-    metric: Metric | MetricLike, logits: Float[Tensor, "batch pos vocab"], batch: Batch
-) -> Tensor:
-    """``metric`` of ``logits``: one number a row, or the scalar that a plain function returns.
-
-    Half precision is measured in float32.
-
-    Raises:
-        InvalidInput: a result of another shape or type, or NaN.
+    Args:
+        tokens: the true token of each position; read where the prompts hold the mask token.
     """
-    logits = at_least_float32(logits)
-    if not callable(metric):
-        raise InvalidInput(f"A metric is one of interp.metrics or a function, not {metric!r}.")
-    returned = metric(logits, batch) if isinstance(metric, Metric) else metric(logits)
-    return check_values(returned, logits.shape[0])
+    try:
+        ids = torch.as_tensor(tokens)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInput(f"masked_loss takes token ids [batch pos]: {error}") from error
+    if ids.ndim not in (1, 2) or ids.dtype not in WHOLE_NUMBERS:
+        raise InvalidInput(
+            f"masked_loss takes token ids [batch pos]; got {tuple(ids.shape)} {ids.dtype}."
+        )
+    return MaskedLoss(None, TensorData(torch.atleast_2d(ids.long())))
 
 
-def check_values(values: object, n: int) -> Tensor:
-    """``values``, if they are a valid result of a metric on ``n`` prompts; see :func:`measure`."""
-    if not isinstance(values, Tensor):
-        raise InvalidInput(f"A metric returns a tensor; this one returned {type(values).__name__}.")
-    if values.shape not in ((), (n,)):
+def logit(target: TargetLike, pos: Position = None) -> Logit:
+    """The logit of ``target`` (a token id, or one a prompt) at a position."""
+    return Logit(_position(pos), _targets(target))
+
+
+def logit_diff(target: TargetLike, distractor: TargetLike, pos: Position = None) -> LogitDiff:
+    """The logit of ``target`` minus that of ``distractor`` at a position."""
+    return LogitDiff(_position(pos), _targets(target), _targets(distractor))
+
+
+def prob(target: TargetLike, pos: Position = None) -> Probability:
+    """The probability of ``target`` at a position."""
+    return Probability(_position(pos), _targets(target))
+
+
+def accuracy(target: TargetLike, pos: Position = None) -> Accuracy:
+    """1 where ``target`` has the highest logit at a position, else 0."""
+    return Accuracy(_position(pos), _targets(target))
+
+
+def kl(reference: Float[Tensor, "batch pos vocab"], pos: Position = None) -> KL | KLAt:
+    """KL(reference ‖ model) in nats, at a position, or by default the mean over all positions."""
+    data = TensorData(reference.detach())
+    return KL(None, data) if pos is None else KLAt(_position(pos), data)
+
+
+def _position(pos: object) -> Position:
+    if pos is None:
+        return None
+    if isinstance(pos, str) and pos == "mask":
+        return "mask"
+    try:
+        return whole_number(pos)
+    except TypeError as error:
         raise InvalidInput(
-            f"A metric returns one number a prompt, [{n}]; this one returned shape "
-            f"{tuple(values.shape)}."
-        )
-    if bool(values.isnan().any()):
-        raise InvalidInput(
-            "The metric is NaN: the logits hold NaN or infinity. Look for non-finite weights or "
-            "edits; in half precision, try float32."
-        )
-    return values
+            f'pos={reprlib.repr(pos)} should be a whole number, "mask" or None.'
+        ) from error
 
 
 def _targets(target: Any) -> Targets:  # noqa: ANN401 - checked here
     try:
         if not isinstance(target, Iterable) or (isinstance(target, Tensor) and target.ndim == 0):
-            return index(target)
-        return tuple(index(one) for one in target)
+            return whole_number(target)
+        return tuple(whole_number(one) for one in target)
     except TypeError as error:
         raise InvalidInput(
-            f"Targets are token ids, one or one a prompt; got {target!r}."
+            f"Targets are token ids, one or one a prompt; got {reprlib.repr(target)}."
         ) from error

@@ -10,11 +10,13 @@ from torch import Tensor
 
 from interp.errors import InvalidInput
 from interp.metrics.logits import (
+    Position,
     Targets,
     as_tuple,
     at_least_float32,
     at_position,
     gather_targets,
+    masked_losses,
     next_token_losses,
     row_targets,
 )
@@ -29,13 +31,15 @@ class Metric(ABC):
     Attributes:
         unit: of the number.
         name: as results and figures show it.
-        pos: the position read, among each row's real tokens; ``None`` if it is not a single one.
+        pos: the position read, of a metric that reads a single one: among each row's real tokens,
+            or ``"mask"`` for that of its mask token. ``None`` is the default of those (see
+            :func:`~interp.metrics.logits.columns_read`).
     """
 
     unit: ClassVar[str] = "logits"
     name: ClassVar[str]
 
-    pos: int | None = None
+    pos: Position = None
 
     @property
     def columns(self) -> tuple[int, ...] | None:
@@ -61,7 +65,7 @@ class Metric(ABC):
                     raise InvalidInput(f"{len(value)} {field.name}s were given for {n} prompts.")
                 changed[field.name] = tuple(value[row] for row in rows)
             elif isinstance(value, TensorData):
-                changed[field.name] = TensorData(value.tensor[list(rows)])
+                changed[field.name] = value.rows(rows)
         return replace(self, **changed)
 
     @abstractmethod
@@ -86,6 +90,29 @@ class Loss(Metric):
         if bool((counted.sum(-1) == 0).any()):
             row = int((counted.sum(-1) == 0).nonzero()[0])
             raise InvalidInput(f"Prompt {row} is a single token: it has no next token to predict.")
+        return losses.sum(-1) / counted.sum(-1)
+
+
+@dataclass(frozen=True)
+class MaskedLoss(Metric):
+    """Cross-entropy of the tokens that mask tokens stand for, mean over a prompt's, in nats.
+
+    Attributes:
+        tokens: the true tokens ``[batch pos]``; those at other positions are not read.
+    """
+
+    name = "masked loss"
+    unit = "nats"
+
+    tokens: TensorData | None = None
+
+    def __call__(
+        self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
+    ) -> Float[Tensor, " batch"]:
+        """−log p(true token), mean over each row's mask tokens."""
+        if self.tokens is None:
+            raise InvalidInput("masked_loss needs the true tokens: masked_loss(tokens).")
+        losses, counted = masked_losses(logits, self.tokens.tensor, batch)
         return losses.sum(-1) / counted.sum(-1)
 
 

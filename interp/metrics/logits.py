@@ -1,4 +1,6 @@
-"""Next-token losses, and logits selected by position and by target."""
+"""Losses of tokens, and logits selected by position and by target."""
+
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -9,6 +11,9 @@ from interp.model.batch import Batch, column_of, tokens_first
 
 Targets = int | tuple[int, ...]
 """A token id, or one a prompt."""
+Position = int | Literal["mask"] | None
+"""A position among a row's real tokens, that of its mask token, or the default (see
+:func:`columns_read`)."""
 
 
 def next_token_losses(
@@ -22,6 +27,18 @@ def next_token_losses(
     lengths = batch.real.sum(-1, keepdim=True)
     counted = (batch.real & (batch.real.cumsum(-1) < lengths))[:, :-1]
     return losses.where(counted, 0.0), counted
+
+
+def batch_loss(logits: Float[Tensor, "batch pos vocab"], batch: Batch) -> Float[Tensor, ""]:
+    """Next-token cross-entropy in nats, mean over all predictions of the batch together.
+
+    Raises:
+        InvalidInput: every prompt is a single token.
+    """
+    losses, counted = next_token_losses(logits, batch)
+    if not bool(counted.any()):
+        raise InvalidInput("Every prompt is a single token: there is no next token to predict.")
+    return losses.sum() / counted.sum()
 
 
 def _next_token_ids(batch: Batch) -> Int[Tensor, "batch pos"]:
@@ -39,15 +56,76 @@ def at_least_float32(logits: Tensor) -> Tensor:
 
 
 def at_position(
-    x: Float[Tensor, "batch pos ..."], batch: Batch, pos: int | None
+    x: Float[Tensor, "batch pos ..."], batch: Batch, pos: Position
 ) -> Float[Tensor, "batch ..."]:
-    """``x`` at position ``pos`` among each row's real tokens.
+    """``x`` at one position of each row; see :func:`columns_read`."""
+    return x[torch.arange(x.shape[0], device=x.device), columns_read(batch, pos)]
+
+
+def columns_read(batch: Batch, pos: Position) -> Int[Tensor, " batch"]:
+    """The column that a metric at ``pos`` reads in each row.
+
+    Args:
+        batch: checked tokens.
+        pos: a position among each row's real tokens; ``"mask"`` for that of its only mask token;
+            ``None`` for that of its mask token in the rows of an encoder that hold one, and the
+            last position in all others.
 
     Raises:
-        InvalidInput: a row is too short to have that position.
+        InvalidInput: a row is too short to have that position, or holds several mask tokens, or
+            none where ``"mask"`` is asked for.
     """
-    columns = required_columns(batch, -1 if pos is None else pos)
-    return x[torch.arange(x.shape[0], device=x.device), columns]
+    if isinstance(pos, int):
+        return required_columns(batch, pos)
+    last = required_columns(batch, -1)
+    if batch.masked is None:
+        if pos == "mask":
+            raise InvalidInput(NO_MASK_TOKEN)
+        return last
+    counts = batch.masked.sum(-1)
+    wrong = (counts != 1) if pos == "mask" else (counts > 1)
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0])
+        raise InvalidInput(
+            f'Prompt {row} holds {int(counts[row])} mask tokens; pos="mask", the default for '
+            "prompts with a mask token, reads exactly one. Give pos= as a number, or measure "
+            "masked_loss(tokens)."
+        )
+    return batch.masked.int().argmax(-1).where(counts == 1, last)
+
+
+def masked_losses(
+    logits: Float[Tensor, "batch pos vocab"], tokens: Int[Tensor, "batch pos"], batch: Batch
+) -> tuple[Float[Tensor, "batch pos"], Bool[Tensor, "batch pos"]]:
+    """−log p of the true token at each mask token in nats (0 elsewhere), and where those are.
+
+    Raises:
+        InvalidInput: the model has no mask token, a row holds none, or ``tokens`` has another
+            shape or ids outside the vocabulary.
+    """
+    if batch.masked is None:
+        raise InvalidInput(NO_MASK_TOKEN)
+    if tokens.shape != batch.ids.shape:
+        raise InvalidInput(
+            f"masked_loss takes the true token of each position, {tuple(batch.ids.shape)}; got "
+            f"{tuple(tokens.shape)}."
+        )
+    without = ~batch.masked.any(-1)
+    if bool(without.any()):
+        raise InvalidInput(f"Prompt {int(without.nonzero()[0])} holds no mask token.")
+    targets = tokens.to(batch.ids.device).where(batch.masked, 0)
+    if bool(((targets < 0) | (targets >= logits.shape[-1])).any()):
+        raise InvalidInput(
+            f"masked_loss: a true token is outside the vocabulary 0..{logits.shape[-1] - 1}."
+        )
+    losses = -logits.log_softmax(-1).gather(-1, targets[..., None]).squeeze(-1)
+    return losses.where(batch.masked, 0.0), batch.masked
+
+
+NO_MASK_TOKEN = (
+    "This model is not an encoder with a mask token (config.tokens.mask); give the position of the "
+    "prediction as a number, as in pos=-1."
+)
 
 
 def required_columns(batch: Batch, pos: int) -> Int[Tensor, " batch"]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from interp.config import PatchConfig
 from interp.errors import InvalidTokens
+from interp.model.inputs import as_ids, as_mask, as_tensor, as_types
 
 PAD = -1
 
@@ -26,12 +27,15 @@ class Batch:
         real: where there is a token and not padding; ``None`` if there is no padding.
         types: the type of each token (BERT's segments); ``None`` if all are 0.
         images: the images that the tokens are patches of; ids are 0 then.
+        masked: where the mask token stands for one to be predicted; ``None`` if the model is not
+            an encoder with a mask token.
     """
 
     ids: Int[Tensor, "batch pos"]
     real: Bool[Tensor, "batch pos"] | None = None
     types: Int[Tensor, "batch pos"] | None = None
     images: Float[Tensor, "batch channel height width"] | None = None
+    masked: Bool[Tensor, "batch pos"] | None = None
 
     @classmethod
     def of(
@@ -44,6 +48,8 @@ class Batch:
         device: torch.device | str | None = None,
     ) -> "Batch":
         """Check ``tokens`` against the vocabulary and the context length.
+
+        What holds of a valid batch is read from the device at once: each read waits for it.
 
         Args:
             tokens: ids ``[batch pos]``, or ``[pos]`` for a single row; ``PAD`` where padded. A
@@ -58,28 +64,22 @@ class Batch:
             InvalidTokens: no tokens, too many, not whole numbers, outside the vocabulary, a row
                 of padding only, or a mask of another shape.
         """
-        ids = _as_ids(tokens).to(device)
+        ids = as_ids(tokens).to(device)
         real = ids != PAD
         if mask is not None:
-            real = real & _checked_mask(mask, ids).to(ids.device)
-        lengths = real.sum(-1)
-        if lengths.numel() and int(lengths.max()) > n_ctx:
-            raise InvalidTokens(
-                f"A row of {int(lengths.max())} tokens is over this model's context of {n_ctx}; "
-                "shorten it or split it."
-            )
-        if int(lengths.min()) == 0:
-            row = int(lengths.argmin())
-            raise InvalidTokens(f"Row {row} holds no token, only padding; drop that prompt.")
-        ids = torch.where(real, ids, 0)
-        if int(ids.min()) < 0 or int(ids.max()) >= d_vocab:
-            row, pos = ((ids < 0) | (ids >= d_vocab)).nonzero()[0].tolist()
-            raise InvalidTokens(
-                f"Token id {int(ids[row, pos])} at row {row}, position {pos} is outside the "
-                f"vocabulary 0..{d_vocab - 1}; was the text encoded with this model's tokenizer?"
-            )
-        own = None if types is None else _checked_types(types, ids).to(ids.device)
-        return cls(ids, None if bool(real.all()) else real, own)
+            real = real & as_mask(mask, ids).to(ids.device)
+        own = None if types is None else as_types(types, ids).to(ids.device)
+        lengths, ids = real.sum(-1), torch.where(real, ids, 0)
+        extremes = [lengths.min(), lengths.max(), ids.min(), ids.max()]
+        extremes += [] if own is None else [own.min()]
+        shortest, longest, least, largest, *least_type = torch.stack(extremes).tolist()
+        if longest > n_ctx or shortest == 0:
+            raise InvalidTokens(_wrong_length(lengths, n_ctx))
+        if least < 0 or largest >= d_vocab:
+            raise InvalidTokens(_outside(ids, d_vocab))
+        if least_type and least_type[0] < 0:
+            raise InvalidTokens(f"Token types are numbered from 0; one is {least_type[0]}.")
+        return cls(ids, None if shortest == ids.shape[1] else real, own)
 
     @classmethod
     def of_images(
@@ -90,7 +90,7 @@ class Batch:
         Raises:
             InvalidTokens: another shape, whole numbers, or numbers that are not finite.
         """
-        given = torch.as_tensor(images)
+        given = as_tensor(images, "Images", "floating-point numbers [batch channel height width]")
         given = given[None] if given.ndim == 3 else given  # noqa: PLR2004 - one image
         expected = (patches.channels, patches.height, patches.width)
         if given.ndim != 4 or tuple(given.shape[1:]) != expected or len(given) == 0:  # noqa: PLR2004
@@ -116,6 +116,10 @@ class Batch:
     def tokens(self) -> Int[Tensor, "batch pos"]:
         """The ids with ``PAD`` where there is padding: the input of :meth:`of`."""
         return self.ids if self.real is None else self.ids.where(self.real, PAD)
+
+    def with_mask_token(self, token: int) -> "Batch":
+        """The same batch, where the mask token has this id."""
+        return replace(self, masked=self.tokens == token)
 
     def types_from(self, column: int) -> Int[Tensor, "batch pos"]:
         """The types of the tokens from a column on."""
@@ -156,7 +160,11 @@ class Batch:
             return None if own is None else change(own)
 
         return Batch(
-            change(self.ids), changed(self.real), changed(self.types), changed(self.images)
+            change(self.ids),
+            changed(self.real),
+            changed(self.types),
+            changed(self.images),
+            changed(self.masked),
         )
 
 
@@ -177,6 +185,8 @@ class TokenInput:
     def batch(self, tokens: object, mask: object, types: object, like: Tensor) -> Batch:
         """Tokens, checked, on the device of ``like`` (a weight)."""
         if isinstance(tokens, Batch):
+            if tokens.images is not None:
+                raise InvalidTokens("This model reads tokens; got a batch of images.")
             types = tokens.types if types is None else types
             tokens = tokens.tokens
         if types is not None and not self.n_types:
@@ -199,6 +209,8 @@ class ImageInput:
         if mask is not None or types is not None:
             raise InvalidTokens("mask= and types= are for tokens; this model reads images.")
         images = tokens.images if isinstance(tokens, Batch) else tokens
+        if images is None:
+            raise InvalidTokens("This model reads images; got a batch of tokens.")
         return Batch.of_images(images, self.patches, like.dtype, like.device)
 
 
@@ -225,40 +237,21 @@ def column_of(
     return ((real.cumsum(-1) - 1 == wanted[:, None]) & real).int().argmax(-1), lacking
 
 
-def _as_ids(tokens: object) -> Tensor:
-    try:
-        ids = torch.as_tensor(tokens)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InvalidTokens(
-            f"Tokens must be whole numbers [batch pos] of one length: {error}. "
-            "model.to_tokens([...]) pads texts of several lengths."
-        ) from error
-    if ids.numel() == 0:
-        raise InvalidTokens("The prompt is empty: there is no token to run the model on.")
-    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-        raise InvalidTokens(f"Token ids must be whole numbers, got a tensor of {ids.dtype}.")
-    ids = ids[None] if ids.ndim == 1 else ids
-    if ids.ndim != 2:  # noqa: PLR2004 - batch and pos
-        raise InvalidTokens(f"Tokens must be [batch pos], got shape {tuple(ids.shape)}.")
-    return ids.long()
-
-
-def _checked_mask(mask: object, ids: Tensor) -> Tensor:
-    mask = torch.as_tensor(mask)
-    mask = mask[None] if mask.ndim == 1 else mask
-    if mask.shape != ids.shape:
-        raise InvalidTokens(
-            f"The mask is {tuple(mask.shape)}, the tokens are {tuple(ids.shape)}; they must agree."
+def _wrong_length(lengths: Int[Tensor, " batch"], n_ctx: int) -> str:
+    """What is wrong with the number of tokens of a row."""
+    longest = int(lengths.max())
+    if longest > n_ctx:
+        return (
+            f"A row of {longest} tokens is over this model's context of {n_ctx}; shorten it or "
+            "split it."
         )
-    return mask.bool()
+    return f"Row {int(lengths.argmin())} holds no token, only padding; drop that prompt."
 
 
-def _checked_types(types: object, ids: Tensor) -> Tensor:
-    types = torch.as_tensor(types)
-    types = types[None] if types.ndim == 1 else types
-    if types.shape != ids.shape or types.is_floating_point() or int(types.min()) < 0:
-        raise InvalidTokens(
-            f"The types are {tuple(types.shape)} {types.dtype}, the tokens {tuple(ids.shape)}; "
-            "give one whole number from 0 a token."
-        )
-    return types.long()
+def _outside(ids: Int[Tensor, "batch pos"], d_vocab: int) -> str:
+    """Which id is outside the vocabulary."""
+    row, pos = ((ids < 0) | (ids >= d_vocab)).nonzero()[0].tolist()
+    return (
+        f"Token id {int(ids[row, pos])} at row {row}, position {pos} is outside the vocabulary "
+        f"0..{d_vocab - 1}; was the text encoded with this model's tokenizer?"
+    )

@@ -12,19 +12,25 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.config import Config
-from interp.errors import InvalidInput, InvalidTokens
+from interp.errors import InvalidInput, InvalidTokens, NoSuchAttribute, shorten
 from interp.model.batch import Batch
 from interp.model.block import Block
 from interp.model.context import Context
+from interp.model.description import describe
 from interp.model.embeddings import PositionEmbedding
+from interp.model.inputs import is_text
 from interp.model.linear import Linear
-from interp.model.recipe import Layout, Recipe
+from interp.model.places import layout_of, names_of
+from interp.model.recipe import Layout
 from interp.model.shapes import Logits, Stream
+from interp.model.sizes import common_size
 from interp.model.stack import WHOLE, Span, Stack
+from interp.model.stacked import STACKED, stacked
 from interp.model.tap import Tap, untouched
+from interp.model.torch_hooks import refuse_hooks
 from interp.model.unembedding import Pooler, Unembedding, exit_of
 from interp.names import Names
-from interp.points import Place
+from interp.table import Table
 
 
 class Network(nn.Module):
@@ -61,6 +67,7 @@ class Network(nn.Module):
 
         Raises:
             InvalidTokens: ids outside the vocabulary, over the context, or none.
+            InvalidInput: parts of the model have PyTorch hooks (:mod:`interp.model.torch_hooks`).
         """
         return self.unembed(self.stream(self.check(*tokens, mask=mask)))
 
@@ -84,7 +91,10 @@ class Network(nn.Module):
         read_by = self.stack(stack)
         if is_text(tokens):
             tokens = self.encode(tokens, read_by.name)
-        return read_by.input.batch(tokens, mask, types, next(self.parameters()))
+        batch = read_by.input.batch(tokens, mask, types, next(self.parameters()))
+        mask_token = self.config.tokens.mask
+        is_encoder = self.config.decoder is None
+        return batch.with_mask_token(mask_token) if is_encoder and mask_token is not None else batch
 
     def encode(self, texts: object, stack: str) -> Tensor:  # noqa: ARG002
         """Token ids of texts for a stack: a model without a tokenizer has none.
@@ -92,10 +102,16 @@ class Network(nn.Module):
         Raises:
             InvalidTokens: always.
         """
-        raise InvalidTokens(f"This model has no tokenizer; give it token ids instead of {texts!r}.")
+        raise InvalidTokens(
+            f"This model has no tokenizer; give it token ids instead of {shorten(texts)}."
+        )
 
     def check(self, *tokens: Any, mask: object = None) -> list[Batch]:  # noqa: ANN401
-        """The tokens of each stack, checked; see :meth:`Batch.of`."""
+        """The tokens of each stack, checked; see :meth:`Batch.of`.
+
+        Every forward begins with it, so it also refuses a model that has PyTorch hooks.
+        """
+        refuse_hooks(self)
         if len(tokens) != len(self.stacks):
             wanted = "source and target" if len(self.stacks) > 1 else "token ids"
             raise InvalidTokens(f"This model reads {wanted}; got {len(tokens)} inputs.")
@@ -125,6 +141,17 @@ class Network(nn.Module):
         own = Context.of(last, encoder_real=before)
         return [*(Context.of(batch) for batch in sources), own]
 
+    def __repr__(self) -> str:
+        """Architecture and sizes; ``torch.nn.Module.__repr__(model)`` lists every module."""
+        return self.description().to_text()
+
+    def _repr_html_(self) -> str:
+        return self.description().to_html()
+
+    def description(self) -> Table:
+        """Architecture, sizes, number of parameters, dtype and device."""
+        return describe(self, self.config)
+
     # ---- what there is ------------------------------------------------------------------------
 
     @property
@@ -133,21 +160,69 @@ class Network(nn.Module):
         return [self.get_submodule(name) for name in self._stack_names]  # pyright: ignore[reportReturnType]
 
     def stack(self, name: str | None = None) -> Stack:
-        """One stack: by its name, or the last."""
-        return self.stacks[-1] if name is None else getattr(self, name)
+        """One stack: by its name, or the last.
+
+        Raises:
+            InvalidInput: it has no stack of this name.
+        """
+        if name is not None and name not in self._stack_names:
+            raise InvalidInput(
+                f"stack={shorten(name)}: this model has {' and '.join(self._stack_names)}."
+            )
+        return self.stacks[-1 if name is None else self._stack_names.index(name)]
 
     @property
     def blocks(self) -> list[Block]:
         """The blocks of a model with a single stack.
 
         Raises:
-            InvalidInput: there are two; say ``model.encoder.blocks`` or ``model.decoder.blocks``.
+            NoSuchAttribute: there are two; say ``model.encoder.blocks`` or
+                ``model.decoder.blocks``.
         """
         if len(self.stacks) > 1:
-            raise InvalidInput(
+            raise NoSuchAttribute(
                 "This model has two stacks: say model.encoder.blocks or model.decoder.blocks."
             )
         return [self.stacks[0].block(layer) for layer in range(len(self.stacks[0].blocks))]
+
+    @property
+    def n_layers(self) -> int:
+        """Number of blocks.
+
+        Raises (as all these sizes do):
+            NoSuchAttribute: the stacks of a pair differ in it, or the layers do.
+        """
+        return common_size(self.config, "n_layers")
+
+    @property
+    def n_heads(self) -> int:
+        """Number of (query) heads of a layer."""
+        return common_size(self.config, "n_heads")
+
+    @property
+    def n_kv_heads(self) -> int:
+        """Number of key/value heads of a layer."""
+        return common_size(self.config, "n_kv_heads")
+
+    @property
+    def d_model(self) -> int:
+        """Width of the residual stream."""
+        return self.config.d_model
+
+    @property
+    def d_head(self) -> int:
+        """Dimensions of a head."""
+        return common_size(self.config, "d_head")
+
+    @property
+    def d_vocab(self) -> int:
+        """Size of the vocabulary."""
+        return common_size(self.config, "d_vocab")
+
+    @property
+    def n_ctx(self) -> int:
+        """The longest row of tokens."""
+        return self.config.n_ctx
 
     @property
     def needs_length(self) -> bool:
@@ -182,11 +257,11 @@ class Network(nn.Module):
         """The (last stack's) token embedding.
 
         Raises:
-            InvalidInput: it reads images.
+            NoSuchAttribute: it reads images.
         """
         weight = self.stacks[-1].weight_e
         if weight is None:
-            raise InvalidInput("This model reads images; it has no W_E.")
+            raise NoSuchAttribute("This model reads images; it has no W_E.")
         return weight
 
     @property
@@ -194,10 +269,10 @@ class Network(nn.Module):
         """The unembedding, from the stream to the logits.
 
         Raises:
-            InvalidInput: it has no logits.
+            NoSuchAttribute: it has no logits.
         """
         if not isinstance(self.unembed, Unembedding):
-            raise InvalidInput("This model returns its last stream; it has no W_U.")
+            raise NoSuchAttribute("This model returns its last stream; it has no W_U.")
         return self.unembed.W_U
 
     @property
@@ -205,11 +280,11 @@ class Network(nn.Module):
         """The (last stack's) position embedding.
 
         Raises:
-            InvalidInput: it adds no position embedding.
+            NoSuchAttribute: it adds no position embedding.
         """
         entry = self.stacks[-1].entry
         if not isinstance(entry, PositionEmbedding):
-            raise InvalidInput("This model adds no position embedding; it has no W_pos.")
+            raise NoSuchAttribute("This model adds no position embedding; it has no W_pos.")
         return entry.table()
 
     # ---- its places ---------------------------------------------------------------------------
@@ -227,54 +302,22 @@ class Network(nn.Module):
     def _places(self) -> tuple[Layout, Names]:
         """Layout and names, built once: they depend on the kinds of parts, not on weights."""
         if self._structure is None:
-            layout = self._layout()
-            layers = {stack.name: len(stack.blocks) for stack in self.stacks}
-            hooks = {place: hook_name(place, recipe) for place, recipe in layout.items()}
-            self._structure = layout, Names(hooks, layers)
+            layout = layout_of(self.stacks, self.unembed)
+            self._structure = layout, names_of(self.stacks, layout)
         return self._structure
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles rebuild the structure: recipes are functions."""
         return {**self.__dict__, "_structure": None}
 
-    def _layout(self) -> Layout:
-        places: Layout = {}
-        for stack in self.stacks:
-            places |= {self._place(place, stack): r for place, r in stack.layout().items()}
-        return places | self.unembed.layout()
-
-    def _place(self, place: Place, stack: Stack) -> Place:
-        name = stack.name if len(self.stacks) > 1 else None
-        return Place(place.point, place.layer, place.norm, name)
-
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as nn.Module has it
-        """Stacked weights over layers, e.g. ``model.W_Q [layer head d_model d_head]`` (a copy)."""
+        """Stacked weights over layers, e.g. ``model.W_Q [layer head d_model d_head]`` (a copy).
+
+        Raises:
+            NoSuchAttribute: there is none; a property that this model lacks gives its own reason.
+        """
         if name in STACKED:
-            weights = [getattr(getattr(block, STACKED[name]), name) for block in self.blocks]
-            if any(weight is None for weight in weights):
-                raise InvalidInput(f"This model has no {name}.")
-            if len({weight.shape for weight in weights}) > 1:
-                raise InvalidInput(f"Layers differ in the shape of {name}; read them one by one.")
-            return torch.stack(weights)
-        return super().__getattr__(name)
-
-
-STACKED = {
-    **dict.fromkeys(("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O"), "attn"),
-    **dict.fromkeys(("W_in", "W_gate", "W_out", "b_in", "b_out"), "mlp"),
-}
-
-
-def hook_name(place: Place, recipe: Recipe) -> str:
-    """The TransformerLens name of a place; in a pair, the stack's name replaces ``blocks``."""
-    own = recipe.hook or place.point.value.hook
-    if place.layer is None:
-        return f"{place.stack}.{own}" if place.stack else own
-    norm = f"{place.norm}." if place.norm else ""
-    return f"{place.stack or 'blocks'}.{place.layer}.{norm}{own}"
-
-
-def is_text(tokens: object) -> bool:
-    """Whether tokens are given as a text or a sequence of texts."""
-    several = isinstance(tokens, list | tuple) and bool(tokens)
-    return isinstance(tokens, str) or (several and isinstance(tokens[0], str))  # pyright: ignore
+            return stacked(self.blocks, name)
+        own = getattr(type(self), name, None)
+        # Python comes here also where a property raised AttributeError, whose message is wanted.
+        return own.__get__(self) if isinstance(own, property) else super().__getattr__(name)

@@ -44,6 +44,17 @@ class Norm(nn.Module):
         """x, unchanged."""
         return x
 
+    def pull_back(
+        self,
+        w: Float[Tensor, "*batch d_model"],
+        scale: Float[Tensor, "*batch one"],  # noqa: ARG002
+    ) -> tuple[Tensor, Tensor | None]:
+        """``(w′, c)`` with norm(x)·w = x·w′ + c, where the norm's divisor is ``scale``.
+
+        ``c`` is ``None`` if the norm has no bias.
+        """
+        return w, None
+
     def layout(self, source: Place, norm: str | None = None) -> Layout:  # noqa: ARG002
         """No places."""
         return {}
@@ -123,6 +134,14 @@ class ScaledNorm(Norm):
         y, gain = self.centred(x) / scale, self.multiplier
         y = y if gain is None else y * gain
         return y if self.bias is None else y + self.bias
+
+    def pull_back(
+        self, w: Float[Tensor, "*batch d_model"], scale: Float[Tensor, "*batch one"]
+    ) -> tuple[Tensor, Tensor | None]:
+        """w′ = centred(w · gain / scale), c = bias·w."""
+        gain = self.multiplier
+        divided = (w if gain is None else w * gain) / scale
+        return self.centred(divided), None if self.bias is None else w @ self.bias
 
     @property
     def multiplier(self) -> Tensor | None:

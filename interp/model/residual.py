@@ -14,7 +14,6 @@ with post-norm the stream that goes on is then ``("normalized", layer, "ln1")``.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -46,6 +45,21 @@ class StepPoints:
 
 
 @dataclass(frozen=True, eq=False)
+class StepNorms:
+    """The norms of a step that are not of what f reads.
+
+    Attributes:
+        base: of the stream that f's output is added to.
+        output: of f's output, before it is added.
+        sum: of the sum.
+    """
+
+    base: BlockNorm | None = None
+    output: BlockNorm | None = None
+    sum: BlockNorm | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class Step:
     """One residual step.
 
@@ -55,9 +69,6 @@ class Step:
         norm: the norm beside it.
         points: where its tensors are read and replaced.
     """
-
-    preserves_stream: ClassVar[bool] = True
-    """Whether the stream after the step is the stream before it plus what is written."""
 
     f: Sublayer
     part: str
@@ -102,6 +113,16 @@ class Step:
             RestartPoint(total, (total,), self.from_sum),
         ]
 
+    @property
+    def norms(self) -> StepNorms:
+        """Its norms, but for that of what f reads."""
+        return StepNorms()
+
+    @property
+    def preserves_stream(self) -> bool:
+        """Whether the stream after the step is the stream before it plus what is written."""
+        return self.norms.base is None and self.norms.sum is None
+
     # ---- its places ---------------------------------------------------------------------------
 
     def base(self, before: Place) -> Place:
@@ -138,9 +159,14 @@ class Step:
         return Place(self.points.sum)
 
     @property
+    def branches(self) -> tuple["Step", ...]:
+        """The steps that read the stream before this one: itself, and those beside it."""
+        return (self,)
+
+    @property
     def written(self) -> tuple[Point, ...]:
         """The points of all that is added to the stream."""
-        return (self.points.writes,)
+        return tuple(branch.points.writes for branch in self.branches)
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,8 +195,6 @@ class PreNorm(Step):
 class StreamNorm(PreNorm):
     """x ↦ y + f(y) with y = norm(x)."""
 
-    preserves_stream = False
-
     def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
         """y + f(y)."""
         y = self.norm(tap(self.points.reads, x), tap)
@@ -180,12 +204,15 @@ class StreamNorm(PreNorm):
         """That of y."""
         return self.source()
 
+    @property
+    def norms(self) -> StepNorms:
+        """The norm makes the stream that is added to."""
+        return StepNorms(base=self.norm)
+
 
 @dataclass(frozen=True, eq=False)
 class PostNorm(Step):
     """x ↦ norm(x + f(x))."""
-
-    preserves_stream = False
 
     def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
         """norm(x + f(x))."""
@@ -204,6 +231,11 @@ class PostNorm(Step):
         """That of the norm's output."""
         return self.norm.output(Place(self.points.sum))
 
+    @property
+    def norms(self) -> StepNorms:
+        """The norm is of the sum."""
+        return StepNorms(sum=self.norm)
+
 
 @dataclass(frozen=True, eq=False)
 class WriteNorm(Step):
@@ -221,6 +253,11 @@ class WriteNorm(Step):
     def added_layout(self) -> Layout:
         """The places of the norm, and of its output."""
         return _added_layout(self.norm, self.points)
+
+    @property
+    def norms(self) -> StepNorms:
+        """The norm is of f's output."""
+        return StepNorms(output=self.norm)
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,6 +283,11 @@ class Sandwich(PreNorm):
     def added_layout(self) -> Layout:
         """The places of the second norm, and of its output."""
         return _added_layout(self.write_norm, self.points)
+
+    @property
+    def norms(self) -> StepNorms:
+        """norm′ is of f's output."""
+        return StepNorms(output=self.write_norm)
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,9 +349,9 @@ class Parallel(PreNorm):
         }
 
     @property
-    def written(self) -> tuple[Point, ...]:
-        """What attention and the MLP add."""
-        return self.points.writes, self.beside.points.writes
+    def branches(self) -> tuple[Step, ...]:
+        """Attention and the MLP."""
+        return self, self.beside
 
 
 def _added_layout(norm: BlockNorm, points: StepPoints) -> Layout:

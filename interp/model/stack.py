@@ -110,13 +110,17 @@ class Stack(nn.Module):
             }
         return places | owned("final_norm", self.final_norm.layout(self.end))
 
-    def _entry_layout(self) -> Layout:
-        """The places before the first block."""
-        places: Layout = {
+    def terms(self) -> Layout:
+        """The places of the embeddings that are added up: of tokens, positions, types."""
+        return {
             Place(Point.EMBED): STORED,
             **owned("entry", self.entry.layout()),
             **owned("types", self.types.layout()),
         }
+
+    def _entry_layout(self) -> Layout:
+        """The places before the first block."""
+        places = self.terms()
         norm = self.embed_norm.layout(Place(Point.EMBED_TOTAL))
         if not norm:
             return places

@@ -6,7 +6,7 @@ vocabulary only what it reads.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -17,7 +17,7 @@ from interp.edits import Edit, EditSite
 from interp.errors import InvalidInput
 from interp.execution.plan import Plan
 from interp.execution.recorder import Recorder
-from interp.metrics import AtPosition, at_least_float32, check_values, measure, required_columns
+from interp.metrics import AtPosition, at_least_float32, check_values, columns_read, measured
 from interp.model.batch import repeated
 from interp.model.context import Context
 from interp.model.network import Network
@@ -48,8 +48,8 @@ class PerCaseEdit:
         changed = x.clone()
         rows = changed.unflatten(0, (self.copies, -1))
         for copy, edit in self.edits:
-            own = EditSite(site.place, site.context.of_copy(copy, self.copies))
-            rows[copy] = edit(rows[copy], own)
+            own = replace(site, context=site.context.of_copy(copy, self.copies))
+            edit.write(rows[copy], own)
         return changed
 
 
@@ -76,10 +76,13 @@ class BatchedForward:
                 self.edits.setdefault(place, []).append((copy, edit))
         planned = {p: [PerCaseEdit(tuple(own), self.copies)] for p, own in self.edits.items()}
         paired = self.restart_map.last > 0
-        self.recorder = Recorder(Plan(planned, must_form=frozenset(planned), paired=paired))
+        hooks = self.model.names.hooks
+        self.recorder = Recorder(
+            Plan(planned, must_form=frozenset(planned), hooks=hooks, paired=paired)
+        )
 
     def values(self) -> Float[Tensor, "case prompt"]:
-        """The metric of each case and prompt."""
+        """The metric of each case and prompt; NaN where it is not a number."""
         output = self.baseline.encoder_output
         output = None if output is None else repeated(output, self.copies)
         for number, restart in enumerate(self.restarts[:-1]):
@@ -156,8 +159,8 @@ class BatchedForward:
         """The metric, from the stream after the last block."""
         metric = self.job.metric
         if not isinstance(metric, AtPosition):
-            logits = self._logits(*self._all_columns(x, columns))
-            return self._each(logits, lambda own: measure(metric, own, self.job.batches[-1]))
+            logits = at_least_float32(self._logits(*self._all_columns(x, columns)))
+            return self._each(logits, lambda own: measured(metric, own, self.job.batches[-1]))
         if self._reads is None:
             x, columns = self._all_columns(x, columns)
         position = self._read_column.repeat(self.copies) - columns.start
@@ -176,13 +179,13 @@ class BatchedForward:
         logits = at_least_float32(here)
         return self._each(logits, lambda own: check_values(bound.compute(own), own.shape[0]))
 
-    def _each(self, logits: Tensor, measured: Callable[[Tensor], Tensor]) -> Tensor:
+    def _each(self, logits: Tensor, measure: Callable[[Tensor], Tensor]) -> Tensor:
         """The metric of each copy."""
         values: list[Tensor] = []
         labels = [str(case) for case in self.cases] or ["Without an edit"]
         for label, own in zip(labels, logits.unflatten(0, (self.copies, -1)), strict=True):
             try:
-                values.append(measured(own))
+                values.append(measure(own))
             except InvalidInput as error:
                 raise InvalidInput(f"{label}: {error}") from error
         if values[0].ndim == 0 and len(self.job.rows) > 1:
@@ -211,9 +214,9 @@ class BatchedForward:
     @cached_property
     def _read_column(self) -> Int[Tensor, " prompt"]:
         """The column that the metric reads, of each prompt."""
-        metric, batch = self.job.metric, self.job.batches[-1]
-        position = -1 if not isinstance(metric, AtPosition) or metric.pos is None else metric.pos
-        return required_columns(batch, position)
+        metric = self.job.metric
+        position = metric.pos if isinstance(metric, AtPosition) else -1
+        return columns_read(self.job.batches[-1], position)
 
     @cached_property
     def _reads(self) -> slice | None:

@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from interp.edits import Edit
 from interp.edits.scope import BatchSplit, batch_split, first_changed_column, for_rows
 from interp.errors import InvalidEdit
-from interp.execution.plan import as_edits
+from interp.execution.plan import as_edits, place_edits
 from interp.model.batch import Batch
+from interp.model.network import Network
 from interp.points import Place
 from interp.sweeps.restart_map import Restart, RestartMap
 
 PlacedEdits = tuple[tuple[Place, Edit], ...]
+SHOWN = 3
+"""How many edits of a case a message names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,19 +39,26 @@ class Case:
     split: BatchSplit
 
     def __str__(self) -> str:
-        edits = " and ".join(f"{edit.kind} at {place}" for place, edit in self.edits)
-        return f"Edit {self.index} ({edits})"
+        return label_of(self.index, self.edits)
 
     def first_column(self, restart_map: RestartMap, batches: Sequence[Batch]) -> int:
         """The first column of the last stack that differs from the baseline."""
         elsewhere = any(restart_map.stack_of(place) < restart_map.last for place, _ in self.edits)
         if restart_map.is_bidirectional or elsewhere:
             return 0
-        return min((first_changed_column(edit, batches[-1]) for _, edit in self.edits), default=0)
+        last = batches[-1]
+        return min((first_changed_column(edit, at, last) for at, edit in self.edits), default=0)
 
     def for_rows(self, rows: Sequence[int], n: int) -> PlacedEdits:
         """Its edits for some of the sweep's ``n`` prompts."""
         return tuple((place, for_rows(edit, place, rows, n)) for place, edit in self.edits)
+
+
+def label_of(index: int, edits: PlacedEdits) -> str:
+    """What messages call edits that are made together."""
+    shown = [f"{edit.kind} at {place}" for place, edit in edits[:SHOWN]]
+    more = [f"{len(edits) - SHOWN} more"] if len(edits) > SHOWN else []
+    return f"Edit {index} ({' and '.join([*shown, *more])})"
 
 
 def cases_of(restart_map: RestartMap, edits: object) -> list[Case]:
@@ -56,14 +66,15 @@ def cases_of(restart_map: RestartMap, edits: object) -> list[Case]:
 
     Raises:
         UnknownPlace: the model has no such place.
-        InvalidEdit: something that is not an edit, or an axis that the point does not have.
+        InvalidEdit: something that is not an edit, an axis that the point does not have, or one
+            that has no effect since another writes over it.
     """
     rows = list(edits) if isinstance(edits, list | tuple) else as_edits(edits)
     if not rows:
         raise InvalidEdit("A sweep needs at least one edit; none was given.")
     cases: list[Case] = []
     for index, row in enumerate(rows):
-        placed = tuple((_place_of(restart_map, edit), edit) for edit in as_edits(row))
+        placed = placed_in(restart_map.model, as_edits(row))
         splits = (batch_split(edit, place) for place, edit in placed)
         split = min(splits, default=BatchSplit.ROWS_REPADDED)
         restarts = restart_map.restarts([place for place, _ in placed])
@@ -71,7 +82,7 @@ def cases_of(restart_map: RestartMap, edits: object) -> list[Case]:
     return cases
 
 
-def _place_of(restart_map: RestartMap, edit: Edit) -> Place:
-    place = restart_map.model.names.resolve(edit.where)
-    edit.select.per_axis(place)
-    return place
+def placed_in(model: Network, edits: Sequence[Edit]) -> PlacedEdits:
+    """Edits that are made together, with their places, checked as those of a run."""
+    place_edits(model, edits, model.layout)
+    return tuple((model.names.resolve(edit.where), edit) for edit in edits)

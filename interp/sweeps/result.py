@@ -11,12 +11,16 @@ from torch import Tensor
 from interp.edits import Edit
 from interp.errors import InvalidInput
 from interp.execution.provenance import Provenance
+from interp.frame import DataFrame, frame_of
 from interp.metrics import Metric, MetricLike
+from interp.metrics.measuring import gets_nan_at_padding
 from interp.model.batch import Batch
 from interp.model.network import Network
-from interp.sweeps.cases import Case
+from interp.sweeps.cases import Case, PlacedEdits
 from interp.sweeps.executors import Outcome
+from interp.sweeps.rows import OPTIONAL, columns_of, nan_note
 from interp.sweeps.schedule import Job
+from interp.table import Table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -24,10 +28,11 @@ class Sweep:
     """The metric under every edit, prompt by prompt.
 
     Attributes:
-        values: the metric with the edit made; NaN where it was not run.
+        values: the metric with the edit made; NaN where it was not run, and where the metric is
+            NaN under the edit, which :attr:`notes` then say.
         baseline: the metric without an edit; NaN where it was not run.
         done: where ``values`` were computed: everywhere, unless the sweep was stopped.
-        edits: those of each row: one edit, or several together.
+        placed: the edits of each row, one or several together, each with its place.
         metric: name of the metric.
         unit: of the metric.
         measured: the metric itself.
@@ -37,7 +42,7 @@ class Sweep:
     values: Float[Tensor, "edit prompt"]
     baseline: Float[Tensor, " prompt"]
     done: Bool[Tensor, "edit prompt"]
-    edits: tuple[tuple[Edit, ...], ...]
+    placed: tuple[PlacedEdits, ...]
     metric: str
     unit: str
     measured: Metric | MetricLike
@@ -54,17 +59,21 @@ class Sweep:
     ) -> "Sweep":
         """The result before anything was run."""
         shape = (len(cases), len(batches[0].ids))
-        edits = tuple(tuple(edit for _, edit in case.edits) for case in cases)
         metric, unit = named(measured)
         return cls(
             values=torch.full(shape, torch.nan, dtype=torch.float64),
             baseline=torch.full(shape[1:], torch.nan, dtype=torch.float64),
             done=torch.zeros(shape, dtype=torch.bool),
-            edits=edits,
+            placed=tuple(case.edits for case in cases),
             metric=metric,
             unit=unit,
             measured=measured,
-            provenance=Provenance.of(model, *batches, edits=[e for row in edits for e in row]),
+            provenance=Provenance.of(
+                model, *batches, edits=[e for case in cases for _, e in case.edits]
+            ),
+            _notes={padding_note(metric): None}
+            if gets_nan_at_padding(measured, batches[-1])
+            else {},
         )
 
     def __repr__(self) -> str:
@@ -72,6 +81,23 @@ class Sweep:
         edits, prompts = self.values.shape
         left = "" if self.complete else f", {int((~self.done).sum())} cells not done"
         return f"Sweep({self.metric} under {edits} edits of {prompts} prompts{left})"
+
+    def _repr_html_(self) -> str:
+        return self.description().to_html()
+
+    def description(self) -> Table:
+        """Each row's edits, with the mean over prompts of baseline, value and effect."""
+        means = torch.stack([self.baseline.expand_as(self.values), self.values, self.effect])
+        rows = [
+            (" + ".join(map(str, edits)), *row)
+            for edits, row in zip(self.edits, means.nanmean(-1).T.tolist(), strict=True)
+        ]
+        return Table(repr(self), ("edits", "baseline", self.metric, "effect"), rows)
+
+    @property
+    def edits(self) -> tuple[tuple[Edit, ...], ...]:
+        """The edits of each row: one, or several together."""
+        return tuple(tuple(edit for _, edit in row) for row in self.placed)
 
     @property
     def effect(self) -> Float[Tensor, "edit prompt"]:
@@ -85,23 +111,39 @@ class Sweep:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know of how the numbers were computed."""
-        return tuple(self._notes)
+        """What a reader should know of how the numbers were computed, and which of them are NaN."""
+        nan = nan_note(self.values, self.done, self.placed)
+        return (*self._notes, *([] if nan is None else [nan]))
 
     def rows(self) -> Iterator[dict[str, object]]:
-        """One row per computed cell: edit (index), kind, where, prompt, baseline, value, effect."""
-        effect = self.effect
-        for number, edits in enumerate(self.edits):
+        """One row per computed cell.
+
+        Its keys: edit (index), kind, where, point, layer, the indices selected (head, pos, batch,
+        key, unit, expert; ``None`` for all), norm, stack, prompt, baseline, value, effect. Of
+        edits that are made together, each key joins their values by ``+``.
+        """
+        baseline, values, effect = (
+            self.baseline.tolist(),
+            self.values.tolist(),
+            self.effect.tolist(),
+        )
+        for number, edits in enumerate(self.placed):
+            edited = {"edit": number, **columns_of(edits)}
             for prompt in self.done[number].nonzero()[:, 0].tolist():
-                yield {
-                    "edit": number,
-                    "kind": " + ".join(edit.kind for edit in edits),
-                    "where": " + ".join(",".join(map(str, edit.where)) for edit in edits),
+                yield edited | {
                     "prompt": prompt,
-                    "baseline": self.baseline[prompt].item(),
-                    "value": self.values[number, prompt].item(),
-                    "effect": effect[number, prompt].item(),
+                    "baseline": baseline[prompt],
+                    "value": values[number][prompt],
+                    "effect": effect[number][prompt],
                 }
+
+    def to_frame(self) -> DataFrame:
+        """:meth:`rows` as a pandas table, without columns that no edit here needs.
+
+        Raises:
+            InvalidInput: pandas is not installed.
+        """
+        return frame_of(self.rows(), OPTIONAL)
 
     # ---- while the sweep runs -----------------------------------------------------------------
 
@@ -153,8 +195,10 @@ class Sweep:
         )
 
     def _is_same_sweep(self, earlier: "Sweep") -> bool:
-        same_edits = earlier.edits == self.edits and earlier.measured == self.measured
-        return same_edits and earlier.provenance == self.provenance
+        # Edits are compared as they are: the hash of a function may follow what it captured.
+        same_edits = earlier.placed == self.placed and earlier.measured == self.measured
+        own, other = (replace(each.provenance, edits=()) for each in (self, earlier))
+        return same_edits and own == other
 
 
 class Interrupted(KeyboardInterrupt):
@@ -170,6 +214,18 @@ class Interrupted(KeyboardInterrupt):
             f"The sweep was stopped with {int(result.done.sum())} of {cells} cells done."
         )
         self.result = result
+
+    def __reduce__(self) -> tuple[type["Interrupted"], tuple[Sweep]]:
+        """Pickled by its result."""
+        return Interrupted, (self.result,)
+
+
+def padding_note(name: str) -> str:
+    """What a reader should know of a function of the logits alone, of padded prompts."""
+    return (
+        f"{name[:80]} is a function of the logits alone: at padding it got NaN. A function "
+        "fn(logits, batch) sees in batch.is_real which positions are tokens."
+    )
 
 
 def named(metric: Metric | MetricLike) -> tuple[str, str]:

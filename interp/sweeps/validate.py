@@ -12,7 +12,7 @@ import torch
 
 from interp.edits import Apply, Edit, EditSite
 from interp.errors import InvalidInput
-from interp.metrics import Loss, Metric, required_columns
+from interp.metrics import AtPosition, Loss, Metric, columns_read
 from interp.model.batch import Batch
 from interp.model.context import Context
 from interp.model.network import Network
@@ -70,7 +70,7 @@ def check_metric(metric: object, model: Network, batch: Batch) -> None:
 
     Raises:
         InvalidInput: not a metric, a target outside the vocabulary, not one target per prompt, a
-            reference of another shape, or a prompt too short for it.
+            reference of another shape, a prompt too short for it, or without a mask token.
     """
     if not model.config.unembeds:
         raise InvalidInput("This model has no logits that a metric could measure.")
@@ -80,8 +80,8 @@ def check_metric(metric: object, model: Network, batch: Batch) -> None:
         if not callable(metric):
             raise InvalidInput(f"A metric is one of interp.metrics or a function, not {metric!r}.")
         return
-    if metric.pos is not None:
-        required_columns(batch, metric.pos)
+    if isinstance(metric, AtPosition):
+        columns_read(batch, metric.pos)
     if isinstance(metric, Loss):  # whether there is a next token does not depend on the vocabulary
         one_token = Batch(torch.zeros_like(batch.ids), batch.real)
         metric(torch.zeros(*batch.ids.shape, 1, device=batch.ids.device), one_token)

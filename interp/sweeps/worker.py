@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from interp.edits import Edit
-from interp.errors import OutOfResources
-from interp.metrics import AtPosition, Metric, MetricLike
+from interp.errors import InvalidInput, OutOfResources
+from interp.metrics import AtPosition, Metric, MetricLike, cause_of_nan
 from interp.model.network import Network
 from interp.points import Place, Point
 from interp.sweeps.baseline import Baseline, needed_by
@@ -82,15 +82,21 @@ class Worker:
 
         Raises:
             OutOfResources: memory was exhausted.
+            InvalidInput: the metric is NaN.
         """
         try:
             with torch.no_grad():
                 baseline = Baseline.of(self.restart_map, job)
-                return baseline, BatchedForward(baseline, job).values()[0]
+                unedited = BatchedForward(baseline, job).values()[0]
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
             raise self._exhausted(job, "the unedited forward", 1) from error
+        if bool(unedited.isnan().any()):
+            prompt = job.rows[int(unedited.isnan().nonzero()[0])]
+            cause = cause_of_nan(job.metric, job.batches[-1])
+            raise InvalidInput(f"Without an edit, the metric is NaN for prompt {prompt}: {cause}")
+        return baseline, unedited
 
     def _split(self, cases: Cases) -> Iterator[Cases]:
         """The cases in parts that are small enough by what is known now."""

@@ -4,6 +4,7 @@
 differences. A file that does not end in ``.jsonl`` holds one plain-text prompt a line.
 """
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,21 @@ class Prompt:
     source: str = ""
 
 
+@dataclass(frozen=True)
+class PromptFile:
+    """The prompts of a file.
+
+    Attributes:
+        path: the file.
+        prompts: in the order of the file.
+        sha256: of the bytes that were read.
+    """
+
+    path: Path
+    prompts: tuple[Prompt, ...]
+    sha256: str
+
+
 def bundled_prompts() -> list[str]:
     """Names of the bundled prompt sets."""
     return sorted(path.stem for path in PROMPT_FOLDER.glob("*.jsonl"))
@@ -42,26 +58,42 @@ def read_prompts(path: str | Path) -> list[Prompt]:
     Raises:
         InvalidInput: the file is missing, empty or not UTF-8, or a line is malformed.
     """
+    return list(read_prompt_file(path).prompts)
+
+
+def read_prompt_file(path: str | Path) -> PromptFile:
+    """The prompts of a file with its hash, as for :func:`read_prompts`. It is read once.
+
+    Raises:
+        InvalidInput: see :func:`read_prompts`.
+    """
     file = PROMPT_FOLDER / f"{path}.jsonl" if str(path) in bundled_prompts() else Path(path)
     parse = _json_prompt if file.suffix == ".jsonl" else _plain_prompt
-    lines = _text(file).split("\n")  # splitlines() would also split at form feeds
+    data = _bytes(file)
+    text = _text(file, data).replace("\r\n", "\n").replace("\r", "\n")
+    lines = text.split("\n")  # splitlines() would also split at form feeds
     prompts = [parse(line, f"{file}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
     if not prompts:
         raise InvalidInput(f"{file} holds no prompts; write one a line.")
-    return prompts
+    return PromptFile(file, tuple(prompts), hashlib.sha256(data).hexdigest())
 
 
-def _text(file: Path) -> str:
+def _bytes(file: Path) -> bytes:
     try:
-        return file.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidInput(
-            f"{file} is not UTF-8 text (byte {error.start}): {error.reason}."
-        ) from error
+        return file.read_bytes()
     except OSError as error:
         known = ", ".join(bundled_prompts())
         raise InvalidInput(
             f"{file} can't be read: {error.strerror or error}. Bundled prompt sets: {known}."
+        ) from error
+
+
+def _text(file: Path, data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(
+            f"{file} is not UTF-8 text (byte {error.start}): {error.reason}."
         ) from error
 
 

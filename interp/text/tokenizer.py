@@ -18,6 +18,8 @@ from interp.errors import InvalidTokens, ModelLoadError
 from interp.files import write_text_whole
 from interp.text.token_bytes import token_format, unknown_token, visible
 
+MASK_TOKENS: Final = ("[MASK]", "<mask>", "<|mask|>")
+"""What tokenizers call the token that stands for one to be predicted."""
 PAD_LABEL: Final = "∅"
 """The label of padding: of every id below 0."""
 
@@ -94,6 +96,10 @@ class Tokenizer:
         first, last = (places[0], places[-1]) if places else (len(whole), len(whole))
         return whole.ids[:first], whole.ids[last + 1 :]
 
+    def mask_id(self) -> int | None:
+        """The id of the added token that stands for one to be predicted, if there is one."""
+        return next((id_ for id_, token in self._added.items() if token in MASK_TOKENS), None)
+
     def save(self, path: str | Path) -> None:
         """Write a `tokenizer.json` atomically; `bos` and `eos` are not part of it."""
         text = self.backend.to_str(pretty=True)
@@ -133,6 +139,19 @@ class Tokenizer:
         """
         known = [self._check_id(id_) for id_ in ids if index(id_) >= 0]
         return self.backend.decode(known, skip_special_tokens=False)
+
+    def __contains__(self, id_: int) -> bool:
+        """Whether a token has this id."""
+        return id_ in self._tokens
+
+    def token_text(self, id_: SupportsIndex) -> str:
+        """The text that one token stands for, spaces kept; U+FFFD where it is part of a character.
+
+        Raises:
+            InvalidTokens: The id is not in the vocabulary.
+        """
+        known = self.token_bytes(id_)
+        return self._tokens[index(id_)] if known is None else known.decode("utf-8", "replace")
 
     def token_bytes(self, id_: SupportsIndex) -> bytes | None:
         """The bytes that one token stands for, or None for padding and the unknown token.

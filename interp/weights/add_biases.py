@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from interp.config import AttentionConfig, Config, LayerConfig, MLPConfig, StackConfig
 from interp.model.network import Network
@@ -21,11 +21,11 @@ def add_biases(model: Network, *, norms: bool, values: bool) -> Network:
     with torch.device("meta"):  # shapes alone, so that no random numbers are drawn
         copy = type(model)(config)
     _set_zeros(copy, model.device)
-    weights = dict(model.named_parameters(remove_duplicate=False))
     with torch.no_grad():
         for name, parameter in copy.named_parameters(remove_duplicate=False):
-            if name in weights:
-                parameter.copy_(weights[name])
+            weight = _weight(model, name)
+            if weight is not None:
+                parameter.copy_(weight)
     return copy.eval()
 
 
@@ -41,6 +41,12 @@ def _set_zeros(model: Network, device: torch.device) -> None:
         for name, meta in list(part.named_buffers(recurse=False)):
             buffer = torch.zeros(meta.shape, dtype=torch.float64, device=device)
             part.register_buffer(name, buffer, persistent=False)
+
+
+def _weight(model: Network, name: str) -> Tensor | None:
+    """A weight of ``model`` (computed, if it is parametrized); ``None`` if it lacks it."""
+    part, _, own = name.rpartition(".")
+    return getattr(model.get_submodule(part), own, None)
 
 
 def _config_with_biases(config: Config, *, norms: bool, values: bool) -> Config:

@@ -1,7 +1,12 @@
 """SHA-256 of a model's weights, computed once for each version of the weights."""
 
 import hashlib
+from collections.abc import Sequence
 from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from torch.nn.utils.parametrize import is_parametrized
 
 from interp.model.network import Network
 from interp.tensor_data import tensor_bytes
@@ -13,10 +18,14 @@ def weight_hash(model: Network) -> str:
 
     Computed once per model, and again after a weight was changed, replaced or moved. A write
     through ``weight.data`` does not change a tensor's version; the sum of the weight detects it.
+    Of a parametrized weight, both the original and what is computed from it are hashed.
     """
-    version = tuple(
-        (weight.data_ptr(), version_of(weight), weight.detach().sum().item())
-        for weight in model.parameters()
+    if any(map(is_parametrized, model.modules())):
+        return _compute_hash(model)
+    weights = list(model.parameters())
+    version = (
+        tuple((weight.data_ptr(), version_of(weight)) for weight in weights),
+        _sums(weights),
     )
     known = _KNOWN.get(model)
     if known is None or known[0] != version:
@@ -28,9 +37,18 @@ _KNOWN: WeakKeyDictionary[Network, tuple[object, str]] = WeakKeyDictionary()
 """The version and the hash of each model that was hashed."""
 
 
+def _sums(weights: Sequence[Tensor]) -> tuple[float, ...]:
+    """The sum of each weight, read from the device at once."""
+    sums = [weight.detach().sum(dtype=torch.float64) for weight in weights]
+    return tuple(torch.stack(sums).tolist())
+
+
 def _compute_hash(model: Network) -> str:
     digest = hashlib.sha256()
     for name, weight in sorted(model.named_parameters()):
         digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
         digest.update(tensor_bytes(weight))
+    for _, part in sorted(model.named_modules()):
+        for name in part.parametrizations if is_parametrized(part) else ():
+            digest.update(tensor_bytes(getattr(part, name)))
     return digest.hexdigest()

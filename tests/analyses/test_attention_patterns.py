@@ -46,7 +46,7 @@ def test_frame_figure_and_summary(model):
 def test_what_it_refuses(model):
     with pytest.raises(InvalidInput, match=r"heads 0\.\.3"):
         attention_pattern(model, "ab", 0, 4)
-    with pytest.raises(UnknownPlace, match="pattern,0"):
+    with pytest.raises(UnknownPlace, match='"pattern", 0'):
         attention_pattern(model, "ab", 7, 0)
     with pytest.raises(InvalidInput, match="one prompt"):
         attention_pattern(model, ["ab", "cd"], 0, 0)
@@ -69,9 +69,9 @@ class TestEncoderDecoder:
     def test_each_is_the_models_own(self, dates, ids):
         cache = interp.run(dates, *ids, record="all").cache
         for attention, name in (
-            ("encoder", "encoder.pattern,1"),
-            ("decoder", "decoder.pattern,1"),
-            ("cross", "decoder.cross_pattern,1"),
+            ("encoder", ("pattern", 1, "encoder")),
+            ("decoder", ("pattern", 1, "decoder")),
+            ("cross", ("cross_pattern", 1)),
         ):
             shown = attention_pattern(dates, ids[0], 1, 2, target=ids[1], attention=attention)
             assert torch.equal(shown.pattern, cache[name][0, 2])
@@ -116,5 +116,5 @@ class TestEncoderDecoder:
         two = [one.repeat(2, 1) for one in ids]
         with pytest.raises(InvalidInput, match="one prompt"):
             attention_pattern(dates, two[0], 0, 0, target=two[1], attention="cross")
-        with pytest.raises(UnknownPlace, match="cross_pattern,7"):
+        with pytest.raises(UnknownPlace, match='"cross_pattern", 7'):
             attention_pattern(dates, ids[0], 7, 0, target=ids[1], attention="cross")

@@ -1,23 +1,27 @@
 """Every command on real files: what it prints, what it leaves behind, how it exits."""
 
+import hashlib
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from importlib import import_module
+from importlib.metadata import version
 
 import pandas as pd
 import pytest
 from tables import each
 
+import interp
 from apps.serve import choose_port, flags
 from apps.terminal import progress
 from interp.errors import OutOfResources
 from interp.loading import bundled, load
 
 MODEL = "induction-by-hand"
-FILES = ["heads.csv", "heads.parquet", "report.html", "run.json"]
+FILES = ["heads.csv", "heads.parquet", "manifest.json", "report.html", "run.json"]
 
 
 def test_help_answers_without_torch():
@@ -46,7 +50,7 @@ def test_ablate_names_exactly_the_two_real_heads(command, tmp_path, metric, meth
 
 @pytest.mark.parametrize("metric", ["loss", "logit-diff"])
 @pytest.mark.parametrize("method", ["zero", "mean", "resample"])
-def test_ablate_writes_four_files_that_agree(command, prompts, tmp_path, metric, method):
+def test_ablate_writes_files_that_agree(command, prompts, tmp_path, metric, method):
     out = tmp_path / "a" / "b"
     words = ["--prompts", prompts, "--metric", metric, "--method", method, "--top", 3]
     done = command("ablate", "--model", MODEL, *words, "--out", out)
@@ -154,6 +158,35 @@ def test_an_out_folder_that_cannot_be_written_fails_before_the_work(command, tmp
     assert (tmp_path / "file").read_text() == "kept"
 
 
+def test_an_out_folder_of_the_users_fails_before_the_work(command, tmp_path, monkeypatch):
+    monkeypatch.setattr("apps.ablation.run_ablation", lambda *_: pytest.fail("the work was begun"))
+    (tmp_path / "run.json").write_text("mine")
+    done = command("ablate", "--model", MODEL, "--out", tmp_path)
+    assert done.exit_code == 2
+    assert "holds run.json, which interp did not write" in done.stderr
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_the_hash_is_of_the_prompts_that_were_read(command, tmp_path):
+    """Also where they can be read only once."""
+    reading, writing = os.pipe()
+    os.write(writing, b"abcdab\nxyzxy\n")
+    os.close(writing)
+    prompts, out = f"/dev/fd/{reading}", tmp_path / "out"
+    done = command("ablate", "--model", MODEL, "--prompts", prompts, "--out", out)
+    os.close(reading)
+    assert done.exit_code == 0, done.output
+    described = json.loads((out / "run.json").read_text())["prompts"]
+    assert described["sha256"] == hashlib.sha256(b"abcdab\nxyzxy\n").hexdigest()
+    assert described["n"] == 2
+
+
+def test_the_version_is_that_of_the_distribution(command):
+    done = command("--version")
+    assert (done.exit_code, done.stdout) == (0, f"interp {version('interp')}\n")
+    assert interp.__version__ == version("interp")
+
+
 @each(
     ("error", "code"),
     [
@@ -210,7 +243,7 @@ main(sys.argv[1:])
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
-        assert list((tmp_path / "out").iterdir())
+        assert (tmp_path / ".out.interp-new").exists()
         time.sleep(0.5)  # until it sleeps: while garbage is collected, an interrupt is lost
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)

@@ -107,9 +107,9 @@ def test_without_the_model_what_was_kept_formed_is_read(path):
     cache.keep("pattern").save(path)
     again = load_cache(path)
     assert_identical(again["pattern", -1], cache["pattern", -1])
-    with pytest.raises(NotRecorded, match=r"scores,0 is derived"):
+    with pytest.raises(NotRecorded, match=r'"scores", 0\) is derived'):
         again["scores", 0]
-    with pytest.raises(NotRecorded, match=r"q,0 was not recorded"):
+    with pytest.raises(NotRecorded, match=r'"q", 0\) was not recorded'):
         again["q", 0]
     with pytest.raises(UnknownPlace, match="Nearest"):
         again["patern", 0]
@@ -261,10 +261,33 @@ def test_a_header_of_another_kind_is_told(path, header):
 # Written whole.
 
 
-def test_where_nothing_can_be_written_it_is_told(tmp_path):
-    for wrong in (tmp_path / "missing" / "run.cache", tmp_path):
-        with pytest.raises(OutOfResources, match="can't be written"):
-            recorded().save(wrong)
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("missing/run.cache", "no folder .*missing.*make it first"),
+        ("", "is a folder"),
+        ("run\0.cache", "null character"),
+        ("\0/run.cache", "null character"),
+    ],
+)
+def test_a_path_where_no_file_can_be_is_bad_input(tmp_path, name, told):
+    """And not a full disk: the exit code of the command line differs."""
+    with pytest.raises(InvalidInput, match=told):
+        recorded().save(f"{tmp_path}/{name}")
+    with pytest.raises(InvalidInput, match="is not a file"):
+        load_cache(f"{tmp_path}/{name}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_nothing_can_be_written_it_is_told(tmp_path, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("interp.cache.format.save_file", full)
+    with pytest.raises(OutOfResources, match=r"can't be written.*No space"):
+        recorded().save(tmp_path / "run.cache")
+    with pytest.raises(OutOfResources, match="can't be written"):
+        recorded().save(tmp_path / ("long" * 100))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -166,9 +166,9 @@ def test_what_is_kept_formed_outlives_the_weights():
 
 def test_only_what_was_recorded_can_be_kept():
     cache = recorded([("pattern", 0), "z"], pos=12)
-    with pytest.raises(NotRecorded, match=r"q,0 was not recorded"):
+    with pytest.raises(NotRecorded, match=r'"q", 0\) was not recorded'):
         cache.keep("q")
-    with pytest.raises(NotRecorded, match=r"pattern,1"):
+    with pytest.raises(NotRecorded, match='"pattern", 1'):
         cache.keep([("pattern", 0), ("pattern", 1)])
     with pytest.raises(UnknownPlace, match="Nearest"):
         cache.keep("patern")

@@ -1,5 +1,6 @@
 """An edit changes the part selected, counted among each row's own tokens, and nothing else."""
 
+import numpy as np
 import pytest
 import torch
 from architectures import assert_identical, build, padded
@@ -104,7 +105,7 @@ def test_keys_of_a_source_count_among_its_own_tokens():
 @each(
     ("point", "where", "told"),
     [
-        ("z", {"key": 0}, r"z,0.*no 'key'"),
+        ("z", {"key": 0}, r"\"z\", 0.*no 'key'"),
         ("resid_pre", {"head": 0}, r"no 'head'"),
         ("pattern", {"unit": 0}, r"no 'unit'"),
         (("scale", 0, "ln1"), {"unit": 0}, r"no 'unit'"),
@@ -134,6 +135,35 @@ def test_a_position_that_a_padded_row_lacks_is_refused():
 def test_a_selection_of_none_or_of_one_twice_is_refused(several):
     with pytest.raises(InvalidEdit, match="different indices"):
         edits.zero("z", layer=0, head=several)
+
+
+@each("axis", ["batch", "pos", "head", "key", "unit", "expert"])
+@each(
+    "mask",
+    [
+        True,
+        False,
+        [True, False, True],
+        (0, True),
+        np.array([True, False, True]),
+        np.bool_(1),
+        torch.tensor([True, False, True]),
+        torch.tensor(True),
+        [torch.tensor(True), 2],
+    ],
+)
+def test_a_boolean_mask_is_not_read_as_indices(axis, mask):
+    """Of head=[True, False, True] those would be heads 1 and 0."""
+    unchecked = getattr(edits.zero, "__wrapped__", edits.zero)
+    with pytest.raises(InvalidEdit, match=rf"{axis}=.*whole numbers.*mask\.nonzero"):
+        unchecked("z", layer=0, **{axis: mask})
+
+
+def test_the_indices_of_a_mask_select_what_it_marks():
+    mask = torch.tensor([True, False, True])
+    made = edits.zero("z", layer=0, head=mask.nonzero()[:, 0])
+    assert made == edits.zero("z", layer=0, head=np.flatnonzero(mask.numpy()))
+    assert_identical(after(made), changed((..., [0, 2], slice(None)), 0.0))
 
 
 def test_a_keyword_that_no_edit_has_is_refused():

@@ -147,13 +147,13 @@ def test_values_are_laid_on_the_part_selected(where, shape):
 )
 @each("kind", [edits.add, edits.replace, edits.mean, edits.resample])
 def test_values_that_do_not_fit_are_refused(kind, shape):
-    with pytest.raises(InvalidEdit, match=r"z,0.*shape.*fit"):
+    with pytest.raises(InvalidEdit, match=r'"z", 0.*shape.*fit'):
         run(MODEL, *TOKENS, edits=[kind("z", drawn(*shape), layer=0)])
 
 
 def test_values_of_another_dtype_are_refused():
     for kind in (edits.add, edits.replace, edits.mean, edits.resample):
-        with pytest.raises(InvalidEdit, match=r"z,0.*float32.*float64"):
+        with pytest.raises(InvalidEdit, match=r'"z", 0.*float32.*float64'):
             run(MODEL, *TOKENS, edits=[kind("z", torch.zeros(D_HEAD), layer=0)])
 
 

@@ -134,6 +134,20 @@ ADD = {"kind": "add", "where": ["z", 0]}
         ({"kind": "zero"}, "where"),
         ({"kind": "zero", "where": 3}, "where"),
         ({"kind": "scale", "where": ["z", 0], "factor": "x"}, "factor"),
+        ({"kind": "zero", "where": ["z", 0], "head": False}, "head"),
+        ({"kind": "zero", "where": ["z", 0], "pos": [0, True]}, "pos"),
+        ({"kind": "zero", "where": ["z", False]}, "where"),
+        ({"kind": "scale", "where": ["z", 0], "factor": True}, "factor"),
+        ({"kind": "scale", "where": ["z", 0], "factor": 10**400}, "factor"),
+        ({"kind": "mean", "where": ["z", 0]}, "values"),
+        ({"kind": "mean", "where": ["z", 0], "values": None}, "values"),
+        ({"kind": "mean", "where": ["z", 0], "values": 1.5}, "values"),
+        ({"kind": "mean", "where": ["z", 0], "values": "of the batch"}, "values"),
+        ({"kind": "resample", "where": ["z", 0], "seed": 1}, "values"),
+        ({"kind": "resample", "where": ["z", 0], "values": "batch"}, "seed"),
+        ({"kind": "resample", "where": ["z", 0], "values": "batch", "seed": [1, 2]}, "seed"),
+        ({"kind": "resample", "where": ["z", 0], "values": "batch", "seed": True}, "seed"),
+        (ADD | {"values": "batch"}, "values"),
         (ADD | {"values": {"shape": [1]}}, "values"),
         (ADD | {"values": "x"}, "values"),
         (ADD | {"values": [1.0]}, "values"),
@@ -146,6 +160,33 @@ def test_what_is_no_edit_is_refused(written, told):
     """Reports and workers read edits from files: whatever stands there, the message names it."""
     with pytest.raises(InvalidEdit, match=told):
         edits.from_dict(written)
+
+
+@pytest.mark.parametrize("kind", [edits.mean, edits.resample])
+def test_json_says_whether_values_were_given(kind):
+    """Values that got lost on the way are not those of the run's batch."""
+    given, of_batch = kind("z", torch.ones(4), layer=0).to_dict(), kind("z", layer=0).to_dict()
+    assert of_batch["values"] == "batch"
+    assert edits.from_dict(of_batch) == kind("z", layer=0)
+    for lost in ({**given, "values": None}, {k: v for k, v in given.items() if k != "values"}):
+        with pytest.raises(InvalidEdit, match="needs 'values'"):
+            edits.from_dict(lost)
+
+
+@settings(max_examples=60)
+@given(
+    description=descriptions(), name=st.sampled_from(["head", "values", "seed", "where", "factor"])
+)
+def test_a_field_that_is_lost_is_refused_or_was_not_there(description, name):
+    """No edit becomes another one when something is missing."""
+    written = made(description).to_dict()
+    less = {key: value for key, value in written.items() if key != name}
+    try:
+        again = edits.from_dict(less)
+    except InvalidEdit:
+        return
+    assert name not in written or name == "head"
+    assert again == made(description) or name == "head"
 
 
 def test_reading_an_edit_leaves_what_was_read_alone():

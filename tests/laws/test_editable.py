@@ -186,7 +186,7 @@ def test_scores_at_a_padded_source_stay_masked_whatever_is_written_there():
 def test_an_edit_outside_what_is_run_is_refused(name):
     model, tokens = build(name), tokens_of(name)
     stack = model.stacks[-1].name
-    with pytest.raises(InterpError, match="z,1"):
+    with pytest.raises(InterpError, match='"z", 1'):
         run(model, *tokens, edits=[edits.zero(("z", 1, stack))], stop_at_layer=1)
     with pytest.raises(InterpError, match="logits"):
         run(model, *tokens, edits=[edits.zero(Point.LOGITS)], stop_at_layer=1)

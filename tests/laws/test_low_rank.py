@@ -229,4 +229,5 @@ def test_only_square_matrices_have_eigenvalues_and_a_trace(property_of_squares):
 
 def test_it_is_shown_by_its_shape_and_rank():
     a, b = drawn(0, (3, 400, 2), (2, 500))
-    assert repr(LowRank(a, b)) == "LowRank((3, 400, 500), rank ≤ 2)"
+    shown = repr(LowRank(a, b))
+    assert shown == "LowRank([3, 400, 500], rank ≤ 2, float64 on cpu)"

@@ -1,10 +1,13 @@
 """A sweep fills one table: in the user's order, as far as it got, and again from there."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from threading import Barrier
 
+import pandas as pd
 import pytest
 import torch
 from architectures import (
@@ -267,7 +270,7 @@ def test_a_sweep_leaves_the_model_alone():
         raise ValueError("no")
 
     sweep(model, RAGGED, HEADS, METRIC)
-    with pytest.raises(HookFailed, match=r"z,0.*ValueError: no"):
+    with pytest.raises(HookFailed, match=r"hook_z.*ValueError: no"):
         sweep(model, RAGGED, [*HEADS, edits.apply("z", broken, layer=0)], METRIC)
     assert model.training
     for key, module in model.named_modules():
@@ -327,7 +330,50 @@ def test_rows_tell_each_cell():
     assert rows[5]["baseline"] == table.baseline[2].item()
     assert rows[5]["value"] == table.values[1, 2].item()
     assert rows[5]["effect"] == table.effect[1, 2].item()
-    assert {type(value) for row in rows for value in row.values()} == {int, str, float}
+
+
+def test_rows_say_what_is_selected_where():
+    made = [
+        edits.scale("blocks.1.attn.hook_z", 0.5, head=(0, 2), pos=-1),
+        edits.scale("scale", 2.0, layer=-1, norm="ln2", batch=1),
+        [HEADS[0], edits.add("logits", 0.5, unit=2)],
+    ]
+    first, second, third = (
+        row for row in sweep(MODEL, TOKENS, made, METRIC).rows() if row["prompt"] == 1
+    )
+    assert (first["point"], first["layer"], first["head"], first["pos"]) == ("z", 1, (0, 2), -1)
+    assert (second["layer"], second["norm"], second["batch"]) == (1, "ln2", 1)
+    assert second["head"] is None
+    assert third["point"] == "z + logits"
+    assert (third["layer"], third["head"], third["unit"]) == ("0 + -", "0 + -", "- + 2")
+
+
+def test_a_frame_holds_the_rows_in_columns():
+    table = sweep(MODEL, TOKENS, [*HEADS, edits.zero("resid_pre", layer=1, pos=2)], METRIC)
+    frame, rows = table.to_frame(), list(table.rows())
+    assert list(frame.columns) == [
+        *("edit", "kind", "where", "point", "layer", "head", "pos"),
+        *("prompt", "baseline", "value", "effect"),
+    ]
+    assert len(frame) == len(rows) == 21
+    for name in frame.columns:
+        assert [None if pd.isna(x) else x for x in frame[name]] == [row[name] for row in rows]
+    assert frame.groupby(["layer", "head"])["effect"].mean()[1, 2] == pytest.approx(
+        table.effect[5].mean().item(), abs=1e-12
+    )
+    assert str(frame["pos"].dtype) == "Int64"
+
+
+def test_a_frame_needs_pandas(monkeypatch):
+    table = sweep(MODEL, TOKENS, HEADS[0], METRIC)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InvalidInput, match=r"pip install pandas.*rows\(\)"):
+        table.to_frame()
+
+
+def test_interp_does_not_import_pandas():
+    code = "import sys, interp; sys.exit('pandas' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_result_says_where_it_comes_from():

@@ -201,7 +201,7 @@ def test_what_is_kept_of_the_clean_forward_is_known_to_the_byte(name, point):
     model, tokens = build(name), tokens_of(name, batch=2)
     made = [edits.zero(point, layer=layer, pos=-1) for layer in range(2)]
     if len(model.stacks) > 1:
-        made = [edits.zero(f"decoder.{point},{layer}", pos=-1) for layer in range(2)]
+        made = [edits.zero(point, layer=layer, stack="decoder", pos=-1) for layer in range(2)]
     worker, job = worker_of(model), job_of(model, tokens, made)
     held = Baseline.of(worker.restart_map, job).tensors.values()
     assert worker.footprint(job).stored * 2 == sum(tensor.nbytes for tensor in held)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 import interp
 from interp import PAD, edits, metrics, run, sweep
+from interp.errors import InvalidInput
 from interp.metrics import measure
 
 MODEL = build("gpt2")
@@ -76,6 +77,40 @@ def test_what_reads_the_batch_is_given_the_batch(made, metric):
     assert companies.rows == [(0, 1, 2, 3, 4, 5)]
     assert_identical(companies.jobs[0].batches[0].tokens, tokens)
     assert_close(table.values, brute_force(MODEL, tokens, [made], metric))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda logits, batch: logits[range(len(logits)), batch.is_real.cumsum(1).argmax(1), 3],
+        lambda logits, batch: logits[..., 3].where(batch.is_real, -torch.inf).amax(-1),
+    ],
+    ids=["last", "highest"],
+)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_function_that_takes_the_batch_measures_what_each_prompt_gives_alone(side, fn):
+    tokens = padded(ROWS, side)
+    table = sweep(MODEL, tokens, HEADS, fn)
+    assert table.notes == ()
+    for number, row in enumerate(ROWS):
+        alone = sweep(MODEL, row, HEADS, fn)
+        assert_close(table.values[:, number], alone.values[:, 0])
+
+
+def test_a_function_of_logits_alone_gives_no_number_of_padding():
+    """The last column of a prompt that is padded on the right is refused, and a note says why."""
+
+    def at_the_end(logits: Tensor) -> Tensor:
+        return logits[:, -1, 3]
+
+    with pytest.raises(InvalidInput, match=r"prompt 0: .*padding.*fn\(logits, batch\)"):
+        sweep(MODEL, padded(ROWS, "right"), HEADS, at_the_end)
+    table = sweep(MODEL, padded(ROWS, "left"), HEADS, at_the_end)
+    (note,) = table.notes
+    assert "at_the_end" in note
+    assert "at padding it got NaN" in note
+    assert_close(table.values, sweep(MODEL, padded(ROWS, "left"), HEADS, metrics.logit(3)).values)
+    assert sweep(MODEL, ROWS[1], HEADS, at_the_end).notes == ()
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

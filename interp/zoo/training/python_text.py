@@ -116,13 +116,29 @@ class PythonText:
 
     @property
     def rare_tokens(self) -> str:
-        """A sentence for a card's ``limits``: how many tokens are not frequent, BOS aside."""
-        count = self.d_vocab - len(self.frequent()) - 1
-        return f"{count} of its tokens occur fewer than {FREQUENT} times in training"
+        """Sentences for a card's ``limits``: which tokens are not frequent, BOS aside."""
+        frequent = set(self.frequent())
+        rare = [token for token in range(1, self.d_vocab) if token not in frequent]
+        return (
+            f"{len(rare)} of its tokens occur fewer than {FREQUENT} times in training (ids "
+            f"{_as_runs(rare)}): exclude them from statements about weights, and from random "
+            "prompts. The random tokens of this card's figures are drawn evenly from the others."
+        )
 
     def repeated_sample(self) -> Int[Tensor, "batch pos"]:
         """Rows of frequent tokens drawn at random and repeated once, to measure induction on."""
         return repeated_tokens(self.frequent(), rows=64, half=60, seed=1, bos=0)
+
+
+def _as_runs(ids: Sequence[int]) -> str:
+    """Ascending ids as text, with runs shortened: ``1–4, 9``."""
+    runs: list[list[int]] = []
+    for token in ids:
+        if runs and token == runs[-1][-1] + 1:
+            runs[-1].append(token)
+        else:
+            runs.append([token])
+    return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def read_python(vocabulary: int, special: Sequence[str] = (BOS,)) -> PythonText:

@@ -107,8 +107,7 @@ def card(model: Transformer, history: History, text: PythonText | None = None) -
         recipe=recipe_of(NAME, SCHEDULE, history),
         limits=(
             "It was trained on rows of 128 tokens, which are pieces of words: it copies and "
-            f"continues familiar code and does little else. {text.rare_tokens}; exclude them from "
-            "statements about weights."
+            f"continues familiar code and does little else. {text.rare_tokens}"
         ),
         prompts="repeated",
         figures=figures_of(model, measured, history),

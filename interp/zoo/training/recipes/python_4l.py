@@ -96,7 +96,7 @@ def card(model: Transformer, history: History, text: PythonText | None = None) -
         limits=(
             "It was trained on ten megabytes: it has learned the form of code, few facts, and "
             f"little English. Rows have at most {SCHEDULE.width} tokens; most names are several "
-            f"tokens. {text.rare_tokens}."
+            f"tokens. {text.rare_tokens}"
         ),
         prompts="python-arguments",
         figures=figures_of(model, measured, history),

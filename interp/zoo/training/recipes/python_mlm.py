@@ -63,7 +63,7 @@ CONFIG = Config(
     head=HeadConfig(),
     tied=True,
     bias_u=True,
-    tokens=TokensConfig(bos=0, prepend_bos=True),
+    tokens=TokensConfig(bos=0, prepend_bos=True, mask=MASK_ID),
 )
 
 

@@ -1,0 +1,251 @@
+"""The computation graph of a model: what each part reads of what other parts write.
+
+Where nothing but additions change the residual stream, a part reads (the norm of) a sum:
+
+    x = embed + pos_embed + Σ_heads z W_O + Σ_layers b_O + Σ_MLPs mlp_out      (all terms before it)
+
+A *writer* is a term of that sum. A *reader* is an input computed from it: queries, keys and values
+of each head, the input of an MLP, the logits. There is an edge from every writer to every reader
+behind it (Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"; Conmy et al.
+2023, "Towards Automated Circuit Discovery"). Names are those of :class:`interp.zoo.Circuit`:
+
+    embed pos_embed L0H1 L0MLP → L1H0.q L1H0.k L1H0.v L1MLP logits
+
+``L0.b_O`` is the output bias of attention, which belongs to no head. Where keys and values are
+shared by several query heads, their readers are named by the key/value head: ``L1KV0.k``. Where a
+norm follows a sub-layer's output, its heads do not add up, and the whole output is the writer:
+``L0ATTN``. In an encoder–decoder names begin with ``encoder.``, ``decoder.`` or, for heads of
+cross-attention, ``cross.``, whose keys and values read the encoder's stream.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TypeVar
+
+from interp.errors import InvalidInput, UnknownPlace
+from interp.model.attention.attention import Attention
+from interp.model.network import Network
+from interp.model.residual import Step
+from interp.model.stack import Stack
+from interp.model.unembedding import Unembedding
+from interp.points import Place, Point
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A term of a residual stream.
+
+    Attributes:
+        name: e.g. ``L0H1``.
+        place: where the term is recorded; ``None`` for a bias.
+        head: which head of ``place``, or ``None`` for the whole tensor.
+        parameter: of a bias, its name as of ``model.get_parameter``.
+    """
+
+    name: str
+    place: Place | None = None
+    head: int | None = None
+    parameter: str | None = None
+
+    def __str__(self) -> str:
+        """The name."""
+        return self.name
+
+
+@dataclass(frozen=True)
+class Reader:
+    """An input that is computed from a residual stream.
+
+    Attributes:
+        name: e.g. ``L1H0.q``.
+        place: the tensor computed from the stream: q, k, v; else the stream itself.
+        stream: the stream that is read, before its norm.
+        head: which head of ``place`` (of k and v, the key/value head), or ``None``.
+        sources: the writers that are terms of the stream there.
+    """
+
+    name: str
+    place: Place
+    stream: Place
+    head: int | None
+    sources: tuple[Writer, ...] = field(repr=False)
+
+    def __str__(self) -> str:
+        """The name."""
+        return self.name
+
+
+Node = TypeVar("Node", Writer, Reader)
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """The writers and readers of a model, in the order of its forward."""
+
+    writers: tuple[Writer, ...]
+    readers: tuple[Reader, ...]
+
+    @property
+    def edges(self) -> tuple[tuple[Writer, Reader], ...]:
+        """Every pair of a reader and a writer before it."""
+        return tuple((writer, reader) for reader in self.readers for writer in reader.sources)
+
+    def writer(self, name: str) -> Writer:
+        """The writer of this name.
+
+        Raises:
+            UnknownPlace: there is none.
+        """
+        return _named(name, self.writers, "writes to the stream")
+
+    def reader(self, name: str) -> Reader:
+        """The reader of this name.
+
+        Raises:
+            UnknownPlace: there is none.
+        """
+        return _named(name, self.readers, "reads the stream")
+
+    def edge(self, writer: str, reader: str) -> tuple[Writer, Reader]:
+        """The edge between two names.
+
+        Raises:
+            UnknownPlace: there is no such writer or reader.
+            InvalidInput: the reader stands before the writer.
+        """
+        source, target = self.writer(writer), self.reader(reader)
+        if source not in target.sources:
+            raise InvalidInput(
+                f"There is no edge {writer} → {reader}: {reader} reads the stream before {writer} "
+                "has written to it."
+            )
+        return source, target
+
+
+def computation_graph(model: Network) -> Graph:
+    """The graph of a model.
+
+    Raises:
+        InvalidInput: a norm changes the stream itself (post-norm, BLOOM's residual after a norm),
+            which is then no sum of what was written.
+    """
+    writers: list[Writer] = []
+    readers: list[Reader] = []
+    before: _Stream | None = None
+    for stack in model.stacks:
+        stream = _Stream(stack, model, before)
+        readers += stream.readers
+        writers += stream.writers
+        before = stream
+    if isinstance(model.unembed, Unembedding) and before is not None:
+        readers.append(before.reader("logits", before.end, before.end))
+    return Graph(tuple(writers), tuple(readers))
+
+
+class _Stream:
+    """The writers and readers of one stack's stream."""
+
+    def __init__(self, stack: Stack, model: Network, encoder: "_Stream | None") -> None:
+        self.stack = stack
+        self.paired = len(model.stacks) > 1
+        self.encoder = encoder
+        self.writers: list[Writer] = [*self._entry()]
+        self.readers: list[Reader] = []
+        for layer in range(len(stack.blocks)):
+            for step in stack.block(layer).steps:
+                self._add(step, layer)
+
+    @property
+    def end(self) -> Place:
+        """The place of the stream after the last block."""
+        end = self.stack.end
+        return self._place(end.point, len(self.stack.blocks) - 1)
+
+    def reader(self, name: str, place: Place, stream: Place, head: int | None = None) -> Reader:
+        """A reader of the stream as it is now."""
+        return Reader(name, place, stream, head, tuple(self.writers))
+
+    def _entry(self) -> Iterator[Writer]:
+        """The embeddings, or their norm as one."""
+        normed = list(self.stack.embed_norm.layout(Place(Point.EMBED_TOTAL)))
+        if normed:
+            yield Writer(self._name("embed"), self._place(normed[-1].point))
+            return
+        for place in self.stack.terms():
+            yield Writer(self._name(place.point.label), self._place(place.point))
+
+    def _add(self, step: Step, layer: int) -> None:
+        """All readers of a step, then its writers, which they do not see."""
+        if not step.preserves_stream:
+            raise InvalidInput(
+                f"Layer {layer} of this model normalizes the stream itself "
+                f"({type(step).__name__}), so the stream is no sum of what parts have written, and "
+                "there are no edges between them."
+            )
+        for branch in step.branches:
+            self.readers += self._readers(branch, layer)
+        for branch in step.branches:
+            self.writers += self._writers(branch, layer)
+
+    def _readers(self, step: Step, layer: int) -> Iterator[Reader]:
+        stream = self._place(step.points.reads, layer)
+        if not isinstance(step.f, Attention):
+            yield self.reader(self._name(f"L{layer}MLP"), stream, stream)
+            return
+        attn, at = step.f, step.f.points
+        yield from self._of_heads(attn, layer, at.q, stream)
+        source = self if not attn.is_cross or self.encoder is None else self.encoder
+        read = source.end if attn.is_cross else stream
+        for point in (at.k, at.v):
+            yield from self._of_heads(attn, layer, point, read, source)
+
+    def _of_heads(
+        self,
+        attn: Attention,
+        layer: int,
+        point: Point,
+        stream: Place,
+        source: "_Stream | None" = None,
+    ) -> Iterator[Reader]:
+        """One reader for each head of ``point``: queries, keys or values."""
+        shared = "kv_head" in point.axes and attn.kv_heads != attn.n_heads
+        n, kind = (attn.kv_heads, "KV") if shared else (attn.n_heads, "H")
+        letter = point.label.removeprefix("cross_")
+        for head in range(n):
+            name = self._name(f"L{layer}{kind}{head}.{letter}", cross=attn.is_cross)
+            yield (source or self).reader(name, self._place(point, layer), stream, head)
+
+    def _writers(self, step: Step, layer: int) -> Iterator[Writer]:
+        out = self._place(step.points.writes, layer)
+        if not isinstance(step.f, Attention):
+            yield Writer(self._name(f"L{layer}MLP"), out)
+            return
+        attn = step.f
+        if step.norms.output is not None:
+            yield Writer(self._name(f"L{layer}ATTN", cross=attn.is_cross), out)
+            return
+        result = self._place(attn.points.result, layer)
+        for head in range(attn.n_heads):
+            yield Writer(self._name(f"L{layer}H{head}", cross=attn.is_cross), result, head)
+        if attn.b_O is not None:
+            path = f"{self.stack.name}.blocks.{layer}.{step.part}.b_O"
+            yield Writer(self._name(f"L{layer}.b_O", cross=attn.is_cross), parameter=path)
+
+    def _name(self, name: str, *, cross: bool = False) -> str:
+        if not self.paired:
+            return name
+        return f"{'cross' if cross else self.stack.name}.{name}"
+
+    def _place(self, point: Point, layer: int | None = None) -> Place:
+        return Place(point, layer, stack=self.stack.name if self.paired else None)
+
+
+def _named(name: str, nodes: tuple[Node, ...], does: str) -> Node:
+    for node in nodes:
+        if node.name == name:
+            return node
+    near = get_close_matches(name, [node.name for node in nodes], n=3, cutoff=0.4)
+    raise UnknownPlace(
+        f"Nothing called {name!r} {does} of this model. Nearest: {', '.join(near) or 'none'}."
+    )

@@ -1,0 +1,27 @@
+"""Integers of any type: Python's, NumPy's, PyTorch's; never booleans, the elements of a mask."""
+
+from operator import index
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def whole_number(value: object) -> int:
+    """``value`` as an ``int``.
+
+    Raises:
+        TypeError: it is no integer, or a boolean.
+    """
+    is_tensor = isinstance(value, Tensor)
+    if isinstance(value, bool | np.bool_) or (is_tensor and value.dtype == torch.bool):
+        raise TypeError(f"{value!r} is a boolean")
+    return index(value)  # pyright: ignore[reportArgumentType] - a TypeError, if it is none
+
+
+def as_integer(value: object) -> int | None:
+    """``value`` as an ``int``; ``None`` if it is no integer, or a boolean."""
+    try:
+        return whole_number(value)
+    except TypeError:
+        return None

@@ -1,0 +1,97 @@
+"""Computing a metric, or a plain function, from the logits of a batch."""
+
+from collections.abc import Callable
+from inspect import Parameter, signature
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.errors import InvalidInput
+from interp.metrics.kinds import Metric
+from interp.metrics.logits import at_least_float32
+from interp.model.batch import Batch
+
+MetricLike = Callable[[Tensor], Tensor] | Callable[[Tensor, Batch], Tensor]
+"""A plain function of the logits, or of the logits and their batch."""
+
+
+def measure(
+    metric: Metric | MetricLike, logits: Float[Tensor, "batch pos vocab"], batch: Batch
+) -> Tensor:
+    """``metric`` of ``logits``: one number a row, or the scalar that a plain function returns.
+
+    Half precision is measured in float32. A plain function with two required parameters gets
+    ``(logits, batch)``: ``batch.is_real`` says which positions are tokens. One with a single
+    parameter gets the logits alone, with NaN at padding, so that what it computes from padding is
+    NaN and refused. (An ``argmax`` or a comparison of NaN is a number all the same: a function of
+    these should take the batch.)
+
+    Raises:
+        InvalidInput: a result of another shape or type, or NaN.
+    """
+    values = measured(metric, at_least_float32(logits), batch)
+    if bool(values.isnan().any()):
+        raise InvalidInput(f"The metric is NaN: {cause_of_nan(metric, batch)}")
+    return values
+
+
+def measured(
+    metric: Metric | MetricLike, logits: Float[Tensor, "batch pos vocab"], batch: Batch
+) -> Tensor:
+    """The same of logits that are not in half precision, NaN or not."""
+    if not callable(metric):
+        raise InvalidInput(f"A metric is one of interp.metrics or a function, not {metric!r}.")
+    n = logits.shape[0]
+    if isinstance(metric, Metric) or takes_batch(metric):
+        return check_values(metric(logits, batch), n)  # pyright: ignore[reportCallIssue] - asked
+    if batch.real is not None:
+        logits = logits.masked_fill(~batch.real[..., None], torch.nan)
+    return check_values(metric(logits), n)  # pyright: ignore[reportCallIssue] - asked
+
+
+def check_values(values: object, n: int) -> Tensor:
+    """``values``, if they are a valid result of a metric on ``n`` prompts, NaN or not."""
+    if not isinstance(values, Tensor):
+        raise InvalidInput(f"A metric returns a tensor; this one returned {type(values).__name__}.")
+    if values.shape not in ((), (n,)):
+        raise InvalidInput(
+            f"A metric returns one number a prompt, [{n}]; this one returned shape "
+            f"{tuple(values.shape)}."
+        )
+    if values.is_complex():
+        raise InvalidInput(
+            f"A metric returns real numbers; this one returned {values.dtype}. Take .real, .imag "
+            "or .abs() of it."
+        )
+    return values
+
+
+def takes_batch(fn: Callable[..., Tensor]) -> bool:
+    """Whether a plain function has a second required parameter, which is then the batch."""
+    try:
+        parameters = signature(fn).parameters.values()
+    except (TypeError, ValueError):  # some builtins have no signature
+        return False
+    positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    required = [p for p in parameters if p.kind in positional and p.default is Parameter.empty]
+    return len(required) > 1
+
+
+def gets_nan_at_padding(metric: Metric | MetricLike, batch: Batch) -> bool:
+    """Whether the metric is a function of the logits alone, and some of them are of padding."""
+    return batch.real is not None and not isinstance(metric, Metric) and not takes_batch(metric)
+
+
+def cause_of_nan(metric: Metric | MetricLike, batch: Batch) -> str:
+    """Why a metric may be NaN, and what to do."""
+    if gets_nan_at_padding(metric, batch):
+        return (
+            "a function of the logits alone gets NaN at padding, and this one may read it. Take "
+            "the batch as a second parameter, fn(logits, batch): batch.is_real says which "
+            "positions are tokens. Or pad on the left, so that every row ends with a token."
+        )
+    return (
+        "the logits hold NaN or infinity. Look for non-finite weights or edits; in half "
+        "precision, try float32."
+    )

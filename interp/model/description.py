@@ -1,0 +1,64 @@
+"""A model in a few lines: its architecture and sizes, as its repr shows them."""
+
+from torch import nn
+
+from interp.config import Config, StackConfig
+from interp.config.parts import AttentionConfig, MLPConfig, NormConfig, PositionsConfig
+from interp.table import Table
+
+
+def describe(model: nn.Module, config: Config) -> Table:
+    """Its stacks, sizes and weights, one a line."""
+    weights = list(model.parameters())
+    dtype = str(weights[0].dtype).removeprefix("torch.")
+    count = sum(weight.numel() for weight in weights)
+    sizes = [f"d_model {config.d_model}", f"n_ctx {config.n_ctx}", *_logits(config)]
+    rows = [(name, describe_stack(stack)) for name, stack in config.stacks.items()]
+    rows += [
+        ("sizes", ", ".join(sizes)),
+        ("weights", f"{count:,} parameters, {dtype} on {weights[0].device}"),
+    ]
+    return Table(f"{type(model).__name__} {config.name or '(unnamed)'}", (), rows)
+
+
+def describe_stack(stack: StackConfig) -> str:
+    """``2 layers: attention (8 heads of 16), MLP (512, gelu); layernorm (pre); learned positions``.
+
+    The first layer stands for all, unless some are said to differ.
+    """
+    first = stack.of_layer(0)
+    others = any(stack.of_layer(layer) != first for layer in range(1, stack.n_layers))
+    parts = [_attention(first.attention), *([] if first.mlp is None else [_mlp(first.mlp)])]
+    layers = f"{stack.n_layers} layer{'s' * (stack.n_layers > 1)}"
+    described = [f"{layers}: {', '.join(parts)}", _norm(stack.norm), _positions(first.positions)]
+    return "; ".join([*described, *(["some layers differ"] if others else [])])
+
+
+def _attention(attention: AttentionConfig) -> str:
+    heads = f"{attention.n_heads} heads of {attention.d_head}"
+    if attention.kv_heads == attention.n_heads:
+        return f"attention ({heads})"
+    return f"attention ({heads}, {attention.kv_heads} key/value heads)"
+
+
+def _mlp(mlp: MLPConfig) -> str:
+    gated = "gated " if mlp.gated else ""
+    experts = f"{mlp.experts.n_experts} experts, " if mlp.experts else ""
+    return f"{gated}MLP ({experts}{mlp.d_mlp}, {mlp.activation})"
+
+
+def _norm(norm: NormConfig) -> str:
+    return "no norms" if norm.kind == "none" else f"{norm.kind} ({norm.placement})"
+
+
+def _positions(positions: PositionsConfig) -> str:
+    return f"{'no' if positions.kind == 'none' else positions.kind} positions"
+
+
+def _logits(config: Config) -> list[str]:
+    """The vocabulary, and what there is besides logits of tokens."""
+    images = any(stack.embedding.patches for stack in config.stacks.values())
+    found = [] if images else [f"d_vocab {config.d_vocab}"]
+    if not config.unembeds:
+        return [*found, "no logits"]
+    return found if config.n_classes is None else [*found, f"{config.n_classes} classes"]

@@ -1,0 +1,98 @@
+"""What is accepted as token ids, masks, types and images: any form that is an array of numbers."""
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.errors import MAX_SHOWN, InvalidTokens, first_line, shorten
+
+IDS = "whole numbers [batch pos] of one length (model.to_tokens([...]) pads texts of several)"
+
+
+def as_tensor(given: object, what: str, expected: str) -> Tensor:
+    """What was given as an ordinary tensor, whose numbers can be read.
+
+    Args:
+        given: a tensor, an array, a number, or lists of them.
+        what: its name in the message: ``"Tokens"``.
+        expected: what it should be, likewise.
+
+    Raises:
+        InvalidTokens: it is none of these.
+    """
+    try:
+        tensor = torch.as_tensor(given)
+        ordinary = tensor.layout == torch.strided and not (tensor.is_nested or tensor.is_quantized)
+    except Exception as error:  # of any type: the object's own methods raise it
+        reason = first_line(error)[:MAX_SHOWN]
+        raise InvalidTokens(
+            f"{what} should be {expected}; got {shorten(given)} ({reason})."
+        ) from error
+    if tensor.is_meta or not ordinary:
+        kind = "on the meta device" if tensor.is_meta else f"{tensor.layout} {tensor.dtype}"
+        raise InvalidTokens(f"{what} should be {expected}; got a tensor {kind}.")
+    return tensor
+
+
+def whole_numbers(tokens: object) -> Int[Tensor, "..."]:
+    """Token ids in any form, as a tensor of int64 of their own shape.
+
+    Raises:
+        InvalidTokens: they are no whole numbers, or no array of them.
+    """
+    ids = as_tensor(tokens, "Tokens", IDS)
+    if ids.numel() and (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool):
+        raise InvalidTokens(f"Token ids must be whole numbers, got a tensor of {ids.dtype}.")
+    return ids.long()
+
+
+def as_ids(tokens: object) -> Int[Tensor, "batch pos"]:
+    """Token ids of at least one token; a single row becomes a batch of one.
+
+    Raises:
+        InvalidTokens: there is no token, or they are not ``[batch pos]``.
+    """
+    ids = whole_numbers(tokens)
+    if ids.numel() == 0:
+        raise InvalidTokens("The prompt is empty: there is no token to run the model on.")
+    ids = ids[None] if ids.ndim == 1 else ids
+    if ids.ndim != 2:  # noqa: PLR2004 - batch and pos
+        raise InvalidTokens(f"Tokens must be [batch pos], got {shorten(tokens)}.")
+    return ids
+
+
+def as_mask(mask: object, ids: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch pos"]:
+    """Where there is a token, by a mask that is nonzero there.
+
+    Raises:
+        InvalidTokens: it has another shape than the ids.
+    """
+    given = as_tensor(mask, "The mask", "numbers [batch pos], nonzero at real tokens")
+    given = given[None] if given.ndim == 1 else given
+    if given.shape != ids.shape:
+        raise InvalidTokens(
+            f"The mask is {tuple(given.shape)}, the tokens are {tuple(ids.shape)}; they must agree."
+        )
+    return given.bool()
+
+
+def as_types(types: object, ids: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
+    """The type of each token.
+
+    Raises:
+        InvalidTokens: they have another shape than the ids, or are no whole numbers.
+    """
+    given = as_tensor(types, "Token types", "whole numbers [batch pos]")
+    given = given[None] if given.ndim == 1 else given
+    if given.shape != ids.shape or given.is_floating_point() or given.is_complex():
+        raise InvalidTokens(
+            f"The types are {tuple(given.shape)} {given.dtype}, the tokens {tuple(ids.shape)}; "
+            "give one whole number from 0 a token."
+        )
+    return given.long()
+
+
+def is_text(tokens: object) -> bool:
+    """Whether tokens are given as a text or a sequence of texts."""
+    several = isinstance(tokens, list | tuple) and bool(tokens)
+    return isinstance(tokens, str) or (several and isinstance(tokens[0], str))  # pyright: ignore

@@ -1,0 +1,62 @@
+"""Small tables, for reprs: aligned text in a terminal, escaped HTML in a notebook."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+MOST_CHARACTERS = 120
+"""Of a cell; a longer one is cut."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under a title.
+
+    Attributes:
+        title: one line.
+        columns: the heading of each column; none at all for pairs of a name and a value.
+        rows: the cells of each row.
+        most: rows that are printed; of the others, only the number is.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    most: int = 24
+
+    def to_text(self) -> str:
+        """The title, and a line per row, in aligned columns."""
+        lines = [list(self.columns)] if self.columns else []
+        lines += [[_cell(value) for value in row] for row in self.rows[: self.most]]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        printed = [
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+            for line in lines
+        ]
+        return "\n".join(
+            [_cell(self.title), *(f"  {line}".rstrip() for line in printed), *self._rest()]
+        )
+
+    def to_html(self) -> str:
+        """The same as an HTML table; everything in it is escaped."""
+        head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
+        rows = [
+            "".join(f"<td>{escape(_cell(value))}</td>" for value in row)
+            for row in self.rows[: self.most]
+        ]
+        lines = [f"<tr>{line}</tr>" for line in ([head] if head else []) + rows]
+        rest = "".join(f"<p>{escape(line.strip())}</p>" for line in self._rest())
+        return f"<p>{escape(_cell(self.title))}</p><table>{''.join(lines)}</table>{rest}"
+
+    def _rest(self) -> list[str]:
+        left = len(self.rows) - self.most
+        return [f"  … {left} more"] if left > 0 else []
+
+
+def _cell(value: object) -> str:
+    """A value as text: numbers with four digits, and no line breaks."""
+    if value is None:
+        return "–"
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    text = "".join(char if char.isprintable() else "␣" for char in text)
+    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"

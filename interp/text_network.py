@@ -1,0 +1,195 @@
+"""A model that reads and writes text: a :class:`Network` with a tokenizer."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.config import Config
+from interp.encoding import TextEncoding, padded, texts_of
+from interp.errors import InvalidInput, InvalidTokens, shorten
+from interp.integers import as_integer
+from interp.model.batch import PAD, Batch
+from interp.model.inputs import is_text, whole_numbers
+from interp.model.network import Network
+from interp.table import Table
+from interp.text.tokenizer import Tokenizer
+
+
+class TextNetwork(Network):
+    """From texts to token ids and back.
+
+    Args:
+        config: the architecture.
+        tokenizer: encodes and decodes text; without one, the model takes token ids only.
+    """
+
+    def __init__(self, config: Config, tokenizer: Tokenizer | None = None) -> None:
+        if tokenizer is not None and tokenizer.vocab_size > config.d_vocab:
+            raise InvalidInput(
+                f"The tokenizer has {tokenizer.vocab_size} tokens, the model {config.d_vocab}."
+            )
+        super().__init__(config)
+        self.tokenizer = tokenizer
+
+    def to_tokens(
+        self,
+        texts: str | Sequence[str],
+        *,
+        prepend_bos: bool | None = None,
+        padding_side: str = "right",
+        stack: str | None = None,
+    ) -> Int[Tensor, "batch pos"]:
+        """Token ids of one or several texts.
+
+        If ``config.tokens.prepend_bos``, every text is preceded by one BOS token (unless the text
+        starts with it already). A text for the decoder of a pair is preceded by
+        ``config.tokens.decoder_start`` and gets no EOS. The same holds wherever a text is accepted;
+        token ids are never changed.
+
+        Args:
+            texts: a text or several.
+            prepend_bos: overrides the configuration.
+            padding_side: ``right`` or ``left``: where shorter texts are padded with ``interp.PAD``.
+            stack: which stack of an encoder–decoder reads them; by default the first.
+
+        Raises:
+            InvalidTokens: a text without tokens, or no text.
+        """
+        several = texts_of(texts)
+        is_target = stack is not None and self.stack(stack) is not self.stacks[0]
+        encoding = TextEncoding(self._tokenizer(), self.config.tokens, prepend_bos)
+        rows = [encoding.target(t) if is_target else encoding.prompt(t) for t in several]
+        return padded(rows, padding_side, self.device)
+
+    def to_string(self, tokens: Any) -> str | list[str]:  # noqa: ANN401 - ids, checked
+        """The text of one id or one row ``[pos]``, or of each row ``[batch pos]``; no padding.
+
+        Raises:
+            InvalidTokens: they are no ids, or not in the vocabulary.
+        """
+        if is_text(tokens):
+            raise InvalidTokens(f"to_string takes token ids; got {shorten(tokens)}.")
+        rows, is_one = self._rows(tokens)
+        texts = [self._tokenizer().decode(row) for row in rows]
+        return texts[0] if is_one else texts
+
+    def to_str_tokens(self, tokens: Any) -> list[str] | list[list[str]]:  # noqa: ANN401
+        """The text of each token; those of each row, if several are given.
+
+        Padding is left out, so that an index is the token's position. Texts of parts of a character
+        hold U+FFFD; :meth:`to_labels` tells them apart.
+
+        Args:
+            tokens: a text, or ids ``[pos]``; several texts, or ids ``[batch pos]``.
+
+        Raises:
+            InvalidTokens: neither ids in the vocabulary nor texts.
+        """
+        rows, is_one = self._rows(tokens)
+        text_of = self._tokenizer().token_text
+        texts = [[text_of(id_) for id_ in row if id_ != PAD] for row in rows]
+        return texts[0] if is_one else texts
+
+    def to_labels(self, tokens: Any) -> list[str]:  # noqa: ANN401 - a text or ids, checked
+        """One label per token, in which spaces, newlines and parts of characters are visible.
+
+        Args:
+            tokens: one text, or one row of ids, padding included.
+
+        Raises:
+            InvalidTokens: several rows, or ids outside the vocabulary.
+        """
+        rows, _ = self._rows(tokens)
+        if len(rows) != 1:
+            raise InvalidTokens(f"Labels are those of one row; got {len(rows)} rows.")
+        if self.tokenizer is None:
+            return [str(token) for token in rows[0]]
+        return self.tokenizer.display(rows[0])
+
+    def label(self, output: int) -> str:
+        """The label of one logit: of a token, or the number of a class."""
+        known = self.tokenizer
+        if known is None or self.config.n_classes is not None or output not in known:
+            return str(output)
+        return known.display([output])[0]
+
+    def to_single_token(self, text: str) -> int:
+        """The id of a text that is exactly one token.
+
+        Raises:
+            InvalidTokens: it is several, or none; the message lists them.
+        """
+        return self._tokenizer().single_token(text)
+
+    def position_of(
+        self,
+        prompt: Any,  # noqa: ANN401 - a text or ids, checked
+        token: str | int,
+        stack: str | None = None,
+    ) -> int:
+        """The position of a token in a prompt, for ``pos=``: its index among the real tokens.
+
+        Args:
+            prompt: one text, or one row of ids.
+            token: a text that is exactly one token (a leading space counts), or an id.
+            stack: which stack of an encoder–decoder reads the prompt; by default the last.
+
+        Raises:
+            InvalidTokens: the prompt does not hold it, or several times; the message has where.
+        """
+        ids = self._prompt(prompt, stack)
+        wanted = self._token_id(token, "token")
+        found = [position for position, id_ in enumerate(ids) if id_ == wanted]
+        if len(found) == 1:
+            return found[0]
+        where = f"at positions {', '.join(map(str, found))}" if found else "nowhere"
+        raise InvalidTokens(
+            f"{shorten(token)} stands {where} in {shorten(self.to_labels(ids))}; "
+            "position_of needs a token that stands there once."
+        )
+
+    def encode(self, texts: Any, stack: str) -> Int[Tensor, "batch pos"]:  # noqa: ANN401
+        """Token ids of one or several texts for a stack; see :meth:`to_tokens`."""
+        return self.to_tokens(texts, stack=stack)
+
+    def description(self) -> Table:
+        """That of its architecture, and the size of the tokenizer."""
+        known = self.tokenizer
+        row = ("tokenizer", "none" if known is None else f"{known.vocab_size} tokens")
+        plain = super().description()
+        return replace(plain, rows=[*plain.rows, row])
+
+    def _rows(self, tokens: Any) -> tuple[list[list[int]], bool]:  # noqa: ANN401
+        """The ids of each row, padding included, and whether it is a single row by itself."""
+        if isinstance(tokens, Batch):
+            tokens = tokens.tokens
+        is_one = isinstance(tokens, str)
+        ids = whole_numbers(self.to_tokens(tokens) if is_text(tokens) else tokens)
+        if ids.ndim > 2:  # noqa: PLR2004 - batch and pos
+            raise InvalidTokens(f"Tokens are [pos] or [batch pos]; got {shorten(tokens)}.")
+        is_one = is_one or ids.ndim < 2  # noqa: PLR2004
+        return (ids.reshape(1, -1) if is_one else ids).tolist(), is_one
+
+    def _prompt(self, tokens: Any, stack: str | None) -> list[int]:  # noqa: ANN401
+        """The ids of one prompt, without padding."""
+        batch = self.batch(tokens, stack=stack)
+        if len(batch.ids) != 1:
+            raise InvalidTokens(f"One prompt was expected; got {len(batch.ids)}.")
+        return batch.ids[batch.is_real].tolist()
+
+    def _token_id(self, token: object, name: str) -> int:
+        """A token given as a text or an id."""
+        if isinstance(token, str):
+            return self.to_single_token(token)
+        found = as_integer(token)
+        if found is None:
+            raise InvalidTokens(f"{name}={shorten(token)} should be a text or a token id.")
+        return found
+
+    def _tokenizer(self) -> Tokenizer:
+        if self.tokenizer is None:
+            raise InvalidInput("This model has no tokenizer; give it token ids instead of text.")
+        return self.tokenizer
