@@ -12,7 +12,6 @@ eigenvalues of W_OV).
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
-from operator import index as as_integer
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 
 from interp.errors import InvalidInput, first_line
+from interp.integers import whole_number
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -197,4 +197,4 @@ def _integers_and_slices(index: object, n_axes: int) -> tuple[int | slice, ...]:
     if any(isinstance(one, bool) for one in chosen):
         raise TypeError("a boolean is no index")
     wanted: tuple[Any, ...] = chosen
-    return tuple(one if isinstance(one, slice) else as_integer(one) for one in wanted)
+    return tuple(one if isinstance(one, slice) else whole_number(one) for one in wanted)

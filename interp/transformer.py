@@ -229,5 +229,6 @@ def _pairs(hooks: Any) -> list[tuple[Any, HookFunction]]:  # noqa: ANN401 - chec
             raise InvalidInput(
                 f"fwd_hooks= takes a list of pairs (name, function); got {shorten(pair)}."
             )
-        pairs.append((pair[0], pair[1]))
+        name, function = pair
+        pairs.append((name, function))  # pyright: ignore[reportArgumentType] - checked when called
     return pairs

@@ -21,7 +21,7 @@ from interp.model.batch import PAD
 from interp.model.context import Context
 from interp.model.embeddings import Patches
 from interp.model.experts import Experts
-from interp.model.network import Network
+from interp.model.network import Network, as_network
 from interp.model.positions.none import NoPositions
 from interp.model.stack import Stack
 from interp.points import Place, Point
@@ -61,7 +61,7 @@ def verify(model: Network, seed: int = 0) -> list[Identity]:
     Returns:
         Every identity that applies to a model of this kind, with its error.
     """
-    exact = copy.deepcopy(model).double().eval()
+    exact = copy.deepcopy(as_network(model)).double().eval()
     tokens = _inputs(exact, seed)
     recorded = run(exact, *tokens, record="all")
     checks: list[Callable[[], Iterator[Identity]]] = [

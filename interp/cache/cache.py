@@ -17,9 +17,11 @@ from interp.cache.compact import cheaper_formed, compacted, converted, is_fresh
 from interp.cache.derive import Derivation
 from interp.cache.format import Contents, write_contents
 from interp.cache.listing import in_bytes, listed, listing
+from interp.edits import EditSite, Selection
 from interp.errors import InvalidInput, NotRecorded, StaleCache
 from interp.model.network import Network
 from interp.names import Request
+from interp.paths import as_path
 from interp.points import Place, PlaceLike
 from interp.table import Table
 from interp.weight_version import version_of
@@ -96,6 +98,17 @@ class Cache:
         stored = (tensor for tensor, _ in self._stored.values())
         others = chain(stored, self._model.parameters(), self._model.buffers())
         return derived if is_fresh(derived, others) else derived.clone()
+
+    def part(self, name: PlaceLike, select: Selection) -> Tensor:
+        """The part of the tensor at a place that an edit with this selection would change.
+
+        Raises:
+            InvalidEdit: the part is not there.
+            NotRecorded: as when the whole is read.
+        """
+        place = self._model.names.resolve(name)
+        whole, site = self[place], EditSite(place, self._derive.contexts[place.stack])
+        return whole[site.index(select, whole.shape)]
 
     def __contains__(self, name: PlaceLike) -> bool:
         """Whether it was recorded (in every layer); a misspelt name raises, as when it is read."""
@@ -222,6 +235,7 @@ class Cache:
             OutOfResources: the file can't be written.
             StaleCache: the weights have changed since the run, or a tensor was.
         """
+        file = as_path(path)
         if self._derive.is_stale:
             raise StaleCache(
                 "The weights have changed since the run, and the file must say which they were; "
@@ -236,7 +250,7 @@ class Cache:
             contexts=self._derive.contexts,
             dtype=self._dtype,
         )
-        write_contents(contents, Path(path))
+        write_contents(contents, file)
 
     def __getstate__(self) -> dict[str, Any]:
         """Each tensor in a storage of its own: pickles don't share the storages of views."""

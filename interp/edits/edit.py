@@ -17,6 +17,7 @@ from torch import Tensor
 
 from interp.edits.batch_values import batch_mean, donor_rows
 from interp.edits.broadcast import broadcast_values, check_returned, may_vary_by_position
+from interp.edits.function_digest import function_digest
 from interp.edits.selection import EditSite, Index, Selection
 from interp.errors import HookFailed, InvalidEdit
 from interp.points import Place
@@ -326,11 +327,8 @@ class Apply(Edit):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the place and the function's name and code, without its closure."""
-        name = getattr(self.fn, "__qualname__", repr(self.fn))
-        code = getattr(self.fn, "__code__", None)
-        body = "" if code is None else f"{code.co_code.hex()} {code.co_consts} {code.co_names}"
-        text = f"apply {self.where} {self.select} {name} {body}"
+        """SHA-256 of place, selection and function; see :func:`function_digest`."""
+        text = f"apply {self.where} {self.select} {function_digest(self.fn)}"
         return hashlib.sha256(text.encode()).hexdigest()
 
 

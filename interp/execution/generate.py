@@ -7,19 +7,25 @@ for each token.
 """
 
 from collections.abc import Sequence
+from numbers import Real
+from operator import index
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.edits import Edit
-from interp.errors import InvalidInput, InvalidTokens
+from interp.errors import InvalidInput, InvalidTokens, shorten
 from interp.execution.plan import plan_of_edits
 from interp.execution.recorder import Recorder
+from interp.integers import as_integer
 from interp.model.batch import PAD, Batch
 from interp.model.context import Context
 from interp.model.kv_cache import KVCache
 from interp.model.network import Network
+
+SEEDS = 2**64
+"""Number of the seeds of PyTorch's generators."""
 
 
 def generate(
@@ -52,7 +58,8 @@ def generate(
         InvalidTokens: prompt and new tokens together exceed the context.
         InvalidInput: a model without decoder, or settings out of range.
     """
-    _check(model, max_new_tokens, temperature, top_k)
+    _check(model)
+    _check_numbers(max_new_tokens, temperature, top_k, seed)
     *sources, prompt = model.check(*with_start(model, tokens))
     batch = prompt.padded_left()
     longest = int(batch.is_real.sum(-1).max())
@@ -62,7 +69,7 @@ def generate(
             f"{model.config.n_ctx}; ask for at most {model.config.n_ctx - longest}."
         )
     recorder = Recorder(plan_of_edits(model, edits))
-    generator = torch.Generator(model.device).manual_seed(seed)
+    generator = torch.Generator(model.device).manual_seed(index(seed))
     ended = torch.zeros(len(batch.ids), dtype=torch.bool, device=batch.ids.device)
     with torch.no_grad():
         next_logits = _NextLogits(model, sources, recorder, edits)
@@ -128,17 +135,28 @@ class _NextLogits:
         return logits
 
 
-def _check(model: Network, max_new_tokens: object, temperature: object, top_k: object) -> None:
+def _check(model: Network) -> None:
     if not model.config.unembeds or model.config.n_classes is not None:
         raise InvalidInput("This model has no unembedding and can't predict the next token.")
     if model.config.decoder is None:
         raise InvalidInput("An encoder attends in both directions and can't continue a text.")
-    for name, count in (("max_new_tokens", max_new_tokens), ("top_k", top_k)):
-        if count is not None and (not isinstance(count, int) or count < 1):
-            raise InvalidInput(f"{name}={count!r} must be an integer of at least 1.")
-    if not isinstance(temperature, int | float) or not temperature >= 0:  # also what is NaN
+
+
+def _check_numbers(
+    max_new_tokens: object, temperature: object, top_k: object, seed: object
+) -> None:
+    counts = {"max_new_tokens": max_new_tokens} | ({} if top_k is None else {"top_k": top_k})
+    for name, given in counts.items():
+        count = as_integer(given)
+        if count is None or count < 1:
+            raise InvalidInput(f"{name}={shorten(given)} must be an integer of at least 1.")
+    number = as_integer(seed)
+    if number is None or not -SEEDS // 2 <= number < SEEDS:
+        raise InvalidInput(f"seed={shorten(seed)} must be an integer of 64 bits.")
+    # NaN too is not at least 0; typeshed's Real has no comparisons.
+    if not isinstance(temperature, Real) or not temperature >= 0:  # pyright: ignore[reportOperatorIssue]
         raise InvalidInput(
-            f"temperature={temperature!r} must be 0 (the most probable token) or more."
+            f"temperature={shorten(temperature)} must be 0 (the most probable token) or more."
         )
 
 

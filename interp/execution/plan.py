@@ -10,7 +10,7 @@ from interp.cache.derive import needs_of, required_places
 from interp.edits import Edit, EditSite
 from interp.edits.order import check_order
 from interp.edits.scope import values_of
-from interp.errors import InvalidEdit, InvalidInput
+from interp.errors import InvalidEdit, InvalidInput, shorten
 from interp.model.attention.attention import in_forward_mode
 from interp.model.network import Network
 from interp.model.shapes import fixed_axes
@@ -83,7 +83,7 @@ def plan_of(  # noqa: PLR0913 - settings by keyword
         InvalidInput: an unknown kernel, or the fused one where a matrix must be formed.
     """
     if kernel not in KERNELS:
-        raise InvalidInput(f"kernel={kernel!r} is not one of {', '.join(KERNELS)}.")
+        raise InvalidInput(f"kernel={shorten(kernel)} is not one of {', '.join(KERNELS)}.")
     if keep_graph and torch.is_inference_mode_enabled():
         raise InvalidInput(
             "keep_graph=True: nothing has an autograd graph under torch.inference_mode(); run "
@@ -167,7 +167,9 @@ def as_edits(edits: object, *, keep_graph: bool = False) -> list[Edit]:
     found: list[Edit] = []
     for edit in edits if isinstance(edits, Iterable) else [edits]:
         if not isinstance(edit, Edit):
-            raise InvalidEdit(f"edits= takes a list of edits as edits.zero(...), got {edit!r}.")
+            raise InvalidEdit(
+                f"edits= takes a list of edits as edits.zero(...), got {shorten(edit)}."
+            )
         values = values_of(edit)
         lost = values is not None and values.wants_gradient and not keep_graph
         if lost and torch.is_grad_enabled():

@@ -18,12 +18,13 @@ from torch import Tensor
 from interp.cache.cache import Cache
 from interp.cache.derive import Derivation
 from interp.edits import Edit
-from interp.errors import InvalidInput
+from interp.errors import InvalidInput, shorten
 from interp.execution.plan import Plan, place_edits, places_in, plan_of, plan_of_edits
 from interp.execution.recorder import Recorder
+from interp.integers import as_integer
 from interp.metrics import Metric, MetricLike, measure
 from interp.model.batch import Batch
-from interp.model.network import Network
+from interp.model.network import Network, as_network
 from interp.model.stack import Span
 from interp.names import Request
 from interp.points import Place
@@ -130,7 +131,7 @@ def run(  # noqa: PLR0913 - independent options, all by keyword
         InvalidTokens: tokens that this model can't read.
         HookFailed: a function given as an edit raised.
     """
-    batches = model.check(*tokens, mask=mask)
+    batches = as_network(model).check(*tokens, mask=mask)
     span = _span(model, start, stop_at_layer, batches[-1])
     passed = places_in(model, span)
     placed = place_edits(model, edits, passed, keep_graph=keep_graph)
@@ -186,32 +187,44 @@ def _result(tensor: Tensor, plan: Plan) -> Tensor:
 
 
 def _not_passed(name: object) -> InvalidInput:
-    return InvalidInput(f"{name!r} can't be recorded: this run does not compute it.")
+    return InvalidInput(f"{shorten(name)} can't be recorded: this run does not compute it.")
 
 
 def _span(model: Network, start: object, stop: object, batch: Batch) -> Span:
     n = len(model.stacks[-1].blocks)
-    if not isinstance(stop, int | None) or not isinstance(start, Start | None):
-        raise InvalidInput(
-            "start= takes an interp.Start and stop_at_layer= an integer; got "
-            f"{start!r} and {stop!r}."
-        )
-    last = n if stop is None else stop + n if stop < 0 else stop
-    first = 0 if start is None else start.layer + n if start.layer < 0 else start.layer
-    if not 0 <= last <= n:
-        raise InvalidInput(f"stop_at_layer={stop}: this stack has layers 0..{n - 1}.")
-    if not 0 <= first <= last:
+    if not isinstance(start, Start | None):
+        raise InvalidInput(f"start= takes an interp.Start; got {shorten(start)}.")
+    last = n if stop is None else _layer(stop, "stop_at_layer", n)
+    first = 0 if start is None else _layer(start.layer, "the layer of start", n)
+    if not first <= last:
         raise InvalidInput(f"A run can't start at layer {first} and stop before layer {last}.")
-    if start is None:
-        return Span(0, None if stop is None else last)
+    stream = None if start is None else _stream(start.stream, model, batch)
+    return Span(first, None if stop is None else last, stream)
+
+
+def _layer(given: object, name: str, n: int) -> int:
+    """A layer from 0 to n, where n is after the last block; negative ones count from the end."""
+    layer = as_integer(given)
+    if layer is None or not -n <= layer <= n:
+        raise InvalidInput(f"{name}={shorten(given)}: this stack has layers 0..{n - 1}.")
+    return layer + n if layer < 0 else layer
+
+
+def _stream(given: object, model: Network, batch: Batch) -> Tensor:
     expected = (*batch.ids.shape, model.config.d_model)
-    stream = start.stream
-    if tuple(stream.shape) != expected or stream.dtype != model.dtype:
+    if (
+        not isinstance(given, Tensor)
+        or given.is_meta
+        or given.layout != torch.strided
+        or tuple(given.shape) != expected
+        or given.dtype != model.dtype
+    ):
+        what = f"{given.layout} on {given.device}" if isinstance(given, Tensor) else "no tensor"
         raise InvalidInput(
-            f"The stream to start from is {tuple(stream.shape)} {stream.dtype}; expected "
-            f"{expected} {model.dtype}."
+            f"The stream to start from is {shorten(given)} ({what}); expected a tensor of shape "
+            f"{expected} and {model.dtype}."
         )
-    return Span(first, None if stop is None else last, stream.to(model.device))
+    return given.to(model.device)
 
 
 def _logits(model: Network, stream: Tensor, recorder: Recorder, batch: Batch) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from interp.config import Config
+from interp.config import MAX_LAYERS, Config
 from interp.errors import InvalidInput, ModelLoadError, first_line
 from interp.loading.family import Family
 from interp.loading.foreign_config import ForeignConfig, UnembeddingKind
@@ -78,7 +78,7 @@ def assemble_native(
         raise ModelLoadError(
             f"The config asks for {layers} layers, but there are only {len(names)} weights."
         )
-    table = {name: from_key(name) for name, _ in _meta_model(config).named_parameters()}
+    table = {name: from_key(name) for name, _ in meta_model(config).named_parameters()}
     extra = sorted(set(names) - set(table))
     if extra:
         raise ModelLoadError(
@@ -113,7 +113,7 @@ def build(
     if dtype is not None and dtype not in DTYPES.values():
         known = ", ".join(str(one).removeprefix("torch.") for one in DTYPES.values())
         raise InvalidInput(f"dtype={dtype}: models compute in {known}; choose one of these.")
-    model = _meta_model(config)
+    model = meta_model(config)
     _check(model, table, names, source)
     compute_dtype = dtype or _most_frequent(
         source.dtype(names[k]) for w in table.values() for k in w.keys
@@ -241,8 +241,11 @@ def _are_equal(source: Source, one: str, other: str) -> bool:
 # ---- parameters ---------------------------------------------------------------------------------
 
 
-def _meta_model(config: Config) -> Transformer:
+def meta_model(config: Config) -> Transformer:
     """The model on the meta device: parameters with shapes and without data."""
+    layers = max(stack.n_layers for stack in config.stacks.values())
+    if layers > MAX_LAYERS:
+        raise ModelLoadError(f"The config asks for {layers} layers; at most {MAX_LAYERS} are read.")
     try:
         with torch.device("meta"):
             return Transformer(config)

@@ -5,28 +5,28 @@ A ``config.json`` with ``model_type`` is foreign, and is interpreted by its fami
 executed: entries such as ``auto_map`` are ignored.
 """
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 
 from interp.atomic_folder import atomic_folder
 from interp.config import Config
-from interp.errors import InvalidConfig, ModelLoadError, OutOfResources
+from interp.errors import InvalidConfig, ModelLoadError, OutOfResources, reason
 from interp.files import write_text_whole, write_whole
+from interp.json_text import read_json
 from interp.loading.assemble import assemble, assemble_native
 from interp.loading.registry import family_of
 from interp.loading.source import COMPUTE_DTYPE, SafetensorsSource
 from interp.loading.special_tokens import as_tokenizer, attach_tokenizer, set_tokenizer
+from interp.tensor_file import save_tensors
 from interp.text.tokenizer import Tokenizer
 from interp.transformer import Transformer
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 STEPS = "steps"
-MAX_CONFIG_BYTES = 2**24
+MAX_CONFIG_BYTES = 2**22
 
 
 def save_folder(model: Transformer, folder: Path, dtype: torch.dtype | None = None) -> None:
@@ -144,27 +144,19 @@ def _write_weights(model: Transformer, path: Path, dtype: torch.dtype | None) ->
     named = {name: weight.detach().to(dtype) for name, weight in model.named_parameters()}
     weights = {name: tensor.contiguous() for name, tensor in named.items()}
     metadata = {COMPUTE_DTYPE: str(model.dtype).removeprefix("torch.")}
-    write_whole(path, lambda path: save_file(weights, path, metadata))
+    write_whole(path, lambda path: save_tensors(weights, path, metadata))
 
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise ModelLoadError(f"{path} is larger than {MAX_CONFIG_BYTES} bytes.")
-        text = path.read_text(encoding="utf-8")
-        config_json = json.loads(text, parse_constant=_refuse_constant)
+        config_json = read_json(path, MAX_CONFIG_BYTES)
     except OSError as error:
-        raise ModelLoadError(f"{path} can't be read: {error.strerror or error}.") from error
-    except (ValueError, RecursionError) as error:
-        raise ModelLoadError(f"{path} does not describe a model: {error}") from error
+        raise ModelLoadError(f"{path} can't be read: {reason(error)}.") from error
+    except ValueError as error:
+        raise ModelLoadError(f"{path} does not describe a model: {reason(error)}.") from error
     if not isinstance(config_json, dict):
         raise ModelLoadError(f"{path} does not describe a model: it is not a JSON object.")
     return config_json
-
-
-def _refuse_constant(name: str) -> None:
-    """Refuse NaN and infinities, which Python's parser accepts and JSON does not have."""
-    raise ValueError(f"{name} is not a JSON number.")
 
 
 def _with_folder(folder: Path, error: ModelLoadError) -> str:

@@ -1,9 +1,9 @@
 """The kinds of metric: each gives one number a prompt, and says which logits it reads."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -29,6 +29,7 @@ class Metric(ABC):
     """A function of the logits: one number a prompt.
 
     Attributes:
+        kind: its name in JSON.
         unit: of the number.
         name: as results and figures show it.
         pos: the position read, of a metric that reads a single one: among each row's real tokens,
@@ -36,6 +37,7 @@ class Metric(ABC):
             :func:`~interp.metrics.logits.columns_read`).
     """
 
+    kind: ClassVar[str]
     unit: ClassVar[str] = "logits"
     name: ClassVar[str]
 
@@ -68,6 +70,22 @@ class Metric(ABC):
                 changed[field.name] = value.rows(rows)
         return replace(self, **changed)
 
+    def to_dict(
+        self, of_tensor: Callable[[TensorData], object] = TensorData.to_json
+    ) -> dict[str, Any]:
+        """Plain data; :func:`interp.metrics.from_dict` reads it back to an equal metric.
+
+        Args:
+            of_tensor: what is written for a reference or for tokens.
+        """
+        out: dict[str, Any] = {"kind": self.kind}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, TensorData):
+                value = of_tensor(value)
+            out[field.name] = list(value) if isinstance(value, tuple) else value
+        return out
+
     @abstractmethod
     def __call__(
         self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
@@ -79,6 +97,7 @@ class Metric(ABC):
 class Loss(Metric):
     """Next-token cross-entropy, mean over a prompt's predictions, in nats."""
 
+    kind = "loss"
     name = "loss"
     unit = "nats"
 
@@ -101,6 +120,7 @@ class MaskedLoss(Metric):
         tokens: the true tokens ``[batch pos]``; those at other positions are not read.
     """
 
+    kind = "masked_loss"
     name = "masked loss"
     unit = "nats"
 
@@ -143,6 +163,7 @@ class AtPosition(Metric):
 class Logit(AtPosition):
     """The logit of a target."""
 
+    kind = "logit"
     name = "logit"
     target: Targets = 0
 
@@ -164,6 +185,7 @@ class Logit(AtPosition):
 class LogitDiff(AtPosition):
     """The logit of a target minus that of a distractor."""
 
+    kind = "logit_diff"
     name = "logit difference"
     target: Targets = 0
     distractor: Targets = 1
@@ -188,6 +210,7 @@ class LogitDiff(AtPosition):
 class Probability(AtPosition):
     """The probability of a target."""
 
+    kind = "prob"
     name = "probability"
     unit = "probability"
 
@@ -202,6 +225,7 @@ class Probability(AtPosition):
 class Accuracy(AtPosition):
     """Whether the target has the highest logit (1 or 0)."""
 
+    kind = "accuracy"
     name = "accuracy"
     unit = "share"
 
@@ -220,6 +244,7 @@ class KL(Metric):
         reference: logits ``[batch pos vocab]``.
     """
 
+    kind = "kl"
     name = "KL divergence"
     unit = "nats"
 
@@ -243,6 +268,7 @@ class KLAt(AtPosition):
         reference: logits ``[batch pos vocab]``, or ``[batch vocab]`` at the position alone.
     """
 
+    kind = "kl_at"
     name = "KL divergence"
     unit = "nats"
 
@@ -289,3 +315,10 @@ def _divergence(
 def _renumbered(targets: Targets, first: int) -> Targets:
     """The targets as consecutive numbers from ``first`` on."""
     return first if isinstance(targets, int) else tuple(range(first, first + len(targets)))
+
+
+KINDS: dict[str, type[Metric]] = {
+    kind.kind: kind
+    for kind in (Loss, MaskedLoss, Logit, LogitDiff, Probability, Accuracy, KL, KLAt)
+}
+"""Each kind by its name in JSON."""

@@ -321,3 +321,16 @@ class Network(nn.Module):
         own = getattr(type(self), name, None)
         # Python comes here also where a property raised AttributeError, whose message is wanted.
         return own.__get__(self) if isinstance(own, property) else super().__getattr__(name)
+
+
+def as_network(model: object) -> Network:
+    """The model that a function was given.
+
+    Raises:
+        InvalidInput: it is something else, such as the name of one.
+    """
+    if not isinstance(model, Network):
+        raise InvalidInput(
+            f"A model, as interp.load returns it, was expected; got {shorten(model)}."
+        )
+    return model

@@ -13,7 +13,7 @@ from typing import SupportsFloat
 import torch
 
 from interp.config import StackConfig
-from interp.errors import InterpError, InvalidInput
+from interp.errors import InterpError, InvalidInput, shorten
 from interp.model.network import Network
 from interp.points import Place, Point
 
@@ -58,7 +58,9 @@ class Budget:
         is_number = isinstance(requested, SupportsFloat) and requested is not True
         number = float(requested) if is_number else 0.0  # pyright: ignore[reportArgumentType]
         if not isfinite(number) or number <= 0:
-            raise InvalidInput(f"memory={requested!r} must be a positive number of bytes, or None.")
+            raise InvalidInput(
+                f"memory={shorten(requested)} must be a positive number of bytes, or None."
+            )
         return cls(int(number), widest)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from interp.edits import Edit
 from interp.errors import InvalidInput
 from interp.metrics import Metric, MetricLike
-from interp.model.network import Network
+from interp.model.network import Network, as_network
 from interp.sweeps.cases import cases_of
 from interp.sweeps.executors import executor_of
 from interp.sweeps.memory import Budget
@@ -76,7 +76,7 @@ def sweep(  # noqa: PLR0913 - independent options, all but the first by keyword
             in the table, and :attr:`Sweep.notes` say where.
         OutOfResources: not even one edited forward is within the budget.
     """
-    batches = tuple(model.check(*_inputs(model, tokens), mask=mask))
+    batches = tuple(as_network(model).check(*_inputs(model, tokens), mask=mask))
     restart_map = RestartMap(model)
     cases = cases_of(restart_map, edits)
     cpu_batches = on_cpu(batches)

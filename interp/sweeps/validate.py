@@ -11,7 +11,7 @@ from contextlib import suppress
 import torch
 
 from interp.edits import Apply, Edit, EditSite
-from interp.errors import InvalidInput
+from interp.errors import InvalidInput, shorten
 from interp.metrics import AtPosition, Loss, Metric, columns_read
 from interp.model.batch import Batch
 from interp.model.context import Context
@@ -78,7 +78,9 @@ def check_metric(metric: object, model: Network, batch: Batch) -> None:
         raise InvalidInput("loss() is of next tokens; this model's logits are scores of classes.")
     if not isinstance(metric, Metric):
         if not callable(metric):
-            raise InvalidInput(f"A metric is one of interp.metrics or a function, not {metric!r}.")
+            raise InvalidInput(
+                f"A metric is one of interp.metrics or a function, not {shorten(metric)}."
+            )
         return
     if isinstance(metric, AtPosition):
         columns_read(batch, metric.pos)

@@ -298,7 +298,7 @@ def test_an_interrupted_save_leaves_what_was_there(saved, monkeypatch):
         path.write_bytes(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("interp.cache.format.save_file", interrupted)
+    monkeypatch.setattr("interp.cache.format.save_tensors", interrupted)
     with pytest.raises(KeyboardInterrupt):
         recorded("z").save(saved)
     assert saved.read_bytes() == before
