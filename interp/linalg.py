@@ -194,7 +194,4 @@ def _integers_and_slices(index: object, n_axes: int) -> tuple[int | slice, ...]:
     chosen = index if isinstance(index, tuple) else (index,)
     if len(chosen) > n_axes:
         raise IndexError(f"{len(chosen)} indices for {n_axes} axes")
-    if any(isinstance(one, bool) for one in chosen):
-        raise TypeError("a boolean is no index")
-    wanted: tuple[Any, ...] = chosen
-    return tuple(one if isinstance(one, slice) else whole_number(one) for one in wanted)
+    return tuple(one if isinstance(one, slice) else whole_number(one) for one in chosen)
