@@ -46,6 +46,10 @@ class LowRank:
                 "The factors of a low-rank matrix are matrices, [... m r] and [... r n]; got "
                 f"{tuple(self.left.shape)} and {tuple(self.right.shape)}."
             )
+        if not self.left.is_floating_point():
+            raise InvalidInput(
+                f"The factors of a low-rank matrix are floating-point; got {self.left.dtype}."
+            )
         _check_product(self.left, self.right)
 
     def __repr__(self) -> str:
