@@ -46,6 +46,7 @@ class HeadAblation(Result):
         unit: of the metric.
         method: ``zero``, ``mean`` or ``resample``.
         provenance: model, tokens and settings that the numbers depend on.
+        notes: what a reader should know of how they were computed, such as where they are NaN.
     """
 
     clean: Float[Tensor, " prompt"]
@@ -54,6 +55,7 @@ class HeadAblation(Result):
     unit: str
     method: str
     provenance: Provenance
+    notes: tuple[str, ...] = ()
 
     @property
     def effect(self) -> Float[Tensor, "layer head prompt"]:
@@ -82,7 +84,8 @@ class HeadAblation(Result):
             matters: whether q ≤ 0.05. Of the heads that matter, at most one in twenty is expected
                 to have no effect; of all heads without effect, one in twenty has p ≤ 0.05.
 
-        With fewer than five prompts, low, high, p and q are NaN and no head matters.
+        With fewer than five prompts, low, high, p and q are NaN and no head matters; likewise a
+        head whose effect on some prompt is NaN, which comes last.
         """
         found = self.interval()
         q = false_discovery_rates(found.p)
@@ -150,7 +153,8 @@ class HeadAblation(Result):
             f"{self.expected_by_chance():.2g} by chance if none had an effect"
         )
         few = f"fewer than {FEWEST} prompts: no intervals, and no head matters"
-        return "\n".join([first, *lines, few if frame["n"].iloc[0] < FEWEST else chance])
+        last = few if frame["n"].iloc[0] < FEWEST else chance
+        return "\n".join([first, *lines, last, *self.notes])
 
     def expected_by_chance(self) -> float:
         """How many heads are expected to have p ≤ 0.05 if none has an effect on average."""
@@ -221,6 +225,7 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
         unit=table.unit,
         method=method,
         provenance=replace(table.provenance, seed=seed),
+        notes=table.notes,
     )
 
 

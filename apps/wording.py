@@ -126,7 +126,7 @@ def head_table(
             head.name,
             signed(head.effect, places),
             head.interval(places),
-            f"{head.size:.{places}f}",
+            signed(head.size, places).lstrip("+"),
             head.corrected(),
             role(head, result.metric),
         )
@@ -174,12 +174,14 @@ def _what_matters(result: HeadAblation) -> str:
 def decimals(heads: list[HeadEffect]) -> int:
     """The number of decimals that show three digits of the largest number."""
     ends = (abs(end) for h in heads for end in (h.size, h.low, h.high) if not isnan(end))
-    largest = max(ends)
+    largest = max(ends, default=0.0)
     return 3 if largest == 0 else min(8, max(1, 2 - floor(log10(largest))))
 
 
 def signed(value: float, places: int) -> str:
-    """A number with its sign; zero has none."""
+    """A number with its sign, which zero has not; a dash for NaN."""
+    if isnan(value):
+        return "–"
     text = f"{value:+.{places}f}"
     return text if float(text) else text[1:]
 
@@ -187,7 +189,7 @@ def signed(value: float, places: int) -> str:
 def _cancelling(heads: list[HeadEffect], result: HeadAblation) -> str:
     """A sentence on the largest head, if its effects on single prompts cancel in the mean."""
     largest = heads[0]
-    if largest.matters or 2 * abs(largest.effect) >= largest.size:
+    if largest.matters or not largest.size > 2 * abs(largest.effect):
         return ""
     return (
         f" {largest.name} changes it by {largest.size:.{decimals(heads)}f} {result.unit} on a "

@@ -46,6 +46,10 @@ class LowRank:
                 "The factors of a low-rank matrix are matrices, [... m r] and [... r n]; got "
                 f"{tuple(self.left.shape)} and {tuple(self.right.shape)}."
             )
+        if not self.left.is_floating_point():
+            raise InvalidInput(
+                f"The factors of a low-rank matrix are floating-point; got {self.left.dtype}."
+            )
         _check_product(self.left, self.right)
 
     def __repr__(self) -> str:
@@ -194,7 +198,4 @@ def _integers_and_slices(index: object, n_axes: int) -> tuple[int | slice, ...]:
     chosen = index if isinstance(index, tuple) else (index,)
     if len(chosen) > n_axes:
         raise IndexError(f"{len(chosen)} indices for {n_axes} axes")
-    if any(isinstance(one, bool) for one in chosen):
-        raise TypeError("a boolean is no index")
-    wanted: tuple[Any, ...] = chosen
-    return tuple(one if isinstance(one, slice) else whole_number(one) for one in wanted)
+    return tuple(one if isinstance(one, slice) else whole_number(one) for one in chosen)

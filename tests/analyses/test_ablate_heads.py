@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 import torch
 
@@ -182,6 +183,23 @@ def test_an_effect_that_changes_its_sign_is_seen(model, tokens):
     assert first["size"] == pytest.approx(6.82)
     assert abs(first["effect"]) < 0.1
     assert not first["matters"]
+
+
+def test_a_head_that_could_not_be_measured_comes_last(model, tokens):
+    """Where a metric is NaN under an edit, the sweep says so, and the result with it."""
+    result = ablate_heads(model, tokens, method="zero")
+    ablated = result.ablated.clone()
+    ablated[0, 0, 3] = torch.nan
+    told = replace(result, ablated=ablated, notes=("The metric is NaN in 1 cells: …",))
+    frame, before = told.to_frame(), result.to_frame()
+    last = frame.iloc[-1]
+    assert last["name"] == "L0H0"
+    assert last[["effect", "low", "high", "size", "p", "q"]].isna().all()
+    assert not last["matters"]
+    kept = ["name", "effect", "low", "high", "size", "p"]
+    rest = before[before["name"] != "L0H0"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(frame[kept][:-1], rest[kept])
+    assert told.summary().endswith("The metric is NaN in 1 cells: …")
 
 
 def test_heads_without_any_effect_are_not_counted(model, tokens):

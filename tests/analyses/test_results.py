@@ -2,6 +2,9 @@
 
 import copy
 import pickle
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -10,32 +13,32 @@ import pytest
 import analyses
 import interp
 from analyses import ablate_heads, attention_pattern, training_history
+from analyses.logit_lens import logit_lens
 from analyses.result import MAX_LINES, Result
 
+MODEL = "induction-by-hand"
+MADE = {
+    "HeadAblation": lambda: ablate_heads(interp.load(MODEL), ["abcab", "xyxy"], method="zero"),
+    "AttentionPattern": lambda: attention_pattern(interp.load(MODEL), "abcab", 1, 0),
+    "TrainingHistory": lambda: training_history("python-2l", interp.history("python-2l")),
+    "LogitLens": lambda: logit_lens(interp.load(MODEL), ["abcab", "xy"], targets=3),
+}
+"""How each result is made."""
 
+
+@cache
 def made(name: str) -> Result:
-    model = interp.load("induction-by-hand")
-    return {
-        "HeadAblation": lambda: ablate_heads(model, ["abcab", "xyxy", "qrsq"], method="zero"),
-        "AttentionPattern": lambda: attention_pattern(model, "abcab", 1, 0),
-        "TrainingHistory": lambda: training_history("python-2l", interp.history("python-2l")),
-    }[name]()
+    return MADE[name]()
 
 
-RESULTS = [
-    name
-    for name in analyses.__all__
-    if isinstance(getattr(analyses, name), type) and issubclass(getattr(analyses, name), Result)
-]
+def test_every_kind_of_result_is_in_the_table():
+    for found in iter_modules(analyses.__path__):
+        import_module(f"analyses.{found.name}")
+    kinds = [kind for kind in Result.__subclasses__() if kind.__module__.startswith("analyses.")]
+    assert {kind.__name__ for kind in kinds} == set(MADE)
 
 
-def test_every_analysis_returns_one():
-    functions = [name for name in analyses.__all__ if not isinstance(getattr(analyses, name), type)]
-    returned = {getattr(analyses, name).__annotations__["return"].__name__ for name in functions}
-    assert returned == set(RESULTS)
-
-
-@pytest.mark.parametrize("name", RESULTS)
+@pytest.mark.parametrize("name", MADE)
 def test_a_result_pickles_and_copies(name):
     result = made(name)
     for twin in (pickle.loads(pickle.dumps(result)), copy.deepcopy(result), copy.copy(result)):
@@ -45,7 +48,7 @@ def test_a_result_pickles_and_copies(name):
         assert twin.figure() == result.figure()
 
 
-@pytest.mark.parametrize("name", RESULTS)
+@pytest.mark.parametrize("name", MADE)
 def test_a_result_is_shown_by_its_summary(name):
     result = made(name)
     assert isinstance(result.figure(), go.Figure)

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -125,6 +126,21 @@ def test_an_interval_beyond_every_prompt_is_on_the_axis(finding):
     ends = re.findall(r'class="interval" x1="([-\d.]+)%" x2="([-\d.]+)%"', html)
     assert ends
     assert all(0 <= float(end) <= 100 for pair in ends for end in pair)
+
+
+@pytest.mark.parametrize("rest", [[YES, NO], []])
+def test_a_head_that_could_not_be_measured_is_told(finding, rest):
+    unmeasured = [1.0, float("nan"), 1.0, 1.0, 1.0]
+    result = replace(finding([unmeasured, *rest]), notes=("NaN <on> prompt 1",))
+    html = to_html(Report(result, [ReportPrompt(("a",))] * 5, {}))
+    page = Page(html)
+    assert "NaN <on> prompt 1" in page.text
+    assert "L0H0" in page.text
+    assert not any("nan%" in (x or "") for _, attrs in page.elements for x in attrs.values())
+    assert page.text.lower().count("nan") == 2  # in the note, and in "Provenance"
+    drawn = json.loads(page.scripts[0])["data"][0]
+    assert drawn["z"][0][0] is None
+    assert drawn["zmax"] == pytest.approx(1.0)
 
 
 def test_targets_are_explained_where_there_are_any(report, finding):

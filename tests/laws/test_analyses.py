@@ -5,7 +5,9 @@ A new analysis is a line in ``ANALYSES``.
 """
 
 from collections.abc import Callable
-from inspect import signature
+from importlib import import_module
+from inspect import getmembers, isfunction, signature
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from torch import Tensor
 
 import analyses
 from analyses import ablate_heads, attention_pattern
+from analyses.logit_lens import logit_lens
 from interp import (
     PAD,
     Config,
@@ -65,14 +68,22 @@ def patterns_of_pairs(attention: str) -> Callable[[Transformer, Any, int], Rows]
     return patterns
 
 
+def lenses(model: Transformer, given: Any, n: int) -> Rows:
+    found = logit_lens(model, given)
+    numbers = {name: getattr(found, name) for name in ("entropy", "kl", "probability")}
+    return [{name: x[:, i, found.real[i]] for name, x in numbers.items()} for i in range(n)]
+
+
 ANALYSES = {
     "ablate_heads": lambda model, given, n: ablated(model, given, n, method="zero"),
     "attention_pattern": patterns,
+    "logit_lens": lenses,
 }
 OF_PAIRS = {
     f"attention_pattern, {which}": patterns_of_pairs(which)
     for which in ("encoder", "decoder", "cross")
 }
+OF_PAIRS["logit_lens"] = lambda model, given, n: lenses(model, tuple(given), n)
 
 
 # ---- prompts as they come: all together, and each alone --------------------------------------
@@ -168,16 +179,19 @@ def test_each_pair_has_the_numbers_that_it_has_alone(analysis, ready, sides):
     found = OF_PAIRS[analysis](model, given, 2)
     for number, (source, target) in enumerate(zip(sources, targets, strict=True)):
         alone = OF_PAIRS[analysis](model, (source[None], target[None]), 1)[0]
-        assert_close(found[number]["pattern"], alone["pattern"])
+        for name, expected in alone.items():
+            assert_close(found[number][name], expected, what=name)
 
 
 def test_every_analysis_of_prompts_is_in_the_table():
-    taking_models = {
-        name
-        for name in analyses.__all__
-        if not isinstance(getattr(analyses, name), type)
-        and "model" in signature(getattr(analyses, name)).parameters
-    }
+    modules = [f"analyses.{found.name}" for found in iter_modules(analyses.__path__)]
+    functions = [
+        function
+        for module in modules
+        for _, function in getmembers(import_module(module), isfunction)
+        if function.__module__ == module and not function.__name__.startswith("_")
+    ]
+    taking_models = {own.__name__ for own in functions if "model" in signature(own).parameters}
     assert taking_models == set(ANALYSES)
 
 

@@ -215,7 +215,7 @@ def test_weights_by_name_are_views_of_the_stored_matrix(name):
     )
 
 
-@pytest.mark.parametrize("head", [-1, 3, 99, 1.0, "0", None])
+@pytest.mark.parametrize("head", [-1, 3, 99, 1.0, True, "0", None])
 def test_a_head_that_is_not_there_is_refused(head):
     attention = attention_of("gpt2")
     for circuit in (HeadWeights.S, HeadWeights.Y):

@@ -206,6 +206,12 @@ def test_factors_that_do_not_meet_are_refused(left, right, said):
         unwrap(LowRank.__init__)(matrix, *drawn(0, left, right))
 
 
+def test_factors_of_integers_are_refused():
+    one = torch.ones(2, 2, dtype=torch.long)
+    with pytest.raises(InterpError, match=r"floating-point; got torch\.int64"):
+        unwrap(LowRank.__init__)(object.__new__(LowRank), one, one)
+
+
 def test_factors_of_two_dtypes_or_devices_are_refused():
     a, b = drawn(0, (4, 2), (2, 4))
     matrix = LowRank(a, b)
@@ -229,4 +235,5 @@ def test_only_square_matrices_have_eigenvalues_and_a_trace(property_of_squares):
 
 def test_it_is_shown_by_its_shape_and_rank():
     a, b = drawn(0, (3, 400, 2), (2, 500))
-    assert repr(LowRank(a, b)) == "LowRank((3, 400, 500), rank ≤ 2)"
+    shown = repr(LowRank(a, b))
+    assert shown == "LowRank([3, 400, 500], rank ≤ 2, float64 on cpu)"

@@ -5,8 +5,6 @@ Queries, keys and values are one product of the stream, so their weights are sto
 they can be set (W_Q, W_K, W_V, W_O and the low-rank products as in Elhage et al. 2021).
 """
 
-from operator import index
-
 import torch
 from einops import einsum, rearrange
 from jaxtyping import Float
@@ -14,6 +12,7 @@ from torch import Tensor
 
 from interp.config import AttentionConfig
 from interp.errors import InvalidInput
+from interp.integers import as_integer
 from interp.linalg import LowRank
 from interp.model.linear import Linear
 from interp.model.mlp import bias_of, matrix
@@ -116,11 +115,8 @@ class HeadWeights(Linear):
 
     def _kv_head(self, head: object) -> int:
         """The key/value head that a query head uses."""
-        try:
-            number = index(head)  # pyright: ignore[reportArgumentType] - raises TypeError
-        except TypeError:
-            number = -1
-        if not 0 <= number < self.n_heads:
+        number = as_integer(head)
+        if number is None or not 0 <= number < self.n_heads:
             raise InvalidInput(
                 f"Head {repr(head)[:100]}: this attention has heads 0..{self.n_heads - 1}."
             )
