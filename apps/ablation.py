@@ -127,7 +127,8 @@ def write_files(ablation: AblationRun, folder: Path) -> None:
     """Write ``report.html``, ``heads.csv``, ``heads.parquet`` and ``run.json`` into ``folder``."""
     frame = ablation.result.to_frame()
     frame.to_csv(folder / "heads.csv", index=False)
-    frame.to_parquet(folder / "heads.parquet", index=False)
+    with (folder / "heads.parquet").open("wb") as file:  # pyarrow opens no path that is not UTF-8
+        frame.to_parquet(file, index=False)
     text = json.dumps(describe(ablation), indent=2, ensure_ascii=False)
     # A path that is not UTF-8 has lone surrogates, which are escaped as JSON does.
     (folder / "run.json").write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
