@@ -47,6 +47,14 @@ def write_text_whole(path: Path, text: str) -> None:
     write_whole(path, lambda aside: aside.write_text(text, encoding="utf-8"))
 
 
+def is_file(path: Path) -> bool:
+    """Whether a path leads to a regular file; a name that no file can have does not."""
+    try:
+        return path.is_file()
+    except UNREADABLE:
+        return False
+
+
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file to read its bytes.
 
