@@ -135,6 +135,14 @@ def _lock_handle(handle: int, path: Path) -> None:
             raise
 
 
+def is_file(path: Path) -> bool:
+    """Whether a path leads to a regular file; a name that no file can have does not."""
+    try:
+        return path.is_file()
+    except UNREADABLE:
+        return False
+
+
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file to read its bytes.
 

@@ -70,7 +70,7 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _check_depth(value: object) -> None:
     """Go down level by level, without recursion."""
     level = [value]
-    for _ in range(MAX_DEPTH + 1):
+    for _ in range(MAX_DEPTH):
         level = [
             inner
             for outer in level

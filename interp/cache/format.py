@@ -17,7 +17,7 @@ from torch import Tensor
 from interp.cache.compact import is_fresh, view_of
 from interp.config import Config
 from interp.errors import InvalidConfig, InvalidInput, OutOfResources, reason, shorten
-from interp.files import write_whole
+from interp.files import is_file, write_whole
 from interp.json_text import parse_json
 from interp.model.context import Context
 from interp.points import Place, Point
@@ -98,7 +98,7 @@ def read_contents(path: Path, device: torch.device) -> Contents:
     Raises:
         InvalidInput: there is no such file, or it is damaged, of another kind or another version.
     """
-    if not path.is_file():
+    if not is_file(path):
         raise InvalidInput(f"{path} is not a file; cache.save(path) writes one.")
     try:
         file_header = read_header(path)

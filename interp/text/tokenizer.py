@@ -15,7 +15,7 @@ from typing import Any, Final, SupportsIndex, TypeVar
 import tokenizers
 
 from interp.errors import InterpError, InvalidTokens, ModelLoadError, first_line, shorten
-from interp.files import read_bounded, write_text_whole
+from interp.files import is_file, read_bounded, write_text_whole
 from interp.json_text import parse_json
 from interp.text.token_bytes import token_format, unknown_token, visible
 
@@ -76,7 +76,7 @@ class Tokenizer:
             InvalidTokens: `bos` or `eos` is not in the vocabulary.
         """
         path = Path(path)
-        if not path.is_file():
+        if not is_file(path):
             raise ModelLoadError(f"{path} is not a file. Give the path of a tokenizer.json.")
 
         def refusal(why: str) -> ModelLoadError:
@@ -272,8 +272,8 @@ def _description(path: Path) -> dict[str, Any]:
 
     Raises:
         OSError: The file can't be read.
-        ValueError: It is too large, no JSON object, or has an id that no vocabulary of its size
-            needs: the library takes memory for every id up to the largest.
+        ValueError: It is too large, no JSON object, or would stop the process: the library takes
+            memory for every id up to the largest, and aborts at a merge that lacks the prefix.
     """
     content = read_bounded(path, MAX_BYTES)
     description = parse_json(content.decode())
@@ -287,6 +287,7 @@ def _description(path: Path) -> dict[str, Any]:
             f"it has the token id {shorten(largest)}, but only {len(content)} bytes; ids should "
             "count the tokens"
         )
+    _check_merges(description.get("model"))
     return description | {"truncation": None, "padding": None}
 
 
@@ -298,3 +299,16 @@ def _ids(description: dict[str, Any]) -> list[int]:
     if isinstance(added, list):
         ids += [token.get("id") for token in added if isinstance(token, dict)]
     return [one for one in ids if isinstance(one, int)]
+
+
+def _check_merges(model: object) -> None:
+    """Check that what is merged to the end of another piece has the prefix of such pieces."""
+    prefix = model.get("continuing_subword_prefix") if isinstance(model, dict) else None
+    merges = model.get("merges") if isinstance(model, dict) else None
+    if not (isinstance(prefix, str) and isinstance(merges, list)):
+        return
+    for merge in merges:
+        pieces = merge.split(" ") if isinstance(merge, str) else merge
+        last = pieces[-1] if isinstance(pieces, list) and pieces else None
+        if isinstance(last, str) and not last.startswith(prefix):
+            raise ValueError(f"the merge {shorten(merge)} lacks the prefix {shorten(prefix)}")
