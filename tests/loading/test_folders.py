@@ -121,7 +121,7 @@ def test_a_missing_head_is_tied_where_the_config_says_so(kind, copied):
 
 def headless(folder: Folder) -> interp.Transformer:
     folder.set_weights({key: weight for key, weight in folder.weights.items() if key != HEAD})
-    folder.set_fields(tie_word_embeddings=False)
+    folder.set_fields(tie_word_embeddings=False, architectures=None)
     return interp.load(folder.path)
 
 

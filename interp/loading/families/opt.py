@@ -119,6 +119,7 @@ FAMILIES = [
         config=config,
         weights=weights,
         defaults=DEFAULTS,
+        fields=("word_embed_proj_dim",),
         renames=((r"^model\.", ""), (r"^decoder\.", "")),
         embedding="embed_tokens.weight",
     ),
