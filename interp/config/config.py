@@ -34,6 +34,7 @@ class TokensConfig:
     Attributes:
         bos: id of the token at the beginning of a text; ``None`` if the model has none.
         eos: id of the token at the end of a text, at which generation stops.
+        stop: ids of further tokens at which generation stops, such as the end of a turn in a chat.
         prepend_bos: whether ``bos`` is added before a text, in every function that takes a text.
             Token ids are used unchanged.
         decoder_start: first token of every text for the decoder of an encoder–decoder.
@@ -46,6 +47,7 @@ class TokensConfig:
     prepend_bos: bool = False
     decoder_start: int | None = None
     append_eos: bool = False
+    stop: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.prepend_bos and self.bos is None:
@@ -180,6 +182,9 @@ class Config:
             token = getattr(self.tokens, label)
             if token is not None and not 0 <= token < self.d_vocab:
                 raise InvalidConfig(f"tokens.{label}={token} is outside 0..{self.d_vocab - 1}.")
+        outside = [token for token in self.tokens.stop if not 0 <= token < self.d_vocab]
+        if outside:
+            raise InvalidConfig(f"tokens.stop={outside[0]} is outside 0..{self.d_vocab - 1}.")
         if len(self.stacks) > 1:
             if self.shared and self.d_vocab_source not in (None, self.d_vocab):
                 raise InvalidConfig("shared=True, so d_vocab_source must be None or d_vocab.")

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 
 import torch
@@ -10,6 +11,7 @@ from interp.errors import ModelLoadError
 from interp.loading import hub
 from interp.loading.checkpoint import is_checkpoint, load_checkpoint
 from interp.loading.folder import CONFIG, load_folder, save_folder
+from interp.loading.foreign_config import MAX_SHOWN, shown
 from interp.loading.live import is_live, load_live
 from interp.loading.registry import families
 from interp.transformer import Transformer
@@ -78,9 +80,18 @@ def load(
     if holds_model:
         return load_folder(path, device, dtype, tokenizer)
     raise ModelLoadError(
-        f"{name!r} is neither a bundled model ({', '.join(bundled())}) nor a folder. A model is "
-        f"loaded from {SOURCES}."
+        f"{shown(name)} is neither a bundled model nor a folder.{_advice(name)} A model is loaded "
+        f"from {SOURCES}. Bundled are {', '.join(bundled())}."
     )
+
+
+def _advice(name: str) -> str:
+    """The model of the hub that a short name means, or bundled models with similar names."""
+    known = hub.WELL_KNOWN.get(name.lower())
+    if known is not None:
+        return f' Of the hub: interp.load("{hub.PREFIX}{known}").'
+    near = get_close_matches(name[:MAX_SHOWN], bundled(), n=3)
+    return f" Nearest: {', '.join(near)}." if near else ""
 
 
 def find_folder(name: str) -> tuple[Path, int | None] | None:

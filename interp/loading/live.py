@@ -10,8 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp.errors import ModelLoadError
-from interp.loading.agreement import N_TOKENS, check_agreement, evaluating, random_ids
+from interp.errors import ModelLoadError, first_line
+from interp.loading.agreement import (
+    N_TOKENS,
+    check_agreement,
+    evaluating,
+    expected_rounding,
+    random_ids,
+)
 from interp.loading.assemble import assemble
 from interp.loading.registry import family_of
 from interp.loading.source import StateDictSource
@@ -61,7 +67,8 @@ def load_live(
     model = assemble(family, config_json, StateDictSource(weights), dtype, device)
     name = config_json.get("_name_or_path") or type(hf_model).__name__
     model.config = replace(model.config, name=str(name))
-    set_tokenizer(model, config_json, as_tokenizer(tokenizer))
+    generation = getattr(getattr(hf_model, "generation_config", None), "to_dict", dict)()
+    set_tokenizer(model, config_json, as_tokenizer(tokenizer), generation)
     model.agreement = _agreement(model, hf_model)
     return model
 
@@ -91,12 +98,19 @@ def _agreement(model: Transformer, hf_model: Any) -> float:  # noqa: ANN401 - of
         name: x.to(weight.device, weight.dtype if x.is_floating_point() else None)
         for name, x in named.items()
     }
+    origin = type(hf_model).__name__
     with evaluating(hf_model):
-        outputs = hf_model(**named, return_dict=True)
+        try:
+            outputs = hf_model(**named, return_dict=True)
+        except Exception as error:  # of any type, from the model's own code
+            raise ModelLoadError(
+                f"{origin} can't be compared with the loaded model: its forward raised "
+                f"{type(error).__name__}: {first_line(error)[:200]}"
+            ) from error
     output = next((name for name in OUTPUTS if outputs.get(name) is not None), None)
     if output is None:
         raise ModelLoadError(
-            f"{type(hf_model).__name__} returns {', '.join(outputs)}; none of "
+            f"{origin} returns {', '.join(outputs)}; none of "
             f"{', '.join(OUTPUTS)} is there to compare. Load its base model."
         )
     expected: Tensor = outputs[output]
@@ -104,7 +118,7 @@ def _agreement(model: Transformer, hf_model: Any) -> float:  # noqa: ANN401 - of
     found = last_stream(model, *inputs) if is_stream else model(*inputs)
     if expected.ndim < found.ndim:  # one class a text or image, read at the first position
         found = found[:, 0]
-    return check_agreement(found, expected, type(hf_model).__name__)
+    return check_agreement(found, expected, origin, expected_rounding(model))
 
 
 def _inputs(model: Transformer, pad: object) -> tuple[list[Tensor], dict[str, Tensor]]:

@@ -41,11 +41,11 @@ def outcome(case: Case, fields: Fields) -> str:
             theirs = case.of(fields)
             if sum(weight.numel() for weight in theirs.parameters()) > MAX_WEIGHTS:
                 return THEIRS
-            theirs = randomised(theirs)
+            theirs, told = randomised(theirs), theirs.config.to_dict()
     except Exception:
         return THEIRS
     own = {"model_type": case.config.model_type, "architectures": [type(theirs).__name__]}
-    found = [of_json(theirs, {**one, **own}) for one in (fields, theirs.config.to_dict())]
+    found = [of_json(theirs, {**one, **own}) for one in (fields, told)]
     return next((one for one in found if one.startswith("fault")), found[0])
 
 
