@@ -73,7 +73,8 @@ class Config:
             those of tokens.
         head: layer before the unembedding of a masked language model or a classifier.
         pooler: whether ``model.pooler`` computes tanh(x·W + b) of the first token's stream.
-        d_unembed: width that the unembedding reads, if the stream is projected to it first.
+        d_unembed: width that the unembedding reads (or that a model without one returns), if the
+            stream is projected to it first.
         logit_scale: factor of the stream before the unembedding.
         logit_cap: soft-cap c: logits l become c·tanh(l / c).
         shared: whether both stacks of an encoder–decoder share one token embedding.
@@ -173,7 +174,7 @@ class Config:
             raise InvalidConfig("head= replaces the last norm; set norm final=False.")
         if self.d_unembed is not None and self.logit_scale is not None:
             raise InvalidConfig("d_unembed= and logit_scale= can't be combined.")
-        names = ("tied", "bias_u", "n_classes", "head", "logit_cap", "logit_scale", "d_unembed")
+        names = ("tied", "bias_u", "n_classes", "head", "logit_cap", "logit_scale")
         for name in (name for name in names if getattr(self, name) and not self.unembeds):
             raise InvalidConfig(f"unembeds=False, but {name}= is set, which needs logits.")
 

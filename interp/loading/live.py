@@ -23,7 +23,7 @@ from interp.loading.registry import family_of
 from interp.loading.source import StateDictSource
 from interp.loading.special_tokens import as_tokenizer, set_tokenizer
 from interp.model.embeddings import Patches
-from interp.model.unembedding import ProjectedUnembedding
+from interp.model.unembedding import ProjectedExit, ProjectedUnembedding
 from interp.transformer import Transformer
 
 OUTPUTS = ("logits", "prediction_logits", "last_hidden_state")
@@ -74,7 +74,7 @@ def load_live(
 
 
 def last_stream(model: Transformer, *inputs: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The ``last_hidden_state`` of ``transformers``: the last stream, projected if W_U reads less.
+    """The ``last_hidden_state`` of ``transformers``: the last stream, projected if W_P is there.
 
     Args:
         model: any model.
@@ -82,7 +82,8 @@ def last_stream(model: Transformer, *inputs: Tensor, mask: Tensor | None = None)
         mask: nonzero at real tokens.
     """
     x = model.stream(model.check(*inputs, mask=mask))
-    return model.unembed.read(x) if isinstance(model.unembed, ProjectedUnembedding) else x
+    last = model.unembed
+    return last.read(x) if isinstance(last, ProjectedUnembedding | ProjectedExit) else x
 
 
 @torch.no_grad()
