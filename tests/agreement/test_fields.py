@@ -8,6 +8,7 @@ and one that ours ignores is shown to have no effect.
 import json
 from collections import Counter
 from collections.abc import Iterable
+from itertools import cycle
 
 import pytest
 import torch
@@ -107,9 +108,9 @@ def test_a_changed_field_is_followed_or_refused(family, name):
 def test_many_changed_fields_are_followed_or_refused(family, name):
     """Alone and in pairs; some of each are followed."""
     case = family.cases[name]
-    found, counts = faults(case, [*drawn(case, 60), *drawn(case, 40, together=2)])
+    found, counts = faults(case, [*drawn(case, 30), *drawn(case, 20, together=2)])
     assert not found, counts
-    assert counts[AGREED] > 10
+    assert counts[AGREED] > 5
 
 
 @pytest.mark.nightly
@@ -122,13 +123,14 @@ def test_every_changed_field_is_followed_or_refused(family, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("family", "name"), ONE_EACH)
-@pytest.mark.parametrize("value", [True, 3, "other"])
-def test_a_field_that_is_listed_as_irrelevant_changes_nothing(family, name, value):
-    """Unless theirs refuses it."""
+def test_a_field_that_is_listed_as_irrelevant_changes_nothing(family, name):
+    """Unless theirs refuses it; a third of the fields is set to each of three values."""
     case = family.cases[name]
-    ignored = IRRELEVANT | set(families()[case.config.model_type].unread)
-    found = {one: outcome(case, {**case.fields, one: value}) for one in sorted(ignored)}
+    ignored = sorted(IRRELEVANT | set(families()[case.config.model_type].unread))
+    set_to = dict(zip(ignored, cycle([True, 3, "other"]), strict=False))
+    found = {one: outcome(case, {**case.fields, one: value}) for one, value in set_to.items()}
     assert {one: end for one, end in found.items() if end not in (AGREED, THEIRS)} == {}
+    assert Counter(found.values())[AGREED] > len(found) / 2
 
 
 @pytest.mark.parametrize(("family", "name"), ONE_EACH)
