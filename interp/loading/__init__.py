@@ -87,8 +87,8 @@ def load(
     if holds_model:
         return load_folder(path, device, dtype, tokenizer)
     raise ModelLoadError(
-        f"{shorten(name)} is neither a bundled model nor a folder.{_advice(name)} A model is loaded "
-        f"from {SOURCES}. Bundled are {', '.join(bundled())}."
+        f"{shorten(name)} is neither a bundled model nor a folder.{_advice(name)} A model is "
+        f"loaded from {SOURCES}. Bundled are {', '.join(bundled())}."
     )
 
 
