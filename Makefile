@@ -81,6 +81,10 @@ format: .venv/.installed-dev ## Rewrite the code in the house style
 bench: .venv/.installed-bench ## Time everything against transformers and TransformerLens
 	$(BIN)/python -m benchmarks $(BENCH)
 
+.PHONY: faults
+faults: .venv/.installed-dev ## Interrupt everything that writes folders; docs/reliability.md
+	$(BIN)/python -m benchmarks.faults --docs
+
 .PHONY: gpu
 gpu: .venv/.installed-dev ## Run the tests and timings that need a GPU; docs/gpu.md
 	$(BIN)/python -m benchmarks.gpu --out reports/gpu $(GPU)

@@ -127,7 +127,8 @@ def write_files(ablation: AblationRun, folder: Path) -> None:
     """Write ``report.html``, ``heads.csv``, ``heads.parquet`` and ``run.json`` into ``folder``."""
     frame = ablation.result.to_frame()
     frame.to_csv(folder / "heads.csv", index=False)
-    frame.to_parquet(folder / "heads.parquet", index=False)
+    with (folder / "heads.parquet").open("wb") as file:  # pyarrow opens no path that is not UTF-8
+        frame.to_parquet(file, index=False)
     text = json.dumps(describe(ablation), indent=2, ensure_ascii=False)
     # A path that is not UTF-8 has lone surrogates, which are escaped as JSON does.
     (folder / "run.json").write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
@@ -170,8 +171,9 @@ def to_report(ablation: AblationRun) -> Report:
         "started": f"{ablation.started:%Y-%m-%d %H:%M:%S} UTC",
         "duration": f"{ablation.seconds:.1f} s",
     }
+    compared = ("target", "distractor") if ablation.settings.metric == LOGIT_DIFF else ()
     prompts = [
-        ReportPrompt(tokens, _printable(prompt.target), _printable(prompt.distractor))
+        ReportPrompt(tokens, **{name: _printable(getattr(prompt, name)) for name in compared})
         for tokens, prompt in zip(ablation.tokens, ablation.file.prompts, strict=True)
     ]
     return Report(ablation.result, tuple(prompts), facts)

@@ -22,7 +22,8 @@ UNEXPECTED, OUT_OF_RESOURCES, INTERRUPTED, TERMINATED = 1, 4, 130, 143
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 debugging: ContextVar[bool] = ContextVar("debugging", default=False)
 
-_terminated = threading.Event()
+terminated = threading.Event()
+"""Set when SIGTERM was what interrupted a command."""
 _Arguments = ParamSpec("_Arguments")
 
 
@@ -56,7 +57,7 @@ def interrupt_when_terminated() -> None:
     """Let SIGTERM interrupt a command as Ctrl-C does, so that what is done then is saved."""
 
     def interrupt(*_: object) -> None:
-        _terminated.set()
+        terminated.set()
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt)
@@ -72,7 +73,7 @@ def code_and_message(error: BaseException) -> tuple[int, str]:
         case InterpError():
             return error.exit_code, str(error)
         case KeyboardInterrupt():
-            code = TERMINATED if _terminated.is_set() else INTERRUPTED
+            code = TERMINATED if terminated.is_set() else INTERRUPTED
             return code, str(error) or "Interrupted; nothing was written."
         case _ if is_out_of_memory(error):
             reason = f" ({str(error).splitlines()[0]})" if str(error) else ""

@@ -41,15 +41,33 @@ def _peak_on_cuda(work: Work) -> int:
     return most
 
 
-def _peak_resident(work: Work) -> int:
+def reset_high_water() -> int:
+    """Return free memory to the system and set the high-water mark to what is left, in bytes.
+
+    Raises:
+        Absent: this system does not report it.
+    """
     try:
         ctypes.CDLL(None).malloc_trim(0)
         CLEAR.write_text(RESET_HIGH_WATER, encoding="ascii")
     except (OSError, AttributeError) as error:
         raise Absent("peak memory can be read only on Linux with glibc") from error
-    before = _resident("VmRSS")
+    return _resident("VmRSS")
+
+
+def high_water() -> int:
+    """Most bytes of the resident set since :func:`reset_high_water`.
+
+    Raises:
+        Absent: this system does not report it.
+    """
+    return _resident("VmHWM")
+
+
+def _peak_resident(work: Work) -> int:
+    before = reset_high_water()
     result = work()
-    most = _resident("VmHWM") - before
+    most = high_water() - before
     del result
     return most
 

@@ -8,12 +8,14 @@ from reprlib import Repr
 
 MAX_SHOWN = 100
 """Characters of foreign input that a message shows."""
+MAX_MESSAGE = 1000
+"""Characters of a message."""
 _BRIEF = Repr()
 _BRIEF.maxlevel, _BRIEF.maxstring, _BRIEF.maxother = 3, MAX_SHOWN, MAX_SHOWN
 
 
 class InterpError(Exception):
-    """Base class of all errors of this package.
+    """Base class of all errors of this package; its messages have a bounded length.
 
     Attributes:
         exit_code: what the command line returns.
@@ -23,10 +25,25 @@ class InterpError(Exception):
     exit_code = 2
     result: object = None
 
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(_bounded(arg) if isinstance(arg, str) else arg for arg in args))
+
 
 def first_line(error: BaseException) -> str:
     """The first line of another library's error message."""
     return next((line for line in map(str.strip, str(error).split("\n")) if line), repr(error))
+
+
+def reason(error: BaseException) -> str:
+    """Why a file can't be read, in one line: what the system says, without the path."""
+    return getattr(error, "strerror", None) or first_line(error)
+
+
+def _bounded(message: str) -> str:
+    """The message, or its beginning and its end, which says what to do."""
+    if len(message) <= MAX_MESSAGE:
+        return message
+    return f"{message[: MAX_MESSAGE * 2 // 3]} … {message[-MAX_MESSAGE // 4 :]}"
 
 
 def shorten(value: object) -> str:

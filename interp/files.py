@@ -1,4 +1,4 @@
-"""Files that are complete or absent, written by one process at a time.
+"""Files that are complete or absent, written by one process at a time, and read within bounds.
 
 A process can be killed between any two system calls, and a disk can fill up at any of them. Only a
 rename happens as a whole, so a file is written beside its place, forced to the disk and renamed:
@@ -9,14 +9,19 @@ rename happens as a whole, so a file is written beside its place, forced to the 
 
 The names are fixed, so the next writer of NAME replaces what a killed one left, and nothing else.
 Folders are written in the same way, see :mod:`interp.atomic_folder`.
+
+What is read may come from anywhere: only regular files are opened (no devices, pipes or folders),
+and their size is bounded.
 """
 
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from safetensors import SafetensorError
 
@@ -25,6 +30,8 @@ from interp.errors import OutOfResources
 NEW, LOCK = "new", "lock"
 NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
 """How a file system without locks refuses one."""
+UNREADABLE = (OSError, ValueError)
+"""What the functions that read files raise; callers say which file, and what it should be."""
 
 
 def beside(path: Path, role: str) -> Path:
@@ -126,3 +133,52 @@ def _lock_handle(handle: int, path: Path) -> None:
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise
+
+
+def is_file(path: Path) -> bool:
+    """Whether a path leads to a regular file; a name that no file can have does not."""
+    try:
+        return path.is_file()
+    except UNREADABLE:
+        return False
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file to read its bytes.
+
+    Raises:
+        OSError: there is no such file, or no permission.
+        ValueError: it is a device or a pipe; or no file can have this name.
+    """
+    file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 - Path has no opener
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise ValueError("it is not a regular file")
+
+
+def size_of(file: BinaryIO) -> int:
+    """The size of an open file in bytes."""
+    return os.fstat(file.fileno()).st_size
+
+
+def read_bounded(path: Path, most: int) -> bytes:
+    """The bytes of a regular file.
+
+    Args:
+        path: the file.
+        most: how many bytes it may have.
+
+    Raises:
+        OSError: there is no such file, or no permission.
+        ValueError: it is a device or a pipe, or larger than ``most``.
+    """
+    with open_regular(path) as file:
+        if size_of(file) > most:
+            raise ValueError(f"it is larger than {most} bytes")
+        return file.read(most)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a path; a pipe that nobody writes to is opened too, and then refused."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

@@ -6,11 +6,11 @@
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 
 from interp.atomic_folder import atomic_folder
 from interp.errors import InvalidInput, OutOfResources, shorten
 from interp.files import write_text_whole, write_whole
+from interp.tensor_file import save_tensors
 from interp.text_network import TextNetwork
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
@@ -81,4 +81,4 @@ def _write_weights(model: TextNetwork, path: Path, dtype: torch.dtype | None) ->
     named = {name: weight.detach().to(dtype) for name, weight in model.named_parameters()}
     weights = {name: tensor.contiguous() for name, tensor in named.items()}
     metadata = {COMPUTE_DTYPE: str(model.dtype).removeprefix("torch.")}
-    write_whole(path, lambda path: save_file(weights, path, metadata))
+    write_whole(path, lambda path: save_tensors(weights, path, metadata))

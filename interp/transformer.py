@@ -138,7 +138,8 @@ class Transformer(TextNetwork):
             fold_value_biases: b_V becomes 0, and b_O its effect.
 
         Raises:
-            InvalidInput: a step that would change what this model computes; pass ``False`` for it.
+            InvalidInput: steps that would change what this model computes, all of them named; pass
+                ``False`` for each.
         """
         made = processed(
             self,

@@ -163,7 +163,7 @@ def _heads(model: Network, recorded: Run) -> Iterator[Identity]:
         attn = stack.block(layer).attn
         x = _attention_input(stack, name, layer, recorded)
         pattern = recorded.cache[Place(Point.PATTERN, layer, None, name)]
-        written = sum(pattern[:, h] @ (x @ attn.S(h)) for h in range(attn.n_heads))
+        written = sum((pattern[:, h] @ x @ attn.S(h)).form() for h in range(attn.n_heads))
         out = recorded.cache[Place(attn.points.out, layer, None, name)]
         worst = max(worst, difference(written + attn.constant_output, out))
     yield Identity("H(x) = Σ A·x·S, head by head", worst, TIGHT)

@@ -17,6 +17,7 @@ from interp.cache.compact import cheaper_formed, compacted, converted, is_fresh
 from interp.cache.derive import Derivation
 from interp.cache.format import Contents, write_contents
 from interp.cache.listing import in_bytes, listed, listing
+from interp.edits import EditSite, Selection
 from interp.errors import InvalidInput, NotRecorded, StaleCache
 from interp.model.network import Network
 from interp.names import Request
@@ -97,6 +98,17 @@ class Cache:
         stored = (tensor for tensor, _ in self._stored.values())
         others = chain(stored, self._model.parameters(), self._model.buffers())
         return derived if is_fresh(derived, others) else derived.clone()
+
+    def part(self, name: PlaceLike, select: Selection) -> Tensor:
+        """The part of the tensor at a place that an edit with this selection would change.
+
+        Raises:
+            InvalidEdit: the part is not there.
+            NotRecorded: as when the whole is read.
+        """
+        place = self._model.names.resolve(name)
+        whole, site = self[place], EditSite(place, self._derive.contexts[place.stack])
+        return whole[site.index(select, whole.shape)]
 
     def __contains__(self, name: PlaceLike) -> bool:
         """Whether it was recorded (in every layer); a misspelt name raises, as when it is read."""

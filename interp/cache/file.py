@@ -6,8 +6,10 @@ from pathlib import Path
 import torch
 
 from interp.cache.cache import Cache
+from interp.cache.check import mismatch
 from interp.cache.format import Contents, read_contents
-from interp.errors import InvalidInput
+from interp.config import MAX_LAYERS, Config
+from interp.errors import InvalidInput, first_line
 from interp.model.network import Network, as_network
 from interp.paths import as_path
 from interp.weights.hash import weight_hash
@@ -32,16 +34,31 @@ def load_cache(path: str | Path, model: Network | None = None) -> Cache:
     model = None if model is None else as_network(model)
     contents = read_contents(path, torch.device("cpu") if model is None else model.device)
     if model is None:
-        with torch.device("meta"):
-            structure = Network(contents.config)
+        structure = _structure(contents.config, path)
     else:
         structure = model
         _check_model(model, contents, path)
-    named = {*contents.recorded, *contents.stored, *contents.gradients}
-    stacks = {None, *structure.config.stacks}
-    if not named.issubset(structure.layout) or not stacks.issuperset(contents.contexts):
-        raise InvalidInput(f"{path} is damaged: it names places that its model does not have.")
+    wrong = mismatch(contents, structure)
+    if wrong is not None:
+        raise InvalidInput(f"{path} is damaged: {wrong}.")
     return Cache.restored(structure, contents)
+
+
+def _structure(config: Config, path: Path) -> Network:
+    """A model without weights."""
+    layers = max(stack.n_layers for stack in config.stacks.values())
+    if layers > MAX_LAYERS:
+        raise InvalidInput(
+            f"{path} is of a model with {layers} layers; without model=, at most {MAX_LAYERS} are "
+            "read."
+        )
+    try:
+        with torch.device("meta"):
+            return Network(config)
+    except (RuntimeError, TypeError, OverflowError) as error:
+        raise InvalidInput(
+            f"{path} is damaged: no model of its config's sizes can be built: {first_line(error)}."
+        ) from error
 
 
 def _check_model(model: Network, contents: Contents, path: Path) -> None:

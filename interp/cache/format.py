@@ -8,19 +8,21 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import safe_open
 from torch import Tensor
 
 from interp.cache.compact import is_fresh, view_of
 from interp.config import Config
-from interp.errors import InvalidConfig, InvalidInput, OutOfResources
-from interp.files import write_whole
+from interp.errors import InvalidConfig, InvalidInput, OutOfResources, reason, shorten
+from interp.files import is_file, write_whole
+from interp.json_text import parse_json
 from interp.model.context import Context
 from interp.points import Place, Point
+from interp.schema import as_object, build
+from interp.tensor_file import DAMAGED, STORED, read_header, save_tensors, verify_checksum
 
 HEADER = "interp_cache"
 VERSION = 1
@@ -77,15 +79,13 @@ def write_contents(contents: Contents, path: Path) -> None:
     metadata = {HEADER: json.dumps(header)}
     try:
         _check_path(path)
-        write_whole(path, lambda aside: save_file(tensors.named, aside, metadata))
-    except (OSError, SafetensorError) as error:
+        write_whole(path, lambda aside: save_tensors(tensors.named, aside, metadata))
+    except OSError as error:
         raise OutOfResources(f"{path} can't be written: {error}.") from error
 
 
 def _check_path(path: Path) -> None:
     """Make sure that a file can be there."""
-    if "\0" in str(path):
-        raise InvalidInput(f"{str(path)[:100]!r} has a null character; no file can have that name.")
     if not path.parent.is_dir():
         raise InvalidInput(f"There is no folder {str(path.parent)[:200]!r}; make it first.")
     if path.is_dir():
@@ -98,21 +98,22 @@ def read_contents(path: Path, device: torch.device) -> Contents:
     Raises:
         InvalidInput: there is no such file, or it is damaged, of another kind or another version.
     """
-    if not path.is_file():
+    if not is_file(path):
         raise InvalidInput(f"{path} is not a file; cache.save(path) writes one.")
     try:
+        file_header = read_header(path)
+        verify_checksum(path, file_header)
+        header = _header(path, file_header.metadata)
         with safe_open(path, framework="pt", device=str(device)) as file:
-            header = _header(path, file.metadata() or {})
             return _contents(header, file.get_tensor)
-    except (SafetensorError, OSError) as error:
-        raise InvalidInput(f"{path} is not a valid safetensors file: {error}.") from error
-    except (InvalidConfig, KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, InvalidInput):
-            raise
+    except InvalidConfig as error:
         raise InvalidInput(
-            f"{path} is damaged: its header is not what cache.save(path) writes "
-            f"({type(error).__name__}: {error})."
+            f"{path} is damaged: its header is not what cache.save(path) writes: {error}"
         ) from error
+    except InvalidInput:
+        raise
+    except DAMAGED as error:
+        raise InvalidInput(f"{path} is not a valid safetensors file: {reason(error)}.") from error
 
 
 class _Named:
@@ -132,19 +133,52 @@ class _Named:
         return self._known[view]
 
 
-def _header(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+_PlaceRow = tuple[str, int | None, str | None, str | None]
+_TensorName = tuple[Literal["tensor"], str]
+
+
+@dataclass(frozen=True)
+class _SavedContext:
+    """The fields of a :class:`Context` in a file of this version."""
+
+    positions: _TensorName
+    offset: int = 0
+    real: _TensorName | None = None
+    memory_real: _TensorName | None = None
+    ahead: int = 0
+
+
+@dataclass(frozen=True)
+class _Header:
+    """The header of a file of this version."""
+
+    version: int
+    config: dict[str, Any]
+    weights: str
+    dtype: str | None
+    asked: list[_PlaceRow]
+    kept: list[tuple[_PlaceRow, str]]
+    gradients: list[tuple[_PlaceRow, str]]
+    contexts: list[tuple[str | None, _SavedContext]]
+
+
+def _header(path: Path, metadata: Mapping[str, str]) -> _Header:
     if HEADER not in metadata:
         raise InvalidInput(f"{path} holds tensors, but is not a cache that cache.save(path) wrote.")
-    header = json.loads(metadata[HEADER])
-    if header["version"] != VERSION:
+    try:
+        values = as_object(parse_json(metadata[HEADER]), "header")
+    except ValueError as error:
+        raise InvalidConfig(reason(error)) from error
+    version = values.get("version", VERSION)
+    if version != VERSION:
         raise InvalidInput(
-            f"{path} is a cache of format {header['version']!r}; this version of interp reads "
-            f"format {VERSION}."
+            f"{path} is a cache of format {shorten(version)}; this version of interp reads format "
+            f"{VERSION}. Update interp, or save the cache again."
         )
-    return header
+    return build(_Header, values, "header")
 
 
-def _contents(header: dict[str, Any], tensor: Callable[[str], Tensor]) -> Contents:
+def _contents(header: _Header, tensor: Callable[[str], Tensor]) -> Contents:
     read: dict[str, Tensor] = {}
 
     def once(name: str) -> Tensor:
@@ -153,18 +187,26 @@ def _contents(header: dict[str, Any], tensor: Callable[[str], Tensor]) -> Conten
             read[name] = tensor(name).clone()
         return read[name]
 
-    def places(listed: list[Any]) -> dict[Place, Tensor]:
+    def places(listed: list[tuple[_PlaceRow, str]]) -> dict[Place, Tensor]:
         return {_place(place): once(name) for place, name in listed}
 
-    cast = header["dtype"]
+    def context(saved: _SavedContext) -> Context:
+        return Context(
+            positions=once(saved.positions[1]),
+            offset=saved.offset,
+            real=None if saved.real is None else once(saved.real[1]),
+            encoder_real=None if saved.memory_real is None else once(saved.memory_real[1]),
+            n_later=saved.ahead,
+        )
+
     return Contents(
-        config=Config.from_dict(header["config"]),
-        weights=str(header["weights"]),
-        recorded=[_place(place) for place in header["asked"]],
-        stored=places(header["kept"]),
-        gradients=places(header["gradients"]),
-        contexts={stack: _context(values, once) for stack, values in header["contexts"]},
-        dtype=None if cast is None else _dtype(cast),
+        config=Config.from_dict(header.config),
+        weights=header.weights,
+        recorded=[_place(place) for place in header.asked],
+        stored=places(header.kept),
+        gradients=places(header.gradients),
+        contexts={stack: context(saved) for stack, saved in header.contexts},
+        dtype=None if header.dtype is None else _dtype(header.dtype),
     )
 
 
@@ -172,12 +214,10 @@ def _places_to_json(tensors: Mapping[Place, Tensor], named: _Named) -> list[Any]
     return [[place.to_json(), named.name(tensor)] for place, tensor in tensors.items()]
 
 
-def _place(values: list[Any]) -> Place:
-    label, layer, norm, stack = values
-    if not isinstance(layer, int | None) or not all(
-        isinstance(n, str | None) for n in (norm, stack)
-    ):
-        raise TypeError(f"{values!r} is not a place")
+def _place(row: _PlaceRow) -> Place:
+    label, layer, norm, stack = row
+    if label not in _LABELS:
+        raise InvalidConfig(f"there is no point {shorten(label)}.")
     return Place(_LABELS[label], layer, norm, stack)
 
 
@@ -196,21 +236,12 @@ def _context_to_json(context: Context, named: _Named) -> dict[str, Any]:
     }
 
 
-def _context(values: dict[str, Any], tensor: Callable[[str], Tensor]) -> Context:
-    fields_by_name = {saved: field for field, saved in _FIELDS.items()}
-    read: dict[str, Any] = {
-        fields_by_name.get(name, name): tensor(value[1]) if isinstance(value, list) else value
-        for name, value in values.items()
-    }
-    return Context(**read)
-
-
 def _name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
 def _dtype(name: str) -> torch.dtype:
-    found = getattr(torch, name)
-    if not isinstance(found, torch.dtype):
-        raise TypeError(f"{name!r} is not a dtype")
-    return found
+    known = {_name_of(dtype): dtype for dtype in STORED.values() if dtype.is_floating_point}
+    if name not in known:
+        raise InvalidConfig(f"dtype={shorten(name)} must be one of {', '.join(known)}.")
+    return known[name]

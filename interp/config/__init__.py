@@ -19,9 +19,16 @@ from interp.config.parts import (
     ScalingConfig,
     ScalingKind,
 )
-from interp.config.stack import EmbeddingConfig, LayerConfig, PatchConfig, StackConfig
+from interp.config.stack import (
+    MAX_LAYERS,
+    EmbeddingConfig,
+    LayerConfig,
+    PatchConfig,
+    StackConfig,
+)
 
 __all__ = [
+    "MAX_LAYERS",
     "NO_NORM",
     "Activation",
     "AttentionConfig",

@@ -2,15 +2,19 @@
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from interp.config.checks import check_choice, check_positive, check_positive_integers
-from interp.config.from_dict import build
 from interp.config.parts import Activation, NormConfig
 from interp.config.short import settings, short_repr
 from interp.config.stack import StackConfig
 from interp.errors import InvalidConfig
+from interp.json_text import parse_json
+from interp.schema import VERSION, build, without_version
 from interp.table import Table
+
+NEWEST: Final = 1
+"""The version of the JSON form. A file of an older version is read; of a newer one, refused."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,7 @@ class Config:
                 f"{patches.n_special} special tokens; n_ctx must be their sum."
             )
         if self.encoder is not None and any(
-            self.encoder.of_layer(n).attention.window for n in range(self.encoder.n_layers)
+            layer.attention.window for layer in self.encoder.kinds_of_layers()
         ):
             raise InvalidConfig("attention window= is for a decoder, whose attention is causal.")
         if self.encoder is not None and self.decoder is not None:
@@ -143,7 +147,7 @@ class Config:
                 f'placement="{decoder.norm.placement}" is for a decoder alone; one with an encoder '
                 'needs "pre" or "post".'
             )
-        attentions = [decoder.of_layer(layer).attention for layer in range(decoder.n_layers)]
+        attentions = [layer.attention for layer in decoder.kinds_of_layers()]
         if any(one.window or one.cap or one.qk_norm for one in attentions):
             raise InvalidConfig(
                 "attention window=, cap= and qk_norm= are for a decoder alone, not for one with "
@@ -225,22 +229,27 @@ class Config:
 
     def to_json(self) -> str:
         """JSON text, from which :meth:`from_json` builds an equal ``Config``."""
-        return json.dumps(self.to_dict(), indent=2) + "\n"
+        return json.dumps({VERSION: NEWEST, **self.to_dict()}, indent=2) + "\n"
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Config":
-        """The inverse of :meth:`to_dict`.
+        """The inverse of :meth:`to_dict`; a version is accepted, as :meth:`to_json` writes it.
 
         Raises:
-            InvalidConfig: a field is unknown, missing or of the wrong type.
+            InvalidConfig: a field is unknown, missing or of the wrong type, or the version of the
+                format is newer than this package.
         """
-        return build(cls, values, "config")
+        return build(cls, without_version(values, NEWEST, "config"), "config")
 
     @classmethod
     def from_json(cls, text: str) -> "Config":
-        """The inverse of :meth:`to_json`."""
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+            InvalidConfig: as of :meth:`from_dict`; or it is not JSON.
+        """
         try:
-            values = json.loads(text)
-        except json.JSONDecodeError as error:
+            values = parse_json(text)
+        except ValueError as error:
             raise InvalidConfig(f"The configuration is not JSON: {error}.") from error
-        return build(cls, values, "config")
+        return build(cls, without_version(values, NEWEST, "config"), "config")

@@ -7,6 +7,11 @@ from interp.config.parts import AttentionConfig, MLPConfig, NormConfig, Position
 from interp.config.short import short_repr
 from interp.errors import InvalidConfig
 
+Part = AttentionConfig | MLPConfig | PositionsConfig
+"""What may differ between layers."""
+MAX_LAYERS = 1024
+"""Layers of a stack that is read from a file; building one takes milliseconds and kilobytes."""
+
 
 @dataclass(frozen=True)
 class PatchConfig:
@@ -86,6 +91,12 @@ class LayerConfig:
     mlp: MLPConfig | None = None
     positions: PositionsConfig | None = None
 
+    @property
+    def parts(self) -> dict[str, "Part"]:
+        """The settings that differ, by the name of the stack's field."""
+        own = {"attention": self.attention, "mlp": self.mlp, "positions": self.positions}
+        return {name: part for name, part in own.items() if part}
+
 
 @dataclass(frozen=True)
 class StackConfig:
@@ -119,8 +130,8 @@ class StackConfig:
                 raise InvalidConfig(
                     f"exceptions name layer {outside[0]}; layers are 0..{self.n_layers - 1}."
                 )
-        for layer in range(self.n_layers) if self.exceptions else (0,):
-            self._check(self.of_layer(layer))
+        for layer in self.kinds_of_layers():
+            self._check(layer)
 
     def __repr__(self) -> str:
         """The call that builds it, without fields that have their defaults."""
@@ -131,13 +142,23 @@ class StackConfig:
         stack = replace(self, exceptions=()) if self.exceptions else self
         for other in self.exceptions:
             if layer in other.layers:
-                parts = {
-                    "attention": other.attention,
-                    "mlp": other.mlp,
-                    "positions": other.positions,
-                }
-                stack = replace(stack, **{name: part for name, part in parts.items() if part})
+                stack = replace(stack, **other.parts)
         return stack
+
+    def kinds_of_layers(self) -> list["StackConfig"]:
+        """The different configurations that :meth:`of_layer` returns.
+
+        It takes as long as there are exceptions, however many layers there are.
+        """
+        plain = replace(self, exceptions=()) if self.exceptions else self
+        parts: dict[int, dict[str, Part]] = {}
+        for other in self.exceptions:
+            own = other.parts
+            for layer in other.layers:
+                parts.setdefault(layer, {}).update(own)
+        kinds = {tuple(id(part) for part in own.values()): own for own in parts.values()}
+        others = [replace(plain, **own) for own in kinds.values()]
+        return [plain, *others] if len(parts) < self.n_layers else [*others]
 
     def _check(self, layer: "StackConfig") -> None:
         """Check that a layer's parts are compatible with each other and with this stack."""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from interp.config import Config
+from interp.config import MAX_LAYERS, Config
 from interp.errors import InvalidInput, ModelLoadError, first_line
 from interp.loading.family import Family
 from interp.loading.foreign_config import ForeignConfig, UnembeddingKind
@@ -243,6 +243,9 @@ def _are_equal(source: Source, one: str, other: str) -> bool:
 
 def meta_model(config: Config) -> Transformer:
     """The model on the meta device: parameters with shapes and without data."""
+    layers = max(stack.n_layers for stack in config.stacks.values())
+    if layers > MAX_LAYERS:
+        raise ModelLoadError(f"The config asks for {layers} layers; at most {MAX_LAYERS} are read.")
     try:
         with torch.device("meta"):
             return Transformer(config)

@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile, is_zipfile
 
 import torch
 from torch import Tensor
 
-from interp.errors import ModelLoadError, first_line
+from interp.errors import ModelLoadError, first_line, reason, shorten
+from interp.files import open_regular, size_of
 from interp.loading.assemble import assemble
 from interp.loading.registry import families
 from interp.loading.source import StateDictSource
@@ -21,6 +23,8 @@ from interp.loading.special_tokens import as_tokenizer, set_tokenizer
 from interp.transformer import Transformer
 
 SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
+TIED = 2
+"""How often a number of the file may occur in the weights: embedding and unembedding share them."""
 
 
 def is_checkpoint(path: Path) -> bool:
@@ -64,14 +68,16 @@ def unpickled(path: Path, *, allow_pickle: bool) -> object:
             f"safetensors once: interp convert {path} FOLDER --allow-pickle."
         )
     try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=False)
+        _check_archive(path)
+        # Mapped, so that no tensor is allocated or reaches beyond the file.
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except pickle.UnpicklingError as error:
         raise ModelLoadError(
             f"{path} holds more than weights and plain values, so it is not read: "
             f"{first_line(error)}"
         ) from error
     except Exception as error:  # damaged files make the unpickler raise exceptions of any type
-        raise ModelLoadError(f"{path} is not a valid checkpoint: {first_line(error)}") from error
+        raise ModelLoadError(f"{path} is not a valid checkpoint: {reason(error)}.") from error
 
 
 def _checked(path: Path, content: object) -> Mapping[str, Any]:
@@ -89,4 +95,43 @@ def _checked(path: Path, content: object) -> Mapping[str, Any]:
         raise ModelLoadError(
             f"{path}: 'model' should map names to tensors, and 'model_args' names to settings."
         )
+    check_weights(path, weights)
     return content
+
+
+def _check_archive(path: Path) -> None:
+    """Check that the archive holds no more bytes than the file, uncompressed.
+
+    Raises:
+        OSError: there is no such file, or no permission.
+        ValueError: it is not a regular file, no archive, or its parts are compressed or overlap.
+    """
+    with open_regular(path) as file:
+        size = size_of(file)
+        if not is_zipfile(file):
+            raise ValueError(
+                "it is not an archive, as torch.save writes it since version 1.6; save it again"
+            )
+        with ZipFile(file) as archive:
+            if sum(part.file_size for part in archive.infolist()) > size:
+                raise ValueError("its parts have more bytes than the file")
+
+
+def check_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
+    """Refuse tensors that would take more memory than the file; a tied one counts twice.
+
+    Raises:
+        ModelLoadError: a tensor is sparse or quantised, or one number of the file stands for many.
+    """
+    for name, weight in weights.items():
+        if weight.layout != torch.strided or weight.is_quantized:
+            raise ModelLoadError(
+                f"{path}: {shorten(name)} is sparse or quantised; store it as a dense tensor."
+            )
+    size = path.stat().st_size
+    total = sum(weight.numel() * weight.itemsize for weight in weights.values())
+    if total > TIED * size:
+        raise ModelLoadError(
+            f"{path}: its weights have {total} bytes, but the file only {size}: tensors repeat "
+            "numbers of the file. Save contiguous copies of them."
+        )

@@ -5,7 +5,6 @@ A ``config.json`` with ``model_type`` is foreign, and is interpreted by its fami
 executed: entries such as ``auto_map`` are ignored.
 """
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ from typing import Any
 import torch
 
 from interp.config import Config
-from interp.errors import InvalidConfig, ModelLoadError
+from interp.errors import InvalidConfig, ModelLoadError, reason
+from interp.json_text import read_json
 from interp.loading.assemble import assemble, assemble_native
 from interp.loading.registry import family_of
 from interp.loading.source import SafetensorsSource
@@ -22,7 +22,7 @@ from interp.saving import CONFIG, STEPS, TOKENIZER, step_file
 from interp.text.tokenizer import Tokenizer
 from interp.transformer import Transformer
 
-MAX_CONFIG_BYTES = 2**24
+MAX_CONFIG_BYTES = 2**22
 
 
 def load_folder(
@@ -88,22 +88,14 @@ def _weights_of_step(folder: Path, step: int) -> Path:
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise ModelLoadError(f"{path} is larger than {MAX_CONFIG_BYTES} bytes.")
-        text = path.read_text(encoding="utf-8")
-        config_json = json.loads(text, parse_constant=_refuse_constant)
+        config_json = read_json(path, MAX_CONFIG_BYTES)
     except OSError as error:
-        raise ModelLoadError(f"{path} can't be read: {error.strerror or error}.") from error
-    except (ValueError, RecursionError) as error:
-        raise ModelLoadError(f"{path} does not describe a model: {error}") from error
+        raise ModelLoadError(f"{path} can't be read: {reason(error)}.") from error
+    except ValueError as error:
+        raise ModelLoadError(f"{path} does not describe a model: {reason(error)}.") from error
     if not isinstance(config_json, dict):
         raise ModelLoadError(f"{path} does not describe a model: it is not a JSON object.")
     return config_json
-
-
-def _refuse_constant(name: str) -> None:
-    """Refuse NaN and infinities, which Python's parser accepts and JSON does not have."""
-    raise ValueError(f"{name} is not a JSON number.")
 
 
 def _with_folder(folder: Path, error: ModelLoadError) -> str:

@@ -7,7 +7,7 @@ value that is not supported, raises an error that names it: nothing is guessed.
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
-from interp.errors import ModelLoadError
+from interp.errors import ModelLoadError, shorten
 
 _Meaning = TypeVar("_Meaning")
 
@@ -37,8 +37,6 @@ TYPE_NAMES: dict[type, str] = {
 }
 MAX_NUMBER = 2**63
 """Numbers must be smaller than this in absolute value."""
-MAX_SHOWN = 200
-"""Characters of a value that an error message quotes."""
 
 
 class ForeignConfig:
@@ -161,11 +159,9 @@ class ForeignConfig:
 
     def unsupported(self, name: str, value: object, expected: str) -> ModelLoadError:
         """The error for a field whose value is not supported."""
-        text = repr(value)
-        shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
         return ModelLoadError(
-            f"{self.family}: config.json has {name}={shown}, which is not supported; expected "
-            f"{expected}."
+            f"{self.family}: config.json has {name}={shorten(value)}, which is not supported; "
+            f"expected {expected}."
         )
 
 

@@ -1,32 +1,35 @@
 """Sources of weights: the safetensors files of a folder, or the ``state_dict`` of a live model.
 
 Files are checked by their headers before any tensor is read or allocated: duplicate names, offsets
-beyond the end of the file and missing shards are found first.
+beyond the end of the file and missing shards are found first. A file's checksum, if it has one, is
+compared before its first tensor is read.
 """
 
-import json
 from collections.abc import Mapping
-from math import prod
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor
 
-from interp.errors import ModelLoadError
+from interp.errors import ModelLoadError, reason, shorten
+from interp.files import UNREADABLE
+from interp.json_text import read_json
 from interp.saving import COMPUTE_DTYPE
+from interp.schema import as_object, value_of
+from interp.tensor_file import (
+    DAMAGED,
+    MAX_HEADER_BYTES,
+    STORED,
+    Entry,
+    Header,
+    read_header,
+    verify_checksum,
+)
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-MAX_HEADER_BYTES = 100 * 2**20
-MALFORMED = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
-"""Exceptions of parsing JSON that is damaged, or of reading entries that it lacks."""
-DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-}
+DTYPES = {name: STORED[name] for name in ("F64", "F32", "F16", "BF16")}
 """The dtypes that a model can compute in, by their names in safetensors."""
 
 
@@ -67,24 +70,26 @@ class SafetensorsSource:
 
     def __init__(self, folder: Path, single: Path | None = None) -> None:
         self._files: dict[str, Path] = {}
-        self._entries: dict[str, dict[str, Any]] = {}
+        self._entries: dict[str, Entry] = {}
+        self._headers: dict[Path, Header] = {}
         self._open: dict[Path, Any] = {}
         indexed = _read_index(folder) if single is None else {}
         unsharded = folder / WEIGHTS if single is None else single
         for path in dict.fromkeys(indexed.values()) if indexed else [unsharded]:
-            for key, entry in _read_header(path).items():
+            self._headers[path] = _read_header(path)
+            for key, entry in self._headers[path].entries.items():
                 if key in self._entries:
                     raise ModelLoadError(
-                        f"{folder}: the weight {key} is in both {self._files[key].name} and "
-                        f"{path.name}; remove one of them."
+                        f"{folder}: the weight {shorten(key)} is in both "
+                        f"{self._files[key].name} and {path.name}; remove one of them."
                     )
                 self._entries[key], self._files[key] = entry, path
-        self.compute_dtype = None if indexed else _compute_dtype(unsharded)
+        self.compute_dtype = None if indexed else _compute_dtype(self._headers[unsharded])
         for key, path in indexed.items():
             if self._files.get(key) != path:
                 raise ModelLoadError(
-                    f"{folder}: {INDEX} places {key} in {path.name}, which lacks it; fetch or "
-                    "write the files again."
+                    f"{folder}: {INDEX} places {shorten(key)} in {path.name}, which lacks it; "
+                    "fetch or write the files again."
                 )
 
     def keys(self) -> list[str]:
@@ -93,22 +98,25 @@ class SafetensorsSource:
 
     def shape(self, key: str) -> tuple[int, ...]:
         """The shape of a tensor, from the header."""
-        return tuple(self._entries[key]["shape"])
+        return self._entries[key].shape
 
     def dtype(self, key: str) -> torch.dtype | None:
         """The dtype of a tensor; ``None`` if no model computes in it."""
-        return DTYPES.get(self._entries[key]["dtype"])
+        return DTYPES.get(self._entries[key].dtype)
 
     def read(self, key: str) -> Tensor:
         """The tensor, memory-mapped from its file (copy on write)."""
         path = self._files[key]
         try:
             return self._opened(path).get_tensor(key)
-        except (SafetensorError, OSError, RuntimeError, ValueError) as error:
-            raise ModelLoadError(f"{path}: {key} can't be read: {error}.") from error
+        except DAMAGED as error:
+            raise ModelLoadError(
+                f"{path}: {shorten(key)} can't be read: {reason(error)}."
+            ) from error
 
     def _opened(self, path: Path) -> Any:  # noqa: ANN401 - safetensors has no public type for it
         if path not in self._open:
+            verify_checksum(path, self._headers[path])
             self._open[path] = safe_open(str(path), framework="pt")
         return self._open[path]
 
@@ -160,77 +168,39 @@ def _read_index(folder: Path) -> dict[str, Path]:
     if (folder / WEIGHTS).is_file() or not index.is_file():
         return {}
     try:
-        if index.stat().st_size > MAX_HEADER_BYTES:
-            raise ValueError(f"it is larger than {MAX_HEADER_BYTES} bytes")
-        content = json.loads(index.read_text(encoding="utf-8"), object_pairs_hook=_unique)
-        pairs = [(str(key), str(name)) for key, name in content["weight_map"].items()]
-    except MALFORMED as error:
-        raise ModelLoadError(f"{index} is not a valid index of weights: {error}.") from error
-    for _, name in pairs:
+        content = as_object(read_json(index, MAX_HEADER_BYTES), "the index")
+        names = value_of(dict[str, str], content.get("weight_map"), "weight_map")
+    except UNREADABLE as error:
+        raise ModelLoadError(
+            f"{index} is not a valid index of weights: {reason(error)}."
+        ) from error
+    for name in dict.fromkeys(names.values()):
         if Path(name).name != name or name in ("", ".", "..") or "\\" in name:
             raise ModelLoadError(
-                f"{index} names the file {name!r}; shards must be plain names inside the model's "
-                "folder."
+                f"{index} names the file {shorten(name)}; shards must be plain names inside the "
+                "model's folder."
             )
-    return {key: folder / name for key, name in pairs}
+    paths = {name: folder / name for name in dict.fromkeys(names.values())}
+    return {key: paths[name] for key, name in names.items()}
 
 
-def _read_header(path: Path) -> dict[str, dict[str, Any]]:
-    """The entries of a safetensors header: dtype, shape and offsets of each tensor, checked.
+def _read_header(path: Path) -> Header:
+    """The header of a file of weights.
 
     Raises:
         ModelLoadError: the file is missing, or its header is not valid for its size.
     """
     try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if not 0 < length <= min(size - 8, MAX_HEADER_BYTES):
-                raise ValueError(f"a header of {length} bytes in a file of {size}")
-            entries = json.loads(file.read(length), object_pairs_hook=_unique)
-        entries.pop("__metadata__", None)
-        for key, entry in entries.items():
-            n_bytes = size - 8 - length
-            defect = _defect(entry, n_bytes) if isinstance(entry, dict) else "has no description"
-            if defect:
-                raise ValueError(f"{key} {defect}")
+        return read_header(path)
     except FileNotFoundError as error:
         raise ModelLoadError(
             f"{path} is missing; a model's folder needs its weights as safetensors."
         ) from error
-    except MALFORMED as error:
-        raise ModelLoadError(f"{path} is not a valid safetensors file: {error}.") from error
-    return entries
+    except UNREADABLE as error:
+        raise ModelLoadError(f"{path} is not a valid safetensors file: {reason(error)}.") from error
 
 
-def _compute_dtype(path: Path) -> torch.dtype | None:
+def _compute_dtype(header: Header) -> torch.dtype | None:
     """The dtype that the file's metadata records for the saved model, if it does."""
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            name = str((file.metadata() or {}).get(COMPUTE_DTYPE))
-    except SafetensorError as error:
-        raise ModelLoadError(f"{path} is not a valid safetensors file: {error}.") from error
-    return {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES.values()}.get(name)
-
-
-def _defect(entry: Mapping[str, Any], n_bytes: int) -> str | None:
-    """What is wrong with one entry of a header, in a file with ``n_bytes`` of data."""
-    (start, end), shape = entry["data_offsets"], entry["shape"]
-    if not 0 <= start <= end <= n_bytes:
-        return "reaches beyond the end of the file, which is truncated"
-    if any(not isinstance(size, int) or size < 0 for size in shape):
-        return f"has the invalid shape {shape}"
-    dtype = DTYPES.get(entry["dtype"])
-    if dtype is not None and prod(shape) * dtype.itemsize != end - start:
-        return f"has {end - start} bytes; its shape {shape} needs {prod(shape) * dtype.itemsize}"
-    return None
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; duplicate names raise a ``ValueError``."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        duplicate = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{duplicate!r} occurs twice")
-    return found
+    named = {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES.values()}
+    return named.get(header.metadata.get(COMPUTE_DTYPE, ""))

@@ -16,7 +16,7 @@ from torch import Tensor
 from interp.config import Config
 from interp.errors import ModelLoadError, shorten
 from interp.loading.assemble import assemble_native, meta_model
-from interp.loading.checkpoint import is_checkpoint, unpickled
+from interp.loading.checkpoint import check_weights, is_checkpoint, unpickled
 from interp.loading.source import SafetensorsSource, StateDictSource
 from interp.loading.special_tokens import as_tokenizer, attach_tokenizer
 from interp.transformer import Transformer
@@ -69,6 +69,8 @@ def _weights(source: Any, *, allow_pickle: bool) -> dict[str, Tensor]:  # noqa: 
         if weight.layout != torch.strided or weight.is_quantized:
             raise ModelLoadError(f"{shorten(name)} is sparse or quantised; give a dense tensor.")
         found[name] = weight
+    if isinstance(source, str | Path) and is_checkpoint(Path(source)):
+        check_weights(Path(source), found)
     return found
 
 

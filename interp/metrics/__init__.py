@@ -10,7 +10,8 @@ position in all others.
 """
 
 import reprlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -19,11 +20,10 @@ from torch import Tensor
 
 from interp.errors import InvalidInput
 from interp.integers import whole_number
+from interp.metrics.divergence import KL, KLAt
 from interp.metrics.kinds import (
-    KL,
     Accuracy,
     AtPosition,
-    KLAt,
     Logit,
     LogitDiff,
     Loss,
@@ -43,6 +43,7 @@ from interp.metrics.measuring import MetricLike, cause_of_nan, check_values, mea
 from interp.tensor_data import TensorData
 
 __all__ = [
+    "KINDS",
     "KL",
     "Accuracy",
     "AtPosition",
@@ -62,6 +63,7 @@ __all__ = [
     "cause_of_nan",
     "check_values",
     "columns_read",
+    "from_dict",
     "kl",
     "logit",
     "logit_diff",
@@ -73,6 +75,11 @@ __all__ = [
     "prob",
 ]
 
+KINDS: dict[str, type[Metric]] = {
+    kind.kind: kind
+    for kind in (Loss, MaskedLoss, Logit, LogitDiff, Probability, Accuracy, KL, KLAt)
+}
+"""Each kind by its name in JSON."""
 TargetLike = int | Sequence[int] | Tensor
 WHOLE_NUMBERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -82,7 +89,7 @@ def loss() -> Loss:
     return Loss()
 
 
-def masked_loss(tokens: Int[Tensor, "batch pos"] | Sequence[object]) -> MaskedLoss:
+def masked_loss(tokens: Int[Tensor, "*batch pos"] | Sequence[object]) -> MaskedLoss:
     """Cross-entropy in nats of what each mask token stands for, mean over each prompt's.
 
     Args:
@@ -123,6 +130,41 @@ def kl(reference: Float[Tensor, "batch pos vocab"], pos: Position = None) -> KL 
     """KL(reference ‖ model) in nats, at a position, or by default the mean over all positions."""
     data = TensorData(reference.detach())
     return KL(None, data) if pos is None else KLAt(as_position(pos), data)
+
+
+def from_dict(
+    values: Any,  # noqa: ANN401 - parsed JSON, checked here
+    to_tensor: Callable[[Any], TensorData] = TensorData.from_json,
+) -> Metric:
+    """The metric that :meth:`Metric.to_dict` describes.
+
+    Args:
+        values: parsed JSON.
+        to_tensor: reads what ``to_dict`` wrote for a reference or for tokens.
+
+    Raises:
+        InvalidInput: an unknown kind, a field that is missing or unknown, or an invalid value.
+    """
+    if not isinstance(values, dict):
+        got = reprlib.repr(values)
+        raise InvalidInput(f"A metric read from JSON should be an object, got {got}.")
+    rest = dict(values)
+    name = rest.pop("kind", None)
+    kind = KINDS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise InvalidInput(
+            f"A metric read from JSON has a kind among {', '.join(KINDS)}; got "
+            f"{reprlib.repr(name)}."
+        )
+    names = [field.name for field in fields(kind)]
+    if set(rest) != set(names):
+        raise InvalidInput(
+            f"A metric of kind {kind.kind!r} has the fields {', '.join(names)}; got "
+            f"{reprlib.repr(sorted(map(str, rest)))}."
+        )
+    read = {"pos": as_position, "target": _targets, "distractor": _targets}
+    made: dict[str, Any] = {n: read.get(n, to_tensor)(value) for n, value in rest.items()}
+    return kind(**made)
 
 
 def as_position(pos: object) -> Position:

@@ -95,7 +95,7 @@ def columns_read(batch: Batch, pos: Position) -> Int[Tensor, " batch"]:
 
 
 def masked_losses(
-    logits: Float[Tensor, "batch pos vocab"], tokens: Int[Tensor, "batch pos"], batch: Batch
+    logits: Float[Tensor, "batch pos vocab"], tokens: Int[Tensor, "row column"], batch: Batch
 ) -> tuple[Float[Tensor, "batch pos"], Bool[Tensor, "batch pos"]]:
     """−log p of the true token at each mask token in nats (0 elsewhere), and where those are.
 

@@ -4,15 +4,21 @@
 differences. A file that does not end in ``.jsonl`` holds one plain-text prompt a line.
 """
 
-import hashlib
-import json
+from codecs import BOM_UTF8
 from dataclasses import dataclass
+from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 
-from interp.errors import InvalidInput
+from interp.errors import InvalidInput, reason, shorten
+from interp.files import UNREADABLE, read_bounded
+from interp.json_text import parse_json
 from interp.paths import as_path
 
 FIELDS = ("text", "target", "distractor")
+MAX_BYTES = 2**26
+MAX_PROMPTS = 100_000
+"""Of one file."""
 PROMPT_FOLDER = Path(__file__).parent.parent / "zoo" / "prompts"
 
 
@@ -57,7 +63,8 @@ def read_prompts(path: str | Path) -> list[Prompt]:
     """The prompts of a file, or of a bundled set given by name.
 
     Raises:
-        InvalidInput: the file is missing, empty or not UTF-8, or a line is malformed.
+        InvalidInput: the file is missing, empty, too large, not a regular file or not UTF-8, or a
+            line is malformed.
     """
     return list(read_prompt_file(path).prompts)
 
@@ -71,22 +78,38 @@ def read_prompt_file(path: str | Path) -> PromptFile:
     path = as_path(path)
     file = PROMPT_FOLDER / f"{path}.jsonl" if str(path) in bundled_prompts() else path
     parse = _json_prompt if file.suffix == ".jsonl" else _plain_prompt
-    data = _bytes(file)
-    text = _text(file, data).replace("\r\n", "\n").replace("\r", "\n")
-    lines = text.split("\n")  # splitlines() would also split at form feeds
-    prompts = [parse(line, f"{file}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
+    data = _content(file)
+    text = data.removeprefix(BOM_UTF8).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    prompts: list[Prompt] = []
+    # Only these end a line; splitlines() would also split at form feeds.
+    for number, line in enumerate(BytesIO(text), 1):
+        source = f"{file}:{number}"
+        decoded = _decoded(line.removesuffix(b"\n"), source)
+        if decoded.strip():
+            prompts.append(parse(decoded, source))
+        if len(prompts) > MAX_PROMPTS:
+            raise InvalidInput(f"{file} holds more than {MAX_PROMPTS} prompts; split it.")
     if not prompts:
         raise InvalidInput(f"{file} holds no prompts; write one a line.")
-    return PromptFile(file, tuple(prompts), hashlib.sha256(data).hexdigest())
+    return PromptFile(file, tuple(prompts), sha256(data).hexdigest())
 
 
-def _bytes(file: Path) -> bytes:
+def _content(file: Path) -> bytes:
     try:
-        return file.read_bytes()
-    except OSError as error:
+        return read_bounded(file, MAX_BYTES)
+    except UNREADABLE as error:
         known = ", ".join(bundled_prompts())
         raise InvalidInput(
-            f"{file} can't be read: {error.strerror or error}. Bundled prompt sets: {known}."
+            f"{file} can't be read: {reason(error)}. Bundled prompt sets: {known}."
+        ) from error
+
+
+def _decoded(line: bytes, source: str) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(
+            f"{source} is not UTF-8 text (byte {error.start} of the line): {error.reason}."
         ) from error
 
 
@@ -105,17 +128,19 @@ def _plain_prompt(line: str, source: str) -> Prompt:
 
 def _json_prompt(line: str, source: str) -> Prompt:
     try:
-        values = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise InvalidInput(f"{source}: not a JSON object: {error}.") from error
+        values = parse_json(line)
+    except ValueError as error:
+        raise InvalidInput(f"{source}: not a JSON object: {reason(error)}.") from error
     if not isinstance(values, dict) or not isinstance(values.get("text"), str):
-        raise InvalidInput(f'{source}: expected an object with a "text", got {line[:60]!r}.')
+        raise InvalidInput(f'{source}: expected an object with a "text", got {shorten(line)}.')
     unknown = sorted(set(values) - set(FIELDS))
     if unknown:
-        raise InvalidInput(f"{source}: unknown field {unknown[0]!r}; known: {', '.join(FIELDS)}.")
+        known = ", ".join(FIELDS)
+        raise InvalidInput(f"{source}: unknown field {shorten(unknown[0])}; known: {known}.")
     for field in FIELDS:
-        if not isinstance(values.get(field), str | None):
-            raise InvalidInput(f"{source}: {field} should be a text, got {values[field]!r}.")
+        value = values.get(field)
+        if not isinstance(value, str | None):
+            raise InvalidInput(f"{source}: {field} should be a text, got {shorten(value)}.")
     if not values["text"]:
         raise InvalidInput(f"{source}: the prompt is empty.")
     return Prompt(**values, source=source)

@@ -7,21 +7,27 @@ Reference: Sennrich et al. 2016, "Neural Machine Translation of Rare Words with 
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import index
 from pathlib import Path
-from typing import Final, SupportsIndex
+from typing import Any, Final, SupportsIndex, TypeVar
 
 import tokenizers
 
-from interp.errors import InvalidTokens, ModelLoadError
-from interp.files import write_text_whole
+from interp.errors import InterpError, InvalidTokens, ModelLoadError, first_line, shorten
+from interp.files import is_file, read_bounded, write_text_whole
+from interp.json_text import parse_json
 from interp.text.token_bytes import token_format, unknown_token, visible
 
 MASK_TOKENS: Final = ("[MASK]", "<mask>", "<|mask|>")
 """What tokenizers call the token that stands for one to be predicted."""
 PAD_LABEL: Final = "∅"
 """The label of padding: of every id below 0."""
+MAX_BYTES: Final = 2**26
+"""Of a tokenizer.json."""
+MAX_CHARACTERS: Final = 2**22
+"""Of a text: the library takes about a hundred bytes for each."""
+_Result = TypeVar("_Result")
 
 
 class Tokenizer:
@@ -70,16 +76,20 @@ class Tokenizer:
             InvalidTokens: `bos` or `eos` is not in the vocabulary.
         """
         path = Path(path)
-        if not path.is_file():
+        if not is_file(path):
             raise ModelLoadError(f"{path} is not a file. Give the path of a tokenizer.json.")
-        try:
-            backend = tokenizers.Tokenizer.from_file(str(path))
-        except Exception as error:  # The library raises bare Exception, whatever is wrong.
-            raise ModelLoadError(
-                f"{path} describes no tokenizer ({error}). Expected a tokenizer.json, as "
+
+        def refusal(why: str) -> ModelLoadError:
+            return ModelLoadError(
+                f"{path} describes no tokenizer ({why}). Expected a tokenizer.json, as "
                 "Tokenizer.save writes it; the file may be damaged, truncated or of another kind."
-            ) from error
-        return cls(backend, bos=bos, eos=eos)
+            )
+
+        def read() -> Tokenizer:
+            backend = tokenizers.Tokenizer.from_str(json.dumps(_description(path)))
+            return cls(backend, bos=bos, eos=eos)
+
+        return _translated(read, refusal)
 
     def with_special_tokens(self, bos: int | None, eos: int | None) -> "Tokenizer":
         """The same tokenizer with other BOS and EOS ids; ids that it lacks become None."""
@@ -91,7 +101,10 @@ class Tokenizer:
         if not self.backend.num_special_tokens_to_add(is_pair=False):
             return [], []
         text = next((text for text in ("a", *self._tokens.values()) if self._has_tokens(text)), "")
-        whole = self.backend.encode(text, add_special_tokens=True)
+        whole = _translated(
+            lambda: self.backend.encode(text, add_special_tokens=True),
+            lambda why: ModelLoadError(f"The tokenizer can't add its special tokens ({why})."),
+        )
         places = [place for place, of in enumerate(whole.sequence_ids) if of is not None]
         first, last = (places[0], places[-1]) if places else (len(whole), len(whole))
         return whole.ids[:first], whole.ids[last + 1 :]
@@ -111,9 +124,14 @@ class Tokenizer:
         A special token that appears literally in `text` becomes its id.
 
         Raises:
-            InvalidTokens: `text` holds a lone surrogate, which is no character, or something that
-                the vocabulary cannot encode.
+            InvalidTokens: `text` is longer than `MAX_CHARACTERS`, holds a lone surrogate, which is
+                no character, or something that the vocabulary cannot encode.
         """
+        if len(text) > MAX_CHARACTERS:
+            raise InvalidTokens(
+                f"A text of {len(text)} characters is too long to be tokenized as one; split it "
+                f"into parts of at most {MAX_CHARACTERS}."
+            )
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -121,13 +139,13 @@ class Tokenizer:
                 f"The text holds {text[error.start]!a} at {error.start}, which is no character "
                 "and has no UTF-8 form. Was it read with errors='surrogateescape'?"
             ) from error
-        try:
-            return self.backend.encode(text, add_special_tokens=False).ids
-        except Exception as error:  # the library raises nothing narrower
-            raise InvalidTokens(
+        return _translated(
+            lambda: self.backend.encode(text, add_special_tokens=False).ids,
+            lambda why: InvalidTokens(
                 f"The text {text[:40]!r} can't be encoded in this vocabulary, which has no unknown "
-                f"token ({error})."
-            ) from error
+                f"token ({why})."
+            ),
+        )
 
     def decode(self, ids: Iterable[SupportsIndex]) -> str:
         """The text of `ids`, special tokens included, padding (ids below 0) left out.
@@ -138,7 +156,10 @@ class Tokenizer:
             InvalidTokens: An id is not in the vocabulary.
         """
         known = [self._check_id(id_) for id_ in ids if index(id_) >= 0]
-        return self.backend.decode(known, skip_special_tokens=False)
+        return _translated(
+            lambda: self.backend.decode(known, skip_special_tokens=False),
+            lambda why: InvalidTokens(f"The ids {shorten(known)} can't be decoded ({why})."),
+        )
 
     def __contains__(self, id_: int) -> bool:
         """Whether a token has this id."""
@@ -212,8 +233,8 @@ class Tokenizer:
     def _has_tokens(self, text: str) -> bool:
         """Whether the text encodes to at least one token."""
         try:
-            return bool(self.backend.encode(text, add_special_tokens=False).ids)
-        except Exception:  # the library raises nothing narrower
+            return bool(self.encode(text))
+        except InvalidTokens:
             return False
 
     def _check_id(self, id_: SupportsIndex) -> int:
@@ -230,3 +251,64 @@ class Tokenizer:
             return PAD_LABEL
         text = self.token_bytes(id_)
         return visible(self._tokens[index(id_)].encode() if text is None else text)
+
+
+def _translated(work: Callable[[], _Result], refusal: Callable[[str], InterpError]) -> _Result:
+    """The result of ``work``; what the library raises becomes an error of this package."""
+    try:
+        return work()
+    except InterpError:
+        raise
+    except Exception as error:  # the library raises nothing narrower
+        raise refusal(first_line(error)) from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of Rust; it has no public class
+            raise
+        raise refusal(first_line(error)) from error
+
+
+def _description(path: Path) -> dict[str, Any]:
+    """The content of a `tokenizer.json`, without truncation and padding.
+
+    Raises:
+        OSError: The file can't be read.
+        ValueError: It is too large, no JSON object, or would stop the process: the library takes
+            memory for every id up to the largest, and aborts at a merge that lacks the prefix.
+    """
+    content = read_bounded(path, MAX_BYTES)
+    description = parse_json(content.decode())
+    if not isinstance(description, dict):
+        raise ValueError(  # noqa: TRY004 - as what parse_json raises
+            f"it should be an object with fields, not {shorten(description)}"
+        )
+    largest = max(_ids(description), default=0)
+    if largest >= len(content):
+        raise ValueError(
+            f"it has the token id {shorten(largest)}, but only {len(content)} bytes; ids should "
+            "count the tokens"
+        )
+    _check_merges(description.get("model"))
+    return description | {"truncation": None, "padding": None}
+
+
+def _ids(description: dict[str, Any]) -> list[int]:
+    """All ids in a description; what is malformed is left to the library to refuse."""
+    model, added = description.get("model"), description.get("added_tokens")
+    vocab = model.get("vocab") if isinstance(model, dict) else None
+    ids: list[object] = list(vocab.values()) if isinstance(vocab, dict) else []
+    if isinstance(added, list):
+        ids += [token.get("id") for token in added if isinstance(token, dict)]
+    return [one for one in ids if isinstance(one, int)]
+
+
+def _check_merges(model: object) -> None:
+    """Check that what is merged to the end of another piece has the prefix of such pieces."""
+    prefix = model.get("continuing_subword_prefix") if isinstance(model, dict) else None
+    merges = model.get("merges") if isinstance(model, dict) else None
+    if not (isinstance(prefix, str) and isinstance(merges, list)):
+        return
+    for merge in merges:
+        pieces = merge.split(" ") if isinstance(merge, str) else merge
+        last = pieces[-1] if isinstance(pieces, list) and pieces else None
+        if isinstance(last, str) and not last.startswith(prefix):
+            raise ValueError(f"the merge {shorten(merge)} lacks the prefix {shorten(prefix)}")

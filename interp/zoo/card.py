@@ -7,13 +7,19 @@ programs and to ``README.md`` for people.
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
-from interp.errors import ModelLoadError
-from interp.files import write_text_whole
+from interp.errors import ModelLoadError, reason, shorten
+from interp.files import UNREADABLE, write_text_whole
+from interp.json_text import read_json
+from interp.schema import VERSION, build, without_version
+from interp.text.prompts import bundled_prompts
 from interp.zoo.circuit import Circuit
 
 FILE, README = "card.json", "README.md"
+MAX_BYTES: Final = 2**22
+NEWEST: Final = 1
+"""The version of ``card.json``. A card of an older version is read; of a newer one, refused."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +47,13 @@ class Card:
     limits: str
     prompts: str
     figures: dict[str, float | int | str]
-    metric: str = "loss"
+    metric: Literal["loss", "logit-diff"] = "loss"
     circuit: Circuit | None = None
 
     def write(self, folder: Path) -> None:
         """Write ``card.json`` and ``README.md`` into the model's folder."""
         for name, text in (
-            (FILE, json.dumps(asdict(self), indent=2) + "\n"),
+            (FILE, json.dumps({VERSION: NEWEST, **asdict(self)}, indent=2) + "\n"),
             (README, self.to_markdown()),
         ):
             write_text_whole(folder / name, text)
@@ -75,16 +81,22 @@ def read_card(folder: Path) -> Card:
     """The card in a model's folder.
 
     Raises:
-        ModelLoadError: there is no card, or it is damaged.
+        ModelLoadError: there is no card, it is damaged or of a newer version, or it names prompts
+            that are not bundled: a card that comes with a model must not choose what is read.
     """
     if not (folder / FILE).exists():
         raise ModelLoadError(f"{folder} holds no {FILE}: this model has no card.")
     try:
-        fields = _current_fields(json.loads((folder / FILE).read_text(encoding="utf-8")))
-        circuit = fields.pop("circuit", None)
-        return Card(**fields, circuit=None if circuit is None else Circuit.from_dict(circuit))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ModelLoadError(f"{folder / FILE} can't be read: {error}.") from error
+        fields = without_version(read_json(folder / FILE, MAX_BYTES), NEWEST, "card")
+        card = build(Card, _current_fields(fields), "card")
+    except UNREADABLE as error:
+        raise ModelLoadError(f"{folder / FILE} can't be read: {reason(error)}") from error
+    if card.prompts not in bundled_prompts():
+        raise ModelLoadError(
+            f"{folder / FILE} names the prompts {shorten(card.prompts)}; a card names a bundled "
+            f"set: {', '.join(bundled_prompts())}."
+        )
+    return card
 
 
 def _current_fields(fields: dict[str, Any]) -> dict[str, Any]:

@@ -7,9 +7,7 @@ writes, so no other pair of nodes interacts directly (Conmy et al. 2023, "Toward
 Discovery").
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -25,12 +23,6 @@ class Circuit:
     heads: tuple[str, ...]
     mlps: tuple[str, ...]
     edges: tuple[tuple[str, str], ...]
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> "Circuit":
-        """A circuit from the dictionary that JSON gives."""
-        edges = tuple((str(source), str(target)) for source, target in fields["edges"])
-        return cls(tuple(fields["heads"]), tuple(fields["mlps"]), edges)
 
     def __str__(self) -> str:
         edges = ", ".join(f"{source} → {target}" for source, target in self.edges)

@@ -6,11 +6,17 @@ If the weights of a step were saved, ``interp.load("python-2l@400")`` loads them
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Final
 
-from interp.errors import ModelLoadError
-from interp.files import write_text_whole
+from interp.errors import ModelLoadError, reason
+from interp.files import UNREADABLE, read_bounded, write_text_whole
+from interp.json_text import parse_json
+from interp.schema import VERSION, build, without_version
 
 FILE = "history.json"
+MAX_BYTES: Final = 2**26
+NEWEST: Final = 1
+"""The version of the JSON form. A history of an older version is read; of a newer one, refused."""
 
 
 @dataclass
@@ -49,14 +55,19 @@ class History:
 
     def to_json(self) -> str:
         """JSON text, which :meth:`from_json` reads."""
-        return json.dumps(asdict(self)) + "\n"
+        return json.dumps({VERSION: NEWEST, **asdict(self)}) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> "History":
-        """The inverse of :meth:`to_json`."""
-        fields = json.loads(text)
-        measured = {int(step): figures for step, figures in fields.pop("measured").items()}
-        return cls(measured=measured, **fields)
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+            ValueError: it is not JSON, or a field is missing, unknown or of the wrong type.
+        """
+        fields = without_version(parse_json(text), NEWEST, "history")
+        if not {"losses", "measured"}.issubset(fields):
+            raise ValueError("history lacks losses or measured")
+        return build(cls, fields, "history")
 
     def write(self, folder: Path) -> None:
         """Write ``history.json`` into a model's folder."""
@@ -72,6 +83,6 @@ def read_history(folder: Path) -> History:
     if not (folder / FILE).exists():
         raise ModelLoadError(f"{folder} holds no {FILE}: the model was not trained by a recipe.")
     try:
-        return History.from_json((folder / FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelLoadError(f"{folder / FILE} can't be read: {error}.") from error
+        return History.from_json(read_bounded(folder / FILE, MAX_BYTES).decode())
+    except UNREADABLE as error:
+        raise ModelLoadError(f"{folder / FILE} can't be read: {reason(error)}") from error

@@ -319,7 +319,7 @@ def test_a_name_without_a_layer_leaves_nothing_else_open():
 
 
 def test_layers_that_can_not_be_stacked_are_told():
-    with pytest.raises(NotRecorded, match=r"pattern,1 was not recorded"):
+    with pytest.raises(NotRecorded, match=r'\("pattern", 1\) was not recorded'):
         recorded([("pattern", 0)])["pattern"]
     assert "pattern" not in recorded([("pattern", 0)])
     with pytest.raises(InvalidInput, match=r"Not every layer has 'pre'.*one by one: pre,0"):

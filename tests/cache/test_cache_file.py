@@ -266,15 +266,15 @@ def test_a_header_of_another_kind_is_told(path, header):
     [
         ("missing/run.cache", "no folder .*missing.*make it first"),
         ("", "is a folder"),
-        ("run\0.cache", "null character"),
-        ("\0/run.cache", "null character"),
+        ("run\0.cache", "A path of a file"),
+        ("\0/run.cache", "A path of a file"),
     ],
 )
 def test_a_path_where_no_file_can_be_is_bad_input(tmp_path, name, told):
     """And not a full disk: the exit code of the command line differs."""
     with pytest.raises(InvalidInput, match=told):
         recorded().save(f"{tmp_path}/{name}")
-    with pytest.raises(InvalidInput, match="is not a file"):
+    with pytest.raises(InvalidInput, match=r"is not a file|A path of a file"):
         load_cache(f"{tmp_path}/{name}")
     assert list(tmp_path.iterdir()) == []
 
@@ -283,7 +283,7 @@ def test_where_nothing_can_be_written_it_is_told(tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("interp.cache.format.save_file", full)
+    monkeypatch.setattr("interp.cache.format.save_tensors", full)
     with pytest.raises(OutOfResources, match=r"can't be written.*No space"):
         recorded().save(tmp_path / "run.cache")
     with pytest.raises(OutOfResources, match="can't be written"):
@@ -298,7 +298,7 @@ def test_an_interrupted_save_leaves_what_was_there(saved, monkeypatch):
         path.write_bytes(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("interp.cache.format.save_file", interrupted)
+    monkeypatch.setattr("interp.cache.format.save_tensors", interrupted)
     with pytest.raises(KeyboardInterrupt):
         recorded("z").save(saved)
     assert saved.read_bytes() == before

@@ -8,9 +8,9 @@ from foreign_folders import CONFIG, MODELS, random_tokens
 from tables import each
 
 import interp
-from interp.errors import ModelLoadError
+from interp.errors import MAX_SHOWN, ModelLoadError
 from interp.loading.folder import MAX_CONFIG_BYTES
-from interp.loading.foreign_config import ACTIVATIONS, MAX_SHOWN, ForeignConfig
+from interp.loading.foreign_config import ACTIVATIONS, ForeignConfig
 from interp.loading.registry import families
 from interp.loading.source import SafetensorsSource
 
@@ -72,7 +72,7 @@ def test_an_invalid_configuration_is_refused(content, message, folder):
 def test_a_configuration_that_is_too_large_is_not_read(folder):
     with (folder.path / CONFIG).open("ab") as file:
         file.truncate(MAX_CONFIG_BYTES + 1)
-    with pytest.raises(ModelLoadError, match=r"config\.json is larger than"):
+    with pytest.raises(ModelLoadError, match=r"config\.json.*is larger than"):
         interp.load(folder.path)
 
 
@@ -303,7 +303,7 @@ def test_older_names_of_rotary_fields_are_equivalent(copied):
 @each("value", ["x" * 10_000, list(range(10_000)), 10**3000])
 def test_a_long_value_is_shortened_in_errors(value, folder):
     folder.set_fields(activation_function=value)
-    with pytest.raises(ModelLoadError, match="…") as error:
+    with pytest.raises(ModelLoadError, match=r"…|\.\.\.") as error:
         interp.load(folder.path)
     assert len(str(error.value)) < 1000
 

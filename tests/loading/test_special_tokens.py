@@ -173,6 +173,14 @@ def test_every_kind_of_post_processor_gives_the_same_rule(post, loaded):
     assert model.to_tokens("a cat")[0].tolist() == [BOS, A, CAT, EOS]
 
 
+@pytest.mark.parametrize("name", ["[MASK]", "<mask>", None])
+def test_the_mask_token_is_the_tokenizers(name, loaded):
+    backend = words("none")
+    if name is not None:
+        backend.add_special_tokens([name])
+    assert loaded(backend).config.tokens.mask == (None if name is None else len(WORDS))
+
+
 # Ids of the configuration.
 
 

@@ -11,20 +11,25 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import safe_open
 from torch import Tensor
 
-from interp.errors import InvalidInput, ModelLoadError
+from interp.errors import MAX_SHOWN, InvalidInput, ModelLoadError, reason, shorten
 from interp.files import write_whole
+from interp.json_text import parse_json
+from interp.schema import VERSION, value_of
+from interp.tensor_file import DAMAGED, read_header, save_tensors, verify_checksum
 from interp.transformer import Transformer
 from interp.zoo.history import History
 
 FILE = "checkpoint.safetensors"
-DAMAGED = (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError)
-"""What reading a damaged checkpoint raises."""
+NEWEST: Final = 1
+"""The version of the file. A training is resumed only by the version that it was begun with."""
+MOMENTS: Final = ("exp_avg", "exp_avg_sq")
+"""The state of AdamW for each weight, besides the number of its steps."""
 PER_RUN = 100
 """A checkpoint is saved every ``steps // PER_RUN`` steps; after each step of a shorter run."""
 
@@ -53,8 +58,12 @@ class FileCheckpointer:
         tensors = {f"model.{name}": p.detach() for name, p in model.named_parameters()}
         for index, state in optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
-        header = {"what": json.dumps(dict(self.settings)), "history": history.to_json()}
-        write_whole(self.path, lambda path: save_file(_unshared(tensors), path, header))
+        header = {
+            VERSION: str(NEWEST),
+            "what": json.dumps(dict(self.settings)),
+            "history": history.to_json(),
+        }
+        write_whole(self.path, lambda path: save_tensors(tensors, path, header))
 
     def resume(self, model: Transformer, optimizer: torch.optim.Optimizer) -> History:
         """Restore model and optimizer from the checkpoint, if there is one.
@@ -69,24 +78,26 @@ class FileCheckpointer:
         if not self.path.exists():
             return History().add_hardware(self.hardware)
         try:
-            with safe_open(str(self.path), framework="pt") as file:
-                header = file.metadata()
-                settings, history = json.loads(header["what"]), History.from_json(header["history"])
-                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            weights = [(p, tensors[f"model.{n}"]) for n, p in model.named_parameters()]
+            saved = _read(self.path)
         except DAMAGED as error:
-            raise ModelLoadError(
-                f"The checkpoint {self.path} can't be read: {error}. Start from scratch with "
-                "anew=True (--anew)."
-            ) from error
-        self._check(settings)
+            raise self._unreadable(reason(error)) from error
+        self._check(saved.settings)
+        wrong = _mismatch(saved.tensors, model, optimizer)
+        if wrong is not None:
+            raise self._unreadable(wrong)
         with torch.no_grad():
-            for parameter, weight in weights:
-                parameter.copy_(weight)
+            for name, parameter in model.named_parameters():
+                parameter.copy_(saved.tensors[f"model.{name}"])
         state = optimizer.state_dict()
-        state["state"] = _optimizer_states(tensors)
+        state["state"] = _optimizer_states(saved.tensors)
         optimizer.load_state_dict(state)
-        return history.add_hardware(self.hardware)
+        return saved.history.add_hardware(self.hardware)
+
+    def _unreadable(self, why: str) -> ModelLoadError:
+        return ModelLoadError(
+            f"The checkpoint {self.path} can't be read: {why}. Start from scratch with anew=True "
+            "(--anew)."
+        )
 
     def _check(self, saved: Mapping[str, str]) -> None:
         differing = [name for name in self.settings if saved.get(name) != self.settings[name]]
@@ -94,8 +105,8 @@ class FileCheckpointer:
             name = differing[0]
             raise InvalidInput(
                 f"{self.path.parent} holds the checkpoint of a training with another {name}: "
-                f"{saved.get(name)}, not {self.settings[name]}. Use the same settings, start from "
-                "scratch with anew=True (--anew), or choose another folder."
+                f"{_shown(saved.get(name))}, not {_shown(self.settings[name])}. Use the same "
+                "settings, start from scratch with anew=True (--anew), or choose another folder."
             )
 
 
@@ -113,9 +124,56 @@ class NoCheckpointer:
         """Nothing is saved."""
 
 
-def _unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Contiguous copies that share no memory, as safetensors requires."""
-    return {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
+@dataclass(frozen=True)
+class _Saved:
+    """What a checkpoint holds: settings of the run, history, tensors by name."""
+
+    settings: dict[str, str]
+    history: History
+    tensors: dict[str, Tensor]
+
+
+def _read(path: Path) -> _Saved:
+    """A checkpoint, each part checked by itself; see :data:`DAMAGED` for what it raises."""
+    header = read_header(path)
+    verify_checksum(path, header)
+    texts = header.metadata
+    if texts.get(VERSION, str(NEWEST)) != str(NEWEST):
+        raise ValueError(
+            f"it has version {shorten(texts[VERSION])} of its format; this version of interp reads "
+            f"version {NEWEST}"
+        )
+    missing = sorted({"what", "history"} - set(texts))
+    if missing:
+        raise ValueError(f"its header has no {missing[0]!r}")
+    settings = value_of(dict[str, str], parse_json(texts["what"]), "what")
+    with safe_open(str(path), framework="pt") as file:
+        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    return _Saved(settings, History.from_json(texts["history"]), tensors)
+
+
+def _mismatch(
+    tensors: Mapping[str, Tensor], model: Transformer, optimizer: torch.optim.Optimizer
+) -> str | None:
+    """Which tensor is missing, unknown or of another shape than in this model, if one is."""
+    expected = {f"model.{name}": p.shape for name, p in model.named_parameters()}
+    trained = [p for group in optimizer.param_groups for p in group["params"]]
+    for index, parameter in enumerate(trained):
+        expected[f"optimizer.{index}.step"] = torch.Size()
+        expected |= {f"optimizer.{index}.{name}": parameter.shape for name in MOMENTS}
+    for name, shape in expected.items():
+        if name not in tensors and name.startswith("model."):
+            return f"{name} is missing"
+        if name in tensors and (
+            tensors[name].shape != shape or not tensors[name].is_floating_point()
+        ):
+            return f"{name} should be {tuple(shape)}, in floating point"
+    unknown = sorted(set(tensors) - set(expected))
+    return f"{shorten(unknown[0])} is of no part of this training" if unknown else None
+
+
+def _shown(setting: str | None) -> str | None:
+    return setting if setting is None or len(setting) <= MAX_SHOWN else f"{setting[:MAX_SHOWN]}…"
 
 
 def _optimizer_states(tensors: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
