@@ -34,13 +34,17 @@ def save_folder(model: TextNetwork, folder: Path, dtype: torch.dtype | None = No
             that weights can have.
         OutOfResources: the folder can't be written, or another process is writing it.
     """
-    given: object = dtype
-    if given is not None and not (isinstance(given, torch.dtype) and given.is_floating_point):
-        raise InvalidInput(f"dtype={shorten(given)} should be a floating-point dtype of torch.")
-    if model.device.type == "meta":
-        raise InvalidInput("This model is on the meta device: it has no weights to save.")
+    _check(model, dtype)
     with atomic_folder(folder) as new:
         write_files(model, new, dtype)
+
+
+def _check(model: TextNetwork, dtype: object) -> None:
+    is_floating_point = isinstance(dtype, torch.dtype) and dtype.is_floating_point
+    if dtype is not None and not is_floating_point:
+        raise InvalidInput(f"dtype={shorten(dtype)} should be a floating-point dtype of torch.")
+    if model.device.type == "meta":
+        raise InvalidInput("This model is on the meta device: it has no weights to save.")
 
 
 def write_files(model: TextNetwork, folder: Path, dtype: torch.dtype | None = None) -> None:

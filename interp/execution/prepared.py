@@ -137,19 +137,19 @@ def _span(model: Network, start: object, stop: object, batch: Batch) -> Span:
     n = len(model.stacks[-1].blocks)
     if not isinstance(start, Start | None):
         raise InvalidInput(f"start= takes an interp.Start; got {shorten(start)}.")
-    last = n if stop is None else _layer(stop, "stop_at_layer", n)
-    first = 0 if start is None else _layer(start.layer, "the layer of start", n)
+    last = n if stop is None else _layer(stop, "stop_at_layer=", n)
+    first = 0 if start is None else _layer(start.layer, "A run can't start at layer ", n)
     if not first <= last:
         raise InvalidInput(f"A run can't start at layer {first} and stop before layer {last}.")
     stream = None if start is None else _stream(start.stream, model, batch)
     return Span(first, None if stop is None else last, stream)
 
 
-def _layer(given: object, name: str, n: int) -> int:
+def _layer(given: object, what: str, n: int) -> int:
     """A layer from 0 to n, where n is after the last block; negative ones count from the end."""
     layer = as_integer(given)
     if layer is None or not -n <= layer <= n:
-        raise InvalidInput(f"{name}={shorten(given)}: this stack has layers 0..{n - 1}.")
+        raise InvalidInput(f"{what}{shorten(given)}: this stack has layers 0..{n - 1}.")
     return layer + n if layer < 0 else layer
 
 

@@ -113,15 +113,6 @@ def _decoded(line: bytes, source: str) -> str:
         ) from error
 
 
-def _text(file: Path, data: bytes) -> str:
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidInput(
-            f"{file} is not UTF-8 text (byte {error.start}): {error.reason}."
-        ) from error
-
-
 def _plain_prompt(line: str, source: str) -> Prompt:
     return Prompt(line, source=source)
 
