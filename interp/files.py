@@ -8,6 +8,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
@@ -55,7 +56,7 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Open a regular file to read its bytes.
 
     Raises:

@@ -60,7 +60,7 @@ def save_step(model: Transformer, folder: Path, step: int, dtype: torch.dtype) -
     """
     try:
         (folder / STEPS).mkdir(parents=True, exist_ok=True)
-        _write_weights(model, _step_file(folder, step), dtype)
+        _write_weights(model, weights_file(folder, step), dtype)
     except OSError as error:
         raise OutOfResources(f"{folder} can't be written: {error}.") from error
 
@@ -123,11 +123,12 @@ def _weights_of_step(folder: Path, step: int) -> Path:
     if step not in steps:
         known = ", ".join(map(str, steps)) or "none"
         raise ModelLoadError(f"{folder} has no weights of step {step}; its steps: {known}.")
-    return _step_file(folder, step)
+    return weights_file(folder, step)
 
 
-def _step_file(folder: Path, step: int) -> Path:
-    return folder / STEPS / f"{step:06d}.safetensors"
+def weights_file(folder: Path, step: int | None = None) -> Path:
+    """The file of the final weights of a folder, or of those of a training step."""
+    return folder / (WEIGHTS if step is None else f"{STEPS}/{step:06d}.safetensors")
 
 
 def _write_weights(model: Transformer, path: Path, dtype: torch.dtype | None) -> None:
