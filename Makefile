@@ -57,9 +57,11 @@ models: .venv/.installed-dev ## Compare every family with Hugging Face and write
 	$(BIN)/python -m pytest tests/agreement --write-models $(PYTEST)
 
 .PHONY: cards
-cards: .venv/.installed-dev ## Measure every bundled model again and rewrite its card
+cards: .venv/.installed-dev ## Measure every bundled model again; rewrite its card and SHA256SUMS
 	$(BIN)/python -c "from interp.loading import MODEL_FOLDER, bundled; \
+		from interp.loading.checksums import write_sums; \
 		from interp.zoo.training.build import remeasure; \
+		write_sums(MODEL_FOLDER); \
 		[remeasure(name).write(MODEL_FOLDER / name) for name in bundled()]"
 
 .PHONY: lint
@@ -88,6 +90,10 @@ bench: .venv/.installed-bench ## Time everything against transformers and Transf
 .PHONY: faults
 faults: .venv/.installed-dev ## Interrupt everything that writes folders; docs/reliability.md
 	$(BIN)/python -m benchmarks.faults --docs
+
+.PHONY: fuzz
+fuzz: .venv/.installed-dev ## Read 5 000 damaged files of all kinds; docs/reliability.md
+	$(BIN)/python -m benchmarks.fuzz --docs
 
 .PHONY: gpu
 gpu: .venv/.installed-dev ## Run the tests and timings that need a GPU; docs/gpu.md

@@ -20,6 +20,7 @@ import os
 import stat
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
@@ -143,7 +144,7 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Open a regular file to read its bytes.
 
     Raises:

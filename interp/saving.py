@@ -70,14 +70,14 @@ def save_step(model: TextNetwork, folder: Path, step: int, dtype: torch.dtype) -
     """
     try:
         (folder / STEPS).mkdir(parents=True, exist_ok=True)
-        _write_weights(model, step_file(folder, step), dtype)
+        _write_weights(model, weights_file(folder, step), dtype)
     except OSError as error:
         raise OutOfResources(f"{folder} can't be written: {error}.") from error
 
 
-def step_file(folder: Path, step: int) -> Path:
-    """The weights after ``step`` training steps."""
-    return folder / STEPS / f"{step:06d}.safetensors"
+def weights_file(folder: Path, step: int | None = None) -> Path:
+    """The file of the final weights of a folder, or of those of a training step."""
+    return folder / (WEIGHTS if step is None else f"{STEPS}/{step:06d}.safetensors")
 
 
 def _write_weights(model: TextNetwork, path: Path, dtype: torch.dtype | None) -> None:

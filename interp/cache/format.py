@@ -190,14 +190,19 @@ def _contents(header: _Header, tensor: Callable[[str], Tensor]) -> Contents:
     def places(listed: list[tuple[_PlaceRow, str]]) -> dict[Place, Tensor]:
         return {_place(place): once(name) for place, name in listed}
 
+    def columns(saved: _TensorName, dtype: torch.dtype, rows: int | None = None) -> Tensor:
+        found = once(saved[1])
+        if found.dtype != dtype or found.ndim != 2 or rows not in (None, len(found)):  # noqa: PLR2004
+            raise InvalidConfig("positions and padding should be [batch column].")
+        return found
+
     def context(saved: _SavedContext) -> Context:
-        return Context(
-            positions=once(saved.positions[1]),
-            offset=saved.offset,
-            real=None if saved.real is None else once(saved.real[1]),
-            encoder_real=None if saved.memory_real is None else once(saved.memory_real[1]),
-            n_later=saved.ahead,
+        positions = columns(saved.positions, torch.int64)
+        real, source = (
+            None if mask is None else columns(mask, torch.bool, len(positions))
+            for mask in (saved.real, saved.memory_real)
         )
+        return Context(positions, saved.offset, real=real, encoder_real=source, n_later=saved.ahead)
 
     return Contents(
         config=Config.from_dict(header.config),

@@ -13,12 +13,13 @@ from interp.config import Config
 from interp.errors import MAX_SHOWN, ModelLoadError, shorten
 from interp.loading import hub
 from interp.loading.checkpoint import is_checkpoint, load_checkpoint
+from interp.loading.checksums import check_listed
 from interp.loading.folder import load_folder
 from interp.loading.live import is_live, load_live
 from interp.loading.registry import families
 from interp.loading.state_dict import load_state_dict
 from interp.paths import as_path
-from interp.saving import CONFIG, save_folder
+from interp.saving import CONFIG, save_folder, weights_file
 from interp.transformer import Transformer
 
 AT_STEP = re.compile(r"(?P<model>.+)@(?P<step>\d{1,9})")
@@ -80,6 +81,7 @@ def load(
     except OSError as error:
         raise ModelLoadError(f"{name[:200]!r} can't be read: {error.strerror}.") from error
     if found is not None:
+        _check_bundled(*found)
         model = load_folder(found[0], device, dtype, tokenizer, step=found[1])
         return model if found[1] is None else _renamed(model, f"{model.config.name}@{found[1]}")
     if holds_checkpoint:
@@ -132,6 +134,12 @@ def find_folder(name: str) -> tuple[Path, int | None] | None:
     model = match["model"]
     folder = MODEL_FOLDER / model if model in bundled() else Path(model)
     return (folder, int(match["step"])) if (folder / CONFIG).is_file() else None
+
+
+def _check_bundled(folder: Path, step: int | None) -> None:
+    """Compare the weights with the list of the bundled ones, if they are bundled."""
+    if folder.parent == MODEL_FOLDER:
+        check_listed(weights_file(folder, step), MODEL_FOLDER)
 
 
 def _renamed(model: Transformer, name: str) -> Transformer:

@@ -18,7 +18,7 @@ from interp.loading.assemble import assemble, assemble_native
 from interp.loading.registry import family_of
 from interp.loading.source import SafetensorsSource
 from interp.loading.special_tokens import as_tokenizer, attach_tokenizer, set_tokenizer
-from interp.saving import CONFIG, STEPS, TOKENIZER, step_file
+from interp.saving import CONFIG, STEPS, TOKENIZER, weights_file
 from interp.text.tokenizer import Tokenizer
 from interp.transformer import Transformer
 
@@ -86,7 +86,7 @@ def _weights_of_step(folder: Path, step: int) -> Path:
     if step not in steps:
         known = ", ".join(map(str, steps)) or "none"
         raise ModelLoadError(f"{folder} has no weights of step {step}; its steps: {known}.")
-    return step_file(folder, step)
+    return weights_file(folder, step)
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ access.py     ``card`` and ``history`` of a model
 card.py       a model's card: figures, limits, circuit if known; card.json and README.md
 circuit.py    a circuit as data: heads, MLPs, edges
 history.py    losses and figures of a training run; history.json
-models/       a folder per model: config.json, weights, tokenizer.json, card, history
+models/       a folder per model: config.json, weights, tokenizer.json, card, history; SHA256SUMS
 prompts/      prompt sets, one JSON Lines file each
 training/     how the models were built: recipes, corpus, training loop, evaluations
 """

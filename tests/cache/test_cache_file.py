@@ -258,6 +258,104 @@ def test_a_header_of_another_kind_is_told(path, header):
         load_cache(path)
 
 
+def with_tensors(path: Path, change: object) -> Path:
+    """Changed tensors under the same header."""
+    with safe_open(path, framework="pt") as file:
+        metadata = {HEADER: file.metadata()[HEADER]}
+    tensors = load_file(path)
+    change(tensors)
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata)
+    return path
+
+
+SHAPES = {
+    "longer": lambda tensor: torch.cat([tensor, tensor]),
+    "flat": torch.flatten,
+    "empty": lambda tensor: tensor[:0],
+    "narrower": lambda tensor: tensor[..., :-1],
+    "transposed": lambda tensor: tensor.mT,
+    "other numbers": lambda tensor: tensor.to(torch.uint8),
+}
+
+
+@pytest.mark.parametrize("change", SHAPES.values(), ids=SHAPES)
+def test_tensors_that_no_run_of_the_model_leaves_are_refused(change, saved):
+    """Each tensor of the file in turn: activations, positions and padding."""
+    content = saved.read_bytes()
+    for name, tensor in load_file(saved).items():
+        if change(tensor).shape == tensor.shape and change(tensor).dtype == tensor.dtype:
+            continue
+        saved.write_bytes(content)
+        with_tensors(
+            saved, lambda tensors, name=name: tensors.update({name: change(tensors[name])})
+        )
+        for model in (None, build("gpt2")):
+            with pytest.raises(InvalidInput, match="is damaged"):
+                load_cache(saved, model)
+
+
+def test_padding_and_positions_that_no_run_leaves_are_refused(path):
+    ids = padded([torch.tensor([1, 2, 3, 4]), torch.tensor([1, 2])], "left")
+    run(build("gpt2"), ids, record="all").cache.save(path)
+    content = path.read_bytes()
+    contexts = {"real": lambda t: t[:, :-1], "positions": lambda t: t - 1}
+    for field, change in contexts.items():
+        path.write_bytes(content)
+        with safe_open(path, framework="pt") as file:
+            header = json.loads(file.metadata()[HEADER])
+        name = header["contexts"][0][1][field][1]
+        with_tensors(path, lambda tensors, n=name, c=change: tensors.update({n: c(tensors[n])}))
+        with pytest.raises(InvalidInput, match="is damaged: its p"):
+            load_cache(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header: header["contexts"][0][1].update(offset=-1),
+        lambda header: header["contexts"][0][1].update(ahead=2**40),
+        lambda header: header["contexts"][0][1].update(offset="0"),
+        lambda header: header["contexts"][0][1].update(positions=None),
+        lambda header: header.update(contexts=[]),
+        lambda header: header["config"].update(d_vocab=2**62, d_model=2**62),
+        lambda header: header["config"].update(version=2),
+    ],
+)
+def test_a_header_that_no_run_leaves_is_refused_also_without_the_model(saved, change):
+    with pytest.raises(InvalidInput, match=r"is damaged"):
+        load_cache(rewritten(saved, change))
+
+
+@pytest.mark.timeout(60)
+def test_a_model_of_absurd_depth_is_not_built(saved):
+    """It took a minute for 20 000 layers."""
+    for layers in (20_000, 10**12):
+        rewritten(saved, lambda header, n=layers: header["config"]["decoder"].update(n_layers=n))
+        with pytest.raises(InvalidInput, match=f"{layers} layers; without model="):
+            load_cache(saved)
+
+
+@pytest.mark.timeout(60)
+def test_exceptions_for_few_of_many_layers_take_little_time(saved):
+    def change(header):
+        stack = header["config"]["decoder"]
+        other = stack["attention"] | {"cap": 3.0}
+        stack |= {"n_layers": 10**12, "exceptions": [{"layers": [1], "attention": other}]}
+
+    with pytest.raises(InvalidInput, match="1000000000000 layers"):
+        load_cache(rewritten(saved, change))
+
+
+def test_a_changed_byte_is_noticed(saved):
+    content = saved.read_bytes()
+    for index in (9, len(content) // 2, len(content) - 1):
+        changed = bytearray(content)
+        changed[index] ^= 1
+        saved.write_bytes(changed)
+        with pytest.raises(InvalidInput, match=r"safetensors file|SHA-256"):
+            load_cache(saved)
+
+
 # Written whole.
 
 

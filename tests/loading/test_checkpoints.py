@@ -5,6 +5,7 @@ import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 import torch
@@ -316,6 +317,39 @@ def test_weights_with_nan_are_refused(written):
         theirs.transformer["wpe"].weight[3, 1] = torch.nan
     with pytest.raises(ModelLoadError, match="not finite"):
         read(written(theirs, {**SIZES, "bias": False}))
+
+
+WEIGHT = "transformer.wte.weight"
+OTHER_TENSORS = {
+    "stride-0": (lambda w: w[:1, :1].expand(100_000, 6000), "tensors repeat numbers"),
+    "sparse": (lambda w: w.to_sparse(), "sparse or quantised"),
+    "meta": (lambda w: w.to("meta"), "meta"),
+}
+
+
+@pytest.mark.parametrize(("change", "said"), OTHER_TENSORS.values(), ids=OTHER_TENSORS)
+def test_tensors_that_are_not_what_the_file_holds_are_refused(change, said, written):
+    """A stride of 0 makes gigabytes of a few kilobytes."""
+    model = NanoGPT(bias=False)
+    weights = {**model.state_dict(), WEIGHT: change(model.state_dict()[WEIGHT])}
+    with pytest.raises(ModelLoadError, match=said):
+        read(written(model, {**SIZES, "bias": False}, model=weights))
+
+
+def test_many_names_of_one_tensor_are_refused(written):
+    model = NanoGPT(bias=False)
+    weights = model.state_dict() | {f"x{n}": model.lm_head.weight for n in range(500)}
+    with pytest.raises(ModelLoadError, match="tensors repeat numbers"):
+        read(written(model, {**SIZES, "bias": False}, model=weights))
+
+
+def test_a_compressed_archive_is_refused(plain, tmp_path):
+    """A thousand zeros take one byte."""
+    with ZipFile(plain) as old, ZipFile(tmp_path / "b.pt", "w", ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name) + bytes(10**6 if "data" in name else 0))
+    with pytest.raises(ModelLoadError, match="more bytes than the file"):
+        read(tmp_path / "b.pt")
 
 
 # Conversion to safetensors.

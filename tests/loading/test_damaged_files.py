@@ -404,3 +404,41 @@ def test_a_source_that_is_neither_a_folder_nor_a_name_is_refused(tmp_path, folde
         interp.load(3)
     (folder.path / CONFIG).unlink()
     assert_refused(folder, CONFIG, "can't be read")
+
+
+def test_a_saved_model_whose_weights_were_changed_is_refused(saved_model):
+    """Also where they would be valid numbers, in the last place and in the first."""
+    path = saved_model.path / WEIGHTS
+    content = path.read_bytes()
+    for index in (-8, -len(content) // 2):
+        changed = bytearray(content)
+        changed[index] ^= 1
+        path.write_bytes(changed)
+        assert_refused(saved_model, WEIGHTS, "SHA-256")
+    path.write_bytes(content)
+    assert interp.load(saved_model.path)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.usefixtures("no_reads")
+def test_a_header_of_many_names_of_which_one_occurs_twice_is_refused_in_time(folder):
+    names = ",".join(f'"{n}":0' for n in range(200_000))
+    by_hand(folder.path / WEIGHTS, f'{{{names},"199999":0}}'.encode(), n_bytes=64)
+    assert_refused(folder, WEIGHTS, "'199999' occurs twice")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.usefixtures("no_reads")
+def test_a_shape_of_many_huge_axes_is_refused_in_time(folder):
+    shape = [10**300] * 20_000
+    by_hand(folder.path / WEIGHTS, {EMBEDDING: entry(2) | {"shape": shape}}, n_bytes=64)
+    assert_refused(folder, WEIGHTS, "invalid shape")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.usefixtures("no_reads")
+def test_as_many_layers_as_weights_are_refused_in_time(saved_model):
+    decoder = saved_model.fields["decoder"]
+    saved_model.set_fields(decoder=decoder | {"n_layers": 20_000})
+    by_hand(saved_model.path / WEIGHTS, {str(n): entry(0) for n in range(20_000)})
+    assert_refused(saved_model, "20000 layers; at most")

@@ -6,7 +6,7 @@ from tables import each
 import interp
 from interp.errors import InvalidInput
 from interp.metrics.prompts import logit_diff_of_prompts
-from interp.text.prompts import read_prompts
+from interp.text.prompts import MAX_BYTES, MAX_PROMPTS, read_prompts
 
 
 def write(tmp_path, content, name="prompts.jsonl"):
@@ -77,3 +77,32 @@ def test_only_line_feeds_end_a_line_and_a_byte_order_mark_is_no_text(tmp_path):
     assert plain.text == "one\x0ctwo"
     (spoken,) = read_prompts(write(tmp_path, '{"text": "a\u2028b"}\n'))
     assert spoken.text == "a\u2028b"
+
+
+@pytest.mark.timeout(60)
+def test_a_file_of_very_many_or_very_long_prompts_is_refused(tmp_path, monkeypatch):
+    assert len(read_prompts(write(tmp_path, "a\n" * MAX_PROMPTS, "p.txt"))) == MAX_PROMPTS
+    with pytest.raises(InvalidInput, match="more than 100000 prompts"):
+        read_prompts(write(tmp_path, "a\n" * (MAX_PROMPTS + 1), "p.txt"))
+    with (tmp_path / "long.txt").open("wb") as file:
+        file.truncate(MAX_BYTES + 1)
+    with pytest.raises(InvalidInput, match="larger than"):
+        read_prompts(tmp_path / "long.txt")
+
+
+@each("line", ['{"text": "a", "text": "b"}', "[" * 1000 + "]" * 1000, '{"text": "\\ud800"}'])
+def test_a_line_that_is_no_plain_json_is_named(tmp_path, line):
+    with pytest.raises(InvalidInput, match=r"prompts.jsonl:1: not a JSON object"):
+        read_prompts(write(tmp_path, line))
+
+
+def test_a_message_shows_little_of_a_long_line(tmp_path):
+    with pytest.raises(InvalidInput) as error:
+        read_prompts(write(tmp_path, f'["{"x" * 10**6}"]'))
+    assert len(str(error.value)) < 400
+
+
+def test_all_ends_of_lines_are_the_same(tmp_path):
+    for end in ("\n", "\r\n", "\r"):
+        found = read_prompts(write(tmp_path, f"one{end}two{end}", "p.txt"))
+        assert [prompt.text for prompt in found] == ["one", "two"]

@@ -1,5 +1,6 @@
 """A tokenizer gives back what it was given, and a label that a person can read."""
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 from interp.errors import InvalidTokens, ModelLoadError
-from interp.text.tokenizer import Tokenizer
+from interp.text.tokenizer import MAX_CHARACTERS, Tokenizer
 from interp.zoo.training.bpe import BOS, train_bpe
 
 TEXTS = ["def f(self):\n    return self.x\n", "the cat and the dog: 1 + 1 = 2\n", "€uro €uro €uro"]
@@ -279,3 +280,55 @@ def test_missing_and_damaged_files_are_refused(tmp_path):
     damaged.write_text('{"version": "1.0", "model"')
     with pytest.raises(ModelLoadError, match=r"damaged\.json describes no tokenizer"):
         Tokenizer.from_file(damaged)
+
+
+# Files from anywhere.
+
+
+def changed(tmp_path, change):
+    """The path of a tokenizer.json whose content ``change`` changed."""
+    content = json.loads(BYTE_LEVEL.backend.to_str())
+    change(content)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    return tmp_path / "tokenizer.json"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("id_", [2**20, 2**31, 2**32 - 1, 2**63])
+def test_an_id_that_no_vocabulary_needs_is_refused(id_, tmp_path):
+    """The library takes memory for each id up to the largest."""
+    with pytest.raises(ModelLoadError, match=f"token id {id_}"):
+        Tokenizer.from_file(changed(tmp_path, lambda c: c["model"]["vocab"].update(zz=id_)))
+    with pytest.raises(ModelLoadError, match=f"token id {id_}"):
+        Tokenizer.from_file(changed(tmp_path, lambda c: c["added_tokens"][0].update(id=id_)))
+
+
+@pytest.mark.parametrize("make", [word_piece, sentence_piece, whole_words, clip])
+def test_every_kind_is_read_from_its_file(make, tmp_path):
+    tokenizer = Tokenizer(make())
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = Tokenizer.from_file(tmp_path / "tokenizer.json")
+    assert again.backend.to_str() == tokenizer.backend.to_str()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: c["model"].update(continuing_subword_prefix="\0"),  # aborts in the library
+        lambda c: c["model"].update(continuing_subword_prefix="##########"),
+        lambda c: c["model"].update(merges=[["a"]]),
+        lambda c: c["model"].update(vocab=[["a", 1]]),
+        lambda c: c.update(model=3),
+        lambda c: c.update(added_tokens=[3]),
+        lambda c: c["model"]["vocab"].update(a=-1),
+    ],
+)
+def test_a_description_that_the_library_refuses_or_dies_of_is_an_error(change, tmp_path):
+    with pytest.raises(ModelLoadError, match="describes no tokenizer"):
+        Tokenizer.from_file(changed(tmp_path, change))
+
+
+def test_a_text_of_any_length_is_refused_before_it_is_tokenized(monkeypatch):
+    monkeypatch.setattr(BYTE_LEVEL, "backend", None)
+    with pytest.raises(InvalidTokens, match="too long to be tokenized"):
+        BYTE_LEVEL.encode("x" * (MAX_CHARACTERS + 1))

@@ -1,6 +1,7 @@
 """Every bundled model is whole: a recipe, a card, weights that fit the house, prompts it reads."""
 
 import json
+import shutil
 
 import pytest
 from architectures import covering
@@ -10,6 +11,7 @@ import interp
 from interp.config import Config
 from interp.errors import ModelLoadError
 from interp.loading import MODEL_FOLDER
+from interp.loading.checksums import SUMS, write_sums
 from interp.text.prompts import PROMPT_FOLDER as PROMPTS
 from interp.text.prompts import bundled_prompts, read_prompts
 from interp.zoo.card import read_card
@@ -143,3 +145,103 @@ def test_configurations_are_of_this_version():
     for name in NAMES:
         text = (MODEL_FOLDER / name / "config.json").read_text()
         assert Config.from_json(text).to_json() == text
+
+
+# The list of the weights.
+
+
+def test_all_weights_are_listed(tmp_path):
+    listed = MODEL_FOLDER / SUMS
+    folder = shutil.copytree(MODEL_FOLDER, tmp_path / "models")
+    write_sums(folder)
+    assert (folder / SUMS).read_text() == listed.read_text()
+    assert len(listed.read_text().splitlines()) == len(list(MODEL_FOLDER.rglob("*.safetensors")))
+
+
+@pytest.mark.parametrize("name", ["rasp-reverse", "python-2l@400"])
+def test_bundled_weights_that_were_changed_are_refused(name, tmp_path, monkeypatch):
+    folder = shutil.copytree(MODEL_FOLDER, tmp_path / "models")
+    monkeypatch.setattr("interp.loading.MODEL_FOLDER", folder)
+    interp.load(name)
+    model, _, step = name.partition("@")
+    file = folder / model / (f"steps/{int(step):06d}.safetensors" if step else "model.safetensors")
+    content = bytearray(file.read_bytes())
+    content[-2] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(ModelLoadError, match=rf"{file.name} is not the file that .*{SUMS} lists"):
+        interp.load(name)
+    assert interp.load(folder / model)  # as a user's own
+    (folder / SUMS).unlink()
+    with pytest.raises(ModelLoadError, match=SUMS):
+        interp.load(name)
+
+
+# What a card may say.
+
+
+def card_with(tmp_path, **fields):
+    content = json.loads((MODEL_FOLDER / "dates" / "card.json").read_text()) | fields
+    (tmp_path / "card.json").write_text(json.dumps(content))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "prompts", ["/etc/passwd", "../prompts/dates", "dates.jsonl", "", "\0", "no-such-set"]
+)
+def test_a_card_names_bundled_prompts_alone(prompts, tmp_path):
+    assert interp.card(card_with(tmp_path)).prompts == "dates"
+    with pytest.raises(ModelLoadError, match="a card names a bundled set"):
+        interp.card(card_with(tmp_path, prompts=prompts))
+
+
+@each(
+    ("fields", "said"),
+    [
+        ({"figures": {"a": True}}, r"card\.figures\['a'\] should be of type float or int or str"),
+        ({"figures": {"a": [1]}}, r"card\.figures\['a'\]"),
+        ({"figures": 3}, r"card\.figures should be an object"),
+        ({"summary": None}, r"card\.summary should be of type str"),
+        ({"metric": "accuracy"}, "must be one of loss, logit-diff"),
+        (
+            {"circuit": {"heads": ["L0H0"], "mlps": [], "edges": [["a"]]}},
+            r"edges\[0\] should have 2",
+        ),
+        ({"more": 1}, "card has no field 'more'"),
+        ({"version": 2}, "card has version 2.*pip install --upgrade interp"),
+        ({"version": "1"}, r"card\.version should be an integer"),
+        ({"version": 0}, r"card\.version should be an integer"),
+    ],
+)
+def test_a_card_of_wrong_types_or_of_a_newer_version_is_refused(fields, said, tmp_path):
+    with pytest.raises(ModelLoadError, match=rf"card\.json can't be read: .*{said}"):
+        read_card(card_with(tmp_path, **fields))
+
+
+@each(
+    ("fields", "said"),
+    [
+        ({"losses": [1.0, "x"]}, r"history\.losses\[1\] should be of type float"),
+        ({"losses": [None]}, r"history\.losses\[0\]"),
+        ({"measured": {"x": {}}}, r"history\.measured\['x'\]: the name should be an integer"),
+        ({"measured": {"1": {"a": "b"}}}, r"history\.measured\['1'\]\['a'\]"),
+        ({"checkpoints": [1.5]}, r"history\.checkpoints\[0\] should be of type int"),
+        ({"version": 2}, "history has version 2"),
+    ],
+)
+def test_a_history_of_wrong_types_or_of_a_newer_version_is_refused(fields, said, tmp_path):
+    content = json.loads((MODEL_FOLDER / "dates" / "history.json").read_text()) | fields
+    (tmp_path / "history.json").write_text(json.dumps(content))
+    with pytest.raises(ModelLoadError, match=rf"history\.json can't be read: .*{said}"):
+        read_history(tmp_path)
+
+
+def test_a_configuration_of_a_newer_version_is_refused(tmp_path):
+    folder = shutil.copytree(MODEL_FOLDER / "rasp-reverse", tmp_path / "model")
+    content = json.loads((folder / "config.json").read_text())
+    assert content["version"] == 1
+    (folder / "config.json").write_text(json.dumps(content | {"version": 2}))
+    with pytest.raises(ModelLoadError, match=r"version 2 .*pip install --upgrade interp"):
+        interp.load(folder)
+    del content["version"]  # as before there were versions
+    (folder / "config.json").write_text(json.dumps(content))
+    assert interp.load(folder)
