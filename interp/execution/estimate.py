@@ -83,7 +83,8 @@ def refuse_too_large(model: Network, prepared: Prepared) -> None:
         OutOfResources: it clearly does not; the message names what takes the most.
     """
     rows, width = prepared.batches[-1].ids.shape
-    places = {*prepared.plan.stored, Place(Point.LOGITS)}
+    unembeds = model.config.unembeds and prepared.span.stop is None
+    places = {*prepared.plan.stored, *([Place(Point.LOGITS)] if unembeds else [])}
     if len(places) * rows * width * _widest(model, width) * model.dtype.itemsize < LARGE:
         return
     sizes = {place: prod(shape_at(model, prepared.batches, place)) for place in places}
@@ -142,12 +143,17 @@ def estimate_of(model: Network, prepared: Prepared) -> Estimate:
         plan=replace(prepared.plan, edits=edits),
         total=None if prepared.total is None else _log_probabilities,
     )
-    given = [own for batch in without_data.batches for own in (batch.ids, batch.real, batch.types)]
-    with LiveBytes([*shapes.parameters(), *shapes.buffers(), *given]) as live:
+    with LiveBytes([*given_to(shapes, without_data.batches), without_data.span.stream]) as live:
         done = execute(shapes, without_data)
         kept = live.now
         del done
     return Estimate(live.peak, kept)
+
+
+def given_to(model: Network, batches: Sequence[Batch]) -> list[Tensor | None]:
+    """What exists before a forward: weights and tokens."""
+    inputs = [own for b in batches for own in (b.ids, b.real, b.types, b.images)]
+    return [*model.parameters(), *model.buffers(), *inputs]
 
 
 class Shapes(Network):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from interp.edits import Edit, EditSite
-from interp.execution.estimate import Estimate, LiveBytes, Shapes
+from interp.execution.estimate import Estimate, LiveBytes, Shapes, given_to
 from interp.execution.recorder import Recorder
 from interp.metrics import AtPosition, Metric, MetricLike
 from interp.model.network import Network
@@ -71,7 +71,6 @@ def _peak(worker: Worker, job: Job) -> int:
     restart_map, copies = worker.restart_map, worker.copies(job)
     model = restart_map.model
     without_data = tuple(batch.to("meta") for batch in job.batches)
-    given = [own for batch in without_data for own in (batch.ids, batch.real, batch.types)]
     if not isinstance(job.metric, Metric):
         measured = replace(job, metric=_sums, batches=without_data)
     elif not isinstance(job.metric, AtPosition):
@@ -81,7 +80,7 @@ def _peak(worker: Worker, job: Job) -> int:
     kinds: dict[object, tuple[tuple[Case, ...], int]] = {}
     for cases, first_column in groups_of(restart_map, job, copies):
         kinds.setdefault((len(cases), *_kind(cases), first_column), (cases, first_column))
-    with LiveBytes([*model.parameters(), *model.buffers(), *given]) as live, torch.no_grad():
+    with LiveBytes(given_to(model, without_data)) as live, torch.no_grad():
         baseline = Baseline.of(restart_map, job, without_data)
         for cases, first_column in [((), 0), *kinds.values()]:
             forward = BatchedForward(baseline, measured, cases, first_column)

@@ -11,8 +11,11 @@ from allocations import BOUND, WIDE, allocated, wide
 from architectures import ARCHITECTURES, as_where, build_new, covering, in_turn, padded, tokens_of
 
 from interp import (
+    AttentionConfig,
     Config,
+    EmbeddingConfig,
     MLPConfig,
+    PatchConfig,
     PositionsConfig,
     StackConfig,
     Start,
@@ -68,6 +71,15 @@ def test_padding_is_counted(name, side):
     )
     check(model, tokens)
     check(model, tokens, record="all")
+
+
+def test_images_were_there_before():
+    patches = PatchConfig(64, 64, 16, channels=3, n_special=1)
+    stack = StackConfig(1, AttentionConfig(4, 192), MLPConfig(3072))
+    stack = replace(stack, embedding=EmbeddingConfig(patches=patches))
+    config = Config(768, 500, 17, encoder=stack, n_classes=500)
+    model = build_new(config, dtype=torch.float32)
+    check(model, (torch.randn(8, 3, 64, 64),))
 
 
 def test_parts_of_a_model_are_counted():
