@@ -6,7 +6,7 @@ Torch, pandas and plotly take seconds to import, so each command imports what it
 
 from collections.abc import Sequence
 from enum import StrEnum
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated
 
@@ -48,7 +48,11 @@ Model = Annotated[str, typer.Option("--model", "-m", help="A bundled model or a 
 def print_version(*, asked: bool) -> None:
     """Print the version and end the command, if asked to."""
     if asked:
-        print_stdout(f"interp {version('interp')}")
+        try:
+            number = version("interp")
+        except PackageNotFoundError:  # as in provenance: it runs from its source
+            number = "source"
+        print_stdout(f"interp {number}")
         raise typer.Exit
 
 

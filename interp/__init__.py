@@ -28,13 +28,16 @@ from interp.config import (
     TokensConfig,
 )
 from interp.errors import InterpError
+from interp.execution.estimate import Estimate, estimate
+from interp.execution.prepared import Start
 from interp.execution.provenance import versions
-from interp.execution.run import Run, Start, run
+from interp.execution.run import Run, run
 from interp.linalg import LowRank
 from interp.loading import bundled, load
 from interp.loading.torch_transformer import from_torch
 from interp.model.batch import PAD
 from interp.points import Place, Point
+from interp.sweeps.estimate import estimate_sweep
 from interp.sweeps.sweep import Interrupted, Sweep, sweep
 from interp.text.prompts import bundled_prompts, read_prompts
 from interp.text.tokenizer import Tokenizer
@@ -52,6 +55,7 @@ __all__ = [
     "Cache",
     "Config",
     "EmbeddingConfig",
+    "Estimate",
     "ExpertsConfig",
     "HeadConfig",
     "InterpError",
@@ -76,6 +80,8 @@ __all__ = [
     "bundled_prompts",
     "card",
     "edits",
+    "estimate",
+    "estimate_sweep",
     "from_torch",
     "history",
     "load",

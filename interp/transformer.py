@@ -227,8 +227,14 @@ class Transformer(TextNetwork):
         top_k: int | None = None,
         seed: int = 0,
         edits: Sequence[Edit] = (),
+        stop: int | str | Sequence[int | str] = (),
     ) -> Int[Tensor, "batch pos"]:
-        """Continue each row; see :func:`interp.execution.generate.generate`."""
+        """Continue each row; see :func:`interp.execution.generate.generate`.
+
+        ``stop`` may also hold texts of a single token each, or be one token.
+        """
+        stops = [stop] if isinstance(stop, int | str) else stop
+        ids = [self.to_single_token(one) if isinstance(one, str) else one for one in stops]
         return generate(
             self,
             *tokens,
@@ -237,6 +243,7 @@ class Transformer(TextNetwork):
             top_k=top_k,
             seed=seed,
             edits=edits,
+            stop=ids,
         )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp.cache.compact import cheaper_formed, compacted, converted, is_fresh
+from interp.cache.compact import cheaper_formed, compacted, converted, is_fresh, storage_of
 from interp.cache.derive import Derivation
 from interp.cache.format import Contents, write_contents
 from interp.cache.listing import in_bytes, listed, listing
@@ -159,7 +159,7 @@ class Cache:
     def nbytes(self) -> int:
         """Bytes of everything stored, each storage counted once."""
         tensors = [tensor for tensor, _ in self._stored.values()] + list(self._gradients.values())
-        storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+        storages = {storage_of(tensor): tensor.untyped_storage().nbytes() for tensor in tensors}
         return sum(storages.values())
 
     # ---- what is stored, where and in which dtype ---------------------------------------------

@@ -19,7 +19,7 @@ from interp.errors import InvalidInput, InvalidTokens, shorten
 from interp.execution.plan import plan_of_edits
 from interp.execution.recorder import Recorder
 from interp.integers import as_integer
-from interp.model.batch import PAD, Batch
+from interp.model.batch import Batch
 from interp.model.context import Context
 from interp.model.kv_cache import KVCache
 from interp.model.network import Network
@@ -28,7 +28,7 @@ SEEDS = 2**64
 """Number of the seeds of PyTorch's generators."""
 
 
-def generate(
+def generate(  # noqa: PLR0913 - each is a setting of its own
     model: Network,
     *tokens: object,
     max_new_tokens: int,
@@ -36,6 +36,7 @@ def generate(
     top_k: int | None = None,
     seed: int = 0,
     edits: Sequence[Edit] = (),
+    stop: Sequence[int] = (),
 ) -> Int[Tensor, "batch pos"]:
     """Continue each row.
 
@@ -49,17 +50,20 @@ def generate(
         top_k: sample among the k most probable tokens.
         seed: of the sampling; the same seed gives the same text.
         edits: changes made in every forward.
+        stop: ids of tokens that end a row, beside ``config.tokens.eos`` and ``config.tokens.stop``.
 
     Returns:
-        ``[batch pos]``: the prompt (padded on the left) and the new tokens; ``PAD`` after a row's
-        end token.
+        ``[batch pos]``: the prompt (padded on the left) and the new tokens; ``PAD`` after the token
+        that ends a row.
 
     Raises:
-        InvalidTokens: prompt and new tokens together exceed the context.
+        InvalidTokens: prompt and new tokens together exceed the context, or an id of ``stop`` is
+            outside the vocabulary.
         InvalidInput: a model without decoder, or settings out of range.
     """
     _check(model)
     _check_numbers(max_new_tokens, temperature, top_k, seed)
+    ends = _ends(model, stop)
     *sources, prompt = model.check(*with_start(model, tokens))
     batch = prompt.padded_left()
     longest = int(batch.is_real.sum(-1).max())
@@ -76,7 +80,7 @@ def generate(
         for _ in range(max_new_tokens):
             new = sample(next_logits(batch), temperature, top_k, generator)
             batch = _appended(batch, new, ended)
-            ended = ended | (new == _end(model))
+            ended = ended | torch.isin(new, ends)
             if bool(ended.all()):
                 break
     return batch.tokens
@@ -173,9 +177,16 @@ def with_start(model: Network, tokens: tuple[object, ...]) -> tuple[object, ...]
     return (*tokens, torch.full((source.ids.shape[0], 1), start))
 
 
-def _end(model: Network) -> int:
-    eos = model.config.tokens.eos
-    return PAD if eos is None else eos
+def _ends(model: Network, stop: Sequence[int]) -> Int[Tensor, " token"]:
+    """The ids of all tokens that end a row."""
+    tokens, d_vocab = model.config.tokens, model.config.d_vocab
+    for token in stop:
+        if type(token) is not int or not 0 <= token < d_vocab:
+            raise InvalidTokens(
+                f"stop has {str(token)[:100]!r}; expected ids of tokens, 0..{d_vocab - 1}."
+            )
+    ends = [*stop, *tokens.stop, *([] if tokens.eos is None else [tokens.eos])]
+    return torch.tensor(ends, dtype=torch.long, device=model.device)
 
 
 def _appended(batch: Batch, new: Tensor, ended: Tensor) -> Batch:

@@ -11,37 +11,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from interp.cache.cache import Cache
-from interp.cache.derive import Derivation
 from interp.edits import Edit
-from interp.errors import InvalidInput, shorten
-from interp.execution.plan import Plan, place_edits, places_in, plan_of, plan_of_edits
+from interp.execution.estimate import refuse_too_large
+from interp.execution.plan import plan_of_edits
+from interp.execution.prepared import Start, execute, logits_of, prepare
 from interp.execution.recorder import Recorder
-from interp.integers import as_integer
-from interp.metrics import Metric, MetricLike, measure
+from interp.metrics import Metric, MetricLike
 from interp.model.batch import Batch
-from interp.model.network import Network, as_network
-from interp.model.stack import Span
+from interp.model.network import Network
 from interp.names import Request
-from interp.points import Place
 from interp.table import Table
-
-
-@dataclass(frozen=True, eq=False)
-class Start:
-    """Where a run starts, if not at the tokens.
-
-    Attributes:
-        layer: the first block to run.
-        stream: ``[batch pos d_model]``, the stream before it (``resid_pre`` of that layer).
-    """
-
-    layer: int
-    stream: Float[Tensor, "batch pos d_model"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,41 +113,26 @@ def run(  # noqa: PLR0913 - independent options, all by keyword
         InvalidInput: parts of the model have PyTorch hooks.
         InvalidTokens: tokens that this model can't read.
         HookFailed: a function given as an edit raised.
+        OutOfResources: it takes more memory than is free; see :func:`interp.estimate`.
     """
-    batches = as_network(model).check(*tokens, mask=mask)
-    span = _span(model, start, stop_at_layer, batches[-1])
-    passed = places_in(model, span)
-    placed = place_edits(model, edits, passed, keep_graph=keep_graph)
-    stored = model.names.requested(store, passed, _not_passed)
-    wanted = {*model.names.requested(record, passed, _not_passed), *stored}
-    recorded = [place for place in passed if place in wanted]
-    plan = plan_of(
+    prepared = prepare(
         model,
-        placed,
-        recorded,
-        stored,
+        tokens,
+        record=record,
+        store=store,
+        edits=edits,
+        start=start,
+        stop_at_layer=stop_at_layer,
         kernel=kernel,
-        differentiate=gradients_of is not None,
+        gradients_of=gradients_of,
         keep_graph=keep_graph,
+        mask=mask,
     )
-    recorder = Recorder(plan)
-    derivation = Derivation(model, recorder.contexts, keep_graph=keep_graph)
-    with torch.set_grad_enabled(plan.differentiate or keep_graph):
-        stream = model.stream(batches, recorder, span)
-        ends = span.stop is None and model.config.unembeds
-        logits = _logits(model, stream, recorder, batches[-1]) if ends else None
-        gradients = _gradients(recorder, gradients_of, logits, batches[-1])
-        recorder.check_applied()
-        tensors = {place: _result(tensor, plan) for place, tensor in recorder.stored.items()}
-        cache = Cache(derivation, recorded, tensors, gradients)
-        cache.compact()
-    return Run(
-        None if logits is None else _result(logits, plan),
-        None if ends else _result(stream, plan),
-        cache,
-        batches[-1],
-        tuple(edit for several in placed.values() for edit in several),
-    )
+    refuse_too_large(model, prepared)
+    logits, stream, cache = execute(model, prepared)
+    placed = prepared.placed.values()
+    made = tuple(edit for several in placed for edit in several)
+    return Run(logits, stream, cache, prepared.batches[-1], made)
 
 
 def run_edited(
@@ -176,81 +144,6 @@ def run_edited(
     """The logits of an edited forward, in the caller's grad mode, as ``model(tokens)``."""
     batches = model.check(*tokens, mask=mask)
     recorder = Recorder(plan_of_edits(model, edits))
-    logits = _logits(model, model.stream(batches, recorder), recorder, batches[-1])
+    logits = logits_of(model, model.stream(batches, recorder), recorder, batches[-1])
     recorder.check_applied()
     return logits
-
-
-def _result(tensor: Tensor, plan: Plan) -> Tensor:
-    """A tensor of the forward as the run returns it."""
-    return tensor if plan.keep_graph else tensor.detach()
-
-
-def _not_passed(name: object) -> InvalidInput:
-    return InvalidInput(f"{shorten(name)} can't be recorded: this run does not compute it.")
-
-
-def _span(model: Network, start: object, stop: object, batch: Batch) -> Span:
-    n = len(model.stacks[-1].blocks)
-    if not isinstance(start, Start | None):
-        raise InvalidInput(f"start= takes an interp.Start; got {shorten(start)}.")
-    last = n if stop is None else _layer(stop, "stop_at_layer=", n)
-    first = 0 if start is None else _layer(start.layer, "A run can't start at layer ", n)
-    if not first <= last:
-        raise InvalidInput(f"A run can't start at layer {first} and stop before layer {last}.")
-    stream = None if start is None else _stream(start.stream, model, batch)
-    return Span(first, None if stop is None else last, stream)
-
-
-def _layer(given: object, what: str, n: int) -> int:
-    """A layer from 0 to n, where n is after the last block; negative ones count from the end."""
-    layer = as_integer(given)
-    if layer is None or not -n <= layer <= n:
-        raise InvalidInput(f"{what}{shorten(given)}: this stack has layers 0..{n - 1}.")
-    return layer + n if layer < 0 else layer
-
-
-def _stream(given: object, model: Network, batch: Batch) -> Tensor:
-    expected = (*batch.ids.shape, model.config.d_model)
-    if (
-        not isinstance(given, Tensor)
-        or given.is_meta
-        or given.layout != torch.strided
-        or tuple(given.shape) != expected
-        or given.dtype != model.dtype
-    ):
-        what = f"{given.layout} on {given.device}" if isinstance(given, Tensor) else "no tensor"
-        raise InvalidInput(
-            f"The stream to start from is {shorten(given)} ({what}); expected a tensor of shape "
-            f"{expected} and {model.dtype}."
-        )
-    return given.to(model.device)
-
-
-def _logits(model: Network, stream: Tensor, recorder: Recorder, batch: Batch) -> Tensor:
-    context = model.contexts([batch])[0]
-    return model.unembed(stream, recorder.scoped(context=context))
-
-
-def _gradients(
-    recorder: Recorder, metric: Metric | MetricLike | None, logits: Tensor | None, batch: Batch
-) -> dict[Place, Tensor]:
-    """The gradient of the metric's sum by everything stored (zeros where it does not depend)."""
-    if metric is None:
-        return {}
-    if logits is None:
-        raise InvalidInput("gradients_of needs the logits; this run has none.")
-    places = list(recorder.stored)
-    if not places:
-        raise InvalidInput("gradients_of needs record=: the places whose gradients are wanted.")
-    total = measure(metric, logits, batch).sum()
-    if not total.requires_grad:
-        raise InvalidInput(
-            "gradients_of: this metric has no gradient (accuracy has none, and nothing has one "
-            "under torch.inference_mode())."
-        )
-    tensors = [recorder.stored[place] for place in places]
-    found = torch.autograd.grad(
-        total, tensors, retain_graph=recorder.plan.keep_graph, materialize_grads=True
-    )
-    return dict(zip(places, found, strict=True))

@@ -3,13 +3,14 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from interp.config import Config
-from interp.errors import ModelLoadError, shorten
+from interp.errors import MAX_SHOWN, ModelLoadError, shorten
 from interp.loading import hub
 from interp.loading.checkpoint import is_checkpoint, load_checkpoint
 from interp.loading.folder import load_folder
@@ -86,8 +87,8 @@ def load(
     if holds_model:
         return load_folder(path, device, dtype, tokenizer)
     raise ModelLoadError(
-        f"{name!r} is neither a bundled model ({', '.join(bundled())}) nor a folder. A model is "
-        f"loaded from {SOURCES}."
+        f"{shorten(name)} is neither a bundled model nor a folder.{_advice(name)} A model is "
+        f"loaded from {SOURCES}. Bundled are {', '.join(bundled())}."
     )
 
 
@@ -102,6 +103,15 @@ def _live(source: object) -> Any:  # noqa: ANN401 - a model of transformers has 
     if not is_live(source):
         raise ModelLoadError(f"A model is loaded from {SOURCES}; got {shorten(source)}.")
     return source
+
+
+def _advice(name: str) -> str:
+    """The model of the hub that a short name means, or bundled models with similar names."""
+    known = hub.WELL_KNOWN.get(name.lower())
+    if known is not None:
+        return f' Of the hub: interp.load("{hub.PREFIX}{known}").'
+    near = get_close_matches(name[:MAX_SHOWN], bundled(), n=3)
+    return f" Nearest: {', '.join(near)}." if near else ""
 
 
 def find_folder(name: str) -> tuple[Path, int | None] | None:

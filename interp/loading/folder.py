@@ -22,6 +22,7 @@ from interp.saving import CONFIG, STEPS, TOKENIZER, step_file
 from interp.text.tokenizer import Tokenizer
 from interp.transformer import Transformer
 
+GENERATION = "generation_config.json"
 MAX_CONFIG_BYTES = 2**22
 
 
@@ -59,7 +60,9 @@ def load_folder(
             source = SafetensorsSource(folder)
             model = assemble(family_of(config_json), config_json, source, dtype, device)
             model.config = replace(model.config, name=folder.resolve().name)
-            set_tokenizer(model, config_json, tokenizer)
+            path = folder / GENERATION
+            generation = _read_config(path) if path.exists() else {}
+            set_tokenizer(model, config_json, tokenizer, generation)
         else:
             weights = None if step is None else _weights_of_step(folder, step)
             config, source = Config.from_dict(config_json), SafetensorsSource(folder, weights)

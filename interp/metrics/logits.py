@@ -21,7 +21,8 @@ def next_token_losses(
 ) -> tuple[Float[Tensor, "batch prediction"], Bool[Tensor, "batch prediction"]]:
     """−log p of each next token in nats (0 where there is none), and the mask of predictions."""
     targets = _next_token_ids(batch)[:, :-1]
-    losses = -logits[:, :-1].log_softmax(-1).gather(-1, targets[..., None]).squeeze(-1)
+    # Sliced afterwards: of a slice, the kernel would make a copy first.
+    losses = -logits.log_softmax(-1)[:, :-1].gather(-1, targets[..., None]).squeeze(-1)
     if batch.real is None:
         return losses, torch.ones_like(losses, dtype=torch.bool)
     lengths = batch.real.sum(-1, keepdim=True)

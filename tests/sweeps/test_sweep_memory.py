@@ -9,9 +9,9 @@ from torch import Tensor
 
 from interp import edits, metrics, sweep
 from interp.errors import HookFailed, InvalidInput, OutOfResources
+from interp.execution import free_bytes as memory
 from interp.model.network import Network
 from interp.model.unembedding import Unembedding
-from interp.sweeps import memory
 from interp.sweeps.baseline import Baseline
 from interp.sweeps.batched import BatchedForward
 from interp.sweeps.cases import cases_of
