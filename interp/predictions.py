@@ -118,8 +118,7 @@ def next_token_loss(
         kind = "is an encoder" if config.decoder is None else "has no logits of tokens"
         raise InvalidInput(f"This model {kind}: it predicts no next token, and has no such loss.")
     logits = at_least_float32(logits)
-    mean = batch_loss(logits, batch)
     if not per_token:
-        return mean
+        return batch_loss(logits, batch)
     losses, counted = next_token_losses(logits, batch)
     return losses.where(counted, torch.nan)
