@@ -159,8 +159,8 @@ class BatchedForward:
         """The metric, from the stream after the last block."""
         metric = self.job.metric
         if not isinstance(metric, AtPosition):
-            logits = at_least_float32(self._logits(*self._all_columns(x, columns)))
-            return self._each(logits, lambda own: measured(metric, own, self.job.batches[-1]))
+            logits, batch = self._logits(*self._all_columns(x, columns)), self.job.batches[-1]
+            return self._each(logits, lambda own: measured(metric, at_least_float32(own), batch))
         if self._reads is None:
             x, columns = self._all_columns(x, columns)
         position = self._read_column.repeat(self.copies) - columns.start
