@@ -10,21 +10,19 @@ import json
 from collections.abc import Callable, Iterable
 from operator import index
 from pathlib import Path
-from typing import Any, Final, SupportsIndex, TypeVar
+from typing import Final, SupportsIndex, TypeVar
 
 import tokenizers
 
 from interp.errors import InterpError, InvalidTokens, ModelLoadError, first_line, shorten
-from interp.files import is_file, read_bounded, write_text_whole
-from interp.json_text import parse_json
+from interp.files import is_file, write_text_whole
 from interp.text.token_bytes import token_format, unknown_token, visible
+from interp.text.tokenizer_file import read_description
 
 MASK_TOKENS: Final = ("[MASK]", "<mask>", "<|mask|>")
 """What tokenizers call the token that stands for one to be predicted."""
 PAD_LABEL: Final = "∅"
 """The label of padding: of every id below 0."""
-MAX_BYTES: Final = 2**26
-"""Of a tokenizer.json."""
 MAX_CHARACTERS: Final = 2**22
 """Of a text: the library takes about a hundred bytes for each."""
 _Result = TypeVar("_Result")
@@ -86,7 +84,7 @@ class Tokenizer:
             )
 
         def read() -> Tokenizer:
-            backend = tokenizers.Tokenizer.from_str(json.dumps(_description(path)))
+            backend = tokenizers.Tokenizer.from_str(json.dumps(read_description(path)))
             return cls(backend, bos=bos, eos=eos)
 
         return _translated(read, refusal)
@@ -265,50 +263,3 @@ def _translated(work: Callable[[], _Result], refusal: Callable[[str], InterpErro
         if type(error).__name__ != "PanicException":  # of Rust; it has no public class
             raise
         raise refusal(first_line(error)) from error
-
-
-def _description(path: Path) -> dict[str, Any]:
-    """The content of a `tokenizer.json`, without truncation and padding.
-
-    Raises:
-        OSError: The file can't be read.
-        ValueError: It is too large, no JSON object, or would stop the process: the library takes
-            memory for every id up to the largest, and aborts at a merge that lacks the prefix.
-    """
-    content = read_bounded(path, MAX_BYTES)
-    description = parse_json(content.decode())
-    if not isinstance(description, dict):
-        raise ValueError(  # noqa: TRY004 - as what parse_json raises
-            f"it should be an object with fields, not {shorten(description)}"
-        )
-    largest = max(_ids(description), default=0)
-    if largest >= len(content):
-        raise ValueError(
-            f"it has the token id {shorten(largest)}, but only {len(content)} bytes; ids should "
-            "count the tokens"
-        )
-    _check_merges(description.get("model"))
-    return description | {"truncation": None, "padding": None}
-
-
-def _ids(description: dict[str, Any]) -> list[int]:
-    """All ids in a description; what is malformed is left to the library to refuse."""
-    model, added = description.get("model"), description.get("added_tokens")
-    vocab = model.get("vocab") if isinstance(model, dict) else None
-    ids: list[object] = list(vocab.values()) if isinstance(vocab, dict) else []
-    if isinstance(added, list):
-        ids += [token.get("id") for token in added if isinstance(token, dict)]
-    return [one for one in ids if isinstance(one, int)]
-
-
-def _check_merges(model: object) -> None:
-    """Check that what is merged to the end of another piece has the prefix of such pieces."""
-    prefix = model.get("continuing_subword_prefix") if isinstance(model, dict) else None
-    merges = model.get("merges") if isinstance(model, dict) else None
-    if not (isinstance(prefix, str) and isinstance(merges, list)):
-        return
-    for merge in merges:
-        pieces = merge.split(" ") if isinstance(merge, str) else merge
-        last = pieces[-1] if isinstance(pieces, list) and pieces else None
-        if isinstance(last, str) and not last.startswith(prefix):
-            raise ValueError(f"the merge {shorten(merge)} lacks the prefix {shorten(prefix)}")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from architectures import covering
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy
 
@@ -135,6 +136,62 @@ def test_a_damaged_checkpoint_is_an_error(tmp_path, header):
             report=quiet,
             checkpointer=FileCheckpointer(tmp_path / FILE, {}),
         )
+
+
+@pytest.fixture
+def checkpointed(tmp_path):
+    """The tensors and the texts of a valid checkpoint."""
+    keep = FileCheckpointer(tmp_path / FILE, {"data": "a"})
+    with pytest.raises(Killed):
+        train(new_model(), loss, SCHEDULE, report=killed_after(2), checkpointer=keep)
+    with safe_open(tmp_path / FILE, framework="pt") as file:
+        return keep, load_file(keep.path), file.metadata()
+
+
+TENSORS = {
+    "missing": (lambda t: t.pop("model.decoder.weight_e"), "weight_e is missing"),
+    "of another shape": (
+        lambda t: t.update({"model.decoder.weight_e": torch.ones(2)}),
+        "should be",
+    ),
+    "whole numbers": (
+        lambda t: t.update({"model.decoder.weight_e": t["model.decoder.weight_e"].long()}),
+        "in floating point",
+    ),
+    "state of another shape": (
+        lambda t: t.update({"optimizer.0.exp_avg": torch.ones(2)}),
+        "should",
+    ),
+    "state of no weight": (lambda t: t.update({"optimizer.99.exp_avg": torch.ones(2)}), "no part"),
+    "no state": (lambda t: t.update({"optimizer.x.y": torch.ones(2)}), "no part"),
+    "more": (lambda t: t.update({"more": torch.ones(2)}), "no part"),
+}
+
+
+@pytest.mark.parametrize(("change", "said"), TENSORS.values(), ids=TENSORS)
+def test_a_checkpoint_of_other_tensors_is_refused_whole(change, said, checkpointed):
+    keep, tensors, texts = checkpointed
+    del texts["sha256"]
+    change(tensors)
+    save_file(tensors, keep.path, texts)
+    model = new_model()
+    before = weights(model)
+    with pytest.raises(ModelLoadError, match=said):
+        train(model, loss, SCHEDULE, report=quiet, checkpointer=keep)
+    assert equal(weights(model), before)
+
+
+def test_a_checkpoint_that_was_changed_or_is_of_a_newer_version_is_refused(checkpointed):
+    keep, tensors, texts = checkpointed
+    content = bytearray(keep.path.read_bytes())
+    content[-1] ^= 1
+    keep.path.write_bytes(content)
+    with pytest.raises(ModelLoadError, match=r"SHA-256.*Start from scratch"):
+        train(new_model(), loss, SCHEDULE, report=quiet, checkpointer=keep)
+    del texts["sha256"]
+    save_file(tensors, keep.path, texts | {"version": "2"})
+    with pytest.raises(ModelLoadError, match=r"version '2' .*Start from scratch"):
+        train(new_model(), loss, SCHEDULE, report=quiet, checkpointer=keep)
 
 
 def test_a_loss_that_is_not_finite_stops_the_training():
