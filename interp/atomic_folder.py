@@ -171,7 +171,7 @@ def _manifest_of(folder: Path) -> dict[str, str]:
     """SHA-256 by file name, of the manifest too; empty if there is none that can be read."""
     path = folder / MANIFEST
     try:
-        if path.stat().st_size <= MAX_MANIFEST_BYTES:
+        if path.is_file() and path.stat().st_size <= MAX_MANIFEST_BYTES:
             found = json.loads(path.read_text(encoding="utf-8"))
             if (found["format"], found["version"]) == (FORMAT, VERSION):
                 return {**found["files"], MANIFEST: _sha256(path)}

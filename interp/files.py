@@ -110,7 +110,7 @@ def _lock(lock: Path, path: Path) -> int | None:
     handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
         _lock_handle(handle, path)
-        if lock.exists() and os.path.samestat(os.fstat(handle), lock.stat()):
+        if os.fstat(handle).st_nlink:
             with suppress(OSError):  # the number is for the message only
                 os.ftruncate(handle, 0)
                 os.pwrite(handle, str(os.getpid()).encode(), 0)

@@ -155,6 +155,11 @@ def pipe(folder: Path) -> None:
     os.mkfifo(folder / "one")
 
 
+def pipe_as_manifest(folder: Path) -> None:
+    (folder / MANIFEST).unlink()
+    os.mkfifo(folder / MANIFEST)
+
+
 FOREIGN = [
     own_file,
     own_file_below,
@@ -165,6 +170,7 @@ FOREIGN = [
     link_in_place_of_a_file,
     link_to_a_folder,
     pipe,
+    pipe_as_manifest,
 ]
 
 
