@@ -57,8 +57,9 @@ ROPES: list[dict[str, Any]] = [
 
 
 def drawn(case: Case, count: int, together: int = 1) -> list[Fields]:
-    """``count`` changes of so many fields together, drawn at random; the same in every run."""
-    draw, values = random.Random(0), alternatives(case)
+    """``count`` changes of so many fields together, drawn at random: of each case others, the same
+    in every run."""
+    draw, values = random.Random(f"{case.config.__name__} {case.fields}"), alternatives(case)
     return [
         {name: draw.choice(values[name]) for name in draw.sample(list(values), together)}
         for _ in range(count)

@@ -15,7 +15,7 @@ import torch
 from agreement.comparing import BOUND, beside, called, inputs_of, off
 from agreement.exact import exact, randomised
 from agreement.perturbed import UNKNOWN, Fields, changed, drawn, each_alone
-from agreement.small import Case
+from agreement.small import FAR, FULL, LLAMA3, SLIDING, Case
 from agreement.test_families import CASES, FIRST
 from torch import Tensor, nn
 
@@ -141,9 +141,40 @@ def test_a_field_that_is_not_known_is_refused(family, name):
     assert outcome(case, {**case.fields, UNKNOWN: None}) == AGREED
 
 
+def first_of(family: str) -> Case:
+    return next(
+        one.cases[name] for one, name in (case.values for case in FIRST) if one.name == family
+    )
+
+
+@pytest.mark.parametrize(
+    ("family", "fields", "end"),
+    [
+        ("Llama", {"is_causal": None}, OURS),
+        ("Gemma", {"hidden_act": "gelu_python"}, AGREED),
+        ("Gemma", {"hidden_act": "gelu"}, AGREED),
+        ("T5", {"scale_decoder_outputs": None}, AGREED),
+        (
+            "Gemma 3 (text)",
+            {
+                "original_max_position_embeddings": 8,
+                "rope_parameters": {
+                    FULL: {**LLAMA3, **FAR, "original_max_position_embeddings": 32},
+                    SLIDING: FAR,
+                },
+            },
+            AGREED,
+        ),
+    ],
+)
+def test_fields_that_theirs_reads_in_another_way_than_most(family, fields, end):
+    case = first_of(family)
+    assert outcome(case, {**case.fields, **fields}) == end
+
+
 def test_a_field_that_ours_ignores_is_found(monkeypatch):
     """The converse."""
-    case = next(one.values[0].cases["plain"] for one in FIRST if one.values[0].name == "Llama")
+    case = first_of("Llama")
     change = {"rms_norm_eps": 0.5}
     assert faults(case, [change])[0] == {}
     monkeypatch.setattr(ForeignConfig, "number", lambda *_: 1e-6)
