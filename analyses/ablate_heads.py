@@ -8,17 +8,19 @@ prompt at the same position (Chan et al. 2022, "Causal Scrubbing"). Ablating a h
 raises a loss and lowers a logit difference.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from analyses.figures import heatmap
-from analyses.statistics import Interval, bootstrap
+from analyses.result import Result
+from analyses.statistics import FEWEST, LEVEL, Interval, false_discovery_rates, interval
 from interp import Sweep, Transformer, edits, run, sweep
 from interp.edits import Edit
 from interp.edits.batch_values import donor_tokens, token_mean
@@ -29,12 +31,12 @@ from interp.model.batch import Batch
 
 METHODS = ("zero", "mean", "resample")
 ROUNDING = 100
-"""Effects below this many units in the last place of the metric may be rounding errors."""
+"""Effects within this many units in the last place of the metric may be rounding errors."""
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, eq=False)
-class HeadAblation:
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadAblation(Result):
     """The metric with each head ablated in turn, for each prompt.
 
     Attributes:
@@ -44,6 +46,7 @@ class HeadAblation:
         unit: of the metric.
         method: ``zero``, ``mean`` or ``resample``.
         provenance: model, tokens and settings that the numbers depend on.
+        notes: what a reader should know of how they were computed, such as where they are NaN.
     """
 
     clean: Float[Tensor, " prompt"]
@@ -52,6 +55,7 @@ class HeadAblation:
     unit: str
     method: str
     provenance: Provenance
+    notes: tuple[str, ...] = ()
 
     @property
     def effect(self) -> Float[Tensor, "layer head prompt"]:
@@ -59,34 +63,48 @@ class HeadAblation:
         return self.ablated - self.clean
 
     def interval(self) -> Interval:
-        """The mean effect over prompts with its 95 % bootstrap interval, ``[layer head]``."""
-        return bootstrap(self.effect)
+        """The mean effect over prompts, ``[layer head]``, with interval and p-value.
 
-    def to_frame(self) -> pd.DataFrame:
-        """One row a head, largest effect first: layer, head, name, effect, low, high, n, matters.
-
-        A head matters if the 95 % interval of its effect excludes zero by more than rounding
-        error. A single prompt has no interval, so no head matters then.
+        Effects within rounding error of zero count as zero in the p-values.
         """
-        interval = self.interval()
-        rows = [
-            {
-                "layer": layer,
-                "head": head,
-                "name": f"L{layer}H{head}",
-                "effect": interval.mean[layer, head].item(),
-                "low": interval.low[layer, head].item(),
-                "high": interval.high[layer, head].item(),
-                "n": interval.n,
-            }
-            for layer, head in self._heads()
-        ]
-        frame = pd.DataFrame(rows)
         unit = torch.finfo(getattr(torch, self.provenance.dtype)).eps
         noise = ROUNDING * unit * max(1.0, self.clean.abs().max().item())
-        frame["matters"] = ((frame["low"] > noise) | (frame["high"] < -noise)) & (interval.n > 1)
-        order = frame["effect"].abs().sort_values(ascending=False, kind="stable").index
-        return frame.loc[order].reset_index(drop=True)
+        return interval(self.effect, noise)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a head, largest size first.
+
+        Columns:
+            layer, head, name: of the head.
+            effect, low, high: the mean effect over prompts and its 95 % interval.
+            size: mean of |effect|, which effects of both signs do not cancel in.
+            n: number of prompts.
+            p: two-sided p-value of a mean effect of zero.
+            q: p, corrected for the number of heads (Benjamini and Hochberg 1995).
+            matters: whether q ≤ 0.05. Of the heads that matter, at most one in twenty is expected
+                to have no effect; of all heads without effect, one in twenty has p ≤ 0.05.
+
+        With fewer than five prompts, low, high, p and q are NaN and no head matters; likewise a
+        head whose effect on some prompt is NaN, which comes last.
+        """
+        found = self.interval()
+        q = false_discovery_rates(found.p)
+        layers, heads = found.mean.shape
+        frame = pd.DataFrame(
+            {"layer": layer, "head": head, "name": f"L{layer}H{head}"}
+            for layer in range(layers)
+            for head in range(heads)
+        ).assign(
+            effect=found.mean.flatten().numpy(),
+            low=found.low.flatten().numpy(),
+            high=found.high.flatten().numpy(),
+            size=found.size.flatten().numpy(),
+            n=found.n,
+            p=found.p.flatten().numpy(),
+            q=q.flatten().numpy(),
+            matters=(q <= LEVEL).flatten().numpy(),
+        )
+        return frame.sort_values("size", ascending=False, kind="stable", ignore_index=True)
 
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row a head and prompt: layer, head, prompt, clean, ablated, effect."""
@@ -100,8 +118,9 @@ class HeadAblation:
                 "ablated": self.ablated[layer, head, prompt].item(),
                 "effect": effect[layer, head, prompt].item(),
             }
-            for layer, head in self._heads()
-            for prompt in range(effect.shape[-1])
+            for layer in range(effect.shape[0])
+            for head in range(effect.shape[1])
+            for prompt in range(effect.shape[2])
         )
 
     def figure(self) -> go.Figure:
@@ -122,23 +141,29 @@ class HeadAblation:
         frame = self.to_frame()
         matter = frame[frame["matters"]]
         lines = [
-            f"{row.name_:<6} {row.effect:+.4g} {self.unit}  [{row.low:+.4g}, {row.high:+.4g}]"
-            for row in matter.head(top).rename(columns={"name": "name_"}).itertuples()
+            f"{row.head_:<6} {row.effect:+.4g} {self.unit}  [{row.low:+.4g}, {row.high:+.4g}]"
+            for row in matter.head(top).rename(columns={"name": "head_"}).itertuples()
         ]
         first = (
             f"{self.metric} {self.clean.mean():.4g} {self.unit} on {self.clean.numel()} prompts; "
-            f"{len(matter)} of {len(frame)} heads matter ({self.method} ablation, 95 % interval)"
+            f"{len(matter)} of {len(frame)} heads matter ({self.method} ablation, q ≤ {LEVEL})"
         )
-        return "\n".join([first, *lines])
+        chance = (
+            f"without correction (p ≤ {LEVEL}): {(frame['p'] <= LEVEL).sum()} heads, of which "
+            f"{self.expected_by_chance():.2g} by chance if none had an effect"
+        )
+        few = f"fewer than {FEWEST} prompts: no intervals, and no head matters"
+        last = few if frame["n"].iloc[0] < FEWEST else chance
+        return "\n".join([first, *lines, last, *self.notes])
 
-    def _heads(self) -> Iterator[tuple[int, int]]:
-        layers, heads, _ = self.ablated.shape
-        return ((layer, head) for layer in range(layers) for head in range(heads))
+    def expected_by_chance(self) -> float:
+        """How many heads are expected to have p ≤ 0.05 if none has an effect on average."""
+        return LEVEL * int((self.interval().p < 1).sum())
 
 
 def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
     model: Transformer,
-    prompts: str | Sequence[str] | Int[Tensor, "batch pos"],
+    prompts: Any,  # noqa: ANN401 - what model.batch reads
     *,
     metric: str | Metric = "loss",
     method: str = "mean",
@@ -152,7 +177,8 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
 
     Args:
         model: the model.
-        prompts: texts, or token ids padded with ``interp.PAD``.
+        prompts: texts, token ids padded with ``interp.PAD``, images, or a batch that
+            ``model.batch`` made (with token types or a mask, say).
         metric: ``"loss"`` (next-token, nats) or a metric, e.g. ``interp.metrics.logit_diff(...)``.
         method: ``zero``, ``mean`` (over all prompts and positions) or ``resample`` (another prompt
             at the same position, drawn by ``seed``).
@@ -185,7 +211,7 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
     edit_of = _edits_of(model, batch, method, seed, rows)
     table = sweep(
         model,
-        batch.tokens,
+        batch,
         [edit_of(layer, head) for layer in range(layers) for head in range(heads)],
         measured,
         memory=memory,
@@ -199,6 +225,7 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
         unit=table.unit,
         method=method,
         provenance=replace(table.provenance, seed=seed),
+        notes=table.notes,
     )
 
 
@@ -226,7 +253,8 @@ def _edits_of(
 
 def _record_z(model: Transformer, batch: Batch, rows: int) -> list[Tensor]:
     """The activations z of each layer ``[batch pos head d_head]``, for all prompts."""
-    caches = [run(model, part, record="z").cache for part in batch.tokens.split(rows)]
+    parts = torch.arange(len(batch.ids), device=batch.ids.device).split(rows)
+    caches = [run(model, batch.rows(part), record="z").cache for part in parts]
     return [
         torch.cat([cache["z", layer] for cache in caches]) for layer in range(len(model.blocks))
     ]

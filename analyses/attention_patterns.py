@@ -4,9 +4,8 @@ For an encoder–decoder also cross-attention, from target tokens to source toke
 Bengio 2015, figure 3).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -14,24 +13,24 @@ from jaxtyping import Float
 from torch import Tensor
 
 from analyses.figures import escaped, heatmap
+from analyses.result import Result
 from interp import Place, Point, Transformer, run
 from interp.errors import InvalidInput
-from interp.model.batch import Batch
+from interp.model.batch import Batch, ImageInput
 
-Prompt = str | Sequence[str] | Sequence[int] | Tensor
 Attention = Literal["encoder", "decoder", "cross"]
 
 LONGEST_HOVER = 256
 """Longer prompts get no hover text in each cell, which would take megabytes."""
 
 
-@dataclass(frozen=True, eq=False)
-class AttentionPattern:
+@dataclass(frozen=True, eq=False, repr=False)
+class AttentionPattern(Result):
     """One head's attention on one prompt.
 
     Attributes:
-        pattern: A, one row a query; rows sum to one.
-        queries: label of each query token.
+        pattern: A, one row a query; rows sum to one. Padding has neither rows nor columns.
+        queries: label of each query token; of an image's patch, its row and column.
         keys: label of each key token.
         layer: of the head.
         head: its index in the layer.
@@ -101,22 +100,23 @@ class AttentionPattern:
 
 def attention_pattern(
     model: Transformer,
-    prompt: Prompt,
+    prompt: Any,  # noqa: ANN401 - one row of what model.batch reads
     layer: int,
     head: int,
     *,
-    target: Prompt | None = None,
+    target: Any = None,  # noqa: ANN401 - likewise
     attention: Attention | None = None,
 ) -> AttentionPattern:
     """The pattern of one head on one prompt.
 
     Args:
-        model: any Transformer that takes tokens.
-        prompt: a text, or token ids ``[pos]`` or ``[1 pos]``: of an encoder–decoder, the source.
+        model: the model.
+        prompt: a text, token ids ``[pos]`` or ``[1 pos]``, an image, or a batch of one row that
+            ``model.batch`` made (with token types, say): of an encoder–decoder, the source.
         layer: of the head; negative counts from the end.
         head: its index; negative counts from the end.
-        target: the decoder's input in an encoder–decoder: a text, or token ids that begin with its
-            start token, as ``model.generate(prompt)`` returns.
+        target: the decoder's input in an encoder–decoder: a text, or token ids (or their batch)
+            that begin with its start token, as ``model.generate(prompt)`` returns.
         attention: of an encoder–decoder, ``"encoder"`` or ``"decoder"`` for the attention of that
             stack to itself, or ``"cross"``: queries from the decoder, keys from the encoder.
 
@@ -127,28 +127,44 @@ def attention_pattern(
     """
     batches = _check_inputs(model, prompt, target, attention)
     place = model.names.resolve(_place(layer, attention))
-    pattern = run(model, *(batch.ids for batch in batches), record=place).cache[place][0]
+    pattern = run(model, *batches, record=place).cache[place][0]
     if not -len(pattern) <= head < len(pattern):
         raise InvalidInput(f"Head {head}: layer {place.layer} has heads 0..{len(pattern) - 1}.")
-    first, last = batches[0], batches[-1]
-    queries, keys = {
+    first, last = 0, len(batches) - 1
+    query, key = {
         None: (last, last),
         "encoder": (first, first),
         "decoder": (last, last),
         "cross": (last, first),
     }[attention]
+    queries, keys = batches[query].is_real[0], batches[key].is_real[0]
     return AttentionPattern(
-        pattern[head].cpu(),
-        tuple(model.to_labels(queries.ids[0])),
-        tuple(model.to_labels(keys.ids[0])),
+        pattern[head][queries][:, keys].cpu(),
+        _labels(model, query, batches[query]),
+        _labels(model, key, batches[key]),
         place.layer or 0,
         head % len(pattern),
         attention,
     )
 
 
+def _labels(model: Transformer, stack: int, batch: Batch) -> tuple[str, ...]:
+    """A label for each token of the only row, without padding."""
+    inputs = model.stacks[stack].input
+    if isinstance(inputs, ImageInput):
+        patches = inputs.patches
+        across = patches.width // patches.size
+        cells = (divmod(n, across) for n in range(patches.n_patches))
+        special = (f"special {n}" for n in range(patches.n_special))
+        return (*special, *(f"{row},{column}" for row, column in cells))
+    return tuple(model.to_labels(batch.ids[0, batch.is_real[0]]))
+
+
 def _check_inputs(
-    model: Transformer, prompt: Prompt, target: Prompt | None, attention: Attention | None
+    model: Transformer,
+    prompt: Any,  # noqa: ANN401 - what model.check reads
+    target: Any,  # noqa: ANN401 - likewise
+    attention: Attention | None,
 ) -> list[Batch]:
     """The batch of each stack, checked to be one row."""
     pair = len(model.stacks) > 1

@@ -47,7 +47,8 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
         hover: hover text of each cell; ``None`` shows row, column and value.
     """
     table = values.detach().cpu().double()
-    largest = top if top is not None else float(table.abs().max()) or 1.0
+    numbers = table[table.isfinite()].abs().tolist()
+    largest = top if top is not None else max(numbers, default=0.0) or 1.0
     figure = go.Figure(
         go.Heatmap(
             z=table.tolist(),

@@ -10,6 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from analyses.figures import Curve, curves
+from analyses.result import Result
 from interp.errors import InvalidInput
 from interp.zoo.history import History
 
@@ -17,8 +18,8 @@ BATCH = "loss of the batch (nats)"
 NATS = "(nats)"
 
 
-@dataclass(frozen=True, eq=False)
-class TrainingHistory:
+@dataclass(frozen=True, eq=False, repr=False)
+class TrainingHistory(Result):
     """Losses and scores over the steps of a training.
 
     Attributes:

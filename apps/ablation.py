@@ -1,6 +1,5 @@
 """One head-ablation report: from its settings to the four files in a folder."""
 
-import hashlib
 import json
 import shlex
 import time
@@ -21,7 +20,7 @@ from interp.errors import InvalidInput
 from interp.loading import AT_STEP, bundled, load
 from interp.loading import MODEL_FOLDER as MODELS
 from interp.metrics.prompts import logit_diff_of_prompts
-from interp.text.prompts import PROMPT_FOLDER, Prompt, bundled_prompts, read_prompts
+from interp.text.prompts import Prompt, PromptFile, bundled_prompts, read_prompt_file
 from interp.text.token_bytes import visible
 from interp.zoo.card import FILE as CARD
 from interp.zoo.card import Card, read_card
@@ -65,18 +64,16 @@ class AblationRun:
     Attributes:
         settings: with the prompt set that was used.
         result: the ablation.
-        prompts: in the order of the result.
+        file: the prompts, in the order of the result.
         tokens: printable labels of each prompt's tokens.
-        prompts_hash: SHA-256 of the prompt file.
         started: when the ablation began.
         seconds: how long it took.
     """
 
     settings: Settings
     result: HeadAblation
-    prompts: tuple[Prompt, ...]
+    file: PromptFile
     tokens: tuple[tuple[str, ...], ...]
-    prompts_hash: str
     started: datetime
     seconds: float
 
@@ -92,16 +89,15 @@ def run_ablation(settings: Settings, progress: Progress | None = None) -> Ablati
     model = load(settings.model, parse_device(settings.device))
     source = settings.prompts or default_prompts(settings.model)
     settings = replace(settings, prompts=source)
-    prompts = read_prompts(source)
+    file = read_prompt_file(source)
     result = ablate_prompts(
-        model, prompts, settings.metric, settings.method, settings.seed, progress
+        model, file.prompts, settings.metric, settings.method, settings.seed, progress
     )
     return AblationRun(
         settings,
         result,
-        tuple(prompts),
-        tuple(tuple(token_labels(model, prompt.text)) for prompt in prompts),
-        hashlib.sha256(_prompt_file(source).read_bytes()).hexdigest(),
+        file,
+        tuple(tuple(token_labels(model, prompt.text)) for prompt in file.prompts),
         started,
         time.monotonic() - begin,
     )
@@ -131,9 +127,11 @@ def write_files(ablation: AblationRun, folder: Path) -> None:
     """Write ``report.html``, ``heads.csv``, ``heads.parquet`` and ``run.json`` into ``folder``."""
     frame = ablation.result.to_frame()
     frame.to_csv(folder / "heads.csv", index=False)
-    frame.to_parquet(folder / "heads.parquet", index=False)
+    with (folder / "heads.parquet").open("wb") as file:  # pyarrow opens no path that is not UTF-8
+        frame.to_parquet(file, index=False)
     text = json.dumps(describe(ablation), indent=2, ensure_ascii=False)
-    (folder / "run.json").write_text(text + "\n", encoding="utf-8")
+    # A path that is not UTF-8 has lone surrogates, which are escaped as JSON does.
+    (folder / "run.json").write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
     write_report(to_report(ablation), folder / "report.html")
 
 
@@ -145,9 +143,9 @@ def describe(ablation: AblationRun) -> dict[str, Any]:
         "command": settings.command,
         "settings": vars(settings),
         "prompts": {
-            "file": str(_prompt_file(settings.prompts or "")),
-            "sha256": ablation.prompts_hash,
-            "n": len(ablation.prompts),
+            "file": str(ablation.file.path),
+            "sha256": ablation.file.sha256,
+            "n": len(ablation.file.prompts),
         },
         "clean": {
             "metric": result.metric,
@@ -168,14 +166,15 @@ def to_report(ablation: AblationRun) -> Report:
     """The contents of the HTML report."""
     facts = {
         "command": ablation.settings.command,
-        "prompts": f"{ablation.settings.prompts} ({len(ablation.prompts)})",
-        "prompts SHA-256": ablation.prompts_hash,
+        "prompts": f"{ablation.settings.prompts} ({len(ablation.file.prompts)})",
+        "prompts SHA-256": ablation.file.sha256,
         "started": f"{ablation.started:%Y-%m-%d %H:%M:%S} UTC",
         "duration": f"{ablation.seconds:.1f} s",
     }
+    compared = ("target", "distractor") if ablation.settings.metric == LOGIT_DIFF else ()
     prompts = [
-        ReportPrompt(tokens, _printable(prompt.target), _printable(prompt.distractor))
-        for tokens, prompt in zip(ablation.tokens, ablation.prompts, strict=True)
+        ReportPrompt(tokens, **{name: _printable(getattr(prompt, name)) for name in compared})
+        for tokens, prompt in zip(ablation.tokens, ablation.file.prompts, strict=True)
     ]
     return Report(ablation.result, tuple(prompts), facts)
 
@@ -219,10 +218,6 @@ def _card_of(model: str) -> Card | None:
 
 def _printable(text: str | None) -> str | None:
     return None if text is None else visible(text.encode())
-
-
-def _prompt_file(prompts: str) -> Path:
-    return PROMPT_FOLDER / f"{prompts}.jsonl" if prompts in bundled_prompts() else Path(prompts)
 
 
 def _versions() -> dict[str, str]:

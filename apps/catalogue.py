@@ -2,7 +2,8 @@
 
 import interp
 from interp.loading import MODEL_FOLDER, bundled, load
-from interp.loading.folder import CONFIG, steps_of
+from interp.loading.folder import steps_of
+from interp.saving import CONFIG
 from interp.zoo.card import read_card
 
 COLUMNS = [

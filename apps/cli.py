@@ -6,13 +6,14 @@ Torch, pandas and plotly take seconds to import, so each command imports what it
 
 from collections.abc import Sequence
 from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from apps.failures import debugging, reports_errors
-from apps.terminal import print_stderr, print_stdout, print_table, progress
+from apps.failures import debugging, interrupt_when_terminated, reports_errors
+from apps.terminal import escape_unencodable, print_stderr, print_stdout, print_table, progress
 
 DEFAULT_MODEL = "python-2l"
 DEFAULT_EXPLORED = "python-4l"
@@ -44,10 +45,25 @@ class MethodName(StrEnum):
 Model = Annotated[str, typer.Option("--model", "-m", help="A bundled model or a folder.")]
 
 
+def print_version(*, asked: bool) -> None:
+    """Print the version and end the command, if asked to."""
+    if asked:
+        try:
+            number = version("interp")
+        except PackageNotFoundError:  # as in provenance: it runs from its source
+            number = "source"
+        print_stdout(f"interp {number}")
+        raise typer.Exit
+
+
 @app.callback()
 def common_options(
     *,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=print_version, is_eager=True),
+    ] = False,
 ) -> None:
     """Which heads of a Transformer matter, and where do they attend?"""
     debugging.set(debug)
@@ -96,8 +112,8 @@ def ablate(  # noqa: PLR0913 - each is an option of the command line
         run_ablation,
         write_files,
     )
-    from apps.atomic_folder import atomic_folder  # noqa: PLC0415
     from apps.wording import conclusion, head_table  # noqa: PLC0415
+    from interp.atomic_folder import atomic_folder  # noqa: PLC0415
 
     metric_name = default_metric(model) if metric is None else metric.value
     folder = out or Path("reports") / f"{Path(model).resolve().name}-{metric_name}-{method}"
@@ -238,4 +254,6 @@ def train(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command ``interp``."""
+    escape_unencodable()
+    interrupt_when_terminated()
     app(args=arguments, prog_name="interp")

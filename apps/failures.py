@@ -1,10 +1,12 @@
 """Errors of a command: one line on stderr, and an exit code for each kind.
 
-2 bad input, 3 a model that can't be loaded, 4 out of resources, 130 interrupted; 1 for a bug. The
-traceback is shown with ``--debug`` only.
+2 bad input, 3 a model that can't be loaded, 4 out of resources, 130 interrupted, 143 terminated; 1
+for a bug. The traceback is shown with ``--debug`` only.
 """
 
 import inspect
+import signal
+import threading
 import traceback
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -15,11 +17,13 @@ import typer
 
 from apps.terminal import print_error, print_stderr
 
-UNEXPECTED, OUT_OF_RESOURCES, INTERRUPTED = 1, 4, 130
+UNEXPECTED, OUT_OF_RESOURCES, INTERRUPTED, TERMINATED = 1, 4, 130, 143
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 debugging: ContextVar[bool] = ContextVar("debugging", default=False)
 
+terminated = threading.Event()
+"""Set when SIGTERM was what interrupted a command."""
 _Arguments = ParamSpec("_Arguments")
 
 
@@ -49,6 +53,16 @@ def reports_errors(command: Callable[_Arguments, None]) -> Callable[..., None]:
     return wrapped
 
 
+def interrupt_when_terminated() -> None:
+    """Let SIGTERM interrupt a command as Ctrl-C does, so that what is done then is saved."""
+
+    def interrupt(*_: object) -> None:
+        terminated.set()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+
+
 def code_and_message(error: BaseException) -> tuple[int, str]:
     """The exit code and the one-line message for an error."""
     # Imported here, because torch is not needed for --help.
@@ -59,7 +73,8 @@ def code_and_message(error: BaseException) -> tuple[int, str]:
         case InterpError():
             return error.exit_code, str(error)
         case KeyboardInterrupt():
-            return INTERRUPTED, str(error) or "Interrupted; nothing was written."
+            code = TERMINATED if terminated.is_set() else INTERRUPTED
+            return code, str(error) or "Interrupted; nothing was written."
         case _ if is_out_of_memory(error):
             reason = f" ({str(error).splitlines()[0]})" if str(error) else ""
             return OUT_OF_RESOURCES, f"Out of memory{reason}. Give fewer or shorter prompts."

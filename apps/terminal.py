@@ -1,10 +1,13 @@
 """Terminal output: results on stdout, progress and errors on stderr."""
 
+import sys
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import Protocol
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -17,6 +20,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+GAP = 2
+"""Spaces between the columns of a table."""
 LOG_INTERVAL = 10.0
 """Seconds between progress lines where stderr is not a terminal."""
 
@@ -26,6 +31,13 @@ class Tick(Protocol):
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
         """Report ``done`` of ``total``, with an optional note."""
+
+
+def escape_unencodable() -> None:
+    """Let stdout and stderr print characters that their encoding lacks as Python escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def stdout() -> Console:
@@ -45,7 +57,7 @@ def print_stdout(text: str) -> None:
 
 def print_stderr(text: str) -> None:
     """Print lines on stderr, not wrapped."""
-    stderr().print(Text(text), soft_wrap=True)
+    stderr().print(Text(escape_controls(text)), soft_wrap=True)
 
 
 def print_error(message: str) -> None:
@@ -63,17 +75,27 @@ def escape_controls(text: str) -> str:
 def print_table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> None:
     """Print a table on stdout.
 
+    No cell is shortened: where the terminal is narrower than the table, it wraps the lines.
+
     Args:
         columns: title and alignment (``left`` or ``right``) of each. Only the last one wraps.
         rows: cells as text.
     """
-    table = Table(header_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for index, (name, side) in enumerate(columns):
-        last = index == len(columns) - 1
-        table.add_column(name, justify="right" if side == "right" else "left", no_wrap=not last)
-    for row in rows:
-        table.add_row(*(Text(escape_controls(cell)) for cell in row))
-    stdout().print(table)
+    lines = [
+        [name for name, _ in columns],
+        *([escape_controls(cell) for cell in row] for row in rows),
+    ]
+    *widths, _ = (max(map(cell_len, column)) for column in zip(*lines, strict=True))
+    last_word = max(cell_len(word) for line in lines for word in line[-1].split() or [""])
+    table = Table(header_style="bold", box=None, pad_edge=False, padding=(0, GAP, 0, 0))
+    for (name, side), width in zip(columns, [*widths, None], strict=True):
+        justify = "right" if side == "right" else "left"
+        table.add_column(name, justify=justify, min_width=width, no_wrap=width is not None)
+    for line in lines[1:]:
+        table.add_row(*map(Text, line))
+    console = stdout()
+    console.width = max(console.width, sum(widths) + GAP * len(widths) + last_word)
+    console.print(table)
 
 
 @contextmanager

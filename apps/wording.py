@@ -1,9 +1,10 @@
 """A head ablation in words: rows of a table, a conclusion and an explanation."""
 
 from dataclasses import dataclass
-from math import floor, log10
+from math import floor, isnan, log10
 
 from analyses import HeadAblation
+from analyses.statistics import FEWEST, LEVEL
 
 MAX_NAMED, NAMED_OF_MANY = 6, 3
 """Heads that the conclusion can name, and how many it names if more matter."""
@@ -20,9 +21,11 @@ class HeadEffect:
         layer: of the head.
         head: its index in the layer.
         effect: mean change of the metric over prompts.
-        low: lower end of its 95 % interval.
-        high: upper end of its 95 % interval.
-        matters: whether the interval excludes zero (never with a single prompt).
+        low: lower end of its 95 % interval; NaN with too few prompts.
+        high: upper end of its 95 % interval; NaN likewise.
+        size: mean of |change|.
+        q: p-value corrected for the number of heads; NaN likewise.
+        matters: whether the effect is told from chance.
     """
 
     layer: int
@@ -30,6 +33,8 @@ class HeadEffect:
     effect: float
     low: float
     high: float
+    size: float
+    q: float
     matters: bool
 
     @property
@@ -37,9 +42,19 @@ class HeadEffect:
         """The head, e.g. ``L1H4``."""
         return f"L{self.layer}H{self.head}"
 
+    def interval(self, places: int) -> str:
+        """The interval with so many decimals; a dash if there is none."""
+        if isnan(self.low):
+            return "–"
+        return f"{signed(self.low, places)} to {signed(self.high, places)}"
+
+    def corrected(self) -> str:
+        """q with three decimals; a dash if there is none."""
+        return "–" if isnan(self.q) else "< 0.001" if self.q < 0.001 else f"{self.q:.3f}"  # noqa: PLR2004
+
 
 def ranked_heads(result: HeadAblation) -> list[HeadEffect]:
-    """All heads, largest effect first."""
+    """All heads, largest size first."""
     return [
         HeadEffect(
             int(row["layer"]),
@@ -47,6 +62,8 @@ def ranked_heads(result: HeadAblation) -> list[HeadEffect]:
             float(row["effect"]),
             float(row["low"]),
             float(row["high"]),
+            float(row["size"]),
+            float(row["q"]),
             bool(row["matters"]),
         )
         for row in result.to_frame().to_dict("records")
@@ -60,29 +77,33 @@ def conclusion(result: HeadAblation) -> str:
     matter = [head for head in heads if head.matters]
     clean = f"{result.clean.mean().item():.3g} {result.unit}"
     unablated = f"The {result.metric} without ablation is {clean}."
-    if n == 1:
+    if n < FEWEST:
+        given = "One prompt gives" if n == 1 else f"{n} prompts give"
         return (
-            f"One prompt gives no interval, so no head can be said to matter. The largest effect "
-            f"is that of {_listed(heads[:1], places, result.unit)}. {unablated} Give several "
-            f"prompts."
+            f"{given} no interval, so no head can be said to matter. The largest effect "
+            f"is that of {_listed(heads[:1], places, result.unit)}. {unablated} Give at least "
+            f"{FEWEST} prompts."
         )
-    within_noise = f"leaves the {result.metric} within noise of {clean}, its value without ablation"
+    within_noise = (
+        f"leaves the mean {result.metric} within noise of {clean}, its value without ablation"
+    )
+    both_signs = _cancelling(heads, result)
     if not matter:
         return (
             f"No head matters on these {n} prompts: ablating any one of the {len(heads)} heads "
-            f"{within_noise}."
+            f"{within_noise}.{both_signs}"
         )
     if len(matter) > MAX_NAMED:
         named = _listed(matter[:NAMED_OF_MANY], places, result.unit)
         return (
             f"{len(matter)} of {len(heads)} heads matter on these {n} prompts, most of all "
-            f"{named}. {unablated}"
+            f"{named}. {unablated}{both_signs}"
         )
     verb = "matters" if len(matter) == 1 else "matter"
     rest = f"Ablating any other head {within_noise}." if len(matter) < len(heads) else unablated
     return (
         f"{NUMBERS[len(matter)]} of {len(heads)} heads {verb} on these {n} prompts: "
-        f"{_listed(matter, places, result.unit)}. {rest}"
+        f"{_listed(matter, places, result.unit)}. {rest}{both_signs}"
     )
 
 
@@ -96,13 +117,17 @@ def head_table(
         ("head", "left"),
         (f"effect ({result.unit})", "right"),
         ("95 % interval", "right"),
+        ("size", "right"),
+        ("q", "right"),
         ("matters", "left"),
     ]
     rows = [
         (
             head.name,
             signed(head.effect, places),
-            f"{signed(head.low, places)} to {signed(head.high, places)}",
+            head.interval(places),
+            signed(head.size, places).lstrip("+"),
+            head.corrected(),
             role(head, result.metric),
         )
         for head in heads[:top]
@@ -129,22 +154,47 @@ def explanation(result: HeadAblation) -> str:
     return (
         f"Each head in turn is ablated: its output z, before W_O, is replaced with {replacement}. "
         f"The {result.metric} {helping} when a head that helps is ablated and {hurting} when one "
-        f"that hurts is. Intervals are 95 % bootstrap intervals of the mean over prompts; a head "
-        f"matters if its interval excludes zero. About one in twenty heads without any effect "
-        f"would seem to matter by chance."
+        f"that hurts is. The effect is the mean change over prompts, the size the mean of its "
+        f"absolute value, which changes up and down do not cancel in. Intervals are 95 % intervals "
+        f"of the effect and allow for skewed data. {_what_matters(result)}"
+    )
+
+
+def _what_matters(result: HeadAblation) -> str:
+    """When a head is said to matter, and how many would be by chance."""
+    if result.clean.numel() < FEWEST:
+        return f"Fewer than {FEWEST} prompts have none, and no head is said to matter."
+    return (
+        f"Chance alone would name about {result.expected_by_chance():.2g} of the heads at "
+        f"p ≤ {LEVEL}, so a head matters only if q ≤ {LEVEL}, which is corrected for their number: "
+        "of the heads that matter, at most about one in twenty does so by chance."
     )
 
 
 def decimals(heads: list[HeadEffect]) -> int:
     """The number of decimals that show three digits of the largest number."""
-    largest = max(max(abs(h.effect), abs(h.low), abs(h.high)) for h in heads)
+    ends = (abs(end) for h in heads for end in (h.size, h.low, h.high) if not isnan(end))
+    largest = max(ends, default=0.0)
     return 3 if largest == 0 else min(8, max(1, 2 - floor(log10(largest))))
 
 
 def signed(value: float, places: int) -> str:
-    """A number with its sign; zero has none."""
+    """A number with its sign, which zero has not; a dash for NaN."""
+    if isnan(value):
+        return "–"
     text = f"{value:+.{places}f}"
     return text if float(text) else text[1:]
+
+
+def _cancelling(heads: list[HeadEffect], result: HeadAblation) -> str:
+    """A sentence on the largest head, if its effects on single prompts cancel in the mean."""
+    largest = heads[0]
+    if largest.matters or not largest.size > 2 * abs(largest.effect):
+        return ""
+    return (
+        f" {largest.name} changes it by {largest.size:.{decimals(heads)}f} {result.unit} on a "
+        "prompt, but up on some and down on others."
+    )
 
 
 def _listed(heads: list[HeadEffect], places: int, unit: str) -> str:

@@ -1,7 +1,7 @@
 """Time everything in turn in one process; print a table, write JSON, compare with the marks.
 
     make bench                                         # everything, about 45 minutes
-    make bench BENCH="--only forwards,sweeps"          # a group: forward and stored, heads and patching
+    make bench BENCH="--only forwards,sweeps"          # forward, stored; heads, patching
     make bench BENCH="--only forward,heads --kernel default --out bench.json"
     make bench BENCH="--device cuda --tf32"
     make bench BENCH="--from bench.json --readme README.md"    # write the README, measure nothing

@@ -28,12 +28,16 @@ from interp.config import (
     TokensConfig,
 )
 from interp.errors import InterpError
-from interp.execution.run import Run, Start, run
+from interp.execution.estimate import Estimate, estimate
+from interp.execution.prepared import Start
+from interp.execution.provenance import versions
+from interp.execution.run import Run, run
 from interp.linalg import LowRank
 from interp.loading import bundled, load
 from interp.loading.torch_transformer import from_torch
 from interp.model.batch import PAD
 from interp.points import Place, Point
+from interp.sweeps.estimate import estimate_sweep
 from interp.sweeps.sweep import Interrupted, Sweep, sweep
 from interp.text.prompts import bundled_prompts, read_prompts
 from interp.text.tokenizer import Tokenizer
@@ -42,6 +46,8 @@ from interp.verify import verify
 from interp.weights.packed import packed, packing_gain
 from interp.zoo.access import card, history
 
+__version__ = versions()["interp"]
+
 __all__ = [
     "NO_NORM",
     "PAD",
@@ -49,6 +55,7 @@ __all__ = [
     "Cache",
     "Config",
     "EmbeddingConfig",
+    "Estimate",
     "ExpertsConfig",
     "HeadConfig",
     "InterpError",
@@ -73,6 +80,8 @@ __all__ = [
     "bundled_prompts",
     "card",
     "edits",
+    "estimate",
+    "estimate_sweep",
     "from_torch",
     "history",
     "load",

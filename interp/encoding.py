@@ -59,17 +59,23 @@ def texts_of(texts: object) -> list[str]:
     Raises:
         InvalidTokens: something among them is no text, or there is none.
     """
-    found: list[str] = []
-    several = texts if isinstance(texts, Iterable) and not isinstance(texts, str) else [texts]
-    for text in several:
-        if not isinstance(text, str):
-            raise InvalidTokens(
-                f"A text was expected, or several; got {shorten(text)} in {shorten(texts)}."
-            )
-        found.append(text)
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        return [as_text(texts)]
+    found = [as_text(text, f" in {shorten(texts)}") for text in texts]
     if not found:
         raise InvalidTokens("No text was given, so there is nothing to run the model on.")
     return found
+
+
+def as_text(text: object, where: str = "") -> str:
+    """The text itself.
+
+    Raises:
+        InvalidTokens: it is something else.
+    """
+    if not isinstance(text, str):
+        raise InvalidTokens(f"A text was expected; got {shorten(text)}{where}.")
+    return text
 
 
 def padded(

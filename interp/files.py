@@ -1,25 +1,43 @@
-"""Files: written completely or not at all, and read within bounds.
+"""Files that are complete or absent, written by one process at a time, and read within bounds.
 
-A file is written under a temporary name, then renamed. What is read may come from anywhere: only
-regular files are opened (no devices, pipes or folders), and their size is bounded.
+A process can be killed between any two system calls, and a disk can fill up at any of them. Only a
+rename happens as a whole, so a file is written beside its place, forced to the disk and renamed:
+
+    .NAME.interp-new    what will become NAME
+    .NAME.interp-lock   locked while NAME is written; the kernel releases the lock of a process
+                        however it ends
+
+The names are fixed, so the next writer of NAME replaces what a killed one left, and nothing else.
+Folders are written in the same way, see :mod:`interp.atomic_folder`.
+
+What is read may come from anywhere: only regular files are opened (no devices, pipes or folders),
+and their size is bounded.
 """
 
+import errno
+import fcntl
 import os
 import stat
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
-ASIDE = ".part"
+from safetensors import SafetensorError
+
+from interp.errors import OutOfResources
+
+NEW, LOCK = "new", "lock"
+NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
+"""How a file system without locks refuses one."""
 UNREADABLE = (OSError, ValueError)
 """What the functions that read files raise; callers say which file, and what it should be."""
 
 
-def is_aside(path: Path) -> bool:
-    """Whether a file is the temporary file of an interrupted :func:`write_whole`."""
-    return path.name.startswith(".") and path.suffix == ASIDE
+def beside(path: Path, role: str) -> Path:
+    """The path of a temporary file or folder of this package beside ``path``."""
+    return path.with_name(f".{path.name}.interp-{role}")
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
@@ -27,16 +45,20 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
     Raises:
         OSError: it can't be written.
+        OutOfResources: another process is writing it.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=ASIDE)
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        write(temporary)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    new = beside(path, NEW)
+    with locked(path):
+        try:
+            new.unlink(missing_ok=True)
+            write(new)
+            force(new)
+            new.replace(path)
+            force(path.parent)
+        except SafetensorError as error:  # as a full disk is told where tensors are written
+            raise OSError(f"{path.name} can't be written: {error}") from error
+        finally:
+            new.unlink(missing_ok=True)
 
 
 def write_text_whole(path: Path, text: str) -> None:
@@ -44,8 +66,74 @@ def write_text_whole(path: Path, text: str) -> None:
 
     Raises:
         OSError: it can't be written.
+        OutOfResources: another process is writing it.
     """
-    write_whole(path, lambda aside: aside.write_text(text, encoding="utf-8"))
+    write_whole(path, lambda new: new.write_text(text, encoding="utf-8"))
+
+
+@contextmanager
+def locked(path: Path) -> Generator[None]:
+    """Hold the lock of a file or folder that is being written.
+
+    Raises:
+        OSError: the lock can't be created.
+        OutOfResources: another process, or another thread, holds it; the message names the process.
+    """
+    lock = beside(path, LOCK)
+    while (handle := _lock(lock, path)) is None:
+        pass
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def force(path: Path) -> None:
+    """Wait until a file's bytes, or the names in a folder, are on the disk.
+
+    Raises:
+        OSError: they can't be written.
+    """
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system that forces files but not folders
+            raise
+    finally:
+        os.close(handle)
+
+
+def _lock(lock: Path, path: Path) -> int | None:
+    """A locked handle; ``None`` if the file was removed by its writer before it was locked."""
+    handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    try:
+        _lock_handle(handle, path)
+        if lock.exists() and os.path.samestat(os.fstat(handle), lock.stat()):
+            with suppress(OSError):  # the number is for the message only
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, str(os.getpid()).encode(), 0)
+            return handle
+    except BaseException:
+        os.close(handle)
+        raise
+    os.close(handle)
+    return None
+
+
+def _lock_handle(handle: int, path: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        writer = os.pread(handle, 20, 0).decode("ascii", "replace")
+        who = f"process {writer}" if writer.isdecimal() else "another process"
+        raise OutOfResources(
+            f"{path} is being written by {who}: wait until it ends, or choose another place."
+        ) from error
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
 
 
 def is_file(path: Path) -> bool:

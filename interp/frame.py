@@ -36,5 +36,5 @@ def frame_of(rows: Iterable[Mapping[str, object]], optional: Iterable[str] = ())
         if name in left_out and missing == len(values):
             continue
         whole = all(value is None or type(value) is int for value in values)
-        columns[name] = pd.array(values, dtype="Int64") if whole and missing else values
+        columns[name] = pd.Series(values, dtype="Int64") if whole and missing else values
     return pd.DataFrame(columns)

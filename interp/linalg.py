@@ -3,37 +3,54 @@
 S = W_V·W_O and Y = W_Q·W_Kᵀ are d_model × d_model but of rank ≤ d_head; their spectra follow from
 r × r matrices (Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", for the
 eigenvalues of W_OV).
+
+    paths = model.W_E @ attn.S(3) @ model.W_U           # vocab × vocab, still two thin factors
+    paths.eigenvalues()
+    (x @ attn.S(3)).form()                              # the tensor [batch pos d_model]
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
-from typing import overload
+from typing import Any
 
 import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-from interp.errors import InvalidInput
+from interp.errors import InvalidInput, first_line
+from interp.integers import whole_number
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LowRank:
-    """The m × n matrix ``left @ right`` of rank ≤ r; leading axes are batch axes.
+    """The m × n matrix ``left @ right`` of rank ≤ r; leading axes are batch axes, which broadcast.
+
+    A product with a matrix (a tensor of two or more axes, or a ``LowRank``) is low-rank again, as
+    TransformerLens's ``FactoredMatrix``; with a vector it is a tensor. :meth:`form` multiplies out.
 
     Attributes:
         left: ``[... m r]``.
-        right: ``[... r n]``.
+        right: ``[... r n]``, of the dtype and on the device of ``left``.
+
+    Raises:
+        InvalidInput: factors that can't be multiplied, also later, in a product.
     """
 
     left: Float[Tensor, "*#batch m r"]
     right: Float[Tensor, "*#batch rank n"]
 
     def __post_init__(self) -> None:
-        if self.left.shape[-1] != self.right.shape[-2]:
+        if min(self.left.ndim, self.right.ndim) < 2:  # noqa: PLR2004 - a matrix
             raise InvalidInput(
-                f"The factors {tuple(self.left.shape)} and {tuple(self.right.shape)} can't be "
-                "multiplied: the last axis of the left must equal the last but one of the right."
+                "The factors of a low-rank matrix are matrices, [... m r] and [... r n]; got "
+                f"{tuple(self.left.shape)} and {tuple(self.right.shape)}."
             )
+        if not self.left.is_floating_point():
+            raise InvalidInput(
+                f"The factors of a low-rank matrix are floating-point; got {self.left.dtype}."
+            )
+        _check_product(self.left, self.right)
 
     def __repr__(self) -> str:
         """Shape and rank; the factors may be large."""
@@ -63,22 +80,26 @@ class LowRank:
         """The matrix itself, m × n."""
         return self.left @ self.right
 
-    @overload
-    def __matmul__(self, other: "LowRank") -> "LowRank": ...
-    @overload
-    def __matmul__(self, other: Tensor) -> Tensor: ...
-    def __matmul__(self, other: "LowRank | Tensor") -> "LowRank | Tensor":
-        """``self @ other``; low-rank if both are, and then of the smaller rank."""
+    def __matmul__(self, other: object) -> Any:  # noqa: ANN401 - of a vector Tensor, else LowRank
+        """``self @ other``: low-rank, of the smaller rank if both are; with a vector, a vector."""
+        if not isinstance(other, LowRank | Tensor):
+            return NotImplemented
+        core = _product(self.right, other.left if isinstance(other, LowRank) else other)
         if isinstance(other, Tensor):
-            return self.left @ (self.right @ other)
-        core = self.right @ other.left
+            is_vector = other.ndim == 1
+            return (self.left @ core[..., None])[..., 0] if is_vector else LowRank(self.left, core)
         if self.rank <= other.rank:
             return LowRank(self.left, core @ other.right)
         return LowRank(self.left @ core, other.right)
 
-    def __rmatmul__(self, other: Tensor) -> Tensor:
-        """``other @ self``, e.g. x·S."""
-        return (other @ self.left) @ self.right
+    def __rmatmul__(self, other: object) -> Any:  # noqa: ANN401 - likewise
+        """``other @ self``, e.g. W_E·S."""
+        if not isinstance(other, Tensor):
+            return NotImplemented
+        core = _product(other, self.left)
+        if other.ndim == 1:
+            return (core[..., None, :] @ self.right)[..., 0, :]
+        return LowRank(core, self.right)
 
     def svd(self) -> tuple[Tensor, Tensor, Tensor]:
         """U ``[... m r]``, singular values ``[... r]`` (descending), Vᵀ ``[... r n]``."""
@@ -97,10 +118,7 @@ class LowRank:
         Raises:
             InvalidInput: the product is not square.
         """
-        if self.shape[-1] != self.shape[-2]:
-            raise InvalidInput(
-                f"Only a square matrix has eigenvalues; this is {tuple(self.shape)}."
-            )
+        self._check_square("eigenvalues")
         return torch.linalg.eigvals(self.right @ self.left)
 
     def norm(self) -> Float[Tensor, "*batch"]:
@@ -110,11 +128,74 @@ class LowRank:
         return torch.linalg.matrix_norm(r_left @ r_right.mT)
 
     def trace(self) -> Float[Tensor, "*batch"]:
-        """The trace, equal to that of ``right @ left``."""
+        """The trace, equal to that of ``right @ left``.
+
+        Raises:
+            InvalidInput: the product is not square.
+        """
+        self._check_square("a trace")
         return (self.left * self.right.mT).sum((-2, -1))
 
-    def __getitem__(self, index: int | slice) -> "LowRank":
-        """Index the first batch axis."""
-        if self.left.ndim == 2:  # noqa: PLR2004 - a matrix
+    def __getitem__(self, index: object) -> "LowRank":
+        """Index the batch axes by integers and slices, as those of the matrix formed.
+
+        Raises:
+            InvalidInput: an index of another type or out of range, or more of them than batch axes.
+        """
+        batch = self._batch()
+        try:
+            chosen = _integers_and_slices(index, len(batch))
+            factors = (self.left, self.right)
+            left, right = (one.expand(*batch, *one.shape[-2:])[chosen] for one in factors)
+        except (IndexError, TypeError, ValueError) as error:
+            raise InvalidInput(
+                f"The batch axes {tuple(batch)} of a low-rank matrix can't be indexed with "
+                f"{repr(index)[:100]}: {first_line(error)}. Use integers and slices, or .form()."
+            ) from error
+        return LowRank(left, right)
+
+    def __iter__(self) -> Iterator["LowRank"]:
+        """Over the first batch axis."""
+        return (self[position] for position in range(self._batch()[0]))
+
+    def _batch(self) -> torch.Size:
+        """The batch axes, if there are any."""
+        if len(self.shape) == 2:  # noqa: PLR2004 - a matrix
             raise InvalidInput("A single low-rank matrix has no batch axis to index; use .form().")
-        return LowRank(self.left[index], self.right[index])
+        return self.shape[:-2]
+
+    def _check_square(self, what: str) -> None:
+        if self.shape[-1] != self.shape[-2]:
+            raise InvalidInput(f"Only a square matrix has {what}; this is {tuple(self.shape)}.")
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """``left @ right``, if they can be multiplied."""
+    _check_product(left, right)
+    return left @ right
+
+
+def _check_product(left: Tensor, right: Tensor) -> None:
+    """Raise ``InvalidInput`` unless ``left @ right`` exists."""
+    pair = f"The factors {tuple(left.shape)} and {tuple(right.shape)} can't be multiplied: "
+    if left.ndim == 0 or right.ndim == 0 or left.shape[-1] != right.shape[max(-2, -right.ndim)]:
+        raise InvalidInput(
+            f"{pair}the last axis of the left must equal the last but one of the right."
+        )
+    if left.dtype != right.dtype or left.device != right.device:
+        raise InvalidInput(
+            f"{pair}one is {left.dtype} on {left.device}, the other {right.dtype} on "
+            f"{right.device}; move one with .to(dtype, device)."
+        )
+    try:
+        torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    except RuntimeError as error:
+        raise InvalidInput(f"{pair}their batch axes do not broadcast.") from error
+
+
+def _integers_and_slices(index: object, n_axes: int) -> tuple[int | slice, ...]:
+    """An index of at most ``n_axes`` axes, one entry each."""
+    chosen = index if isinstance(index, tuple) else (index,)
+    if len(chosen) > n_axes:
+        raise IndexError(f"{len(chosen)} indices for {n_axes} axes")
+    return tuple(one if isinstance(one, slice) else whole_number(one) for one in chosen)

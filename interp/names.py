@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from itertools import product
 from typing import Any
 
-from interp.errors import MAX_SHOWN, UnknownPlace, shorten
+from interp.errors import MAX_SHOWN, InvalidInput, UnknownPlace, shorten
 from interp.integers import as_integer
 from interp.points import STACKS, Place, PlaceLike, Point
 
@@ -76,7 +76,7 @@ class Names:
     def __init__(self, hooks: dict[Place, str], n_layers: dict[str, int]) -> None:
         """Args: hooks: places and their hook names; n_layers: number of blocks of each stack."""
         self.hooks = hooks
-        self._stacks = tuple(n_layers)
+        self._stacks, self._n_layers = tuple(n_layers), n_layers
         self._by_name = {str(place): place for place in hooks}
         self._by_name |= {hook: place for place, hook in hooks.items()}
         self._by_name |= {
@@ -132,6 +132,32 @@ class Names:
             if found:
                 return found
         return [self.resolve(name)]
+
+    def every_layer(self, name: PlaceLike) -> list[Place] | None:
+        """The places of a point in every layer, if ``name`` is of a block's point without a layer.
+
+        Returns:
+            The places in the order of the layers; ``None`` if ``name`` means a single place.
+
+        Raises:
+            UnknownPlace: there is no such place, or the name leaves norm or stack open.
+            InvalidInput: some layers lack the point.
+        """
+        if self._exact(name) is not None:
+            return None
+        key = self._key(name)
+        point, layer, _, _ = key
+        found = self._by_key.get(key, [])
+        if layer is not None or not point.in_block or not found:
+            return None
+        if len({(place.norm, place.stack) for place in found}) > 1:
+            raise UnknownPlace(self._explain(name, key, found))
+        if len(found) < self._n_layers[found[0].stack or self._stacks[-1]]:
+            held = ", ".join(str(place) for place in found[:6])
+            raise InvalidInput(
+                f"Not every layer has {point.label!r}; read them one by one: {held}."
+            )
+        return found
 
     def requested(
         self, request: Request, among: Sequence[Place], absent: Callable[[PlaceLike], Exception]

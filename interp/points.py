@@ -6,6 +6,7 @@ one). Hook names of TransformerLens are accepted wherever a place is:
 ``"blocks.0.attn.hook_pattern"`` is ``("pattern", 0)``.
 """
 
+import reprlib
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
@@ -292,6 +293,25 @@ class Place:
     def to_json(self) -> list[str | int | None]:
         """``[label, layer, norm, stack]``."""
         return [self.point.label, self.layer, self.norm, self.stack]
+
+    @classmethod
+    def from_json(cls, values: object) -> "Place":
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+            ValueError: ``values`` is not what it writes.
+        """
+        if isinstance(values, list) and len(values) == 4:  # noqa: PLR2004 - as written
+            label, layer, norm, stack = values
+            point = next((point for point in Point if point.label == label), None)
+            is_layer = layer is None or type(layer) is int
+            if point is not None and is_layer and _are_names(norm, stack):
+                return cls(point, layer, norm, stack)
+        raise ValueError(f"{reprlib.repr(values)} is not a place")
+
+
+def _are_names(*values: object) -> bool:
+    return all(value is None or isinstance(value, str) for value in values)
 
 
 PlaceLike = Place | Point | str | tuple[object, ...]

@@ -10,8 +10,14 @@ from torch import Tensor
 
 from interp.config import Config
 from interp.errors import InvalidInput
-from interp.metrics import at_least_float32, next_token_losses
-from interp.model.batch import Batch, column_of
+from interp.metrics import (
+    Position,
+    at_least_float32,
+    batch_loss,
+    columns_read,
+    next_token_losses,
+)
+from interp.model.batch import Batch
 from interp.table import Table
 
 
@@ -89,18 +95,15 @@ def top_of(
     return Top(tuple(found[:-1]), found[-1])
 
 
-def column_of_prompt(batch: Batch, position: int) -> int:
-    """The column of a position in a batch of one prompt.
+def column_of_prompt(batch: Batch, pos: Position) -> int:
+    """The column of a position (as metrics read it) in a batch of one prompt.
 
     Raises:
         InvalidInput: there are several prompts, or the prompt is too short.
     """
     if len(batch.ids) != 1:
         raise InvalidInput(f"One prompt was expected; got {len(batch.ids)}.")
-    column, lacking = column_of(batch.is_real, position)
-    if bool(lacking):
-        raise InvalidInput(f"pos={position} of a prompt of {int(batch.is_real.sum())} tokens.")
-    return int(column)
+    return int(columns_read(batch, pos))
 
 
 def next_token_loss(
@@ -109,12 +112,13 @@ def next_token_loss(
     """−log p of each next token in nats: the mean over all of the batch, or each.
 
     Raises:
-        InvalidInput: the model predicts no next token, or every prompt is a single one.
+        InvalidInput: the model predicts no next token, or there is none to take the mean over.
     """
     if config.decoder is None or not config.unembeds or config.n_classes is not None:
         kind = "is an encoder" if config.decoder is None else "has no logits of tokens"
         raise InvalidInput(f"This model {kind}: it predicts no next token, and has no such loss.")
-    losses, counted = next_token_losses(at_least_float32(logits), batch)
-    if not bool(counted.any()):
-        raise InvalidInput("Every prompt is a single token: there is no next token to predict.")
-    return losses.where(counted, torch.nan) if per_token else losses.sum() / counted.sum()
+    logits = at_least_float32(logits)
+    if not per_token:
+        return batch_loss(logits, batch)
+    losses, counted = next_token_losses(logits, batch)
+    return losses.where(counted, torch.nan)

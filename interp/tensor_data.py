@@ -4,10 +4,12 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from interp.errors import InvalidEdit
 
@@ -16,7 +18,9 @@ class TensorData:
     """A tensor that equals another of the same dtype, shape and bytes.
 
     Args:
-        values: copied, so that later changes to the original have no effect.
+        values: copied, so that later changes to the original have no effect. An original that is
+            differentiated is also referred to, for runs that record gradients; copies and pickles
+            do without.
 
     Raises:
         InvalidEdit: it holds NaN.
@@ -24,6 +28,9 @@ class TensorData:
 
     def __init__(self, values: Tensor) -> None:
         self.tensor = values.detach().clone()
+        has_tangent = forward_ad.unpack_dual(values).tangent is not None
+        self._original = values if values.requires_grad or has_tangent else None
+        self._version = 0 if self._original is None else self._original._version
         if self.tensor.is_floating_point() and bool(self.tensor.isnan().any()):
             raise InvalidEdit(
                 f"The values given (shape {tuple(values.shape)}) hold NaN; an edit that writes NaN "
@@ -33,8 +40,32 @@ class TensorData:
     def rows(self, chosen: Sequence[int]) -> "TensorData":
         """Some of its rows; not looked through for NaN again, which a GPU would wait for."""
         part = object.__new__(TensorData)
-        part.tensor = self.tensor[list(chosen)]
+        part.tensor, part._original, part._version = self.tensor[list(chosen)], None, 0
         return part
+
+    @property
+    def wants_gradient(self) -> bool:
+        """Whether the values given require a gradient, backward or forward."""
+        return self._original is not None
+
+    def in_graph(self) -> Tensor:
+        """The values as they were given, with their autograd graph if they have one.
+
+        Raises:
+            InvalidEdit: they were changed in place since, as by an optimizer.
+        """
+        if self._original is None:
+            return self.tensor
+        if self._original._version != self._version:
+            raise InvalidEdit(
+                f"The values given (shape {tuple(self.tensor.shape)}) were changed in place after "
+                "the edit was made; make it anew for each step of an optimizer."
+            )
+        return self._original
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The content alone."""
+        return {**self.__dict__, "_original": None}
 
     @cached_property
     def digest(self) -> str:

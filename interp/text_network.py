@@ -8,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.config import Config
-from interp.encoding import TextEncoding, padded, texts_of
+from interp.encoding import TextEncoding, as_text, padded, texts_of
 from interp.errors import InvalidInput, InvalidTokens, shorten
 from interp.integers import as_integer
 from interp.model.batch import PAD, Batch
@@ -122,7 +122,7 @@ class TextNetwork(Network):
         Raises:
             InvalidTokens: it is several, or none; the message lists them.
         """
-        return self._tokenizer().single_token(text)
+        return self._tokenizer().single_token(as_text(text))
 
     def position_of(
         self,

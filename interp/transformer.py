@@ -1,6 +1,7 @@
 """The model of the public API: what it predicts, views of its weights, TransformerLens's calls."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,10 +15,12 @@ from interp.errors import InvalidInput, UnknownPlace, shorten
 from interp.execution.generate import generate, with_start
 from interp.execution.run import run, run_edited
 from interp.integers import as_integer
-from interp.metrics import Loss
+from interp.metrics import Position, as_position, batch_loss
 from interp.names import Request
+from interp.paths import as_path
 from interp.points import PlaceLike
 from interp.predictions import Top, column_of_prompt, next_token_loss, top_of
+from interp.saving import save_folder
 from interp.text_network import TextNetwork
 from interp.weights.processed import processed
 
@@ -50,7 +53,8 @@ class Transformer(TextNetwork):
             mask: as of ``model(...)``.
 
         Raises:
-            InvalidInput: the model predicts no next token, or every prompt is a single one.
+            InvalidInput: the model predicts no next token, or every prompt is a single one, so that
+                there is no mean.
         """
         batches = self.check(*tokens, mask=mask)
         logits = self.unembed(self.stream(batches))
@@ -63,7 +67,7 @@ class Transformer(TextNetwork):
         *,
         answer: str | int | None = None,
         target: Any = None,  # noqa: ANN401 - likewise
-        pos: int = -1,
+        pos: Position = None,
     ) -> Top:
         """The most probable tokens after a prompt, as a table with ranks and probabilities.
 
@@ -72,16 +76,15 @@ class Transformer(TextNetwork):
             k: number of tokens.
             answer: a text that is exactly one token, or an id, whose rank is wanted as well.
             target: what the decoder of an encoder–decoder reads; by default its start token.
-            pos: the position whose prediction is read.
+            pos: the position whose prediction is read; by default that of an encoder's mask token,
+                if the prompt holds one, else the last.
 
         Raises:
             InvalidInput: several prompts, or the model has no logits.
         """
-        n, position = as_integer(k), as_integer(pos)
-        if n is None or n < 1 or position is None:
-            raise InvalidInput(
-                f"k={shorten(k)} must be an integer of at least 1, pos={shorten(pos)} an integer."
-            )
+        n, position = as_integer(k), as_position(pos)
+        if n is None or n < 1:
+            raise InvalidInput(f"k={shorten(k)} must be an integer of at least 1.")
         if not self.config.unembeds:
             raise InvalidInput("This model has no logits: it predicts no token.")
         wanted = None if answer is None else self._token_id(answer, "answer")
@@ -91,6 +94,26 @@ class Transformer(TextNetwork):
         with torch.no_grad():
             logits = self.unembed(self.stream(batches))[0, column]
         return top_of(logits, n, wanted, self.label)
+
+    # ---- as a folder -----------------------------------------------------------------------------
+
+    def save(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
+        """Write the model to a folder, from which :func:`interp.load` gives the same model.
+
+        Weights, tokenizer and configuration are the same, bit by bit. The folder holds
+        ``config.json``, ``model.safetensors``, ``tokenizer.json`` and a list of them; it changes as
+        a whole or not at all, and is replaced only if this package wrote everything in it.
+
+        Args:
+            folder: created if missing.
+            dtype: of the stored weights; ``None`` keeps that of the model. The model is loaded in
+                the dtype that it has now in either case.
+
+        Raises:
+            InvalidInput: the folder holds files that this package did not write.
+            OutOfResources: the folder can't be written, or another process is writing it.
+        """
+        save_folder(self, as_path(folder), dtype)
 
     # ---- views of its weights -----------------------------------------------------------------
 
@@ -115,7 +138,8 @@ class Transformer(TextNetwork):
             fold_value_biases: b_V becomes 0, and b_O its effect.
 
         Raises:
-            InvalidInput: a step that would change what this model computes; pass ``False`` for it.
+            InvalidInput: steps that would change what this model computes, all of them named; pass
+                ``False`` for each.
         """
         made = processed(
             self,
@@ -145,17 +169,19 @@ class Transformer(TextNetwork):
             *tokens: as of ``model(...)``.
             names_filter: ``"all"``, a place, several, or a function of the hook name.
             stop_at_layer: end before this layer.
-            incl_bwd: also the gradients of the next-token loss, as ``cache["z_grad", 0]``.
+            incl_bwd: also the gradients of the next-token loss, as ``cache["z_grad", 0]``. As in
+                TransformerLens, the loss is the mean over all predictions of the batch, so a
+                gradient is as large as in a training step; ``run(gradients_of=)`` gives those of a
+                metric's sum over prompts.
             mask: as of ``model(...)``.
         """
         record = "all" if names_filter is None else names_filter
-        metric = Loss() if incl_bwd else None
         done = run(
             self,
             *tokens,
             record=record,
             stop_at_layer=stop_at_layer,
-            gradients_of=metric,
+            gradients_of=batch_loss if incl_bwd else None,
             mask=mask,
         )
         output = done.stream if done.logits is None else done.logits
@@ -190,9 +216,7 @@ class Transformer(TextNetwork):
                     raise UnknownPlace("The name filter of a hook accepts no place of this model.")
             else:
                 names = [self.names.hooks[self.names.resolve(name)]]
-            made += [
-                Apply((hook,), fn=fn, hook=Hook(hook, self.names.resolve(hook))) for hook in names
-            ]
+            made += [Apply((hook,), fn=fn) for hook in names]
         return made
 
     def generate(
@@ -203,8 +227,14 @@ class Transformer(TextNetwork):
         top_k: int | None = None,
         seed: int = 0,
         edits: Sequence[Edit] = (),
+        stop: int | str | Sequence[int | str] = (),
     ) -> Int[Tensor, "batch pos"]:
-        """Continue each row; see :func:`interp.execution.generate.generate`."""
+        """Continue each row; see :func:`interp.execution.generate.generate`.
+
+        ``stop`` may also hold texts of a single token each, or be one token.
+        """
+        stops = [stop] if isinstance(stop, int | str) else stop
+        ids = [self.to_single_token(one) if isinstance(one, str) else one for one in stops]
         return generate(
             self,
             *tokens,
@@ -213,6 +243,7 @@ class Transformer(TextNetwork):
             top_k=top_k,
             seed=seed,
             edits=edits,
+            stop=ids,
         )
 
 
@@ -228,5 +259,6 @@ def _pairs(hooks: Any) -> list[tuple[Any, HookFunction]]:  # noqa: ANN401 - chec
             raise InvalidInput(
                 f"fwd_hooks= takes a list of pairs (name, function); got {shorten(pair)}."
             )
-        pairs.append((pair[0], pair[1]))
+        name, function = pair
+        pairs.append((name, function))  # pyright: ignore[reportArgumentType] - checked when called
     return pairs

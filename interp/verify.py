@@ -21,7 +21,7 @@ from interp.model.batch import PAD
 from interp.model.context import Context
 from interp.model.embeddings import Patches
 from interp.model.experts import Experts
-from interp.model.network import Network
+from interp.model.network import Network, as_network
 from interp.model.positions.none import NoPositions
 from interp.model.stack import Stack
 from interp.points import Place, Point
@@ -61,7 +61,7 @@ def verify(model: Network, seed: int = 0) -> list[Identity]:
     Returns:
         Every identity that applies to a model of this kind, with its error.
     """
-    exact = copy.deepcopy(model).double().eval()
+    exact = copy.deepcopy(as_network(model)).double().eval()
     tokens = _inputs(exact, seed)
     recorded = run(exact, *tokens, record="all")
     checks: list[Callable[[], Iterator[Identity]]] = [
@@ -163,7 +163,7 @@ def _heads(model: Network, recorded: Run) -> Iterator[Identity]:
         attn = stack.block(layer).attn
         x = _attention_input(stack, name, layer, recorded)
         pattern = recorded.cache[Place(Point.PATTERN, layer, None, name)]
-        written = sum(pattern[:, h] @ (x @ attn.S(h)) for h in range(attn.n_heads))
+        written = sum((pattern[:, h] @ x @ attn.S(h)).form() for h in range(attn.n_heads))
         out = recorded.cache[Place(attn.points.out, layer, None, name)]
         worst = max(worst, difference(written + attn.constant_output, out))
     yield Identity("H(x) = Σ A·x·S, head by head", worst, TIGHT)

@@ -136,6 +136,7 @@ def configs(draw) -> Config:
         draw(token),
         draw(st.booleans()) if bos is not None else False,
         draw(token) if paired else None,
+        stop=() if bos is None else (bos, 0),
     )
     d_model, n_ctx = 2 * draw(sizes), draw(sizes)
     return Config(
@@ -303,6 +304,7 @@ def sandwich() -> StackConfig:
         ("d_model=11 is odd", lambda: Config(11, 13, 8, encoder=sinusoidal())),
         ("tokens.bos=13", lambda: replace(WHOLE, tokens=TokensConfig(bos=13))),
         ("tokens.eos=-1", lambda: replace(WHOLE, tokens=TokensConfig(eos=-1))),
+        ("tokens.stop=13", lambda: replace(WHOLE, tokens=TokensConfig(stop=(1, 13)))),
         (
             "decoder_start.*encoder–decoder",
             lambda: replace(WHOLE, tokens=TokensConfig(decoder_start=1)),
@@ -323,6 +325,12 @@ def read(part: str, **changed: object) -> Config:
     values = WHOLE.to_dict()
     values["decoder"][part] |= changed
     return Config.from_dict(values)
+
+
+def test_a_configuration_written_before_there_were_stop_tokens_is_read():
+    values = WHOLE.to_dict()
+    del values["tokens"]["stop"]
+    assert Config.from_dict(values) == WHOLE
 
 
 @each(

@@ -76,7 +76,6 @@ def test_a_model_learns_by_its_loss():
 @each(
     ("model", "tokens", "told"),
     [
-        (GPT2, ([[1], [2]],), "single token"),
         (build("bert"), ([[1, 2]],), "is an encoder"),
         (Transformer(HEADLESS), ([[1, 2]],), "no logits"),
     ],
@@ -85,6 +84,12 @@ def test_what_has_no_next_token_has_no_loss(model, tokens, told):
     for per_token in (False, True):
         with pytest.raises(InvalidInput, match=told):
             model.loss(*tokens, per_token=per_token)
+
+
+def test_single_tokens_have_no_mean_loss():
+    with pytest.raises(InvalidInput, match="single token"):
+        GPT2.loss([[1], [2]])
+    assert GPT2.loss([[1], [2]], per_token=True).shape == (2, 0)
 
 
 # The most probable tokens.
@@ -127,6 +132,16 @@ def test_a_pair_predicts_after_its_start_token_or_a_target(dates):
     assert dates.top("3 March 2021", 1, target="2021-0", answer="3").answer.rank == 1
 
 
+def test_an_encoder_predicts_at_its_mask_token():
+    model = interp.load("python-mlm")
+    ids = model.to_tokens("def f(x):")
+    ids[0, 2] = model.config.tokens.mask
+    logits = model(ids)[0, 2].detach()
+    assert model.top(ids, 1).rows[0].id == int(logits.argmax())
+    assert model.top(ids, 1, pos=2) == model.top(ids, 1, pos="mask") == model.top(ids, 1)
+    assert model.top(ids, 1, pos=-1) != model.top(ids, 1)
+
+
 def test_the_table_prints_its_rows(python):
     table = python.top("import os", 3, answer="\n")
     lines = repr(table).splitlines()
@@ -146,7 +161,7 @@ def test_a_token_that_the_tokenizer_lacks_is_named_by_its_id(python):
     [
         (([[1, 2], [3, 4]],), {}, "One prompt was expected; got 2"),
         (([1, 2],), {"k": 0}, "k=0"),
-        (([1, 2],), {"pos": 2}, "pos=2 of a prompt of 2 tokens"),
+        (([1, 2],), {"pos": 2}, "Position 2 of prompt 0, which has 2 tokens"),
         (([1, 2],), {"answer": 13}, r"answer=13 is outside the vocabulary 0\.\.12"),
         (([1, 2],), {"answer": "x"}, "no tokenizer"),
         (([1, 2],), {"target": [1]}, "got 2 inputs"),

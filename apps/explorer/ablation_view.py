@@ -85,6 +85,6 @@ def _show_result(result: HeadAblation) -> None:
             name: st.column_config.NumberColumn(format="%+.4g")
             for name in ("effect", "low", "high")
         }
-        columns = ["name", "effect", "low", "high", "n", "matters"]
+        columns = ["name", "effect", "low", "high", "size", "n", "q", "matters"]
         st.dataframe(result.to_frame()[columns], hide_index=True, column_config=numbers)
     st.caption(explanation(result))

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,8 @@ class ReportPrompt:
 
     Attributes:
         tokens: printable labels of its tokens.
-        target: printable label of the target.
-        distractor: printable label of the distractor.
+        target: printable label of the target, if the metric reads one.
+        distractor: printable label of the distractor, likewise.
     """
 
     tokens: tuple[str, ...]
@@ -68,8 +69,8 @@ class Report:
 
 
 def write_report(report: Report, path: Path) -> None:
-    """Write the report as one HTML file."""
-    path.write_text(to_html(report), encoding="utf-8")
+    """Write the report as one HTML file; what UTF-8 lacks (of a path) is written as an escape."""
+    path.write_text(to_html(report), encoding="utf-8", errors="backslashreplace")
 
 
 def to_html(report: Report) -> str:
@@ -93,6 +94,7 @@ def to_html(report: Report) -> str:
         method=result.method,
         conclusion=conclusion(result),
         explanation=explanation(result),
+        notes=result.notes,
         rows=[_row(head, places, result.metric) for head in heads],
         open_rows=OPEN_ROWS,
         figure=_json_for_script(
@@ -115,7 +117,9 @@ def _row(head: HeadEffect, places: int, metric: str) -> dict[str, str | bool]:
     return {
         "name": head.name,
         "effect": signed(head.effect, places),
-        "interval": f"{signed(head.low, places)} to {signed(head.high, places)}",
+        "interval": head.interval(places),
+        "size": signed(head.size, places).lstrip("+"),
+        "q": head.corrected(),
         "matters": head.matters,
         "role": role(head, metric),
     }
@@ -123,11 +127,11 @@ def _row(head: HeadEffect, places: int, metric: str) -> dict[str, str | bool]:
 
 def _strip_plot(result: HeadAblation, heads: list[HeadEffect], places: int) -> StripPlot:
     effect = result.effect
+    shown = [head for head in heads if not isnan(head.effect)][:TOP]
     values = {
-        head.name: [float(x) for x in effect[head.layer, head.head].tolist()]
-        for head in heads[:TOP]
+        head.name: [float(x) for x in effect[head.layer, head.head].tolist()] for head in shown
     }
-    return strip_plot(heads[:TOP], values, result.unit, places)
+    return strip_plot(shown, values, result.unit, places)
 
 
 def _heatmap(result: HeadAblation) -> go.Figure:

@@ -6,6 +6,7 @@ needs no script.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan
 
 from apps.wording import HeadEffect, signed
 
@@ -27,13 +28,12 @@ class Dot:
 
 @dataclass(frozen=True)
 class Row:
-    """One head: its dots, mean and interval."""
+    """One head: its dots, mean and interval, if it has one."""
 
     name: str
     matters: bool
     mean: str
-    low: str
-    high: str
+    interval: tuple[str, str] | None
     text: str
     dots: tuple[Dot, ...]
 
@@ -67,7 +67,8 @@ def strip_plot(
         unit: of the effects.
         places: decimals of the numbers.
     """
-    drawn = [0.0, *(x for row in values.values() for x in row)]
+    ends = [end for head in heads for end in (head.low, head.high) if not isnan(end)]
+    drawn = [0.0, *ends, *(x for row in values.values() for x in row)]
     least, most = min(drawn), max(drawn)
     length = (most - least) or 1.0
     start, width = least - MARGIN * length, length * (1 + 2 * MARGIN)
@@ -80,8 +81,7 @@ def strip_plot(
             head.name,
             head.matters,
             percent(head.effect),
-            percent(head.low),
-            percent(head.high),
+            None if isnan(head.low) else (percent(head.low), percent(head.high)),
             f"{head.name}: mean {signed(head.effect, places)} {unit}",
             tuple(
                 Dot(
@@ -95,8 +95,8 @@ def strip_plot(
         )
         for head in heads
     )
-    ends = [(0.0, "middle"), (least, "start"), (most, "end")]
+    marks = [(0.0, "middle"), (least, "start"), (most, "end")]
     # An end close to zero gets no number, which would overlap that of zero.
-    labelled = [(x, side) for x, side in ends if side == "middle" or abs(x) > length / 8]
+    labelled = [(x, side) for x, side in marks if side == "middle" or abs(x) > length / 8]
     ticks = tuple(Tick(percent(x), signed(x, places), side) for x, side in labelled)
     return StripPlot(rows, percent(0.0), ticks)

@@ -5,22 +5,23 @@ by the functions that the forward itself applies (see :mod:`interp.model.recipe`
 everything stores the streams and q, k, v, z, and derives the rest when it is read.
 """
 
-from collections.abc import Iterator, Mapping
-from copy import copy
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from interp.cache.compact import cheaper_formed, compacted, converted, is_fresh
+from interp.cache.compact import cheaper_formed, compacted, converted, is_fresh, storage_of
 from interp.cache.derive import Derivation
 from interp.cache.format import Contents, write_contents
 from interp.cache.listing import in_bytes, listed, listing
+from interp.edits import EditSite, Selection
 from interp.errors import InvalidInput, NotRecorded, StaleCache
-from interp.model.context import Context
 from interp.model.network import Network
 from interp.names import Request
+from interp.paths import as_path
 from interp.points import Place, PlaceLike
 from interp.table import Table
 from interp.weight_version import version_of
@@ -33,27 +34,29 @@ class Cache:
     """The activations of one run, on the model's device.
 
     Read as ``cache["pattern", 0]``, ``cache["resid_post", -1]``, ``cache["scale", 4, "ln1"]``,
-    ``cache["blocks.0.attn.hook_pattern"]``; with gradients, ``cache["z_grad", 0]``. Each read
+    ``cache["blocks.0.attn.hook_pattern"]``; with gradients, ``cache["z_grad", 0]``. Without a layer
+    all layers are stacked: ``cache["pattern"]`` is ``[layer batch head query key]``. Each read
     returns a tensor of its own: changing it in place does not change the cache.
 
     Deriving uses the model's weights, which must be those of the run: a change by an optimizer, in
-    place or by loading is detected and raises :class:`StaleCache`. A write through ``weight.data``,
-    which PyTorch does not count, is not detected.
+    place or by loading is detected and raises :class:`StaleCache`, also if it was made during the
+    run. A write through ``weight.data``, which PyTorch does not count, is not detected.
+
+    A cache pickles together with its model, so that everything can be read afterwards
+    (:meth:`save` writes a file without the weights); ``copy.deepcopy`` shares the model.
     """
 
     def __init__(
         self,
-        model: Network,
+        derivation: Derivation,
         recorded: list[Place],
         stored: dict[Place, Tensor],
-        contexts: dict[str | None, Context],
         gradients: dict[Place, Tensor] | None = None,
     ) -> None:
-        self._model = model
+        self._model, self._derive = derivation.model, derivation
         self._recorded = dict.fromkeys(recorded)
         self._stored = _versioned(converted(stored, _counted))
         self._gradients = gradients or {}
-        self._derive = Derivation(model, contexts)
         self._weight_hash: str | None = None
         self._device: torch.device | None = None
         self._dtype: torch.dtype | None = None
@@ -61,25 +64,32 @@ class Cache:
     @classmethod
     def restored(cls, model: Network, contents: Contents) -> "Cache":
         """The cache of a file; ``model`` is the one that ran, or has its structure alone."""
-        cache = cls(
-            model, contents.recorded, contents.stored, contents.contexts, contents.gradients
-        )
+        derivation = Derivation(model, contents.contexts)
+        cache = cls(derivation, contents.recorded, contents.stored, contents.gradients)
         cache._dtype, cache._weight_hash = contents.dtype, contents.weights
         return cache
 
     def __getitem__(self, name: PlaceLike) -> Tensor:
         """The tensor at a place (or, with ``_grad`` behind the name, its gradient).
 
+        A name of a block's point without a layer gives the tensors of all layers, stacked along a
+        first axis ``layer``.
+
         Raises:
             UnknownPlace: the model has no such place.
-            NotRecorded: this run did not record it.
+            NotRecorded: this run did not record it (in every layer, if they are stacked).
             StaleCache: it would have to be derived, and the weights have changed since; or a
                 tensor that the cache shares with the run (its logits) was changed in place.
+            InvalidInput: layers can't be stacked, as they differ in shape or some lack the point.
         """
         plain, wants_gradient = _without_grad(name)
-        place = self._model.names.resolve(plain)
-        if wants_gradient:
-            return self._gradient(place)
+        read = self._gradient if wants_gradient else self._tensor
+        layers = self._model.names.every_layer(plain)
+        if layers is None:
+            return read(self._model.names.resolve(plain))
+        return _stacked([read(place) for place in layers], layers)
+
+    def _tensor(self, place: Place) -> Tensor:
         if place not in self._recorded:
             raise self._not_recorded(place)
         if place in self._stored:
@@ -89,11 +99,24 @@ class Cache:
         others = chain(stored, self._model.parameters(), self._model.buffers())
         return derived if is_fresh(derived, others) else derived.clone()
 
+    def part(self, name: PlaceLike, select: Selection) -> Tensor:
+        """The part of the tensor at a place that an edit with this selection would change.
+
+        Raises:
+            InvalidEdit: the part is not there.
+            NotRecorded: as when the whole is read.
+        """
+        place = self._model.names.resolve(name)
+        whole, site = self[place], EditSite(place, self._derive.contexts[place.stack])
+        return whole[site.index(select, whole.shape)]
+
     def __contains__(self, name: PlaceLike) -> bool:
-        """Whether the place was recorded; a misspelt one raises, as when it is read."""
+        """Whether it was recorded (in every layer); a misspelt name raises, as when it is read."""
         plain, wants_gradient = _without_grad(name)
-        place = self._model.names.resolve(plain)
-        return place in (self._gradients if wants_gradient else self._recorded)
+        layers = self._model.names.every_layer(plain)
+        places = [self._model.names.resolve(plain)] if layers is None else layers
+        held = self._gradients if wants_gradient else self._recorded
+        return all(place in held for place in places)
 
     def __iter__(self) -> Iterator[Place]:
         """The places recorded, in the order of the forward."""
@@ -136,7 +159,7 @@ class Cache:
     def nbytes(self) -> int:
         """Bytes of everything stored, each storage counted once."""
         tensors = [tensor for tensor, _ in self._stored.values()] + list(self._gradients.values())
-        storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+        storages = {storage_of(tensor): tensor.untyped_storage().nbytes() for tensor in tensors}
         return sum(storages.values())
 
     # ---- what is stored, where and in which dtype ---------------------------------------------
@@ -163,8 +186,12 @@ class Cache:
         return self
 
     def compact(self) -> None:
-        """Store what is smaller than the tensors that it would be derived from, and drop those."""
-        for smaller, sources in cheaper_formed(self._model, self._recorded, self._all_stored()):
+        """Store what is smaller than the tensors that it would be derived from, and drop those.
+
+        Nothing can be derived, and nothing is dropped, if the weights changed during the run.
+        """
+        groups = cheaper_formed(self._model, self._recorded, self._all_stored())
+        for smaller, sources in () if groups and self._derive.is_stale else groups:
             self.keep(smaller)
             for place in sources:
                 del self._stored[place]
@@ -187,26 +214,28 @@ class Cache:
             InvalidInput: there is no such device, or the dtype is not floating-point.
             StaleCache: as when it is read.
         """
-        moved = copy(self)
+        device, dtype = self._device, self._dtype
         if isinstance(target, torch.dtype):
             if not target.is_floating_point:
                 raise InvalidInput(
                     f"A cache can't be cast to {target}, which is not floating-point."
                 )
-            moved._dtype = target
+            dtype = target
         else:
-            moved._device = _checked_device(target)
-        moved._stored = _versioned(converted(self._all_stored(), moved._placed))
-        moved._gradients = converted(self._gradients, moved._placed)
+            device = _checked_device(target)
+        moved = self._converted(lambda tensor: _moved(tensor, device, dtype))
+        moved._device, moved._dtype = device, dtype
         return moved
 
     def save(self, path: str | Path) -> None:
         """Write the cache, complete or not at all; :func:`interp.load_cache` reads it.
 
         Raises:
+            InvalidInput: there is no such folder, or the path is not that of a file.
             OutOfResources: the file can't be written.
             StaleCache: the weights have changed since the run, or a tensor was.
         """
+        file = as_path(path)
         if self._derive.is_stale:
             raise StaleCache(
                 "The weights have changed since the run, and the file must say which they were; "
@@ -216,12 +245,36 @@ class Cache:
             config=self._model.config,
             weights=self._weight_hash or weight_hash(self._model),
             recorded=list(self._recorded),
-            stored=self._all_stored(),
+            stored=converted(self._all_stored(), torch.Tensor.detach),
             gradients=self._gradients,
             contexts=self._derive.contexts,
             dtype=self._dtype,
         )
-        write_contents(contents, Path(path))
+        write_contents(contents, file)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Each tensor in a storage of its own: pickles don't share the storages of views."""
+
+        def own(tensor: Tensor) -> Tensor:
+            return tensor.detach().clone(memory_format=torch.contiguous_format)
+
+        return {**self.__dict__, "_stored": converted(self._all_stored(), own)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """With the present versions of the tensors."""
+        self.__dict__ = {**state, "_stored": _versioned(state["_stored"])}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Cache":
+        """Tensors of its own, for the same model."""
+        return self._converted(torch.clone)
+
+    def _converted(self, convert: Callable[[Tensor], Tensor]) -> "Cache":
+        """The cache of the converted tensors."""
+        stored, gradients = (converted(t, convert) for t in (self._all_stored(), self._gradients))
+        made = Cache(self._derive, list(self._recorded), stored, gradients)
+        made._weight_hash, made._device = self._weight_hash, self._device
+        made._dtype = self._dtype
+        return made
 
     # ---- reading -----------------------------------------------------------------------------
 
@@ -270,12 +323,16 @@ class Cache:
 
     def _placed(self, tensor: Tensor) -> Tensor:
         """The tensor on the device and in the dtype of this cache."""
-        return tensor.to(self._device or tensor.device, self._dtype or tensor.dtype)
+        return _moved(tensor, self._device, self._dtype)
 
     def _as_computed(self, tensor: Tensor) -> Tensor:
         """The tensor on the device and in the dtype in which the model computes."""
         device = tensor.device if self._device is None else self._model.device
         return tensor.to(device, tensor.dtype if self._dtype is None else self._model.dtype)
+
+
+def _moved(tensor: Tensor, device: torch.device | None, dtype: torch.dtype | None) -> Tensor:
+    return tensor.to(device or tensor.device, dtype or tensor.dtype)
 
 
 def _checked_device(target: torch.device | str) -> torch.device:
@@ -295,6 +352,21 @@ def _counted(tensor: Tensor) -> Tensor:
 def _versioned(tensors: Mapping[Place, Tensor]) -> dict[Place, tuple[Tensor, int]]:
     """Each with its present version."""
     return {place: (tensor, version_of(tensor)) for place, tensor in tensors.items()}
+
+
+def _stacked(tensors: list[Tensor], places: list[Place]) -> Tensor:
+    """``[layer …]``.
+
+    Raises:
+        InvalidInput: the tensors differ in shape.
+    """
+    for tensor, place in zip(tensors, places, strict=True):
+        if tensor.shape != tensors[0].shape:
+            raise InvalidInput(
+                f"{places[0]} is {tuple(tensors[0].shape)} and {place} is {tuple(tensor.shape)}, "
+                "which can't be stacked; read the layers one by one."
+            )
+    return torch.stack(tensors)
 
 
 def _without_grad(name: PlaceLike) -> tuple[PlaceLike, bool]:

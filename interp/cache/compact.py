@@ -54,12 +54,12 @@ def compacted(stored: Mapping[Place, Tensor]) -> dict[Place, Tensor]:
     """
     used: dict[int, dict[object, int]] = {}
     for tensor in stored.values():
-        views = used.setdefault(tensor.untyped_storage().data_ptr(), {})
+        views = used.setdefault(storage_of(tensor), {})
         views[view_of(tensor)] = tensor.nbytes
     lean: dict[Place, Tensor] = {}
     for place, tensor in stored.items():
-        storage = tensor.untyped_storage()
-        wasteful = storage.nbytes() > WASTE * sum(used[storage.data_ptr()].values())
+        held = tensor.untyped_storage().nbytes()
+        wasteful = held > WASTE * sum(used[storage_of(tensor)].values())
         lean[place] = tensor.clone() if wasteful else tensor
     return lean
 
@@ -77,8 +77,14 @@ def converted(
 
 def view_of(tensor: Tensor) -> tuple[object, ...]:
     """A key that is equal for two tensors that are the same part of the same storage."""
-    where = (tensor.untyped_storage().data_ptr(), int(tensor.storage_offset()))
+    where = (storage_of(tensor), int(tensor.storage_offset()))
     return (*where, tensor.shape, tensor.stride())
+
+
+def storage_of(tensor: Tensor) -> int:
+    """A number that two tensors share if they share a storage, also without data (on meta)."""
+    # There is no public identity of a storage without data.
+    return tensor.untyped_storage()._cdata  # pyright: ignore[reportPrivateUsage]
 
 
 def _bytes_of(model: Network, place: Place, stored: Mapping[Place, Tensor]) -> int:
@@ -95,6 +101,5 @@ def _bytes_of(model: Network, place: Place, stored: Mapping[Place, Tensor]) -> i
 
 def is_fresh(tensor: Tensor, others: Iterable[Tensor]) -> bool:
     """Whether ``tensor`` fills its storage and shares it with none of ``others``."""
-    storage = tensor.untyped_storage()
-    apart = all(storage.data_ptr() != other.untyped_storage().data_ptr() for other in others)
-    return apart and storage.nbytes() == tensor.nbytes
+    apart = all(storage_of(tensor) != storage_of(other) for other in others)
+    return apart and tensor.untyped_storage().nbytes() == tensor.nbytes

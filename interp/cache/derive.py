@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,14 +19,19 @@ from interp.weight_version import WeightVersion
 class Derivation:
     """Derives the places of one run from one another, with the weights of that run.
 
+    It is made before the forward, so that a change of the weights during the run is noticed too.
+
     Attributes:
         model: the model that ran; on the meta device if only its structure is known.
         contexts: positions and padding of the run, by stack.
+        keep_graph: whether derived tensors are part of the autograd graph of the stored ones.
     """
 
-    def __init__(self, model: Network, contexts: dict[str | None, Context]) -> None:
-        self.model, self.contexts = model, contexts
-        self._weights = [WeightVersion.of(weight) for weight in model.parameters()]
+    def __init__(
+        self, model: Network, contexts: dict[str | None, Context], *, keep_graph: bool = False
+    ) -> None:
+        self.model, self.contexts, self.keep_graph = model, contexts, keep_graph
+        self._weights: dict[str, WeightVersion] | None = _versions_of(model)
 
     @property
     def has_weights(self) -> bool:
@@ -33,10 +40,12 @@ class Derivation:
 
     @property
     def is_stale(self) -> bool:
-        """Whether a weight was changed in place or replaced since the run."""
-        now = list(self.model.parameters())
-        return len(now) != len(self._weights) or not all(
-            version.matches(weight) for version, weight in zip(self._weights, now, strict=True)
+        """Whether a weight was changed in place, replaced or parametrized since the run began."""
+        now = _weights_of(self.model)
+        return (
+            self._weights is None
+            or now.keys() != self._weights.keys()
+            or not all(version.matches(now[name]) for name, version in self._weights.items())
         )
 
     def __call__(
@@ -58,8 +67,11 @@ class Derivation:
         if self.is_stale:
             raise StaleCache(
                 f"{place} is derived from the model's weights, which have changed or moved since "
-                "the run; read it before that, or record it by name."
+                "the run began; read it before that, or store it: run(..., store=)."
             )
+        contexts = self.contexts
+        if self.keep_graph:  # masks and biases that readers share would share their graph
+            contexts = {stack: context.stored() for stack, context in contexts.items()}
 
         def tensor_at(place: Place) -> Tensor:
             if place in stored:
@@ -68,11 +80,21 @@ class Derivation:
             if recipe.compute is None:
                 raise NotRecorded(f"{place} is not stored, and does not follow from what is.")
             block = replace(place, layer=layer_of(self.model, place))
-            reader = BlockReader(tensor_at, stored, block, self.contexts[place.stack])
+            reader = BlockReader(tensor_at, stored, block, contexts[place.stack])
             return recipe.compute(self._part(place, recipe), reader)
 
-        with torch.no_grad():
+        with torch.set_grad_enabled(self.keep_graph and torch.is_grad_enabled()):
             return tensor_at(place)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the identity of the weights: a copy of the model has weights of its own."""
+        contexts = {stack: context.stored() for stack, context in self.contexts.items()}
+        return {"model": self.model, "contexts": contexts, "is_stale": self.is_stale}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """With the weights of the model that was copied along, and without an autograd graph."""
+        self.model, self.contexts, self.keep_graph = state["model"], state["contexts"], False
+        self._weights = None if state["is_stale"] else _versions_of(self.model)
 
     def _part(self, place: Place, recipe: Recipe) -> object:
         stack = self.model.stack(place.stack)
@@ -99,7 +121,7 @@ class BlockReader:
 
     def is_scratch(self, point: Point) -> bool:
         """Whether the tensor is computed for each reader, so that it may be written into."""
-        return self._place(point) not in self._stored
+        return self._place(point) not in self._stored and not torch.is_grad_enabled()
 
     def _place(self, point: Point, norm: str | None = None) -> Place:
         return Place(point, self._block.layer if point.in_block else None, norm, self._block.stack)
@@ -138,3 +160,12 @@ def sources_of(model: Network, place: Place, stored: Collection[Place]) -> set[P
         return {place}
     needs = needs_of(model, place, model.layout[place])
     return {source for need in needs for source in sources_of(model, need, stored)}
+
+
+def _weights_of(model: Network) -> dict[str, Tensor]:
+    """Parameters and buffers by name; a parametrization gives its tensor another name."""
+    return dict(chain(model.named_parameters(), model.named_buffers()))
+
+
+def _versions_of(model: Network) -> dict[str, WeightVersion]:
+    return {name: WeightVersion.of(weight) for name, weight in _weights_of(model).items()}

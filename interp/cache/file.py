@@ -10,7 +10,8 @@ from interp.cache.check import mismatch
 from interp.cache.format import Contents, read_contents
 from interp.config import MAX_LAYERS, Config
 from interp.errors import InvalidInput, first_line
-from interp.model.network import Network
+from interp.model.network import Network, as_network
+from interp.paths import as_path
 from interp.weights.hash import weight_hash
 
 
@@ -29,7 +30,8 @@ def load_cache(path: str | Path, model: Network | None = None) -> Cache:
         InvalidInput: there is no such file, or it is damaged, of another kind or version; or the
             model is not the one that ran.
     """
-    path = Path(path)
+    path = as_path(path)
+    model = None if model is None else as_network(model)
     contents = read_contents(path, torch.device("cpu") if model is None else model.device)
     if model is None:
         structure = _structure(contents.config, path)

@@ -59,6 +59,7 @@ def write_contents(contents: Contents, path: Path) -> None:
     """Write a complete file, or none.
 
     Raises:
+        InvalidInput: there is no such folder, or the path is not that of a file.
         OutOfResources: it can't be written.
     """
     tensors = _Named()
@@ -77,9 +78,18 @@ def write_contents(contents: Contents, path: Path) -> None:
     }
     metadata = {HEADER: json.dumps(header)}
     try:
+        _check_path(path)
         write_whole(path, lambda aside: save_tensors(tensors.named, aside, metadata))
     except OSError as error:
         raise OutOfResources(f"{path} can't be written: {error}.") from error
+
+
+def _check_path(path: Path) -> None:
+    """Make sure that a file can be there."""
+    if not path.parent.is_dir():
+        raise InvalidInput(f"There is no folder {str(path.parent)[:200]!r}; make it first.")
+    if path.is_dir():
+        raise InvalidInput(f"{str(path)[:200]!r} is a folder; give the name of a file in it.")
 
 
 def read_contents(path: Path, device: torch.device) -> Contents:

@@ -40,6 +40,7 @@ class TokensConfig:
     Attributes:
         bos: id of the token at the beginning of a text; ``None`` if the model has none.
         eos: id of the token at the end of a text, at which generation stops.
+        stop: ids of further tokens at which generation stops, such as the end of a turn in a chat.
         prepend_bos: whether ``bos`` is added before a text, in every function that takes a text.
             Token ids are used unchanged.
         decoder_start: first token of every text for the decoder of an encoder–decoder.
@@ -54,6 +55,7 @@ class TokensConfig:
     decoder_start: int | None = None
     append_eos: bool = False
     mask: int | None = None
+    stop: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.prepend_bos and self.bos is None:
@@ -79,7 +81,8 @@ class Config:
             those of tokens.
         head: layer before the unembedding of a masked language model or a classifier.
         pooler: whether ``model.pooler`` computes tanh(x·W + b) of the first token's stream.
-        d_unembed: width that the unembedding reads, if the stream is projected to it first.
+        d_unembed: width that the unembedding reads (or that a model without one returns), if the
+            stream is projected to it first.
         logit_scale: factor of the stream before the unembedding.
         logit_cap: soft-cap c: logits l become c·tanh(l / c).
         shared: whether both stacks of an encoder–decoder share one token embedding.
@@ -179,7 +182,7 @@ class Config:
             raise InvalidConfig("head= replaces the last norm; set norm final=False.")
         if self.d_unembed is not None and self.logit_scale is not None:
             raise InvalidConfig("d_unembed= and logit_scale= can't be combined.")
-        names = ("tied", "bias_u", "n_classes", "head", "logit_cap", "logit_scale", "d_unembed")
+        names = ("tied", "bias_u", "n_classes", "head", "logit_cap", "logit_scale")
         for name in (name for name in names if getattr(self, name) and not self.unembeds):
             raise InvalidConfig(f"unembeds=False, but {name}= is set, which needs logits.")
 
@@ -188,6 +191,9 @@ class Config:
             token = getattr(self.tokens, label)
             if token is not None and not 0 <= token < self.d_vocab:
                 raise InvalidConfig(f"tokens.{label}={token} is outside 0..{self.d_vocab - 1}.")
+        outside = [token for token in self.tokens.stop if not 0 <= token < self.d_vocab]
+        if outside:
+            raise InvalidConfig(f"tokens.stop={outside[0]} is outside 0..{self.d_vocab - 1}.")
         if len(self.stacks) > 1:
             if self.shared and self.d_vocab_source not in (None, self.d_vocab):
                 raise InvalidConfig("shared=True, so d_vocab_source must be None or d_vocab.")

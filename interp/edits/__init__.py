@@ -9,7 +9,7 @@ keywords ``layer``, ``norm`` and ``stack`` say which tensor; ``batch``, ``pos``,
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from math import isnan
-from typing import Any, TypedDict, Unpack
+from typing import Any, Protocol, TypedDict, Unpack, runtime_checkable
 
 from torch import Tensor
 
@@ -28,7 +28,7 @@ from interp.edits.edit import (
 )
 from interp.edits.selection import EditSite, Selection
 from interp.errors import InvalidEdit
-from interp.integers import whole_number
+from interp.integers import as_integer, whole_number
 from interp.points import Place, PlaceLike, Point
 from interp.tensor_data import TensorData
 
@@ -47,6 +47,15 @@ class Where(TypedDict, total=False):
     key: Indices
     unit: Indices
     expert: Indices
+
+
+@runtime_checkable
+class Activations(Protocol):
+    """The activations of a run: :class:`interp.Cache`."""
+
+    def part(self, name: PlaceLike, select: Selection) -> Tensor:
+        """A part of the tensor at a place, with no axis dropped."""
+        ...
 
 
 _SELECTED = ("batch", "pos", "head", "key", "unit", "expert")
@@ -87,8 +96,29 @@ def add(point: PlaceLike, values: Tensor | float, **where: Unpack[Where]) -> Add
 
 
 def replace(point: PlaceLike, values: Tensor | float, **where: Unpack[Where]) -> Replace:
-    """Write ``values``, broadcast to the selected part."""
+    """Write ``values``, broadcast to the selected part; see also :func:`patch`.
+
+    Of values with the shape of the whole tensor, as ``cache["z", 3]``, it is the same part that is
+    written. (Where the part is as large as the whole, their order is that of the indices given.)
+    The same holds for the values of every edit.
+    """
     return Replace(*_target(point, where), _values(values))
+
+
+def patch(cache: Activations, point: PlaceLike, **where: Unpack[Where]) -> Replace:
+    """Write the activations of another run: those that ``cache`` has of the selected part.
+
+    Positions count the real tokens of each row, in that run as in this one; without ``pos=``, the
+    columns of both must be alike. A run of a single prompt is written to every row.
+
+    Raises:
+        NotRecorded: that run did not record the place.
+        InvalidEdit: the part is not there.
+    """
+    if not isinstance(cache, Activations):  # pyright: ignore[reportUnnecessaryIsInstance] - of users
+        raise InvalidEdit(f"edits.patch takes the cache of a run first; got {type(cache)}.")
+    name, select = _target(point, where)
+    return Replace(name, select, TensorData(cache.part(name, select)))
 
 
 def apply(
@@ -174,7 +204,13 @@ def _target(point: PlaceLike, where: Where) -> tuple[tuple[str | int, ...], Sele
     if rest:
         known = ", ".join(Where.__annotations__)
         raise InvalidEdit(f"An edit has no {min(rest)!r}; it takes {known}.")
-    return tuple(name), Selection(**selected)
+    return tuple(_plain(part) for part in name), Selection(**selected)
+
+
+def _plain(part: Any) -> Any:  # noqa: ANN401 - checked where the name is resolved
+    """A part of a name; an integer of another library as Python's, which can be written as JSON."""
+    number = as_integer(part)
+    return part if number is None else number
 
 
 def _parts(point: PlaceLike) -> list[Any]:
@@ -240,6 +276,7 @@ __all__ = [
     "apply",
     "from_dict",
     "mean",
+    "patch",
     "replace",
     "resample",
     "scale",

@@ -52,7 +52,7 @@ def broadcast_values(
     """
     if not isinstance(values, TensorData):
         return torch.full_like(old, values)
-    tensor = values.tensor.to(old.device)
+    tensor = (values.in_graph() if torch.is_grad_enabled() else values.tensor).to(old.device)
     if tensor.dtype != old.dtype:
         raise InvalidEdit(
             f"{site.place}: the values are {tensor.dtype}, the activations {old.dtype}; "

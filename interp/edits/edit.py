@@ -17,6 +17,7 @@ from torch import Tensor
 
 from interp.edits.batch_values import batch_mean, donor_rows
 from interp.edits.broadcast import broadcast_values, check_returned, may_vary_by_position
+from interp.edits.function_digest import function_digest
 from interp.edits.selection import EditSite, Index, Selection
 from interp.errors import HookFailed, InvalidEdit
 from interp.points import Place
@@ -103,11 +104,6 @@ class Edit:
         return False
 
     @property
-    def overwrites(self) -> bool:
-        """Whether what it writes does not depend on what was there."""
-        return False
-
-    @property
     def pointwise(self) -> bool:
         """Whether it treats all positions alike, each without regard to the others."""
         by_position = may_vary_by_position(getattr(self, "values", None))
@@ -150,11 +146,6 @@ class Zero(Edit):
         """Zeros in the shape of ``old``."""
         return torch.zeros_like(old)
 
-    @property
-    def overwrites(self) -> bool:
-        """True."""
-        return True
-
 
 @dataclass(frozen=True)
 class Scale(Edit):
@@ -194,11 +185,6 @@ class Replace(Edit):
         """The values, broadcast to ``old``."""
         return broadcast_values(self.values, old, whole, index, self.select, site)
 
-    @property
-    def overwrites(self) -> bool:
-        """True."""
-        return True
-
 
 @dataclass(frozen=True)
 class Mean(Edit):
@@ -213,11 +199,6 @@ class Mean(Edit):
         if self.values is not None:
             return broadcast_values(self.values, old, whole, index, self.select, site)
         return batch_mean(whole, site).expand_as(whole)[index]
-
-    @property
-    def overwrites(self) -> bool:
-        """False for the mean of the run's own batch."""
-        return self.values is not None
 
     @property
     def reads_other_rows(self) -> bool:
@@ -256,11 +237,6 @@ class Resample(Edit):
         return whole[donor_rows(n, self.seed).to(whole.device)][index]
 
     @property
-    def overwrites(self) -> bool:
-        """False if the donors are rows of the same batch."""
-        return self.values is not None
-
-    @property
     def reads_other_rows(self) -> bool:
         """True if the donors are rows of the same batch."""
         return self.values is None
@@ -277,16 +253,17 @@ class Apply(Edit):
 
     It gets a copy of the selected part, with no axis dropped. It may return a tensor of the same
     shape, dtype and device, or return ``None``: then the copy is used if it was changed in place,
-    else nothing changes.
+    else nothing changes. Gradients of tensors that it uses are recorded by
+    ``interp.run(..., keep_graph=True)`` and, in the caller's grad mode, by
+    ``model.run_with_hooks``; elsewhere it is called without gradients.
     """
 
     kind = "apply"
     fn: Callable[[Tensor, Hook], Tensor | None] = lambda tensor, hook: None  # noqa: ARG005
-    hook: Hook | None = None
 
     def replacement(self, old: Tensor, whole: Tensor, index: Index, site: EditSite) -> Tensor:  # noqa: ARG002
         """The result of the function on a copy of ``old``."""
-        hook = self.hook or Hook(str(site.place), site.place)
+        hook = Hook(site.hook, site.place)
         copy = old.clone()
         before = version_of(copy)
         try:
@@ -325,11 +302,8 @@ class Apply(Edit):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the place and the function's name and code, without its closure."""
-        name = getattr(self.fn, "__qualname__", repr(self.fn))
-        code = getattr(self.fn, "__code__", None)
-        body = "" if code is None else f"{code.co_code.hex()} {code.co_consts} {code.co_names}"
-        text = f"apply {self.where} {self.select} {name} {body}"
+        """SHA-256 of place, selection and function; see :func:`function_digest`."""
+        text = f"apply {self.where} {self.select} {function_digest(self.fn)}"
         return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from interp.edits.edit import Apply, Edit
+from interp.edits.edit import Apply, Edit, Mean, Replace, Resample, Zero
 from interp.edits.selection import AxisIndices, as_tuple
 from interp.errors import InvalidEdit
 from interp.points import Place
@@ -37,7 +37,7 @@ def check_order(edits: Sequence[Edit], place: Place, sizes: Mapping[str, int]) -
 
 def _voids(later: Edit, earlier: Edit, place: Place, sizes: Mapping[str, int]) -> bool:
     """Whether one edit overwrites the selection of another, along every axis."""
-    if isinstance(earlier, Apply) or not later.overwrites:
+    if isinstance(earlier, Apply) or not overwrites(later):
         return False
     axes = zip(
         place.point.axes,
@@ -46,6 +46,13 @@ def _voids(later: Edit, earlier: Edit, place: Place, sizes: Mapping[str, int]) -
         strict=True,
     )
     return all(_has(of_later, of_earlier, sizes.get(axis)) for axis, of_later, of_earlier in axes)
+
+
+def overwrites(edit: Edit) -> bool:
+    """Whether what an edit writes does not depend on what was there."""
+    if isinstance(edit, Mean | Resample):
+        return edit.values is not None
+    return isinstance(edit, Zero | Replace)
 
 
 def _has(later: AxisIndices, earlier: AxisIndices, size: int | None) -> bool:

@@ -74,10 +74,12 @@ class EditSite:
     Attributes:
         place: where in the model.
         context: the columns that the forward computes there, and which of them are padding.
+        hook: the TransformerLens name of the place.
     """
 
     place: Place
     context: Context
+    hook: str = ""
 
     def real(self, axis: str) -> Bool[Tensor, "batch key"] | None:
         """Mask of the columns along ``axis`` that hold tokens; ``None`` without padding."""

@@ -7,22 +7,28 @@ for each token.
 """
 
 from collections.abc import Sequence
+from numbers import Real
+from operator import index
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.edits import Edit
-from interp.errors import InvalidInput, InvalidTokens
+from interp.errors import InvalidInput, InvalidTokens, shorten
 from interp.execution.plan import plan_of_edits
 from interp.execution.recorder import Recorder
-from interp.model.batch import PAD, Batch
+from interp.integers import as_integer
+from interp.model.batch import Batch
 from interp.model.context import Context
 from interp.model.kv_cache import KVCache
 from interp.model.network import Network
 
+SEEDS = 2**64
+"""Number of the seeds of PyTorch's generators."""
 
-def generate(
+
+def generate(  # noqa: PLR0913 - each is a setting of its own
     model: Network,
     *tokens: object,
     max_new_tokens: int,
@@ -30,6 +36,7 @@ def generate(
     top_k: int | None = None,
     seed: int = 0,
     edits: Sequence[Edit] = (),
+    stop: Sequence[int] = (),
 ) -> Int[Tensor, "batch pos"]:
     """Continue each row.
 
@@ -43,16 +50,20 @@ def generate(
         top_k: sample among the k most probable tokens.
         seed: of the sampling; the same seed gives the same text.
         edits: changes made in every forward.
+        stop: ids of tokens that end a row, beside ``config.tokens.eos`` and ``config.tokens.stop``.
 
     Returns:
-        ``[batch pos]``: the prompt (padded on the left) and the new tokens; ``PAD`` after a row's
-        end token.
+        ``[batch pos]``: the prompt (padded on the left) and the new tokens; ``PAD`` after the token
+        that ends a row.
 
     Raises:
-        InvalidTokens: prompt and new tokens together exceed the context.
+        InvalidTokens: prompt and new tokens together exceed the context, or an id of ``stop`` is
+            outside the vocabulary.
         InvalidInput: a model without decoder, or settings out of range.
     """
-    _check(model, max_new_tokens, temperature, top_k)
+    _check(model)
+    _check_numbers(max_new_tokens, temperature, top_k, seed)
+    ends = _ends(model, stop)
     *sources, prompt = model.check(*with_start(model, tokens))
     batch = prompt.padded_left()
     longest = int(batch.is_real.sum(-1).max())
@@ -61,14 +72,15 @@ def generate(
             f"A prompt of {longest} tokens and {max_new_tokens} new ones exceed the context of "
             f"{model.config.n_ctx}; ask for at most {model.config.n_ctx - longest}."
         )
-    generator = torch.Generator(model.device).manual_seed(seed)
+    recorder = Recorder(plan_of_edits(model, edits))
+    generator = torch.Generator(model.device).manual_seed(index(seed))
     ended = torch.zeros(len(batch.ids), dtype=torch.bool, device=batch.ids.device)
     with torch.no_grad():
-        next_logits = _NextLogits(model, sources, edits)
+        next_logits = _NextLogits(model, sources, recorder, edits)
         for _ in range(max_new_tokens):
             new = sample(next_logits(batch), temperature, top_k, generator)
             batch = _appended(batch, new, ended)
-            ended = ended | (new == _end(model))
+            ended = ended | torch.isin(new, ends)
             if bool(ended.all()):
                 break
     return batch.tokens
@@ -96,9 +108,10 @@ def sample(
 class _NextLogits:
     """The logits at the last column of a growing batch."""
 
-    def __init__(self, model: Network, sources: list[Batch], edits: Sequence[Edit]) -> None:
-        self._model = model
-        self._recorder = Recorder(plan_of_edits(model, edits))
+    def __init__(
+        self, model: Network, sources: list[Batch], recorder: Recorder, edits: Sequence[Edit]
+    ) -> None:
+        self._model, self._recorder = model, recorder
         reusable = not model.needs_length and all(edit.pointwise for edit in edits)
         self._kv_cache = KVCache() if reusable else None
         self._n_cached = 0
@@ -126,17 +139,28 @@ class _NextLogits:
         return logits
 
 
-def _check(model: Network, max_new_tokens: object, temperature: object, top_k: object) -> None:
+def _check(model: Network) -> None:
     if not model.config.unembeds or model.config.n_classes is not None:
         raise InvalidInput("This model has no unembedding and can't predict the next token.")
     if model.config.decoder is None:
         raise InvalidInput("An encoder attends in both directions and can't continue a text.")
-    for name, count in (("max_new_tokens", max_new_tokens), ("top_k", top_k)):
-        if count is not None and (not isinstance(count, int) or count < 1):
-            raise InvalidInput(f"{name}={count!r} must be an integer of at least 1.")
-    if not isinstance(temperature, int | float) or not temperature >= 0:  # also what is NaN
+
+
+def _check_numbers(
+    max_new_tokens: object, temperature: object, top_k: object, seed: object
+) -> None:
+    counts = {"max_new_tokens": max_new_tokens} | ({} if top_k is None else {"top_k": top_k})
+    for name, given in counts.items():
+        count = as_integer(given)
+        if count is None or count < 1:
+            raise InvalidInput(f"{name}={shorten(given)} must be an integer of at least 1.")
+    number = as_integer(seed)
+    if number is None or not -SEEDS // 2 <= number < SEEDS:
+        raise InvalidInput(f"seed={shorten(seed)} must be an integer of 64 bits.")
+    # NaN too is not at least 0; typeshed's Real has no comparisons.
+    if not isinstance(temperature, Real) or not temperature >= 0:  # pyright: ignore[reportOperatorIssue]
         raise InvalidInput(
-            f"temperature={temperature!r} must be 0 (the most probable token) or more."
+            f"temperature={shorten(temperature)} must be 0 (the most probable token) or more."
         )
 
 
@@ -153,9 +177,16 @@ def with_start(model: Network, tokens: tuple[object, ...]) -> tuple[object, ...]
     return (*tokens, torch.full((source.ids.shape[0], 1), start))
 
 
-def _end(model: Network) -> int:
-    eos = model.config.tokens.eos
-    return PAD if eos is None else eos
+def _ends(model: Network, stop: Sequence[int]) -> Int[Tensor, " token"]:
+    """The ids of all tokens that end a row."""
+    tokens, d_vocab = model.config.tokens, model.config.d_vocab
+    for token in stop:
+        if type(token) is not int or not 0 <= token < d_vocab:
+            raise InvalidTokens(
+                f"stop has {str(token)[:100]!r}; expected ids of tokens, 0..{d_vocab - 1}."
+            )
+    ends = [*stop, *tokens.stop, *([] if tokens.eos is None else [tokens.eos])]
+    return torch.tensor(ends, dtype=torch.long, device=model.device)
 
 
 def _appended(batch: Batch, new: Tensor, ended: Tensor) -> Batch:

@@ -3,12 +3,15 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from interp.cache.derive import needs_of, required_places
 from interp.edits import Edit, EditSite
 from interp.edits.order import check_order
-from interp.errors import InvalidEdit, InvalidInput
+from interp.edits.scope import values_of
+from interp.errors import InvalidEdit, InvalidInput, shorten
+from interp.model.attention.attention import in_forward_mode
 from interp.model.network import Network
 from interp.model.shapes import fixed_axes
 from interp.model.stack import Span
@@ -29,6 +32,8 @@ class Plan:
         must_form: places that must exist as tensors: no fused kernel may skip them.
         explicit: whether every attention forms its matrix (``kernel="explicit"``).
         differentiate: whether gradients by what is stored are wanted.
+        keep_graph: whether what is stored stays in the autograd graph.
+        hooks: the TransformerLens name of each place, which functions of edits are told.
         paired: whether places name their stack.
     """
 
@@ -37,16 +42,23 @@ class Plan:
     must_form: frozenset[Place] = frozenset()
     explicit: bool = False
     differentiate: bool = False
+    keep_graph: bool = False
+    hooks: Mapping[Place, str] = field(default_factory=dict)
     paired: bool = False
 
 
 def plan_of_edits(model: Network, edits: Sequence[Edit]) -> Plan:
     """The plan of a whole forward that is edited and records nothing."""
     placed = place_edits(model, edits, list(model.layout))
-    return Plan(edits=placed, must_form=frozenset(placed), paired=len(model.stacks) > 1)
+    return Plan(
+        edits=placed,
+        must_form=frozenset(placed),
+        hooks=model.names.hooks,
+        paired=len(model.stacks) > 1,
+    )
 
 
-def plan_of(
+def plan_of(  # noqa: PLR0913 - settings by keyword
     model: Network,
     placed: Mapping[Place, Sequence[Edit]],
     recorded: Sequence[Place],
@@ -54,6 +66,7 @@ def plan_of(
     *,
     kernel: str,
     differentiate: bool,
+    keep_graph: bool,
 ) -> Plan:
     """The plan of a run.
 
@@ -64,12 +77,23 @@ def plan_of(
         stored: those among them that are stored as the forward forms them, and not derived.
         kernel: of attention: ``auto``, ``fused`` or ``explicit``.
         differentiate: whether gradients by what is recorded are wanted.
+        keep_graph: whether what is stored stays in the autograd graph.
 
     Raises:
         InvalidInput: an unknown kernel, or the fused one where a matrix must be formed.
     """
     if kernel not in KERNELS:
-        raise InvalidInput(f"kernel={kernel!r} is not one of {', '.join(KERNELS)}.")
+        raise InvalidInput(f"kernel={shorten(kernel)} is not one of {', '.join(KERNELS)}.")
+    if keep_graph and torch.is_inference_mode_enabled():
+        raise InvalidInput(
+            "keep_graph=True: nothing has an autograd graph under torch.inference_mode(); run "
+            "outside of it."
+        )
+    if kernel == "fused" and in_forward_mode():
+        raise InvalidInput(
+            'kernel="fused" has no forward-mode derivative; use kernel="auto", which then takes '
+            "the explicit one."
+        )
     must_form = {*placed, *stored, *(recorded if differentiate else ())}
     matrices = [str(place) for place in must_form if place.point.is_matrix]
     if kernel == "fused" and matrices:
@@ -84,6 +108,8 @@ def plan_of(
         must_form=frozenset(must_form),
         explicit=kernel == "explicit",
         differentiate=differentiate,
+        keep_graph=keep_graph,
+        hooks=model.names.hooks,
         paired=len(model.stacks) > 1,
     )
 
@@ -104,17 +130,22 @@ def places_in(model: Network, span: Span) -> list[Place]:
 
 
 def place_edits(
-    model: Network, edits: Sequence[Edit], passed: Collection[Place]
+    model: Network,
+    edits: Sequence[Edit],
+    passed: Collection[Place],
+    *,
+    keep_graph: bool = False,
 ) -> dict[Place, list[Edit]]:
     """Edits by place, each checked against the model.
 
     Raises:
         UnknownPlace: the model has no such place.
-        InvalidEdit: the run does not pass there, the point lacks an axis that is selected, or an
-            edit would have no effect since a later one writes over all of it.
+        InvalidEdit: the run does not pass there, the point lacks an axis that is selected, values
+            want a gradient that this run does not record, or an edit would have no effect since a
+            later one writes over all of it.
     """
     placed: dict[Place, list[Edit]] = {}
-    for edit in as_edits(edits):
+    for edit in as_edits(edits, keep_graph=keep_graph):
         place = model.names.resolve(edit.where)
         if place not in passed:
             raise InvalidEdit(f"{place} is not in the part of the model that this run computes.")
@@ -126,16 +157,27 @@ def place_edits(
     return placed
 
 
-def as_edits(edits: object) -> list[Edit]:
+def as_edits(edits: object, *, keep_graph: bool = False) -> list[Edit]:
     """Edits as a list; a single edit is a list of one.
 
     Raises:
-        InvalidEdit: something among them is not an edit.
+        InvalidEdit: something among them is not an edit, or, without ``keep_graph``, has values
+            that want a gradient (and the caller has not disabled gradients).
     """
     found: list[Edit] = []
     for edit in edits if isinstance(edits, Iterable) else [edits]:
         if not isinstance(edit, Edit):
-            raise InvalidEdit(f"edits= takes a list of edits as edits.zero(...), got {edit!r}.")
+            raise InvalidEdit(
+                f"edits= takes a list of edits as edits.zero(...), got {shorten(edit)}."
+            )
+        values = values_of(edit)
+        lost = values is not None and values.wants_gradient and not keep_graph
+        if lost and torch.is_grad_enabled():
+            raise InvalidEdit(
+                f"The values of edits.{edit.kind} at {edit.where} require a gradient, which is not "
+                "recorded here. interp.run(..., keep_graph=True) records it; if it is not wanted, "
+                "give values.detach()."
+            )
         found.append(edit)
     return found
 

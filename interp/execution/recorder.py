@@ -49,7 +49,7 @@ class Recorder:
             value = value.requires_grad_()
             self.stored[place] = value
         else:
-            self.stored[place] = value.detach()
+            self.stored[place] = value if self.plan.keep_graph else value.detach()
         return value
 
     def must_form(self, *points: Point) -> bool:
@@ -85,4 +85,4 @@ class Recorder:
     def _site(self, place: Place) -> EditSite:
         if self.context is None:
             raise InvalidInput(f"{place} can't be edited outside a run.")
-        return EditSite(place, self.context)
+        return EditSite(place, self.context, self.plan.hooks.get(place, str(place)))

@@ -11,35 +11,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from interp.cache.cache import Cache
 from interp.edits import Edit
-from interp.errors import InvalidInput
-from interp.execution.plan import place_edits, places_in, plan_of, plan_of_edits
+from interp.execution.estimate import refuse_too_large
+from interp.execution.plan import plan_of_edits
+from interp.execution.prepared import Start, execute, logits_of, prepare
 from interp.execution.recorder import Recorder
-from interp.metrics import Metric, MetricLike, measure
+from interp.metrics import Metric, MetricLike
 from interp.model.batch import Batch
 from interp.model.network import Network
-from interp.model.stack import Span
 from interp.names import Request
-from interp.points import Place
 from interp.table import Table
-
-
-@dataclass(frozen=True, eq=False)
-class Start:
-    """Where a run starts, if not at the tokens.
-
-    Attributes:
-        layer: the first block to run.
-        stream: ``[batch pos d_model]``, the stream before it (``resid_pre`` of that layer).
-    """
-
-    layer: int
-    stream: Float[Tensor, "batch pos d_model"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +33,7 @@ class Run:
 
     Attributes:
         logits: ``[batch pos vocab]``; ``None`` if the run stopped before them, or the model has
-            none.
+            none. Detached, unless the run kept its graph; so are the stream and the cache.
         stream: ``[batch pos d_model]``, the stream where the run stopped, or the output of a model
             without logits; otherwise ``None``.
         cache: the recorded activations.
@@ -89,9 +74,16 @@ def run(  # noqa: PLR0913 - independent options, all by keyword
     stop_at_layer: int | None = None,
     kernel: str = "auto",
     gradients_of: Metric | MetricLike | None = None,
+    keep_graph: bool = False,
     mask: object = None,
 ) -> Run:
     """Run ``model`` once, recording and editing.
+
+    No gradients are recorded, unless they are asked for. To learn a steering vector ``w``::
+
+        steer = edits.add("resid_post", w, layer=3)
+        run = interp.run(model, tokens, edits=[steer], keep_graph=True)
+        loss(run.logits).backward()                                     # fills w.grad
 
     Args:
         model: the model.
@@ -107,40 +99,40 @@ def run(  # noqa: PLR0913 - independent options, all by keyword
             ``explicit`` always; ``fused`` never.
         gradients_of: a metric, as ``interp.metrics.logit_diff(...)``; the gradient of its sum by
             every recorded tensor is then in the cache as ``cache["z_grad", 0]``.
+        keep_graph: whether logits, stream and cache keep their autograd graph: they can then be
+            differentiated by the weights, by values given to edits and by what functions given to
+            ``edits.apply`` use. An edit copies its values, so make it anew after each step of an
+            optimizer. What is read from the cache is a copy: for gradients *by* an activation, see
+            ``gradients_of``.
         mask: ``[batch pos]``, nonzero at real tokens, if padded with other ids than ``PAD``.
 
     Raises:
         UnknownPlace: a misspelt place, before anything is computed.
-        InvalidEdit: an edit that does not match the tensor, or is outside what is run.
+        InvalidEdit: an edit that does not match the tensor, or is outside what is run; or whose
+            values require a gradient that would not be recorded.
+        InvalidInput: parts of the model have PyTorch hooks.
         InvalidTokens: tokens that this model can't read.
         HookFailed: a function given as an edit raised.
+        OutOfResources: it takes more memory than is free; see :func:`interp.estimate`.
     """
-    batches = model.check(*tokens, mask=mask)
-    span = _span(model, start, stop_at_layer, batches[-1])
-    passed = places_in(model, span)
-    placed = place_edits(model, edits, passed)
-    stored = model.names.requested(store, passed, _not_passed)
-    wanted = {*model.names.requested(record, passed, _not_passed), *stored}
-    recorded = [place for place in passed if place in wanted]
-    differentiate = gradients_of is not None
-    plan = plan_of(model, placed, recorded, stored, kernel=kernel, differentiate=differentiate)
-    recorder = Recorder(plan)
-    with torch.set_grad_enabled(differentiate):
-        stream = model.stream(batches, recorder, span)
-        ends = span.stop is None and model.config.unembeds
-        logits = _logits(model, stream, recorder, batches[-1]) if ends else None
-        gradients = _gradients(recorder, gradients_of, logits, batches[-1])
-    recorder.check_applied()
-    tensors = {place: tensor.detach() for place, tensor in recorder.stored.items()}
-    cache = Cache(model, recorded, tensors, recorder.contexts, gradients)
-    cache.compact()
-    return Run(
-        None if logits is None else logits.detach(),
-        None if ends else stream.detach(),
-        cache,
-        batches[-1],
-        tuple(edit for several in placed.values() for edit in several),
+    prepared = prepare(
+        model,
+        tokens,
+        record=record,
+        store=store,
+        edits=edits,
+        start=start,
+        stop_at_layer=stop_at_layer,
+        kernel=kernel,
+        gradients_of=gradients_of,
+        keep_graph=keep_graph,
+        mask=mask,
     )
+    refuse_too_large(model, prepared)
+    logits, stream, cache = execute(model, prepared)
+    placed = prepared.placed.values()
+    made = tuple(edit for several in placed for edit in several)
+    return Run(logits, stream, cache, prepared.batches[-1], made)
 
 
 def run_edited(
@@ -152,62 +144,6 @@ def run_edited(
     """The logits of an edited forward, in the caller's grad mode, as ``model(tokens)``."""
     batches = model.check(*tokens, mask=mask)
     recorder = Recorder(plan_of_edits(model, edits))
-    logits = _logits(model, model.stream(batches, recorder), recorder, batches[-1])
+    logits = logits_of(model, model.stream(batches, recorder), recorder, batches[-1])
     recorder.check_applied()
     return logits
-
-
-def _not_passed(name: object) -> InvalidInput:
-    return InvalidInput(f"{name!r} can't be recorded: this run does not compute it.")
-
-
-def _span(model: Network, start: object, stop: object, batch: Batch) -> Span:
-    n = len(model.stacks[-1].blocks)
-    if not isinstance(stop, int | None) or not isinstance(start, Start | None):
-        raise InvalidInput(
-            "start= takes an interp.Start and stop_at_layer= an integer; got "
-            f"{start!r} and {stop!r}."
-        )
-    last = n if stop is None else stop + n if stop < 0 else stop
-    first = 0 if start is None else start.layer + n if start.layer < 0 else start.layer
-    if not 0 <= last <= n:
-        raise InvalidInput(f"stop_at_layer={stop}: this stack has layers 0..{n - 1}.")
-    if not 0 <= first <= last:
-        raise InvalidInput(f"A run can't start at layer {first} and stop before layer {last}.")
-    if start is None:
-        return Span(0, None if stop is None else last)
-    expected = (*batch.ids.shape, model.config.d_model)
-    stream = start.stream
-    if tuple(stream.shape) != expected or stream.dtype != model.dtype:
-        raise InvalidInput(
-            f"The stream to start from is {tuple(stream.shape)} {stream.dtype}; expected "
-            f"{expected} {model.dtype}."
-        )
-    return Span(first, None if stop is None else last, stream.to(model.device))
-
-
-def _logits(model: Network, stream: Tensor, recorder: Recorder, batch: Batch) -> Tensor:
-    context = model.contexts([batch])[0]
-    return model.unembed(stream, recorder.scoped(context=context))
-
-
-def _gradients(
-    recorder: Recorder, metric: Metric | MetricLike | None, logits: Tensor | None, batch: Batch
-) -> dict[Place, Tensor]:
-    """The gradient of the metric's sum by everything stored (zeros where it does not depend)."""
-    if metric is None:
-        return {}
-    if logits is None:
-        raise InvalidInput("gradients_of needs the logits; this run has none.")
-    places = list(recorder.stored)
-    if not places:
-        raise InvalidInput("gradients_of needs record=: the places whose gradients are wanted.")
-    total = measure(metric, logits, batch).sum()
-    if not total.requires_grad:
-        raise InvalidInput(
-            "gradients_of: this metric has no gradient (accuracy has none, and nothing has one "
-            "under torch.inference_mode())."
-        )
-    tensors = [recorder.stored[place] for place in places]
-    found = torch.autograd.grad(total, tensors, materialize_grads=True)
-    return dict(zip(places, found, strict=True))

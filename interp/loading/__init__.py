@@ -1,18 +1,25 @@
 """Loading of models: bundled ones, folders, the hub, live models, checkpoints of nanoGPT."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from interp.errors import ModelLoadError
+from interp.config import Config
+from interp.errors import MAX_SHOWN, ModelLoadError, shorten
 from interp.loading import hub
 from interp.loading.checkpoint import is_checkpoint, load_checkpoint
 from interp.loading.checksums import check_listed
-from interp.loading.folder import CONFIG, load_folder, save_folder, weights_file
+from interp.loading.folder import load_folder
 from interp.loading.live import is_live, load_live
 from interp.loading.registry import families
+from interp.loading.state_dict import load_state_dict
+from interp.paths import as_path
+from interp.saving import CONFIG, save_folder, weights_file
 from interp.transformer import Transformer
 
 AT_STEP = re.compile(r"(?P<model>.+)@(?P<step>\d{1,9})")
@@ -35,6 +42,7 @@ def load(
     dtype: torch.dtype | None = None,
     tokenizer: object = None,
     allow_pickle: bool = False,
+    config: Config | None = None,
 ) -> Transformer:
     """Load a model in evaluation mode.
 
@@ -51,21 +59,22 @@ def load(
         tokenizer: used instead of the folder's: an :class:`interp.Tokenizer`, one of
             ``tokenizers``, or a fast one of ``transformers``.
         allow_pickle: allow reading a checkpoint, which is a pickle (only its weights are read).
+        config: the configuration of a ``source`` that is a state dict of this package's model
+            (``model.state_dict()``), or a file of one: safetensors, or a pickle of ``torch.save``.
 
     Raises:
         ModelLoadError: the model does not exist, its family is not supported, a file is damaged,
             or the weights do not belong to the configuration.
     """
-    if is_live(source):
-        return load_live(source, tokenizer, dtype, device)
+    if config is not None:
+        return load_state_dict(source, config, device, dtype, tokenizer, allow_pickle=allow_pickle)
     if not isinstance(source, str | Path):
-        raise ModelLoadError(f"A model is loaded from {SOURCES}; got {type(source).__name__}.")
-    device = "cpu" if device is None else device
+        return load_live(_live(source), tokenizer, dtype, device)
+    device, path = "cpu" if device is None else device, as_path(source)
     name = str(source)
     if name.startswith(hub.PREFIX):
         folder, hub_name = hub.fetch(name)
         return _renamed(load_folder(folder, device, dtype, tokenizer), hub_name)
-    path = Path(source)
     try:
         found = find_folder(name)
         holds_checkpoint, holds_model = is_checkpoint(path), path.is_dir()
@@ -80,9 +89,31 @@ def load(
     if holds_model:
         return load_folder(path, device, dtype, tokenizer)
     raise ModelLoadError(
-        f"{name!r} is neither a bundled model ({', '.join(bundled())}) nor a folder. A model is "
-        f"loaded from {SOURCES}."
+        f"{shorten(name)} is neither a bundled model nor a folder.{_advice(name)} A model is "
+        f"loaded from {SOURCES}. Bundled are {', '.join(bundled())}."
     )
+
+
+def _live(source: object) -> Any:  # noqa: ANN401 - a model of transformers has no type here
+    """A live model.
+
+    Raises:
+        ModelLoadError: it is something else.
+    """
+    if isinstance(source, Mapping):
+        raise ModelLoadError("A state dict needs its configuration: interp.load(..., config=).")
+    if not is_live(source):
+        raise ModelLoadError(f"A model is loaded from {SOURCES}; got {shorten(source)}.")
+    return source
+
+
+def _advice(name: str) -> str:
+    """The model of the hub that a short name means, or bundled models with similar names."""
+    known = hub.WELL_KNOWN.get(name.lower())
+    if known is not None:
+        return f' Of the hub: interp.load("{hub.PREFIX}{known}").'
+    near = get_close_matches(name[:MAX_SHOWN], bundled(), n=3)
+    return f" Nearest: {', '.join(near)}." if near else ""
 
 
 def find_folder(name: str) -> tuple[Path, int | None] | None:

@@ -16,13 +16,17 @@ from torch import Tensor, nn
 from interp.config import MAX_LAYERS, Config
 from interp.errors import InvalidInput, ModelLoadError, first_line
 from interp.loading.family import Family
-from interp.loading.foreign_config import ForeignConfig, UnembeddingKind
+from interp.loading.foreign_config import ForeignConfig
+from interp.loading.known_fields import check_known
 from interp.loading.source import DTYPES, Source
 from interp.loading.weight import Table, from_key
+from interp.loading.weight_names import canonical_names, unembedding_kind, without_copies
 from interp.transformer import Transformer
 
 LAYERS = re.compile(r"(n|num|num_hidden|num_decoder|encoder|decoder)_layers?")
 EXPERTS = re.compile(r"_experts$")
+HEADED = re.compile(r"For[A-Z]|LMHead")
+"""Matches the names of classes that have a head."""
 
 
 def assemble(
@@ -46,11 +50,11 @@ def assemble(
             or of another shape or dtype.
     """
     given = family.canonical_fields(config_json)
+    check_known(family, given)
     _check_counts(family, given, source)
-    alone = ForeignConfig(family.name, given, family.defaults)
-    tied: bool = alone.get("tie_word_embeddings", family.tied)
-    names = _without_copies(family, _canonical_names(family, source.keys()), source, tied=tied)
-    kind = _unembedding_kind(family, names, source, tied=tied)
+    tied = family.is_tied(ForeignConfig(family.name, given, family.defaults))
+    names = without_copies(family, canonical_names(family, source.keys()), source, tied=tied)
+    kind = unembedding_kind(family, names, source, tied=tied)
     fields = ForeignConfig(family.name, given, family.defaults, frozenset(names), kind)
     config = _config_of(family, fields)
     table = family.weights(config, fields)
@@ -62,6 +66,7 @@ def assemble(
             f"{family.name}: {names[extra[0]]} belongs to no part of this model (nor do "
             f"{len(extra) - 1} others); does config.json belong to these weights?"
         )
+    _check_head(family, config, fields)
     return build(config, table, names, source, dtype, device)
 
 
@@ -78,7 +83,7 @@ def assemble_native(
         raise ModelLoadError(
             f"The config asks for {layers} layers, but there are only {len(names)} weights."
         )
-    table = {name: from_key(name) for name, _ in _meta_model(config).named_parameters()}
+    table = {name: from_key(name) for name, _ in meta_model(config).named_parameters()}
     extra = sorted(set(names) - set(table))
     if extra:
         raise ModelLoadError(
@@ -113,7 +118,7 @@ def build(
     if dtype is not None and dtype not in DTYPES.values():
         known = ", ".join(str(one).removeprefix("torch.") for one in DTYPES.values())
         raise InvalidInput(f"dtype={dtype}: models compute in {known}; choose one of these.")
-    model = _meta_model(config)
+    model = meta_model(config)
     _check(model, table, names, source)
     compute_dtype = dtype or _most_frequent(
         source.dtype(names[k]) for w in table.values() for k in w.keys
@@ -148,17 +153,27 @@ def is_finite(tensor: Tensor) -> bool:
 
 
 def _config_of(family: Family, fields: ForeignConfig) -> Config:
-    fields.allow_only("quantization_config")
-    fields.allow_only("per_layer_config")
     try:
         config = family.config(fields)
     except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError) as error:
         raise ModelLoadError(
             f"{family.name}: config.json does not describe a valid model: {first_line(error)}"
         ) from error
-    if config.decoder is not None:
-        fields.allow_only("is_causal", (True,))
+    if config.decoder is not None and fields.nullable("is_causal", default=True) is not True:
+        raise fields.unsupported("is_causal", fields.nullable("is_causal"), "True")
     return config
+
+
+def _check_head(family: Family, config: Config, fields: ForeignConfig) -> None:
+    """Refuse a model with a head, by the name of its class, whose head alone has no weights."""
+    name = next(filter(HEADED.search, fields.class_names), None)
+    has_body = family.embedding in (*fields.weight_names, "")
+    if name is not None and has_body and not config.unembeds and fields.n_classes > 0:
+        raise ModelLoadError(
+            f"{family.name}: config.json has architectures={name}, but the weights of its head are "
+            f"missing ({family.head}), and it is not tied to the embedding. If this is the base "
+            "model, remove architectures from config.json."
+        )
 
 
 def _check_counts(family: Family, fields: Mapping[str, Any], source: Source) -> None:
@@ -177,71 +192,10 @@ def _check_counts(family: Family, fields: Mapping[str, Any], source: Source) -> 
             )
 
 
-# ---- names --------------------------------------------------------------------------------------
-
-
-def _canonical_names(family: Family, keys: Iterable[str]) -> dict[str, str]:
-    """The source's name of each weight, by its canonical name."""
-    names: dict[str, str] = {}
-    for key in keys:
-        name = family.canonical_name(key)
-        if name is None:
-            continue
-        if name in names:
-            raise ModelLoadError(f"{family.name}: {names[name]} and {key} are the same weight.")
-        names[name] = key
-    return names
-
-
-def _without_copies(
-    family: Family, names: Mapping[str, str], source: Source, *, tied: bool
-) -> dict[str, str]:
-    """The names, where one token embedding may be stored once for several stacks.
-
-    A missing embedding is the shared one. Embeddings of other stacks are kept only if their
-    values differ.
-    """
-    if not family.copies:
-        return dict(names)
-    candidates = [family.shared, family.embedding, *family.copies, *([family.head] if tied else [])]
-    common = next((names[name] for name in candidates if name in names), None)
-    found = {name: key for name, key in names.items() if name != family.shared}
-    if common is None:
-        return found
-    embedding = found.setdefault(family.embedding, common)
-    for copy in family.copies:
-        if _are_equal(source, found.get(copy, common), embedding):
-            found.pop(copy, None)
-        else:
-            found.setdefault(copy, common)
-    return found
-
-
-def _unembedding_kind(
-    family: Family, names: Mapping[str, str], source: Source, *, tied: bool
-) -> UnembeddingKind:
-    """Whether W_U is tied; where both matrices are stored, their values decide."""
-    if family.head not in names:
-        return "tied" if tied and family.embedding in names else "none"
-    if family.embedding not in names:
-        return "untied"
-    equal = _are_equal(source, names[family.head], names[family.embedding])
-    return "tied" if equal else "untied"
-
-
-def _are_equal(source: Source, one: str, other: str) -> bool:
-    """Whether two tensors of the source have the same shape and values."""
-    if one == other:
-        return True
-    if source.shape(one) != source.shape(other):
-        return False
-    return torch.equal(source.read(one), source.read(other))
-
-
 # ---- parameters ---------------------------------------------------------------------------------
 
 
-def _meta_model(config: Config) -> Transformer:
+def meta_model(config: Config) -> Transformer:
     """The model on the meta device: parameters with shapes and without data."""
     layers = max(stack.n_layers for stack in config.stacks.values())
     if layers > MAX_LAYERS:

@@ -46,13 +46,7 @@ def load_checkpoint(
         ModelLoadError: ``allow_pickle`` is not set, the file holds more than weights, or it is
             not a checkpoint of nanoGPT.
     """
-    if not allow_pickle:
-        raise ModelLoadError(
-            f"{path} is a pickle, which can execute code when it is read. If you trust it, pass "
-            "load(..., allow_pickle=True) (only weights are read even then), or convert it to "
-            f"safetensors once: interp convert {path} FOLDER --allow-pickle."
-        )
-    content = _read(path)
+    content = _checked(path, unpickled(path, allow_pickle=allow_pickle))
     config_json = {**content["model_args"], "model_type": "nanogpt"}
     source = StateDictSource(content["model"])
     model = assemble(families()["nanogpt"], config_json, source, dtype, device)
@@ -61,12 +55,22 @@ def load_checkpoint(
     return model
 
 
-def _read(path: Path) -> Mapping[str, Any]:
-    """The checkpoint's content, with ``model`` and ``model_args`` checked."""
+def unpickled(path: Path, *, allow_pickle: bool) -> object:
+    """The content of a pickle: tensors and plain values.
+
+    Raises:
+        ModelLoadError: ``allow_pickle`` is not set, or the file is damaged or holds anything else.
+    """
+    if not allow_pickle:
+        raise ModelLoadError(
+            f"{path} is a pickle, which can execute code when it is read. If you trust it, pass "
+            "load(..., allow_pickle=True) (only weights are read even then), or convert it to "
+            f"safetensors once: interp convert {path} FOLDER --allow-pickle."
+        )
     try:
-        size = _check_archive(path)
+        _check_archive(path)
         # Mapped, so that no tensor is allocated or reaches beyond the file.
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except pickle.UnpicklingError as error:
         raise ModelLoadError(
             f"{path} holds more than weights and plain values, so it is not read: "
@@ -74,10 +78,15 @@ def _read(path: Path) -> Mapping[str, Any]:
         ) from error
     except Exception as error:  # damaged files make the unpickler raise exceptions of any type
         raise ModelLoadError(f"{path} is not a valid checkpoint: {reason(error)}.") from error
+
+
+def _checked(path: Path, content: object) -> Mapping[str, Any]:
+    """The checkpoint's content, with ``model`` and ``model_args`` checked."""
     if not isinstance(content, Mapping) or not {"model", "model_args"} <= set(content):
         raise ModelLoadError(
             f"{path} is not a checkpoint of nanoGPT, which has the entries 'model' and "
-            "'model_args'; load other models from a folder with safetensors."
+            "'model_args'. A state dict needs its configuration: load(..., config=); load other "
+            "models from a folder with safetensors."
         )
     weights, arguments = content["model"], content["model_args"]
     valid = isinstance(weights, Mapping) and isinstance(arguments, Mapping)
@@ -86,12 +95,12 @@ def _read(path: Path) -> Mapping[str, Any]:
         raise ModelLoadError(
             f"{path}: 'model' should map names to tensors, and 'model_args' names to settings."
         )
-    _check_weights(path, weights, size)
+    check_weights(path, weights)
     return content
 
 
-def _check_archive(path: Path) -> int:
-    """Check that the archive holds no more bytes than the file, uncompressed; its size.
+def _check_archive(path: Path) -> None:
+    """Check that the archive holds no more bytes than the file, uncompressed.
 
     Raises:
         OSError: there is no such file, or no permission.
@@ -106,10 +115,9 @@ def _check_archive(path: Path) -> int:
         with ZipFile(file) as archive:
             if sum(part.file_size for part in archive.infolist()) > size:
                 raise ValueError("its parts have more bytes than the file")
-    return size
 
 
-def _check_weights(path: Path, weights: Mapping[str, Tensor], size: int) -> None:
+def check_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
     """Refuse tensors that would take more memory than the file; a tied one counts twice.
 
     Raises:
@@ -120,6 +128,7 @@ def _check_weights(path: Path, weights: Mapping[str, Tensor], size: int) -> None
             raise ModelLoadError(
                 f"{path}: {shorten(name)} is sparse or quantised; store it as a dense tensor."
             )
+    size = path.stat().st_size
     total = sum(weight.numel() * weight.itemsize for weight in weights.values())
     if total > TIED * size:
         raise ModelLoadError(

@@ -24,6 +24,9 @@ class Family:
         config: computes the :class:`Config` of a model.
         weights: computes the table of weights.
         defaults: values of the family's configuration class, for fields that are missing.
+        fields: names of further fields that the family reads, which have no default.
+        unread: names of fields that files of this family have and its output does not depend on,
+            beside those of :mod:`interp.loading.known_fields`.
         aliases: alternative names of fields, and the name that each stands for.
         renames: pairs (pattern, replacement) that are applied to the names of weights in order:
             optional prefixes, spellings of older files.
@@ -31,9 +34,12 @@ class Family:
         optional: patterns of names of weights that may be left unused, such as a second head's.
         embedding: name of the token embedding (of the last stack), which the head may be tied to.
         copies: names of other stacks' token embeddings, which may equal it.
-        shared: name of a matrix that stands for those token embeddings that are missing.
         head: name of the unembedding.
+        tables: names of all matrices that are one if the head is tied, where there are ``copies``;
+            the first that is stored stands for those that are missing.
+        shared: name of the one of them that no part reads itself.
         tied: the default of ``tie_word_embeddings``.
+        always_tied: whether that field does not say that the head is tied, because it always is.
     """
 
     name: str
@@ -41,15 +47,19 @@ class Family:
     config: Callable[[ForeignConfig], Config]
     weights: Callable[[Config, ForeignConfig], Table]
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    fields: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
     renames: tuple[tuple[str, str], ...] = ()
     ignored: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     embedding: str = ""
     copies: tuple[str, ...] = ()
-    shared: str = ""
     head: str = "lm_head.weight"
+    tables: tuple[str, ...] = ()
+    shared: str = ""
     tied: bool = True
+    always_tied: bool = False
 
     def canonical_name(self, key: str) -> str | None:
         """The name of a weight after ``renames``; ``None`` if it is ignored."""
@@ -60,6 +70,10 @@ class Family:
     def is_optional(self, name: str) -> bool:
         """Whether a weight may be left unused."""
         return any(re.search(pattern, name) for pattern in self.optional)
+
+    def is_tied(self, fields: ForeignConfig) -> bool:
+        """Whether the head is the embedding where no weights of a head are stored."""
+        return self.always_tied or fields.get("tie_word_embeddings", self.tied)
 
     def canonical_fields(self, config_json: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of a ``config.json``, with aliases replaced by the names they stand for.

@@ -1,4 +1,4 @@
-"""A model as a folder: ``config.json``, weights as safetensors, ``tokenizer.json``.
+"""A model from a folder: ``config.json``, weights as safetensors, ``tokenizer.json``.
 
 A ``config.json`` with ``model_type`` is foreign, and is interpreted by its family (see
 :mod:`interp.loading.registry`); any other holds an :class:`interp.Config`. Nothing in a folder is
@@ -12,57 +12,18 @@ from typing import Any
 import torch
 
 from interp.config import Config
-from interp.errors import InvalidConfig, ModelLoadError, OutOfResources, reason
-from interp.files import write_text_whole, write_whole
+from interp.errors import InvalidConfig, ModelLoadError, reason
 from interp.json_text import read_json
 from interp.loading.assemble import assemble, assemble_native
 from interp.loading.registry import family_of
-from interp.loading.source import COMPUTE_DTYPE, SafetensorsSource
+from interp.loading.source import SafetensorsSource
 from interp.loading.special_tokens import as_tokenizer, attach_tokenizer, set_tokenizer
-from interp.tensor_file import save_tensors
+from interp.saving import CONFIG, STEPS, TOKENIZER, weights_file
 from interp.text.tokenizer import Tokenizer
 from interp.transformer import Transformer
 
-CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
-STEPS = "steps"
+GENERATION = "generation_config.json"
 MAX_CONFIG_BYTES = 2**22
-
-
-def save_folder(model: Transformer, folder: Path, dtype: torch.dtype | None = None) -> None:
-    """Write a model to a folder; each file is written completely or not at all.
-
-    Args:
-        model: the model.
-        folder: created if missing.
-        dtype: of the stored weights; ``None`` keeps that of the model. The model is loaded in the
-            dtype that it has now in either case.
-
-    Raises:
-        OutOfResources: the folder can't be written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _write_weights(model, folder / WEIGHTS, dtype)
-        write_text_whole(folder / CONFIG, model.config.to_json())
-        if model.tokenizer is not None:
-            model.tokenizer.save(folder / TOKENIZER)
-        else:
-            (folder / TOKENIZER).unlink(missing_ok=True)
-    except OSError as error:
-        raise OutOfResources(f"{folder} can't be written: {error}.") from error
-
-
-def save_step(model: Transformer, folder: Path, step: int, dtype: torch.dtype) -> None:
-    """Write the weights after ``step`` training steps, beside the final ones of the folder.
-
-    Raises:
-        OutOfResources: the folder can't be written.
-    """
-    try:
-        (folder / STEPS).mkdir(parents=True, exist_ok=True)
-        _write_weights(model, weights_file(folder, step), dtype)
-    except OSError as error:
-        raise OutOfResources(f"{folder} can't be written: {error}.") from error
 
 
 def load_folder(
@@ -99,7 +60,9 @@ def load_folder(
             source = SafetensorsSource(folder)
             model = assemble(family_of(config_json), config_json, source, dtype, device)
             model.config = replace(model.config, name=folder.resolve().name)
-            set_tokenizer(model, config_json, tokenizer)
+            path = folder / GENERATION
+            generation = _read_config(path) if path.exists() else {}
+            set_tokenizer(model, config_json, tokenizer, generation)
         else:
             weights = None if step is None else _weights_of_step(folder, step)
             config, source = Config.from_dict(config_json), SafetensorsSource(folder, weights)
@@ -124,19 +87,6 @@ def _weights_of_step(folder: Path, step: int) -> Path:
         known = ", ".join(map(str, steps)) or "none"
         raise ModelLoadError(f"{folder} has no weights of step {step}; its steps: {known}.")
     return weights_file(folder, step)
-
-
-def weights_file(folder: Path, step: int | None = None) -> Path:
-    """The file of the final weights of a folder, or of those of a training step."""
-    return folder / (WEIGHTS if step is None else f"{STEPS}/{step:06d}.safetensors")
-
-
-def _write_weights(model: Transformer, path: Path, dtype: torch.dtype | None) -> None:
-    """All parameters by name; a shared parameter is stored once."""
-    named = {name: weight.detach().to(dtype) for name, weight in model.named_parameters()}
-    weights = {name: tensor.contiguous() for name, tensor in named.items()}
-    metadata = {COMPUTE_DTYPE: str(model.dtype).removeprefix("torch.")}
-    write_whole(path, lambda path: save_tensors(weights, path, metadata))
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -88,9 +88,9 @@ class ForeignConfig:
             raise self.unsupported(name, value, TYPE_NAMES[kind])
         return value
 
-    def nullable(self, name: str) -> Any:  # noqa: ANN401 - JSON
-        """A field whose null has a meaning: the default replaces it only if it is missing."""
-        return self._fields[name] if name in self._fields else self._defaults.get(name)
+    def nullable(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - JSON
+        """A field whose null has a meaning: a default replaces it only if it is missing."""
+        return self._fields.get(name, self._defaults.get(name, default))
 
     def replace(self, **fields: Any) -> "ForeignConfig":  # noqa: ANN401 - JSON
         """A copy with other values for some fields."""
@@ -138,8 +138,9 @@ class ForeignConfig:
             raise self.unsupported(name, value, " or ".join(map(repr, values)) or "no value")
 
     def allow_only_fields(self, *names: str) -> None:
-        """Refuse every field that is not among ``names``."""
-        others = sorted(set(self._fields) - set(names))
+        """Refuse every field that is not among ``names``, unless it is null."""
+        given = (name for name, value in self._fields.items() if value is not None)
+        others = sorted(set(given) - set(names))
         if others:
             raise ModelLoadError(
                 f"{self.family}: the setting {others[0]!r} is not supported; supported are "
@@ -149,13 +150,23 @@ class ForeignConfig:
     @property
     def n_classes(self) -> int:
         """Number of classes of a classifier; 2 by default, as in ``transformers``."""
-        return len(self.get("id2label", ())) or self.get("num_labels", 2)
+        labels = self.get("id2label")
+        if labels is None:
+            return self.get("num_labels", 2)
+        if not isinstance(labels, Mapping):
+            raise self.unsupported("id2label", labels, "an object")
+        return len(labels)
 
     def architecture_suffix(self, *suffixes: str) -> str | None:
         """The first of ``suffixes`` with which a class name in ``architectures`` ends."""
-        classes = self.get("architectures", ())
-        found = (end for end in suffixes if any(str(name).endswith(end) for name in classes))
+        found = (end for end in suffixes if any(name.endswith(end) for name in self.class_names))
         return next(found, None)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of classes in ``architectures``."""
+        names = self.get("architectures")
+        return tuple(map(str, names)) if isinstance(names, list | tuple) else ()
 
     def unsupported(self, name: str, value: object, expected: str) -> ModelLoadError:
         """The error for a field whose value is not supported."""

@@ -11,9 +11,31 @@ from interp.errors import ModelLoadError, first_line
 from interp.loading.source import SafetensorsSource
 
 PREFIX = "hub:"
-PATTERNS = ["config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer.json"]
-REQUIRED = ["config.json", "tokenizer.json"]
+PATTERNS = [
+    *("config.json", "generation_config.json", "tokenizer.json"),
+    *("*.safetensors", "*.safetensors.index.json"),
+]
+REQUIRED = ["config.json", "generation_config.json", "tokenizer.json"]
 """Files that the cache must have if the repository has them; its index tells which shards."""
+ORGANISATIONS = {
+    "EleutherAI": "gpt-neo-125m gpt-neo-1.3b gpt-neo-2.7b gpt-j-6b pythia-14m pythia-31m "
+    "pythia-70m pythia-160m pythia-410m pythia-1b pythia-1.4b pythia-2.8b pythia-6.9b pythia-12b",
+    "FacebookAI": "roberta-base roberta-large xlm-roberta-base xlm-roberta-large",
+    "bigscience": "bloom-560m bloom-1b1 bloom-1b7 bloom-3b bloom-7b1",
+    "distilbert": "distilgpt2 distilbert-base-cased distilbert-base-uncased distilroberta-base",
+    "facebook": "bart-base bart-large opt-125m opt-350m opt-1.3b opt-2.7b opt-6.7b",
+    "google": "flan-t5-small flan-t5-base flan-t5-large flan-t5-xl gemma-2b gemma-7b gemma-2-2b "
+    "gemma-2-9b gemma-3-270m gemma-3-1b-pt gemma-3-1b-it vit-base-patch16-224",
+    "google-bert": "bert-base-cased bert-base-uncased bert-large-cased bert-large-uncased",
+    "google-t5": "t5-small t5-base t5-large t5-3b t5-11b",
+    "openai-community": "gpt2 gpt2-medium gpt2-large gpt2-xl",
+}
+WELL_KNOWN = {
+    name: f"{organisation}/{name}"
+    for organisation, names in ORGANISATIONS.items()
+    for name in names.split()
+}
+"""Models of the hub by the short names that other toolkits use."""
 NAME = re.compile(r"(?!.*\.\.)(?P<repo>[\w.-]+(/[\w.-]+)?)(@(?P<revision>\w[\w./-]*))?")
 
 

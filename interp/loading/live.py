@@ -10,14 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp.errors import ModelLoadError
-from interp.loading.agreement import N_TOKENS, check_agreement, evaluating, random_ids
+from interp.errors import ModelLoadError, first_line
+from interp.loading.agreement import (
+    N_TOKENS,
+    check_agreement,
+    evaluating,
+    expected_rounding,
+    random_ids,
+)
 from interp.loading.assemble import assemble
 from interp.loading.registry import family_of
 from interp.loading.source import StateDictSource
 from interp.loading.special_tokens import as_tokenizer, set_tokenizer
 from interp.model.embeddings import Patches
-from interp.model.unembedding import ProjectedUnembedding
+from interp.model.unembedding import ProjectedExit, ProjectedUnembedding
 from interp.transformer import Transformer
 
 OUTPUTS = ("logits", "prediction_logits", "last_hidden_state")
@@ -61,13 +67,14 @@ def load_live(
     model = assemble(family, config_json, StateDictSource(weights), dtype, device)
     name = config_json.get("_name_or_path") or type(hf_model).__name__
     model.config = replace(model.config, name=str(name))
-    set_tokenizer(model, config_json, as_tokenizer(tokenizer))
+    generation = getattr(getattr(hf_model, "generation_config", None), "to_dict", dict)()
+    set_tokenizer(model, config_json, as_tokenizer(tokenizer), generation)
     model.agreement = _agreement(model, hf_model)
     return model
 
 
 def last_stream(model: Transformer, *inputs: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The ``last_hidden_state`` of ``transformers``: the last stream, projected if W_U reads less.
+    """The ``last_hidden_state`` of ``transformers``: the last stream, projected if W_P is there.
 
     Args:
         model: any model.
@@ -75,7 +82,8 @@ def last_stream(model: Transformer, *inputs: Tensor, mask: Tensor | None = None)
         mask: nonzero at real tokens.
     """
     x = model.stream(model.check(*inputs, mask=mask))
-    return model.unembed.read(x) if isinstance(model.unembed, ProjectedUnembedding) else x
+    last = model.unembed
+    return last.read(x) if isinstance(last, ProjectedUnembedding | ProjectedExit) else x
 
 
 @torch.no_grad()
@@ -91,12 +99,19 @@ def _agreement(model: Transformer, hf_model: Any) -> float:  # noqa: ANN401 - of
         name: x.to(weight.device, weight.dtype if x.is_floating_point() else None)
         for name, x in named.items()
     }
+    origin = type(hf_model).__name__
     with evaluating(hf_model):
-        outputs = hf_model(**named, return_dict=True)
+        try:
+            outputs = hf_model(**named, return_dict=True)
+        except Exception as error:  # of any type, from the model's own code
+            raise ModelLoadError(
+                f"{origin} can't be compared with the loaded model: its forward raised "
+                f"{type(error).__name__}: {first_line(error)[:200]}"
+            ) from error
     output = next((name for name in OUTPUTS if outputs.get(name) is not None), None)
     if output is None:
         raise ModelLoadError(
-            f"{type(hf_model).__name__} returns {', '.join(outputs)}; none of "
+            f"{origin} returns {', '.join(outputs)}; none of "
             f"{', '.join(OUTPUTS)} is there to compare. Load its base model."
         )
     expected: Tensor = outputs[output]
@@ -104,7 +119,7 @@ def _agreement(model: Transformer, hf_model: Any) -> float:  # noqa: ANN401 - of
     found = last_stream(model, *inputs) if is_stream else model(*inputs)
     if expected.ndim < found.ndim:  # one class a text or image, read at the first position
         found = found[:, 0]
-    return check_agreement(found, expected, type(hf_model).__name__)
+    return check_agreement(found, expected, origin, expected_rounding(model))
 
 
 def _inputs(model: Transformer, pad: object) -> tuple[list[Tensor], dict[str, Tensor]]:

@@ -4,13 +4,14 @@ Every module of :mod:`interp.loading.families` is imported, and needs no entry h
 """
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
 import interp.loading.families as package
-from interp.errors import ModelLoadError
+from interp.errors import ModelLoadError, shorten
 from interp.loading.family import Family
 
 
@@ -33,7 +34,21 @@ def family_of(config_json: Mapping[str, Any]) -> Family:
     known = families()
     if not isinstance(model_type, str) or model_type not in known:
         raise ModelLoadError(
-            f"config.json has model_type={model_type!r}, which is not supported; supported are "
-            f"{', '.join(sorted(known))}."
+            f"config.json has model_type={shorten(model_type)}, which is not supported; supported "
+            f"are {', '.join(sorted(known))}.{_advice(config_json)}"
         )
     return known[model_type]
+
+
+def _advice(config_json: Mapping[str, Any]) -> str:
+    """How else a model of an unknown type can be loaded, or the types with similar names."""
+    inner: object = config_json.get("text_config")
+    text_type: object = inner.get("model_type") if isinstance(inner, Mapping) else None
+    if isinstance(text_type, str) and text_type in families():
+        return (
+            f" Its text model is {text_type}: load the whole model with transformers and pass that "
+            "part, interp.load(hf_model.model.language_model)."
+        )
+    name = shorten(config_json.get("model_type"))
+    near = get_close_matches(name.strip("'"), families(), n=3)
+    return f" Nearest: {', '.join(near)}." if near else ""

@@ -22,6 +22,22 @@ SCALING_KINDS: dict[str, ScalingKind | None] = {
 }
 """Values of ``rope_type``, and the kind of scaling of each."""
 
+FIELDS = (
+    "original_max_position_embeddings",
+    "partial_rotary_factor",
+    "rope_parameters",
+    "rope_scaling",
+    "rope_theta",
+)
+"""Fields that describe rotary positions; some have defaults."""
+PARAMETERS = (
+    *("attention_factor", "beta_fast", "beta_slow", "factor", "high_freq_factor"),
+    *("long_factor", "low_freq_factor", "mscale", "mscale_all_dim"),
+    *("original_max_position_embeddings", "partial_rotary_factor", "rope_theta", "rope_type"),
+    *("short_factor", "truncate", "type"),
+)
+"""Fields of the object ``rope_parameters``."""
+
 
 def rotary(
     fields: ForeignConfig,
@@ -75,11 +91,12 @@ def _parameters(fields: ForeignConfig, layer_type: str | None) -> ForeignConfig:
     if not isinstance(rope, Mapping):
         raise fields.unsupported("rope_parameters", rope, "an object")
     nested = rope.get(layer_type) if layer_type is not None else None
-    if isinstance(nested, Mapping):
-        return ForeignConfig(fields.family, nested, {})
-    if any(isinstance(value, Mapping) for value in rope.values()):
+    own = nested if isinstance(nested, Mapping) else rope
+    if any(isinstance(value, Mapping) for value in own.values()):
         raise fields.unsupported("rope_parameters", rope, "one object for all layers")
-    return ForeignConfig(fields.family, rope, {})
+    parameters = ForeignConfig(fields.family, own, {})
+    parameters.allow_only_fields(*PARAMETERS)
+    return parameters
 
 
 def _scaling_kind(rope: ForeignConfig) -> ScalingKind | None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from interp.errors import ModelLoadError, reason, shorten
 from interp.files import UNREADABLE
 from interp.json_text import read_json
+from interp.saving import COMPUTE_DTYPE
 from interp.schema import as_object, value_of
 from interp.tensor_file import (
     DAMAGED,
@@ -28,8 +29,6 @@ from interp.tensor_file import (
 )
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-COMPUTE_DTYPE = "computes_in"
-"""Metadata entry of a saved file: the dtype of the model that was saved."""
 DTYPES = {name: STORED[name] for name in ("F64", "F32", "F16", "BF16")}
 """The dtypes that a model can compute in, by their names in safetensors."""
 

@@ -38,20 +38,31 @@ def as_tokenizer(tokenizer: object) -> Tokenizer | None:
 
 
 def set_tokenizer(
-    model: Transformer, config_json: Mapping[str, Any], tokenizer: Tokenizer | None
+    model: Transformer,
+    config_json: Mapping[str, Any],
+    tokenizer: Tokenizer | None,
+    generation: Mapping[str, Any] | None = None,
 ) -> None:
     """Set the tokenizer and the special tokens of a model with a foreign configuration.
 
     The token that the tokenizer adds before a text is BOS, the one that it adds after it is EOS.
     Where it adds none, the ids are those of ``config.json`` or the defaults of the family, and are
-    not added to texts. The mask token is the tokenizer's.
+    not added to texts. Generation stops at every EOS of either configuration. The mask token is
+    the tokenizer's.
+
+    Args:
+        model: the model.
+        config_json: the content of its ``config.json``.
+        tokenizer: its tokenizer, if it has one.
+        generation: the content of its ``generation_config.json``.
 
     Raises:
         ModelLoadError: the tokenizer has more tokens than the model, or adds several at one end.
     """
     _check_vocabulary(model, tokenizer)
     defaults = family_of(config_json).defaults if "model_type" in config_json else {}
-    tokens = replace(model.config.tokens, **_ids({**defaults, **config_json}, model.config))
+    ids = _ids({**defaults, **config_json}, generation or {}, model.config)
+    tokens = replace(model.config.tokens, **ids)
     if tokenizer is not None:
         tokens = _with_added(tokenizer, tokens)
     model.config = replace(model.config, tokens=tokens)
@@ -80,19 +91,27 @@ def _check_vocabulary(model: Transformer, tokenizer: Tokenizer | None) -> None:
         )
 
 
-def _ids(fields: Mapping[str, Any], config: Config) -> dict[str, int | None]:
-    """The special tokens' ids in a configuration; ``None`` for one outside the vocabulary."""
+def _ids(
+    fields: Mapping[str, Any], generation: Mapping[str, Any], config: Config
+) -> dict[str, Any]:
+    """The special tokens' ids in a configuration, without those outside the vocabulary."""
 
-    def valid(value: object) -> int | None:
-        first: object = value[0] if isinstance(value, list) and value else value
-        if not isinstance(first, int) or isinstance(first, bool):
-            return None
-        return first if 0 <= first < config.d_vocab else None
+    def valid(holder: Mapping[str, Any], name: str) -> list[int]:
+        value: object = holder.get(f"{name}_token_id")
+        ids: list[object] = value if isinstance(value, list) else [value]
+        return [one for one in ids if type(one) is int and 0 <= one < config.d_vocab]
 
-    found = {"bos": valid(fields.get("bos_token_id")), "eos": valid(fields.get("eos_token_id"))}
+    ends = [*valid(fields, "eos"), *valid(generation, "eos")]
+    found: dict[str, Any] = {"bos": next(iter(valid(fields, "bos")), None), **_ends(ends)}
     if len(config.stacks) > 1:
-        found["decoder_start"] = valid(fields.get("decoder_start_token_id"))
+        found["decoder_start"] = next(iter(valid(fields, "decoder_start")), None)
     return found
+
+
+def _ends(ids: list[int]) -> dict[str, Any]:
+    """The first id as EOS, the others as further tokens at which generation stops."""
+    first, *others = dict.fromkeys(ids) or (None,)
+    return {"eos": first, "stop": tuple(others)}
 
 
 def _with_added(tokenizer: Tokenizer, tokens: TokensConfig) -> TokensConfig:
@@ -103,11 +122,12 @@ def _with_added(tokenizer: Tokenizer, tokens: TokensConfig) -> TokensConfig:
             f"The tokenizer adds the tokens {before} before a text and {after} after it; at most "
             "one each is supported. Pass a tokenizer= that adds fewer."
         )
+    own = [] if tokens.eos is None else [tokens.eos]
     return replace(
         tokens,
         bos=before[0] if before else tokens.bos,
-        eos=after[0] if after else tokens.eos,
         prepend_bos=bool(before),
         append_eos=bool(after),
         mask=tokenizer.mask_id(),
+        **_ends([*after, *own, *tokens.stop]),
     )

@@ -13,7 +13,13 @@ from torch import Tensor, nn
 
 from interp.config import Config, EmbeddingConfig, PositionsConfig, StackConfig, TokensConfig
 from interp.errors import ModelLoadError
-from interp.loading.agreement import N_TOKENS, check_agreement, evaluating, random_ids
+from interp.loading.agreement import (
+    N_TOKENS,
+    check_agreement,
+    evaluating,
+    expected_rounding,
+    random_ids,
+)
 from interp.loading.assemble import build
 from interp.loading.settings import UNBOUNDED
 from interp.loading.source import StateDictSource
@@ -154,7 +160,8 @@ def _agreement(model: Transformer, transformer: nn.Transformer) -> float:
         found = model.stream(batches)
     with evaluating(transformer):
         expected = _output(transformer, streams)
-    return check_agreement(found, expected, "torch.nn.Transformer")
+    rounding = expected_rounding(model)
+    return check_agreement(found, expected, "torch.nn.Transformer", rounding)
 
 
 def _output(transformer: nn.Transformer, streams: list[Tensor]) -> Tensor:

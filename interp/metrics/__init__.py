@@ -10,7 +10,8 @@ position in all others.
 """
 
 import reprlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -19,11 +20,10 @@ from torch import Tensor
 
 from interp.errors import InvalidInput
 from interp.integers import whole_number
+from interp.metrics.divergence import KL, KLAt
 from interp.metrics.kinds import (
-    KL,
     Accuracy,
     AtPosition,
-    KLAt,
     Logit,
     LogitDiff,
     Loss,
@@ -35,6 +35,7 @@ from interp.metrics.logits import (
     Position,
     Targets,
     at_least_float32,
+    batch_loss,
     columns_read,
     next_token_losses,
 )
@@ -42,6 +43,7 @@ from interp.metrics.measuring import MetricLike, cause_of_nan, check_values, mea
 from interp.tensor_data import TensorData
 
 __all__ = [
+    "KINDS",
     "KL",
     "Accuracy",
     "AtPosition",
@@ -55,10 +57,13 @@ __all__ = [
     "Position",
     "Probability",
     "accuracy",
+    "as_position",
     "at_least_float32",
+    "batch_loss",
     "cause_of_nan",
     "check_values",
     "columns_read",
+    "from_dict",
     "kl",
     "logit",
     "logit_diff",
@@ -70,6 +75,11 @@ __all__ = [
     "prob",
 ]
 
+KINDS: dict[str, type[Metric]] = {
+    kind.kind: kind
+    for kind in (Loss, MaskedLoss, Logit, LogitDiff, Probability, Accuracy, KL, KLAt)
+}
+"""Each kind by its name in JSON."""
 TargetLike = int | Sequence[int] | Tensor
 WHOLE_NUMBERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -79,7 +89,7 @@ def loss() -> Loss:
     return Loss()
 
 
-def masked_loss(tokens: Int[Tensor, "batch pos"] | Sequence[object]) -> MaskedLoss:
+def masked_loss(tokens: Int[Tensor, "*batch pos"] | Sequence[object]) -> MaskedLoss:
     """Cross-entropy in nats of what each mask token stands for, mean over each prompt's.
 
     Args:
@@ -98,31 +108,71 @@ def masked_loss(tokens: Int[Tensor, "batch pos"] | Sequence[object]) -> MaskedLo
 
 def logit(target: TargetLike, pos: Position = None) -> Logit:
     """The logit of ``target`` (a token id, or one a prompt) at a position."""
-    return Logit(_position(pos), _targets(target))
+    return Logit(as_position(pos), _targets(target))
 
 
 def logit_diff(target: TargetLike, distractor: TargetLike, pos: Position = None) -> LogitDiff:
     """The logit of ``target`` minus that of ``distractor`` at a position."""
-    return LogitDiff(_position(pos), _targets(target), _targets(distractor))
+    return LogitDiff(as_position(pos), _targets(target), _targets(distractor))
 
 
 def prob(target: TargetLike, pos: Position = None) -> Probability:
     """The probability of ``target`` at a position."""
-    return Probability(_position(pos), _targets(target))
+    return Probability(as_position(pos), _targets(target))
 
 
 def accuracy(target: TargetLike, pos: Position = None) -> Accuracy:
     """1 where ``target`` has the highest logit at a position, else 0."""
-    return Accuracy(_position(pos), _targets(target))
+    return Accuracy(as_position(pos), _targets(target))
 
 
 def kl(reference: Float[Tensor, "batch pos vocab"], pos: Position = None) -> KL | KLAt:
     """KL(reference ‖ model) in nats, at a position, or by default the mean over all positions."""
-    data = TensorData(reference)
-    return KL(None, data) if pos is None else KLAt(_position(pos), data)
+    data = TensorData(reference.detach())
+    return KL(None, data) if pos is None else KLAt(as_position(pos), data)
 
 
-def _position(pos: object) -> Position:
+def from_dict(
+    values: Any,  # noqa: ANN401 - parsed JSON, checked here
+    to_tensor: Callable[[Any], TensorData] = TensorData.from_json,
+) -> Metric:
+    """The metric that :meth:`Metric.to_dict` describes.
+
+    Args:
+        values: parsed JSON.
+        to_tensor: reads what ``to_dict`` wrote for a reference or for tokens.
+
+    Raises:
+        InvalidInput: an unknown kind, a field that is missing or unknown, or an invalid value.
+    """
+    if not isinstance(values, dict):
+        got = reprlib.repr(values)
+        raise InvalidInput(f"A metric read from JSON should be an object, got {got}.")
+    rest = dict(values)
+    name = rest.pop("kind", None)
+    kind = KINDS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise InvalidInput(
+            f"A metric read from JSON has a kind among {', '.join(KINDS)}; got "
+            f"{reprlib.repr(name)}."
+        )
+    names = [field.name for field in fields(kind)]
+    if set(rest) != set(names):
+        raise InvalidInput(
+            f"A metric of kind {kind.kind!r} has the fields {', '.join(names)}; got "
+            f"{reprlib.repr(sorted(map(str, rest)))}."
+        )
+    read = {"pos": as_position, "target": _targets, "distractor": _targets}
+    made: dict[str, Any] = {n: read.get(n, to_tensor)(value) for n, value in rest.items()}
+    return kind(**made)
+
+
+def as_position(pos: object) -> Position:
+    """A ``pos=`` argument, checked.
+
+    Raises:
+        InvalidInput: it is no integer, ``"mask"`` or ``None``.
+    """
     if pos is None:
         return None
     if isinstance(pos, str) and pos == "mask":

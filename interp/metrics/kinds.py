@@ -1,9 +1,9 @@
 """The kinds of metric: each gives one number a prompt, and says which logits it reads."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -13,7 +13,6 @@ from interp.metrics.logits import (
     Position,
     Targets,
     as_tuple,
-    at_least_float32,
     at_position,
     gather_targets,
     masked_losses,
@@ -29,6 +28,7 @@ class Metric(ABC):
     """A function of the logits: one number a prompt.
 
     Attributes:
+        kind: its name in JSON.
         unit: of the number.
         name: as results and figures show it.
         pos: the position read, of a metric that reads a single one: among each row's real tokens,
@@ -36,6 +36,7 @@ class Metric(ABC):
             :func:`~interp.metrics.logits.columns_read`).
     """
 
+    kind: ClassVar[str]
     unit: ClassVar[str] = "logits"
     name: ClassVar[str]
 
@@ -68,6 +69,22 @@ class Metric(ABC):
                 changed[field.name] = value.rows(rows)
         return replace(self, **changed)
 
+    def to_dict(
+        self, of_tensor: Callable[[TensorData], object] = TensorData.to_json
+    ) -> dict[str, Any]:
+        """Plain data; :func:`interp.metrics.from_dict` reads it back to an equal metric.
+
+        Args:
+            of_tensor: what is written for a reference or for tokens.
+        """
+        out: dict[str, Any] = {"kind": self.kind}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, TensorData):
+                value = of_tensor(value)
+            out[field.name] = list(value) if isinstance(value, tuple) else value
+        return out
+
     @abstractmethod
     def __call__(
         self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
@@ -79,6 +96,7 @@ class Metric(ABC):
 class Loss(Metric):
     """Next-token cross-entropy, mean over a prompt's predictions, in nats."""
 
+    kind = "loss"
     name = "loss"
     unit = "nats"
 
@@ -101,6 +119,7 @@ class MaskedLoss(Metric):
         tokens: the true tokens ``[batch pos]``; those at other positions are not read.
     """
 
+    kind = "masked_loss"
     name = "masked loss"
     unit = "nats"
 
@@ -143,6 +162,7 @@ class AtPosition(Metric):
 class Logit(AtPosition):
     """The logit of a target."""
 
+    kind = "logit"
     name = "logit"
     target: Targets = 0
 
@@ -164,6 +184,7 @@ class Logit(AtPosition):
 class LogitDiff(AtPosition):
     """The logit of a target minus that of a distractor."""
 
+    kind = "logit_diff"
     name = "logit difference"
     target: Targets = 0
     distractor: Targets = 1
@@ -188,6 +209,7 @@ class LogitDiff(AtPosition):
 class Probability(AtPosition):
     """The probability of a target."""
 
+    kind = "prob"
     name = "probability"
     unit = "probability"
 
@@ -202,6 +224,7 @@ class Probability(AtPosition):
 class Accuracy(AtPosition):
     """Whether the target has the highest logit (1 or 0)."""
 
+    kind = "accuracy"
     name = "accuracy"
     unit = "share"
 
@@ -210,80 +233,6 @@ class Accuracy(AtPosition):
     def compute(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
         """1 where the target is the argmax."""
         return (logits.argmax(-1) == row_targets(logits, self.target)).to(logits.dtype)
-
-
-@dataclass(frozen=True)
-class KL(Metric):
-    """KL(reference ‖ model) of the next-token distribution, mean over positions, in nats.
-
-    Attributes:
-        reference: logits ``[batch pos vocab]``.
-    """
-
-    name = "KL divergence"
-    unit = "nats"
-
-    reference: TensorData | None = None
-
-    def __call__(
-        self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
-    ) -> Float[Tensor, " batch"]:
-        """Σ_v p_ref(v) (log p_ref(v) − log p(v)), mean over real tokens."""
-        divergence = _divergence(_reference_logits(self.reference, logits), logits)
-        if batch.real is None:
-            return divergence.mean(-1)
-        return (divergence * batch.real).sum(-1) / batch.real.sum(-1)
-
-
-@dataclass(frozen=True)
-class KLAt(AtPosition):
-    """KL(reference ‖ model) of the next-token distribution at one position, in nats.
-
-    Attributes:
-        reference: logits ``[batch pos vocab]``, or ``[batch vocab]`` at the position alone.
-    """
-
-    name = "KL divergence"
-    unit = "nats"
-
-    reference: TensorData | None = None
-
-    def for_batch(self, batch: Batch) -> "KLAt":
-        """With the reference at the position alone."""
-        if self.reference is None or self.reference.tensor.ndim != 3:  # noqa: PLR2004
-            return self
-        reference = self.reference.tensor.to(batch.ids.device)
-        if reference.shape[:2] != batch.ids.shape:
-            raise InvalidInput(
-                f"kl: the reference is {tuple(reference.shape)}, the tokens "
-                f"{tuple(batch.ids.shape)}."
-            )
-        return replace(self, reference=TensorData(at_position(reference, batch, self.pos)))
-
-    def compute(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
-        """Σ_v p_ref(v) (log p_ref(v) − log p(v)) at the position."""
-        return _divergence(_reference_logits(self.reference, logits), logits)
-
-
-def _reference_logits(reference: TensorData | None, logits: Tensor) -> Tensor:
-    """The reference, checked to have the shape of ``logits``."""
-    if reference is None:
-        raise InvalidInput(
-            "kl needs reference logits to compare with: interp.metrics.kl(reference)."
-        )
-    if reference.tensor.shape != logits.shape:
-        raise InvalidInput(
-            f"kl: the reference is {tuple(reference.tensor.shape)}, the logits "
-            f"{tuple(logits.shape)}."
-        )
-    return at_least_float32(reference.tensor).to(logits.device)
-
-
-def _divergence(
-    reference: Float[Tensor, "... vocab"], logits: Float[Tensor, "... vocab"]
-) -> Tensor:
-    log_p, log_q = reference.log_softmax(-1), logits.log_softmax(-1)
-    return (log_p.exp() * (log_p - log_q)).sum(-1)
 
 
 def _renumbered(targets: Targets, first: int) -> Targets:

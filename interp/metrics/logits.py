@@ -21,12 +21,25 @@ def next_token_losses(
 ) -> tuple[Float[Tensor, "batch prediction"], Bool[Tensor, "batch prediction"]]:
     """−log p of each next token in nats (0 where there is none), and the mask of predictions."""
     targets = _next_token_ids(batch)[:, :-1]
-    losses = -logits[:, :-1].log_softmax(-1).gather(-1, targets[..., None]).squeeze(-1)
+    # Sliced afterwards: of a slice, the kernel would make a copy first.
+    losses = -logits.log_softmax(-1)[:, :-1].gather(-1, targets[..., None]).squeeze(-1)
     if batch.real is None:
         return losses, torch.ones_like(losses, dtype=torch.bool)
     lengths = batch.real.sum(-1, keepdim=True)
     counted = (batch.real & (batch.real.cumsum(-1) < lengths))[:, :-1]
     return losses.where(counted, 0.0), counted
+
+
+def batch_loss(logits: Float[Tensor, "batch pos vocab"], batch: Batch) -> Float[Tensor, ""]:
+    """Next-token cross-entropy in nats, mean over all predictions of the batch together.
+
+    Raises:
+        InvalidInput: every prompt is a single token.
+    """
+    losses, counted = next_token_losses(logits, batch)
+    if not bool(counted.any()):
+        raise InvalidInput("Every prompt is a single token: there is no next token to predict.")
+    return losses.sum() / counted.sum()
 
 
 def _next_token_ids(batch: Batch) -> Int[Tensor, "batch pos"]:
@@ -83,7 +96,7 @@ def columns_read(batch: Batch, pos: Position) -> Int[Tensor, " batch"]:
 
 
 def masked_losses(
-    logits: Float[Tensor, "batch pos vocab"], tokens: Int[Tensor, "batch pos"], batch: Batch
+    logits: Float[Tensor, "batch pos vocab"], tokens: Int[Tensor, "row column"], batch: Batch
 ) -> tuple[Float[Tensor, "batch pos"], Bool[Tensor, "batch pos"]]:
     """−log p of the true token at each mask token in nats (0 elsewhere), and where those are.
 

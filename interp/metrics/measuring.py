@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.errors import InvalidInput
+from interp.errors import InvalidInput, shorten
 from interp.metrics.kinds import Metric
 from interp.metrics.logits import at_least_float32
 from interp.model.batch import Batch
@@ -41,7 +41,9 @@ def measured(
 ) -> Tensor:
     """The same of logits that are not in half precision, NaN or not."""
     if not callable(metric):
-        raise InvalidInput(f"A metric is one of interp.metrics or a function, not {metric!r}.")
+        raise InvalidInput(
+            f"A metric is one of interp.metrics or a function, not {shorten(metric)}."
+        )
     n = logits.shape[0]
     if isinstance(metric, Metric) or takes_batch(metric):
         return check_values(metric(logits, batch), n)  # pyright: ignore[reportCallIssue] - asked

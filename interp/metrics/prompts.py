@@ -10,7 +10,7 @@ from interp.text.prompts import Prompt
 def logit_diff_of_prompts(
     to_single_token: Callable[[str], int], prompts: Sequence[Prompt]
 ) -> LogitDiff:
-    """The metric ``logit(target) − logit(distractor)`` at each prompt's last token.
+    """The metric ``logit(target) − logit(distractor)`` at the default position of each prompt.
 
     Args:
         to_single_token: maps a text to its single token id, e.g. ``model.to_single_token``.
@@ -32,4 +32,4 @@ def logit_diff_of_prompts(
             raise InvalidInput(f"{prompt.source}: {field}: {error}") from error
 
     targets = tuple(token(prompt, "target") for prompt in prompts)
-    return LogitDiff(-1, targets, tuple(token(prompt, "distractor") for prompt in prompts))
+    return LogitDiff(None, targets, tuple(token(prompt, "distractor") for prompt in prompts))

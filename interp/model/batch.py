@@ -191,7 +191,13 @@ class TokenInput:
             tokens = tokens.tokens
         if types is not None and not self.n_types:
             raise InvalidTokens("types= were given, but this model has no token types.")
-        return Batch.of(tokens, self.d_vocab, self.n_ctx, mask, types, like.device)
+        batch = Batch.of(tokens, self.d_vocab, self.n_ctx, mask, types, like.device)
+        if batch.types is not None and int(batch.types.max()) >= self.n_types:
+            raise InvalidTokens(
+                f"A token has type {int(batch.types.max())}; this model has types 0 to "
+                f"{self.n_types - 1}."
+            )
+        return batch
 
 
 @dataclass(frozen=True)

@@ -108,13 +108,7 @@ class TokenTypes(NoEmbedding):
 
     def forward(self, x: Stream, batch: Batch, context: Context, tap: Tap) -> Stream:
         """``x + W_type[type]``."""
-        types = batch.types_from(context.offset)
-        if batch.types is not None and int(types.max()) >= len(self.W_type):
-            raise InvalidInput(
-                f"A token has type {int(types.max())}; this model has types 0 to "
-                f"{len(self.W_type) - 1}."
-            )
-        return x + tap(Point.TYPE_EMBED, self.W_type[types])
+        return x + tap(Point.TYPE_EMBED, self.W_type[batch.types_from(context.offset)])
 
     def layout(self) -> Layout:
         """The token-type embedding."""

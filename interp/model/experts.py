@@ -77,11 +77,14 @@ class Experts(Linear):
         for expert in range(shares.shape[1]):
             (routed,) = shares[:, expert].nonzero(as_tuple=True)
             if len(routed):
-                out = self._expert(expert, tokens[routed]) * shares[routed, expert, None]
+                out = self.run_expert(expert, tokens[routed]) * shares[routed, expert, None]
                 written = written.index_add(0, routed, out.to(written.dtype))
         return written.view_as(x)
 
-    def _expert(self, e: int, x: Float[Tensor, "token d_model"]) -> Float[Tensor, "token d_model"]:
+    def run_expert(
+        self, e: int, x: Float[Tensor, "token d_model"]
+    ) -> Float[Tensor, "token d_model"]:
+        """MLP_e(x) of the tokens routed to one expert."""
         gate, pre = (
             self.linear(x, weight[e], None) for weight in (self.weight_gate, self.weight_in)
         )

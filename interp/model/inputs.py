@@ -22,16 +22,26 @@ def as_tensor(given: object, what: str, expected: str) -> Tensor:
     """
     try:
         tensor = torch.as_tensor(given)
-        ordinary = tensor.layout == torch.strided and not (tensor.is_nested or tensor.is_quantized)
+        kind = _unreadable_kind(tensor)
     except Exception as error:  # of any type: the object's own methods raise it
         reason = first_line(error)[:MAX_SHOWN]
         raise InvalidTokens(
             f"{what} should be {expected}; got {shorten(given)} ({reason})."
         ) from error
-    if tensor.is_meta or not ordinary:
-        kind = "on the meta device" if tensor.is_meta else f"{tensor.layout} {tensor.dtype}"
-        raise InvalidTokens(f"{what} should be {expected}; got a tensor {kind}.")
+    if kind is not None:
+        raise InvalidTokens(f"{what} should be {expected}; got {kind}.")
     return tensor
+
+
+def _unreadable_kind(tensor: Tensor) -> str | None:
+    """What kind of tensor it is, if its numbers can't be read as those of an array."""
+    if tensor.is_meta:
+        return "a tensor on the meta device, which holds no numbers"
+    if tensor.is_nested:
+        return "a nested tensor, whose rows may differ in length"
+    if tensor.is_quantized or tensor.layout != torch.strided:
+        return f"a tensor of {tensor.layout} and {tensor.dtype}"
+    return None
 
 
 def whole_numbers(tokens: object) -> Int[Tensor, "..."]:

@@ -27,6 +27,7 @@ from interp.model.sizes import common_size
 from interp.model.stack import WHOLE, Span, Stack
 from interp.model.stacked import STACKED, stacked
 from interp.model.tap import Tap, untouched
+from interp.model.torch_hooks import refuse_hooks
 from interp.model.unembedding import Pooler, Unembedding, exit_of
 from interp.names import Names
 from interp.table import Table
@@ -66,6 +67,7 @@ class Network(nn.Module):
 
         Raises:
             InvalidTokens: ids outside the vocabulary, over the context, or none.
+            InvalidInput: parts of the model have PyTorch hooks (:mod:`interp.model.torch_hooks`).
         """
         return self.unembed(self.stream(self.check(*tokens, mask=mask)))
 
@@ -105,7 +107,11 @@ class Network(nn.Module):
         )
 
     def check(self, *tokens: Any, mask: object = None) -> list[Batch]:  # noqa: ANN401
-        """The tokens of each stack, checked; see :meth:`Batch.of`."""
+        """The tokens of each stack, checked; see :meth:`Batch.of`.
+
+        Every forward begins with it, so it also refuses a model that has PyTorch hooks.
+        """
+        refuse_hooks(self)
         if len(tokens) != len(self.stacks):
             wanted = "source and target" if len(self.stacks) > 1 else "token ids"
             raise InvalidTokens(f"This model reads {wanted}; got {len(tokens)} inputs.")
@@ -315,3 +321,16 @@ class Network(nn.Module):
         own = getattr(type(self), name, None)
         # Python comes here also where a property raised AttributeError, whose message is wanted.
         return own.__get__(self) if isinstance(own, property) else super().__getattr__(name)
+
+
+def as_network(model: object) -> Network:
+    """The model that a function was given.
+
+    Raises:
+        InvalidInput: it is something else, such as the name of one.
+    """
+    if not isinstance(model, Network):
+        raise InvalidInput(
+            f"A model, as interp.load returns it, was expected; got {shorten(model)}."
+        )
+    return model

@@ -33,6 +33,22 @@ class Exit(Linear):
         return {}
 
 
+class ProjectedExit(Exit):
+    """x ↦ x·W_P: the exit of a model without logits, whose last stream is projected (OPT-350m)."""
+
+    def __init__(self, d_model: int, width: int) -> None:
+        super().__init__()
+        self.project = Projection(d_model, width)
+
+    def forward(self, x: Stream, tap: Tap = untouched) -> Tensor:  # noqa: ARG002
+        """x·W_P."""
+        return self.read(x)
+
+    def read(self, x: Stream) -> Float[Tensor, "batch pos width"]:
+        """x·W_P."""
+        return self.project(x)
+
+
 class Unembedding(Exit):
     """x ↦ x·W_U + b_U."""
 
@@ -105,7 +121,8 @@ def exit_of(config: Config, embedding: nn.Parameter | None) -> Exit:
     """The exit of a configuration, tied to the last stack's ``embedding`` or not."""
     tied_to = embedding if config.tied else None
     if not config.unembeds:
-        return Exit()
+        width = config.d_unembed
+        return Exit() if width is None else ProjectedExit(config.d_model, width)
     if config.logit_scale is not None:
         return ScaledUnembedding(config, tied_to, config.logit_scale)
     if config.d_unembed is not None:

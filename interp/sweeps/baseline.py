@@ -36,13 +36,16 @@ class Baseline:
     tensors: dict[Place, Tensor]
 
     @classmethod
-    def of(cls, restart_map: RestartMap, job: Job) -> "Baseline":
-        """Run the prompts of ``job`` and store what its cases need."""
+    def of(
+        cls, restart_map: RestartMap, job: Job, batches: tuple[Batch, ...] | None = None
+    ) -> "Baseline":
+        """Run the prompts of ``job`` (or ``batches`` of its shapes) and store what cases need."""
         model, needed = restart_map.model, needed_by(restart_map, job)
+        batches = job.batches if batches is None else batches
         stop = restart_map.exit(restart_map.last).layer
-        done = run(model, *job.batches, record=needed, stop_at_layer=stop)
+        done = run(model, *batches, record=needed, stop_at_layer=stop)
         tensors = {place: done.cache[place] for place in needed}
-        return cls(restart_map, job.batches, tuple(model.contexts(job.batches)), tensors)
+        return cls(restart_map, batches, tuple(model.contexts(batches)), tensors)
 
     @property
     def encoder_output(self) -> Tensor | None:

@@ -6,7 +6,7 @@ vocabulary only what it reads.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -48,7 +48,7 @@ class PerCaseEdit:
         changed = x.clone()
         rows = changed.unflatten(0, (self.copies, -1))
         for copy, edit in self.edits:
-            own = EditSite(site.place, site.context.of_copy(copy, self.copies))
+            own = replace(site, context=site.context.of_copy(copy, self.copies))
             edit.write(rows[copy], own)
         return changed
 
@@ -76,7 +76,10 @@ class BatchedForward:
                 self.edits.setdefault(place, []).append((copy, edit))
         planned = {p: [PerCaseEdit(tuple(own), self.copies)] for p, own in self.edits.items()}
         paired = self.restart_map.last > 0
-        self.recorder = Recorder(Plan(planned, must_form=frozenset(planned), paired=paired))
+        hooks = self.model.names.hooks
+        self.recorder = Recorder(
+            Plan(planned, must_form=frozenset(planned), hooks=hooks, paired=paired)
+        )
 
     def values(self) -> Float[Tensor, "case prompt"]:
         """The metric of each case and prompt; NaN where it is not a number."""
@@ -156,8 +159,8 @@ class BatchedForward:
         """The metric, from the stream after the last block."""
         metric = self.job.metric
         if not isinstance(metric, AtPosition):
-            logits = at_least_float32(self._logits(*self._all_columns(x, columns)))
-            return self._each(logits, lambda own: measured(metric, own, self.job.batches[-1]))
+            logits, batch = self._logits(*self._all_columns(x, columns)), self.job.batches[-1]
+            return self._each(logits, lambda own: measured(metric, at_least_float32(own), batch))
         if self._reads is None:
             x, columns = self._all_columns(x, columns)
         position = self._read_column.repeat(self.copies) - columns.start

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.errors import InvalidInput
+from interp.errors import InvalidInput, shorten
 from interp.sweeps.schedule import Job
 
 
@@ -61,6 +61,6 @@ def executor_of(requested: object) -> Executor:
     if not isinstance(requested, str) and isinstance(requested, Executor):
         return requested
     raise InvalidInput(
-        f"executor={requested!r} is not one of {', '.join(EXECUTORS)}, nor a function (jobs, work) "
-        "that yields what work(job) yields."
+        f"executor={shorten(requested)} is not one of {', '.join(EXECUTORS)}, nor a function "
+        "(jobs, work) that yields what work(job) yields."
     )

@@ -7,13 +7,13 @@ attention matrices where they are formed, the logits at the end.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isfinite
-from pathlib import Path
 from typing import SupportsFloat
 
 import torch
 
 from interp.config import StackConfig
-from interp.errors import InterpError, InvalidInput
+from interp.errors import InterpError, InvalidInput, shorten
+from interp.execution.free_bytes import free_bytes
 from interp.model.network import Network
 from interp.points import Place, Point
 
@@ -22,9 +22,6 @@ SHARE = 0.25
 WIDEST = 20 * 2**20
 """On a CPU, bytes of the largest tensor of a forward: larger ones are allocated anew each time,
 page by page, which costs more than running a few more forwards."""
-CGROUP = Path("/sys/fs/cgroup")
-UNKNOWN = 4 * 2**30
-"""Assumed free memory where the system does not report it."""
 STREAMS = 6
 """How many tensors of the size of the stream exist at a time."""
 NEURONS = 3
@@ -58,7 +55,9 @@ class Budget:
         is_number = isinstance(requested, SupportsFloat) and requested is not True
         number = float(requested) if is_number else 0.0  # pyright: ignore[reportArgumentType]
         if not isfinite(number) or number <= 0:
-            raise InvalidInput(f"memory={requested!r} must be a positive number of bytes, or None.")
+            raise InvalidInput(
+                f"memory={shorten(requested)} must be a positive number of bytes, or None."
+            )
         return cls(int(number), widest)
 
 
@@ -139,50 +138,6 @@ def neurons_of(config: StackConfig, points: set[Point]) -> int:
 
 EACH_EXPERT = {point for point in Point if point.axes[-2:] == ("expert", "d_mlp")}
 RESULTS = {point for point in Point if point.axes[-2:] == ("head", "d_model")}
-
-
-def free_bytes(device: torch.device) -> int:
-    """Free memory of the model's device."""
-    if device.type == "cuda":
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + unused
-    found = [_meminfo(), _of_container()]
-    return min((free for free in found if free is not None), default=UNKNOWN)
-
-
-def _meminfo() -> int | None:
-    """Memory available without swapping, as the system reports it."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    found = [line.split() for line in lines if line.startswith("MemAvailable")]
-    return int(found[0][1]) * 1024 if found else None
-
-
-def _of_container() -> int | None:
-    """What the limit of a container leaves, if there is one.
-
-    The file cache counts as used, but is freed when memory is needed.
-    """
-    try:
-        limit, used, report = (
-            (CGROUP / name).read_text(encoding="ascii").strip()
-            for name in ("memory.max", "memory.current", "memory.stat")
-        )
-    except OSError:
-        return None
-    stat = dict(line.split() for line in report.splitlines())
-    file_cache = int(stat.get("inactive_file", 0))
-    return None if limit == "max" else max(0, int(limit) - int(used) + file_cache)
-
-
-def size_of(nbytes: int) -> str:
-    """Bytes as text: MiB, or KiB below ten megabytes."""
-    return f"{nbytes / 2**20:,.0f} MiB" if nbytes >= TEN_MEGABYTES else f"{nbytes / 2**10:,.1f} KiB"
-
-
-TEN_MEGABYTES = 10 * 2**20
 
 
 def is_out_of_memory(error: BaseException) -> bool:

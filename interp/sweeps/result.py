@@ -3,13 +3,14 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.edits import Edit
-from interp.errors import InvalidInput
+from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.frame import DataFrame, frame_of
 from interp.metrics import Metric, MetricLike
@@ -18,9 +19,13 @@ from interp.model.batch import Batch
 from interp.model.network import Network
 from interp.sweeps.cases import Case, PlacedEdits
 from interp.sweeps.executors import Outcome
+from interp.sweeps.file import Contents, read_contents, write_contents
 from interp.sweeps.rows import OPTIONAL, columns_of, nan_note
 from interp.sweeps.schedule import Job
 from interp.table import Table
+
+SAVED = ("values", "baseline", "done", "placed", "measured", "provenance")
+"""The fields that a file holds."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -145,6 +150,28 @@ class Sweep:
         """
         return frame_of(self.rows(), OPTIONAL)
 
+    def save(self, path: str | Path) -> None:
+        """Write the sweep, complete or not at all; :meth:`load` reads it, and it can be resumed.
+
+        Raises:
+            InvalidInput: an edit or the metric is a Python function, or there is no such folder.
+            OutOfResources: the file can't be written.
+        """
+        own = {name: getattr(self, name) for name in SAVED}
+        write_contents(Contents(**own, notes=tuple(self._notes)), Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Sweep":
+        """Read a sweep that :meth:`save` wrote.
+
+        Raises:
+            InvalidInput: there is no such file, or it is damaged, of another kind or version.
+        """
+        read = read_contents(Path(path))
+        metric, unit = named(read.measured)
+        own = {name: getattr(read, name) for name in SAVED}
+        return cls(**own, metric=metric, unit=unit, _notes=dict.fromkeys(read.notes))
+
     # ---- while the sweep runs -----------------------------------------------------------------
 
     def fill(self, outcome: Outcome) -> None:
@@ -168,7 +195,7 @@ class Sweep:
         if not isinstance(earlier, Sweep) or not self._is_same_sweep(earlier):
             raise InvalidInput(
                 "resume= takes the result of a sweep with the same model, weights, tokens, edits "
-                "and metric; this one differs in one of them."
+                f"and metric; {shorten(earlier)} differs in one of them."
             )
         self.done.logical_or_(earlier.done)
         self.values.copy_(earlier.values)

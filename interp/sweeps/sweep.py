@@ -17,11 +17,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from interp.edits import Edit
-from interp.errors import InvalidInput
 from interp.metrics import Metric, MetricLike
-from interp.model.network import Network
+from interp.model.network import Network, as_network
 from interp.sweeps.cases import cases_of
 from interp.sweeps.executors import executor_of
+from interp.sweeps.inputs import inputs_of
 from interp.sweeps.memory import Budget
 from interp.sweeps.restart_map import RestartMap
 from interp.sweeps.result import Interrupted, Sweep
@@ -60,7 +60,7 @@ def sweep(  # noqa: PLR0913 - independent options, all but the first by keyword
         mask: as of ``model(...)``.
         memory: bytes that the forwards may take; by default a quarter of what is free. It decides
             how many run as one, and with that the rounding of the numbers, within the bounds
-            above.
+            above; see :func:`interp.estimate_sweep`.
         progress: called after each forward with the cells done and all cells.
         cancelled: called after each forward; if it returns True, what is done is returned, and the
             rest is NaN (see :attr:`Sweep.done`). Ctrl-C raises :class:`Interrupted`, which holds
@@ -76,7 +76,7 @@ def sweep(  # noqa: PLR0913 - independent options, all but the first by keyword
             in the table, and :attr:`Sweep.notes` say where.
         OutOfResources: not even one edited forward is within the budget.
     """
-    batches = tuple(model.check(*_inputs(model, tokens), mask=mask))
+    batches = tuple(as_network(model).check(*inputs_of(model, tokens), mask=mask))
     restart_map = RestartMap(model)
     cases = cases_of(restart_map, edits)
     cpu_batches = on_cpu(batches)
@@ -107,12 +107,3 @@ def sweep(  # noqa: PLR0913 - independent options, all but the first by keyword
         setattr(error, "result", result.snapshot())  # noqa: B010 - also on another library's
         raise
     return result.snapshot()
-
-
-def _inputs(model: Network, tokens: Any) -> tuple[Any, ...]:  # noqa: ANN401 - checked by the model
-    """The arguments that the model is called with."""
-    if len(model.stacks) == 1:
-        return (tokens,)
-    if isinstance(tokens, tuple) and len(tokens) == len(model.stacks):
-        return tokens
-    raise InvalidInput("This model reads two inputs: give interp.sweep the tuple (source, target).")

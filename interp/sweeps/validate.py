@@ -11,13 +11,13 @@ from contextlib import suppress
 import torch
 
 from interp.edits import Apply, Edit, EditSite
-from interp.errors import InvalidInput
+from interp.errors import InvalidInput, shorten
+from interp.execution.estimate import shape_at
 from interp.metrics import AtPosition, Loss, Metric, columns_read
 from interp.model.batch import Batch
 from interp.model.context import Context
 from interp.model.network import Network
-from interp.model.shapes import fixed_axes
-from interp.points import TOKEN_AXES, Place
+from interp.points import Place
 from interp.sweeps.cases import Case
 from interp.sweeps.restart_map import RestartMap
 
@@ -37,7 +37,7 @@ def check_cases(restart_map: RestartMap, batches: Sequence[Batch], cases: Sequen
     model, contexts = restart_map.model, restart_map.model.contexts(batches)
     for case in cases:
         for place, edit in case.edits:
-            shape = shape_at(restart_map, batches, place)
+            shape = shape_at(restart_map.model, batches, place)
             check_edit(edit, place, shape, model.dtype, contexts[restart_map.stack_of(place)])
 
 
@@ -53,18 +53,6 @@ def check_edit(
         edit.replacement(blank[index], blank, index, site)
 
 
-def shape_at(restart_map: RestartMap, batches: Sequence[Batch], place: Place) -> tuple[int, ...]:
-    """The shape of the tensor at a place, in a forward of ``batches``."""
-    width = batches[restart_map.stack_of(place)].ids.shape[1]
-    sizes = {
-        **fixed_axes(restart_map.model.config, place),
-        "batch": len(batches[0].ids),
-        **dict.fromkeys(TOKEN_AXES, width),
-        "source": batches[0].ids.shape[1],
-    }
-    return tuple(sizes[axis] for axis in place.point.axes)
-
-
 def check_metric(metric: object, model: Network, batch: Batch) -> None:
     """Make sure before anything is run that a metric can be computed.
 
@@ -78,7 +66,9 @@ def check_metric(metric: object, model: Network, batch: Batch) -> None:
         raise InvalidInput("loss() is of next tokens; this model's logits are scores of classes.")
     if not isinstance(metric, Metric):
         if not callable(metric):
-            raise InvalidInput(f"A metric is one of interp.metrics or a function, not {metric!r}.")
+            raise InvalidInput(
+                f"A metric is one of interp.metrics or a function, not {shorten(metric)}."
+            )
         return
     if isinstance(metric, AtPosition):
         columns_read(batch, metric.pos)

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from interp.edits import Edit
 from interp.errors import InvalidInput, OutOfResources
+from interp.execution.estimate import shape_at
+from interp.execution.free_bytes import size_of
 from interp.metrics import AtPosition, Metric, MetricLike, cause_of_nan
 from interp.model.network import Network
 from interp.points import Place, Point
@@ -16,10 +18,9 @@ from interp.sweeps.baseline import Baseline, needed_by
 from interp.sweeps.batched import BatchedForward
 from interp.sweeps.cases import Case
 from interp.sweeps.executors import Outcome
-from interp.sweeps.memory import Budget, Footprint, footprint, is_out_of_memory, size_of
+from interp.sweeps.memory import Budget, Footprint, footprint, is_out_of_memory
 from interp.sweeps.restart_map import RestartMap
 from interp.sweeps.schedule import Job, groups_of
-from interp.sweeps.validate import shape_at
 
 Cases = tuple[Case, ...]
 
@@ -67,7 +68,7 @@ class Worker:
         width = max(batch.ids.shape[1] for batch in job.batches)
         edits = [placed for case in job.cases for placed in case.edits]
         needed = needed_by(self.restart_map, job)
-        shapes = (shape_at(self.restart_map, job.batches, place) for place in needed)
+        shapes = (shape_at(self.restart_map.model, job.batches, place) for place in needed)
         return footprint(
             self.restart_map.model,
             width,

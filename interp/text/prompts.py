@@ -13,6 +13,7 @@ from pathlib import Path
 from interp.errors import InvalidInput, reason, shorten
 from interp.files import UNREADABLE, read_bounded
 from interp.json_text import parse_json
+from interp.paths import as_path
 
 FIELDS = ("text", "target", "distractor")
 MAX_BYTES = 2**26
@@ -74,7 +75,8 @@ def read_prompt_file(path: str | Path) -> PromptFile:
     Raises:
         InvalidInput: see :func:`read_prompts`.
     """
-    file = PROMPT_FOLDER / f"{path}.jsonl" if str(path) in bundled_prompts() else Path(path)
+    path = as_path(path)
+    file = PROMPT_FOLDER / f"{path}.jsonl" if str(path) in bundled_prompts() else path
     parse = _json_prompt if file.suffix == ".jsonl" else _plain_prompt
     data = _content(file)
     text = data.removeprefix(BOM_UTF8).replace(b"\r\n", b"\n").replace(b"\r", b"\n")

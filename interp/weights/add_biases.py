@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import torch
+from torch import Tensor, nn
 
 from interp.config import AttentionConfig, Config, LayerConfig, MLPConfig, StackConfig
 from interp.model.network import Network
@@ -17,15 +18,35 @@ def add_biases(model: Network, *, norms: bool, values: bool) -> Network:
         values: add the biases of attention's output that b_V is folded into.
     """
     config = _config_with_biases(model.config, norms=norms, values=values)
-    copy = type(model)(config).to(model.device, torch.float64).eval()
-    weights = {
-        name: weight.detach().double()
-        for name, weight in model.named_parameters(remove_duplicate=False)
-    }
+    with torch.device("meta"):  # shapes alone, so that no random numbers are drawn
+        copy = type(model)(config)
+    _set_zeros(copy, model.device)
     with torch.no_grad():
         for name, parameter in copy.named_parameters(remove_duplicate=False):
-            parameter.copy_(weights[name]) if name in weights else parameter.zero_()
-    return copy
+            weight = _weight(model, name)
+            if weight is not None:
+                parameter.copy_(weight)
+    return copy.eval()
+
+
+def _set_zeros(model: Network, device: torch.device) -> None:
+    """Replace what is on the meta device by float64 zeros; shared parameters stay shared."""
+    zeros = {
+        meta: nn.Parameter(torch.zeros(meta.shape, dtype=torch.float64, device=device))
+        for meta in model.parameters()
+    }
+    for part in model.modules():
+        for name, meta in list(part.named_parameters(recurse=False)):
+            part.register_parameter(name, zeros[meta])
+        for name, meta in list(part.named_buffers(recurse=False)):
+            buffer = torch.zeros(meta.shape, dtype=torch.float64, device=device)
+            part.register_buffer(name, buffer, persistent=False)
+
+
+def _weight(model: Network, name: str) -> Tensor | None:
+    """A weight of ``model`` (computed, if it is parametrized); ``None`` if it lacks it."""
+    part, _, own = name.rpartition(".")
+    return getattr(model.get_submodule(part), own, None)
 
 
 def _config_with_biases(config: Config, *, norms: bool, values: bool) -> Config:

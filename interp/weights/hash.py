@@ -6,6 +6,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch.nn.utils.parametrize import is_parametrized
 
 from interp.model.network import Network
 from interp.tensor_data import tensor_bytes
@@ -17,7 +18,10 @@ def weight_hash(model: Network) -> str:
 
     Computed once per model, and again after a weight was changed, replaced or moved. A write
     through ``weight.data`` does not change a tensor's version; the sum of the weight detects it.
+    Of a parametrized weight, both the original and what is computed from it are hashed.
     """
+    if any(map(is_parametrized, model.modules())):
+        return _compute_hash(model)
     weights = list(model.parameters())
     version = (
         tuple((weight.data_ptr(), version_of(weight)) for weight in weights),
@@ -44,4 +48,7 @@ def _compute_hash(model: Network) -> str:
     for name, weight in sorted(model.named_parameters()):
         digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
         digest.update(tensor_bytes(weight))
+    for _, part in sorted(model.named_modules()):
+        for name in part.parametrizations if is_parametrized(part) else ():
+            digest.update(tensor_bytes(getattr(part, name)))
     return digest.hexdigest()

@@ -29,7 +29,7 @@ from torch.nn import functional as F  # noqa: N812 - the usual alias
 
 from interp.errors import InvalidInput
 from interp.model.linear import DEFAULT, Kernel, Linear
-from interp.model.network import Network
+from interp.model.network import Network, as_network
 from interp.weight_version import WeightVersion, owner_of
 
 Model = TypeVar("Model", bound=Network)
@@ -188,7 +188,7 @@ class _Packing:
 
 def _check(model: Network) -> None:
     """Raise ``InvalidInput`` unless this model's weights can be packed."""
-    weight = next(model.parameters())
+    weight = next(as_network(model).parameters())
     if not is_available():
         raise InvalidInput(
             f"PyTorch {torch.__version__} lacks oneDNN on this machine, or its operation "

@@ -8,7 +8,8 @@ does at loading (Elhage et al. 2021, "Handling layer normalization"):
     center_writing      outputs to the stream get mean zero, which every LayerNorm subtracts
     center_unembed      logits of each position get mean zero, which no softmax depends on
 
-Each step is exact, or is refused by its name. The model passed in stays unchanged.
+Each step is exact, or is refused by its name. The model passed in stays unchanged, and no random
+numbers are drawn.
 """
 
 import torch
@@ -46,18 +47,21 @@ def processed(
         value_biases: whether to fold value biases.
 
     Raises:
-        InvalidInput: a step would change what this model computes; the message names it.
+        InvalidInput: steps would change what this model computes; the message names all of them.
     """
-    for name, wanted, obstacle in (
-        ("fold_norms", norms, _obstacle_to_norms),
-        ("center_writing", writing, _obstacle_to_writing),
-        ("center_unembed", unembed, _obstacle_to_unembed),
-    ):
-        reason = obstacle(model) if wanted else None
-        if reason is not None:
-            raise InvalidInput(
-                f"{name}=True would change what this model computes: {reason} Pass {name}=False."
-            )
+    obstacles = {
+        "fold_norms": _obstacle_to_norms(model) if norms else None,
+        "center_writing": _obstacle_to_writing(model) if writing else None,
+        "center_unembed": _obstacle_to_unembed(model) if unembed else None,
+    }
+    refused = {name: reason for name, reason in obstacles.items() if reason is not None}
+    if refused:
+        reasons = (
+            f"{name}=True would change what this model computes: {reason}"
+            for name, reason in refused.items()
+        )
+        remedy = ", ".join(f"{name}=False" for name in refused)
+        raise InvalidInput(f"{' '.join(reasons)} Pass {remedy}.")
     view = add_biases(model, norms=norms, values=value_biases)
     with torch.no_grad():
         if norms:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from interp.errors import ModelLoadError
 from interp.loading import bundled, find_folder
+from interp.paths import as_path
 from interp.zoo.card import Card, read_card
 from interp.zoo.history import History, read_history
 
@@ -35,7 +36,7 @@ def history(name: str | Path) -> History:
 
 def _folder(name: str | Path) -> Path:
     try:
-        own, folder = find_folder(str(name)), Path(name)
+        own, folder = find_folder(str(as_path(name))), Path(name)
         if own is not None or folder.is_dir():
             return folder if own is None else own[0]
     except OSError:

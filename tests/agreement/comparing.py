@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from inspect import signature
 from math import isfinite
+from typing import Any
 
 import torch
 from agreement.exact import Seen, exact, randomised, watched
+from agreement.small import Case
 from torch import Tensor, nn
 
 import interp
@@ -112,7 +114,7 @@ class Family:
     """
 
     name: str
-    cases: Mapping[str, Callable[[], nn.Module]]
+    cases: Mapping[str, Case]
     stacks: Mapping[str, Stack] = field(default_factory=dict)
     pads: tuple[str, ...] = ("left", "right")
     checks: Mapping[str, Check] = field(default_factory=dict)
@@ -151,10 +153,11 @@ def inputs_of(model: Transformer, rows: int = 2, pos: int = 11) -> list[Tensor]:
     shape = getattr(model.stacks[0].tokens, "image_shape", None)
     if shape is not None:
         return [torch.randn(rows, *shape, generator=generator, dtype=torch.float64)]
-    widths = (pos, pos - 3)
+    widths = (pos, max(1, pos - 3))
+    vocabularies = [model.config.vocabulary_of(stack.name) for stack in model.stacks]
     return [
-        torch.randint(3, model.config.vocabulary_of(stack.name), (rows, width), generator=generator)
-        for stack, width in zip(model.stacks, widths, strict=False)
+        torch.randint(min(3, size - 1), size, (rows, width), generator=generator)
+        for size, width in zip(vocabularies, widths, strict=False)
     ]
 
 
@@ -182,7 +185,13 @@ def both(
     """What ours and theirs give out, of one shape: logits, or the last stream of a base model."""
     theirs, ours = pair
     more |= {} if mask is None else {"attention_mask": mask}
-    out = called(theirs, inputs, **more)
+    return beside(called(theirs, inputs, **more), ours, inputs, mask)
+
+
+def beside(
+    out: Any, ours: Transformer, inputs: list[Tensor], mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """What ours gives out, and the same of what theirs gave out."""
     logits = next((out[name] for name in ("logits", "prediction_logits") if name in out), None)
     if logits is None:
         found, expected = last_stream(ours, *inputs, mask=mask), out.last_hidden_state

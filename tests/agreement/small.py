@@ -1,6 +1,8 @@
 """Small models to compare: their sizes, and scalings of rotary positions that many know."""
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -32,13 +34,30 @@ LLAMA3 = {
     "original_max_position_embeddings": 16,
 }
 
-Case = Callable[[], nn.Module]
-"""A model of theirs, which is built when asked for."""
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A model of theirs, which is built when asked for.
+
+    Attributes:
+        model: what makes a model of a configuration.
+        config: the class of its configuration.
+        fields: what that is given.
+    """
+
+    model: Callable[[Any], nn.Module]
+    config: type
+    fields: Mapping[str, object]
+
+    def __call__(self) -> nn.Module:
+        return self.of(self.fields)
+
+    def of(self, fields: Mapping[str, object]) -> nn.Module:
+        """The same model of another configuration."""
+        return self.model(self.config(**deepcopy(dict(fields))))
 
 
-def small(
-    config: Callable[..., object], sizes: Mapping[str, object] = SIZES, **told: object
-) -> Callable[..., Case]:
+def small(config: type, sizes: Mapping[str, object] = SIZES, **told: object) -> Callable[..., Case]:
     """What makes the cases of a family, as in ``llama(LlamaForCausalLM, attention_bias=True)``.
 
     Args:
@@ -51,6 +70,6 @@ def small(
     """
 
     def case(model: Callable[[Any], nn.Module], **fields: object) -> Case:
-        return lambda: model(config(**{**sizes, **told, **fields}))
+        return Case(model, config, {**sizes, **told, **fields})
 
     return case

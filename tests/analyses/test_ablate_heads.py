@@ -1,11 +1,13 @@
 """Ablation of heads: against brute force, its symmetries, its statistics, and what it refuses."""
 
+from dataclasses import replace
+
+import pandas as pd
 import pytest
 import torch
 
 import interp
 from analyses import ablate_heads
-from analyses.statistics import bootstrap
 from interp import PAD, edits
 from interp.edits.batch_values import donor_tokens
 from interp.errors import InvalidInput
@@ -147,13 +149,70 @@ def test_a_head_that_writes_nothing_has_no_effect_and_does_not_matter(model, tok
 def test_frames_are_tidy_and_sorted(model, tokens):
     result = ablate_heads(model, tokens, method="zero")
     frame, long = result.to_frame(), result.to_prompt_frame()
-    assert list(frame["effect"].abs()) == sorted(frame["effect"].abs(), reverse=True)
-    assert len(frame) == 6
-    assert len(long) == 30
-    means = long.groupby(["layer", "head"])["effect"].mean()
+    columns = ["layer", "head", "name", "effect", "low", "high", "size", "n", "p", "q", "matters"]
+    assert list(frame.columns) == columns
+    assert list(frame["size"]) == sorted(frame["size"], reverse=True)
+    assert (len(frame), len(long)) == (6, 30)
+    effects = long.groupby(["layer", "head"])["effect"]
     for row in frame.itertuples():
-        assert row.effect == pytest.approx(means[row.layer, row.head], abs=1e-12)
+        own = effects.get_group((row.layer, row.head))
+        assert row.effect == pytest.approx(own.mean(), abs=1e-12)
+        assert row.size == pytest.approx(own.abs().mean(), abs=1e-12)
         assert row.low <= row.effect <= row.high
+        assert row.p <= row.q
+        assert row.matters == (row.q <= 0.05)
+        assert row.n == 5
+
+
+def test_four_prompts_tell_sizes_and_no_more(model, tokens):
+    result = ablate_heads(model, tokens[:4], method="zero")
+    frame = result.to_frame()
+    assert frame[["low", "high", "p", "q"]].isna().all(axis=None)
+    assert not frame["matters"].any()
+    assert frame[["effect", "size"]].notna().all(axis=None)
+    assert "fewer than 5 prompts" in result.summary()
+
+
+def test_an_effect_that_changes_its_sign_is_seen(model, tokens):
+    """Its mean cancels, its size does not: it comes first, and does not matter."""
+    result = ablate_heads(model, tokens, method="zero")
+    ablated = result.ablated.clone()
+    ablated[0, 1] = result.clean + torch.tensor([9.0, -9.0, 8.0, -8.0, 0.1])
+    first = replace(result, ablated=ablated).to_frame().iloc[0]
+    assert first["name"] == "L0H1"
+    assert first["size"] == pytest.approx(6.82)
+    assert abs(first["effect"]) < 0.1
+    assert not first["matters"]
+
+
+def test_a_head_that_could_not_be_measured_comes_last(model, tokens):
+    """Where a metric is NaN under an edit, the sweep says so, and the result with it."""
+    result = ablate_heads(model, tokens, method="zero")
+    ablated = result.ablated.clone()
+    ablated[0, 0, 3] = torch.nan
+    told = replace(result, ablated=ablated, notes=("The metric is NaN in 1 cells: …",))
+    frame, before = told.to_frame(), result.to_frame()
+    last = frame.iloc[-1]
+    assert last["name"] == "L0H0"
+    assert last[["effect", "low", "high", "size", "p", "q"]].isna().all()
+    assert not last["matters"]
+    kept = ["name", "effect", "low", "high", "size", "p"]
+    rest = before[before["name"] != "L0H0"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(frame[kept][:-1], rest[kept])
+    assert told.summary().endswith("The metric is NaN in 1 cells: …")
+
+
+def test_heads_without_any_effect_are_not_counted(model, tokens):
+    """Neither among the tests that q corrects for, nor among those named by chance."""
+    result = ablate_heads(model, tokens, method="zero")
+    ablated = result.clean.expand_as(result.ablated).clone()
+    ablated[0, 0] += torch.tensor([1.0, 1.1, 0.9, 1.2, 1.0])
+    result = replace(result, ablated=ablated)
+    first = result.to_frame().iloc[0]
+    assert first["q"] == first["p"] < 0.001
+    assert result.expected_by_chance() == pytest.approx(0.05)
+    assert "1 of 6 heads matter" in result.summary()
+    assert "1 heads, of which 0.05 by chance" in result.summary()
 
 
 def test_summary_and_figure_speak_of_the_same_numbers(model, tokens):
@@ -193,18 +252,6 @@ def test_what_it_refuses(model, tokens):
         ablate_heads(model, tokens[:1], method="resample")
     with pytest.raises(InvalidInput, match="2 targets were given for 5"):
         ablate_heads(model, tokens, metric=logit_diff((1, 2), (3, 4)))
-
-
-def test_bootstrap_covers_the_mean_and_shrinks_with_n():
-    generator = torch.Generator().manual_seed(0)
-    values = torch.randn(400, generator=generator).double()
-    few, many = bootstrap(values[:25]), bootstrap(values)
-    assert few.low < few.mean < few.high
-    assert many.high - many.low < few.high - few.low
-    exact = 1.96 * values.std() / 20
-    assert abs((many.high - many.low) / 2 - exact) < 0.15 * exact
-    constant = bootstrap(torch.full((2, 7), 3.0))
-    assert torch.equal(constant.low, constant.high)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

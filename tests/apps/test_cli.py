@@ -1,23 +1,43 @@
 """Every command on real files: what it prints, what it leaves behind, how it exits."""
 
+import hashlib
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from importlib import import_module
+from importlib.metadata import version
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from tables import each
 
+import interp
+from apps.cli import main
+from apps.failures import terminated
 from apps.serve import choose_port, flags
-from apps.terminal import progress
+from apps.terminal import print_table, progress
 from interp.errors import OutOfResources
 from interp.loading import bundled, load
 
 MODEL = "induction-by-hand"
-FILES = ["heads.csv", "heads.parquet", "report.html", "run.json"]
+FILES = ["heads.csv", "heads.parquet", "manifest.json", "report.html", "run.json"]
+
+
+def exit_code(*words: object) -> object:
+    """Run the command as it starts from a shell; signals are handled as before afterwards."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        main([str(word) for word in words])
+    except SystemExit as error:
+        return error.code
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+        terminated.clear()
 
 
 def test_help_answers_without_torch():
@@ -46,7 +66,7 @@ def test_ablate_names_exactly_the_two_real_heads(command, tmp_path, metric, meth
 
 @pytest.mark.parametrize("metric", ["loss", "logit-diff"])
 @pytest.mark.parametrize("method", ["zero", "mean", "resample"])
-def test_ablate_writes_four_files_that_agree(command, prompts, tmp_path, metric, method):
+def test_ablate_writes_files_that_agree(command, prompts, tmp_path, metric, method):
     out = tmp_path / "a" / "b"
     words = ["--prompts", prompts, "--metric", metric, "--method", method, "--top", 3]
     done = command("ablate", "--model", MODEL, *words, "--out", out)
@@ -61,6 +81,8 @@ def test_ablate_writes_four_files_that_agree(command, prompts, tmp_path, metric,
     assert len(described["prompts"]["sha256"]) == 64
     assert described["provenance"]["model"] == MODEL
     assert done.stdout.count("L0H") + done.stdout.count("L1H") >= 3
+    page = (out / "report.html").read_text()
+    assert ('class="target"' in page) == (metric == "logit-diff")  # the loss reads no target
 
 
 def test_ablate_replaces_what_an_earlier_run_wrote(command, prompts, tmp_path):
@@ -152,6 +174,35 @@ def test_an_out_folder_that_cannot_be_written_fails_before_the_work(command, tmp
     assert (tmp_path / "file").read_text() == "kept"
 
 
+def test_an_out_folder_of_the_users_fails_before_the_work(command, tmp_path, monkeypatch):
+    monkeypatch.setattr("apps.ablation.run_ablation", lambda *_: pytest.fail("the work was begun"))
+    (tmp_path / "run.json").write_text("mine")
+    done = command("ablate", "--model", MODEL, "--out", tmp_path)
+    assert done.exit_code == 2
+    assert "holds run.json, which interp did not write" in done.stderr
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_the_hash_is_of_the_prompts_that_were_read(command, tmp_path):
+    """Also where they can be read only once."""
+    reading, writing = os.pipe()
+    os.write(writing, b"abcdab\nxyzxy\n")
+    os.close(writing)
+    prompts, out = f"/dev/fd/{reading}", tmp_path / "out"
+    done = command("ablate", "--model", MODEL, "--prompts", prompts, "--out", out)
+    os.close(reading)
+    assert done.exit_code == 0, done.output
+    described = json.loads((out / "run.json").read_text())["prompts"]
+    assert described["sha256"] == hashlib.sha256(b"abcdab\nxyzxy\n").hexdigest()
+    assert described["n"] == 2
+
+
+def test_the_version_is_that_of_the_distribution(command):
+    done = command("--version")
+    assert (done.exit_code, done.stdout) == (0, f"interp {version('interp')}\n")
+    assert interp.__version__ == version("interp")
+
+
 @each(
     ("error", "code"),
     [
@@ -188,7 +239,8 @@ def test_an_escape_code_in_a_name_does_not_reach_the_terminal(command, tmp_path)
     assert "[red]name" in done.stderr
 
 
-def test_ctrl_c_exits_130_and_leaves_nothing(tmp_path):
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_command_says_so_and_leaves_nothing(tmp_path, sent, code):
     slow = """
 import signal, sys, time, apps.ablation
 from apps.cli import main
@@ -208,13 +260,60 @@ main(sys.argv[1:])
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
-        assert list((tmp_path / "out").iterdir())
+        assert (tmp_path / ".out.interp-new").exists()
         time.sleep(0.5)  # until it sleeps: while garbage is collected, an interrupt is lost
-        process.send_signal(signal.SIGINT)
+        process.send_signal(sent)
         _, said = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == code
     assert said == "error: Interrupted; nothing was written.\n"
     assert not list(tmp_path.iterdir())
+
+
+def test_an_interruption_names_the_checkpoint_that_it_leaves(tmp_path, monkeypatch, capsys):
+    def interrupt(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("apps.terminal._LogProgress.__call__", interrupt)
+    words = ["train", "addition-mod-113", "--steps", "3", "--device", "cpu"]
+    for _ in range(2):  # the second time it resumes, and is interrupted again
+        assert exit_code(*words, "--out", tmp_path / "a") == 143
+        assert "holds a checkpoint. The same command resumes from it" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [".a.training-addition-mod-113"]
+
+
+def test_what_the_encoding_lacks_is_printed_as_an_escape(monkeypatch):
+    printed = BytesIO()
+    monkeypatch.setattr("sys.stdout", TextIOWrapper(printed, encoding="ascii", write_through=True))
+    assert exit_code("verify", "--model", MODEL) == 0
+    assert b"\\u2713" in printed.getvalue()
+
+
+def test_paths_that_are_not_utf_8(command, prompts, tmp_path):
+    own = Path(os.fsdecode(bytes(tmp_path) + b"/\xff"))
+    own.mkdir()
+    source, out = own / "\udcfe.jsonl", own / "out"
+    prompts.rename(source)
+    done = command("ablate", "--model", MODEL, "--prompts", source, "--out", out)
+    assert done.exit_code == 0, done.output
+    assert sorted(path.name for path in out.iterdir()) == FILES
+    assert json.loads((out / "run.json").read_text())["prompts"]["file"] == str(source)
+    assert r"\udcfe.jsonl" in (out / "report.html").read_text()
+    assert command("convert", MODEL, own / "model").exit_code == 0
+    assert sorted(own.iterdir()) == sorted([source, out, own / "model"])
+
+
+def test_no_cell_of_a_table_is_shortened_in_a_narrow_terminal(capsys, monkeypatch):
+    rows = [("rasp-duplicates", "12345.67", "helps much"), ("x", "1", "within noise")]
+    monkeypatch.setenv("COLUMNS", "24")
+    print_table([("model", "left"), ("effect", "right"), ("note", "left")], rows)
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        "model              effect  note",
+        "rasp-duplicates  12345.67  helps",
+        "                           much",
+        "x                       1  within",
+        "                           noise",
+    ]
 
 
 def test_verify_tells_each_identity(command):

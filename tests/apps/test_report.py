@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -11,13 +12,13 @@ import pytest
 from apps.report import Report, ReportPrompt, to_html, write_report
 
 EVIL = "</script><img src=x onerror=alert(1)>&amp;\u2028"
-YES, NO = [1.0, 1.1, 0.9], [0.5, -0.5, 0.0]
+YES, NO = [1.0, 1.1, 0.9, 1.05, 0.95], [0.5, -0.5, 0.0, 0.25, -0.15]
 
 
 @pytest.fixture
 def report(finding):
     """A report in which every text tries to break out."""
-    shown = [ReportPrompt((EVIL, "↵", "\u202eright to left"), EVIL, EVIL) for _ in range(3)]
+    shown = [ReportPrompt((EVIL, "↵", "\u202eright to left"), EVIL, EVIL) for _ in range(5)]
     return Report(finding([YES, NO], model=EVIL), shown, {EVIL: EVIL})
 
 
@@ -53,7 +54,7 @@ def test_texts_stay_texts(report):
 
 
 def test_how_far_a_loaded_model_was_off_is_told_where_it_was_measured(finding):
-    shown = [ReportPrompt(("a",))] * 3
+    shown = [ReportPrompt(("a",))] * 5
     told = {n: Page(to_html(Report(finding([YES], agreement=n), shown, {}))) for n in (None, 3e-7)}
     assert "difference from the model it was loaded from" in told[3e-7].text
     assert "3.0e-07" in told[3e-7].text
@@ -90,7 +91,7 @@ def test_nothing_is_fetched(report):
 
 def test_the_answer_and_every_head_are_plain_text(report):
     text = Page(to_html(report)).text
-    assert "One of 2 heads matters on these 3 prompts: L0H0 (+1.00 nats)" in " ".join(text.split())
+    assert "One of 2 heads matters on these 5 prompts: L0H0 (+1.00 nats)" in " ".join(text.split())
     for head in ("L0H0", "L0H1"):
         assert head in text
 
@@ -108,8 +109,45 @@ def test_many_heads_and_prompts_are_all_there(finding):
 
 def test_no_effect_at_all_can_be_shown(finding):
     assert "No head matters" in to_html(
-        Report(finding([[0.0, 0.0]]), [ReportPrompt(("a",))] * 2, {})
+        Report(finding([[0.0] * 5]), [ReportPrompt(("a",))] * 5, {})
     )
+
+
+def test_few_prompts_show_no_interval(finding):
+    html = to_html(Report(finding([[1.0, 2.0]]), [ReportPrompt(("a",))] * 2, {}))
+    assert "2 prompts give no interval" in html
+    assert 'class="interval"' not in html
+    assert not re.search(r"\bnan\b", Page(html).text.lower())
+
+
+def test_an_interval_beyond_every_prompt_is_on_the_axis(finding):
+    """It may be: five prompts tell little of the mean."""
+    html = to_html(Report(finding([[1.0, 1.0, 1.0, 1.0, 9.0]]), [ReportPrompt(("a",))] * 5, {}))
+    ends = re.findall(r'class="interval" x1="([-\d.]+)%" x2="([-\d.]+)%"', html)
+    assert ends
+    assert all(0 <= float(end) <= 100 for pair in ends for end in pair)
+
+
+@pytest.mark.parametrize("rest", [[YES, NO], []])
+def test_a_head_that_could_not_be_measured_is_told(finding, rest):
+    unmeasured = [1.0, float("nan"), 1.0, 1.0, 1.0]
+    result = replace(finding([unmeasured, *rest]), notes=("NaN <on> prompt 1",))
+    html = to_html(Report(result, [ReportPrompt(("a",))] * 5, {}))
+    page = Page(html)
+    assert "NaN <on> prompt 1" in page.text
+    assert "L0H0" in page.text
+    assert not any("nan%" in (x or "") for _, attrs in page.elements for x in attrs.values())
+    assert page.text.lower().count("nan") == 2  # in the note, and in "Provenance"
+    drawn = json.loads(page.scripts[0])["data"][0]
+    assert drawn["z"][0][0] is None
+    assert drawn["zmax"] == pytest.approx(1.0)
+
+
+def test_targets_are_explained_where_there_are_any(report, finding):
+    plain = to_html(Report(finding([YES]), [ReportPrompt(("a",))] * 5, {}))
+    assert "The green box is the target" in to_html(report)
+    assert "The green box is the target" not in plain
+    assert 'class="target"' not in plain
 
 
 @pytest.mark.browser
@@ -154,5 +192,5 @@ def test_it_can_be_read_without_scripts(report, tmp_path, chromium):
     page.goto((tmp_path / "report.html").as_uri())
     assert "One of 2 heads matters" in page.inner_text(".conclusion")
     assert page.locator("tbody tr").count() == 2
-    assert page.locator("svg.strip circle").count() == 6
+    assert page.locator("svg.strip circle").count() == 10
     context.close()

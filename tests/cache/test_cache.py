@@ -1,5 +1,7 @@
 """A cache holds the least from which all that was asked follows, and what it hands out is yours."""
 
+import copy
+import pickle
 from contextlib import suppress
 
 import pytest
@@ -17,6 +19,7 @@ from architectures import (
 from interp import (
     Cache,
     Config,
+    LayerConfig,
     MLPConfig,
     Place,
     Point,
@@ -26,7 +29,8 @@ from interp import (
     metrics,
     run,
 )
-from interp.errors import NotRecorded, StaleCache, UnknownPlace
+from interp.errors import InvalidInput, NotRecorded, StaleCache, UnknownPlace
+from interp.execution.provenance import Provenance
 
 LONG = Config(12, D_VOCAB, 128, decoder=StackConfig(2, PLAIN, MLPConfig(48)))
 
@@ -267,3 +271,138 @@ def test_a_new_run_after_a_change_is_of_the_new_weights():
     before = old["pattern", 0]
     in_place(model)
     assert not torch.equal(run(model, *tokens, record="all").cache["pattern", 0], before)
+
+
+def test_weights_that_change_during_the_run_leave_nothing_to_derive():
+    """Whatever block they are of: the cache is of the weights that the run began with."""
+
+    def changing(x, hook):
+        in_place(model)
+
+    for layer in range(2):
+        model, tokens = build_new("gpt2"), tokens_of("gpt2")
+        edit = edits.apply("resid_mid", changing, layer=layer)
+        cache = run(model, *tokens, record="all", edits=[edit]).cache
+        assert_identical(cache["z", 1], cache["z", 1])
+        for place in cache:
+            if place not in cache.stored:
+                with pytest.raises(StaleCache, match="weights"):
+                    cache[place]
+
+
+# All layers at once.
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "seed", "bert"])
+def test_a_name_without_a_layer_stacks_the_layers(name):
+    """``[layer …]``; of a model with one layer too."""
+    cache, n = recorded(name=name, gradients_of=metrics.logit(1)), len(build(name).blocks)
+    for label in ("resid_pre", "pattern", "z", "q", "attn", Point.PATTERN, "pattern_grad"):
+        each = [cache[label, layer] for layer in range(n)]
+        assert_identical(cache[label], torch.stack(each))
+        assert label in cache
+    assert cache["pattern"].shape == (n, *cache["pattern", 0].shape)
+    assert_identical(cache["embed"], recorded(["embed"], name)["embed"])
+
+
+def test_a_name_without_a_layer_leaves_nothing_else_open():
+    cache = recorded()
+    ln1 = [cache["scale", layer, "ln1"] for layer in range(2)]
+    assert_identical(cache["scale", "ln1"], torch.stack(ln1))
+    with pytest.raises(UnknownPlace, match="ambiguous"):
+        cache["scale"]
+    pair = recorded(name="uneven-pair")
+    assert pair["z", "encoder"].shape[0] == 2
+    assert pair["z", "decoder"].shape[0] == 1
+    with pytest.raises(UnknownPlace, match="ambiguous"):
+        pair["z"]
+
+
+def test_layers_that_can_not_be_stacked_are_told():
+    with pytest.raises(NotRecorded, match=r'\("pattern", 1\) was not recorded'):
+        recorded([("pattern", 0)])["pattern"]
+    assert "pattern" not in recorded([("pattern", 0)])
+    with pytest.raises(InvalidInput, match=r"Not every layer has 'pre'.*one by one: .*pre"):
+        recorded(name="qwen-moe")["pre"]
+    wide = LayerConfig((1,), mlp=MLPConfig(7))
+    uneven = StackConfig(2, PLAIN, MLPConfig(10), exceptions=(wide,))
+    config = Config(12, D_VOCAB, 16, decoder=uneven)
+    cache = run(build(config), *tokens_of(config), record="all").cache
+    with pytest.raises(
+        InvalidInput, match=r'"pre", 0\) is \(2, 5, 10\) and \("pre", 1\) is \(2, 5, 7\)'
+    ):
+        cache["pre"]
+
+
+# Pickled and copied.
+
+
+def same(one: Cache, other: Cache) -> None:
+    assert list(one) == list(other)
+    for place, value in one.items():
+        assert_identical(value, other[place])
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_run_can_be_pickled_and_copied(name):
+    """All that it holds, derived places too; in one pickle the model is there once."""
+    model, tokens = build(name), tokens_of(name)
+    edit = edits.add("logits", torch.ones(1, dtype=torch.float64))
+    done = run(model, *tokens, record="all", edits=[edit])
+    for again in (pickle.loads(pickle.dumps(done)), copy.deepcopy(done)):
+        same(done.cache, again.cache)
+        assert_identical(again.logits, done.logits)
+        assert again.edits == done.edits
+        assert_identical(again.batch.ids, done.batch.ids)
+    other, cache = pickle.loads(pickle.dumps((model, done.cache)))
+    assert cache._model is other
+    with torch.no_grad():
+        next(other.parameters()).add_(1)
+    derived = next(place for place in cache if place not in cache.stored)
+    with pytest.raises(StaleCache):
+        cache[derived]
+
+
+def test_gradients_are_pickled_and_copied():
+    cache = recorded(["z"], gradients_of=metrics.loss())
+    for again in (pickle.loads(pickle.dumps(cache)), copy.deepcopy(cache)):
+        assert_identical(again["z_grad"], cache["z_grad"])
+
+
+def test_a_pickle_holds_each_tensor_once():
+    """Views of one product would each bring all of it."""
+    model, tokens = build(LONG), tokens_of(LONG, pos=128)
+    cache = run(model, *tokens, record="all").cache
+    assert len(pickle.dumps(cache)) < cache.nbytes + len(pickle.dumps(model)) + 50_000
+
+
+def test_a_copy_shares_the_model_and_nothing_else():
+    model, tokens = build_new("gpt2"), tokens_of("gpt2")
+    done = run(model, *tokens, record="all")
+    copied = copy.deepcopy(done.cache)
+    before = copied["logits"]
+    done.logits.zero_()
+    assert_identical(copied["logits"], before)
+    in_place(model)
+    with pytest.raises(StaleCache):
+        copied["pattern", 0]
+
+
+@pytest.mark.parametrize("change", [step, in_place])
+def test_a_stale_cache_is_still_stale_when_it_was_pickled(change):
+    model, tokens = build_new("gpt2"), tokens_of("gpt2")
+    cache = run(model, *tokens, record="all").cache
+    change(model)
+    again = pickle.loads(pickle.dumps(cache))
+    assert_identical(again["z", 0], cache["z", 0])
+    with pytest.raises(StaleCache):
+        again["pattern", 0]
+
+
+def test_results_and_what_they_are_made_of_can_be_pickled():
+    model, tokens = build("gpt2"), tokens_of("gpt2")
+    for own in (Provenance.of(model, *model.check(*tokens)), Start(1, torch.zeros(1, 2, 12))):
+        again = pickle.loads(pickle.dumps(own))
+        assert {k: str(v) for k, v in vars(again).items()} == {
+            k: str(v) for k, v in vars(own).items()
+        }

@@ -359,10 +359,33 @@ def test_a_changed_byte_is_noticed(saved):
 # Written whole.
 
 
-def test_where_nothing_can_be_written_it_is_told(tmp_path):
-    for wrong in (tmp_path / "missing" / "run.cache", tmp_path):
-        with pytest.raises(OutOfResources, match="can't be written"):
-            recorded().save(wrong)
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("missing/run.cache", "no folder .*missing.*make it first"),
+        ("", "is a folder"),
+        ("run\0.cache", "A path of a file"),
+        ("\0/run.cache", "A path of a file"),
+    ],
+)
+def test_a_path_where_no_file_can_be_is_bad_input(tmp_path, name, told):
+    """And not a full disk: the exit code of the command line differs."""
+    with pytest.raises(InvalidInput, match=told):
+        recorded().save(f"{tmp_path}/{name}")
+    with pytest.raises(InvalidInput, match=r"is not a file|A path of a file"):
+        load_cache(f"{tmp_path}/{name}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_nothing_can_be_written_it_is_told(tmp_path, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("interp.cache.format.save_tensors", full)
+    with pytest.raises(OutOfResources, match=r"can't be written.*No space"):
+        recorded().save(tmp_path / "run.cache")
+    with pytest.raises(OutOfResources, match="can't be written"):
+        recorded().save(tmp_path / ("long" * 100))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from architectures import (
     ARCHITECTURES,
+    D_VOCAB,
     N_CTX,
     assert_identical,
     build,
@@ -15,7 +16,7 @@ from architectures import (
 )
 from tables import each
 
-from interp import PAD, Config, EmbeddingConfig, InterpError, StackConfig, Transformer, edits
+from interp import PAD, Config, EmbeddingConfig, InterpError, StackConfig, Transformer, edits, load
 from interp.errors import InvalidEdit, InvalidInput, InvalidTokens, UnknownPlace
 
 MODEL = build("gpt2")
@@ -31,11 +32,26 @@ MODEL = build("gpt2")
         ({"temperature": float("nan")}, "temperature=nan"),
         ({"top_k": 0}, "top_k=0.*at least 1"),
         ({"top_k": -1}, "top_k=-1.*at least 1"),
+        ({"stop": [D_VOCAB]}, f"stop has '{D_VOCAB}'; expected .*0..{D_VOCAB - 1}"),
+        ({"stop": -1}, "stop has '-1'"),
+        ({"stop": [True]}, "stop has 'True'"),
+        ({"stop": "a"}, "has no tokenizer"),
     ],
 )
 def test_a_setting_that_means_nothing_is_refused(settings, told):
     with pytest.raises(InterpError, match=told):
         MODEL.generate(IDS, **({"max_new_tokens": 2} | settings))
+
+
+def test_a_text_of_one_token_ends_a_row():
+    model = load("python-2l")
+    free = model.generate("def f(", max_new_tokens=8)
+    end = int(free[0, -4])
+    ended = free[0, : free[0].tolist().index(end, free.shape[1] - 8) + 1]
+    for stop in (end, [end], model.to_string(free[0, -4:-3])):
+        assert_identical(model.generate("def f(", max_new_tokens=8, stop=stop)[0], ended)
+    with pytest.raises(InvalidTokens, match="def f"):
+        model.generate("def f(", stop="def f(")
 
 
 def test_a_text_over_the_context_is_refused_before_it_is_begun():

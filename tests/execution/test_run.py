@@ -10,12 +10,13 @@ from architectures import (
     assert_identical,
     build,
     build_new,
+    covering,
     padded,
     tokens_of,
 )
 from tables import each
 
-from interp import Place, Point, edits, run
+from interp import Place, Point, edits, metrics, run, sweep
 from interp.edits import Hook
 from interp.errors import HookFailed, InterpError, InvalidEdit, InvalidInput
 from interp.execution.plan import Plan
@@ -262,7 +263,7 @@ def test_an_interrupt_is_not_dressed_up():
 def test_a_hook_that_returns_something_else_is_refused_by_name(fn, told):
     with pytest.raises(InvalidEdit, match=HOOK_Z.replace(".", r"\.") + ".*" + told):
         MODEL.run_with_hooks(*TOKENS, fwd_hooks=[(HOOK_Z, fn)])
-    with pytest.raises(InvalidEdit, match='"z", 0.*' + told):
+    with pytest.raises(InvalidEdit, match=HOOK_Z.replace(".", r"\.") + ".*" + told):
         run(MODEL, *TOKENS, edits=[edits.apply("z", fn, layer=0)])
     assert_identical(run(MODEL, *TOKENS).logits, PLAIN)
 
@@ -274,6 +275,30 @@ def test_the_function_of_an_edit_may_be_handed_on_with_a_name_of_its_own():
     assert isinstance(told[0], Hook)
     assert told[0].place == Z
     assert told[0].layer() == 0
+
+
+@pytest.mark.parametrize("name", covering(ARCHITECTURES, ["llama", "uneven-pair"]))
+def test_a_function_is_told_the_same_name_wherever_it_is_called(name):
+    """The TransformerLens name of every place: in hooks, runs, sweeps and generated texts."""
+    model, tokens = build(name), tokens_of(name)
+    hooks, seen = model.names.hooks, []
+
+    def note(x, hook):
+        seen.append((hook.place, hook.name))
+
+    def told(call) -> dict[Place, str]:
+        seen.clear()
+        call()
+        return dict(seen)
+
+    noting = [edits.apply(place, note) for place in hooks]
+    given = tokens if len(tokens) > 1 else tokens[0]
+    named = [(hook, note) for hook in hooks.values()]
+    assert told(lambda: model.run_with_hooks(*tokens, fwd_hooks=named)) == hooks
+    assert told(lambda: run(model, *tokens, edits=noting)) == hooks
+    assert told(lambda: sweep(model, given, [*noting], metrics.logit(1))) == hooks
+    if name in GENERATORS:
+        assert told(lambda: model.generate(*tokens, max_new_tokens=1, edits=noting)) == hooks
 
 
 @pytest.mark.parametrize(

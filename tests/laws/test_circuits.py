@@ -2,6 +2,7 @@
 
 from copy import copy
 from dataclasses import replace
+from inspect import unwrap
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from interp import InterpError, run
 from interp.errors import InvalidInput
 from interp.model.attention.attention import Attention
+from interp.model.attention.weights import HeadWeights
 from interp.model.context import Context
 from interp.model.soft_cap import NoSoftCap
 from interp.model.tap import untouched
@@ -63,7 +65,7 @@ def test_attention_writes_the_sum_over_heads_of_A_x_S(name, seed):
     """H(x) = Σ_h A_h(x) · x · S_h + constant_output."""
     attention, x = attention_of(name), stream(seed)
     A = attention.A(x)
-    by_head = [A[:, h] @ (x @ attention.S(h)) for h in heads_of(attention)]
+    by_head = [(A[:, h] @ x @ attention.S(h)).form() for h in heads_of(attention)]
     assert_close(sum(by_head) + attention.constant_output, attention(x, Context.plain(x)), BOUND)
 
 
@@ -71,7 +73,8 @@ def test_attention_writes_the_sum_over_heads_of_A_x_S(name, seed):
 def test_biases_are_part_of_what_attention_writes(name):
     """The converse: without constant_output the identity fails wherever there are biases."""
     attention, x = build(name).stacks[-1].block(0).attn, stream()
-    by_head = [attention.A(x)[:, h] @ (x @ attention.S(h)) for h in heads_of(attention)]
+    A = attention.A(x)
+    by_head = [(A[:, h] @ x @ attention.S(h)).form() for h in heads_of(attention)]
     assert distance(sum(by_head), attention(x, Context.plain(x))) > 1e-3
 
 
@@ -86,8 +89,8 @@ def test_each_head_writes_A_x_S_and_its_share_of_the_bias(name):
     x, result = done.cache[reads], done.cache["result", 0]
     for h in heads_of(attention):
         b_V = attention.b_V[h * attention.kv_heads // attention.n_heads]
-        expected = done.cache["pattern", 0][:, h] @ (x @ attention.S(h)) + b_V @ attention.W_O[h]
-        assert_close(result[:, :, h], expected, BOUND)
+        moved = (done.cache["pattern", 0][:, h] @ x @ attention.S(h)).form()
+        assert_close(result[:, :, h], moved + b_V @ attention.W_O[h], BOUND)
 
 
 @pytest.mark.parametrize("name", UNTURNED)
@@ -98,7 +101,7 @@ def test_scores_are_a_bilinear_form_with_biases_told_exactly(name):
     for h in heads_of(attention):
         kv = h * attention.kv_heads // attention.n_heads
         b_Q, b_K = attention.b_Q[h], attention.b_K[kv]
-        expected = (x @ attention.Y(h)) @ x.mT
+        expected = (x @ attention.Y(h) @ x.mT).form()
         expected = expected + (x @ (attention.W_Q[h] @ b_K))[..., None]
         expected = expected + (x @ (attention.W_K[kv] @ b_Q))[:, None, :] + b_Q @ b_K
         seen = scores[:, h].isfinite()
@@ -112,7 +115,7 @@ def test_without_biases_scores_are_x_Y_x_alone(name):
     for i in range(x.shape[1]):
         for j in range(i + 1):
             for h in heads_of(attention):
-                score = ((x[:, i] @ attention.Y(h, offset=i - j)) * x[:, j]).sum(-1)
+                score = ((x[:, i] @ attention.Y(h, offset=i - j)).form() * x[:, j]).sum(-1)
                 assert_close(scores[:, h, i, j], score / attention.divisor, BOUND)
 
 
@@ -128,7 +131,7 @@ def test_with_rotary_positions_Y_of_the_offset_gives_every_score(name):
         b_k = turned(attention.b_K[kv].expand(len(at), -1), at)
         for i in range(len(at)):
             for j in range(len(at)):
-                expected = ((x[:, i] @ attention.Y(h, offset=i - j)) * x[:, j]).sum(-1)
+                expected = ((x[:, i] @ attention.Y(h, offset=i - j)).form() * x[:, j]).sum(-1)
                 q = turned(x[:, i] @ attention.W_Q[h], at[i])
                 k = turned(x[:, j] @ attention.W_K[kv], at[j])
                 expected = expected + q @ b_k[j] + k @ b_q[i] + b_q[i] @ b_k[j]
@@ -212,8 +215,9 @@ def test_weights_by_name_are_views_of_the_stored_matrix(name):
     )
 
 
-@pytest.mark.parametrize("head", [-1, 3, 99])
+@pytest.mark.parametrize("head", [-1, 3, 99, 1.0, True, "0", None])
 def test_a_head_that_is_not_there_is_refused(head):
-    for circuit in (attention_of("gpt2").S, attention_of("gpt2").Y):
-        with pytest.raises(InterpError, match=str(head)):
-            circuit(head)
+    attention = attention_of("gpt2")
+    for circuit in (HeadWeights.S, HeadWeights.Y):
+        with pytest.raises(InterpError, match=f"Head {head!r}: .* heads 0..2"):
+            unwrap(circuit)(attention, head)  # without the checks of annotations in tests

@@ -5,10 +5,12 @@ import torch
 from architectures import (
     VARIED,
     as_where,
+    assert_close,
     assert_identical,
     build,
     build_new,
     covering,
+    padded,
     tokens_of,
 )
 
@@ -101,12 +103,42 @@ def test_gradients_are_taken_with_the_callers_grad_mode_off():
     assert bool((cache["z_grad", 0] != 0).any())
 
 
-def test_the_next_token_loss_is_what_run_with_cache_differentiates():
+@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("side", ["none", "right", "left"])
+def test_run_with_cache_differentiates_the_mean_over_all_predictions(rows, side):
+    """As TransformerLens, and as a training step: by autograd of the cross-entropy alone."""
+    model, (ids,) = build("gpt2"), tokens_of("gpt2", batch=3, pos=6)
+    texts = [ids[0], ids[1][:4], ids[2][:1]] if side != "none" else list(ids)
+    tokens = padded(texts[:rows], side)
+    (batch,) = model.check(tokens)
+    (context,) = model.contexts([batch])
+    embed = model.stacks[0].embed(batch, context).detach().requires_grad_()
+    x = embed
+    for block in model.blocks:
+        x = block(x, context)
+    logits = model.unembed(model.stacks[0].final_norm(x))
+    pairs = [
+        (logits[row, batch.is_real[row]][:-1], text[1:]) for row, text in enumerate(texts[:rows])
+    ]
+    predictions, targets = (torch.cat(each) for each in zip(*pairs, strict=True))
+    loss = torch.nn.functional.cross_entropy(predictions, targets)
+    (expected,) = torch.autograd.grad(loss, [embed])
+    _, cache = model.run_with_cache(tokens, incl_bwd=True)
+    assert_close(cache["resid_pre_grad", 0], expected)
+    assert_identical(cache["blocks.0.hook_resid_pre_grad"], cache["resid_pre_grad", 0])
+
+
+def test_the_gradients_of_a_metric_are_those_of_its_sum_over_prompts():
+    """The converse: of prompts of one length, as many times the mean's as there are prompts."""
     model, tokens = build("gpt2"), tokens_of("gpt2")
-    _, cache = model.run_with_cache(*tokens, incl_bwd=True)
-    expected = run(model, *tokens, record="all", gradients_of=metrics.loss()).cache
-    assert_identical(cache["z_grad", 0], expected["z_grad", 0])
-    assert_identical(cache["blocks.0.attn.hook_z_grad"], expected["z_grad", 0])
+    _, mean = model.run_with_cache(*tokens, incl_bwd=True)
+    total = run(model, *tokens, record="all", gradients_of=metrics.loss()).cache
+    assert_close(total["z_grad", 0], mean["z_grad", 0] * len(tokens[0]))
+
+
+def test_a_batch_without_a_prediction_has_no_loss():
+    with pytest.raises(InterpError, match="single token"):
+        build("gpt2").run_with_cache(torch.tensor([[1], [2]]), incl_bwd=True)
 
 
 def test_a_place_on_which_nothing_depends_has_a_zero_gradient():

@@ -1,5 +1,7 @@
 """Other weights, the same function: each step is exact, or refused by its name."""
 
+import shutil
+from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 
@@ -15,10 +17,12 @@ from architectures import (
     tokens_of,
 )
 
-from interp import InterpError, run
+from interp import InterpError, load, packed, run, verify
 from interp.errors import InvalidInput
+from interp.loading import MODEL_FOLDER
 from interp.model.attention.attention import Attention
 from interp.model.norm import LayerNorm, OffsetRMSNorm, ScaledNorm
+from interp.weights.hash import weight_hash
 
 BOUND = 1e-9
 STEPS = ("fold_norms", "center_writing", "center_unembed", "fold_value_biases")
@@ -176,3 +180,46 @@ def test_norms_that_a_pooler_reads_are_not_folded():
     model = build_new(replace(ARCHITECTURES["rotary-encoder"], pooler=True))
     with pytest.raises(InvalidInput, match="pooler"):
         model.processed()
+
+
+def test_all_steps_that_are_refused_are_named_at_once():
+    """So that one more call is enough."""
+    with pytest.raises(InvalidInput) as told:
+        build("gemma2").processed()
+    refused = ["center_writing", "center_unembed"]
+    assert [step for step in STEPS if f"{step}=True" in str(told.value)] == refused
+    assert str(told.value).endswith("Pass center_writing=False, center_unembed=False.")
+    build("gemma2").processed(**dict.fromkeys(refused, False))
+
+
+@pytest.mark.parametrize(("name", "embeddings"), [("t5", 1), ("marian", 2), ("sinusoidal", 1)])
+def test_weights_that_stacks_share_stay_shared(name, embeddings):
+    """And buffers have the model's dtype."""
+    model = build(name, dtype=torch.float32)
+    view = model.processed(**only("fold_value_biases"))
+    for one in (model, view):
+        assert len({id(stack.weight_e) for stack in one.stacks}) == embeddings
+    assert all(own.dtype == torch.float32 for own in (*view.parameters(), *view.buffers()))
+
+
+VIEWS = {
+    "processed": lambda model, folder: model.processed(),
+    "fold_norms": lambda model, folder: model.processed(**only("fold_norms")),
+    "packed": lambda model, folder: packed(model),
+    "load, bundled": lambda model, folder: load("induction-by-hand"),
+    "load, a folder": lambda model, folder: load(folder),
+    "verify": lambda model, folder: verify(model),
+    "weight_hash": lambda model, folder: weight_hash(model),
+    "deepcopy": lambda model, folder: deepcopy(model),
+    "generate": lambda model, folder: model.generate([[1, 2]], temperature=1.0, max_new_tokens=2),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_nothing_consumes_the_random_state(view, tmp_path):
+    """The numbers that the caller draws next do not depend on what was looked at before."""
+    model = build("gpt2", dtype=torch.float32)
+    folder = shutil.copytree(MODEL_FOLDER / "induction-by-hand", tmp_path / "model")
+    before = torch.get_rng_state()
+    VIEWS[view](model, folder)
+    assert torch.equal(before, torch.get_rng_state())

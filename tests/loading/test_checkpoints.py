@@ -242,8 +242,8 @@ def test_code_in_a_pickle_is_refused_and_does_not_run(place, written, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"n_experts": 8}, "'n_experts' is not supported; supported are"),
-        ({"tie_word_embeddings": False}, "'tie_word_embeddings' is not supported"),
+        ({"n_experts": 8}, "n_experts=8, a field that is not known"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings=False, which is not supported"),
         ({"bias": "yes"}, "bias='yes'"),
         ({"n_head": 3}, "attn"),
         ({"n_layer": 0}, "n_layer=0"),
@@ -364,7 +364,11 @@ def test_convert_writes_a_folder_with_the_same_logits(plain, tmp_path):
     done = convert(plain, folder, "--allow-pickle")
     assert (done.exit_code, done.stderr) == (0, "")
     assert "float64" in done.stdout
-    assert {path.name for path in folder.iterdir()} == {"config.json", "model.safetensors"}
+    assert {path.name for path in folder.iterdir()} == {
+        "config.json",
+        "manifest.json",
+        "model.safetensors",
+    }
     again, before = interp.load(folder), read(plain)
     assert_close(again(random_tokens()), before(random_tokens()), 1e-14)
     expected = dict(before.named_parameters())
@@ -395,6 +399,23 @@ def test_convert_accepts_a_folder_of_another_family(copied, tmp_path):
     model = interp.load(tmp_path / "folder")
     assert model.config.name == "a-llama"
     assert torch.equal(model(random_tokens()), interp.load(source)(random_tokens()))
+
+
+def test_convert_replaces_no_file_of_the_users(plain, copied, tmp_path):
+    own = copied("llama").path
+    (own / "tokenizer.json").write_text("mine")
+    before = {path.name: path.read_bytes() for path in own.iterdir()}
+    done = convert(plain, own, "--allow-pickle")
+    assert done.exit_code == 2
+    assert "config.json" in done.stderr
+    assert {path.name: path.read_bytes() for path in own.iterdir()} == before
+
+
+def test_convert_replaces_what_it_wrote_and_no_tokenizer_stays(plain, tmp_path):
+    for source in ("induction-by-hand", plain):
+        done = convert(source, tmp_path / "folder", "--allow-pickle")
+        assert done.exit_code == 0, done.stderr
+    assert interp.load(tmp_path / "folder").tokenizer is None
 
 
 def test_a_tokenizer_larger_than_its_vocabulary_is_refused(plain):

@@ -400,7 +400,7 @@ def test_a_source_that_is_neither_a_folder_nor_a_name_is_refused(tmp_path, folde
         interp.load(tmp_path / "nothing")
     with pytest.raises(ModelLoadError, match="too long"):
         interp.load("x" * 5000)
-    with pytest.raises(ModelLoadError, match=r"A model is loaded from .*; got int"):
+    with pytest.raises(ModelLoadError, match=r"A model is loaded from .*; got 3"):
         interp.load(3)
     (folder.path / CONFIG).unlink()
     assert_refused(folder, CONFIG, "can't be read")

@@ -11,11 +11,12 @@ import torch
 from architectures import ARCHITECTURES, HEADLESS, assert_close, build, build_new, tokens_of
 from foreign_folders import D_VOCAB, EMBEDDING, MODELS, PREFIX, Folder, random_tokens, randomised
 from safetensors.torch import load_file
+from tables import each
 from transformers import GPT2Config, GPT2Model
 
 import interp
 from interp.errors import InvalidInput, ModelLoadError
-from interp.loading import save_folder
+from interp.loading import hub, save_folder
 from interp.zoo.training.bpe import train_bpe
 
 ROOT = Path(__file__).parents[2]
@@ -121,7 +122,7 @@ def test_a_missing_head_is_tied_where_the_config_says_so(kind, copied):
 
 def headless(folder: Folder) -> interp.Transformer:
     folder.set_weights({key: weight for key, weight in folder.weights.items() if key != HEAD})
-    folder.set_fields(tie_word_embeddings=False)
+    folder.set_fields(tie_word_embeddings=False, architectures=None)
     return interp.load(folder.path)
 
 
@@ -311,3 +312,36 @@ def test_a_saved_folder_keeps_the_name_and_the_rule_about_bos(tmp_path):
     assert again.config == config
     assert again.to_tokens("abc")[0, 0] == 0
     assert torch.equal(again.to_tokens("abc"), model.to_tokens("abc"))
+
+
+# Names.
+
+
+@each(
+    ("name", "advice"),
+    [
+        ("gpt2", r'Of the hub: interp\.load\("hub:openai-community/gpt2"\)\.'),
+        ("GPT2-XL", r'interp\.load\("hub:openai-community/gpt2-xl"\)'),
+        ("bert-base-uncased", "hub:google-bert/bert-base-uncased"),
+        ("t5-small", "hub:google-t5/t5-small"),
+        ("python2l", r"Nearest: .*python-2l"),
+        ("induction", r"Nearest: .*induction-by-hand"),
+        ("qqqq", r"nor a folder\. A model is loaded from"),
+    ],
+)
+def test_a_name_of_no_model_is_refused_with_what_it_may_mean(name, advice, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelLoadError, match=advice):
+        interp.load(name)
+
+
+def test_a_folder_takes_precedence_over_a_name_of_the_hub(copied, tmp_path, monkeypatch):
+    copied("gpt2").path.rename(tmp_path / "gpt2")
+    monkeypatch.chdir(tmp_path)
+    assert interp.load("gpt2").config.name == "gpt2"
+
+
+def test_every_well_known_name_is_one_of_the_hub():
+    for name, model in hub.WELL_KNOWN.items():
+        assert name == name.lower()
+        assert hub.NAME.fullmatch(model)

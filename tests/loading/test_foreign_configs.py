@@ -24,8 +24,20 @@ def test_an_unknown_family_is_refused_with_a_list_of_the_supported_ones(folder):
     assert "llama" in known
     with pytest.raises(
         ModelLoadError, match=re.escape(f"'gpt17', which is not supported; supported are {known}.")
-    ):
+    ) as error:
         interp.load(folder.path)
+    assert "Nearest: gptj, gpt2" in str(error.value)
+
+
+def test_the_text_model_of_an_unknown_family_is_named(folder):
+    folder.set_fields(model_type="gemma3", text_config={"model_type": "gemma3_text"})
+    advice = r"Its text model is gemma3_text: .*interp\.load\(hf_model\.model\.language_model\)"
+    with pytest.raises(ModelLoadError, match=advice):
+        interp.load(folder.path)
+    for other in ({"model_type": "gpt17"}, {"model_type": []}, [], "gemma3_text", None):
+        folder.set_fields(text_config=other)
+        with pytest.raises(ModelLoadError, match=r"Nearest: .*gemma"):
+            interp.load(folder.path)
 
 
 @each("kind", [None, 3, ["gpt2"], {}, "", "GPT2"])
@@ -116,8 +128,11 @@ WRONG = [
     ("gpt2", "add_cross_attention", True),
     ("gpt2", "quantization_config", {"quant_method": "gptq"}),
     ("llama", "quantization_config", {"quant_method": "bitsandbytes"}),
-    ("gpt2", "is_causal", False),
-    ("llama", "is_causal", False),
+    *((kind, "is_causal", value) for kind in SIZES for value in (False, None)),
+    *((kind, "is_decoder", True) for kind in SIZES),
+    ("llama", "pruned_heads", {"1": [0]}),
+    ("llama", "residual_multiplier", 0.22),
+    ("llama", "x" * 10_000, "y" * 10_000),
 ]
 OURS = {
     "head_dim": "d_head",
@@ -135,11 +150,11 @@ def test_an_unsupported_value_is_refused_with_its_field(kind, name, value, copie
     folder = copied(kind)
     folder.set_fields(**{name: value})
     monkeypatch.setattr(SafetensorsSource, "read", lambda *_: pytest.fail("a weight was read"))
-    monkeypatch.setattr("interp.loading.assemble._unembedding_kind", lambda *_, **__: "tied")
+    monkeypatch.setattr("interp.loading.assemble.unembedding_kind", lambda *_, **__: "tied")
     with pytest.raises(ModelLoadError) as error:
         interp.load(folder.path)
     message = str(error.value)
-    assert name in message or OURS.get(name, name) in message
+    assert name[:MAX_SHOWN] in message or OURS.get(name, name) in message
     assert folder.path.name in message
     assert "\n" not in message
     assert len(message) < 3 * MAX_SHOWN + len(str(folder.path)) + 100
@@ -170,15 +185,47 @@ def test_fields_that_do_not_affect_the_model_are_ignored(kind, copied):
     folder = copied(kind)
     expected = interp.load(folder.path)(random_tokens())
     folder.set_fields(
-        some_field_of_a_later_version=[1, {"a": None}],
+        some_field_of_a_later_version=None,
         quantization_config=None,
-        is_causal=None,
+        is_decoder=False,
+        pruned_heads={},
         torch_dtype="float16",
         dtype="float16",
         use_cache="perhaps",
         attn_pdrop=3,
     )
     assert torch.equal(interp.load(folder.path)(random_tokens()), expected)
+
+
+@each(
+    ("kind", "name", "nearest"),
+    [
+        ("llama", "rms_norm_epsilon", "rms_norm_eps"),
+        ("llama", "num_kv_heads", "num_key_value_heads"),
+        ("gpt2", "n_heads", "n_head"),
+        ("gpt2", "num_attention_head", "num_attention_heads"),
+    ],
+)
+def test_a_field_that_is_not_known_is_refused_with_its_nearest(kind, name, nearest, copied):
+    folder = copied(kind)
+    folder.set_fields(**{name: 2})
+    with pytest.raises(ModelLoadError, match=f"has {name}=2, .* not known; nearest: .*{nearest}"):
+        interp.load(folder.path)
+
+
+@each("kind", ["LlamaForCausalLM", "LlamaForSequenceClassification"])
+def test_a_head_without_weights_is_refused(kind, copied):
+    folder = copied("llama")
+    base = {key: weight for key, weight in folder.weights.items() if key != "lm_head.weight"}
+    folder.set_weights(base)
+    folder.set_fields(architectures=[kind])
+    with pytest.raises(ModelLoadError, match=rf"{kind}.*are missing \(lm_head\.weight\)"):
+        interp.load(folder.path)
+    for classes in (["LlamaModel"], None):
+        folder.set_fields(architectures=classes)
+        assert not interp.load(folder.path).config.unembeds
+    folder.set_fields(architectures=[kind], tie_word_embeddings=True)
+    assert interp.load(folder.path).config.tied
 
 
 # Defaults and aliases.
@@ -303,7 +350,7 @@ def test_older_names_of_rotary_fields_are_equivalent(copied):
 @each("value", ["x" * 10_000, list(range(10_000)), 10**3000])
 def test_a_long_value_is_shortened_in_errors(value, folder):
     folder.set_fields(activation_function=value)
-    with pytest.raises(ModelLoadError, match="…") as error:
+    with pytest.raises(ModelLoadError, match=r"…|\.\.\.") as error:
         interp.load(folder.path)
     assert len(str(error.value)) < 1000
 

@@ -163,8 +163,11 @@ def test_weights_in_other_formats_are_not_required(fill, requests):
     assert requests == [True]
 
 
-def test_a_tokenizer_that_was_not_downloaded_is_requested(fill, requests):
-    listed(fill(), "tokenizer.json")
+@pytest.mark.parametrize("name", ["tokenizer.json", "generation_config.json"])
+def test_a_file_that_was_not_downloaded_is_requested(name, fill, requests):
+    snapshot = fill()
+    (snapshot / name).unlink(missing_ok=True)
+    listed(snapshot, name)
     with pytest.raises(ModelLoadError, match="can't be downloaded"):
         interp.load(f"hub:{REPO}")
     assert requests == [True, False]

@@ -6,7 +6,15 @@ import pytest
 import torch
 from foreign_folders import MODELS, gpt2, llama, random_tokens, randomised
 from torch import nn
-from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, LlamaModel
+from transformers import (
+    BertConfig,
+    BertModel,
+    Gemma3Config,
+    Gemma3ForConditionalGeneration,
+    GPT2Config,
+    GPT2Model,
+    LlamaModel,
+)
 
 import interp
 from interp.errors import InvalidInput, ModelLoadError
@@ -106,7 +114,7 @@ def test_the_live_model_is_not_changed_if_its_forward_fails():
         raise KeyError("broken")
 
     theirs.transformer.h[1].mlp.forward = fail
-    with pytest.raises(KeyError, match="broken"):
+    with pytest.raises(ModelLoadError, match=r"GPT2LMHeadModel .* raised KeyError: 'broken'"):
         interp.load(theirs)
     assert all(module.training for module in theirs.modules())
 
@@ -150,6 +158,15 @@ def test_a_model_with_another_forward_is_refused(kind, part, dtype):
     interp.load(theirs)
     scaled(theirs.get_submodule(part))
     with pytest.raises(ModelLoadError, match=r"differs from \w+ by .* not supported"):
+        interp.load(theirs)
+
+
+@KINDS
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_a_difference_of_a_thousandth_is_refused(kind, dtype):
+    theirs = MODELS[kind]().to(dtype)
+    theirs.lm_head.register_forward_hook(lambda module, args, out: out * 1.001)
+    with pytest.raises(ModelLoadError, match=r"by 0\.001, .* is allowed"):
         interp.load(theirs)
 
 
@@ -230,6 +247,23 @@ def test_an_encoder_as_decoder_and_a_decoder_with_cross_attention_are_refused():
     config = GPT2Config(vocab_size=30, n_embd=8, n_layer=1, n_head=2, add_cross_attention=True)
     with pytest.raises(ModelLoadError, match="add_cross_attention"):
         interp.load(GPT2Model(config))
+
+
+def test_the_text_model_of_a_multimodal_model_is_loaded():
+    text = {"vocab_size": 30, "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 2}
+    text |= {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4}
+    vision = {"hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1}
+    vision |= {"num_attention_heads": 2, "image_size": 8, "patch_size": 4}
+    config = Gemma3Config(text_config=text, vision_config=vision, image_token_index=29)
+    theirs = randomised(Gemma3ForConditionalGeneration(config))
+    with pytest.raises(ModelLoadError, match=r"interp\.load\(hf_model\.model\.language_model\)"):
+        interp.load(theirs)
+    model = interp.load(theirs.model.language_model)
+    assert model.config.tied
+    ids = random_tokens() % 29
+    with torch.no_grad():
+        expected = theirs(input_ids=ids).logits
+    assert (model(ids) - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
 # Objects that are not live models.

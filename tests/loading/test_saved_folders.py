@@ -7,7 +7,7 @@ from safetensors.torch import load_file, save_file
 import interp
 from interp.errors import ModelLoadError
 from interp.loading import save_folder
-from interp.loading.folder import save_step
+from interp.saving import save_step
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ class TestFolder:
 
     def test_no_temporary_file_is_left(self, folder):
         names = {path.name for path in folder.iterdir()}
-        assert names == {"config.json", "model.safetensors", "tokenizer.json"}
+        assert names == {"config.json", "manifest.json", "model.safetensors", "tokenizer.json"}
 
     @pytest.mark.parametrize(
         ("change", "message"),

@@ -1,12 +1,14 @@
 """The tokens that a tokenizer adds to a text become the rule about BOS and EOS."""
 
+import json
+
 import pytest
 import tokenizers
 import torch
-from foreign_folders import gpt2
+from foreign_folders import gpt2, random_tokens
 from tables import each
 from tokenizers import models, pre_tokenizers, processors
-from transformers import GPT2Tokenizer, PreTrainedTokenizerFast
+from transformers import GenerationConfig, GPT2Tokenizer, PreTrainedTokenizerFast
 
 import interp
 from interp.errors import ModelLoadError
@@ -173,13 +175,21 @@ def test_every_kind_of_post_processor_gives_the_same_rule(post, loaded):
     assert model.to_tokens("a cat")[0].tolist() == [BOS, A, CAT, EOS]
 
 
+@pytest.mark.parametrize("name", ["[MASK]", "<mask>", None])
+def test_the_mask_token_is_the_tokenizers(name, loaded):
+    backend = words("none")
+    if name is not None:
+        backend.add_special_tokens([name])
+    assert loaded(backend).config.tokens.mask == (None if name is None else len(WORDS))
+
+
 # Ids of the configuration.
 
 
 def test_ids_of_the_configuration_are_set_and_not_added(loaded):
     model = loaded(words("none"), bos_token_id=X, eos_token_id=[EOS, X])
     tokens = model.config.tokens
-    assert (tokens.bos, tokens.eos) == (X, EOS)
+    assert (tokens.bos, tokens.eos, tokens.stop) == (X, EOS, (X,))
     assert (tokens.prepend_bos, tokens.append_eos) == (False, False)
     assert (model.tokenizer.bos, model.tokenizer.eos) == (X, EOS)
     assert model.to_tokens("cat")[0].tolist() == [CAT]
@@ -187,7 +197,55 @@ def test_ids_of_the_configuration_are_set_and_not_added(loaded):
 
 def test_the_tokenizer_takes_precedence_over_the_configuration(loaded):
     tokens = loaded(words("both"), bos_token_id=X, eos_token_id=A).config.tokens
-    assert (tokens.bos, tokens.eos) == (BOS, EOS)
+    assert (tokens.bos, tokens.eos, tokens.stop) == (BOS, EOS, (A,))
+
+
+# Tokens at which generation stops.
+
+
+@each(
+    ("fields", "generation", "ends"),
+    [
+        ({"eos_token_id": [4, 5, 4]}, None, [4, 5]),
+        ({"eos_token_id": [4, 5]}, {"eos_token_id": 6}, [4, 5, 6]),
+        ({"eos_token_id": 4}, {"eos_token_id": [6, 4, 7]}, [4, 6, 7]),
+        ({"eos_token_id": None}, {"eos_token_id": [6, 7]}, [6, 7]),
+        ({"eos_token_id": 4}, {"eos_token_id": None}, [4]),
+        ({"eos_token_id": 4}, {}, [4]),
+        ({"eos_token_id": [10**9, 4, True, "5"]}, {"eos_token_id": [-1, [3]]}, [4]),
+        ({"eos_token_id": []}, {"eos_token_id": {}}, []),
+    ],
+)
+def test_every_end_token_of_both_configurations_ends_a_text(fields, generation, ends, folder):
+    folder.set_fields(**fields)
+    (folder.path / "generation_config.json").unlink(missing_ok=True)
+    if generation is not None:
+        (folder.path / "generation_config.json").write_text(json.dumps(generation))
+    tokens = interp.load(folder.path).config.tokens
+    assert [one for one in (tokens.eos, *tokens.stop) if one is not None] == ends
+
+
+def test_the_end_tokens_of_a_live_model_are_read():
+    theirs = gpt2(eos_token_id=[4, 5])
+    theirs.generation_config = GenerationConfig(eos_token_id=[5, 6])
+    model = interp.load(theirs)
+    assert (model.config.tokens.eos, model.config.tokens.stop) == (4, (5, 6))
+
+
+def test_a_text_ends_where_theirs_does():
+    theirs, ids = gpt2(eos_token_id=[4, 5]), random_tokens(rows=8)
+    for ends in ([4, 5], [4, 5, *range(8, 20)], list(range(4, 30))):
+        theirs.generation_config = GenerationConfig(eos_token_id=ends, pad_token_id=0)
+        expected = theirs.generate(ids, do_sample=False, max_new_tokens=9)
+        found = interp.load(theirs).generate(ids, max_new_tokens=9)
+        assert found.where(found != interp.PAD, 0).tolist() == expected.tolist()
+
+
+@each("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"eos_token_id": NaN}'])
+def test_a_damaged_generation_configuration_is_refused_by_name(content, folder):
+    (folder.path / "generation_config.json").write_bytes(content)
+    with pytest.raises(ModelLoadError, match=r"generation_config\.json does not"):
+        interp.load(folder.path)
 
 
 @each("value", [None, -1, 30, 10**9, "3", 1.0, True, [], {}])

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from interp import edits, metrics, sweep
 from interp.errors import HookFailed, InvalidInput, OutOfResources
+from interp.execution import free_bytes as memory
 from interp.model.network import Network
 from interp.model.unembedding import Unembedding
-from interp.sweeps import memory
 from interp.sweeps.baseline import Baseline
 from interp.sweeps.batched import BatchedForward
 from interp.sweeps.cases import cases_of
@@ -201,7 +201,7 @@ def test_what_is_kept_of_the_clean_forward_is_known_to_the_byte(name, point):
     model, tokens = build(name), tokens_of(name, batch=2)
     made = [edits.zero(point, layer=layer, pos=-1) for layer in range(2)]
     if len(model.stacks) > 1:
-        made = [edits.zero(f"decoder.{point},{layer}", pos=-1) for layer in range(2)]
+        made = [edits.zero(point, layer=layer, stack="decoder", pos=-1) for layer in range(2)]
     worker, job = worker_of(model), job_of(model, tokens, made)
     held = Baseline.of(worker.restart_map, job).tensors.values()
     assert worker.footprint(job).stored * 2 == sum(tensor.nbytes for tensor in held)

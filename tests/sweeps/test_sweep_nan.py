@@ -48,8 +48,8 @@ def test_the_notes_say_which_edits_and_prompts():
     table = swept(MODEL, TOKENS, [HEADS[0], broken, INFINITE], METRIC)
     (note,) = table.notes
     assert "NaN in 4 cells" in note
-    assert "Edit 1 (apply at z,0) on prompt 1;" in note
-    assert "Edit 2 (scale at resid_pre,1) on prompt 0, 1, 2" in note
+    assert 'Edit 1 (apply at ("z", 0)) on prompt 1;' in note
+    assert 'Edit 2 (scale at ("resid_pre", 1)) on prompt 0, 1, 2' in note
 
 
 def test_the_note_of_many_edits_has_a_bounded_length():
@@ -96,7 +96,7 @@ def test_a_result_of_the_wrong_kind_still_ends_the_sweep():
         calls.append(None)
         return logits[:, -1, 0] if len(calls) == 1 else logits[:, -1]
 
-    with pytest.raises(InvalidInput, match=r"Edit 0 \(zero at z,0\): .*one number a prompt"):
+    with pytest.raises(InvalidInput, match=r'Edit 0 \(zero at \("z", 0\)\): .*one number'):
         sweep(MODEL, TOKENS, HEADS, scalar_later)
 
 

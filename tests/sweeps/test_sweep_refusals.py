@@ -7,7 +7,7 @@ from tables import each
 
 from interp import edits, metrics, run, sweep
 from interp.errors import InterpError, InvalidEdit, InvalidInput, InvalidTokens, UnknownPlace
-from interp.sweeps import validate
+from interp.execution.estimate import shape_at
 from interp.sweeps.restart_map import RestartMap
 
 MODEL = build("gpt2")
@@ -49,7 +49,7 @@ def test_a_forward_would_be_noticed(nothing_runs):
         (edits.zero("zz", layer=0), UnknownPlace, "zz.*z"),
         (edits.zero("z", layer=2), UnknownPlace, "z.*2"),
         (edits.zero("z"), UnknownPlace, "z"),
-        (edits.zero("z", layer=0, head=3), InvalidEdit, r"z,0: head 3 is outside 0\.\.2"),
+        (edits.zero("z", layer=0, head=3), InvalidEdit, r'\("z", 0\): head 3 is outside 0\.\.2'),
         (edits.zero("z", layer=0, unit=-5), InvalidEdit, r"d_head -5 is outside 0\.\.3"),
         (edits.zero("z", layer=0, head=(1, -2)), InvalidEdit, "same one twice"),
         (edits.zero("post", layer=0, head=0), InvalidEdit, "no 'head' to select"),
@@ -128,7 +128,7 @@ def test_the_shape_of_every_tensor_is_known_beforehand(name):
     model, tokens = build(name), tokens_of(name)
     batches, restart_map = model.check(*tokens), RestartMap(model)
     for place, tensor in run(model, *tokens, record="all").cache.items():
-        assert validate.shape_at(restart_map, batches, place) == tuple(tensor.shape), place
+        assert shape_at(restart_map.model, batches, place) == tuple(tensor.shape), place
 
 
 # Metrics.

@@ -262,6 +262,7 @@ def test_a_complete_model_leaves_no_checkpoint(tmp_path, small_corpus):
         "card.json",
         "config.json",
         "history.json",
+        "manifest.json",
         "model.safetensors",
         "steps",
         "steps/000000.safetensors",
@@ -293,23 +294,29 @@ def test_the_checkpoint_of_one_model_is_not_touched_by_another(tmp_path, small_c
     assert interp.load(tmp_path).config.name == "python-2l"
 
 
-def test_another_model_in_the_folder_is_replaced_and_a_users_files_are_not(tmp_path, small_corpus):
-    own = tmp_path / "steps" / "notes.txt"
-    own.parent.mkdir()
-    own.write_text("mine")
+def test_another_model_in_the_folder_is_replaced_whole(tmp_path, small_corpus):
     build_model("python-2l", tmp_path, report=quiet)
-    assert own.read_text() == "mine"
     build_model("induction-by-hand", tmp_path, report=quiet)
-    assert own.read_text() == "mine"
-    assert [path.name for path in own.parent.iterdir()] == ["notes.txt"]
+    assert not (tmp_path / "steps").exists()
+    assert interp.load(tmp_path).config.name == "induction-by-hand"
     with pytest.raises(ModelLoadError, match="history"):
         interp.history(tmp_path)
+
+
+def test_a_users_file_beside_a_model_is_not_removed(tmp_path, small_corpus):
+    build_model("python-2l", tmp_path, report=quiet)
+    own = tmp_path / "steps" / "notes.txt"
+    own.write_text("mine")
+    with pytest.raises(InvalidInput, match=r"holds steps/notes\.txt, which interp did not write"):
+        build_model("induction-by-hand", tmp_path, report=quiet)
+    assert own.read_text() == "mine"
+    assert interp.load(tmp_path).config.name == "python-2l"
 
 
 def test_a_users_own_file_is_not_replaced(tmp_path, small_corpus):
     readme = tmp_path / "README.md"
     readme.write_text("mine")
-    with pytest.raises(InvalidInput, match=r"holds a README\.md that belongs to no bundled model"):
+    with pytest.raises(InvalidInput, match=r"holds README\.md, which interp did not write"):
         build_model("induction-by-hand", tmp_path, report=quiet)
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
     assert readme.read_text() == "mine"
@@ -321,17 +328,19 @@ def test_a_partially_written_file_is_not_installed(tmp_path, small_corpus):
 
     def half(path):
         path.write_bytes(b"half")
-        os.link(path, path.with_name(f".left{path.name}"))
+        os.link(path, path.with_name(f".left{path.name}"))  # as it is if no cleanup can run
         raise Kill
 
+    folder = tmp_path / "model"
     with pytest.raises(Killed):
-        build_model("python-2l", tmp_path, report=killed_after(3))
-    growing = tmp_path / ".training-python-2l" / "model"
+        build_model("python-2l", folder, report=killed_after(3))
+    steps = folder.with_name(".model.training-python-2l") / "steps"
     with pytest.raises(Kill):
-        write_whole(growing / "model.safetensors", half)
-    assert any(path.read_bytes() == b"half" for path in growing.iterdir() if path.is_file())
-    build_model("python-2l", tmp_path, report=quiet)
-    assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".")]
+        write_whole(steps / "000003.safetensors", half)
+    assert any(path.read_bytes() == b"half" for path in steps.iterdir())
+    build_model("python-2l", folder, report=quiet)
+    assert not list(folder.rglob("*3*"))
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 def test_a_training_that_is_cut_short_claims_nothing(tmp_path, small_corpus):
@@ -342,18 +351,15 @@ def test_a_training_that_is_cut_short_claims_nothing(tmp_path, small_corpus):
 
 def test_a_failure_while_files_are_installed_loses_nothing(tmp_path, small_corpus, monkeypatch):
     whole = build_model("python-2l", tmp_path / "whole", report=quiet)
-    copied = []
 
-    def stops(source, target):
-        copied.append(source)
-        if len(copied) == 3:
-            raise OSError("No space left")
+    def full(*_, **__):
+        raise OSError(28, "No space left")
 
     with monkeypatch.context() as patched:
-        patched.setattr("interp.zoo.training.build.shutil.copyfile", stops)
+        patched.setattr("interp.zoo.training.build.shutil.copytree", full)
         with pytest.raises(OutOfResources, match="No space left"):
             build_model("python-2l", tmp_path / "again", report=quiet)
-    assert not (tmp_path / "again" / "config.json").exists()
+    assert not (tmp_path / "again").exists()
     steps = []
     build_model("python-2l", tmp_path / "again", report=lambda step, *_: steps.append(step))
     assert steps == []
@@ -369,6 +375,21 @@ def test_a_full_disk_is_an_error(tmp_path, small_corpus, monkeypatch):
     monkeypatch.setattr("interp.zoo.training.checkpoint.save_tensors", full)
     with pytest.raises(OutOfResources, match="can't be written: No space left on device"):
         build_model("python-2l", tmp_path, report=quiet)
+
+
+def test_a_second_training_in_the_folder_is_refused(tmp_path, small_corpus):
+    begun = []
+
+    def report(step, *_):
+        if step == 2:
+            with pytest.raises(OutOfResources, match=f"written by process {os.getpid()}"):
+                build_model("python-2l", tmp_path / "a", report=quiet, anew=True)
+            begun.append(step)
+
+    build_model("python-2l", tmp_path / "a", report=report)
+    assert begun == [2]
+    assert len(read_history(tmp_path / "a").losses) == 4
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 def test_an_interruption_names_the_checkpoint(tmp_path, small_corpus):
@@ -444,7 +465,7 @@ def test_a_killed_process_resumes(tmp_path, name, n_steps):
         )
 
     killed = start(tmp_path / "killed")
-    state = tmp_path / "killed" / f".training-{name}" / FILE
+    state = tmp_path / f".killed.training-{name}" / FILE
     while not state.exists() and killed.poll() is None:
         time.sleep(0.05)
     killed.send_signal(signal.SIGKILL)

@@ -48,6 +48,7 @@ DEFAULTS: dict[str, Any] = {
     "eos_token_id": 2,
     "decoder_start_token_id": 2,
 }
+SHARED = "shared.weight"
 EMBEDDING, ENCODER_EMBEDDING = "decoder.embed_tokens.weight", "encoder.embed_tokens.weight"
 BIAS = "final_logits_bias"
 UNUSED_POSITIONS = 2
@@ -178,6 +179,11 @@ BART = Family(
     config=config,
     weights=weights,
     defaults=DEFAULTS,
+    fields=(
+        *("add_final_layer_norm", "extra_pos_embeddings", "is_decoder", "is_encoder_decoder"),
+        *("normalize_before", "normalize_embedding", "static_position_embeddings"),
+    ),
+    unread=("add_bias_logits", "save_step"),
     aliases={
         "hidden_size": "d_model",
         "num_attention_heads": "encoder_attention_heads",
@@ -187,6 +193,7 @@ BART = Family(
     ignored=(r"^(encoder|decoder)\.version$",),
     embedding=EMBEDDING,
     copies=(ENCODER_EMBEDDING,),
-    shared="shared.weight",
+    tables=(SHARED, "lm_head.weight", EMBEDDING, ENCODER_EMBEDDING),
+    shared=SHARED,
 )
 FAMILIES = [BART]

@@ -211,6 +211,11 @@ BERT = Family(
     config=config,
     weights=weights,
     defaults=DEFAULTS,
+    fields=("add_cross_attention", "is_decoder", "position_embedding_type"),
+    unread=(
+        *("directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers"),
+        *("pooler_size_per_head", "pooler_type"),
+    ),
     renames=((r"^bert\.", ""), *OLD_NORMS),
     ignored=(r"^embeddings\.(position_ids|token_type_ids)$",),
     optional=(rf"^{re.escape(NEXT)}\.",),

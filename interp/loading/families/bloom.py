@@ -99,6 +99,7 @@ FAMILIES = [
         config=config,
         weights=weights,
         defaults=DEFAULTS,
+        unread=("n_inner", "offset_alibi", "skip_bias_add", "skip_bias_add_qkv"),
         aliases={
             "n_embed": "hidden_size",
             "num_hidden_layers": "n_layer",

@@ -113,6 +113,8 @@ FAMILIES = [
         config=config,
         weights=weights,
         defaults=DEFAULTS,
+        fields=(),
+        unread=("sinusoidal_pos_embds", "tie_weights_"),
         aliases={
             "hidden_size": "dim",
             "num_attention_heads": "n_heads",

@@ -58,8 +58,9 @@ GEMMA_3: dict[str, Any] = {
 
 def config_1(fields: ForeignConfig) -> Config:
     """``hidden_act="gelu"`` means the tanh approximation, as in the first released files."""
-    name = fields.activation("hidden_act")
-    act = "gelu_tanh" if name == "gelu" else name
+    act = fields.activation("hidden_act")
+    if fields["hidden_act"] == "gelu":
+        act = "gelu_tanh"
     same = tuple(name for name in ACTIVATIONS if ACTIVATIONS[name] == act)
     fields.allow_only("hidden_activation", same)
     attention = llama.grouped_attention(fields, biased=fields.flag("attention_bias"))
@@ -148,7 +149,11 @@ def with_rope_of(fields: ForeignConfig, layer_type: str) -> ForeignConfig:
         raise fields.unsupported(f"rope_parameters of {layer_type}", rope, "an object")
     if not rope.get("truncate", True):  # transformers does not read it in nested parameters
         raise fields.unsupported("truncate", rope["truncate"], "True")
-    return fields.replace(rope_parameters={"rope_theta": base, **rope}, rope_scaling=None)
+    return fields.replace(
+        rope_parameters={"rope_theta": base, **rope},
+        rope_scaling=None,
+        original_max_position_embeddings=None,  # transformers reads it in these parameters alone
+    )
 
 
 def sandwich_weights(config: Config, fields: ForeignConfig) -> Table:
@@ -172,6 +177,8 @@ FAMILIES = [
         config=config,
         weights=weights,
         defaults=defaults,
+        fields=(*llama.LLAMA.fields, "hidden_activation", "layer_types"),
+        unread=("_sliding_window_pattern",),
         tied=True,
     )
     for name, model_type, config, weights, defaults in (

@@ -110,6 +110,8 @@ GPT2 = Family(
     config=config,
     weights=weights,
     defaults=DEFAULTS,
+    fields=("n_inner", "add_cross_attention"),
+    unread=("n_ctx",),
     aliases={
         "max_position_embeddings": "n_positions",
         "hidden_size": "n_embd",

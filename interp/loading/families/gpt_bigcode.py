@@ -73,6 +73,10 @@ FAMILIES = [
         config=config,
         weights=weights,
         defaults=DEFAULTS,
+        unread=(
+            *("inference_runner", "max_batch_size", "max_sequence_length", "num_key_value_heads"),
+            *("pad_key_length", "pre_allocate_kv_cache", "validate_runner_input"),
+        ),
         ignored=(*gpt2.GPT2.ignored, r"^bias$"),
     )
 ]

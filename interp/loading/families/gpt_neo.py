@@ -96,6 +96,8 @@ FAMILIES = [
         config=config,
         weights=weights,
         defaults=DEFAULTS,
+        fields=("attention_layers", "intermediate_size"),
+        unread=(),
         aliases={"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"},
         ignored=(r"^h\.\d+\.attn\.attention\.(bias|masked_bias)$",),
     )

@@ -105,6 +105,8 @@ FAMILIES = [
         config=config,
         weights=weights,
         defaults=DEFAULTS,
+        fields=("n_inner",),
+        unread=("n_ctx", "rotary", "scale_attn_weights"),
         ignored=(r"^h\.\d+\.attn\.(bias|masked_bias|embed_positions)$",),
         tied=False,
     )

@@ -17,7 +17,7 @@ from interp.config import (
 )
 from interp.loading.family import Family
 from interp.loading.foreign_config import ForeignConfig
-from interp.loading.rotary import context_length, rotary, rotary_fraction
+from interp.loading.rotary import FIELDS, context_length, rotary, rotary_fraction
 from interp.loading.settings import biases, plain_exit
 from interp.loading.weight import (
     Table,
@@ -189,6 +189,8 @@ LLAMA = Family(
     config=config,
     weights=weights,
     defaults=DEFAULTS,
+    fields=("head_dim", "num_key_value_heads", *FIELDS),
+    unread=("pretraining_tp", "max_sequence_length"),
     renames=((r"^model\.", ""),),
     ignored=(r"rotary_emb\.inv_freq$",),
     embedding="embed_tokens.weight",

@@ -53,6 +53,7 @@ FAMILIES = [
         config=config,
         weights=bart.shared_weights,
         defaults=DEFAULTS,
+        fields=(*bart.BART.fields, "decoder_vocab_size"),
         ignored=(r"^(encoder|decoder)\.embed_positions\.weight$",),
     )
 ]

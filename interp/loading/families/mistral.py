@@ -22,7 +22,6 @@ DEFAULTS: dict[str, Any] = {
 
 def config(fields: ForeignConfig) -> Config:
     """The same window in all layers."""
-    fields.allow_only("layer_types")
     attention = llama.grouped_attention(fields, window=window(fields))
     return llama.of_parts(fields, attention, llama.gated_mlp(fields))
 

@@ -26,7 +26,6 @@ GATE, UP, DOWN = "w1", "w3", "w2"
 
 def config(fields: ForeignConfig) -> Config:
     """Experts in every layer; a window if ``sliding_window`` is set."""
-    fields.allow_only("layer_types")
     attention = llama.grouped_attention(fields, window=window(fields))
     mlp = mixture(fields, fields.integer("intermediate_size"), renormalised=True)
     return llama.of_parts(fields, attention, mlp)

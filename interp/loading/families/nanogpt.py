@@ -11,12 +11,10 @@ from interp.loading.foreign_config import ForeignConfig
 from interp.loading.settings import biases
 from interp.loading.weight import Table, attention_output, from_key, fused_qkv, mlp, norm
 
-SETTINGS = ("n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size", "dropout")
-
 
 def config(fields: ForeignConfig) -> Config:
     """``bias`` sets all biases, those of the norms included."""
-    fields.allow_only_fields("model_type", *SETTINGS)
+    fields.allow_only("tie_word_embeddings", (True,))
     d_model, n_heads = fields.integer("n_embd"), fields.integer("n_head")
     biased = fields.flag("bias")
     bias = biases(qkv=biased, output=biased)
@@ -56,6 +54,8 @@ FAMILIES = [
         config=config,
         weights=weights,
         defaults={"bias": True},
+        fields=("n_layer", "n_head", "n_embd", "block_size", "vocab_size"),
+        unread=(),
         aliases={},
         renames=((r"^_orig_mod\.", ""), *gpt2.GPT2.renames),
         ignored=(r"^h\.\d+\.attn\.bias$",),

@@ -9,7 +9,7 @@ from typing import Any
 from interp.config import AttentionConfig, Config, MLPConfig, NormConfig, StackConfig
 from interp.loading.family import Family
 from interp.loading.foreign_config import ForeignConfig
-from interp.loading.rotary import context_length, rotary
+from interp.loading.rotary import FIELDS, context_length, rotary
 from interp.loading.settings import biases, plain_exit
 from interp.loading.weight import (
     Table,
@@ -96,6 +96,8 @@ FAMILIES = [
         config=config,
         weights=weights,
         defaults=DEFAULTS,
+        fields=("head_dim", *FIELDS),
+        unread=("is_decoder",),
         renames=((r"^gpt_neox\.", ""), (r"^embed_out\.", "lm_head.")),
         ignored=(r"^layers\.\d+\.attention\.(bias|masked_bias)$", r"rotary_emb\.inv_freq$"),
         embedding="embed_in.weight",

@@ -58,7 +58,7 @@ def config(fields: ForeignConfig) -> Config:
         d_vocab=fields.integer("vocab_size"),
         n_ctx=fields.integer("max_position_embeddings"),
         **plain_exit(fields),
-        d_unembed=None if fields.unembedding == "none" else narrow,
+        d_unembed=narrow,
         decoder=StackConfig(
             n_layers=fields.integer("num_hidden_layers"),
             attention=AttentionConfig(n_heads, d_model // n_heads, **bias),
@@ -119,6 +119,7 @@ FAMILIES = [
         config=config,
         weights=weights,
         defaults=DEFAULTS,
+        fields=("word_embed_proj_dim",),
         renames=((r"^model\.", ""), (r"^decoder\.", "")),
         embedding="embed_tokens.weight",
     ),

@@ -31,7 +31,6 @@ ROPE_TYPES = {"default": "default", "longrope": "longrope", "su": "longrope", "y
 
 def config(fields: ForeignConfig) -> Config:
     """A window, if ``sliding_window`` is set, in all layers."""
-    fields.allow_only("layer_types")
     fields = with_longrope(fields)
     attention = llama.grouped_attention(fields, window=window(fields))
     return llama.of_parts(fields, attention, llama.gated_mlp(fields), positions=rotary(fields))

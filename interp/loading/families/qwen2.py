@@ -48,5 +48,13 @@ def with_windows(fields: ForeignConfig, attention: AttentionConfig) -> Config:
     return llama.of_parts(fields, attention, llama.gated_mlp(fields), exceptions=exceptions)
 
 
-QWEN2 = replace(llama.LLAMA, name="Qwen2", model_types=("qwen2",), config=config, defaults=DEFAULTS)
+QWEN2 = replace(
+    llama.LLAMA,
+    name="Qwen2",
+    model_types=("qwen2",),
+    config=config,
+    defaults=DEFAULTS,
+    fields=(*llama.LLAMA.fields, "layer_types"),
+    unread=("use_mrope",),
+)
 FAMILIES = [QWEN2]

@@ -25,5 +25,5 @@ def normed_attention(fields: ForeignConfig, window: int | None = None) -> Attent
     return llama.grouped_attention(fields, biased=biased, qk_norm=qk_norm, window=window)
 
 
-QWEN3 = replace(llama.LLAMA, name="Qwen3", model_types=("qwen3",), config=config, defaults=DEFAULTS)
+QWEN3 = replace(qwen2.QWEN2, name="Qwen3", model_types=("qwen3",), config=config, defaults=DEFAULTS)
 FAMILIES = [QWEN3]

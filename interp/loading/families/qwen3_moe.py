@@ -35,7 +35,6 @@ NAMES = ("gate_proj", "up_proj", "down_proj")
 
 def config(fields: ForeignConfig) -> Config:
     """Experts in all layers but the dense ones; a window, if enabled, in all layers."""
-    fields.allow_only("layer_types")
     has_window = fields.flag("use_sliding_window")
     if has_window:
         fields.allow_only("max_window_layers")
@@ -82,6 +81,7 @@ FAMILIES = [
         config=config,
         weights=weights,
         defaults=DEFAULTS,
+        fields=(*llama.LLAMA.fields, "max_window_layers", "mlp_only_layers"),
         aliases={"num_experts": "num_local_experts"},
     )
 ]

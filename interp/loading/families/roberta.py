@@ -1,4 +1,6 @@
-"""RoBERTa (Liu et al. 2019, arXiv:1907.11692): BERT's stack, with positions after the padding id.
+"""RoBERTa (Liu et al. 2019, arXiv:1907.11692), and XLM-RoBERTa and CamemBERT of the same form.
+
+BERT's stack, with positions after the padding id.
 
 The first token of a text has position ``pad_token_id`` + 1; the rows of the table before it are
 unused. (``transformers`` recognises padding by its id, this toolkit by the mask.) Usually there is
@@ -69,13 +71,18 @@ def exit_weights(config: Config, fields: ForeignConfig) -> Table:
 FAMILIES = [
     replace(
         bert.BERT,
-        name="RoBERTa",
-        model_types=("roberta",),
+        name=name,
+        model_types=(model_type,),
         config=config,
         weights=weights,
-        defaults={**bert.DEFAULTS, "vocab_size": 50265, "pad_token_id": 1},
+        defaults={**bert.DEFAULTS, "vocab_size": d_vocab, "pad_token_id": 1},
         renames=((r"^roberta\.", ""), *bert.OLD_NORMS),
         optional=(),
         head="lm_head.decoder.weight",
+    )
+    for name, model_type, d_vocab in (
+        ("RoBERTa", "roberta", 50265),
+        ("XLM-RoBERTa", "xlm-roberta", 30522),
+        ("CamemBERT", "camembert", 30522),
     )
 ]

@@ -52,6 +52,7 @@ FEED_FORWARD: dict[str, tuple[Any, bool]] = {
 }
 """Values of ``feed_forward_proj``: the activation, and whether the MLP is gated."""
 
+SHARED = "shared.weight"
 EMBEDDING, ENCODER_EMBEDDING = "decoder.embed_tokens.weight", "encoder.embed_tokens.weight"
 
 
@@ -81,15 +82,13 @@ def is_encoder_only(fields: ForeignConfig) -> bool:
     """Whether there is no decoder."""
     if not fields.flag("is_encoder_decoder"):
         return True
-    return fields.get("architectures") == ["T5EncoderModel"]
+    return fields.class_names == ("T5EncoderModel",)
 
 
 def has_logit_scale(fields: ForeignConfig) -> bool:
     """Whether the last stream is multiplied by d_model^-½."""
-    explicit = fields.get("scale_decoder_outputs")
-    if explicit is not None:
-        return bool(explicit)
-    return fields.get("tie_word_embeddings", True) is not False
+    by_version = fields.get("tie_word_embeddings", True) is not False
+    return bool(fields.nullable("scale_decoder_outputs", default=by_version))
 
 
 def stack(fields: ForeignConfig, n_layers: int) -> StackConfig:
@@ -117,7 +116,7 @@ def mlp(fields: ForeignConfig) -> MLPConfig:
     return MLPConfig(
         fields.integer("d_ff"),
         activation,
-        gated=fields.get("is_gated_act", gated),
+        gated=bool(fields.nullable("is_gated_act", default=gated)),
         bias_in=False,
         bias_out=False,
     )
@@ -178,6 +177,11 @@ FAMILIES = [
         config=config,
         weights=weights,
         defaults=DEFAULTS,
+        fields=(
+            *("dense_act_fn", "is_decoder", "is_gated_act", "num_decoder_layers"),
+            "scale_decoder_outputs",
+        ),
+        unread=("n_positions",),
         aliases={
             "hidden_size": "d_model",
             "num_attention_heads": "num_heads",
@@ -188,6 +192,8 @@ FAMILIES = [
         ignored=(r"EncDecAttention\.relative_attention_bias\.weight$",),
         embedding=EMBEDDING,
         copies=(ENCODER_EMBEDDING,),
-        shared="shared.weight",
+        tables=(SHARED, ENCODER_EMBEDDING, EMBEDDING, "lm_head.weight"),
+        shared=SHARED,
+        always_tied=True,
     ),
 ]

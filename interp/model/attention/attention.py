@@ -10,7 +10,9 @@ A configuration may normalize queries and keys (Henry et al. 2020), rotate them 
 and soft-cap scores before M is added.
 
 Two kernels compute z = A·v. The fused one never forms A; it is taken unless scores or pattern are
-edited or differentiated, or scores are soft-capped, which it cannot compute.
+edited or differentiated, or scores are soft-capped, which it cannot compute. It has no forward-mode
+derivative: under ``torch.func.jvp`` and in a dual level of ``torch.autograd.forward_ad`` the
+explicit one is taken, which needs memory for A.
 """
 
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ import torch
 from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from interp.config import AttentionConfig
@@ -123,7 +126,8 @@ class Attention(HeadWeights):
         self, q: Heads, k: KeyHeads, v: KeyHeads, context: Context, tap: Tap = untouched
     ) -> Heads:
         """z = A·v, by the fused kernel unless scores or pattern must be formed."""
-        if self.soft_cap.is_fused and not tap.must_form(self.points.scores, self.points.pattern):
+        must_form = tap.must_form(self.points.scores, self.points.pattern) or in_forward_mode()
+        if self.soft_cap.is_fused and not must_form:
             return self.fused(q, k, v, context)
         formed = self.scores(q, k, context)
         scores = tap(self.points.scores, formed)
@@ -258,6 +262,12 @@ def head_norm(config: AttentionConfig, n: int, points: NormPoints) -> Norm:
         return Norm()
     shape = (config.d_head,) if config.qk_norm_over == "head" else (n, config.d_head)
     return norm_of(config.qk_norm, *shape, points=points)
+
+
+def in_forward_mode() -> bool:
+    """Whether forward-mode derivatives may be wanted: in a dual level, which jvp enters too."""
+    # There is no public function.
+    return forward_ad._current_level >= 0  # pyright: ignore[reportPrivateUsage]
 
 
 def softmax_rows(scores: Matrix, *, in_place: bool = False) -> Matrix:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from interp.config import AttentionConfig
 from interp.errors import InvalidInput
+from interp.integers import as_integer
 from interp.linalg import LowRank
 from interp.model.linear import Linear
 from interp.model.mlp import bias_of, matrix
@@ -112,11 +113,14 @@ class HeadWeights(Linear):
             return self.weight_qkv.new_zeros(1, 1).expand(n, self.d_head)
         return bias.view(n, self.d_head)
 
-    def _kv_head(self, head: int) -> int:
+    def _kv_head(self, head: object) -> int:
         """The key/value head that a query head uses."""
-        if not 0 <= head < self.n_heads:
-            raise InvalidInput(f"Head {head}: this attention has heads 0..{self.n_heads - 1}.")
-        return head * self.kv_heads // self.n_heads
+        number = as_integer(head)
+        if number is None or not 0 <= number < self.n_heads:
+            raise InvalidInput(
+                f"Head {repr(head)[:100]}: this attention has heads 0..{self.n_heads - 1}."
+            )
+        return number * self.kv_heads // self.n_heads
 
     def each_query(self, x: Tensor, axis: int = 2) -> Tensor:
         """Key/value heads, each repeated for the query heads that share it."""

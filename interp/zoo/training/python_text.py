@@ -121,7 +121,7 @@ class PythonText:
         rare = [token for token in range(1, self.d_vocab) if token not in frequent]
         return (
             f"{len(rare)} of its tokens occur fewer than {FREQUENT} times in training (ids "
-            f"{_ranges(rare)}): exclude them from statements about weights, and from random "
+            f"{_as_runs(rare)}): exclude them from statements about weights, and from random "
             "prompts. The random tokens of this card's figures are drawn evenly from the others."
         )
 
@@ -130,7 +130,7 @@ class PythonText:
         return repeated_tokens(self.frequent(), rows=64, half=60, seed=1, bos=0)
 
 
-def _ranges(ids: Sequence[int]) -> str:
+def _as_runs(ids: Sequence[int]) -> str:
     """Ascending ids as text, with runs shortened: ``1–4, 9``."""
     runs: list[list[int]] = []
     for token in ids:

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from interp.errors import OutOfResources
-from interp.loading.folder import save_folder, save_step
+from interp.saving import save_step, write_files
 from interp.transformer import Transformer
 from interp.zoo.card import Card
 from interp.zoo.history import History
@@ -25,8 +25,6 @@ from interp.zoo.training.loop import (
 )
 
 CPU = torch.device("cpu")
-MODEL = "model"
-"""Subfolder of the run's folder into which the model is written."""
 STORED_AS = torch.float16
 """The dtype in which the weights of trained models are stored."""
 
@@ -39,7 +37,7 @@ class TrainingRun:
         report: called after each step with (done, total, loss in nats).
         steps: number of steps; ``None`` for as many as the bundled model had.
         device: where to train.
-        folder: holds the checkpoint and, in ``model``, the model; ``None`` to save nothing.
+        folder: holds the checkpoint and the weights of steps; ``None`` to save nothing.
     """
 
     report: Report
@@ -85,9 +83,9 @@ class TrainingRun:
         )
 
     def save_step(self, model: Transformer, step: int) -> None:
-        """Write the weights after ``step`` steps into the model's folder, if there is one."""
+        """Write the weights after ``step`` steps into the run's folder, if there is one."""
         if self.folder is not None:
-            save_step(model, self.folder / MODEL, step, STORED_AS)
+            save_step(model, self.folder, step, STORED_AS)
 
     def _hardware(self) -> str:
         if self.device.type == "cuda":
@@ -126,12 +124,12 @@ class BuiltModel:
         return cls(stored, card(stored, history), history, STORED_AS)
 
     def write(self, folder: Path) -> None:
-        """Write the model's folder: weights, configuration, tokenizer, card, history.
+        """Write a model's files: weights, configuration, tokenizer, card, history.
 
         Raises:
             OutOfResources: the folder can't be written.
         """
-        save_folder(self.model, folder, self.dtype)
+        write_files(self.model, folder, self.dtype)
         try:
             self.card.write(folder)
             if self.history is not None:

@@ -103,6 +103,10 @@ FAMILIES = [
     ),
     Family(
         name="OPT",
-        cases={"base": opt(OPTModel), "base-narrow": opt(OPTModel, word_embed_proj_dim=16)},
+        cases={
+            "base": opt(OPTModel),
+            "base-narrow": opt(OPTModel, word_embed_proj_dim=16),
+            "base-narrow-untied": opt(OPTModel, word_embed_proj_dim=16, tie_word_embeddings=False),
+        },
     ),
 ]

@@ -6,20 +6,25 @@ from agreement.comparing import Family
 from agreement.families.bert import EMBEDDED, around, pooled, stacks, types
 from agreement.small import small
 from transformers import (
+    CamembertConfig,
+    CamembertForMaskedLM,
     RobertaConfig,
     RobertaForMaskedLM,
     RobertaForSequenceClassification,
     RobertaForTokenClassification,
     RobertaModel,
+    XLMRobertaConfig,
+    XLMRobertaForMaskedLM,
 )
 
 roberta = small(RobertaConfig, type_vocab_size=1)
+xlm_roberta, camembert = small(XLMRobertaConfig), small(CamembertConfig)
 
 
-def family(cases, base="roberta.", pad=1, **rest):
+def family(cases, base="roberta.", pad=1, name="RoBERTa", **rest):
     """Models whose base is called ``base``; positions are counted from behind that of ``pad``."""
     return Family(
-        name="RoBERTa",
+        name=name,
         cases=cases,
         stacks=stacks(base),
         places=lambda index: index + pad + 1,
@@ -70,6 +75,8 @@ FAMILIES = [
         base="",
     ),
     family({"tokens": roberta(RobertaForTokenClassification, num_labels=5)}),
+    family({"plain": xlm_roberta(XLMRobertaForMaskedLM)}, name="XLM-RoBERTa"),
+    family({"plain": camembert(CamembertForMaskedLM)}, name="CamemBERT"),
     # It reads the first column, which is padding in a row that is padded on the left.
     family({"texts": roberta(RobertaForSequenceClassification, num_labels=3)}, pads=("right",)),
 ]

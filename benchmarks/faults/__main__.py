@@ -1,0 +1,218 @@
+"""Interrupt the commands that write folders, at every step, and count what is wrong afterwards.
+
+    make faults                              # everything, and write docs/reliability.md
+    python -m benchmarks.faults --short      # each rename of one command, one disk, two writers
+
+A folder with a complete old version is written anew. Whatever happens to the writer, the folder
+must hold the old or the new version whole (``mixed`` counts the others; ``lost``, where neither is
+left anywhere), and when the same command is run again, the new version and nothing beside it
+(``remains`` counts the other cases).
+"""
+
+import argparse
+import random
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from benchmarks.faults.child import STEPS, Child, Ended, kill_at
+from benchmarks.faults.disk import PAGE, Disk
+from benchmarks.faults.writers import NEW, OLD, Writer, writers
+from benchmarks.table import write_between
+
+MARKERS = ("<!-- figures of benchmarks.faults -->", "<!-- end of benchmarks.faults -->")
+DOCS = Path(__file__).parents[2] / "docs" / "reliability.md"
+KILLS, ROUNDS, DISKS = 20, 20, 12
+OUT_OF_RESOURCES = 4
+KILLED = -9
+
+
+@dataclass
+class Tally:
+    """What was wrong after a fault of a writer.
+
+    Attributes:
+        writer: name of the command.
+        fault: what happened to it.
+        runs: how often.
+        mixed: how often the folder then held neither version whole.
+        lost: how often neither version was left.
+        remains: how often something else was left after the next run.
+        failed: how often an exit code, or the result of the next run, was wrong.
+        note: what else was counted.
+    """
+
+    writer: str
+    fault: str
+    runs: int = 0
+    mixed: int = 0
+    lost: int = 0
+    remains: int = 0
+    failed: int = 0
+    note: str = ""
+
+    @property
+    def is_faultless(self) -> bool:
+        """Whether nothing was wrong."""
+        return not (self.mixed or self.lost or self.remains or self.failed)
+
+    def cells(self) -> list[str]:
+        """The row of a table."""
+        numbers = (self.runs, self.mixed, self.lost, self.remains, self.failed)
+        return [self.writer, self.fault, *map(str, numbers), self.note]
+
+
+class Trial:
+    """A folder with the old version, in a folder of its own, for one writer.
+
+    Args:
+        writer: that knows its versions.
+        old: a folder with the old version.
+        place: whatever is in it is removed.
+        tally: counts what is wrong.
+    """
+
+    def __init__(self, writer: Writer, old: Path, place: Path, tally: Tally) -> None:
+        self.writer, self.place, self.tally = writer, place, tally
+        self.folder = place / "a"
+        for path in place.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.copytree(old, self.folder)
+        tally.runs += 1
+
+    def write(self, version: str = NEW) -> None:
+        """Write a version into the folder."""
+        self.writer.write(version, self.folder)
+
+    def check(self, ended: Ended) -> None:
+        """Count whether the exit code is not of what the folder holds."""
+        expected = {0: NEW, OUT_OF_RESOURCES: OLD}.get(ended.code)
+        self.tally.failed += self.writer.version_of(self.folder) != expected
+
+    def judge(self) -> None:
+        """Count what is wrong now, and what still is after the same command is run again."""
+        found = {path: self.writer.version_of(path) for path in self.place.iterdir()}
+        self.tally.mixed += self.folder in found and found[self.folder] is None
+        self.tally.lost += not any(found.values())
+        again = Child(self.write).wait()
+        self.tally.failed += again.code != 0 or self.writer.version_of(self.folder) != NEW
+        self.tally.remains += list(self.place.iterdir()) != [self.folder]
+
+
+def killed_at_each_step(
+    writer: Writer, old: Path, place: Path, names: tuple[str, ...] = STEPS
+) -> Iterator[Tally]:
+    """Killed before each call of ``names``, until a run is over before."""
+    tally = Tally(writer.name, f"killed at each {', '.join(names)}")
+    ended = None
+    while ended is None or ended.code == KILLED:
+        trial = Trial(writer, old, place, tally)
+        ended = Child(trial.write, kill_at(tally.runs, names)).wait()
+        tally.failed += ended.code not in (0, KILLED)
+        trial.judge()
+    yield tally
+
+
+def killed_at_random(writer: Writer, old: Path, place: Path) -> Iterator[Tally]:
+    """Killed at moments between the start and the end."""
+    tally = Tally(writer.name, "killed at a random moment")
+    moments = random.Random(0)
+    longest = Child(Trial(writer, old, place, Tally("", "")).write).wait().seconds
+    for _ in range(KILLS):
+        trial = Trial(writer, old, place, tally)
+        Child(trial.write).kill_after(moments.uniform(0, longest)).wait()
+        trial.judge()
+    yield tally
+
+
+def disk_faults(writer: Writer, old: Path, place: Path, n_disks: int = DISKS) -> Iterator[Tally]:
+    """A disk that fills up sooner or later, and one that is read-only."""
+    full, read_only = Tally(writer.name, "disk full"), Tally(writer.name, "disk read-only")
+    try:
+        disk = Disk(place)
+    except OSError as error:
+        full.note = read_only.note = f"not measured: {error.strerror}"
+        yield from (full, read_only)
+        return
+    trial = Trial(writer, old, place, Tally("", ""))
+    Child(trial.write).wait()
+    pages = sum(-(-path.stat().st_size // PAGE) for path in trial.folder.rglob("*"))
+    for number in range(n_disks):
+        trial = Trial(writer, old, place, full)
+        with disk.free(pages * number // n_disks):
+            trial.check(Child(trial.write).wait())
+        trial.judge()
+    trial = Trial(writer, old, place, read_only)
+    with disk.read_only():
+        trial.check(Child(trial.write).wait())
+    trial.judge()
+    disk.unmount()
+    yield from (full, read_only)
+
+
+def two_writers(writer: Writer, old: Path, place: Path, rounds: int = ROUNDS) -> Iterator[Tally]:
+    """Both versions are written at once: each is written whole, or refused by name."""
+    tally, refused = Tally(writer.name, "two writers"), 0
+    for _ in range(rounds):
+        trial = Trial(writer, old, place, tally)
+        children = [Child(partial(trial.write, version)) for version in (OLD, NEW)]
+        ended = [child.wait() for child in children]
+        named = [one.code == OUT_OF_RESOURCES and "by process" in one.stderr for one in ended]
+        refused += sum(named)
+        right = all(one.code == 0 or name for one, name in zip(ended, named, strict=True))
+        tally.failed += not right or all(named)
+        trial.judge()
+    tally.note = f"{refused} refused by name"
+    yield tally
+
+
+def measure(place: Path, *, short: bool) -> Iterator[Tally]:
+    """Every fault of every command; with ``short``, some of the quickest one."""
+    place.mkdir()
+    for writer in writers().values():
+        if short and writer.name != "convert":
+            continue
+        known = place.with_name(writer.name)
+        writer.learn(known)
+        old = known / OLD
+        if short:
+            yield from killed_at_each_step(writer, old, place, ("replace",))
+            yield from disk_faults(writer, old, place, n_disks=2)
+            yield from two_writers(writer, old, place, rounds=2)
+        else:
+            for fault in (killed_at_each_step, killed_at_random, disk_faults, two_writers):
+                yield from fault(writer, old, place)
+
+
+def to_markdown(tallies: list[Tally]) -> str:
+    """A table of what was counted."""
+    titles = ["writer", "fault", "runs", "mixed", "lost", "remains", "failed", "note"]
+    rows = [titles, ["---"] * len(titles), *(tally.cells() for tally in tallies)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def main(words: list[str] | None = None) -> int:
+    """Print a line for each fault, and return 1 if anything was wrong."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__)
+    parser.add_argument("--short", action="store_true", help="some faults of the quickest command")
+    parser.add_argument("--docs", action="store_true", help=f"write the table into {DOCS.name}")
+    options = parser.parse_args(words)
+    torch.set_num_threads(1)  # no threads, so that the process can be forked
+    tallies: list[Tally] = []
+    with TemporaryDirectory(prefix="faults-") as name:
+        for tally in measure(Path(name, "place"), short=options.short):
+            tallies.append(tally)
+            print("  ".join(tally.cells()), flush=True)
+    if options.docs:
+        write_between(DOCS, to_markdown(tallies), MARKERS)
+    return int(not all(tally.is_faultless for tally in tallies))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

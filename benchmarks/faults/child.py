@@ -1,0 +1,87 @@
+"""A function in a forked process: killed at a step or after some time, with its exit code."""
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+STEPS = ("mkdir", "fsync", "replace", "unlink", "rmdir")
+"""Functions of :mod:`os` before each call of which a process may be killed."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended.
+
+    Attributes:
+        code: its exit code, or minus the signal that killed it.
+        stderr: what it printed there.
+        seconds: how long it ran.
+    """
+
+    code: int
+    stderr: str
+    seconds: float
+
+
+class Child:
+    """A process that calls ``act``, started at once."""
+
+    def __init__(self, act: Callable[[], object], before: Callable[[], object] = bool) -> None:
+        self._stderr = Path(tempfile.mkstemp(prefix="stderr-")[1])
+        self._start = time.monotonic()
+        self._pid = os.fork()
+        if self._pid == 0:
+            os._exit(_exit_code(act, before, self._stderr))
+
+    def kill_after(self, seconds: float) -> "Child":
+        """Send SIGKILL when ``seconds`` have passed."""
+        time.sleep(max(0.0, self._start + seconds - time.monotonic()))
+        os.kill(self._pid, signal.SIGKILL)
+        return self
+
+    def wait(self) -> Ended:
+        """Wait until it ends."""
+        _, status = os.waitpid(self._pid, 0)
+        seconds, stderr = time.monotonic() - self._start, self._stderr.read_text()
+        self._stderr.unlink()
+        return Ended(os.waitstatus_to_exitcode(status), stderr, seconds)
+
+
+def kill_at(step: int, names: tuple[str, ...] = STEPS) -> Callable[[], None]:
+    """Let the process that calls the result be killed before its call ``step`` of ``names``."""
+
+    def prepare() -> None:
+        calls = count(1)
+        for name in names:
+            setattr(os, name, _killing(getattr(os, name), calls, step))
+
+    return prepare
+
+
+def _killing(function: Callable[..., object], calls: count, step: int) -> Callable[..., object]:
+    def counted(*args: object, **kwargs: object) -> object:
+        if next(calls) == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*args, **kwargs)
+
+    return counted
+
+
+def _exit_code(act: Callable[[], object], before: Callable[[], object], stderr: Path) -> int:
+    """What the process exits with; nothing of the parent's goes on in it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.dup2(os.open(stderr, os.O_WRONLY), 2)
+    try:
+        before()
+        act()
+    except SystemExit as error:
+        return int(error.code or 0)
+    except BaseException as error:  # the parent must never see it
+        os.write(2, repr(error).encode())
+        return 1
+    return 0

@@ -1,0 +1,122 @@
+"""The commands that write folders, each in two versions, and which of them a folder holds."""
+
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+
+import torch
+
+from apps.cli import main
+from interp.atomic_folder import MANIFEST
+from interp.config import AttentionConfig, Config, StackConfig
+from interp.errors import InterpError
+from interp.transformer import Transformer
+from interp.zoo.card import Card
+from interp.zoo.training.build import build_model
+from interp.zoo.training.loop import Schedule, report_nothing
+from interp.zoo.training.recipes import RECIPES
+from interp.zoo.training.training_run import STORED_AS, BuiltModel, TrainingRun
+
+OLD, NEW = "old", "new"
+TIMES = re.compile(rb'"seconds": [\d.e-]+|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d|[\d.]+ s\b')
+"""What differs between two runs of one command."""
+MODEL = "induction-by-hand"
+
+
+@dataclass
+class Writer:
+    """A command that writes a folder.
+
+    Attributes:
+        name: of the command.
+        write: writes a version, :data:`OLD` or :data:`NEW`, into a folder; may raise SystemExit.
+    """
+
+    name: str
+    write: Callable[[str, Path], object]
+    _hashes: dict[str, str] = field(default_factory=dict)
+
+    def learn(self, folder: Path) -> None:
+        """Write each version once into ``folder``, undisturbed, to know them again.
+
+        In this process, so that those forked from it have imported everything.
+        """
+        for version in (OLD, NEW):
+            with suppress(SystemExit), redirect_stdout(StringIO()):
+                self.write(version, folder / version)
+            self._hashes[_hash(folder / version)] = version
+
+    def version_of(self, folder: Path) -> str | None:
+        """The version that a folder holds; ``None`` if it is missing, incomplete or mixed."""
+        return self._hashes.get(_hash(folder)) if folder.is_dir() else None
+
+
+def writers() -> dict[str, Writer]:
+    """Each command by its name."""
+    RECIPES["tiny"] = _tiny
+    found = (Writer("ablate", _ablate), Writer("convert", _convert), Writer("train", _train))
+    return {writer.name: writer for writer in found}
+
+
+def _hash(folder: Path) -> str:
+    """Of all files but the times in them, and whether they are those of the manifest."""
+    digest = hashlib.sha256()
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+    content = {name: path.read_bytes() for name, path in files.items() if path.is_file()}
+    manifest = content.pop(MANIFEST, None)
+    if manifest is not None:
+        listed = json.loads(manifest)["files"]
+        hashes = {name: hashlib.sha256(data).hexdigest() for name, data in content.items()}
+        digest.update(str(listed == hashes).encode())
+    for name, data in sorted(content.items()):
+        digest.update(f"{name}\n".encode() + TIMES.sub(b"", data))
+    return digest.hexdigest()
+
+
+def _ablate(version: str, folder: Path) -> None:
+    method = {OLD: "zero", NEW: "mean"}[version]
+    words = ["ablate", "--model", MODEL, "--prompts", "letters", "--method", method]
+    main([*words, "--out", str(folder)])
+
+
+def _convert(version: str, folder: Path) -> None:
+    main(["convert", {OLD: MODEL, NEW: "rasp-histogram"}[version], str(folder)])
+
+
+def _train(version: str, folder: Path) -> None:
+    if version == OLD:
+        main(["train", MODEL, "--out", str(folder)])
+    try:
+        build_model("tiny", folder, report=report_nothing)
+    except InterpError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_code)
+
+
+def _tiny(run: TrainingRun) -> BuiltModel:
+    """A recipe of six steps, with a checkpoint after each and weights of two."""
+    stack = StackConfig(1, AttentionConfig(n_heads=2, d_head=4))
+    torch.manual_seed(0)
+    model = Transformer(Config(d_model=8, d_vocab=11, n_ctx=6, decoder=stack, name="tiny"))
+    schedule = Schedule(steps=6, rows=2, width=6, warm_up=2)
+
+    def loss(model: Transformer, step: int) -> torch.Tensor:
+        tokens = torch.randint(11, (2, 6), generator=schedule.generator(step))
+        return torch.nn.functional.cross_entropy(
+            model(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()
+        )
+
+    def observe(model: Transformer, step: int) -> dict[str, float]:
+        if step in (0, 4):
+            run.save_step(model, step)
+        return {}
+
+    history = run.train(model, loss, schedule, "random tokens", observe)
+    card = Card("tiny", "", "", "random tokens", "", "", "letters", {})
+    return BuiltModel(model, card, history, STORED_AS)

@@ -1,0 +1,213 @@
+"""A folder whose files change all at once or not at all, written by one process at a time.
+
+The files of a report or of a model belong together. If they were renamed one by one, a killed
+process would leave files of two runs side by side: each valid, and wrong together. Therefore they
+are written into a folder beside it, forced to the disk, and the folder is replaced by two renames
+(no portable system call exchanges two folders):
+
+    NAME              →  .NAME.interp-old    a process killed here leaves no NAME, and both folders
+    .NAME.interp-new  →  NAME                from here on NAME has the new files
+
+The next writer of NAME does the second rename if it is missing, and removes what is left over.
+
+Only what this package wrote is replaced. Each folder holds ``manifest.json``, which lists its files
+with their SHA-256; any other file, and any that has changed since, is refused by name.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+
+from interp.errors import InvalidInput, OutOfResources
+from interp.files import NEW, beside, force, locked
+
+MANIFEST, FORMAT, VERSION = "manifest.json", "interp folder", 1
+MAX_MANIFEST_BYTES = 2**24
+OLD = "old"
+MAX_NAMED, MAX_CHARACTERS = 3, 60
+"""Foreign files that an error names, and characters of each."""
+
+
+@contextmanager
+def atomic_folder(folder: Path) -> Generator[Path]:
+    """A temporary folder that replaces ``folder`` when the block ends without an error.
+
+    It is created at once, so that a folder that can't be written fails before the work. After an
+    error or an interruption it is removed, with every parent folder created here.
+
+    Raises:
+        InvalidInput: ``folder`` holds files that this package did not write, or can't be replaced
+            as a whole.
+        OutOfResources: it can't be written, or another process is writing it.
+    """
+    with sole_writer(folder) as place, replacement(place) as new:
+        yield new
+
+
+@contextmanager
+def sole_writer(folder: Path) -> Generator[Path]:
+    """Lock ``folder``, remove what a killed writer left, and check that it may be replaced.
+
+    Yields:
+        The folder, with symbolic links resolved.
+
+    Raises:
+        InvalidInput: see :func:`atomic_folder`.
+        OutOfResources: see :func:`atomic_folder`.
+    """
+    created: list[Path] = []
+    try:
+        with ExitStack() as held:
+            with _errors_of(folder):
+                folder = folder.resolve()
+                created += [path for path in folder.parents if not path.exists()]
+                _check_place(folder)
+                folder.parent.mkdir(parents=True, exist_ok=True)
+                held.enter_context(locked(folder))
+                _settle(folder)
+                _check_own(folder)
+            yield folder
+    finally:
+        with suppress(OSError):  # raised by the first folder that is not empty
+            for path in created:
+                path.rmdir()
+
+
+@contextmanager
+def replacement(folder: Path) -> Generator[Path]:
+    """A temporary folder that replaces ``folder``, whose :func:`sole_writer` the caller is.
+
+    Raises:
+        InvalidInput: files that this package did not write have appeared in ``folder`` since. The
+            new files are kept beside it, and the message names the place.
+        OutOfResources: see :func:`atomic_folder`.
+    """
+    new = beside(folder, NEW)
+    try:
+        with _errors_of(folder):
+            new.mkdir()
+        yield new
+        with _errors_of(folder):
+            _install(new, folder)
+    finally:
+        with suppress(OSError):  # the next writer tries again
+            _settle(folder)
+
+
+def _install(new: Path, folder: Path) -> None:
+    _write_manifest(new)
+    for path in (*new.rglob("*"), new):
+        force(path)
+    try:
+        _check_own(folder)
+    except InvalidInput as error:
+        aside = _free_name(folder)
+        new.replace(aside)
+        raise InvalidInput(f"{error} The new files are in {aside}.") from error
+    if folder.exists():
+        shutil.copymode(folder, new)
+        folder.replace(beside(folder, OLD))
+    new.replace(folder)
+    force(folder.parent)
+
+
+def _settle(folder: Path) -> None:
+    """Complete the replacement that a killed writer began, and remove what it left.
+
+    Where ``old`` exists, ``new`` is complete.
+    """
+    new, old = beside(folder, NEW), beside(folder, OLD)
+    if old.exists() and new.exists() and not folder.exists():
+        new.replace(folder)
+    for path in (new, old):
+        if path.exists():
+            shutil.rmtree(path)
+
+
+def _check_place(folder: Path) -> None:
+    if folder.is_mount() or Path.cwd().is_relative_to(folder):
+        raise InvalidInput(
+            f"{folder} is the current folder, holds it, or is the root of a file system, so it "
+            "can't be replaced as a whole: choose a folder inside it."
+        )
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(None, "it is not a folder")
+
+
+def _check_own(folder: Path) -> None:
+    """Refuse a folder with files that this package did not write, or that changed since."""
+    written = _manifest_of(folder)
+    foreign = (
+        path.relative_to(folder).as_posix()
+        for path in _files_of(folder)
+        if not _is_unchanged(path, written.get(path.relative_to(folder).as_posix()))
+    )
+    named = [name[:MAX_CHARACTERS] for name in islice(foreign, MAX_NAMED)]
+    if named:
+        raise InvalidInput(
+            f"{folder} holds {', '.join(named)}, which interp did not write or which changed "
+            "since: choose another folder, or move them away."
+        )
+
+
+def _files_of(folder: Path) -> Iterator[Path]:
+    """Everything below a folder but folders; links are not followed."""
+    for root, folders, files in os.walk(folder):
+        links = (name for name in folders if Path(root, name).is_symlink())
+        yield from (Path(root, name) for name in (*files, *links))
+
+
+def _is_unchanged(path: Path, expected: str | None) -> bool:
+    plain = path.is_file() and not path.is_symlink()
+    return expected is not None and plain and _sha256(path) == expected
+
+
+def _manifest_of(folder: Path) -> dict[str, str]:
+    """SHA-256 by file name, of the manifest too; empty if there is none that can be read."""
+    path = folder / MANIFEST
+    try:
+        if path.stat().st_size <= MAX_MANIFEST_BYTES:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            if (found["format"], found["version"]) == (FORMAT, VERSION):
+                return {**found["files"], MANIFEST: _sha256(path)}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        pass
+    return {}
+
+
+def _write_manifest(folder: Path) -> None:
+    files = {path.relative_to(folder).as_posix(): _sha256(path) for path in _files_of(folder)}
+    manifest: Mapping[str, object] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "files": dict(sorted(files.items())),
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _free_name(folder: Path) -> Path:
+    number = 2
+    while (path := folder.with_name(f"{folder.name}-{number}")).exists():
+        number += 1
+    return path
+
+
+@contextmanager
+def _errors_of(folder: Path) -> Generator[None]:
+    try:
+        yield
+    except (OSError, RuntimeError) as error:  # the latter for a loop of symbolic links
+        reason = getattr(error, "strerror", None) or error
+        raise OutOfResources(
+            f"{folder} can't be written: {reason}. Choose another folder."
+        ) from error

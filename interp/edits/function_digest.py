@@ -1,0 +1,81 @@
+"""The hash of a Python function: the same in every process that reads the same source.
+
+It covers the function's name and code, that of functions inside it, and what it captures that is
+data: defaults and closure cells that hold numbers, text, tuples of them, tensors or functions. Of
+any other object (a list that the function fills, a model) it covers the type alone; and no global
+variable that the function reads.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from functools import partial
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interp.tensor_data import tensor_bytes
+
+SCALARS = (bool, int, float, complex, str, bytes, np.generic, type(None), type(Ellipsis))
+
+
+def function_digest(fn: object) -> str:
+    """SHA-256 of a function, or of an object that is called as one."""
+    return hashlib.sha256("\n".join(_parts(fn, set())).encode()).hexdigest()
+
+
+def _parts(value: object, seen: set[int]) -> Iterator[str]:
+    """Text that two values share exactly if they are the same data."""
+    if isinstance(value, SCALARS):
+        yield f"{type(value).__name__} {value!r}"
+    elif isinstance(value, tuple):
+        yield f"tuple {len(value)}"
+        for one in value:
+            yield from _parts(one, seen)
+    elif isinstance(value, frozenset):
+        # Its order differs between processes.
+        yield f"frozenset {sorted(' '.join(_parts(one, seen)) for one in value)}"
+    elif isinstance(value, Tensor | np.ndarray) and (data := _bytes(value)) is not None:
+        digest = hashlib.sha256(data).hexdigest()
+        yield f"{type(value).__name__} {value.dtype} {tuple(value.shape)} {digest}"
+    elif id(value) not in seen:  # a function may capture itself
+        seen.add(id(value))
+        yield from _parts_of_code(value, seen)
+
+
+def _parts_of_code(value: object, seen: set[int]) -> Iterator[str]:
+    """Those of code and of what is called; of another object its type."""
+    if isinstance(value, CodeType):
+        yield f"code {value.co_name} {value.co_code.hex()} {value.co_names} {value.co_varnames}"
+        yield from _parts(value.co_consts, seen)
+    elif isinstance(value, FunctionType):
+        yield f"function {value.__module__} {value.__qualname__}"
+        cells = tuple(_held(cell) for cell in value.__closure__ or ())
+        named = tuple(sorted((value.__kwdefaults__ or {}).items()))
+        for part in (value.__code__, value.__defaults__, named, cells):
+            yield from _parts(part, seen)
+    elif isinstance(value, MethodType):
+        yield from _parts((value.__func__, value.__self__), seen)
+    elif isinstance(value, partial):
+        named = tuple(sorted(value.keywords.items()))
+        yield from _parts(("partial", value.func, value.args, named), seen)
+    else:
+        own: Any = value if hasattr(value, "__qualname__") else type(value)
+        module = getattr(own, "__module__", None)
+        yield f"{type(value).__name__} {module} {own.__qualname__}"
+
+
+def _held(cell: object) -> object:
+    try:
+        return cell.cell_contents  # pyright: ignore[reportAttributeAccessIssue] - of a closure
+    except ValueError:  # not assigned yet
+        return ()
+
+
+def _bytes(value: Tensor | np.ndarray) -> bytes | memoryview | None:
+    """The numbers of a tensor or an array; ``None`` of one that has none of its own."""
+    if isinstance(value, np.ndarray):
+        return None if value.dtype.hasobject else value.tobytes()
+    return tensor_bytes(value) if value.layout == torch.strided and not value.is_meta else None

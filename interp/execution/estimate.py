@@ -1,0 +1,263 @@
+"""How much memory a run takes, estimated before it is computed.
+
+    interp.estimate(model, tokens, record="all")        # Estimate(peak=…, kept=…), in bytes
+
+The same run is executed on shapes alone: by a model without data (on PyTorch's meta device), while
+the bytes of the tensors that are alive are counted. What fused kernels allocate inside, and how
+many tokens each expert gets, is not known from shapes and is approximated.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+from typing import Any, Unpack
+from weakref import finalize
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from interp.cache.compact import storage_of
+from interp.edits import Edit, EditSite
+from interp.errors import OutOfResources
+from interp.execution.free_bytes import free_bytes, size_of
+from interp.execution.plan import Change
+from interp.execution.prepared import Options, Prepared, execute, prepare
+from interp.model.attention.attention import Attention
+from interp.model.batch import Batch
+from interp.model.experts import Experts
+from interp.model.network import Network
+from interp.model.shapes import fixed_axes
+from interp.points import TOKEN_AXES, Place, Point
+
+LARGE = 2**30
+"""Bytes of tensors below which a run is not compared with the memory that is free."""
+SHARE, CLEARLY = 0.25, 1.25
+"""A run whose results take this share of the free memory is estimated; it is refused if the
+estimate is so many times what is free."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Bytes that a run or a sweep takes, beyond the model and the tokens.
+
+    Attributes:
+        peak: largest amount at a time.
+        kept: of what is returned: logits and cache.
+    """
+
+    peak: int
+    kept: int
+
+    def __str__(self) -> str:
+        return f"{size_of(self.peak)} at the peak, {size_of(self.kept)} kept"
+
+
+def estimate(
+    model: Network,
+    *tokens: Any,  # noqa: ANN401 - what model.check reads
+    **options: Unpack[Options],
+) -> Estimate:
+    """The memory that ``interp.run(model, *tokens, **options)`` would take; nothing is computed.
+
+    Within 20 % of what PyTorch allocates on a CPU, for forwards of some hundred kilobytes and more.
+    Functions given to ``edits.apply`` are taken to allocate nothing beyond one copy.
+
+    Args:
+        model: the model.
+        *tokens: as of :func:`interp.run`.
+        **options: as of :func:`interp.run`: ``record=``, ``edits=``, ``kernel=``, ….
+
+    Raises:
+        InterpError: as of :func:`interp.run`, for what it refuses before the forward.
+    """
+    return estimate_of(model, prepare(model, tokens, **options))
+
+
+def refuse_too_large(model: Network, prepared: Prepared) -> None:
+    """Make sure that the memory that is free suffices, if a run is large.
+
+    Raises:
+        OutOfResources: it clearly does not; the message names what takes the most.
+    """
+    rows, width = prepared.batches[-1].ids.shape
+    unembeds = model.config.unembeds and prepared.span.stop is None
+    places = {*prepared.plan.stored, *([Place(Point.LOGITS)] if unembeds else [])}
+    if len(places) * rows * width * _widest(model, width) * model.dtype.itemsize < LARGE:
+        return
+    sizes = {place: prod(shape_at(model, prepared.batches, place)) for place in places}
+    free = free_bytes(model.device)
+    if sum(sizes.values()) * model.dtype.itemsize < SHARE * free:
+        return
+    found = estimate_of(model, prepared)
+    if found.peak > CLEARLY * free:
+        largest: dict[str, int] = {}
+        for place, size in sizes.items():
+            label = place.point.label
+            largest[label] = largest.get(label, 0) + size * model.dtype.itemsize
+        shown = sorted(largest, key=lambda label: -largest[label])[:3]
+        named = ", ".join(f"{label} ({size_of(largest[label])})" for label in shown)
+        raise OutOfResources(
+            f"This run takes about {found}; {size_of(free)} are free. The largest: {named}. Leave "
+            "places out of record=, or run fewer or shorter prompts at a time."
+        )
+
+
+def shape_at(model: Network, batches: Sequence[Batch], place: Place) -> tuple[int, ...]:
+    """The shape of the tensor at a place, in a forward of ``batches``."""
+    stacks = list(model.config.stacks)
+    number = -1 if place.stack is None else stacks.index(place.stack)
+    sizes = {
+        **fixed_axes(model.config, place),
+        "batch": len(batches[0].ids),
+        **dict.fromkeys(TOKEN_AXES, batches[number].ids.shape[1]),
+        "source": batches[0].ids.shape[1],
+    }
+    return tuple(sizes[axis] for axis in place.point.axes)
+
+
+def _widest(model: Network, width: int) -> int:
+    """Most elements per token of any tensor."""
+    config, found = model.config, [model.config.n_logits]
+    for stack in config.stacks.values():
+        d_mlp = 0 if stack.mlp is None else stack.mlp.d_mlp
+        found += [stack.attention.n_heads * max(width, config.d_model), d_mlp]
+    return max(found)
+
+
+# ---- a run on shapes alone -----------------------------------------------------------------------
+
+
+def estimate_of(model: Network, prepared: Prepared) -> Estimate:
+    """The memory of a run that was checked."""
+    shapes, stream = Shapes(model), prepared.span.stream
+    edits = {
+        place: [_changed(edit) for edit in several] for place, several in prepared.placed.items()
+    }
+    without_data = replace(
+        prepared,
+        batches=[batch.to("meta") for batch in prepared.batches],
+        span=replace(prepared.span, stream=None if stream is None else stream.to("meta")),
+        plan=replace(prepared.plan, edits=edits),
+        total=None if prepared.total is None else _log_probabilities,
+    )
+    with LiveBytes([*given_to(shapes, without_data.batches), without_data.span.stream]) as live:
+        done = execute(shapes, without_data)
+        kept = live.now
+        del done
+    return Estimate(live.peak, kept)
+
+
+def given_to(model: Network, batches: Sequence[Batch]) -> list[Tensor | None]:
+    """What exists before a forward: weights and tokens."""
+    inputs = [own for b in batches for own in (b.ids, b.real, b.types, b.images)]
+    return [*model.parameters(), *model.buffers(), *inputs]
+
+
+class Shapes(Network):
+    """A model with the shapes of another, and no data.
+
+    Args:
+        model: the other one, whose device it claims to be on.
+    """
+
+    def __init__(self, model: Network) -> None:
+        with torch.device("meta"):
+            super().__init__(model.config)
+        self.to(model.dtype)
+        self.requires_grad_(any(weight.requires_grad for weight in model.parameters()))
+        self._device = model.device
+        for part in self.modules():
+            if isinstance(part, Attention):
+                object.__setattr__(part, "fused", partial(_fused, part))
+            if isinstance(part, Experts):
+                object.__setattr__(part, "of_chosen", partial(_of_chosen, part))
+
+    def check(self, *tokens: Any, mask: object = None) -> list[Batch]:  # noqa: ANN401, ARG002
+        """The batches given, which were checked where they have data."""
+        return list(tokens)
+
+    @property
+    def device(self) -> torch.device:
+        """That of the model which it stands for."""
+        return self._device
+
+
+def _fused(attention: Attention, q: Tensor, k: Tensor, v: Tensor, context: Any) -> Tensor:  # noqa: ANN401
+    """z by the fused kernel of a CPU, which PyTorch would not choose for tensors without data."""
+    mask = attention.masking.fused(q.dtype, context)
+    if mask is not None and mask.requires_grad:  # which that kernel can't differentiate
+        return Attention.fused(attention, q, k, v, context)
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill_(~mask, -torch.inf)
+    heads = [x.transpose(1, 2) for x in (q, k, v)]
+    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    return fused(*heads, attn_mask=mask)[0].transpose(1, 2)
+
+
+def _of_chosen(experts: Experts, x: Tensor, weights: Tensor) -> Tensor:
+    """The experts' work where each has as many tokens."""
+    tokens, shares = x.flatten(0, 1), weights.flatten(0, 1)
+    written, n = torch.zeros_like(tokens), shares.shape[1]
+    routed = torch.arange(-(-len(tokens) * experts.top_k // n), device=x.device)
+    for expert in range(n):
+        out = experts.run_expert(expert, tokens[routed]) * shares[routed, expert, None]
+        written = written.index_add(0, routed, out.to(written.dtype))
+    return written.view_as(x)
+
+
+def _changed(edit: Edit) -> Change:
+    """What an edit allocates: a copy, and its values if they take as much room."""
+
+    def changed(x: Tensor, site: EditSite) -> Tensor:  # noqa: ARG001 - as edits are called
+        return (x + 0).clone() if edit.select.selects_all else x.clone()
+
+    return changed
+
+
+def _log_probabilities(logits: Tensor, batch: Batch) -> Tensor:  # noqa: ARG001 - as a metric
+    """What most metrics compute, as one number."""
+    return logits.log_softmax(-1).sum()
+
+
+class LiveBytes(TorchDispatchMode):
+    """Counts the bytes of the storages that operations make while they are alive.
+
+    Args:
+        given: tensors whose storages are not counted.
+
+    Attributes:
+        now: bytes alive.
+        peak: most bytes alive at a time.
+    """
+
+    def __init__(self, given: Sequence[Tensor | None]) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self._alive = {storage_of(own): 0 for own in given if own is not None}
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - whatever the operation returns
+        """Run an operation and count what it returns."""
+        returned = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(returned):
+            if isinstance(tensor, Tensor) and storage_of(tensor) not in self._alive:
+                self._count(tensor)
+        return returned
+
+    def _count(self, tensor: Tensor) -> None:
+        storage, size = tensor.untyped_storage(), tensor.untyped_storage().nbytes()
+        self._alive[storage_of(tensor)] = size
+        self.now += size
+        self.peak = max(self.peak, self.now)
+        finalize(storage, self._freed, storage_of(tensor))
+
+    def _freed(self, storage: int) -> None:
+        self.now -= self._alive.pop(storage)

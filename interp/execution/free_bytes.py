@@ -1,0 +1,51 @@
+"""The memory that is free on a device."""
+
+from pathlib import Path
+
+import torch
+
+CGROUP = Path("/sys/fs/cgroup")
+UNKNOWN = 4 * 2**30
+"""Assumed free memory where the system does not report it."""
+TEN_MEGABYTES = 10 * 2**20
+
+
+def free_bytes(device: torch.device) -> int:
+    """Free memory of the model's device."""
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + unused
+    found = [_meminfo(), _of_container()]
+    return min((free for free in found if free is not None), default=UNKNOWN)
+
+
+def _meminfo() -> int | None:
+    """Memory available without swapping, as the system reports it."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    found = [line.split() for line in lines if line.startswith("MemAvailable")]
+    return int(found[0][1]) * 1024 if found else None
+
+
+def _of_container() -> int | None:
+    """What the limit of a container leaves, if there is one.
+
+    The file cache counts as used, but is freed when memory is needed.
+    """
+    try:
+        limit, used, report = (
+            (CGROUP / name).read_text(encoding="ascii").strip()
+            for name in ("memory.max", "memory.current", "memory.stat")
+        )
+    except OSError:
+        return None
+    stat = dict(line.split() for line in report.splitlines())
+    file_cache = int(stat.get("inactive_file", 0))
+    return None if limit == "max" else max(0, int(limit) - int(used) + file_cache)
+
+
+def size_of(nbytes: int) -> str:
+    """Bytes as text: MiB, or KiB below ten megabytes."""
+    return f"{nbytes / 2**20:,.0f} MiB" if nbytes >= TEN_MEGABYTES else f"{nbytes / 2**10:,.1f} KiB"

@@ -1,0 +1,197 @@
+"""A run before it is computed: checked tokens, the part of the model, the plan."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict, Unpack
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.cache.cache import Cache
+from interp.cache.derive import Derivation
+from interp.edits import Edit
+from interp.errors import InvalidInput, shorten
+from interp.execution.plan import Plan, place_edits, places_in, plan_of
+from interp.execution.recorder import Recorder
+from interp.integers import as_integer
+from interp.metrics import Metric, MetricLike, measure
+from interp.model.batch import Batch
+from interp.model.network import Network, as_network
+from interp.model.stack import Span
+from interp.names import Request
+from interp.points import Place
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Where a run starts, if not at the tokens.
+
+    Attributes:
+        layer: the first block to run.
+        stream: ``[batch pos d_model]``, the stream before it (``resid_pre`` of that layer).
+    """
+
+    layer: int
+    stream: Float[Tensor, "batch pos d_model"]
+
+
+class Options(TypedDict, total=False):
+    """The keywords of :func:`interp.run`."""
+
+    record: Request
+    store: Request
+    edits: Sequence[Edit]
+    start: Start | None
+    stop_at_layer: int | None
+    kernel: str
+    gradients_of: Metric | MetricLike | None
+    keep_graph: bool
+    mask: object
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A run that was checked.
+
+    Attributes:
+        batches: the tokens of each stack.
+        span: the part of the last stack that is run.
+        plan: what is edited, stored and formed.
+        placed: the edits by place.
+        recorded: places that can be read afterwards, in order.
+        total: the number to differentiate, of logits and tokens; ``None`` if no gradient is wanted.
+    """
+
+    batches: Sequence[Batch]
+    span: Span
+    plan: Plan
+    placed: Mapping[Place, Sequence[Edit]]
+    recorded: Sequence[Place]
+    total: Callable[[Tensor, Batch], Tensor] | None
+
+
+def prepare(model: Network, tokens: Sequence[Any], **options: Unpack[Options]) -> Prepared:
+    """Check everything that a run is given; see :func:`interp.run`."""
+    batches = as_network(model).check(*tokens, mask=options.get("mask"))
+    span = _span(model, options.get("start"), options.get("stop_at_layer"), batches[-1])
+    keep_graph, metric = options.get("keep_graph", False), options.get("gradients_of")
+    passed = places_in(model, span)
+    placed = place_edits(model, options.get("edits", ()), passed, keep_graph=keep_graph)
+    stored = model.names.requested(options.get("store"), passed, _not_passed)
+    wanted = {*model.names.requested(options.get("record"), passed, _not_passed), *stored}
+    recorded = [place for place in passed if place in wanted]
+    plan = plan_of(
+        model,
+        placed,
+        recorded,
+        stored,
+        kernel=options.get("kernel", "auto"),
+        differentiate=metric is not None,
+        keep_graph=keep_graph,
+    )
+
+    def total(logits: Tensor, batch: Batch) -> Tensor:
+        return measure(metric, logits, batch).sum()  # pyright: ignore[reportArgumentType]
+
+    return Prepared(batches, span, plan, placed, recorded, None if metric is None else total)
+
+
+def execute(model: Network, prepared: Prepared) -> tuple[Tensor | None, Tensor | None, Cache]:
+    """Compute a run: its logits and its stream, those that it has, and its cache."""
+    plan, batches, span = prepared.plan, prepared.batches, prepared.span
+    recorder = Recorder(plan)
+    derivation = Derivation(model, recorder.contexts, keep_graph=plan.keep_graph)
+    with torch.set_grad_enabled(plan.differentiate or plan.keep_graph):
+        stream = model.stream(batches, recorder, span)
+        ends = span.stop is None and model.config.unembeds
+        logits = logits_of(model, stream, recorder, batches[-1]) if ends else None
+        gradients = _gradients(recorder, prepared.total, logits, batches[-1])
+        recorder.check_applied()
+        tensors = {place: _result(tensor, plan) for place, tensor in recorder.stored.items()}
+        cache = Cache(derivation, list(prepared.recorded), tensors, gradients)
+        cache.compact()
+    return (
+        None if logits is None else _result(logits, plan),
+        None if ends else _result(stream, plan),
+        cache,
+    )
+
+
+def logits_of(model: Network, stream: Tensor, recorder: Recorder, batch: Batch) -> Tensor:
+    """The logits of the last stack's stream."""
+    context = model.contexts([batch])[0]
+    return model.unembed(stream, recorder.scoped(context=context))
+
+
+def _result(tensor: Tensor, plan: Plan) -> Tensor:
+    """A tensor of the forward as the run returns it."""
+    return tensor if plan.keep_graph else tensor.detach()
+
+
+def _not_passed(name: object) -> InvalidInput:
+    return InvalidInput(f"{shorten(name)} can't be recorded: this run does not compute it.")
+
+
+def _span(model: Network, start: object, stop: object, batch: Batch) -> Span:
+    n = len(model.stacks[-1].blocks)
+    if not isinstance(start, Start | None):
+        raise InvalidInput(f"start= takes an interp.Start; got {shorten(start)}.")
+    last = n if stop is None else _layer(stop, "stop_at_layer=", n)
+    first = 0 if start is None else _layer(start.layer, "A run can't start at layer ", n)
+    if not first <= last:
+        raise InvalidInput(f"A run can't start at layer {first} and stop before layer {last}.")
+    stream = None if start is None else _stream(start.stream, model, batch)
+    return Span(first, None if stop is None else last, stream)
+
+
+def _layer(given: object, what: str, n: int) -> int:
+    """A layer from 0 to n, where n is after the last block; negative ones count from the end."""
+    layer = as_integer(given)
+    if layer is None or not -n <= layer <= n:
+        raise InvalidInput(f"{what}{shorten(given)}: this stack has layers 0..{n - 1}.")
+    return layer + n if layer < 0 else layer
+
+
+def _stream(given: object, model: Network, batch: Batch) -> Tensor:
+    expected = (*batch.ids.shape, model.config.d_model)
+    if (
+        not isinstance(given, Tensor)
+        or given.is_meta
+        or given.layout != torch.strided
+        or tuple(given.shape) != expected
+        or given.dtype != model.dtype
+    ):
+        what = f"{given.layout} on {given.device}" if isinstance(given, Tensor) else "no tensor"
+        raise InvalidInput(
+            f"The stream to start from is {shorten(given)} ({what}); expected a tensor of shape "
+            f"{expected} and {model.dtype}."
+        )
+    return given.to(model.device)
+
+
+def _gradients(
+    recorder: Recorder,
+    total_of: Callable[[Tensor, Batch], Tensor] | None,
+    logits: Tensor | None,
+    batch: Batch,
+) -> dict[Place, Tensor]:
+    """The gradient of the metric's sum by everything stored (zeros where it does not depend)."""
+    if total_of is None:
+        return {}
+    if logits is None:
+        raise InvalidInput("gradients_of needs the logits; this run has none.")
+    places = list(recorder.stored)
+    if not places:
+        raise InvalidInput("gradients_of needs record=: the places whose gradients are wanted.")
+    total = total_of(logits, batch)
+    if not total.requires_grad:
+        raise InvalidInput(
+            "gradients_of: this metric has no gradient (accuracy has none, and nothing has one "
+            "under torch.inference_mode())."
+        )
+    tensors = [recorder.stored[place] for place in places]
+    found = torch.autograd.grad(
+        total, tensors, retain_graph=recorder.plan.keep_graph, materialize_grads=True
+    )
+    return dict(zip(places, found, strict=True))

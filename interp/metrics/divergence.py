@@ -1,0 +1,88 @@
+"""KL(reference ‖ model) of next-token distributions, over all positions or at one."""
+
+from dataclasses import dataclass, replace
+
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.errors import InvalidInput
+from interp.metrics.kinds import AtPosition, Metric
+from interp.metrics.logits import at_least_float32, at_position
+from interp.model.batch import Batch
+from interp.tensor_data import TensorData
+
+
+@dataclass(frozen=True)
+class KL(Metric):
+    """KL(reference ‖ model) of the next-token distribution, mean over positions, in nats.
+
+    Attributes:
+        reference: logits ``[batch pos vocab]``.
+    """
+
+    kind = "kl"
+    name = "KL divergence"
+    unit = "nats"
+
+    reference: TensorData | None = None
+
+    def __call__(
+        self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
+    ) -> Float[Tensor, " batch"]:
+        """Σ_v p_ref(v) (log p_ref(v) − log p(v)), mean over real tokens."""
+        divergence = _divergence(_reference_logits(self.reference, logits), logits)
+        if batch.real is None:
+            return divergence.mean(-1)
+        return (divergence * batch.real).sum(-1) / batch.real.sum(-1)
+
+
+@dataclass(frozen=True)
+class KLAt(AtPosition):
+    """KL(reference ‖ model) of the next-token distribution at one position, in nats.
+
+    Attributes:
+        reference: logits ``[batch pos vocab]``, or ``[batch vocab]`` at the position alone.
+    """
+
+    kind = "kl_at"
+    name = "KL divergence"
+    unit = "nats"
+
+    reference: TensorData | None = None
+
+    def for_batch(self, batch: Batch) -> "KLAt":
+        """With the reference at the position alone."""
+        if self.reference is None or self.reference.tensor.ndim != 3:  # noqa: PLR2004
+            return self
+        reference = self.reference.tensor.to(batch.ids.device)
+        if reference.shape[:2] != batch.ids.shape:
+            raise InvalidInput(
+                f"kl: the reference is {tuple(reference.shape)}, the tokens "
+                f"{tuple(batch.ids.shape)}."
+            )
+        return replace(self, reference=TensorData(at_position(reference, batch, self.pos)))
+
+    def compute(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
+        """Σ_v p_ref(v) (log p_ref(v) − log p(v)) at the position."""
+        return _divergence(_reference_logits(self.reference, logits), logits)
+
+
+def _reference_logits(reference: TensorData | None, logits: Tensor) -> Tensor:
+    """The reference, checked to have the shape of ``logits``."""
+    if reference is None:
+        raise InvalidInput(
+            "kl needs reference logits to compare with: interp.metrics.kl(reference)."
+        )
+    if reference.tensor.shape != logits.shape:
+        raise InvalidInput(
+            f"kl: the reference is {tuple(reference.tensor.shape)}, the logits "
+            f"{tuple(logits.shape)}."
+        )
+    return at_least_float32(reference.tensor).to(logits.device)
+
+
+def _divergence(
+    reference: Float[Tensor, "... vocab"], logits: Float[Tensor, "... vocab"]
+) -> Tensor:
+    log_p, log_q = reference.log_softmax(-1), logits.log_softmax(-1)
+    return (log_p.exp() * (log_p - log_q)).sum(-1)

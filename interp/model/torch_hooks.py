@@ -1,0 +1,72 @@
+"""PyTorch's hooks on parts of a model are refused: only some forwards would call them.
+
+A hook fires when its module is called. A sweep continues forwards in the middle of a block, a cache
+derives tensors by the functions of a part, and some parts are never called at all: with a hook they
+would give other numbers than ``model(tokens)``, without an error. Pruning, and weight and spectral
+norm of ``torch.nn.utils`` are such hooks. Parametrizations are not: a parametrized weight is
+computed wherever it is read.
+"""
+
+from collections.abc import Mapping
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+from torch.nn.modules import module as every_module
+from torch.utils.hooks import RemovableHandle
+
+from interp.errors import InvalidInput
+
+KINDS = ("forward_pre_hooks", "forward_hooks", "backward_pre_hooks", "backward_hooks")
+GLOBAL = {kind: getattr(every_module, f"_global_{kind}") for kind in KINDS}
+OBSERVERS = "torch.utils."
+"""Hooks on every module of a program that PyTorch itself adds to count operations."""
+
+
+_SEARCHED: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+"""Models without hooks, and how many had been registered in the process when they were searched."""
+
+
+def refuse_hooks(model: nn.Module) -> None:
+    """Make sure that no part of ``model`` has a hook, nor every module of the program.
+
+    The parts are searched only if a hook was registered in this process since the last time, by
+    anyone; the compiler, which follows the hooks of what it traces, is left alone.
+
+    Raises:
+        InvalidInput: there is a hook; the message names its owner.
+    """
+    if torch.compiler.is_compiling():
+        return
+    for kind, hooks in GLOBAL.items():
+        for hook in hooks.values():
+            if not str(getattr(hook, "__module__", "")).startswith(OBSERVERS):
+                raise _refused("Every module of this program", kind, hook)
+    registered = RemovableHandle.next_id
+    if _SEARCHED.get(model) != registered:
+        search(model)
+        _SEARCHED[model] = registered
+
+
+def search(model: nn.Module) -> None:
+    """Look for hooks on each part.
+
+    Raises:
+        InvalidInput: there is one.
+    """
+    for name, part in model.named_modules():
+        for kind in KINDS:
+            hooks: Mapping[int, object] = getattr(part, f"_{kind}")
+            for hook in hooks.values():
+                raise _refused(f"model.{name}" if name else "The model", kind, hook)
+
+
+def _refused(owner: str, kind: str, hook: object) -> InvalidInput:
+    named = str(getattr(hook, "__name__", type(hook).__name__))[:100]
+    return InvalidInput(
+        f"{owner} has a {kind[:-1].replace('_', ' ')} of PyTorch ({named}), which only some "
+        "forwards would call. Remove it, and use model.run_with_hooks or "
+        "interp.run(edits=[edits.apply(...)]) to change activations, record= to read them, and "
+        "gradients_of= for gradients; make pruning, weight norm or spectral norm permanent with "
+        "torch.nn.utils.prune.remove, remove_weight_norm or remove_spectral_norm."
+    )

@@ -1,0 +1,88 @@
+"""A model as a folder: ``config.json``, weights as safetensors, ``tokenizer.json``.
+
+:func:`interp.load` reads it and gives the same model, bit by bit.
+"""
+
+from pathlib import Path
+
+import torch
+
+from interp.atomic_folder import atomic_folder
+from interp.errors import InvalidInput, OutOfResources, shorten
+from interp.files import write_text_whole, write_whole
+from interp.tensor_file import save_tensors
+from interp.text_network import TextNetwork
+
+CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
+STEPS = "steps"
+"""The folder, in that of a model, of the weights after some steps of its training."""
+COMPUTE_DTYPE = "computes_in"
+"""Metadata entry of a file of weights: the dtype of the model that was saved."""
+
+
+def save_folder(model: TextNetwork, folder: Path, dtype: torch.dtype | None = None) -> None:
+    """Write a model to a folder, whose files change all at once or not at all.
+
+    Args:
+        model: the model.
+        folder: created if missing; replaced if it holds what this package wrote.
+        dtype: of the stored weights; ``None`` keeps that of the model. The model is loaded in the
+            dtype that it has now in either case.
+
+    Raises:
+        InvalidInput: the folder holds files that this package did not write, or ``dtype`` is none
+            that weights can have.
+        OutOfResources: the folder can't be written, or another process is writing it.
+    """
+    _check(model, dtype)
+    with atomic_folder(folder) as new:
+        write_files(model, new, dtype)
+
+
+def _check(model: TextNetwork, dtype: object) -> None:
+    is_floating_point = isinstance(dtype, torch.dtype) and dtype.is_floating_point
+    if dtype is not None and not is_floating_point:
+        raise InvalidInput(f"dtype={shorten(dtype)} should be a floating-point dtype of torch.")
+    if model.device.type == "meta":
+        raise InvalidInput("This model is on the meta device: it has no weights to save.")
+
+
+def write_files(model: TextNetwork, folder: Path, dtype: torch.dtype | None = None) -> None:
+    """Write the files of a model into an existing folder, as for :func:`save_folder`.
+
+    Raises:
+        OutOfResources: the folder can't be written.
+    """
+    try:
+        _write_weights(model, folder / WEIGHTS, dtype)
+        write_text_whole(folder / CONFIG, model.config.to_json())
+        if model.tokenizer is not None:
+            model.tokenizer.save(folder / TOKENIZER)
+    except OSError as error:
+        raise OutOfResources(f"{folder} can't be written: {error}.") from error
+
+
+def save_step(model: TextNetwork, folder: Path, step: int, dtype: torch.dtype) -> None:
+    """Write the weights after ``step`` training steps, beside the final ones of the folder.
+
+    Raises:
+        OutOfResources: the folder can't be written.
+    """
+    try:
+        (folder / STEPS).mkdir(parents=True, exist_ok=True)
+        _write_weights(model, weights_file(folder, step), dtype)
+    except OSError as error:
+        raise OutOfResources(f"{folder} can't be written: {error}.") from error
+
+
+def weights_file(folder: Path, step: int | None = None) -> Path:
+    """The file of the final weights of a folder, or of those of a training step."""
+    return folder / (WEIGHTS if step is None else f"{STEPS}/{step:06d}.safetensors")
+
+
+def _write_weights(model: TextNetwork, path: Path, dtype: torch.dtype | None) -> None:
+    """All parameters by name; a shared parameter is stored once."""
+    named = {name: weight.detach().to(dtype) for name, weight in model.named_parameters()}
+    weights = {name: tensor.contiguous() for name, tensor in named.items()}
+    metadata = {COMPUTE_DTYPE: str(model.dtype).removeprefix("torch.")}
+    write_whole(path, lambda path: save_tensors(weights, path, metadata))

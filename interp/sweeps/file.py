@@ -1,0 +1,192 @@
+"""The file format of a sweep: its numbers, and what is needed to go on with it.
+
+One safetensors file. The tensors are the table, and those that edits and the metric hold; all else
+is JSON in the header, under ``interp_sweep``. No pickle is read or written.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from interp import edits, metrics
+from interp.edits import Apply
+from interp.errors import InterpError, InvalidInput, OutOfResources
+from interp.execution.provenance import Provenance
+from interp.files import write_whole
+from interp.metrics import Metric, MetricLike
+from interp.points import Place
+from interp.schema import build
+from interp.sweeps.cases import PlacedEdits, label_of
+from interp.tensor_data import TensorData
+
+HEADER = "interp_sweep"
+VERSION = 1
+_Read = TypeVar("_Read")
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """What a file holds of a sweep; see :class:`~interp.sweeps.result.Sweep`."""
+
+    values: Tensor
+    baseline: Tensor
+    done: Tensor
+    placed: tuple[PlacedEdits, ...]
+    measured: Metric | MetricLike
+    provenance: Provenance
+    notes: tuple[str, ...]
+
+
+def write_contents(contents: Contents, path: Path) -> None:
+    """Write a complete file, or none.
+
+    Raises:
+        InvalidInput: an edit or the metric is a Python function, or there is no such folder.
+        OutOfResources: it can't be written.
+    """
+    held = HeldTensors()
+    header = {
+        "version": VERSION,
+        "metric": _metric_of(contents).to_dict(held.named),
+        "edits": [_row_to_json(i, row, held) for i, row in enumerate(contents.placed)],
+        "provenance": contents.provenance.to_dict(),
+        "notes": contents.notes,
+    }
+    table = {"values": contents.values, "baseline": contents.baseline, "done": contents.done}
+    tensors, metadata = table | held.tensors, {HEADER: json.dumps(header)}
+    if not path.parent.is_dir():
+        raise InvalidInput(f"{path.parent} is not a folder; make it first.")
+    try:
+        write_whole(path, lambda aside: save_file(tensors, aside, metadata))
+    except ValueError as error:
+        raise InvalidInput(f"{str(path)!r} is not a path: {error}.") from error
+    except (OSError, SafetensorError) as error:
+        raise OutOfResources(f"{path} can't be written: {error}.") from error
+
+
+def read_contents(path: Path) -> Contents:
+    """Read what :func:`write_contents` wrote.
+
+    Raises:
+        InvalidInput: there is no such file, or it is damaged, of another kind or another version.
+    """
+    if not path.is_file():
+        raise InvalidInput(f"{path} is not a file; sweep.save(path) writes one.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = _header(path, file.metadata() or {})
+            return _or_damaged(path, lambda: _contents(header, file.get_tensor))
+    except (SafetensorError, OSError) as error:
+        raise InvalidInput(f"{path} is not a valid safetensors file: {error}.") from error
+
+
+class HeldTensors:
+    """The tensors of edits and of the metric; equal ones have one name."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self._names: dict[TensorData, str] = {}
+
+    def named(self, data: TensorData) -> dict[str, str]:
+        """What stands in the JSON for a tensor."""
+        if data not in self._names:
+            self._names[data] = name = f"held.{len(self._names)}"
+            self.tensors[name] = data.tensor.contiguous()
+        return {"tensor": self._names[data]}
+
+
+NUMBERS_ALONE = "to_frame() gives a table of the numbers, which pandas can save"
+
+
+def _metric_of(contents: Contents) -> Metric:
+    if isinstance(contents.measured, Metric):
+        return contents.measured
+    raise InvalidInput(
+        f"The metric of this sweep is a Python function, which can't be saved; {NUMBERS_ALONE}."
+    )
+
+
+def _row_to_json(index: int, row: PlacedEdits, held: HeldTensors) -> list[Any]:
+    if any(isinstance(edit, Apply) for _, edit in row):
+        raise InvalidInput(
+            f"{label_of(index, row)} holds a Python function, which can't be saved; "
+            f"{NUMBERS_ALONE}."
+        )
+    return [[place.to_json(), edit.to_dict(held.named)] for place, edit in row]
+
+
+def _header(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
+    if HEADER not in metadata:
+        raise InvalidInput(f"{path} holds tensors, but is not a sweep that sweep.save(path) wrote.")
+    header = _or_damaged(path, lambda: dict(json.loads(metadata[HEADER])))
+    if header.get("version") != VERSION:
+        raise InvalidInput(
+            f"{path} is a sweep of format {str(header.get('version'))[:20]}; this version of "
+            f"interp reads format {VERSION}."
+        )
+    return header
+
+
+def _or_damaged(path: Path, read: Callable[[], _Read]) -> _Read:
+    """What ``read`` returns, if the header is as it was written."""
+    try:
+        return read()
+    except (InterpError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(
+            f"{path} is damaged: its header is not what sweep.save(path) writes "
+            f"({type(error).__name__}: {str(error)[:200]})."
+        ) from error
+
+
+def _contents(header: dict[str, Any], tensor: Callable[[str], Tensor]) -> Contents:
+    held: dict[str, TensorData] = {}
+
+    def data(reference: dict[str, Any]) -> TensorData:
+        name = reference["tensor"]
+        if name not in held:
+            held[name] = TensorData(tensor(name))
+        return held[name]
+
+    read = Contents(
+        values=tensor("values").clone(),
+        baseline=tensor("baseline").clone(),
+        done=tensor("done").clone(),
+        placed=tuple(tuple(_placed(one, data) for one in row) for row in header["edits"]),
+        measured=metrics.from_dict(header["metric"], data),
+        provenance=build(Provenance, header["provenance"], "provenance"),
+        notes=tuple(_text(note) for note in header["notes"]),
+    )
+    _check(read)
+    return read
+
+
+def _placed(values: Any, data: Callable[[Any], TensorData]) -> tuple[Place, edits.Edit]:  # noqa: ANN401
+    place, edit = values
+    return Place.from_json(place), edits.from_dict(edit, data)
+
+
+def _text(note: object) -> str:
+    if not isinstance(note, str):
+        raise TypeError(f"a note is a {type(note).__name__}")
+    return note
+
+
+def _check(read: Contents) -> None:
+    """Make sure that the table is one, of these edits.
+
+    Raises:
+        ValueError: it is not.
+    """
+    table = (read.values, read.baseline, read.done)
+    shape = (len(read.placed), *read.baseline.shape)
+    if read.baseline.ndim != 1 or any(tuple(own.shape) != shape for own in table[::2]):
+        raise ValueError(f"the table is {[tuple(own.shape) for own in table]}, not {shape}")
+    if [own.dtype for own in table] != [torch.float64, torch.float64, torch.bool]:
+        raise ValueError(f"the table is of {[own.dtype for own in table]}")

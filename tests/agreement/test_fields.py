@@ -1,0 +1,150 @@
+"""Whatever a field of a configuration is changed to, ours computes what theirs does, or refuses.
+
+The fields and their values are made from the classes of configurations (see
+:mod:`agreement.perturbed`). So a field that a later version of ``transformers`` adds is tried too,
+and one that ours ignores is shown to have no effect.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from itertools import cycle
+
+import pytest
+import torch
+from agreement.comparing import BOUND, beside, called, inputs_of, off
+from agreement.exact import exact, randomised
+from agreement.perturbed import UNKNOWN, Fields, changed, drawn, each_alone
+from agreement.small import Case
+from agreement.test_families import CASES, FIRST
+from torch import Tensor, nn
+
+from interp import InterpError, Transformer
+from interp.loading.assemble import assemble
+from interp.loading.foreign_config import ForeignConfig
+from interp.loading.known_fields import IRRELEVANT
+from interp.loading.registry import families, family_of
+from interp.loading.source import StateDictSource
+
+pytestmark = pytest.mark.agreement
+MAX_WEIGHTS = 10**6
+"""Larger models are not tried."""
+AGREED, THEIRS, OURS = "agreed", "refused by theirs", "refused by ours"
+EVERY = [pytest.param(*case.values, id=case.id, marks=pytest.mark.slow) for case in CASES]
+ONE_EACH = [pytest.param(*case.values, id=case.id) for case in FIRST]
+
+
+def outcome(case: Case, fields: Fields) -> str:
+    """What a configuration leads to: an agreement, a refusal, or a fault, in words."""
+    try:
+        with exact(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            theirs = case.of(fields)
+            if sum(weight.numel() for weight in theirs.parameters()) > MAX_WEIGHTS:
+                return THEIRS
+            theirs, told = randomised(theirs), theirs.config.to_dict()
+    except Exception:
+        return THEIRS
+    own = {"model_type": case.config.model_type, "architectures": [type(theirs).__name__]}
+    found = [of_json(theirs, {**one, **own}) for one in (fields, told)]
+    return next((one for one in found if one.startswith("fault")), found[0])
+
+
+def of_json(theirs: nn.Module, fields: Fields) -> str:
+    """What theirs and ours make of the same weights, ours with these fields in ``config.json``."""
+    left = {name: value for name, value in fields.items() if name != "attn_implementation"}
+    config_json = json.loads(json.dumps(left))
+    try:
+        with exact():
+            weights = StateDictSource(theirs.state_dict())
+            ours = assemble(family_of(config_json), config_json, weights)
+        inputs = inputs_for(ours, getattr(theirs.config, "pad_token_id", None))
+    except InterpError:
+        return OURS
+    except Exception as error:
+        return f"fault: ours raised {error!r}"
+    with torch.no_grad():
+        try:
+            out = called(theirs, inputs, return_dict=True)
+        except Exception:
+            return THEIRS
+        found, expected = beside(out, ours, inputs)
+    if not expected.isfinite().all():
+        return THEIRS
+    if found.shape != expected.shape:
+        return f"fault: {tuple(found.shape)} against {tuple(expected.shape)}"
+    error = off(found, expected) if found.isfinite().all() else torch.nan
+    return AGREED if error <= BOUND else f"fault: off by {error:.2g}"
+
+
+def inputs_for(ours: Transformer, pad: int | None) -> list[Tensor]:
+    """Random input without the padding token, whose positions theirs counts otherwise."""
+    inputs = inputs_of(ours, pos=min(11, ours.config.n_ctx))
+    if pad is None or inputs[0].is_floating_point():
+        return inputs
+    return [ids.where(ids != pad, max(0, pad - 1) if pad else 1) for ids in inputs]
+
+
+def faults(case: Case, changes: Iterable[Fields]) -> tuple[dict[str, str], Counter[str]]:
+    """The changes that lead to a fault, and how many lead to what."""
+    found: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for change in changes:
+        one = outcome(case, changed(case.fields, change))
+        counts[one.partition(":")[0]] += 1
+        if one.startswith("fault"):
+            found[str(change)] = one
+    return found, counts
+
+
+@pytest.mark.parametrize(("family", "name"), ONE_EACH)
+def test_a_changed_field_is_followed_or_refused(family, name):
+    case = family.cases[name]
+    found, counts = faults(case, [*drawn(case, 4), *drawn(case, 2, together=2)])
+    assert not found, counts
+
+
+@pytest.mark.parametrize(("family", "name"), EVERY)
+def test_many_changed_fields_are_followed_or_refused(family, name):
+    """Alone and in pairs; some of each are followed."""
+    case = family.cases[name]
+    found, counts = faults(case, [*drawn(case, 30), *drawn(case, 20, together=2)])
+    assert not found, counts
+    assert counts[AGREED] > 5
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("family", "name"), EVERY)
+def test_every_changed_field_is_followed_or_refused(family, name):
+    case = family.cases[name]
+    found, counts = faults(case, [*each_alone(case), *drawn(case, 400, together=2)])
+    assert not found, counts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "name"), ONE_EACH)
+def test_a_field_that_is_listed_as_irrelevant_changes_nothing(family, name):
+    """Unless theirs refuses it; a third of the fields is set to each of three values."""
+    case = family.cases[name]
+    ignored = sorted(IRRELEVANT | set(families()[case.config.model_type].unread))
+    set_to = dict(zip(ignored, cycle([True, 3, "other"]), strict=False))
+    found = {one: outcome(case, {**case.fields, one: value}) for one, value in set_to.items()}
+    assert {one: end for one, end in found.items() if end not in (AGREED, THEIRS)} == {}
+    assert Counter(found.values())[AGREED] > len(found) / 2
+
+
+@pytest.mark.parametrize(("family", "name"), ONE_EACH)
+def test_a_field_that_is_not_known_is_refused(family, name):
+    case = family.cases[name]
+    assert outcome(case, case.fields) == AGREED
+    assert outcome(case, {**case.fields, UNKNOWN: 0.5}) == OURS
+    assert outcome(case, {**case.fields, UNKNOWN: None}) == AGREED
+
+
+def test_a_field_that_ours_ignores_is_found(monkeypatch):
+    """The converse."""
+    case = next(one.values[0].cases["plain"] for one in FIRST if one.values[0].name == "Llama")
+    change = {"rms_norm_eps": 0.5}
+    assert faults(case, [change])[0] == {}
+    monkeypatch.setattr(ForeignConfig, "number", lambda *_: 1e-6)
+    assert list(faults(case, [change])[0]) == [str(change)]

@@ -1,0 +1,73 @@
+"""What every result can do: it pickles, copies, and is shown in a line or a small page."""
+
+import copy
+import pickle
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+
+import analyses
+import interp
+from analyses import ablate_heads, attention_pattern, training_history
+from analyses.logit_lens import logit_lens
+from analyses.result import MAX_LINES, Result
+
+MODEL = "induction-by-hand"
+MADE = {
+    "HeadAblation": lambda: ablate_heads(interp.load(MODEL), ["abcab", "xyxy"], method="zero"),
+    "AttentionPattern": lambda: attention_pattern(interp.load(MODEL), "abcab", 1, 0),
+    "TrainingHistory": lambda: training_history("python-2l", interp.history("python-2l")),
+    "LogitLens": lambda: logit_lens(interp.load(MODEL), ["abcab", "xy"], targets=3),
+}
+"""How each result is made."""
+
+
+@cache
+def made(name: str) -> Result:
+    return MADE[name]()
+
+
+def test_every_kind_of_result_is_in_the_table():
+    for found in iter_modules(analyses.__path__):
+        import_module(f"analyses.{found.name}")
+    kinds = [kind for kind in Result.__subclasses__() if kind.__module__.startswith("analyses.")]
+    assert {kind.__name__ for kind in kinds} == set(MADE)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_result_pickles_and_copies(name):
+    result = made(name)
+    for twin in (pickle.loads(pickle.dumps(result)), copy.deepcopy(result), copy.copy(result)):
+        assert type(twin) is type(result)
+        pd.testing.assert_frame_equal(twin.to_frame(), result.to_frame())
+        assert twin.summary() == result.summary()
+        assert twin.figure() == result.figure()
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_result_is_shown_by_its_summary(name):
+    result = made(name)
+    assert isinstance(result.figure(), go.Figure)
+    assert repr(result) == f"{name}({result.summary().splitlines()[0]})"
+    assert len(repr(result)) < 200
+    page = result._repr_html_()
+    assert page.startswith("<pre>")
+    assert page.endswith("</pre>")
+    assert "<" not in page[len("<pre>") : -len("</pre>")]
+
+
+def test_a_long_summary_is_cut():
+    class Long(Result):
+        to_frame = figure = None
+
+        def summary(self) -> str:
+            return "\n".join(f"<b>{n}</b>" for n in range(MAX_LINES + 3))
+
+    page = Long()._repr_html_()
+    assert page.count("\n") == MAX_LINES
+    assert "… and 3 more lines" in page
+    assert "&lt;b&gt;0&lt;/b&gt;" in page

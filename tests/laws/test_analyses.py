@@ -1,0 +1,218 @@
+"""Every analysis takes prompts as they come: of each, the numbers are those that it has alone.
+
+Padded on either side or anywhere, with token types, as images, as texts, or as a ready-made batch.
+A new analysis is a line in ``ANALYSES``.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from inspect import getmembers, isfunction, signature
+from pkgutil import iter_modules
+from typing import Any
+
+import pytest
+import torch
+from architectures import D_MODEL, D_VOCAB, PLAIN, assert_close, build, padded
+from torch import Tensor
+
+import analyses
+from analyses import ablate_heads, attention_pattern
+from analyses.logit_lens import logit_lens
+from interp import (
+    PAD,
+    Config,
+    EmbeddingConfig,
+    MLPConfig,
+    PatchConfig,
+    StackConfig,
+    Transformer,
+    edits,
+    load,
+    metrics,
+    run,
+)
+from interp.model.batch import Batch
+
+METRIC = metrics.logit(3)
+Rows = list[dict[str, Tensor]]
+"""The numbers of each prompt, by name."""
+
+
+def row_of(given: Any, number: int) -> Any:
+    """One prompt of several, with the padding that it has beside the others."""
+    if isinstance(given, Batch):
+        return given.rows(torch.tensor([number]))
+    return given[number : number + 1]
+
+
+def ablated(model: Transformer, given: Any, n: int, **settings: Any) -> Rows:
+    result = ablate_heads(model, given, metric=METRIC, **settings)
+    return [{"clean": result.clean[i], "ablated": result.ablated[..., i]} for i in range(n)]
+
+
+def patterns(model: Transformer, given: Any, n: int) -> Rows:
+    shown = [attention_pattern(model, row_of(given, i), 1, 2) for i in range(n)]
+    assert all(one.pattern.shape == (len(one.queries), len(one.keys)) for one in shown)
+    return [{"pattern": one.pattern} for one in shown]
+
+
+def patterns_of_pairs(attention: str) -> Callable[[Transformer, Any, int], Rows]:
+    def patterns(model: Transformer, given: Any, n: int) -> Rows:
+        rows = [[row_of(own, i) for own in given] for i in range(n)]
+        shown = [
+            attention_pattern(model, source, 0, 2, target=target, attention=attention)
+            for source, target in rows
+        ]
+        return [{"pattern": one.pattern} for one in shown]
+
+    return patterns
+
+
+def lenses(model: Transformer, given: Any, n: int) -> Rows:
+    found = logit_lens(model, given)
+    numbers = {name: getattr(found, name) for name in ("entropy", "kl", "probability")}
+    return [{name: x[:, i, found.real[i]] for name, x in numbers.items()} for i in range(n)]
+
+
+ANALYSES = {
+    "ablate_heads": lambda model, given, n: ablated(model, given, n, method="zero"),
+    "attention_pattern": patterns,
+    "logit_lens": lenses,
+}
+OF_PAIRS = {
+    f"attention_pattern, {which}": patterns_of_pairs(which)
+    for which in ("encoder", "decoder", "cross")
+}
+OF_PAIRS["logit_lens"] = lambda model, given, n: lenses(model, tuple(given), n)
+
+
+# ---- prompts as they come: all together, and each alone --------------------------------------
+
+
+def ids_of(lengths: tuple[int, ...], seed: int = 0) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(D_VOCAB, (length,), generator=generator) for length in lengths]
+
+
+def tokens(side: str) -> tuple[Transformer, Any, list[Any]]:
+    rows = ids_of((4, 2, 6))
+    return build("gpt2"), padded(rows, side, extra=1), [row[None] for row in rows]
+
+
+def with_holes() -> tuple[Transformer, Any, list[Any]]:
+    a, b, c = (int(token) for token in ids_of((3,))[0])
+    given = torch.tensor([[a, PAD, b, c], [PAD, c, PAD, a]])
+    return build("llama"), given, [torch.tensor([[a, b, c]]), torch.tensor([[c, a]])]
+
+
+def ready_made(name: str) -> tuple[Transformer, Any, list[Any]]:
+    model, rows = build(name), ids_of((4, 2, 6))
+    given = padded(rows, "left")
+    return model, model.batch(given), [model.batch(row) for row in rows]
+
+
+def masked() -> tuple[Transformer, Any, list[Any]]:
+    model, rows = build("bert"), ids_of((4, 2, 6))
+    given = padded(rows, "right")
+    return (
+        model,
+        model.batch(given.where(given != PAD, 7), mask=given != PAD),
+        [r[None] for r in rows],
+    )
+
+
+def typed() -> tuple[Transformer, Any, list[Any]]:
+    model, rows = build("bert-types"), ids_of((4, 3, 6))
+    types = [(torch.arange(len(row)) >= 2).long() for row in rows]
+    given = model.batch(padded(rows, "left"), types=padded(types, "left").clamp(min=0))
+    return model, given, [model.batch(row, types=t) for row, t in zip(rows, types, strict=True)]
+
+
+def images(*, batch: bool) -> tuple[Transformer, Any, list[Any]]:
+    patches = EmbeddingConfig(patches=PatchConfig(4, 6, 2, channels=2, n_special=2))
+    stack = StackConfig(2, PLAIN, MLPConfig(10), embedding=patches)
+    model = build(Config(D_MODEL, 7, 8, encoder=stack, bias_u=True))
+    given = torch.randn(3, 2, 4, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return model, model.batch(given) if batch else given, list(given.split(1))
+
+
+def texts() -> tuple[Transformer, Any, list[Any]]:
+    given = ["QxmvQxm", "ab", "abcab"]
+    return load("induction-by-hand"), given, given
+
+
+GIVEN = {
+    "padded left": lambda: tokens("left"),
+    "padded right": lambda: tokens("right"),
+    "padded within": with_holes,
+    "a ready-made batch": lambda: ready_made("gemma2"),
+    "a ready-made batch of an encoder": lambda: ready_made("bert"),
+    "a mask": masked,
+    "token types": typed,
+    "images": lambda: images(batch=False),
+    "a ready-made batch of images": lambda: images(batch=True),
+    "texts": texts,
+}
+
+
+@pytest.mark.parametrize("given", GIVEN)
+@pytest.mark.parametrize("analysis", ANALYSES)
+def test_each_prompt_has_the_numbers_that_it_has_alone(analysis, given):
+    model, together, each = GIVEN[given]()
+    bound = 1e-12 if model.dtype == torch.float64 else 1e-5
+    found = ANALYSES[analysis](model, together, len(each))
+    for number, prompt in enumerate(each):
+        alone = ANALYSES[analysis](model, [prompt] if isinstance(prompt, str) else prompt, 1)[0]
+        assert found[number].keys() == alone.keys()
+        for name, expected in alone.items():
+            assert_close(found[number][name], expected, bound, name)
+
+
+@pytest.mark.parametrize("sides", [("left", "right"), ("right", "left")])
+@pytest.mark.parametrize("ready", [False, True])
+@pytest.mark.parametrize("analysis", OF_PAIRS)
+def test_each_pair_has_the_numbers_that_it_has_alone(analysis, ready, sides):
+    model, sources, targets = build("t5"), ids_of((3, 5)), ids_of((4, 2), seed=1)
+    given = [padded(rows, side) for rows, side in zip((sources, targets), sides, strict=True)]
+    if ready:
+        given = model.check(*given)
+    found = OF_PAIRS[analysis](model, given, 2)
+    for number, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        alone = OF_PAIRS[analysis](model, (source[None], target[None]), 1)[0]
+        for name, expected in alone.items():
+            assert_close(found[number][name], expected, what=name)
+
+
+def test_every_analysis_of_prompts_is_in_the_table():
+    modules = [f"analyses.{found.name}" for found in iter_modules(analyses.__path__)]
+    functions = [
+        function
+        for module in modules
+        for _, function in getmembers(import_module(module), isfunction)
+        if function.__module__ == module and not function.__name__.startswith("_")
+    ]
+    taking_models = {own.__name__ for own in functions if "model" in signature(own).parameters}
+    assert taking_models == set(ANALYSES)
+
+
+REPLACED = ["token types", "images", "padded within"]
+
+
+@pytest.mark.parametrize("given", REPLACED)
+def test_the_mean_of_z_is_that_over_the_prompts_as_each_is_alone(given):
+    model, together, each = GIVEN[given]()
+    z = torch.cat([run(model, one, record="z").cache["z", 1].flatten(0, 1) for one in each])
+    edit = edits.replace("z", z.mean(0)[2], layer=1, head=2)
+    found = ablated(model, together, len(each), method="mean")
+    for row, prompt in zip(found, each, strict=True):
+        done = run(model, prompt, edits=[edit])
+        assert_close(row["ablated"][1, 2], METRIC(done.logits, done.batch)[0])
+
+
+@pytest.mark.parametrize("method", ["mean", "resample"])
+@pytest.mark.parametrize("given", REPLACED)
+def test_recording_z_in_parts_changes_nothing(given, method):
+    model, together, each = GIVEN[given]()
+    few, whole = (ablated(model, together, len(each), method=method, rows=n) for n in (2, 64))
+    for one, other in zip(few, whole, strict=True):
+        assert_close(one["ablated"], other["ablated"])

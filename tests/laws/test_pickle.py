@@ -1,0 +1,127 @@
+"""What is raised, swept over and returned comes out of a pickle as it went in.
+
+Processes that share work pass all of it on: an exception that can't be unpickled ends the pool.
+"""
+
+import importlib
+import pickle
+import pkgutil
+from collections.abc import Iterator
+
+import pytest
+import torch
+from architectures import assert_identical, build, tokens_of
+
+import analyses
+import apps
+import interp
+from interp import Interrupted, Sweep, edits, metrics, sweep
+from interp.edits.edit import KINDS as KINDS_OF_EDIT
+from interp.edits.edit import Edit
+from interp.metrics import KINDS as KINDS_OF_METRIC
+from interp.metrics import Metric
+
+MODEL = build("gpt2")
+TOKENS = tokens_of("gpt2", batch=2, pos=4)[0]
+VALUES = torch.linspace(-1, 1, 4, dtype=torch.float64)
+
+
+def again(value: object) -> object:
+    return pickle.loads(pickle.dumps(value))
+
+
+def double(z: torch.Tensor, hook: object) -> torch.Tensor:
+    return 2 * z
+
+
+EDITS: list[Edit] = [
+    edits.zero("z", layer=1, head=(0, -1), pos=2),
+    edits.mean("z", layer=0),
+    edits.mean("z", VALUES, layer=0),
+    edits.resample("z", layer=0, seed=3),
+    edits.scale(("scale", 0, "ln1"), 0.5),
+    edits.add("z", VALUES, layer=0, batch=1),
+    edits.replace("logits", 2.0, unit=5),
+    edits.apply("z", double, layer=0),
+]
+METRICS: list[Metric] = [
+    metrics.loss(),
+    metrics.masked_loss(TOKENS),
+    metrics.logit(1),
+    metrics.logit_diff((1, 2), 3, pos=0),
+    metrics.prob(2, pos="mask"),
+    metrics.accuracy(4),
+    metrics.kl(torch.zeros(2, 4, 13)),
+    metrics.kl(torch.zeros(2, 4, 13), pos=-1),
+]
+
+
+def exceptions() -> Iterator[type[BaseException]]:
+    """Every exception that one of the packages defines."""
+    for package in (interp, analyses, apps):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not found.name.endswith("__main__"):
+                module = importlib.import_module(found.name)
+                own = (one for one in vars(module).values() if isinstance(one, type))
+                for kind in own:
+                    if issubclass(kind, BaseException) and kind.__module__ == found.name:
+                        yield kind
+
+
+EXCEPTIONS = sorted(set(exceptions()), key=lambda kind: kind.__qualname__)
+
+
+def part_of_a_sweep() -> Sweep:
+    heads = [edits.zero("z", layer=layer, head=head) for layer in (0, 1) for head in range(3)]
+    stop = iter([False, True]).__next__
+    return sweep(MODEL, TOKENS, heads, METRICS[3], memory=30_000, cancelled=stop)
+
+
+@pytest.mark.parametrize("kind", EXCEPTIONS, ids=lambda kind: kind.__name__)
+def test_an_exception_is_unpickled_with_what_it_holds(kind):
+    error = kind(part_of_a_sweep()) if kind is Interrupted else kind("what came")
+    if kind is not Interrupted:
+        error.result = {"done": 3}
+    found = again(error)
+    assert type(found) is kind
+    assert str(found) == str(error)
+    assert found.args == error.args
+    if kind is Interrupted:
+        assert_identical(found.result.values, error.result.values)
+    else:
+        assert found.result == error.result
+
+
+def test_the_exceptions_are_found():
+    assert {interp.InterpError, Interrupted, interp.errors.HookFailed} <= set(EXCEPTIONS)
+
+
+@pytest.mark.parametrize("value", [*EDITS, *METRICS], ids=lambda value: value.kind)
+def test_edits_and_metrics_are_unpickled_equal(value):
+    found = again(value)
+    assert found == value
+    assert hash(found) == hash(value)
+    if isinstance(value, Edit):
+        assert found.digest == value.digest
+
+
+def test_every_kind_is_among_them():
+    assert {edit.kind for edit in EDITS} == set(KINDS_OF_EDIT)
+    assert {metric.kind for metric in METRICS} == set(KINDS_OF_METRIC)
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.kind)
+def test_metrics_are_written_as_json_and_read_back_equal(metric):
+    assert metrics.from_dict(metric.to_dict()) == metric
+
+
+def test_a_sweep_is_unpickled_and_resumed():
+    part = part_of_a_sweep()
+    found = again(part)
+    assert isinstance(found, Sweep)
+    assert found.placed == part.placed
+    assert found.notes == part.notes
+    heads = [edit for (edit,) in part.edits]
+    whole = sweep(MODEL, TOKENS, heads, METRICS[3], resume=found)
+    assert whole.complete
+    assert_identical(whole.values[part.done], part.values[part.done])

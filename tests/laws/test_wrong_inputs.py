@@ -1,0 +1,60 @@
+"""Wrong input is refused by an error of this package that names what came, in few words."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from architectures import build
+
+from interp import InterpError
+from interp.errors import MAX_SHOWN, shorten
+
+ROOT = Path(__file__).parents[2]
+GPT2 = build("gpt2")
+
+
+def test_every_public_function_refuses_what_it_can_not_use():
+    """And takes any kind of 1 for 1. In a process of its own: see ``wrong_inputs.py``."""
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("wrong_inputs.py"))],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "short"),
+    [
+        (3, "3"),
+        ("text", "'text'"),
+        ([1, [2]], "[1, [2]]"),
+        (torch.zeros(2, 3), "a Tensor of shape (2, 3) and torch.float32"),
+        (np.zeros(4), "a ndarray of shape (4,) and float64"),
+        (10**5000, "a int"),
+        ("a\nb", r"'a\nb'"),
+    ],
+    ids=["int", "text", "list", "tensor", "array", "many-digits", "lines"],
+)
+def test_what_came_is_shortened_for_a_message(value, short):
+    assert shorten(value) == short
+
+
+@pytest.mark.parametrize("value", ["x" * 10**6, ["x" * 200] * 50, {1: "y" * 10**5}, b"z" * 10**5])
+def test_what_came_is_never_long(value):
+    assert len(shorten(value)) <= MAX_SHOWN
+
+
+def test_a_message_holds_at_most_a_little_of_it():
+    for wrong in ("x" * 10**6, ["x" * 10**6], tuple("x" * 1000)):
+        with pytest.raises(InterpError) as caught:
+            GPT2(wrong)
+        assert len(str(caught.value)) < 500
