@@ -6,7 +6,6 @@ from typing import Any, Final
 from interp.errors import shorten
 from interp.files import read_bounded
 from interp.json_text import parse_json
-from interp.schema import as_object
 
 MAX_BYTES: Final = 2**26
 
@@ -20,7 +19,11 @@ def read_description(path: Path) -> dict[str, Any]:
             memory for every id up to the largest, and aborts at a merge that lacks the prefix.
     """
     content = read_bounded(path, MAX_BYTES)
-    description = as_object(parse_json(content.decode()), "it")
+    description = parse_json(content.decode())
+    if not isinstance(description, dict):
+        raise ValueError(  # noqa: TRY004 - as what parse_json raises
+            f"it should be an object with fields, not {shorten(description)}"
+        )
     largest = max(_ids(description), default=0)
     if largest >= len(content):
         raise ValueError(
