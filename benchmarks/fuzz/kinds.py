@@ -26,8 +26,7 @@ from benchmarks.fuzz.mutations import (
 )
 from interp.config import AttentionConfig, Config, StackConfig
 from interp.json_text import read_json
-from interp.loading import MODEL_FOLDER
-from interp.loading.folder import save_folder
+from interp.loading import MODEL_FOLDER, save_folder
 from interp.text.prompts import PROMPT_FOLDER
 from interp.zoo.history import History
 from interp.zoo.training.checkpoint import FILE, FileCheckpointer
