@@ -180,6 +180,27 @@ def read_bounded(path: Path, most: int) -> bytes:
         return file.read(most)
 
 
+def read_file_or_pipe(path: Path, most: int) -> bytes:
+    """The bytes of a regular file, or what a pipe delivers, as of ``<(command)`` in a shell.
+
+    Args:
+        path: the file or the pipe; one that nobody writes to is empty.
+        most: how many bytes it may have.
+
+    Raises:
+        OSError: there is no such file, or no permission.
+        ValueError: it is a device, or larger than ``most``.
+    """
+    with open(path, "rb", opener=_without_waiting) as file:
+        if not stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+            return read_bounded(path, most)
+        os.set_blocking(file.fileno(), True)
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise ValueError(f"it is larger than {most} bytes")
+    return data
+
+
 def _without_waiting(path: str, flags: int) -> int:
     """Open a path; a pipe that nobody writes to is opened too, and then refused."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

@@ -120,7 +120,7 @@ def test_make_report_writes_the_report(tmp_path):
     done = run(["make", "report", f"REPORT={command[1]} --out {tmp_path / 'report'}"], ROOT)
     assert done.returncode == 0, done.stderr
     written = {path.name for path in (tmp_path / "report").iterdir()}
-    assert written == {"report.html", "heads.csv", "heads.parquet", "run.json"}
+    assert written == {"report.html", "heads.csv", "heads.parquet", "run.json", "manifest.json"}
 
 
 @in_the_environment_of_make

@@ -38,13 +38,14 @@ class Batch:
     masked: Bool[Tensor, "batch pos"] | None = None
 
     @classmethod
-    def of(
+    def of(  # noqa: PLR0913, PLR0917 - inputs and their bounds
         cls,
         tokens: object,
         d_vocab: int,
         n_ctx: int,
         mask: object = None,
         types: object = None,
+        n_types: int = 0,
         device: torch.device | str | None = None,
     ) -> "Batch":
         """Check ``tokens`` against the vocabulary and the context length.
@@ -58,11 +59,12 @@ class Batch:
             n_ctx: the longest row allowed.
             mask: ``[batch pos]``, nonzero at real tokens, for batches padded with other ids.
             types: ``[batch pos]``, the type of each token, if not all are 0.
+            n_types: types must be below it.
             device: where the model lives.
 
         Raises:
             InvalidTokens: no tokens, too many, not whole numbers, outside the vocabulary, a row
-                of padding only, or a mask of another shape.
+                of padding only, or a mask or types of another shape or outside their range.
         """
         ids = as_ids(tokens).to(device)
         real = ids != PAD
@@ -71,14 +73,14 @@ class Batch:
         own = None if types is None else as_types(types, ids).to(ids.device)
         lengths, ids = real.sum(-1), torch.where(real, ids, 0)
         extremes = [lengths.min(), lengths.max(), ids.min(), ids.max()]
-        extremes += [] if own is None else [own.min()]
-        shortest, longest, least, largest, *least_type = torch.stack(extremes).tolist()
+        extremes += [] if own is None else [own.min(), own.max()]
+        shortest, longest, least, largest, *of_types = torch.stack(extremes).tolist()
         if longest > n_ctx or shortest == 0:
             raise InvalidTokens(_wrong_length(lengths, n_ctx))
         if least < 0 or largest >= d_vocab:
             raise InvalidTokens(_outside(ids, d_vocab))
-        if least_type and least_type[0] < 0:
-            raise InvalidTokens(f"Token types are numbered from 0; one is {least_type[0]}.")
+        if of_types and (of_types[0] < 0 or of_types[1] >= n_types):
+            raise InvalidTokens(_types_outside(*of_types, n_types))
         return cls(ids, None if shortest == ids.shape[1] else real, own)
 
     @classmethod
@@ -191,13 +193,7 @@ class TokenInput:
             tokens = tokens.tokens
         if types is not None and not self.n_types:
             raise InvalidTokens("types= were given, but this model has no token types.")
-        batch = Batch.of(tokens, self.d_vocab, self.n_ctx, mask, types, like.device)
-        if batch.types is not None and int(batch.types.max()) >= self.n_types:
-            raise InvalidTokens(
-                f"A token has type {int(batch.types.max())}; this model has types 0 to "
-                f"{self.n_types - 1}."
-            )
-        return batch
+        return Batch.of(tokens, self.d_vocab, self.n_ctx, mask, types, self.n_types, like.device)
 
 
 @dataclass(frozen=True)
@@ -261,3 +257,10 @@ def _outside(ids: Int[Tensor, "batch pos"], d_vocab: int) -> str:
         f"Token id {int(ids[row, pos])} at row {row}, position {pos} is outside the vocabulary "
         f"0..{d_vocab - 1}; was the text encoded with this model's tokenizer?"
     )
+
+
+def _types_outside(least: int, largest: int, n_types: int) -> str:
+    """Which token type is outside the range."""
+    if least < 0:
+        return f"Token types are numbered from 0; one is {least}."
+    return f"A token has type {largest}; this model has types 0 to {n_types - 1}."

@@ -11,7 +11,7 @@ from io import BytesIO
 from pathlib import Path
 
 from interp.errors import InvalidInput, reason, shorten
-from interp.files import UNREADABLE, read_bounded
+from interp.files import UNREADABLE, read_file_or_pipe
 from interp.json_text import parse_json
 from interp.paths import as_path
 
@@ -63,7 +63,7 @@ def read_prompts(path: str | Path) -> list[Prompt]:
     """The prompts of a file, or of a bundled set given by name.
 
     Raises:
-        InvalidInput: the file is missing, empty, too large, not a regular file or not UTF-8, or a
+        InvalidInput: the file is missing, empty, too large, a device or not UTF-8, or a
             line is malformed.
     """
     return list(read_prompt_file(path).prompts)
@@ -96,7 +96,7 @@ def read_prompt_file(path: str | Path) -> PromptFile:
 
 def _content(file: Path) -> bytes:
     try:
-        return read_bounded(file, MAX_BYTES)
+        return read_file_or_pipe(file, MAX_BYTES)
     except UNREADABLE as error:
         known = ", ".join(bundled_prompts())
         raise InvalidInput(

@@ -56,11 +56,15 @@ METRICS: list[Metric] = [
 ]
 
 
+SCRIPTS = ("__main__", "apps.explorer.app")
+"""Modules that run when they are imported; the page would leave Streamlit's state behind."""
+
+
 def exceptions() -> Iterator[type[BaseException]]:
     """Every exception that one of the packages defines."""
     for package in (interp, analyses, apps):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if not found.name.endswith("__main__"):
+            if not found.name.endswith(SCRIPTS):
                 module = importlib.import_module(found.name)
                 own = (one for one in vars(module).values() if isinstance(one, type))
                 for kind in own:
