@@ -80,7 +80,7 @@ class Batch:
         if least < 0 or largest >= d_vocab:
             raise InvalidTokens(_outside(ids, d_vocab))
         if of_types and (of_types[0] < 0 or of_types[1] >= n_types):
-            raise InvalidTokens(_types_outside(*of_types, n_types))
+            raise InvalidTokens(_types_outside(of_types[0], of_types[1], n_types))
         return cls(ids, None if shortest == ids.shape[1] else real, own)
 
     @classmethod

@@ -1,13 +1,13 @@
 """The logit lens: the unembedding of every stream, which ends in the model's own prediction."""
 
+import sys
 from dataclasses import replace
 
 import pytest
 import torch
 from architectures import ARCHITECTURES, assert_close, assert_identical, build, padded, tokens_of
 
-from analyses import logit_lens as module
-from analyses.logit_lens import logit_lens
+from analyses import logit_lens
 from interp import load, run
 from interp.errors import InvalidInput
 from interp.model.unembedding import Unembedding
@@ -57,7 +57,7 @@ def test_few_logits_at_a_time_give_the_same(monkeypatch):
     model, rows = build("llama"), [torch.tensor([1, 2, 3]), torch.tensor([4]), torch.tensor([5, 6])]
     tokens = padded(rows, "left")
     whole = logit_lens(model, tokens, targets=[1, 2, 3])
-    monkeypatch.setattr(module, "CHUNK", 1)
+    monkeypatch.setattr(sys.modules[logit_lens.__module__], "CHUNK", 1)
     chunked = logit_lens(model, tokens, targets=[1, 2, 3])
     assert_close(chunked.kl, whole.kl)
     assert torch.equal(chunked.rank, whole.rank)

@@ -12,8 +12,7 @@ import pytest
 
 import analyses
 import interp
-from analyses import ablate_heads, attention_pattern, training_history
-from analyses.logit_lens import logit_lens
+from analyses import ablate_heads, attention_pattern, logit_lens, training_history
 from analyses.result import MAX_LINES, Result
 
 MODEL = "induction-by-hand"

@@ -16,8 +16,7 @@ from architectures import D_MODEL, D_VOCAB, PLAIN, assert_close, build, padded
 from torch import Tensor
 
 import analyses
-from analyses import ablate_heads, attention_pattern
-from analyses.logit_lens import logit_lens
+from analyses import ablate_heads, attention_pattern, logit_lens
 from interp import (
     PAD,
     Config,
