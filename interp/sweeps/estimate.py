@@ -84,7 +84,12 @@ def _peak(worker: Worker, job: Job) -> int:
         baseline = Baseline.of(restart_map, job, without_data)
         for cases, first_column in [((), 0), *kinds.values()]:
             forward = BatchedForward(baseline, measured, cases, first_column)
-            changes = {place: [_changed(forward.copies)] for place in forward.edits}
+            changes = {
+                place: [
+                    _changed(forward.copies, whole_cases=any(e.select.selects_all for _, e in made))
+                ]
+                for place, made in forward.edits.items()
+            }
             forward.recorder = Recorder(replace(forward.recorder.plan, edits=changes))
             with suppress(RuntimeError):  # the metric's numbers can't be read without data
                 forward.values()
@@ -101,13 +106,16 @@ def _kind(cases: tuple[Case, ...]) -> tuple[object, frozenset[Point]]:
     return cases[0].restarts, frozenset(place.point for case in cases for place, _ in case.edits)
 
 
-def _changed(copies: int) -> Callable[[Tensor, EditSite], Tensor]:
-    """What the edits at a place allocate: a copy of the tensor, and twice that of one case."""
+def _changed(copies: int, *, whole_cases: bool) -> Callable[[Tensor, EditSite], Tensor]:
+    """What the edits at a place allocate: a copy of the tensor, and what one case writes.
+
+    That is as large as the tensor of one case, or a small part of it such as a head's.
+    """
 
     def changed(x: Tensor, site: EditSite) -> Tensor:  # noqa: ARG001 - as edits are called
-        whole = x.clone()
-        own = whole[: len(whole) // copies].clone()
-        own.clone()
-        return whole
+        changed = x.clone()
+        if whole_cases:
+            changed[: len(changed) // copies].clone()
+        return changed
 
     return changed
