@@ -1,5 +1,6 @@
 """What PyTorch allocates, and architectures wide enough that tensors are what takes the memory."""
 
+import gc
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -18,8 +19,13 @@ def allocated(work: Callable[[], object]) -> tuple[int, int]:
     """Most bytes at a time, and those that are left while the result is there."""
     result = work()  # what is made once, such as layouts of places
     del result
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        result = work()
+    gc.collect()
+    gc.disable()  # what earlier tests left would be counted as freed by this work
+    try:
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+            result = work()
+    finally:
+        gc.enable()
     now = peak = 0
     for event in profiled.profiler.kineto_results.events():
         if event.name() == "[memory]":
