@@ -71,12 +71,19 @@ def _hash(folder: Path) -> str:
     content = {name: path.read_bytes() for name, path in files.items() if path.is_file()}
     manifest = content.pop(MANIFEST, None)
     if manifest is not None:
-        listed = json.loads(manifest)["files"]
         hashes = {name: hashlib.sha256(data).hexdigest() for name, data in content.items()}
-        digest.update(str(listed == hashes).encode())
+        digest.update(str(_listed(manifest) == hashes).encode())
     for name, data in sorted(content.items()):
         digest.update(f"{name}\n".encode() + TIMES.sub(b"", data))
     return digest.hexdigest()
+
+
+def _listed(manifest: bytes) -> object:
+    """The hashes in a manifest; ``None`` of one that a killed writer left incomplete."""
+    try:
+        return json.loads(manifest)["files"]
+    except ValueError:
+        return None
 
 
 def _ablate(version: str, folder: Path) -> None:
