@@ -18,21 +18,27 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from analyses.effects import (
+    Progress,
+    as_metric,
+    effect_frame,
+    grid,
+    in_cells,
+    prompt_frame,
+    rounding,
+)
 from analyses.figures import heatmap
 from analyses.result import Result
-from analyses.statistics import FEWEST, LEVEL, Interval, false_discovery_rates, interval
+from analyses.statistics import FEWEST, LEVEL, Interval, interval
 from interp import Sweep, Transformer, edits, run, sweep
 from interp.edits import Edit
 from interp.edits.batch_values import donor_tokens, token_mean
 from interp.errors import InvalidInput
 from interp.execution.provenance import Provenance
-from interp.metrics import Loss, Metric
+from interp.metrics import Metric
 from interp.model.batch import Batch
 
 METHODS = ("zero", "mean", "resample")
-ROUNDING = 100
-"""Effects within this many units in the last place of the metric may be rounding errors."""
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,9 +73,7 @@ class HeadAblation(Result):
 
         Effects within rounding error of zero count as zero in the p-values.
         """
-        unit = torch.finfo(getattr(torch, self.provenance.dtype)).eps
-        noise = ROUNDING * unit * max(1.0, self.clean.abs().max().item())
-        return interval(self.effect, noise)
+        return interval(self.effect, self._noise)
 
     def to_frame(self) -> pd.DataFrame:
         """One row a head, largest size first.
@@ -87,41 +91,13 @@ class HeadAblation(Result):
         With fewer than five prompts, low, high, p and q are NaN and no head matters; likewise a
         head whose effect on some prompt is NaN, which comes last.
         """
-        found = self.interval()
-        q = false_discovery_rates(found.p)
-        layers, heads = found.mean.shape
-        frame = pd.DataFrame(
-            {"layer": layer, "head": head, "name": f"L{layer}H{head}"}
-            for layer in range(layers)
-            for head in range(heads)
-        ).assign(
-            effect=found.mean.flatten().numpy(),
-            low=found.low.flatten().numpy(),
-            high=found.high.flatten().numpy(),
-            size=found.size.flatten().numpy(),
-            n=found.n,
-            p=found.p.flatten().numpy(),
-            q=q.flatten().numpy(),
-            matters=(q <= LEVEL).flatten().numpy(),
-        )
-        return frame.sort_values("size", ascending=False, kind="stable", ignore_index=True)
+        return effect_frame(self._cells, self.effect.flatten(0, 1), self._noise)
 
     def to_prompt_frame(self) -> pd.DataFrame:
-        """One row a head and prompt: layer, head, prompt, clean, ablated, effect."""
-        effect = self.effect
-        return pd.DataFrame(
-            {
-                "layer": layer,
-                "head": head,
-                "prompt": prompt,
-                "clean": self.clean[prompt].item(),
-                "ablated": self.ablated[layer, head, prompt].item(),
-                "effect": effect[layer, head, prompt].item(),
-            }
-            for layer in range(effect.shape[0])
-            for head in range(effect.shape[1])
-            for prompt in range(effect.shape[2])
-        )
+        """One row a head and prompt: layer, head, name, prompt, clean, ablated, effect."""
+        ablated = self.ablated.flatten(0, 1)
+        clean = self.clean.expand_as(ablated)
+        return prompt_frame(self._cells, clean=clean, ablated=ablated, effect=ablated - clean)
 
     def figure(self) -> go.Figure:
         """Heatmap of the mean effect: layers down, heads across, colours centred on zero."""
@@ -155,6 +131,16 @@ class HeadAblation(Result):
         few = f"fewer than {FEWEST} prompts: no intervals, and no head matters"
         last = few if frame["n"].iloc[0] < FEWEST else chance
         return "\n".join([first, *lines, last, *self.notes])
+
+    @property
+    def _noise(self) -> float:
+        return rounding(self.clean, self.provenance.dtype)
+
+    @property
+    def _cells(self) -> dict[str, list[object]]:
+        layers, heads, _ = self.ablated.shape
+        named = [f"L{layer}H{head}" for layer in range(layers) for head in range(heads)]
+        return {**grid(layer=range(layers), head=range(heads)), "name": [*named]}
 
     def expected_by_chance(self) -> float:
         """How many heads are expected to have p ≤ 0.05 if none has an effect on average."""
@@ -197,16 +183,12 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
             prompt, or a ``resume`` of another call.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
-    measured = _metric(metric)
+    measured = as_metric(metric, model)
     if method not in METHODS:
         raise InvalidInput(f"method={method!r} is not known; it is one of {', '.join(METHODS)}.")
     if len(model.stacks) > 1:
         raise InvalidInput("ablate_heads takes models with one stack; this one has two.")
     batch = model.batch(prompts)
-    if isinstance(measured, Loss) and model.config.decoder is None:
-        raise InvalidInput(
-            "The loss is of next tokens, which an encoder attends to; give another metric=."
-        )
     layers, heads = len(model.blocks), model.blocks[0].attn.n_heads
     edit_of = _edits_of(model, batch, method, seed, rows)
     table = sweep(
@@ -215,7 +197,7 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
         [edit_of(layer, head) for layer in range(layers) for head in range(heads)],
         measured,
         memory=memory,
-        progress=_progress_in_heads(progress, len(batch.ids)),
+        progress=in_cells(progress, len(batch.ids)),
         resume=resume,
     )
     return HeadAblation(
@@ -227,13 +209,6 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
         provenance=replace(table.provenance, seed=seed),
         notes=table.notes,
     )
-
-
-def _progress_in_heads(progress: Progress | None, prompts: int) -> Progress | None:
-    """The callback in heads, from the sweep's progress in cells of its table."""
-    if progress is None:
-        return None
-    return lambda done, cells: progress(done // prompts, cells // prompts)
 
 
 def _edits_of(
@@ -258,11 +233,3 @@ def _record_z(model: Transformer, batch: Batch, rows: int) -> list[Tensor]:
     return [
         torch.cat([cache["z", layer] for cache in caches]) for layer in range(len(model.blocks))
     ]
-
-
-def _metric(metric: str | Metric) -> Metric:
-    if metric == "loss":
-        return Loss()
-    if isinstance(metric, Metric):
-        return metric
-    raise InvalidInput(f'metric={metric!r} should be "loss" or one of interp.metrics.')

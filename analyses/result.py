@@ -2,9 +2,12 @@
 
 from abc import ABC, abstractmethod
 from html import escape
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
+
+from analyses.payload import plain
 
 MAX_LINES = 40
 """Lines of a summary that a notebook shows by itself."""
@@ -24,6 +27,10 @@ class Result(ABC):
     @abstractmethod
     def summary(self) -> str:
         """A few lines of text, the first of which says what was found."""
+
+    def payload(self) -> dict[str, Any]:
+        """The fields as plain data, which JSON can hold; see :mod:`analyses.payload`."""
+        return {"kind": type(self).__name__, **plain(self)}
 
     def __repr__(self) -> str:
         """The first line of the summary."""

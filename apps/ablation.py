@@ -12,7 +12,7 @@ from typing import Any
 
 import interp
 from analyses import HeadAblation, ablate_heads
-from analyses.ablate_heads import Progress
+from analyses.effects import Progress
 from apps.devices import parse_device
 from apps.report import Report, ReportPrompt, write_report
 from apps.wording import conclusion, ranked_heads

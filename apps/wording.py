@@ -25,7 +25,7 @@ class HeadEffect:
         high: upper end of its 95 % interval; NaN likewise.
         size: mean of |change|.
         q: p-value corrected for the number of heads; NaN likewise.
-        matters: whether the effect is told from chance.
+        matters: whether q ≤ 0.05.
     """
 
     layer: int

@@ -1,19 +1,26 @@
 """What every result can do: it pickles, copies, and is shown in a line or a small page."""
 
+import base64
 import copy
+import json
 import pickle
+from dataclasses import fields
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
+from torch import Tensor
 
 import analyses
 import interp
 from analyses import ablate_heads, attention_pattern, logit_lens, training_history
+from analyses.payload import plain
 from analyses.result import MAX_LINES, Result
+from interp.errors import InvalidInput
 
 MODEL = "induction-by-hand"
 MADE = {
@@ -57,6 +64,26 @@ def test_a_result_is_shown_by_its_summary(name):
     assert page.startswith("<pre>")
     assert page.endswith("</pre>")
     assert "<" not in page[len("<pre>") : -len("</pre>")]
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_payload_is_json_and_holds_every_number(name):
+    result = made(name)
+    read = json.loads(json.dumps(result.payload(), allow_nan=True))
+    assert read["kind"] == name
+    for field in fields(result):
+        value = getattr(result, field.name)
+        if isinstance(value, Tensor):
+            own = read[field.name]
+            array = np.frombuffer(base64.b64decode(own["data"]), own["dtype"])
+            expected = value.numpy().astype(own["dtype"])
+            np.testing.assert_array_equal(array.reshape(own["shape"]), expected)
+            assert own["dtype"] in ("float32", "int32", "bool")
+
+
+def test_what_is_no_data_is_refused():
+    with pytest.raises(InvalidInput, match="A object can't be written as plain data"):
+        plain(object())
 
 
 def test_a_long_summary_is_cut():
