@@ -16,4 +16,4 @@ def inputs_of(model: Network, tokens: Any) -> tuple[Any, ...]:  # noqa: ANN401 -
         return (tokens,)
     if isinstance(tokens, tuple) and len(tokens) == len(model.stacks):
         return tokens
-    raise InvalidInput("This model reads two inputs: give interp.sweep the tuple (source, target).")
+    raise InvalidInput("This model reads two inputs: give both as the tuple (source, target).")
