@@ -18,4 +18,4 @@ def inputs_of(model: Network, tokens: Any) -> tuple[Any, ...]:  # noqa: ANN401 -
         return tokens if whole and isinstance(tokens[0], Batch) else (tokens,)
     if whole:
         return tokens
-    raise InvalidInput("This model reads two inputs: give the tuple (source, target).")
+    raise InvalidInput("This model reads two inputs: give both as the tuple (source, target).")
