@@ -5,6 +5,7 @@ A new analysis is a line in ``ANALYSES``.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from inspect import getmembers, isfunction, signature
 from pkgutil import iter_modules
@@ -12,11 +13,11 @@ from typing import Any
 
 import pytest
 import torch
-from architectures import D_MODEL, D_VOCAB, PLAIN, assert_close, build, padded
+from architectures import ARCHITECTURES, D_MODEL, D_VOCAB, PLAIN, assert_close, build, padded
 from torch import Tensor
 
 import analyses
-from analyses import ablate_heads, attention_pattern, logit_lens
+from analyses import ablate_heads, attention_pattern, direct_logit_attribution, logit_lens
 from interp import (
     PAD,
     Config,
@@ -73,15 +74,23 @@ def lenses(model: Transformer, given: Any, n: int) -> Rows:
     return [{name: x[:, i, found.real[i]] for name, x in numbers.items()} for i in range(n)]
 
 
+def attributed(model: Transformer, given: Any, n: int) -> Rows:
+    found = direct_logit_attribution(model, given, target=3, by="source")
+    real = [torch.tensor([token is not None for token in row]) for row in found.tokens]
+    return [{"terms": found.terms[:, i], "sources": found.sources[:, i, real[i]]} for i in range(n)]
+
+
 ANALYSES = {
     "ablate_heads": lambda model, given, n: ablated(model, given, n, method="zero"),
     "attention_pattern": patterns,
+    "direct_logit_attribution": attributed,
     "logit_lens": lenses,
 }
 OF_PAIRS = {
     f"attention_pattern, {which}": patterns_of_pairs(which)
     for which in ("encoder", "decoder", "cross")
 }
+OF_PAIRS["direct_logit_attribution"] = lambda model, given, n: attributed(model, tuple(given), n)
 OF_PAIRS["logit_lens"] = lambda model, given, n: lenses(model, tuple(given), n)
 
 
@@ -121,7 +130,7 @@ def masked() -> tuple[Transformer, Any, list[Any]]:
 
 
 def typed() -> tuple[Transformer, Any, list[Any]]:
-    model, rows = build("bert-types"), ids_of((4, 3, 6))
+    model, rows = build(replace(ARCHITECTURES["bert-types"], head=None)), ids_of((4, 3, 6))
     types = [(torch.arange(len(row)) >= 2).long() for row in rows]
     given = model.batch(padded(rows, "left"), types=padded(types, "left").clamp(min=0))
     return model, given, [model.batch(row, types=t) for row, t in zip(rows, types, strict=True)]
