@@ -16,7 +16,7 @@ from architectures import D_MODEL, D_VOCAB, PLAIN, assert_close, build, padded
 from torch import Tensor
 
 import analyses
-from analyses import ablate_heads, attention_pattern, logit_lens
+from analyses import ablate_heads, attention_pattern, attention_statistics, logit_lens
 from interp import (
     PAD,
     Config,
@@ -67,6 +67,12 @@ def patterns_of_pairs(attention: str) -> Callable[[Transformer, Any, int], Rows]
     return patterns
 
 
+def statistics(model: Transformer, given: Any, n: int, **settings: Any) -> Rows:
+    found = attention_statistics(model, given, **settings)
+    numbers = {"values": found.values, "uniform": found.uniform}
+    return [{name: x[..., i, :].nan_to_num(-1) for name, x in numbers.items()} for i in range(n)]
+
+
 def lenses(model: Transformer, given: Any, n: int) -> Rows:
     found = logit_lens(model, given)
     numbers = {name: getattr(found, name) for name in ("entropy", "kl", "probability")}
@@ -76,10 +82,17 @@ def lenses(model: Transformer, given: Any, n: int) -> Rows:
 ANALYSES = {
     "ablate_heads": lambda model, given, n: ablated(model, given, n, method="zero"),
     "attention_pattern": patterns,
+    "attention_statistics": statistics,
     "logit_lens": lenses,
 }
 OF_PAIRS = {
     f"attention_pattern, {which}": patterns_of_pairs(which)
+    for which in ("encoder", "decoder", "cross")
+}
+OF_PAIRS |= {
+    f"attention_statistics, {which}": lambda model, given, n, which=which: statistics(
+        model, tuple(given), n, attention=which
+    )
     for which in ("encoder", "decoder", "cross")
 }
 OF_PAIRS["logit_lens"] = lambda model, given, n: lenses(model, tuple(given), n)
@@ -190,8 +203,9 @@ def test_every_analysis_of_prompts_is_in_the_table():
         for _, function in getmembers(import_module(module), isfunction)
         if function.__module__ == module and not function.__name__.startswith("_")
     ]
-    taking_models = {own.__name__ for own in functions if "model" in signature(own).parameters}
-    assert taking_models == set(ANALYSES)
+    first = {own.__name__: tuple(signature(own).parameters)[:1] for own in functions}
+    of_models = {name for name, parameter in first.items() if parameter == ("model",)}
+    assert of_models == set(ANALYSES)
 
 
 REPLACED = ["token types", "images", "padded within"]
