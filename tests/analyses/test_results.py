@@ -20,6 +20,7 @@ import interp
 from analyses import (
     ablate_heads,
     attention_pattern,
+    attention_statistics,
     direct_logit_attribution,
     logit_lens,
     training_history,
@@ -32,6 +33,9 @@ MODEL = "induction-by-hand"
 MADE = {
     "HeadAblation": lambda: ablate_heads(interp.load(MODEL), ["abcab", "xyxy"], method="zero"),
     "AttentionPattern": lambda: attention_pattern(interp.load(MODEL), "abcab", 1, 0),
+    "AttentionStatistics": lambda: attention_statistics(
+        interp.load(MODEL), ["abcab", "xyxy"], classes={"a": "a"}
+    ),
     "TrainingHistory": lambda: training_history("python-2l", interp.history("python-2l")),
     "DirectLogitAttribution": lambda: direct_logit_attribution(
         interp.load(MODEL), ["abcab", "xyxy"], target="c", by="source"

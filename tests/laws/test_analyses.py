@@ -17,7 +17,13 @@ from architectures import ARCHITECTURES, D_MODEL, D_VOCAB, PLAIN, assert_close, 
 from torch import Tensor
 
 import analyses
-from analyses import ablate_heads, attention_pattern, direct_logit_attribution, logit_lens
+from analyses import (
+    ablate_heads,
+    attention_pattern,
+    attention_statistics,
+    direct_logit_attribution,
+    logit_lens,
+)
 from interp import (
     PAD,
     Config,
@@ -68,6 +74,12 @@ def patterns_of_pairs(attention: str) -> Callable[[Transformer, Any, int], Rows]
     return patterns
 
 
+def statistics(model: Transformer, given: Any, n: int, **settings: Any) -> Rows:
+    found = attention_statistics(model, given, **settings)
+    numbers = {"values": found.values, "uniform": found.uniform}
+    return [{name: x[..., i, :].nan_to_num(-1) for name, x in numbers.items()} for i in range(n)]
+
+
 def lenses(model: Transformer, given: Any, n: int) -> Rows:
     found = logit_lens(model, given)
     numbers = {name: getattr(found, name) for name in ("entropy", "kl", "probability")}
@@ -84,6 +96,7 @@ ANALYSES = {
     "ablate_heads": lambda model, given, n: ablated(model, given, n, method="zero"),
     "attention_pattern": patterns,
     "direct_logit_attribution": attributed,
+    "attention_statistics": statistics,
     "logit_lens": lenses,
 }
 OF_PAIRS = {
@@ -91,6 +104,12 @@ OF_PAIRS = {
     for which in ("encoder", "decoder", "cross")
 }
 OF_PAIRS["direct_logit_attribution"] = lambda model, given, n: attributed(model, tuple(given), n)
+OF_PAIRS |= {
+    f"attention_statistics, {which}": lambda model, given, n, which=which: statistics(
+        model, tuple(given), n, attention=which
+    )
+    for which in ("encoder", "decoder", "cross")
+}
 OF_PAIRS["logit_lens"] = lambda model, given, n: lenses(model, tuple(given), n)
 
 
@@ -199,8 +218,9 @@ def test_every_analysis_of_prompts_is_in_the_table():
         for _, function in getmembers(import_module(module), isfunction)
         if function.__module__ == module and not function.__name__.startswith("_")
     ]
-    taking_models = {own.__name__ for own in functions if "model" in signature(own).parameters}
-    assert taking_models == set(ANALYSES)
+    first = {own.__name__: tuple(signature(own).parameters)[:1] for own in functions}
+    of_models = {name for name, parameter in first.items() if parameter == ("model",)}
+    assert of_models == set(ANALYSES)
 
 
 REPLACED = ["token types", "images", "padded within"]
