@@ -17,13 +17,14 @@ from torch import Tensor
 
 import analyses
 import interp
-from analyses import ablate_heads, attention_pattern, logit_lens, training_history
+from analyses import ablate, ablate_heads, attention_pattern, logit_lens, training_history
 from analyses.payload import plain
 from analyses.result import MAX_LINES, Result
 from interp.errors import InvalidInput
 
 MODEL = "induction-by-hand"
 MADE = {
+    "Ablation": lambda: ablate(interp.load(MODEL), ["abcab", "xyxy"], units="pairs"),
     "HeadAblation": lambda: ablate_heads(interp.load(MODEL), ["abcab", "xyxy"], method="zero"),
     "AttentionPattern": lambda: attention_pattern(interp.load(MODEL), "abcab", 1, 0),
     "TrainingHistory": lambda: training_history("python-2l", interp.history("python-2l")),
