@@ -18,6 +18,7 @@ from torch import Tensor
 import analyses
 import interp
 from analyses import (
+    ablate,
     ablate_heads,
     attention_pattern,
     attention_statistics,
@@ -31,6 +32,7 @@ from interp.errors import InvalidInput
 
 MODEL = "induction-by-hand"
 MADE = {
+    "Ablation": lambda: ablate(interp.load(MODEL), ["abcab", "xyxy"], units="pairs"),
     "HeadAblation": lambda: ablate_heads(interp.load(MODEL), ["abcab", "xyxy"], method="zero"),
     "AttentionPattern": lambda: attention_pattern(interp.load(MODEL), "abcab", 1, 0),
     "AttentionStatistics": lambda: attention_statistics(
