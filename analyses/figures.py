@@ -70,6 +70,43 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
     return figure
 
 
+def bars(
+    values: Float[Tensor, " cell"],
+    low: Float[Tensor, " cell"],
+    high: Float[Tensor, " cell"],
+    *,
+    title: str,
+    labels: Sequence[str],
+    unit: str,
+) -> go.Figure:
+    """Horizontal bars, the first at the top, with their intervals.
+
+    Args:
+        values: length of each bar.
+        low: lower end of its interval; NaN for none.
+        high: upper end of its interval.
+        title: of the figure.
+        labels: of the bars.
+        unit: of the values.
+    """
+    ends = {"array": (high - values).tolist(), "arrayminus": (values - low).tolist()}
+    figure = go.Figure(
+        go.Bar(
+            x=values.tolist(),
+            y=list(range(len(labels))),
+            orientation="h",
+            marker={"color": LINES[0]},
+            error_x={"type": "data", "symmetric": False, **ends, "color": FAINT},
+            customdata=[escaped(label) for label in labels],
+            hovertemplate=f"%{{customdata}}: %{{x:.4g}} {unit}<extra></extra>",
+        )
+    )
+    figure.update_layout(**_layout(title))
+    figure.update_xaxes(title=unit)
+    figure.update_yaxes(**_ticks(labels), autorange="reversed", automargin=True)
+    return figure
+
+
 @dataclass(frozen=True)
 class Curve:
     """One line of a figure.

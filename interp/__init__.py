@@ -32,6 +32,7 @@ from interp.execution.estimate import Estimate, estimate
 from interp.execution.prepared import Start
 from interp.execution.provenance import versions
 from interp.execution.run import Run, run
+from interp.graph import computation_graph
 from interp.linalg import LowRank
 from interp.loading import bundled, load
 from interp.loading.torch_transformer import from_torch
@@ -79,6 +80,7 @@ __all__ = [
     "bundled",
     "bundled_prompts",
     "card",
+    "computation_graph",
     "edits",
     "estimate",
     "estimate_sweep",

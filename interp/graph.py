@@ -18,12 +18,14 @@ norm follows a sub-layer's output, its heads do not add up, and the whole output
 cross-attention, ``cross.``, whose keys and values read the encoder's stream.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cached_property
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
-from interp.errors import InvalidInput, UnknownPlace
+from interp.errors import InvalidInput, UnknownPlace, shorten
 from interp.model.attention.attention import Attention
 from interp.model.network import Network
 from interp.model.residual import Step
@@ -97,7 +99,7 @@ class Graph:
         Raises:
             UnknownPlace: there is none.
         """
-        return _named(name, self.writers, "writes to the stream")
+        return _named(name, self._writers, "writes to the stream")
 
     def reader(self, name: str) -> Reader:
         """The reader of this name.
@@ -105,7 +107,15 @@ class Graph:
         Raises:
             UnknownPlace: there is none.
         """
-        return _named(name, self.readers, "reads the stream")
+        return _named(name, self._readers, "reads the stream")
+
+    @cached_property
+    def _writers(self) -> dict[str, Writer]:
+        return {writer.name: writer for writer in self.writers}
+
+    @cached_property
+    def _readers(self) -> dict[str, Reader]:
+        return {reader.name: reader for reader in self.readers}
 
     def edge(self, writer: str, reader: str) -> tuple[Writer, Reader]:
         """The edge between two names.
@@ -123,13 +133,22 @@ class Graph:
         return source, target
 
 
+_BUILT: WeakKeyDictionary[Network, Graph] = WeakKeyDictionary()
+
+
 def computation_graph(model: Network) -> Graph:
-    """The graph of a model.
+    """The graph of a model, built once.
 
     Raises:
         InvalidInput: a norm changes the stream itself (post-norm, BLOOM's residual after a norm),
             which is then no sum of what was written.
     """
+    if model not in _BUILT:
+        _BUILT[model] = _build(model)
+    return _BUILT[model]
+
+
+def _build(model: Network) -> Graph:
     writers: list[Writer] = []
     readers: list[Reader] = []
     before: _Stream | None = None
@@ -241,11 +260,8 @@ class _Stream:
         return Place(point, layer, stack=self.stack.name if self.paired else None)
 
 
-def _named(name: str, nodes: tuple[Node, ...], does: str) -> Node:
-    for node in nodes:
-        if node.name == name:
-            return node
-    near = get_close_matches(name, [node.name for node in nodes], n=3, cutoff=0.4)
-    raise UnknownPlace(
-        f"Nothing called {name!r} {does} of this model. Nearest: {', '.join(near) or 'none'}."
-    )
+def _named(name: str, nodes: Mapping[str, Node], does: str) -> Node:
+    if name in nodes:
+        return nodes[name]
+    near = ", ".join(get_close_matches(name, nodes, n=3, cutoff=0.4)) or "none"
+    raise UnknownPlace(f"Nothing called {shorten(name)} {does} of this model. Nearest: {near}.")

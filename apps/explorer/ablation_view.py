@@ -6,12 +6,12 @@ import streamlit as st
 
 import interp
 from analyses import HeadAblation, ablate_heads
-from analyses.ablate_heads import METHODS
 from apps.commands.inputs import Inputs
 from apps.explorer.session_state import METRICS, examples
 from apps.explorer.widgets import errors_on_page
 from apps.figure_layout import PLOTLY_CONFIG, apply_page_layout
 from apps.wording import conclusion, explanation
+from interp.replacements import METHODS
 from interp.text.prompts import Prompt
 
 THIS_PROMPT, ALL_EXAMPLES = "this prompt", "all examples"
