@@ -57,11 +57,12 @@ models: .venv/.installed-dev ## Compare every family with Hugging Face and write
 	$(BIN)/python -m pytest tests/agreement --write-models $(PYTEST)
 
 .PHONY: cards
-cards: .venv/.installed-dev ## Measure every bundled model again; rewrite its card and SHA256SUMS
+cards: .venv/.installed-dev ## Measure every bundled model again; rewrite its card, SHA256SUMS, pairs
 	$(BIN)/python -c "from interp.loading import MODEL_FOLDER, bundled; \
 		from interp.loading.checksums import write_sums; \
 		from interp.zoo.training.build import remeasure; \
-		write_sums(MODEL_FOLDER); \
+		from interp.zoo.training.minimal_pairs import write_pairs; \
+		write_sums(MODEL_FOLDER); write_pairs(); \
 		[remeasure(name).write(MODEL_FOLDER / name) for name in bundled()]"
 
 .PHONY: lint

@@ -1,5 +1,7 @@
 """Which heads matter for these prompts? Head ablation: the metric with one head's z replaced.
 
+The short form of :mod:`analyses.ablate` for all heads of a model with one stack, layer by head.
+
 effect[l, h, prompt] = metric(z_lh replaced) − metric(clean)
 
 *Zero* ablation replaces z with 0; *mean* ablation with its mean over all prompts and positions
@@ -8,20 +10,20 @@ prompt at the same position (Chan et al. 2022, "Causal Scrubbing"). Ablating a h
 raises a loss and lowers a logit difference.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from analyses.effects import (
     Progress,
     as_metric,
+    by_chance,
     effect_frame,
+    effect_lines,
     grid,
     in_cells,
     prompt_frame,
@@ -29,16 +31,13 @@ from analyses.effects import (
 )
 from analyses.figures import heatmap
 from analyses.result import Result
-from analyses.statistics import FEWEST, LEVEL, Interval, interval
-from interp import Sweep, Transformer, edits, run, sweep
-from interp.edits import Edit
-from interp.edits.batch_values import donor_tokens, token_mean
+from analyses.statistics import LEVEL, Interval, interval
+from interp import Sweep, Transformer, sweep
+from interp.components import components_of
 from interp.errors import InvalidInput
 from interp.execution.provenance import Provenance
 from interp.metrics import Metric
-from interp.model.batch import Batch
-
-METHODS = ("zero", "mean", "resample")
+from interp.replacements import Replacements
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -115,22 +114,16 @@ class HeadAblation(Result):
     def summary(self, top: int = 10) -> str:
         """The metric without ablation, and up to ``top`` heads that matter."""
         frame = self.to_frame()
-        matter = frame[frame["matters"]]
-        lines = [
-            f"{row.head_:<6} {row.effect:+.4g} {self.unit}  [{row.low:+.4g}, {row.high:+.4g}]"
-            for row in matter.head(top).rename(columns={"name": "head_"}).itertuples()
-        ]
         first = (
             f"{self.metric} {self.clean.mean():.4g} {self.unit} on {self.clean.numel()} prompts; "
-            f"{len(matter)} of {len(frame)} heads matter ({self.method} ablation, q ≤ {LEVEL})"
+            f"{frame['matters'].sum()} of {len(frame)} heads matter ({self.method} ablation, "
+            f"q ≤ {LEVEL})"
         )
-        chance = (
-            f"without correction (p ≤ {LEVEL}): {(frame['p'] <= LEVEL).sum()} heads, of which "
-            f"{self.expected_by_chance():.2g} by chance if none had an effect"
-        )
-        few = f"fewer than {FEWEST} prompts: no intervals, and no head matters"
-        last = few if frame["n"].iloc[0] < FEWEST else chance
-        return "\n".join([first, *lines, last, *self.notes])
+        return "\n".join([first, *effect_lines(frame, self.unit, "heads", top), *self.notes])
+
+    def expected_by_chance(self) -> float:
+        """How many heads are expected to have p ≤ 0.05 if none has an effect on average."""
+        return by_chance(self.to_frame())
 
     @property
     def _noise(self) -> float:
@@ -141,10 +134,6 @@ class HeadAblation(Result):
         layers, heads, _ = self.ablated.shape
         named = [f"L{layer}H{head}" for layer in range(layers) for head in range(heads)]
         return {**grid(layer=range(layers), head=range(heads)), "name": [*named]}
-
-    def expected_by_chance(self) -> float:
-        """How many heads are expected to have p ≤ 0.05 if none has an effect on average."""
-        return LEVEL * int((self.interval().p < 1).sum())
 
 
 def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
@@ -165,7 +154,8 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
         model: the model.
         prompts: texts, token ids padded with ``interp.PAD``, images, or a batch that
             ``model.batch`` made (with token types or a mask, say).
-        metric: ``"loss"`` (next-token, nats) or a metric, e.g. ``interp.metrics.logit_diff(...)``.
+        metric: ``"loss"`` (next-token, nats), ``"kl"`` (see :func:`analyses.ablate`) or a metric,
+            e.g. ``interp.metrics.logit_diff(...)``.
         method: ``zero``, ``mean`` (over all prompts and positions) or ``resample`` (another prompt
             at the same position, drawn by ``seed``).
         seed: of the resampling.
@@ -183,18 +173,16 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
             prompt, or a ``resume`` of another call.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
-    measured = as_metric(metric, model)
-    if method not in METHODS:
-        raise InvalidInput(f"method={method!r} is not known; it is one of {', '.join(METHODS)}.")
     if len(model.stacks) > 1:
-        raise InvalidInput("ablate_heads takes models with one stack; this one has two.")
+        raise InvalidInput("ablate_heads takes models with one stack; ablate takes those with two.")
     batch = model.batch(prompts)
-    layers, heads = len(model.blocks), model.blocks[0].attn.n_heads
-    edit_of = _edits_of(model, batch, method, seed, rows)
+    replacements = Replacements(model, [batch], method, seed=seed, rows=rows)
+    measured = as_metric(metric, model, [batch], rows)
+    edits = replacements.edits(components_of(model).heads)
     table = sweep(
         model,
         batch,
-        [edit_of(layer, head) for layer in range(layers) for head in range(heads)],
+        [*edits.values()],
         measured,
         memory=memory,
         progress=in_cells(progress, len(batch.ids)),
@@ -202,34 +190,10 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
     )
     return HeadAblation(
         clean=table.baseline,
-        ablated=table.values.unflatten(0, (layers, heads)),
+        ablated=table.values.unflatten(0, (len(model.blocks), -1)),
         metric=table.metric,
         unit=table.unit,
         method=method,
         provenance=replace(table.provenance, seed=seed),
         notes=table.notes,
     )
-
-
-def _edits_of(
-    model: Transformer, batch: Batch, method: str, seed: int, rows: int
-) -> Callable[[int, int], Edit]:
-    """The ablation of a head, by layer and head."""
-    if method == "zero":
-        return lambda layer, head: edits.zero("z", layer=layer, head=head)
-    z = _record_z(model, batch, rows)
-    if method == "mean":
-        means = [token_mean(x, batch.is_real)[0, 0] for x in z]
-        return lambda layer, head: edits.mean("z", means[layer][head], layer=layer, head=head)
-    row, column = donor_tokens(batch.is_real, seed)
-    drawn = [x[row, column] for x in z]
-    return lambda layer, head: edits.resample("z", drawn[layer][:, :, head], layer=layer, head=head)
-
-
-def _record_z(model: Transformer, batch: Batch, rows: int) -> list[Tensor]:
-    """The activations z of each layer ``[batch pos head d_head]``, for all prompts."""
-    parts = torch.arange(len(batch.ids), device=batch.ids.device).split(rows)
-    caches = [run(model, batch.rows(part), record="z").cache for part in parts]
-    return [
-        torch.cat([cache["z", layer] for cache in caches]) for layer in range(len(model.blocks))
-    ]

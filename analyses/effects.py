@@ -12,9 +12,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.statistics import LEVEL, false_discovery_rates, interval
+from analyses.statistics import FEWEST, LEVEL, false_discovery_rates, interval
+from interp import run
 from interp.errors import InvalidInput, shorten
-from interp.metrics import Loss, Metric
+from interp.metrics import Loss, Metric, kl
+from interp.model.batch import Batch
 from interp.model.network import Network
 
 ROUNDING = 100
@@ -85,20 +87,96 @@ def prompt_frame(cells: Cells, **values: Float[Tensor, "cell prompt"]) -> pd.Dat
     return pd.DataFrame({**repeated, "prompt": list(range(prompts)) * count, **numbers})
 
 
-def as_metric(metric: str | Metric, model: Network) -> Metric:
-    """The metric that an analysis was given: ``"loss"``, or one of ``interp.metrics``.
+def mean_frame(cells: Cells, values: Float[Tensor, "cell prompt"]) -> pd.DataFrame:
+    """One row a cell: its mean over the prompts that have it, those whose value is not NaN.
+
+    Columns, after those of ``cells``: mean, low, high (with the 95 % interval; NaN below five
+    prompts) and n, the number of these prompts.
+    """
+    there = ~values.isnan()
+    columns = {name: values.new_full((len(values),), torch.nan) for name in ("mean", "low", "high")}
+    subsets, subset_of = there.unique(dim=0, return_inverse=True)
+    for number, subset in enumerate(subsets):
+        own = subset_of == number
+        found = interval(values[own][:, subset])
+        for name, column in columns.items():
+            column[own] = getattr(found, name).to(column.dtype)
+    return pd.DataFrame(dict(cells)).assign(
+        **{name: column.numpy() for name, column in columns.items()}, n=there.sum(-1).numpy()
+    )
+
+
+def effect_lines(frame: pd.DataFrame, unit: str, cells: str, top: int) -> list[str]:
+    """Lines of a summary: up to ``top`` cells that matter, then how many would by chance.
+
+    Args:
+        frame: as :func:`effect_frame` returns it, with the column ``name``.
+        unit: of the effects.
+        cells: what the cells are, in the plural.
+        top: most cells to list.
+    """
+    matter = frame[frame["matters"]].head(top)
+    width = max([6, *(len(name) for name in matter["name"])])
+    columns = (matter[name] for name in ("name", "effect", "low", "high"))
+    lines = [
+        f"{name:<{width}} {effect:+.4g} {unit}  [{low:+.4g}, {high:+.4g}]"
+        for name, effect, low, high in zip(*columns, strict=True)
+    ]
+    if frame["n"].iloc[0] < FEWEST:
+        return [f"fewer than {FEWEST} prompts: no intervals, and nothing matters"]
+    found = (frame["p"] <= LEVEL).sum()
+    return [
+        *lines,
+        f"without correction (p ≤ {LEVEL}): {found} {cells}, of which {by_chance(frame):.2g} by "
+        "chance if none had an effect",
+    ]
+
+
+def by_chance(frame: pd.DataFrame) -> float:
+    """How many cells are expected to have p ≤ 0.05 if none has an effect on average."""
+    return LEVEL * int((frame["p"] < 1).sum())
+
+
+def as_metric(
+    metric: str | Metric, model: Network, batches: Sequence[Batch] = (), rows: int = 64
+) -> Metric:
+    """The metric that an analysis was given: by a name, or one of ``interp.metrics``.
+
+    Args:
+        metric: ``"loss"``, ``"kl"`` (KL from the model's own predictions on ``batches``) or a
+            metric.
+        model: the model.
+        batches: the prompts, of each stack; without them there is no ``"kl"``.
+        rows: prompts a forward while the model's own predictions are computed.
 
     Raises:
         InvalidInput: something else, or the loss of next tokens for an encoder.
     """
+    if metric == "kl" and batches:
+        return kl(_own_logits(model, batches, rows))
     if not isinstance(metric, Metric) and metric != "loss":
-        raise InvalidInput(f'metric={shorten(metric)} should be "loss" or one of interp.metrics.')
+        names = '"loss", "kl"' if batches else '"loss"'
+        raise InvalidInput(f"metric={shorten(metric)} should be {names} or one of interp.metrics.")
     found = metric if isinstance(metric, Metric) else Loss()
     if isinstance(found, Loss) and model.config.decoder is None:
         raise InvalidInput(
             "The loss is of next tokens, which an encoder attends to; give another metric=."
         )
     return found
+
+
+def _own_logits(
+    model: Network, batches: Sequence[Batch], rows: int
+) -> Float[Tensor, "prompt pos vocab"]:
+    """The logits of all prompts."""
+    if not model.config.unembeds:
+        raise InvalidInput('metric="kl" compares logits; this model has none.')
+    first = batches[0].ids
+    found: list[Tensor] = []
+    for part in torch.arange(len(first), device=first.device).split(rows):
+        logits = run(model, *(batch.rows(part) for batch in batches)).logits
+        found += [] if logits is None else [logits]
+    return torch.cat(found)
 
 
 def in_cells(progress: Progress | None, prompts: int) -> Progress | None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
+from math import isfinite
 from typing import Any
 
 import plotly.graph_objects as go
@@ -36,7 +37,7 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
     """Heatmap of a table of numbers.
 
     Args:
-        values: the numbers; the first row is at the top.
+        values: the numbers; the first row is at the top; cells that are not finite stay empty.
         title: of the figure.
         rows: label of each row.
         columns: label of each column.
@@ -51,7 +52,7 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
     largest = top if top is not None else max(numbers, default=0.0) or 1.0
     figure = go.Figure(
         go.Heatmap(
-            z=table.tolist(),
+            z=[[value if isfinite(value) else None for value in row] for row in table.tolist()],
             zmin=-largest if diverging else 0.0,
             zmax=largest,
             colorscale=DIVERGING if diverging else SEQUENTIAL,
@@ -67,6 +68,43 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
     figure.update_layout(**_layout(title))
     figure.update_xaxes(title=axes[1], **_ticks(columns), side="bottom", constrain="domain")
     figure.update_yaxes(title=axes[0], **_ticks(rows), autorange="reversed")
+    return figure
+
+
+def bars(
+    values: Float[Tensor, " cell"],
+    low: Float[Tensor, " cell"],
+    high: Float[Tensor, " cell"],
+    *,
+    title: str,
+    labels: Sequence[str],
+    unit: str,
+) -> go.Figure:
+    """Horizontal bars, the first at the top, with their intervals.
+
+    Args:
+        values: length of each bar.
+        low: lower end of its interval; NaN for none.
+        high: upper end of its interval.
+        title: of the figure.
+        labels: of the bars.
+        unit: of the values.
+    """
+    ends = {"array": (high - values).tolist(), "arrayminus": (values - low).tolist()}
+    figure = go.Figure(
+        go.Bar(
+            x=values.tolist(),
+            y=list(range(len(labels))),
+            orientation="h",
+            marker={"color": LINES[0]},
+            error_x={"type": "data", "symmetric": False, **ends, "color": FAINT},
+            customdata=[escaped(label) for label in labels],
+            hovertemplate=f"%{{customdata}}: %{{x:.4g}} {unit}<extra></extra>",
+        )
+    )
+    figure.update_layout(**_layout(title))
+    figure.update_xaxes(title=unit)
+    figure.update_yaxes(**_ticks(labels), autorange="reversed", automargin=True)
     return figure
 
 

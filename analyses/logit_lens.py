@@ -1,11 +1,13 @@
-"""What would the model predict after each layer? The unembedding applied to every stream.
+"""What would the model predict at each layer? The unembedding applied to every stream.
 
-    logits_l = unembed(norm(x_l))          x_l: the stream after l blocks; the last is the output
+    logits_l = unembed(norm(x_l))          x_l: the stream before block l; the last is the output
 
-(nostalgebraist 2020, "interpreting GPT: the logit lens"). The norm is the model's last one, whose
-divisor is computed anew at each depth. Early streams need not be in the basis that the unembedding
-reads, so a prediction that the lens does not show may be there all the same (Belrose et al. 2023,
-"Eliciting Latent Predictions from Transformers with the Tuned Lens").
+(nostalgebraist 2020, "interpreting GPT: the logit lens"). The norm is the model's last one. Its
+divisor is computed anew of each stream, or is that of the run's last stream, with which the logits
+of what is written add up (up to biases) to the model's. Early streams need not be in the basis that
+the unembedding reads, so a prediction that the lens does not show may be there all the same: see
+:func:`analyses.train_lens` (Belrose et al. 2023, "Eliciting Latent Predictions from Transformers
+with the Tuned Lens"). A prediction that a lens does show need not be what later layers use.
 """
 
 from collections.abc import Sequence
@@ -20,21 +22,26 @@ from torch import Tensor
 
 from analyses.figures import heatmap
 from analyses.result import Result
-from interp import Place, Point, Transformer, run
-from interp.errors import InvalidInput
+from interp import Transformer, run
+from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
+from interp.lens.decode import check_unembeds, decode, decoded_places, final_scale
 from interp.metrics.logits import Targets, at_least_float32, row_targets
-from interp.model.unembedding import Unembedding
+from interp.points import Point
 
 CHUNK = 2**26
 """Logits formed at a time, in elements."""
+NORMS = ("recomputed", "final")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LogitLens(Result):
-    """Predictions from the stream after each number of blocks.
+    """Predictions from the streams of a model, the last of which is its output.
 
     Attributes:
+        points: what was read at each place, such as ``resid_pre``.
+        layers: the layer of each place.
+        norm: whose divisor the final norm had: ``recomputed`` or ``final``.
         top: the likeliest tokens, likeliest first.
         probability: of these.
         entropy: of the prediction, in nats.
@@ -48,12 +55,15 @@ class LogitLens(Result):
         provenance: model and tokens that the numbers depend on.
     """
 
-    top: Int[Tensor, "depth prompt pos k"]
-    probability: Float[Tensor, "depth prompt pos k"]
-    entropy: Float[Tensor, "depth prompt pos"]
-    kl: Float[Tensor, "depth prompt pos"]
-    rank: Int[Tensor, "depth prompt pos"] | None
-    target_probability: Float[Tensor, "depth prompt pos"] | None
+    points: tuple[str, ...]
+    layers: tuple[int, ...]
+    norm: str
+    top: Int[Tensor, "place prompt pos k"]
+    probability: Float[Tensor, "place prompt pos k"]
+    entropy: Float[Tensor, "place prompt pos"]
+    kl: Float[Tensor, "place prompt pos"]
+    rank: Int[Tensor, "place prompt pos"] | None
+    target_probability: Float[Tensor, "place prompt pos"] | None
     real: Bool[Tensor, "prompt pos"]
     labels: tuple[tuple[str, ...], ...]
     names: dict[int, str]
@@ -61,69 +71,86 @@ class LogitLens(Result):
     provenance: Provenance
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a depth, prompt and token.
+        """One row a place, prompt and token.
 
         Columns:
-            depth: blocks run before the stream is read; the largest is the model's output.
+            layer, point: what was read, as in ``cache[point, layer]``; the last is the output.
             prompt, pos, token: whose prediction it is.
             top, probability: the likeliest next token and its probability.
             entropy, kl: in nats; KL is from the final prediction.
             rank, target_probability: of the target, if targets were given.
         """
         cells = [
-            (depth, *cell)
-            for depth in range(len(self.entropy))
+            (place, *cell)
+            for place in range(len(self.points))
             for cell in self.real.nonzero().tolist()
         ]
-        depth, prompt, pos = torch.tensor(cells).unbind(-1)
+        place, prompt, pos = torch.tensor(cells).unbind(-1)
         columns = {
-            "depth": depth,
+            "layer": [self.layers[own] for own, _, _ in cells],
+            "point": [self.points[own] for own, _, _ in cells],
             "prompt": prompt,
             "pos": self._positions()[prompt, pos],
             "token": [self.labels[p][i] for _, p, i in cells],
-            "top": [self.names[int(t)] for t in self.top[depth, prompt, pos, 0]],
-            "probability": self.probability[depth, prompt, pos, 0],
-            "entropy": self.entropy[depth, prompt, pos],
-            "kl": self.kl[depth, prompt, pos],
+            "top": [self.names[int(t)] for t in self.top[place, prompt, pos, 0]],
+            "probability": self.probability[place, prompt, pos, 0],
+            "entropy": self.entropy[place, prompt, pos],
+            "kl": self.kl[place, prompt, pos],
         }
         if self.rank is not None and self.target_probability is not None:
-            columns["rank"] = self.rank[depth, prompt, pos]
-            columns["target_probability"] = self.target_probability[depth, prompt, pos]
+            columns["rank"] = self.rank[place, prompt, pos]
+            columns["target_probability"] = self.target_probability[place, prompt, pos]
         return pd.DataFrame(columns)
 
     def figure(self, prompt: int = 0) -> go.Figure:
-        """Heatmap of the likeliest token's probability: depths down, one prompt's tokens across."""
+        """Heatmap of the likeliest token's probability: places down, one prompt's tokens across."""
         shown = self.real[prompt]
         probability = self.probability[:, prompt, shown, 0]
         labels = [label for label, real in zip(self.labels[prompt], shown, strict=True) if real]
         names = [
             [
-                f"after {depth} blocks, token {labels[pos]}<br>{self.names[int(token)]} "
-                f"{probability[depth, pos]:.3f}"
-                for pos, token in enumerate(row)
+                f"{place}, token {labels[pos]}<br>{self.names[int(token)]} "
+                f"{probability[row, pos]:.3f}"
+                for pos, token in enumerate(tokens)
             ]
-            for depth, row in enumerate(self.top[:, prompt, shown, 0])
+            for row, (place, tokens) in enumerate(
+                zip(self._places, self.top[:, prompt, shown, 0], strict=True)
+            )
         ]
         return heatmap(
             probability,
             title=f"Logit lens on prompt {prompt}: probability of the likeliest token",
-            rows=[str(depth) for depth in range(len(probability))],
+            rows=self._places,
             columns=labels,
-            axes=("blocks run", "token"),
+            axes=("stream", "token"),
             unit="probability",
             top=1.0,
             hover=names,
         )
 
     def summary(self) -> str:
-        """Entropy and KL from the final prediction at each depth, mean over all tokens."""
+        """Entropy and KL from the final prediction at each place, mean over all tokens."""
+        kl, entropy = (x[:, self.real].mean(-1).tolist() for x in (self.kl, self.entropy))
+        width = max(map(len, self._places))
         rows = [
-            f"after {depth} blocks: KL {self.kl[depth][self.real].mean():.3f} nats, entropy "
-            f"{self.entropy[depth][self.real].mean():.3f} nats"
-            for depth in range(len(self.kl))
+            f"{place:<{width}} KL {own:.3f} nats, entropy {spread:.3f} nats"
+            for place, own, spread in zip(self._places, kl, entropy, strict=True)
         ]
-        n = len(self.real)
-        return "\n".join([f"logit lens on {n} prompts, {int(self.real.sum())} tokens", *rows])
+        size = f"{len(self.real)} prompts, {int(self.real.sum())} tokens"
+        return "\n".join([f"logit lens on {size}: {self._found()}", *rows])
+
+    def _found(self) -> str:
+        """From where on the likeliest token is mostly the final one."""
+        agree = (self.top[..., 0] == self.top[-1, ..., 0])[:, self.real].double().mean(-1)
+        first = int((agree > 1 / 2).int().argmax())
+        return (
+            f"at {self._places[first]}, the likeliest token is first the final one of most tokens "
+            f"({agree[first]:.0%})"
+        )
+
+    @property
+    def _places(self) -> list[str]:
+        return [f"{point} {layer}" for point, layer in zip(self.points, self.layers, strict=True)]
 
     def _positions(self) -> Int[Tensor, "prompt pos"]:
         """The position of each column among the tokens of its prompt."""
@@ -134,48 +161,59 @@ def logit_lens(
     model: Transformer,
     prompts: Any,  # noqa: ANN401 - what model.check reads
     *,
+    at: str | Point | Sequence[str | Point] = "resid_pre",
+    norm: str = "recomputed",
     targets: Targets | Sequence[int] | None = None,
     top: int = 5,
 ) -> LogitLens:
-    """Read a prediction from the stream before the first block and after each.
+    """Read a prediction from the stream before each block, or elsewhere, and at the end.
 
     Args:
         model: a model with an unembedding.
         prompts: texts, token ids, images or a batch; ``(source, target)`` for an encoder–decoder,
             whose decoder is read.
+        at: which streams besides the last: ``resid_pre`` or ``resid_mid``; or what a part writes:
+            ``attn_out``, ``cross_attn_out`` or ``mlp_out``; or several of these. Of a write alone,
+            the biases of the final norm and the unembedding are still added to the logits.
+        norm: the divisor of the final norm: ``recomputed`` from what is read, or ``final``, that of
+            the run's last stream.
         targets: token ids, one or one a prompt, whose rank and probability are wanted.
         top: how many of the likeliest tokens to report.
 
     Returns:
-        Numbers by depth, prompt and column.
+        Numbers by place, prompt and column; those of the last place are of the model's output.
 
     Raises:
-        InvalidInput: the model has no logits, ``top`` is not within its vocabulary, or a target is
-            outside it.
+        InvalidInput: the model has no logits or no such point, ``norm`` is another, ``top`` is not
+            within its vocabulary, or a target is outside it.
     """
-    unembed, stack = model.unembed, model.stacks[-1]
-    if not isinstance(unembed, Unembedding):
-        raise InvalidInput("logit_lens needs logits; this model returns its last stream.")
+    check_unembeds(model, "logit_lens")
+    if norm not in NORMS:
+        raise InvalidInput(f"norm={shorten(norm)} should be one of {', '.join(NORMS)}.")
     if not 1 <= top <= model.config.n_logits:
         raise InvalidInput(f"top={top} is outside 1..{model.config.n_logits}.")
+    places = decoded_places(model, at)
     batches = model.check(*(prompts if len(model.stacks) > 1 else (prompts,)))
-    places = _streams(model)
-    done = run(model, *batches, record=places)
+    divisor = final_scale(model) if norm == "final" else None
+    done = run(model, *batches, record=[*places.values(), *([divisor] if divisor else [])])
     if done.logits is None:
         raise InvalidInput("This run has no logits to compare with.")
     wanted = None if targets is None else row_targets(done.logits[:, 0], _as_targets(targets))
-    found: list[dict[str, Tensor]] = []
-    for place in places:
-        stream, parts = done.cache[place], []
-        for rows in _chunks(done.logits):
-            with torch.no_grad():
-                logits = unembed(stack.final_norm(stream[rows]))
-            target = None if wanted is None else wanted[rows]
-            parts.append(_predictions(logits, done.logits[rows], target, top))
-        found.append({name: torch.cat([part[name] for part in parts]) for name in parts[0]})
-    numbers = {name: torch.stack([depth[name] for depth in found]).cpu() for name in found[0]}
+    scale = None if divisor is None else done.cache[divisor]
+    *_, end = places.values()
+    found = [
+        # The last stream's own divisor is the final one: recomputed, its logits are the output.
+        _at_place(
+            model, done.cache[place], None if place == end else scale, done.logits, wanted, top
+        )
+        for place in places.values()
+    ]
+    numbers = {name: torch.stack([own[name] for own in found]).cpu() for name in found[0]}
     batch = batches[-1]
     return LogitLens(
+        points=tuple(point for point, _ in places),
+        layers=tuple(layer for _, layer in places),
+        norm=norm,
         top=numbers["top"],
         probability=numbers["probability"],
         entropy=numbers["entropy"],
@@ -190,15 +228,22 @@ def logit_lens(
     )
 
 
-def _streams(model: Transformer) -> list[Place]:
-    """The streams of the last stack: before the first block, and after each."""
-    stack = model.stacks[-1]
-    name = stack.name if len(model.stacks) > 1 else None
-    ends = [stack.block(layer).end for layer in range(len(stack.blocks))]
-    return [
-        Place(Point.RESID_PRE, 0, stack=name),
-        *(Place(end.point, layer, end.norm, name) for layer, end in enumerate(ends)),
-    ]
+def _at_place(
+    model: Transformer,
+    x: Float[Tensor, "prompt pos d_model"],
+    scale: Float[Tensor, "prompt pos one"] | None,
+    final: Float[Tensor, "prompt pos vocab"],
+    target: Int[Tensor, " prompt"] | None,
+    top: int,
+) -> dict[str, Tensor]:
+    """What is reported of one place, a part of the prompts at a time."""
+    parts: list[dict[str, Tensor]] = []
+    for rows in _chunks(final):
+        with torch.no_grad():
+            logits = decode(model, x[rows], None if scale is None else scale[rows])
+        own = None if target is None else target[rows]
+        parts.append(_predictions(logits, final[rows], own, top))
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
 def _predictions(
@@ -229,7 +274,7 @@ def _chunks(logits: Float[Tensor, "prompt pos vocab"]) -> tuple[Int[Tensor, " ro
     return torch.arange(len(logits), device=logits.device).split(rows)
 
 
-def _names(model: Transformer, top: Int[Tensor, "depth prompt pos k"]) -> dict[int, str]:
+def _names(model: Transformer, top: Int[Tensor, "place prompt pos k"]) -> dict[int, str]:
     """The label of each token reported; of classes, their numbers."""
     ids = top.unique()
     labels = map(str, ids.tolist()) if model.config.n_classes else model.to_labels(ids)

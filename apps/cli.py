@@ -1,21 +1,21 @@
-"""The ``interp`` command: models, ablate, verify, convert, explore, train.
+"""The ``interp`` command: models, a command for each analysis, verify, convert, explore, train.
 
 Torch, pandas and plotly take seconds to import, so each command imports what it uses and
 ``interp --help`` answers at once.
 """
 
 from collections.abc import Sequence
-from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from apps.commands import COMMANDS
+from apps.commands.command import DEFAULT_MODEL, Model
 from apps.failures import debugging, interrupt_when_terminated, reports_errors
 from apps.terminal import escape_unencodable, print_stderr, print_stdout, print_table, progress
 
-DEFAULT_MODEL = "python-2l"
 DEFAULT_EXPLORED = "python-4l"
 
 app = typer.Typer(
@@ -25,24 +25,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Which heads of a Transformer matter, and where do they attend?",
 )
-
-
-class MetricName(StrEnum):
-    """The metric that is measured."""
-
-    LOSS = "loss"
-    LOGIT_DIFF = "logit-diff"
-
-
-class MethodName(StrEnum):
-    """What replaces the output of a head."""
-
-    ZERO = "zero"
-    MEAN = "mean"
-    RESAMPLE = "resample"
-
-
-Model = Annotated[str, typer.Option("--model", "-m", help="A bundled model or a folder.")]
 
 
 def print_version(*, asked: bool) -> None:
@@ -79,52 +61,8 @@ def models() -> None:
     print_stdout("\n" + "\n".join(summaries()))
 
 
-@app.command()
-@reports_errors
-def ablate(  # noqa: PLR0913 - each is an option of the command line
-    *,
-    model: Model = DEFAULT_MODEL,
-    prompts: Annotated[
-        str | None,
-        typer.Option(help="A prompt file or a bundled set.", show_default="the model's own"),
-    ] = None,
-    metric: Annotated[
-        MetricName | None,
-        typer.Option(help="The metric.", show_default="as in the model's card, else loss"),
-    ] = None,
-    method: Annotated[MethodName, typer.Option(help="What replaces a head's output.")] = (
-        MethodName.MEAN
-    ),
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Output folder, created if missing.", show_default="reports/MODEL-METRIC-METHOD"
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed of resampling.")] = 0,
-    device: Annotated[str, typer.Option(help="Device: cpu, cuda, cuda:1, …")] = "cpu",
-    top: Annotated[int, typer.Option(help="Heads in the printed table.", min=1)] = 10,
-) -> None:
-    """Ablate each head in turn and report which heads matter."""
-    from apps.ablation import (  # noqa: PLC0415
-        Settings,
-        default_metric,
-        run_ablation,
-        write_files,
-    )
-    from apps.wording import conclusion, head_table  # noqa: PLC0415
-    from interp.atomic_folder import atomic_folder  # noqa: PLC0415
-
-    metric_name = default_metric(model) if metric is None else metric.value
-    folder = out or Path("reports") / f"{Path(model).resolve().name}-{metric_name}-{method}"
-    settings = Settings(model, prompts, metric_name, method.value, seed, device)
-    with atomic_folder(folder) as temporary:
-        with progress("Ablating heads") as tick:
-            ablation = run_ablation(settings, tick)
-        write_files(ablation, temporary)
-    print_table(*head_table(ablation.result, top))
-    print_stdout(f"\n{conclusion(ablation.result)}")
-    print_stdout(f"Report: {folder / 'report.html'}")
+for analysis in COMMANDS:
+    app.command()(reports_errors(analysis))
 
 
 @app.command()

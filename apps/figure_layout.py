@@ -16,6 +16,12 @@ PLOTLY_CONFIG: dict[str, Any] = {
 """Plotly's settings: an image can be saved; no button sends data anywhere."""
 
 
+def is_heatmap(figure: go.Figure) -> bool:
+    """Whether a figure is a single heatmap, as of :func:`analyses.figures.heatmap`."""
+    traces: Any = figure.data
+    return len(traces) == 1 and isinstance(traces[0], go.Heatmap)
+
+
 def apply_page_layout(figure: go.Figure, height: int, gap: int = 0) -> go.Figure:
     """The figure without its title, with a thin colour bar and fewer tick labels.
 

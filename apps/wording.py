@@ -1,10 +1,10 @@
 """A head ablation in words: rows of a table, a conclusion and an explanation."""
 
 from dataclasses import dataclass
-from math import floor, isnan, log10
 
 from analyses import HeadAblation
 from analyses.statistics import FEWEST, LEVEL
+from apps.frame_table import Table, corrected, interval_text, places_of, signed
 
 MAX_NAMED, NAMED_OF_MANY = 6, 3
 """Heads that the conclusion can name, and how many it names if more matter."""
@@ -44,13 +44,11 @@ class HeadEffect:
 
     def interval(self, places: int) -> str:
         """The interval with so many decimals; a dash if there is none."""
-        if isnan(self.low):
-            return "–"
-        return f"{signed(self.low, places)} to {signed(self.high, places)}"
+        return interval_text(self.low, self.high, places)
 
     def corrected(self) -> str:
         """q with three decimals; a dash if there is none."""
-        return "–" if isnan(self.q) else "< 0.001" if self.q < 0.001 else f"{self.q:.3f}"  # noqa: PLR2004
+        return corrected(self.q)
 
 
 def ranked_heads(result: HeadAblation) -> list[HeadEffect]:
@@ -107,10 +105,8 @@ def conclusion(result: HeadAblation) -> str:
     )
 
 
-def head_table(
-    result: HeadAblation, top: int
-) -> tuple[list[tuple[str, str]], list[tuple[str, ...]]]:
-    """Columns (title, alignment) and rows of the ``top`` heads, for a terminal."""
+def head_table(result: HeadAblation, top: int | None = None) -> Table:
+    """The ``top`` heads, or all, largest size first."""
     heads = ranked_heads(result)
     places = decimals(heads)
     columns = [
@@ -173,17 +169,7 @@ def _what_matters(result: HeadAblation) -> str:
 
 def decimals(heads: list[HeadEffect]) -> int:
     """The number of decimals that show three digits of the largest number."""
-    ends = (abs(end) for h in heads for end in (h.size, h.low, h.high) if not isnan(end))
-    largest = max(ends, default=0.0)
-    return 3 if largest == 0 else min(8, max(1, 2 - floor(log10(largest))))
-
-
-def signed(value: float, places: int) -> str:
-    """A number with its sign, which zero has not; a dash for NaN."""
-    if isnan(value):
-        return "–"
-    text = f"{value:+.{places}f}"
-    return text if float(text) else text[1:]
+    return places_of(end for head in heads for end in (head.size, head.low, head.high))
 
 
 def _cancelling(heads: list[HeadEffect], result: HeadAblation) -> str:

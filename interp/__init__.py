@@ -32,9 +32,11 @@ from interp.execution.estimate import Estimate, estimate
 from interp.execution.prepared import Start
 from interp.execution.provenance import versions
 from interp.execution.run import Run, run
+from interp.graph import computation_graph
 from interp.linalg import LowRank
 from interp.loading import bundled, load
 from interp.loading.torch_transformer import from_torch
+from interp.masked_runs import run_circuits
 from interp.model.batch import PAD
 from interp.points import Place, Point
 from interp.sweeps.estimate import estimate_sweep
@@ -79,6 +81,7 @@ __all__ = [
     "bundled",
     "bundled_prompts",
     "card",
+    "computation_graph",
     "edits",
     "estimate",
     "estimate_sweep",
@@ -91,6 +94,7 @@ __all__ = [
     "packing_gain",
     "read_prompts",
     "run",
+    "run_circuits",
     "sweep",
     "verify",
 ]

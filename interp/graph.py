@@ -18,12 +18,14 @@ norm follows a sub-layer's output, its heads do not add up, and the whole output
 cross-attention, ``cross.``, whose keys and values read the encoder's stream.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import cached_property
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
-from interp.errors import InvalidInput, UnknownPlace
+from interp.errors import InvalidInput, UnknownPlace, shorten
 from interp.model.attention.attention import Attention
 from interp.model.network import Network
 from interp.model.residual import Step
@@ -41,12 +43,14 @@ class Writer:
         place: where the term is recorded; ``None`` for a bias.
         head: which head of ``place``, or ``None`` for the whole tensor.
         parameter: of a bias, its name as of ``model.get_parameter``.
+        stack: of an encoder–decoder, the stack whose stream it is a term of.
     """
 
     name: str
     place: Place | None = None
     head: int | None = None
     parameter: str | None = None
+    stack: str | None = None
 
     def __str__(self) -> str:
         """The name."""
@@ -97,7 +101,7 @@ class Graph:
         Raises:
             UnknownPlace: there is none.
         """
-        return _named(name, self.writers, "writes to the stream")
+        return _named(name, self._writers, "writes to the stream")
 
     def reader(self, name: str) -> Reader:
         """The reader of this name.
@@ -105,7 +109,15 @@ class Graph:
         Raises:
             UnknownPlace: there is none.
         """
-        return _named(name, self.readers, "reads the stream")
+        return _named(name, self._readers, "reads the stream")
+
+    @cached_property
+    def _writers(self) -> dict[str, Writer]:
+        return {writer.name: writer for writer in self.writers}
+
+    @cached_property
+    def _readers(self) -> dict[str, Reader]:
+        return {reader.name: reader for reader in self.readers}
 
     def edge(self, writer: str, reader: str) -> tuple[Writer, Reader]:
         """The edge between two names.
@@ -123,13 +135,22 @@ class Graph:
         return source, target
 
 
+_BUILT: WeakKeyDictionary[Network, Graph] = WeakKeyDictionary()
+
+
 def computation_graph(model: Network) -> Graph:
-    """The graph of a model.
+    """The graph of a model, built once.
 
     Raises:
         InvalidInput: a norm changes the stream itself (post-norm, BLOOM's residual after a norm),
             which is then no sum of what was written.
     """
+    if model not in _BUILT:
+        _BUILT[model] = _build(model)
+    return _BUILT[model]
+
+
+def _build(model: Network) -> Graph:
     writers: list[Writer] = []
     readers: list[Reader] = []
     before: _Stream | None = None
@@ -170,10 +191,10 @@ class _Stream:
         """The embeddings, or their norm as one."""
         normed = list(self.stack.embed_norm.layout(Place(Point.EMBED_TOTAL)))
         if normed:
-            yield Writer(self._name("embed"), self._place(normed[-1].point))
+            yield self._writer("embed", self._place(normed[-1].point))
             return
         for place in self.stack.terms():
-            yield Writer(self._name(place.point.label), self._place(place.point))
+            yield self._writer(place.point.label, self._place(place.point))
 
     def _add(self, step: Step, layer: int) -> None:
         """All readers of a step, then its writers, which they do not see."""
@@ -219,18 +240,30 @@ class _Stream:
     def _writers(self, step: Step, layer: int) -> Iterator[Writer]:
         out = self._place(step.points.writes, layer)
         if not isinstance(step.f, Attention):
-            yield Writer(self._name(f"L{layer}MLP"), out)
+            yield self._writer(f"L{layer}MLP", out)
             return
         attn = step.f
         if step.norms.output is not None:
-            yield Writer(self._name(f"L{layer}ATTN", cross=attn.is_cross), out)
+            yield self._writer(f"L{layer}ATTN", out, cross=attn.is_cross)
             return
         result = self._place(attn.points.result, layer)
         for head in range(attn.n_heads):
-            yield Writer(self._name(f"L{layer}H{head}", cross=attn.is_cross), result, head)
+            yield self._writer(f"L{layer}H{head}", result, head, cross=attn.is_cross)
         if attn.b_O is not None:
             path = f"{self.stack.name}.blocks.{layer}.{step.part}.b_O"
-            yield Writer(self._name(f"L{layer}.b_O", cross=attn.is_cross), parameter=path)
+            bias = self._writer(f"L{layer}.b_O", cross=attn.is_cross)
+            yield replace(bias, parameter=path)
+
+    def _writer(
+        self,
+        name: str,
+        place: Place | None = None,
+        head: int | None = None,
+        *,
+        cross: bool = False,
+    ) -> Writer:
+        stack = self.stack.name if self.paired else None
+        return Writer(self._name(name, cross=cross), place, head, stack=stack)
 
     def _name(self, name: str, *, cross: bool = False) -> str:
         if not self.paired:
@@ -241,11 +274,8 @@ class _Stream:
         return Place(point, layer, stack=self.stack.name if self.paired else None)
 
 
-def _named(name: str, nodes: tuple[Node, ...], does: str) -> Node:
-    for node in nodes:
-        if node.name == name:
-            return node
-    near = get_close_matches(name, [node.name for node in nodes], n=3, cutoff=0.4)
-    raise UnknownPlace(
-        f"Nothing called {name!r} {does} of this model. Nearest: {', '.join(near) or 'none'}."
-    )
+def _named(name: str, nodes: Mapping[str, Node], does: str) -> Node:
+    if name in nodes:
+        return nodes[name]
+    near = ", ".join(get_close_matches(name, nodes, n=3, cutoff=0.4)) or "none"
+    raise UnknownPlace(f"Nothing called {shorten(name)} {does} of this model. Nearest: {near}.")

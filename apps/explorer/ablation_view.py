@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import streamlit as st
 
 import interp
-from analyses import HeadAblation
-from analyses.ablate_heads import METHODS
-from apps.ablation import ablate_prompts
+from analyses import HeadAblation, ablate_heads
+from apps.commands.inputs import Inputs
 from apps.explorer.session_state import METRICS, examples
 from apps.explorer.widgets import errors_on_page
 from apps.figure_layout import PLOTLY_CONFIG, apply_page_layout
 from apps.wording import conclusion, explanation
+from interp.replacements import METHODS
 from interp.text.prompts import Prompt
 
 THIS_PROMPT, ALL_EXAMPLES = "this prompt", "all examples"
@@ -63,8 +63,13 @@ def _ablate(model: interp.Transformer, settings: AblationSettings) -> HeadAblati
         bar.progress(done / total, f"{done} of {total} heads")
 
     try:
-        return ablate_prompts(
-            model, settings.prompts, settings.metric, settings.method, progress=tick
+        inputs = Inputs(model, settings.prompts, tick)
+        return ablate_heads(
+            model,
+            inputs.texts,
+            metric=inputs.metric(settings.metric),
+            method=settings.method,
+            progress=tick,
         )
     finally:
         bar.empty()

@@ -8,8 +8,8 @@ from functools import cache
 
 import streamlit as st
 
-from apps.ablation import LOGIT_DIFF, LOSS, default_metric, default_prompts
 from apps.catalogue import explorable
+from apps.defaults import LOGIT_DIFF, LOSS, default_metric, default_prompts
 from interp.text.prompts import Prompt, read_prompts
 
 MAX_SHARED = 1000

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 
-from apps.wording import HeadEffect, signed
+from apps.frame_table import signed
+from apps.wording import HeadEffect
 
 MARGIN = 0.04
 """Margin at both ends of the axis, as a fraction of its length."""

@@ -13,8 +13,8 @@ from typing import Any, Protocol, TypedDict, Unpack, runtime_checkable
 
 from torch import Tensor
 
+from interp.edits.edge import Edge
 from interp.edits.edit import (
-    KINDS,
     OF_BATCH,
     Add,
     Apply,
@@ -59,6 +59,10 @@ class Activations(Protocol):
 
 
 _SELECTED = ("batch", "pos", "head", "key", "unit", "expert")
+KINDS: dict[str, type[Edit]] = {
+    kind.kind: kind for kind in (Zero, Mean, Resample, Scale, Add, Replace, Apply, Edge)
+}
+"""Each kind by its name in JSON."""
 
 
 def zero(point: PlaceLike, **where: Unpack[Where]) -> Zero:
@@ -119,6 +123,29 @@ def patch(cache: Activations, point: PlaceLike, **where: Unpack[Where]) -> Repla
         raise InvalidEdit(f"edits.patch takes the cache of a run first; got {type(cache)}.")
     name, select = _target(point, where)
     return Replace(name, select, TensorData(cache.part(name, select)))
+
+
+def edge(
+    writer: str,
+    reader: str,
+    values: Tensor | float,
+    *,
+    batch: Indices = None,
+    pos: Indices = None,
+) -> Edge:
+    """Give ``reader`` other values of what ``writer`` writes; all else reads the writer's own.
+
+    Args:
+        writer: its name in :func:`interp.computation_graph`, e.g. ``"L0H1"``, ``"embed"``.
+        reader: likewise, e.g. ``"L1H0.q"``, ``"L1MLP"``, ``"logits"``.
+        values: what the writer writes instead, broadcast to ``[batch pos d_model]``: of another
+            run, a mean, or 0.
+        batch: the rows where it does, by default all.
+        pos: the positions where it does, by default all.
+    """
+    names = tuple(str(name) for name in (writer, reader))
+    select = Selection(batch=_indices(batch, "batch"), pos=_indices(pos, "pos"))
+    return Edge(names, select, _values(values))
 
 
 def apply(
@@ -268,12 +295,14 @@ def _number(value: object) -> float:
 
 
 __all__ = [
+    "Edge",
     "Edit",
     "EditSite",
     "Hook",
     "Selection",
     "add",
     "apply",
+    "edge",
     "from_dict",
     "mean",
     "patch",

@@ -46,37 +46,45 @@ def donor_rows(n: int, seed: int) -> Int[Tensor, " batch"]:
 
 
 def donor_tokens(
-    real: Bool[Tensor, "batch pos"], seed: int
+    real: Bool[Tensor, "batch pos"],
+    seed: int,
+    reference: Bool[Tensor, "donor column"] | None = None,
 ) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"]]:
     """For each token of prompts of any length, the row and the column of its donor.
 
     The donor has the same position, in the nearest prompt before its own in the cycle that is long
     enough. For a position that no other prompt has, one of the prompt before its own is drawn.
-    Prompts of one length have the donors of :func:`donor_rows`.
+    Prompts of one length have the donors of :func:`donor_rows`. Donors from a reference are its
+    prompts in turn, in the order of their cycle.
 
     Args:
         real: which columns hold tokens.
         seed: of the cycle, and of the positions drawn.
+        reference: which columns of other prompts hold tokens, if donors are these and not the
+            prompts themselves.
 
     Raises:
-        InvalidInput: there is a single prompt.
+        InvalidInput: there is a single prompt, and no reference.
     """
-    n, width = real.shape
-    if n < 2:  # noqa: PLR2004 - a prompt and its donor
+    (n, width), own = real.shape, real.cpu()
+    if reference is None and n < 2:  # noqa: PLR2004 - a prompt and its donor
         raise InvalidInput("Resampling needs at least two prompts; one was given.")
-    # By position, since padding may be anywhere: column[i, p] is where token p of prompt i stands.
-    column, lengths = tokens_first(real.cpu()), real.cpu().sum(-1)
+    donors = own if reference is None else reference.cpu()
+    # By position, since padding may be anywhere: column[i, p] is where token p of donor i stands.
+    column, lengths = tokens_first(donors), donors.sum(-1)
     position = torch.arange(width).expand(n, -1)
-    has = position < lengths[:, None]
-    before = candidate = donor_rows(n, seed)
-    row, found = before[:, None].repeat(1, width), has[before]
-    shared = has & (has.sum(0) > 1)
+    has, gives = position < own.sum(-1)[:, None], torch.arange(width) < lengths[:, None]
+    before = donor_rows(len(donors), seed)
+    candidate = before[torch.arange(n) % len(donors)]
+    row, found = candidate[:, None].repeat(1, width), gives[candidate]
+    shared = has & (gives.sum(0) > (1 if reference is None else 0))
     while bool((shared & ~found).any()):
         candidate = before[candidate]
-        row = row.where(found | ~has[candidate], candidate[:, None])
-        found = found | has[candidate]
+        row = row.where(found | ~gives[candidate], candidate[:, None])
+        found = found | gives[candidate]
     generator = torch.Generator().manual_seed(seed)
     drawn = (torch.rand(n, width, generator=generator) * lengths[row]).long()
     donor = column[row, position.where(found, drawn)]
-    rows, columns = (torch.empty_like(x).scatter_(1, column, x) for x in (row, donor))
+    order = tokens_first(own)
+    rows, columns = (torch.empty_like(x).scatter_(1, order, x) for x in (row, donor))
     return rows.to(real.device), columns.to(real.device)

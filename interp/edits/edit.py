@@ -8,7 +8,7 @@ the result. Zero and mean ablation: e.g. Wang et al. 2022; resample ablation: Ch
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -20,6 +20,7 @@ from interp.edits.broadcast import broadcast_values, check_returned, may_vary_by
 from interp.edits.function_digest import function_digest
 from interp.edits.selection import EditSite, Index, Selection
 from interp.errors import HookFailed, InvalidEdit
+from interp.model.network import Network
 from interp.points import Place
 from interp.tensor_data import TensorData
 from interp.weight_version import version_of
@@ -70,6 +71,18 @@ class Edit:
         parts += [f"{name}={which}" for name, which in given.items() if which is not None]
         return f"{self.kind}({', '.join(parts)})"
 
+    def resolved(self, model: Network, edited: Collection[Place]) -> "tuple[Place, Edit]":  # noqa: ARG002
+        """The place that it changes in a model, and the edit as it is made there.
+
+        Args:
+            model: the model.
+            edited: the places of other edits of the same run.
+
+        Raises:
+            UnknownPlace: the model has no such place.
+        """
+        return model.names.resolve(self.where), self
+
     def replacement(self, old: Tensor, whole: Tensor, index: Index, site: EditSite) -> Tensor:
         """What replaces ``old``, which is ``whole[index]`` with no axis dropped."""
         raise NotImplementedError
@@ -97,6 +110,15 @@ class Edit:
         """
         index = site.index(self.select, x.shape)
         x[index] = self.replacement(x[index], x, index, site)
+
+    @property
+    def earlier(self) -> tuple[Place, ...]:
+        """Other places of the forward whose tensors it reads."""
+        return ()
+
+    def axes_of_values(self, place: Place) -> tuple[Place, Selection]:
+        """The place whose axes its values have, made at ``place``, and what it selects there."""
+        return place, self.select
 
     @property
     def reads_other_rows(self) -> bool:
@@ -132,8 +154,9 @@ class Edit:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the JSON form."""
-        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
+        """SHA-256 of the JSON form, in which the hash of each tensor stands for its bytes."""
+        plain = self.to_dict(lambda data: data.digest)
+        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -305,9 +328,3 @@ class Apply(Edit):
         """SHA-256 of place, selection and function; see :func:`function_digest`."""
         text = f"apply {self.where} {self.select} {function_digest(self.fn)}"
         return hashlib.sha256(text.encode()).hexdigest()
-
-
-KINDS: dict[str, type[Edit]] = {
-    kind.kind: kind for kind in (Zero, Mean, Resample, Scale, Add, Replace, Apply)
-}
-"""Each kind by its name in JSON."""

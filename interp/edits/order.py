@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from interp.edits.edge import Edge
 from interp.edits.edit import Apply, Edit, Mean, Replace, Resample, Zero
 from interp.edits.selection import AxisIndices, as_tuple
 from interp.errors import InvalidEdit
@@ -39,6 +40,8 @@ def _voids(later: Edit, earlier: Edit, place: Place, sizes: Mapping[str, int]) -
     """Whether one edit overwrites the selection of another, along every axis."""
     if isinstance(earlier, Apply) or not overwrites(later):
         return False
+    if isinstance(earlier, Edge) and isinstance(later, Edge):
+        return False  # their changes add up
     axes = zip(
         place.point.axes,
         later.select.per_axis(place),
@@ -52,6 +55,8 @@ def overwrites(edit: Edit) -> bool:
     """Whether what an edit writes does not depend on what was there."""
     if isinstance(edit, Mean | Resample):
         return edit.values is not None
+    if isinstance(edit, Edge):
+        return edit.resolved_ends.read is not None
     return isinstance(edit, Zero | Replace)
 
 

@@ -37,11 +37,11 @@ def batch_split(edit: Edit, place: Place) -> BatchSplit:
     values = values_of(edit)
     if values is None:
         return BatchSplit.ROWS_REPADDED
-    shape = aligned_shape(values.tensor.shape, edit.select, place)
-    selected = edit.select.per_axis(place)
-    axes = list(zip(place.point.axes, selected, shape, strict=False))
+    place, select = edit.axes_of_values(place)
+    shape = aligned_shape(values.tensor.shape, select, place)
+    axes = list(zip(place.point.axes, select.per_axis(place), shape, strict=False))
     along = {axis for axis, which, size in axes if size > 1 and which is None}
-    along |= exceeds_selection(values.tensor.shape, edit.select, place)
+    along |= exceeds_selection(values.tensor.shape, select, place)
     if along.isdisjoint({"batch", *TOKEN_AXES}):
         return BatchSplit.ROWS_REPADDED
     return BatchSplit.ROWS
@@ -52,7 +52,8 @@ def for_rows(edit: Edit, place: Place, rows: Sequence[int], n: int) -> Edit:
     values = values_of(edit)
     if values is None or (len(rows) == n and list(rows) == list(range(n))):
         return edit
-    shape = aligned_shape(values.tensor.shape, edit.select, place)
+    place, select = edit.axes_of_values(place)
+    shape = aligned_shape(values.tensor.shape, select, place)
     if shape[0] != n or n == 1:
         return edit
     return replace(edit, values=values.rows(rows))  # pyright: ignore[reportCallIssue] - kinds with values
@@ -74,7 +75,8 @@ def first_changed_column(edit: Edit, place: Place, batch: Batch) -> int:
     averages = isinstance(edit, Mean) and values is None
     if edit.select.pos is None or averages:
         return 0
-    if values is not None and exceeds_selection(values.tensor.shape, edit.select, place):
+    place, select = edit.axes_of_values(place)
+    if values is not None and exceeds_selection(values.tensor.shape, select, place):
         return 0
     real = batch.is_real
     columns = [column_of(real, position) for position in as_tuple(edit.select.pos)]

@@ -4,7 +4,8 @@ Positions count the real tokens of a row: ``pos=0`` is a row's first token and `
 wherever the padding is.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Bool, Int
@@ -75,11 +76,15 @@ class EditSite:
         place: where in the model.
         context: the columns that the forward computes there, and which of them are padding.
         hook: the TransformerLens name of the place.
+        earlier: tensors of the same forward, at the places that its edits read.
+        changed_inputs: the streams read by heads there, as edits of edges have changed them.
     """
 
     place: Place
     context: Context
     hook: str = ""
+    earlier: Mapping[Place, Tensor] = field(default_factory=dict)
+    changed_inputs: dict[object, Tensor] = field(default_factory=dict)
 
     def real(self, axis: str) -> Bool[Tensor, "batch key"] | None:
         """Mask of the columns along ``axis`` that hold tokens; ``None`` without padding."""

@@ -30,6 +30,7 @@ class Plan:
         edits: changes at each place, in order.
         stored: places whose tensors are stored.
         must_form: places that must exist as tensors: no fused kernel may skip them.
+        read_by_edits: places whose tensors edits of later places read.
         explicit: whether every attention forms its matrix (``kernel="explicit"``).
         differentiate: whether gradients by what is stored are wanted.
         keep_graph: whether what is stored stays in the autograd graph.
@@ -40,6 +41,7 @@ class Plan:
     edits: Mapping[Place, Sequence[Change]] = field(default_factory=dict)
     stored: frozenset[Place] = frozenset()
     must_form: frozenset[Place] = frozenset()
+    read_by_edits: frozenset[Place] = frozenset()
     explicit: bool = False
     differentiate: bool = False
     keep_graph: bool = False
@@ -53,6 +55,7 @@ def plan_of_edits(model: Network, edits: Sequence[Edit]) -> Plan:
     return Plan(
         edits=placed,
         must_form=frozenset(placed),
+        read_by_edits=read_by(placed),
         hooks=model.names.hooks,
         paired=len(model.stacks) > 1,
     )
@@ -106,6 +109,7 @@ def plan_of(  # noqa: PLR0913 - settings by keyword
         edits=placed,
         stored=frozenset(least),
         must_form=frozenset(must_form),
+        read_by_edits=read_by(placed),
         explicit=kernel == "explicit",
         differentiate=differentiate,
         keep_graph=keep_graph,
@@ -145,16 +149,34 @@ def place_edits(
             later one writes over all of it.
     """
     placed: dict[Place, list[Edit]] = {}
-    for edit in as_edits(edits, keep_graph=keep_graph):
-        place = model.names.resolve(edit.where)
-        if place not in passed:
-            raise InvalidEdit(f"{place} is not in the part of the model that this run computes.")
+    for place, edit in resolve_edits(model, as_edits(edits, keep_graph=keep_graph)):
+        missing = [at for at in (place, *edit.earlier) if at not in passed]
+        if missing:
+            raise InvalidEdit(
+                f"{missing[0]} is not in the part of the model that this run computes."
+            )
         edit.select.per_axis(place)
         placed.setdefault(place, []).append(edit)
     for place, several in placed.items():
         if len(several) > 1:
             check_order(several, place, fixed_axes(model.config, place))
     return placed
+
+
+def resolve_edits(model: Network, edits: Sequence[Edit]) -> list[tuple[Place, Edit]]:
+    """The edits of a run as they are made in a model, each with its place.
+
+    Raises:
+        UnknownPlace: the model has no such place.
+        InvalidEdit: an edit would have no effect, or can't be made in this model.
+    """
+    edited = {edit.resolved(model, ())[0] for edit in edits}
+    return [edit.resolved(model, edited) for edit in edits]
+
+
+def read_by(placed: Mapping[Place, Sequence[Edit]]) -> frozenset[Place]:
+    """The places whose tensors edits read, besides those that they change."""
+    return frozenset(at for several in placed.values() for edit in several for at in edit.earlier)
 
 
 def as_edits(edits: object, *, keep_graph: bool = False) -> list[Edit]:

@@ -18,6 +18,7 @@ class Recorder:
     Attributes:
         plan: what to do.
         stored: tensors by place, filled as the forward runs.
+        earlier: those that later edits read, likewise.
         applied: places whose edits were applied.
         contexts: positions and padding of each stack.
         context: that of the stack in scope.
@@ -28,6 +29,7 @@ class Recorder:
 
     plan: Plan
     stored: dict[Place, Tensor] = field(default_factory=dict)
+    earlier: dict[Place, Tensor] = field(default_factory=dict)
     applied: set[Place] = field(default_factory=set)
     contexts: dict[str | None, Context] = field(default_factory=dict)
     context: Context | None = None
@@ -38,11 +40,22 @@ class Recorder:
     def __call__(self, point: Point, value: Tensor) -> Tensor:
         """Edit ``value`` and store it, as planned."""
         place = self._place(point)
-        for edit in self.plan.edits.get(place, ()):
-            self.applied.add(place)
-            value = edit(value, self._site(place))
-        if place not in self.plan.stored:
-            return value
+        if place in self.plan.edits:
+            value = self._edited(value, place)
+        if place in self.plan.stored:
+            value = self._stored(value, place)
+        if place in self.plan.read_by_edits:
+            self.earlier[place] = value
+        return value
+
+    def _edited(self, value: Tensor, place: Place) -> Tensor:
+        self.applied.add(place)
+        site = self._site(place)
+        for edit in self.plan.edits[place]:
+            value = edit(value, site)
+        return value
+
+    def _stored(self, value: Tensor, place: Place) -> Tensor:
         if self.plan.differentiate:
             # A tensor of its own: places that share a tensor would share its gradient.
             value = value.view_as(value) if value.requires_grad else value.detach()
@@ -85,4 +98,5 @@ class Recorder:
     def _site(self, place: Place) -> EditSite:
         if self.context is None:
             raise InvalidInput(f"{place} can't be edited outside a run.")
-        return EditSite(place, self.context, self.plan.hooks.get(place, str(place)))
+        hook = self.plan.hooks.get(place, str(place))
+        return EditSite(place, self.context, hook, self.earlier)

@@ -19,17 +19,35 @@ def logit_diff_of_prompts(
     Raises:
         InvalidInput: a prompt lacks one of the two, or it is not a single token.
     """
+    target, distractor = (
+        tokens_of_prompts(to_single_token, prompts, field) for field in ("target", "distractor")
+    )
+    return LogitDiff(None, target, distractor)
 
-    def token(prompt: Prompt, field: str) -> int:
+
+def tokens_of_prompts(
+    to_single_token: Callable[[str], int], prompts: Sequence[Prompt], field: str
+) -> tuple[int, ...]:
+    """The token id of each prompt's ``target`` or ``distractor``.
+
+    Args:
+        to_single_token: maps a text to its single token id, e.g. ``model.to_single_token``.
+        prompts: each with the field.
+        field: ``target`` or ``distractor``.
+
+    Raises:
+        InvalidInput: a prompt lacks the field, or it is not a single token.
+    """
+
+    def token(prompt: Prompt) -> int:
         text = getattr(prompt, field)
         if text is None:
             raise InvalidInput(
-                f"{prompt.source}: a logit difference needs a {field!r}; this prompt has none."
+                f"{prompt.source}: comparing logits needs a {field!r}; this prompt has none."
             )
         try:
             return to_single_token(text)
         except InvalidTokens as error:
             raise InvalidInput(f"{prompt.source}: {field}: {error}") from error
 
-    targets = tuple(token(prompt, "target") for prompt in prompts)
-    return LogitDiff(None, targets, tuple(token(prompt, "distractor") for prompt in prompts))
+    return tuple(map(token, prompts))

@@ -70,6 +70,8 @@ def needed_by(restart_map: RestartMap, job: Job) -> list[Place]:
     for number in range(restart_map.last + 1):
         for restart in {case.restarts[number] for case in job.cases}:
             needed |= set() if restart is None else set(restart_map.state(number, restart))
+    for case in job.cases:
+        needed |= {at for at in case.earlier if not restart_map.passes(at, case.restarts)}
     earlier = any(case.first_column(restart_map, job.batches) > 0 for case in job.cases)
     for attentions in restart_map.kv_places[_first_layer(job) :]:
         for attention, key, value in attentions:

@@ -5,8 +5,8 @@ in the last block only the columns that the metric reads are computed to the end
 vocabulary only what it reads.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -38,19 +38,35 @@ class PerCaseEdit:
     Attributes:
         edits: copy and edit, in order.
         copies: number of copies.
+        baseline: tensors of the unedited forward, for what this one does not compute.
     """
 
     edits: tuple[tuple[int, Edit], ...]
     copies: int
+    baseline: Mapping[Place, Tensor] = field(default_factory=dict)
 
     def __call__(self, x: Tensor, site: EditSite) -> Tensor:
         """Each copy with its own edits."""
         changed = x.clone()
         rows = changed.unflatten(0, (self.copies, -1))
+        sites: dict[int, EditSite] = {}
         for copy, edit in self.edits:
-            own = replace(site, context=site.context.of_copy(copy, self.copies))
-            edit.write(rows[copy], own)
+            if copy not in sites:
+                context = site.context.of_copy(copy, self.copies)
+                sites[copy] = replace(site, context=context, earlier={}, changed_inputs={})
+            own = sites[copy]
+            read = {place: self._earlier(place, copy, site) for place in edit.earlier}
+            edit.write(rows[copy], replace(own, earlier=read))
         return changed
+
+    def _earlier(self, place: Place, copy: int, site: EditSite) -> Tensor:
+        """The tensor at a place that one copy's edit reads, at the columns of this forward."""
+        if place in site.earlier:
+            return site.earlier[place].unflatten(0, (self.copies, -1))[copy]
+        tensor = self.baseline[place]
+        if place.stack != site.place.stack:
+            return tensor
+        return tensor[:, site.context.offset : site.context.offset + site.context.n_query]
 
 
 class BatchedForward:
@@ -74,11 +90,20 @@ class BatchedForward:
         for copy, case in enumerate(cases):
             for place, edit in case.for_rows(job.rows, job.n):
                 self.edits.setdefault(place, []).append((copy, edit))
-        planned = {p: [PerCaseEdit(tuple(own), self.copies)] for p, own in self.edits.items()}
+        planned = {
+            place: [PerCaseEdit(tuple(own), self.copies, baseline.tensors)]
+            for place, own in self.edits.items()
+        }
         paired = self.restart_map.last > 0
         hooks = self.model.names.hooks
         self.recorder = Recorder(
-            Plan(planned, must_form=frozenset(planned), hooks=hooks, paired=paired)
+            Plan(
+                planned,
+                must_form=frozenset(planned),
+                read_by_edits=frozenset(at for case in cases for at in case.earlier),
+                hooks=hooks,
+                paired=paired,
+            )
         )
 
     def values(self) -> Float[Tensor, "case prompt"]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from interp.edits import Edit
 from interp.edits.scope import BatchSplit, batch_split, first_changed_column, for_rows
 from interp.errors import InvalidEdit
-from interp.execution.plan import as_edits, place_edits
+from interp.execution.plan import as_edits, place_edits, resolve_edits
 from interp.model.batch import Batch
 from interp.model.network import Network
 from interp.points import Place
@@ -49,6 +49,11 @@ class Case:
         last = batches[-1]
         return min((first_changed_column(edit, at, last) for at, edit in self.edits), default=0)
 
+    @property
+    def earlier(self) -> set[Place]:
+        """The places whose tensors its edits read, besides those that they change."""
+        return {place for _, edit in self.edits for place in edit.earlier}
+
     def for_rows(self, rows: Sequence[int], n: int) -> PlacedEdits:
         """Its edits for some of the sweep's ``n`` prompts."""
         return tuple((place, for_rows(edit, place, rows, n)) for place, edit in self.edits)
@@ -85,4 +90,4 @@ def cases_of(restart_map: RestartMap, edits: object) -> list[Case]:
 def placed_in(model: Network, edits: Sequence[Edit]) -> PlacedEdits:
     """Edits that are made together, with their places, checked as those of a run."""
     place_edits(model, edits, model.layout)
-    return tuple((model.names.resolve(edit.where), edit) for edit in edits)
+    return tuple(resolve_edits(model, edits))

@@ -3,7 +3,7 @@
 Built once per sweep from the restart points of every block (see :mod:`interp.model.restart`).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -63,6 +63,17 @@ class RestartMap:
                 own.append(self.exit(number))
             found.append(min(own, default=None))
         return tuple(found)
+
+    def passes(self, place: Place, restarts: Sequence[Restart | None]) -> bool:
+        """Whether a forward that restarts there computes ``place``."""
+        number = self.stack_of(place)
+        restart, point = restarts[number], None
+        if restart is None or restart == self.exit(number):
+            return False
+        if restart != ENTRY:
+            point = self.point(number, restart)
+        first = None if point is None else self._in_model(point.first, number, restart.layer)
+        return first is None or self._order[first] <= self._order[place]
 
     def exit(self, number: int) -> Restart:
         """After the last block."""

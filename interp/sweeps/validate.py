@@ -10,14 +10,12 @@ from contextlib import suppress
 
 import torch
 
-from interp.edits import Apply, Edit, EditSite
+from interp.edits import Apply, Edge, Edit, EditSite
 from interp.errors import InvalidInput, shorten
 from interp.execution.estimate import shape_at
 from interp.metrics import AtPosition, Loss, Metric, columns_read
 from interp.model.batch import Batch
-from interp.model.context import Context
 from interp.model.network import Network
-from interp.points import Place
 from interp.sweeps.cases import Case
 from interp.sweeps.restart_map import RestartMap
 
@@ -37,15 +35,18 @@ def check_cases(restart_map: RestartMap, batches: Sequence[Batch], cases: Sequen
     model, contexts = restart_map.model, restart_map.model.contexts(batches)
     for case in cases:
         for place, edit in case.edits:
-            shape = shape_at(restart_map.model, batches, place)
-            check_edit(edit, place, shape, model.dtype, contexts[restart_map.stack_of(place)])
+            shape = shape_at(model, batches, place)
+            site = EditSite(place, contexts[restart_map.stack_of(place)])
+            if isinstance(edit, Edge):
+                stream = shape_at(model, batches, edit.resolved_ends.stream)
+                edit.check_values(torch.empty(stream, dtype=model.dtype, device="meta"), site)
+            else:
+                check_edit(edit, site, shape, model.dtype)
 
 
-def check_edit(
-    edit: Edit, place: Place, shape: Sequence[int], dtype: torch.dtype, context: Context
-) -> None:
+def check_edit(edit: Edit, site: EditSite, shape: Sequence[int], dtype: torch.dtype) -> None:
     """Make sure that an edit of a tensor of this shape and dtype can be made."""
-    site, blank = EditSite(place, context), torch.empty(shape, dtype=dtype, device="meta")
+    blank = torch.empty(shape, dtype=dtype, device="meta")
     index = site.index(edit.select, blank.shape)
     if isinstance(edit, Apply):
         return  # a user's function is only called with data

@@ -1,7 +1,10 @@
 """Prompt files: one JSON object a line, e.g. ``{"text": "a b a", "target": " b"}``.
 
 ``text`` is required; ``target`` and ``distractor`` are texts of one token each, for logit
-differences. A file that does not end in ``.jsonl`` holds one plain-text prompt a line.
+differences. ``corrupt`` is a text of as many tokens that differs where the answer depends on it:
+the two are a minimal pair (:mod:`interp.minimal_pairs`). ``prefix`` is what the decoder of an
+encoder–decoder reads before the target. A file that does not end in ``.jsonl`` holds one plain-text
+prompt a line.
 """
 
 from codecs import BOM_UTF8
@@ -15,7 +18,7 @@ from interp.files import UNREADABLE, read_file_or_pipe
 from interp.json_text import parse_json
 from interp.paths import as_path
 
-FIELDS = ("text", "target", "distractor")
+FIELDS = ("text", "corrupt", "prefix", "target", "distractor")
 MAX_BYTES = 2**26
 MAX_PROMPTS = 100_000
 """Of one file."""
@@ -31,12 +34,16 @@ class Prompt:
         target: the correct next token; ``None`` if not given.
         distractor: the token that the target is compared with; ``None`` if not given.
         source: the ``file:line`` that it was read from.
+        corrupt: the corrupted text of a minimal pair; ``None`` if not given.
+        prefix: what the decoder of an encoder–decoder reads; ``None`` if not given.
     """
 
     text: str
     target: str | None = None
     distractor: str | None = None
     source: str = ""
+    corrupt: str | None = None
+    prefix: str | None = None
 
 
 @dataclass(frozen=True)
@@ -134,4 +141,9 @@ def _json_prompt(line: str, source: str) -> Prompt:
             raise InvalidInput(f"{source}: {field} should be a text, got {shorten(value)}.")
     if not values["text"]:
         raise InvalidInput(f"{source}: the prompt is empty.")
+    if values.get("corrupt") in ("", values["text"]):
+        raise InvalidInput(
+            f"{source}: corrupt should be a text other than the prompt; leave it out if there is "
+            "none."
+        )
     return Prompt(**values, source=source)

@@ -5,6 +5,7 @@ programs and to ``README.md`` for people.
 """
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -17,6 +18,8 @@ from interp.text.prompts import bundled_prompts
 from interp.zoo.circuit import Circuit
 
 FILE, README = "card.json", "README.md"
+BREAKS = re.compile(r"\n\s+(?=\d)|(?<=\d)\n\s+(?=\])")
+"""Line breaks of lists of numbers, which are written in one line."""
 MAX_BYTES: Final = 2**22
 NEWEST: Final = 1
 """The version of ``card.json``. A card of an older version is read; of a newer one, refused."""
@@ -37,6 +40,9 @@ class Card:
         figures: measured values by name; the name includes the unit.
         metric: default metric of ablations, ``loss`` or ``logit-diff``.
         circuit: the circuit, where the weights were set and not trained; else ``None``.
+        pairs: name of the bundled set of minimal pairs, ``""`` if there is none.
+        trained_tokens: ids that occur often enough in its training to say how they are read,
+            without special tokens; ``()`` if the card does not say. Draw random prompts from them.
     """
 
     name: str
@@ -49,13 +55,13 @@ class Card:
     figures: dict[str, float | int | str]
     metric: Literal["loss", "logit-diff"] = "loss"
     circuit: Circuit | None = None
+    pairs: str = ""
+    trained_tokens: tuple[int, ...] = ()
 
     def write(self, folder: Path) -> None:
         """Write ``card.json`` and ``README.md`` into the model's folder."""
-        for name, text in (
-            (FILE, json.dumps({VERSION: NEWEST, **asdict(self)}, indent=2) + "\n"),
-            (README, self.to_markdown()),
-        ):
+        fields = json.dumps({VERSION: NEWEST, **asdict(self)}, indent=2) + "\n"
+        for name, text in ((FILE, BREAKS.sub(" ", fields)), (README, self.to_markdown())):
             write_text_whole(folder / name, text)
 
     def to_markdown(self) -> str:
@@ -63,13 +69,14 @@ class Card:
         rows = "\n".join(
             f"| {name} | {_format_value(value)} |" for name, value in self.figures.items()
         )
+        pairs = f" Minimal pairs: `{self.pairs}`." if self.pairs else ""
         circuit = {} if self.circuit is None else {"Circuit": str(self.circuit)}
         sections = {
             "Mechanism": self.mechanism,
             **circuit,
             "Data": self.data,
             "Recipe": self.recipe,
-            "Prompts": f"The bundled set `{self.prompts}`.",
+            "Prompts": f"The bundled set `{self.prompts}`.{pairs}",
             "Figures": f"| figure | value |\n| --- | --- |\n{rows}",
             "Limits": self.limits,
         }
@@ -91,11 +98,13 @@ def read_card(folder: Path) -> Card:
         card = build(Card, _current_fields(fields), "card")
     except UNREADABLE as error:
         raise ModelLoadError(f"{folder / FILE} can't be read: {reason(error)}") from error
-    if card.prompts not in bundled_prompts():
-        raise ModelLoadError(
-            f"{folder / FILE} names the prompts {shorten(card.prompts)}; a card names a bundled "
-            f"set: {', '.join(bundled_prompts())}."
-        )
+    known = bundled_prompts()
+    for name in (card.prompts, card.pairs or card.prompts):
+        if name not in known:
+            raise ModelLoadError(
+                f"{folder / FILE} names the prompts {shorten(name)}; a card names a bundled set: "
+                f"{', '.join(known)}."
+            )
     return card
 
 

@@ -8,10 +8,13 @@ import torch
 from architectures import ARCHITECTURES, assert_close, assert_identical, build, padded, tokens_of
 
 from analyses import logit_lens
+from analyses.logit_lens import NORMS
 from interp import load, run
 from interp.errors import InvalidInput
+from interp.lens.decode import decode
 from interp.model.unembedding import Unembedding
 
+STREAMS = [("resid_pre", 0), ("resid_pre", 1), ("resid_post", 1)]
 PREDICTING = [name for name, config in ARCHITECTURES.items() if config.unembeds]
 
 
@@ -20,11 +23,12 @@ def given(name):
     return tokens if len(tokens) > 1 else tokens[0]
 
 
+@pytest.mark.parametrize("norm", ["recomputed", "final"])
 @pytest.mark.parametrize("name", PREDICTING)
-def test_the_last_depth_is_the_output(name):
+def test_the_last_place_is_the_output(name, norm):
     """Bit for bit: same kernel, same shapes."""
     model = build(name)
-    found = logit_lens(model, given(name), top=3)
+    found = logit_lens(model, given(name), norm=norm, top=3)
     with torch.no_grad():
         log_p = model(*tokens_of(model.config)).log_softmax(-1).topk(3, dim=-1)
     assert_identical(found.probability[-1], log_p.values.exp())
@@ -33,24 +37,25 @@ def test_the_last_depth_is_the_output(name):
     assert found.kl[0].min() > 0
 
 
-def test_each_depth_is_the_unembedding_of_its_stream():
+def test_each_place_is_the_unembedding_of_its_stream():
     """logits_l = unembed(norm(x_l)), here by the formula of the norm."""
     model, tokens = build("gpt2"), torch.tensor([[1, 2, 3, 4]])
     found = logit_lens(model, tokens, targets=5, top=13)
     done = run(model, tokens, record="all")
     norm = model.stacks[0].final_norm
     assert isinstance(model.unembed, Unembedding)
-    for depth, stream in enumerate([("resid_pre", 0), ("resid_post", 0), ("resid_post", 1)]):
+    assert list(zip(found.points, found.layers, strict=True)) == STREAMS
+    for place, stream in enumerate(STREAMS):
         x = done.cache[stream]
         x = x - x.mean(-1, keepdim=True)
         x = x / (x.square().mean(-1, keepdim=True) + norm.eps).sqrt() * norm.gain + norm.bias
         p = (x @ model.unembed.W_U).softmax(-1)
-        assert_close(found.entropy[depth], -(p * p.log()).sum(-1))
-        assert_close(found.target_probability[depth], p[..., 5])
+        assert_close(found.entropy[place], -(p * p.log()).sum(-1))
+        assert_close(found.target_probability[place], p[..., 5])
         last = done.logits.softmax(-1)
-        assert_close(found.kl[depth], (last * (last / p).log()).sum(-1))
-        assert torch.equal(found.rank[depth], (p > p[..., 5:6]).sum(-1))
-        assert torch.equal(found.top[depth], p.argsort(dim=-1, descending=True))
+        assert_close(found.kl[place], (last * (last / p).log()).sum(-1))
+        assert torch.equal(found.rank[place], (p > p[..., 5:6]).sum(-1))
+        assert torch.equal(found.top[place], p.argsort(dim=-1, descending=True))
 
 
 def test_few_logits_at_a_time_give_the_same(monkeypatch):
@@ -63,12 +68,51 @@ def test_few_logits_at_a_time_give_the_same(monkeypatch):
     assert torch.equal(chunked.rank, whole.rank)
 
 
-def test_a_frame_has_a_row_for_each_depth_and_token_without_padding():
+def test_the_final_divisor_is_that_of_the_last_stream():
+    """norm="final": centred(x_l) / scale(x_L) · gain + bias; the same for what a part writes."""
+    model, tokens = build("gpt2"), torch.tensor([[1, 2, 3, 4]])
+    found = logit_lens(model, tokens, at=["resid_mid", "attn_out"], norm="final")
+    done, norm = run(model, tokens, record="all"), model.stacks[0].final_norm
+    assert list(zip(found.points, found.layers, strict=True)) == [
+        ("attn_out", 0), ("resid_mid", 0), ("attn_out", 1), ("resid_mid", 1), ("resid_post", 1),
+    ]  # fmt: skip
+    for row, place in enumerate(zip(found.points, found.layers, strict=True)):
+        x = done.cache[place]
+        x = (x - x.mean(-1, keepdim=True)) / done.cache["final_scale"] * norm.gain + norm.bias
+        p = (x @ model.W_U).softmax(-1)
+        assert_close(found.entropy[row], -(p * p.log()).sum(-1))
+
+
+def test_the_divisors_differ_but_at_the_end():
+    entropy = [logit_lens(build("llama"), given("llama"), norm=norm).entropy for norm in NORMS]
+    assert ((entropy[0] - entropy[1])[:-1].abs() > 1e-3).all()
+
+
+def test_a_model_without_a_final_norm_has_no_divisor():
+    one, other = (logit_lens(build("seed"), given("seed"), norm=norm) for norm in NORMS)
+    assert_identical(one.entropy, other.entropy)
+
+
+def test_behind_each_sublayer_the_stream_that_goes_on_is_read():
+    """With post-norm that is the norm of the sum; a paired decoder has two such places a block."""
+    model = build("bert")
+    found = logit_lens(model, given("bert"), at="resid_mid")
+    cache = run(model, given("bert"), record="all").cache
+    p = decode(model, cache["normalized", 0, "ln1"]).softmax(-1)
+    assert_close(found.probability[0, ..., 0], p.max(-1).values)
+    assert found.points == ("resid_mid", "resid_mid", "resid_post")
+    pair = logit_lens(build("t5"), given("t5"), at=("resid_mid", "cross_attn_out"))
+    each = ("resid_mid", "cross_attn_out", "cross_resid_mid")
+    assert pair.points == (*each, *each, "resid_post")
+
+
+def test_a_frame_has_a_row_for_each_place_and_token_without_padding():
     model = build("gpt2")
     tokens = padded([torch.tensor([1, 2, 3]), torch.tensor([4])], "left")
     frame = logit_lens(model, tokens).to_frame()
-    assert frame.groupby("depth").size().tolist() == [4, 4, 4]
-    assert frame[frame["depth"] == 0][["prompt", "pos", "token"]].values.tolist() == [
+    places = frame.groupby(["layer", "point"]).size()
+    assert places.to_dict() == {(0, "resid_pre"): 4, (1, "resid_pre"): 4, (1, "resid_post"): 4}
+    assert frame[frame["layer"] == 0][["prompt", "pos", "token"]].values.tolist() == [
         [0, 0, "1"], [0, 1, "2"], [0, 2, "3"], [1, 0, "4"],
     ]  # fmt: skip
 
@@ -79,7 +123,10 @@ def test_the_figure_and_the_summary_of_a_bundled_model():
     figure = result.figure(prompt=1)
     assert figure.data[0].zmax == 1.0
     assert len(figure.data[0].z) == 3
-    assert "after 2 blocks: KL 0.000 nats" in result.summary()
+    assert list(figure.layout.yaxis.ticktext) == ["resid_pre 0", "resid_pre 1", "resid_post 1"]
+    first, *lines = result.summary().splitlines()
+    assert "first the final one" in first
+    assert lines[-1].startswith("resid_post 1 KL 0.000 nats")
 
 
 def test_what_has_no_logits_or_no_such_token_is_refused():
@@ -90,3 +137,22 @@ def test_what_has_no_logits_or_no_such_token_is_refused():
         logit_lens(build("gpt2"), given("gpt2"), top=99)
     with pytest.raises(InvalidInput, match="Target 13 is outside"):
         logit_lens(build("gpt2"), given("gpt2"), targets=13)
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "message"),
+    [
+        ("gpt2", {"at": "attn"}, "at='attn' should be one or several of resid_pre, resid_mid"),
+        ("gpt2", {"at": []}, "should be one or several of"),
+        ("gpt2", {"at": ("resid_pre", "q")}, "should be one or several of"),
+        ("gpt2", {"norm": "frozen"}, "norm='frozen' should be one of recomputed, final"),
+        ("neox", {"at": ["resid_pre", "resid_mid"]}, "this model has no resid_mid"),
+        ("gpt2", {"at": "cross_attn_out"}, "this model has no cross_attn_out"),
+        ("rotary-only", {"at": "mlp_out"}, "this model has no mlp_out"),
+        ("bert", {"at": "attn_out"}, "a norm of the whole stream stands beside"),
+        ("bloom-stream", {"at": "mlp_out"}, "a norm of the whole stream stands beside"),
+    ],
+)
+def test_a_place_without_a_prediction_is_refused_by_name(name, asked, message):
+    with pytest.raises(InvalidInput, match=message):
+        logit_lens(build(name), given(name), **asked)

@@ -25,6 +25,7 @@ from interp.errors import OutOfResources
 from interp.loading import bundled, load
 
 MODEL = "induction-by-hand"
+RUN = "apps.commands.outputs.run_analysis"
 FILES = ["heads.csv", "heads.parquet", "manifest.json", "report.html", "run.json"]
 
 
@@ -166,7 +167,7 @@ def test_a_model_without_prompts_asks_for_them(command, tmp_path):
 
 
 def test_an_out_folder_that_cannot_be_written_fails_before_the_work(command, tmp_path, monkeypatch):
-    monkeypatch.setattr("apps.ablation.run_ablation", lambda *_: pytest.fail("the work was begun"))
+    monkeypatch.setattr(RUN, lambda *_: pytest.fail("the work was begun"))
     (tmp_path / "file").write_text("kept")
     done = command("ablate", "--model", MODEL, "--out", tmp_path / "file" / "below")
     assert done.exit_code == 4
@@ -175,7 +176,7 @@ def test_an_out_folder_that_cannot_be_written_fails_before_the_work(command, tmp
 
 
 def test_an_out_folder_of_the_users_fails_before_the_work(command, tmp_path, monkeypatch):
-    monkeypatch.setattr("apps.ablation.run_ablation", lambda *_: pytest.fail("the work was begun"))
+    monkeypatch.setattr(RUN, lambda *_: pytest.fail("the work was begun"))
     (tmp_path / "run.json").write_text("mine")
     done = command("ablate", "--model", MODEL, "--out", tmp_path)
     assert done.exit_code == 2
@@ -217,7 +218,7 @@ def test_an_error_in_the_midst_leaves_nothing(command, tmp_path, monkeypatch, er
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("apps.ablation.write_report", fail)
+    monkeypatch.setattr("apps.commands.outputs.write_report", fail)
     done = command("ablate", "--model", MODEL, "--out", tmp_path / "a" / "b")
     assert done.exit_code == code
     assert done.stderr.count("\n") == 1
@@ -242,13 +243,13 @@ def test_an_escape_code_in_a_name_does_not_reach_the_terminal(command, tmp_path)
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_command_says_so_and_leaves_nothing(tmp_path, sent, code):
     slow = """
-import signal, sys, time, apps.ablation
+import signal, sys, time, analyses
 from apps.cli import main
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
 def ablate_heads(*args, **kwargs):
     print("begun", flush=True)
     time.sleep(60)
-apps.ablation.ablate_heads = ablate_heads
+analyses.ablate_heads = ablate_heads
 main(sys.argv[1:])
 """
     words = ["ablate", "--model", MODEL, "--out", str(tmp_path / "out")]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from apps.frame_table import signed
 from apps.wording import (
     conclusion,
     decimals,
@@ -9,7 +10,6 @@ from apps.wording import (
     head_table,
     ranked_heads,
     role,
-    signed,
 )
 
 YES, NO = [1.0, 1.1, 0.9, 1.05, 0.95], [0.5, -0.5, 0.0, 0.25, -0.15]

@@ -16,7 +16,7 @@ import analyses
 import apps
 import interp
 from interp import Interrupted, Sweep, edits, metrics, sweep
-from interp.edits.edit import KINDS as KINDS_OF_EDIT
+from interp.edits import KINDS as KINDS_OF_EDIT
 from interp.edits.edit import Edit
 from interp.metrics import KINDS as KINDS_OF_METRIC
 from interp.metrics import Metric
@@ -42,6 +42,7 @@ EDITS: list[Edit] = [
     edits.scale(("scale", 0, "ln1"), 0.5),
     edits.add("z", VALUES, layer=0, batch=1),
     edits.replace("logits", 2.0, unit=5),
+    edits.edge("L0H1", "L1H0.q", VALUES.repeat(2), pos=2),
     edits.apply("z", double, layer=0),
 ]
 METRICS: list[Metric] = [

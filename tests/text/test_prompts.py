@@ -22,6 +22,12 @@ def test_json_lines_and_plain_lines(tmp_path):
     assert [p.text for p in read_prompts(write(tmp_path, "one\ntwo\n", "p.txt"))] == ["one", "two"]
 
 
+def test_a_minimal_pair_is_a_text_and_its_corrupted_one(tmp_path):
+    line = '{"text": "7 June", "corrupt": "7 July", "prefix": "0", "target": "6"}'
+    (prompt,) = read_prompts(write(tmp_path, line))
+    assert (prompt.text, prompt.corrupt, prompt.prefix) == ("7 June", "7 July", "0")
+
+
 def test_bundled_sets_fit_their_models():
     assert {"letters", "repeated"} <= set(interp.bundled_prompts())
     for name, model in (("letters", "induction-by-hand"), ("repeated", "python-2l")):
@@ -43,6 +49,9 @@ def test_bundled_sets_fit_their_models():
         (b'{"text": "a", "goal": "b"}', r"prompts.jsonl:1: unknown field 'goal'"),
         (b'{"text": "a", "target": 3}', r"prompts.jsonl:1: target should be a text"),
         (b'{"text": ""}', r"prompts.jsonl:1: the prompt is empty"),
+        (b'{"text": "a", "corrupt": 3}', r"prompts.jsonl:1: corrupt should be a text"),
+        (b'{"text": "a", "corrupt": ""}', r"prompts.jsonl:1: corrupt should be a text other than"),
+        (b'{"text": "a", "corrupt": "a"}', r"prompts.jsonl:1: corrupt should be a text other than"),
         (b'{"text": "\xff"}', "not UTF-8"),
     ],
 )

@@ -77,8 +77,9 @@ def test_it_reads_its_prompts(name):
 def test_every_bundled_set_of_prompts_is_written_for_a_model():
     from interp.zoo.training.recipes import python_4l  # noqa: PLC0415
 
-    used = {interp.card(name).prompts for name in NAMES} | set(python_4l.PROMPTS)
-    assert sorted(used) == bundled_prompts()
+    cards = [interp.card(name) for name in NAMES]
+    used = {card.prompts for card in cards} | {card.pairs for card in cards if card.pairs}
+    assert sorted(used | set(python_4l.PROMPTS)) == bundled_prompts()
 
 
 @pytest.mark.parametrize("name", bundled_prompts())
@@ -192,6 +193,9 @@ def test_a_card_names_bundled_prompts_alone(prompts, tmp_path):
     assert interp.card(card_with(tmp_path)).prompts == "dates"
     with pytest.raises(ModelLoadError, match="a card names a bundled set"):
         interp.card(card_with(tmp_path, prompts=prompts))
+    if prompts:
+        with pytest.raises(ModelLoadError, match="a card names a bundled set"):
+            interp.card(card_with(tmp_path, pairs=prompts))
 
 
 @each(
@@ -206,6 +210,7 @@ def test_a_card_names_bundled_prompts_alone(prompts, tmp_path):
             {"circuit": {"heads": ["L0H0"], "mlps": [], "edges": [["a"]]}},
             r"edges\[0\] should have 2",
         ),
+        ({"trained_tokens": [1, "2"]}, r"card\.trained_tokens\[1\] should be of type int"),
         ({"more": 1}, "card has no field 'more'"),
         ({"version": 2}, "card has version 2.*pip install --upgrade interp"),
         ({"version": "1"}, r"card\.version should be an integer"),

@@ -104,6 +104,17 @@ class Attention(HeadWeights):
         q, k, v = self._split(self.linear(x, self.weight_qkv, self.joint_bias()))
         return tap(self.points.q, q), tap(self.points.k, k), tap(self.points.v, v)
 
+    def project_head(self, point: Point, head: int, x: Stream) -> Float[Tensor, "batch pos d_head"]:
+        """Queries, keys or values, by their ``point``, of one (key/value) head."""
+        at = self.points
+        weights = {
+            at.q: (self.W_Q, self.b_Q),
+            at.k: (self.W_K, self.b_K),
+            at.v: (self.W_V, self.b_V),
+        }
+        W, b = weights[point]
+        return x @ W[head] + b[head]
+
     def with_positions(
         self, q: Heads, k: KeyHeads, context: Context, tap: Tap = untouched
     ) -> tuple[Heads, KeyHeads]:

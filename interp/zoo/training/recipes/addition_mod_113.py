@@ -158,6 +158,8 @@ def card(model: Transformer, history: History) -> Card:
         prompts=NAME,
         metric="logit-diff",
         figures=figures_of(model, figures, history),
+        pairs=f"{NAME}-pairs",
+        trained_tokens=tuple(range(P)),
     )
 
 

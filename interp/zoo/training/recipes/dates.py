@@ -192,6 +192,8 @@ def card(model: Transformer, history: History) -> Card:
         ),
         prompts=NAME,
         figures=figures_of(model, measured, history),
+        pairs=f"{NAME}-pairs",
+        trained_tokens=tuple(range(WORDS.index("0"), len(WORDS))),
     )
 
 

@@ -192,5 +192,6 @@ def build(run: TrainingRun) -> BuiltModel:
                 "accuracy on sequences drawn with replacement": accuracy_latest(model),
             },
             circuit=CIRCUIT,
+            trained_tokens=tuple(range(1, len(VOCABULARY))),
         ),
     )

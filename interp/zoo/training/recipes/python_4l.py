@@ -100,4 +100,6 @@ def card(model: Transformer, history: History, text: PythonText | None = None) -
         ),
         prompts="python-arguments",
         figures=figures_of(model, measured, history),
+        pairs=f"{NAME}-pairs",
+        trained_tokens=tuple(text.frequent()),
     )

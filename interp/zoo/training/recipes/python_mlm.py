@@ -115,6 +115,7 @@ def card(model: Transformer, history: History, text: PythonText | None = None) -
         prompts="python-masked",
         metric="logit-diff",
         figures=figures_of(model, measured, history),
+        trained_tokens=tuple(text.frequent()),
     )
 
 

@@ -108,6 +108,8 @@ def build(program: Program, run: TrainingRun) -> BuiltModel:
                 "rows that differ": differing,
             },
             circuit=circuit,
+            pairs=f"{program.name}-pairs",
+            trained_tokens=tuple(map(model.to_single_token, ALPHABET)),
         ),
     )
 

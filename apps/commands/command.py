@@ -1,0 +1,126 @@
+"""How an analysis becomes a command: the options that all have, and what is done around it.
+
+A command is a function of its inputs and of its own options, and returns a result:
+
+    @analysis_command("Reading each layer")
+    def lens(inputs: "Inputs", *, top: ...) -> "Result":
+        '''Read a prediction from the stream after each layer.'''
+
+:func:`analysis_command` adds the options that all commands have. What it makes loads the model,
+reads the prompts, shows progress, writes the folder and prints a table and a conclusion. Modules
+with commands import torch, pandas and plotly inside the functions only.
+"""
+
+import inspect
+import re
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from apps.terminal import print_stdout, print_table, progress
+
+if TYPE_CHECKING:
+    from analyses.result import Result
+
+DEFAULT_MODEL = "python-2l"
+
+
+class MetricName(StrEnum):
+    """The metric that is measured."""
+
+    LOSS = "loss"
+    LOGIT_DIFF = "logit-diff"
+
+
+Model = Annotated[str, typer.Option("--model", "-m", help="A bundled model or a folder.")]
+Metric = Annotated[
+    MetricName | None,
+    typer.Option(help="The metric.", show_default="as in the model's card, else loss"),
+]
+Prompts = Annotated[
+    str | None,
+    typer.Option(help="A prompt file or a bundled set.", show_default="the model's own"),
+]
+Seed = Annotated[int, typer.Option(help="Random seed of resampling.")]
+Device = Annotated[str, typer.Option(help="Device: cpu, cuda, cuda:1, …")]
+Top = Annotated[int, typer.Option(help="Rows of the printed table.", min=1)]
+
+
+def analysis_command(
+    label: str, *, folder: str = "{model}-{command}", reads: tuple[str, ...] = ()
+) -> Callable[[Callable[..., "Result"]], Callable[..., None]]:
+    """The command that runs an analysis: the function with the options that all commands have.
+
+    Args:
+        label: what is being done, beside the progress; ``{name}`` stands for an option.
+        folder: the default output folder below ``reports``; ``{name}`` stands for an option, the
+            ``command`` or the ``model``.
+        reads: the fields of prompts that the analysis reads beside their text. A logit difference
+            reads target and distractor in any case.
+    """
+
+    def decorate(analysis: Callable[..., "Result"]) -> Callable[..., None]:
+        def command(**options: Any) -> None:  # noqa: ANN401 - as the command line gives them
+            _run(analysis, options, label, folder, reads)
+
+        own = list(inspect.signature(analysis).parameters.values())[1:]
+        parameters = _with_shared_options(own, folder.replace("{command}", analysis.__name__))
+        vars(command)["__signature__"] = inspect.Signature(parameters)
+        command.__annotations__ = {one.name: one.annotation for one in parameters}
+        command.__name__, command.__doc__ = analysis.__name__, analysis.__doc__
+        return command
+
+    return decorate
+
+
+def _with_shared_options(own: list[inspect.Parameter], folder: str) -> list[inspect.Parameter]:
+    """The parameters of a command: its own between those that all have."""
+    out = Annotated[
+        Path | None,
+        typer.Option(
+            help="Output folder, created if missing.",
+            show_default="reports/" + re.sub(r"\{(\w+)\}", lambda name: name[1].upper(), folder),
+        ),
+    ]
+
+    def option(name: str, kind: object, default: object) -> inspect.Parameter:
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        return inspect.Parameter(name, keyword, annotation=kind, default=default)
+
+    first = [option("model", Model, DEFAULT_MODEL), option("prompts", Prompts, None)]
+    last = [option("out", out, None), option("device", Device, "cpu"), option("top", Top, 10)]
+    return [*first, *own, *last]
+
+
+def _run(
+    analysis: Callable[..., "Result"],
+    options: dict[str, Any],
+    label: str,
+    folder: str,
+    reads: tuple[str, ...],
+) -> None:
+    """Run an analysis, write its folder and print what was found."""
+    from apps.commands.outputs import Settings, run_analysis, write_files  # noqa: PLC0415
+    from apps.defaults import default_metric  # noqa: PLC0415
+    from apps.presentation import conclusion, table  # noqa: PLC0415
+    from interp.atomic_folder import atomic_folder  # noqa: PLC0415
+
+    model, prompts, out, device, top = (
+        options.pop(name) for name in ("model", "prompts", "out", "device", "top")
+    )
+    if options.get("metric", "") is None:
+        options["metric"] = default_metric(model)
+    name = analysis.__name__
+    settings = Settings(name, model, prompts, options, device, reads)
+    short = {**options, "command": name, "model": Path(model).resolve().name}
+    place = out or Path("reports") / folder.format(**short)
+    with atomic_folder(place) as temporary:
+        with progress(label.format(**options)) as tick:
+            run = run_analysis(analysis, settings, tick)
+        write_files(run, temporary)
+    print_table(*table(run.result, top))
+    print_stdout(f"\n{conclusion(run.result)}")
+    print_stdout(f"Report: {place / 'report.html'}")

@@ -1,0 +1,45 @@
+"""The prompts and the metric that a model's card names."""
+
+from pathlib import Path
+
+from interp.errors import InvalidInput
+from interp.loading import AT_STEP, bundled
+from interp.loading import MODEL_FOLDER as MODELS
+from interp.text.prompts import bundled_prompts
+from interp.zoo.card import FILE as CARD
+from interp.zoo.card import Card, read_card
+
+LOSS, LOGIT_DIFF = "loss", "logit-diff"
+"""The metrics, by the names that the command line gives them."""
+
+
+def default_prompts(model: str) -> str:
+    """The bundled prompt set that a model's card names.
+
+    Raises:
+        InvalidInput: the model has no card.
+    """
+    card = _card_of(model)
+    if card is None:
+        known = ", ".join(bundled_prompts())
+        raise InvalidInput(
+            f"{model!r} has no prompts of its own: give --prompts, a file or a bundled set "
+            f"({known}) that its vocabulary can encode."
+        )
+    return card.prompts
+
+
+def default_metric(model: str) -> str:
+    """The metric that a model's card names; ``loss`` without a card."""
+    card = _card_of(model)
+    return LOSS if card is None else card.metric
+
+
+def _card_of(model: str) -> Card | None:
+    """The card of a bundled model or of a model folder, also given as ``name@step``, if any."""
+    checkpoint = AT_STEP.fullmatch(model)
+    for name in (model, checkpoint["model"]) if checkpoint else (model,):
+        folder = MODELS / name if name in bundled() else Path(name)
+        if (folder / CARD).is_file():
+            return read_card(folder)
+    return None

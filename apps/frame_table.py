@@ -1,0 +1,86 @@
+"""A frame of an analysis as a table of texts: few columns, three digits of the largest number."""
+
+from collections.abc import Iterable
+from math import floor, isfinite, isnan, log10
+
+import pandas as pd
+
+Table = tuple[list[tuple[str, str]], list[tuple[str, ...]]]
+"""Columns (title, alignment: ``left`` or ``right``) and rows."""
+NONE = "–"
+"""In place of a number that there is not."""
+SMALLEST_Q = 0.001
+
+
+def table_of_frame(frame: pd.DataFrame, top: int | None = None) -> Table:
+    """The first ``top`` rows, or all.
+
+    ``low`` and ``high`` become one column; p and n are left out, and layer and head where a name
+    tells them.
+    """
+    kept = frame.drop(columns=_left_out(frame))
+    columns: list[tuple[str, str]] = []
+    cells: list[list[str]] = []
+    for name in kept.columns:
+        if name != "high":
+            columns.append(_heading(kept, name))
+            cells.append(_texts(kept, name)[:top])
+    return columns, list(zip(*cells, strict=True))
+
+
+def places_of(numbers: Iterable[float]) -> int:
+    """The number of decimals that show three digits of the largest number."""
+    largest = max((abs(number) for number in numbers if isfinite(number)), default=0.0)
+    return 3 if largest == 0 else min(8, max(1, 2 - floor(log10(largest))))
+
+
+def signed(value: float, places: int) -> str:
+    """A number with its sign, which zero has not; a dash for NaN."""
+    if isnan(value):
+        return NONE
+    text = f"{value:+.{places}f}"
+    return text if float(text) else text[1:]
+
+
+def interval_text(low: float, high: float, places: int) -> str:
+    """An interval with so many decimals; a dash if there is none."""
+    return NONE if isnan(low) else f"{signed(low, places)} to {signed(high, places)}"
+
+
+def corrected(q: float) -> str:
+    """A corrected p-value with three decimals; a dash if there is none."""
+    return NONE if isnan(q) else "< 0.001" if q < SMALLEST_Q else f"{q:.3f}"
+
+
+def _left_out(frame: pd.DataFrame) -> list[str]:
+    named = ["layer", "head"] if "name" in frame else []
+    return [name for name in ("p", "n", *named) if name in frame]
+
+
+def _heading(frame: pd.DataFrame, name: str) -> tuple[str, str]:
+    numbers = pd.api.types.is_numeric_dtype(frame[name]) and frame[name].dtype != bool
+    return "95 % interval" if name == "low" else name, "right" if numbers else "left"
+
+
+def _texts(frame: pd.DataFrame, name: str) -> list[str]:
+    """The cells of a column as texts."""
+    values = frame[name].tolist()
+    if name == "low":
+        ends = frame["high"].tolist()
+        places = places_of([*values, *ends])
+        pairs = zip(values, ends, strict=True)
+        return [interval_text(low, high, places) for low, high in pairs]
+    if name == "q":
+        return [corrected(value) for value in values]
+    if frame[name].dtype == bool:
+        return ["yes" if value else "no" for value in values]
+    if pd.api.types.is_float_dtype(frame[name]):
+        return _numbers(values)
+    return [str(value) for value in values]
+
+
+def _numbers(values: list[float]) -> list[str]:
+    """Numbers, with their signs if some are negative."""
+    places = places_of(values)
+    texts = [signed(value, places) for value in values]
+    return texts if any(value < 0 for value in values) else [text.lstrip("+") for text in texts]

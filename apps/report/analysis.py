@@ -1,0 +1,47 @@
+"""The page of any analysis: its conclusion, a table, its figure, and how it is computed."""
+
+import re
+from html import unescape
+from typing import Any
+
+import plotly.graph_objects as go
+
+from apps.figure_layout import apply_page_layout, is_heatmap
+from apps.presentation import explanation, question, table
+from apps.report.contents import Report
+from apps.report.page import render
+
+MAX_ROWS = 500
+"""Rows of the table on the page."""
+HEIGHT = 520
+"""Of a figure that is no heatmap, in pixels."""
+
+
+def analysis_page(report: Report) -> str:
+    """The report of an analysis as one HTML page."""
+    result = report.result
+    columns, rows = table(result)
+    figure = result.figure()
+    title = unescape(figure.layout.title.text or "")
+    kind = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(result).__name__).capitalize()
+    return render(
+        "analysis.html",
+        report,
+        _page_figure(figure),
+        kind=kind,
+        question=question(result),
+        columns=columns,
+        rows=rows[:MAX_ROWS],
+        left_out=max(0, len(rows) - MAX_ROWS),
+        summary=result.summary(),
+        explanation=explanation(result),
+        figure_title=title,
+    )
+
+
+def _page_figure(figure: go.Figure) -> go.Figure:
+    if is_heatmap(figure):
+        heatmap: Any = figure.data[0]
+        rows = len(heatmap.z)
+        return apply_page_layout(figure, min(900, 150 + 34 * rows), gap=1)
+    return figure.update_layout(title=None, height=HEIGHT, margin={"t": 30})

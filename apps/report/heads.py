@@ -1,0 +1,60 @@
+"""The page of a head ablation: a table of heads, their map, and a strip plot of single prompts."""
+
+from math import isnan
+
+import plotly.graph_objects as go
+
+from analyses import HeadAblation
+from apps.figure_layout import apply_page_layout
+from apps.frame_table import signed
+from apps.report.contents import Report
+from apps.report.page import render
+from apps.report.strip import StripPlot, strip_plot
+from apps.wording import HeadEffect, decimals, explanation, ranked_heads, role
+
+TOP = 8
+"""Heads in the strip plot."""
+
+
+def heads_page(report: Report, result: HeadAblation) -> str:
+    """The report of a head ablation as one HTML page."""
+    heads = ranked_heads(result)
+    places = decimals(heads)
+    return render(
+        "heads.html",
+        report,
+        _heatmap(result),
+        metric=result.metric,
+        unit=result.unit,
+        method=result.method,
+        explanation=explanation(result),
+        notes=result.notes,
+        rows=[_row(head, places, result.metric) for head in heads],
+        strip_plot=_strip_plot(result, heads, places),
+    )
+
+
+def _row(head: HeadEffect, places: int, metric: str) -> dict[str, str | bool]:
+    return {
+        "name": head.name,
+        "effect": signed(head.effect, places),
+        "interval": head.interval(places),
+        "size": signed(head.size, places).lstrip("+"),
+        "q": head.corrected(),
+        "matters": head.matters,
+        "role": role(head, metric),
+    }
+
+
+def _strip_plot(result: HeadAblation, heads: list[HeadEffect], places: int) -> StripPlot:
+    effect = result.effect
+    shown = [head for head in heads if not isnan(head.effect)][:TOP]
+    values = {
+        head.name: [float(x) for x in effect[head.layer, head.head].tolist()] for head in shown
+    }
+    return strip_plot(shown, values, result.unit, places)
+
+
+def _heatmap(result: HeadAblation) -> go.Figure:
+    height = min(900, 150 + 34 * result.ablated.shape[0])
+    return apply_page_layout(result.figure(), height, gap=1)

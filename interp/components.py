@@ -1,0 +1,210 @@
+"""The components of a model that can be taken out one by one: heads, sub-layers, neurons.
+
+Names are those of :mod:`interp.graph`, and a neuron's:
+
+    L0H1      a head; L0KV1 a key/value head, where several heads share one
+    L0ATTN    all that attention adds to the stream, its output bias included
+    L0MLP     all that the MLP adds; L0N12 one neuron of it
+
+In an encoder–decoder names begin with ``encoder.``, ``decoder.`` or, for cross-attention,
+``cross.``.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import combinations
+
+from interp.errors import InvalidInput, UnknownPlace, shorten
+from interp.model.attention.attention import Attention
+from interp.model.mlp import MLP
+from interp.model.network import Network
+from interp.model.residual import Step
+from interp.points import Place, Point
+
+PARTS = ("z", "pattern", "v")
+"""The tensors by which a head may be taken out."""
+KINDS = ("heads", "layers", "mlps", "neurons", "pairs")
+"""Units that consist of one component or several; see :meth:`Components.units`."""
+NEURON = re.compile(r"(.*L\d+)N(\d+)", re.ASCII)
+Units = dict[str, tuple["Component", ...]]
+"""The components of each unit, by its name."""
+
+
+@dataclass(frozen=True)
+class Component:
+    """A component, and the tensor by which it acts.
+
+    Attributes:
+        name: e.g. ``L0H1``.
+        place: of the tensor.
+        head: which head of the tensor (of v, which key/value head), or ``None`` for all.
+        unit: which index of its last axis, or ``None`` for all.
+        n_neurons: of an MLP, how many it has; 0 for anything else, and for a mixture of experts.
+    """
+
+    name: str
+    place: Place
+    head: int | None = None
+    unit: int | None = None
+    n_neurons: int = 0
+
+    def __str__(self) -> str:
+        """The name."""
+        return self.name
+
+    @property
+    def layer(self) -> int:
+        """The layer that it is in."""
+        return self.place.layer or 0
+
+    def neuron(self, unit: int) -> "Component":
+        """One neuron of an MLP."""
+        place = Place(Point.POST, self.layer, stack=self.place.stack)
+        return Component(f"{self.name.removesuffix('MLP')}N{unit}", place, unit=unit)
+
+    def neurons(self) -> tuple["Component", ...]:
+        """The neurons of an MLP.
+
+        Raises:
+            InvalidInput: it is a mixture of experts.
+        """
+        if not self.n_neurons:
+            raise InvalidInput(
+                f"{self} is a mixture of experts, each with neurons of its own, which can't be "
+                "taken out one by one. Take it out whole."
+            )
+        return tuple(self.neuron(unit) for unit in range(self.n_neurons))
+
+
+@dataclass(frozen=True, eq=False)
+class Components:
+    """The components of a model, in the order of its forward.
+
+    Attributes:
+        heads: of all layers.
+        sublayers: attention, cross-attention and MLP of each layer.
+    """
+
+    heads: tuple[Component, ...]
+    sublayers: tuple[Component, ...]
+
+    @property
+    def mlps(self) -> tuple[Component, ...]:
+        """The MLP of each layer that has one."""
+        return tuple(each for each in self.sublayers if each.name.endswith("MLP"))
+
+    def in_layers(self, layers: Sequence[int]) -> "Components":
+        """Those in some layers (of each stack)."""
+        heads, sublayers = (
+            tuple(each for each in own if each.layer in layers)
+            for own in (self.heads, self.sublayers)
+        )
+        return Components(heads, sublayers)
+
+    def units(self, kind: str) -> Units:
+        """All units of a kind: each head, MLP, neuron or layer; of pairs, each head and each two.
+
+        There are none of a kind that the model lacks, such as pairs of a single head.
+
+        Raises:
+            InvalidInput: an unknown kind, or neurons of a mixture of experts.
+        """
+        if kind not in KINDS:
+            raise InvalidInput(f"{shorten(kind)} is not one of {', '.join(KINDS)}.")
+        if kind == "layers":
+            return self._layers()
+        if kind == "mlps":
+            return {each.name: (each,) for each in self.mlps}
+        if kind == "neurons":
+            return {each.name: (each,) for mlp in self.mlps for each in mlp.neurons()}
+        heads: Units = {each.name: (each,) for each in self.heads}
+        pairs: Units = {f"{a} + {b}": (a, b) for a, b in combinations(self.heads, 2)}
+        return heads if kind == "heads" else heads | pairs if pairs else {}
+
+    def groups(self, names: Mapping[str, str | Sequence[str]]) -> Units:
+        """The components of each group.
+
+        Raises:
+            InvalidInput: a group that names a component twice.
+            UnknownPlace: a name of no component.
+        """
+        found: Units = {}
+        for name, own in names.items():
+            members = [own] if isinstance(own, str) else list(own)
+            if len(set(members)) < len(members):
+                raise InvalidInput(f"The group {shorten(name)} names a component twice.")
+            found[name] = tuple(self.named(member) for member in members)
+        return found
+
+    def _layers(self) -> Units:
+        """The sub-layers of each layer."""
+        found: Units = {}
+        for each in self.sublayers:
+            stack = f"{each.place.stack}." if each.place.stack else ""
+            name = f"{stack}L{each.layer}"
+            found[name] = (*found.get(name, ()), each)
+        return found
+
+    def named(self, name: str) -> Component:
+        """The head, sub-layer or neuron of this name.
+
+        Raises:
+            UnknownPlace: there is none.
+        """
+        known = {each.name: each for each in (*self.heads, *self.sublayers)}
+        neuron = NEURON.fullmatch(name)
+        mlp = known.get(f"{neuron[1]}MLP") if neuron else None
+        if neuron and mlp and int(neuron[2]) < mlp.n_neurons:
+            return mlp.neuron(int(neuron[2]))
+        if name not in known:
+            near = ", ".join(get_close_matches(name, known, n=3, cutoff=0.4))
+            raise UnknownPlace(
+                f"This model has no component {shorten(name)}. Nearest: {near or 'none'}."
+            )
+        return known[name]
+
+
+def components_of(model: Network, part: str = "z") -> Components:
+    """The components of a model.
+
+    Args:
+        model: the model.
+        part: the tensor by which a head is taken out: ``z``, ``pattern``, or ``v``, where heads
+            that share keys and values are one component.
+
+    Raises:
+        InvalidInput: an unknown part.
+    """
+    if part not in PARTS:
+        raise InvalidInput(f"part={shorten(part)} is not known; it is one of {', '.join(PARTS)}.")
+    heads: list[Component] = []
+    sublayers: list[Component] = []
+    for step, layer, stack in _steps(model):
+        out, f = Place(step.points.writes, layer, stack=stack), step.f
+        if isinstance(f, Attention):
+            name = f"{'cross' if f.is_cross else stack}.L{layer}" if stack else f"L{layer}"
+            heads += _heads(f, name, Place(getattr(f.points, part), layer, stack=stack))
+            sublayers.append(Component(f"{name}ATTN", out))
+        else:
+            name = f"{stack}.L{layer}MLP" if stack else f"L{layer}MLP"
+            n_neurons = f.W_out.shape[0] if isinstance(f, MLP) else 0
+            sublayers.append(Component(name, out, n_neurons=n_neurons))
+    return Components(tuple(heads), tuple(sublayers))
+
+
+def _steps(model: Network) -> Iterator[tuple[Step, int, str | None]]:
+    """Every sub-layer's step with its layer and, in a pair, its stack."""
+    for stack in model.stacks:
+        name = stack.name if len(model.stacks) > 1 else None
+        for layer in range(len(stack.blocks)):
+            for step in stack.block(layer).steps:
+                yield from ((branch, layer, name) for branch in step.branches)
+
+
+def _heads(attn: Attention, name: str, place: Place) -> Iterator[Component]:
+    shared = "kv_head" in place.point.axes and attn.kv_heads != attn.n_heads
+    n, kind = (attn.kv_heads, "KV") if shared else (attn.n_heads, "H")
+    for head in range(n):
+        yield Component(f"{name}{kind}{head}", place, head)

@@ -1,0 +1,225 @@
+"""One reader's input with another value of one writer: an edit of an edge of the computation graph.
+
+    x  = Σ_w u_w                the stream that a reader reads (see :mod:`interp.graph`)
+    x′ = x + u′ − u             of one writer, for this reader alone
+    q′ = norm(x′)·W_Q + b_Q     what the reader computes of it; the norm is computed anew
+
+(Conmy et al. 2023, "Towards Automated Circuit Discovery"; Hanna et al. 2024, "Have Faith in
+Faithfulness".) Nothing else that reads the stream changes. Several edges into one reader add up:
+x′ = x + Σ (u′ − u). The values u are those of the same forward, so that all edges of a writer that
+is edited itself carry the edited value.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.edits.broadcast import broadcast_values, may_vary_by_position
+from interp.edits.edit import Edit
+from interp.edits.selection import EditSite, Index, Selection
+from interp.errors import InvalidEdit
+from interp.graph import Reader, Writer, computation_graph
+from interp.model.attention.attention import Attention
+from interp.model.network import Network
+from interp.model.residual import Step
+from interp.model.tap import untouched
+from interp.points import Place
+from interp.tensor_data import TensorData
+
+Stream = Float[Tensor, "batch pos d_model"]
+
+
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """Writer and reader of an edge, in one model.
+
+    Attributes:
+        stream: the place of the stream that is read.
+        earlier: the places whose tensors the edit needs, besides that of the reader.
+        term: the writer's term, of these tensors.
+        read: what the reader computes of its stream, ``[batch pos d_head]``; ``None`` if its place
+            is the stream itself.
+    """
+
+    stream: Place
+    earlier: tuple[Place, ...]
+    term: Callable[[Mapping[Place, Tensor]], Tensor]
+    read: Callable[[Stream], Tensor] | None
+
+
+@dataclass(frozen=True)
+class Edge(Edit):
+    """Give one reader another value of one writer.
+
+    Attributes:
+        where: names of writer and reader, e.g. ``("L0H1", "L1H0.q")``.
+        values: u′, broadcast to ``[batch pos d_model]``.
+        ends: writer and reader in a model; ``None`` before the edit is resolved for one.
+    """
+
+    kind = "edge"
+    required = ("values",)
+    values: TensorData | float = 0.0
+    ends: Ends | None = field(default=None, compare=False, repr=False)
+
+    def resolved(self, model: Network, edited: Collection[Place]) -> "tuple[Place, Edge]":
+        """The place that it changes in a model, and the edge with its ends there.
+
+        Args:
+            model: the model.
+            edited: the places of other edits of the same run.
+
+        Raises:
+            UnknownPlace: the model has no such writer or reader.
+            InvalidInput: there is no such edge, or no edge at all, since norms change the stream.
+            InvalidEdit: an edit between the stream and the reader would have no effect; or
+                positions of the encoder's output are selected.
+        """
+        if self.ends is None and self.select != Selection(self.select.batch, self.select.pos):
+            raise InvalidEdit(f"{self}: of an edge, rows (batch) and positions (pos) are selected.")
+        writer, reader = computation_graph(model).edge(*map(str, self.where))
+        if "source" in reader.place.point.axes and self.select.pos is not None:
+            raise InvalidEdit(
+                f"{reader} reads the encoder's output, whose positions pos= does not select; edit "
+                f"{reader.place} with key= instead."
+            )
+        ends = _ends(model, writer, reader, edited)
+        select = replace(self.select, head=reader.head)
+        return reader.place, replace(self, ends=ends, select=select)
+
+    def replacement(self, old: Tensor, whole: Tensor, index: Index, site: EditSite) -> Tensor:
+        """What the reader computes of the stream with the other value."""
+        ends = self.resolved_ends
+        if ends.read is None:
+            return old + self._difference(whole, site)[index]
+        x, reader = site.earlier[ends.stream], self.select.head
+        # Edges into the same reader that were made before this one.
+        x = site.changed_inputs.get(reader, x) + self._difference(x, site)
+        site.changed_inputs[reader] = x
+        return ends.read(x)[:, :, None].expand(whole.shape)[index]
+
+    def _difference(self, x: Stream, site: EditSite) -> Stream:
+        """u′ − u at the selected rows and positions, else 0."""
+        u = self.resolved_ends.term(site.earlier).expand_as(x)
+        here, select = self._of_stream(site)
+        index = here.index(select, x.shape)
+        change = broadcast_values(self.values, u[index], u, index, select, here) - u[index]
+        if select.selects_all:
+            return change
+        difference = torch.zeros_like(x)
+        difference[index] = change
+        return difference
+
+    def check_values(self, x: Stream, site: EditSite) -> None:
+        """Make sure that the values fit a stream of the shape and dtype of ``x``.
+
+        Raises:
+            InvalidEdit: they do not.
+        """
+        here, select = self._of_stream(site)
+        index = here.index(select, x.shape)
+        broadcast_values(self.values, x[index], x, index, select, here)
+
+    def _of_stream(self, site: EditSite) -> tuple[EditSite, Selection]:
+        place, select = self.axes_of_values(site.place)
+        return replace(site, place=place), select
+
+    def axes_of_values(self, place: Place) -> tuple[Place, Selection]:  # noqa: ARG002
+        """The stream, and the rows and positions that are selected of it."""
+        stream_part = Selection(batch=self.select.batch, pos=self.select.pos)
+        return self.resolved_ends.stream, stream_part
+
+    @property
+    def earlier(self) -> tuple[Place, ...]:
+        """What the writer's term is computed from, and the stream."""
+        return self.resolved_ends.earlier
+
+    @property
+    def resolved_ends(self) -> Ends:
+        """Writer and reader in the model that is run."""
+        if self.ends is None:
+            raise InvalidEdit(f"{self} is not resolved for a model; interp.run and sweep do that.")
+        return self.ends
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without its ends, which are parts of a model."""
+        return {**self.__dict__, "ends": None}
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether it treats all positions alike."""
+        return self.select.pos is None and not may_vary_by_position(self.values)
+
+    def to_dict(
+        self, of_tensor: Callable[[TensorData], object] = TensorData.to_json
+    ) -> dict[str, Any]:
+        """Plain data; the head is told by the reader's name."""
+        plain = super().to_dict(of_tensor)
+        return {name: value for name, value in plain.items() if name not in ("head", "ends")}
+
+
+def _ends(model: Network, writer: Writer, reader: Reader, edited: Collection[Place]) -> Ends:
+    source, term = term_of(model, writer, edited)
+    sources = () if source is None else (source,)
+    if reader.head is None:
+        return Ends(reader.stream, sources, term, None)
+    attn, norm, between = input_of(model, reader)
+    for place in between:
+        if place in edited:
+            raise InvalidEdit(
+                f"{reader} is computed anew from {reader.stream}, so that the edit of {place} "
+                "would have no effect on it. Make each in a run of its own."
+            )
+    point, head = reader.place.point, reader.head
+    return Ends(
+        reader.stream,
+        (*sources, reader.stream),
+        term,
+        lambda x: attn.project_head(point, head, norm(x)),
+    )
+
+
+def term_of(
+    model: Network, writer: Writer, edited: Collection[Place] = ()
+) -> tuple[Place | None, Callable[[Mapping[Place, Tensor]], Tensor]]:
+    """Where a writer's term is computed from, and how; a bias is computed from nothing."""
+    place, head = writer.place, writer.head
+    if place is None:
+        bias = model.get_parameter(str(writer.parameter))
+        return None, lambda _: bias
+    if head is None:
+        return place, lambda earlier: earlier[place]
+    if place in edited:  # what each head writes is formed anyway
+        return place, lambda earlier: earlier[place][:, :, head]
+    attn = _attention_at(model, place)[1]
+    z = replace(place, point=attn.points.z)
+    return z, lambda earlier: earlier[z][:, :, head] @ attn.W_O[head]
+
+
+def input_of(
+    model: Network, reader: Reader
+) -> tuple[Attention, Callable[[Stream], Stream], list[Place]]:
+    """The attention of a head that reads, its input of the stream, and the places in between."""
+    step, attn = _attention_at(model, reader.place)
+    stream, layer = reader.stream, reader.place.layer
+    if stream.stack == reader.place.stack:
+        inside, norm = step.input_layout(stream), partial(step.input, tap=untouched)
+    else:  # keys and values of cross-attention
+        encoder, layer = model.stack(stream.stack), None
+        inside, norm = encoder.final_norm.layout(encoder.end), encoder.final_norm
+    places = [Place(own.point, layer, own.norm, stream.stack) for own in inside]
+    return attn, norm, [place for place in places if place != stream]
+
+
+def _attention_at(model: Network, place: Place) -> tuple[Step, Attention]:
+    """The step and the attention that a place belongs to."""
+    steps = model.stack(place.stack).block(place.layer or 0).steps
+    for step in (branch for whole in steps for branch in whole.branches):
+        if isinstance(step.f, Attention) and place.point in vars(step.f.points).values():
+            return step, step.f
+    raise InvalidEdit(f"{place} is not of an attention.")

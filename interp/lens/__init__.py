@@ -1,0 +1,1 @@
+"""Predictions from the stream of any layer: by the unembedding, or by trained translators."""

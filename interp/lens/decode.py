@@ -1,0 +1,136 @@
+"""The final norm and the unembedding, applied to a stream, or to a part's write, of any layer.
+
+    logits(x) = unembed(norm(x))
+
+Where x is the stream after the last block, these are the model's own logits, bit for bit.
+"""
+
+from collections.abc import Iterator
+
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.errors import InvalidInput, shorten
+from interp.model.network import Network
+from interp.model.residual import Step
+from interp.model.shapes import Logits, Stream
+from interp.model.tap import Untouched, untouched
+from interp.model.unembedding import Unembedding
+from interp.points import Place, Point
+
+STREAMS = ("resid_pre", "resid_mid")
+WRITES = ("attn_out", "cross_attn_out", "mlp_out")
+PlaceNames = dict[tuple[str, int], Place]
+"""Places by point and layer."""
+
+
+def decode(
+    model: Network, x: Stream, scale: Float[Tensor, "batch pos one"] | None = None
+) -> Logits:
+    """``unembed(norm(x))``.
+
+    Args:
+        model: a model with an unembedding.
+        x: the stream of the last stack, or what a part writes into it.
+        scale: a divisor for the final norm, instead of that of ``x``.
+    """
+    tap = untouched if scale is None else GivenScale(scale)
+    return model.unembed(model.stacks[-1].final_norm(x, tap))
+
+
+class GivenScale(Untouched):
+    """The tap of a final norm that divides by a given scale."""
+
+    def __init__(self, scale: Float[Tensor, "batch pos one"]) -> None:
+        self.scale = scale
+
+    def __call__(self, point: Point, value: Tensor) -> Tensor:
+        """The given scale in place of the norm's own."""
+        return self.scale if point is Point.FINAL_SCALE else value
+
+    def must_form(self, *points: Point) -> bool:
+        """Only where the scale is."""
+        return Point.FINAL_SCALE in points
+
+
+def check_unembeds(model: Network, caller: str) -> None:
+    """Make sure that the model has an unembedding.
+
+    Raises:
+        InvalidInput: it returns its last stream.
+    """
+    if not isinstance(model.unembed, Unembedding):
+        raise InvalidInput(f"{caller} needs logits; this model returns its last stream.")
+
+
+def final_scale(model: Network) -> Place | None:
+    """The place of the divisor of the final norm; ``None`` if there is no such norm."""
+    place = Place(Point.FINAL_SCALE, stack=_stack_name(model))
+    return place if place in model.layout else None
+
+
+def decoded_places(model: Network, at: object = "resid_pre") -> PlaceNames:
+    """The places that a lens reads, in the order of the forward; the end of the stack is the last.
+
+    ``resid_mid`` is the stream after each sub-layer but a block's last, behind its norm if it has
+    one there (post-norm); of a paired decoder, ``cross_resid_mid`` too.
+
+    Args:
+        model: of an encoder–decoder, the decoder is read.
+        at: one or several of ``resid_pre``, ``resid_mid``, ``attn_out``, ``cross_attn_out`` and
+            ``mlp_out``.
+
+    Raises:
+        InvalidInput: another point, one that this model lacks, or a write that a norm of the stream
+            stands behind.
+    """
+    names = _point_names(at)
+    stack = model.stacks[-1]
+    blocks = [stack.block(layer) for layer in range(len(stack.blocks))]
+    found: PlaceNames = {}
+    for layer, block in enumerate(blocks):
+        if "resid_pre" in names:
+            found["resid_pre", layer] = Place(Point.RESID_PRE)
+        for step in block.steps:
+            for name, place in _written(step, names):
+                found[name, layer] = place
+            if "resid_mid" in names and step is not block.steps[-1]:
+                found[step.points.sum.label, layer] = step.end()
+    lacking = names - {name for name, _ in found}
+    if lacking:
+        raise InvalidInput(f"at={shorten(at)}: this model has no {min(lacking)}.")
+    found["resid_post", len(blocks) - 1] = stack.end
+    name = _stack_name(model)
+    return {key: Place(place.point, key[1], place.norm, name) for key, place in found.items()}
+
+
+def _point_names(at: object) -> set[str]:
+    """The names of the points asked for."""
+    given = [at] if isinstance(at, str | Point) else at
+    names = (
+        [one.label if isinstance(one, Point) else one for one in given]
+        if isinstance(given, list | tuple)
+        else []
+    )
+    known = (*STREAMS, *WRITES)
+    if not names or any(name not in known for name in names):
+        raise InvalidInput(f"at={shorten(at)} should be one or several of {', '.join(known)}.")
+    return {str(name) for name in names}
+
+
+def _written(step: Step, names: set[str]) -> Iterator[tuple[str, Place]]:
+    """What the sub-layers of a step write, as far as asked for."""
+    for branch in step.branches:
+        name = branch.points.writes.label
+        if name in names:
+            if not step.preserves_stream:
+                raise InvalidInput(
+                    f"at={name!r}: a norm of the whole stream stands beside what is written in "
+                    "this model, so that a write alone gives no prediction. Read resid_pre or "
+                    "resid_mid."
+                )
+            yield name, Place(branch.points.writes)
+
+
+def _stack_name(model: Network) -> str | None:
+    return model.stacks[-1].name if len(model.stacks) > 1 else None

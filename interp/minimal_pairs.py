@@ -1,0 +1,148 @@
+"""Minimal pairs: a clean and a corrupted prompt that differ, token for token, in what is asked.
+
+Patching writes what one prompt computed at a position into the run of the other at that position
+(Meng et al. 2022; Wang et al. 2022), so both need as many tokens, each with its counterpart at the
+same position. Replacing a token by one of its kind leaves the prompt a plausible one, which noise
+does not (Zhang and Nanda 2024, "Towards Best Practices of Activation Patching").
+"""
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Any
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from interp.errors import InvalidInput
+from interp.model.batch import PAD, Batch
+from interp.sweeps.inputs import inputs_of
+from interp.text.prompts import Prompt
+from interp.text_network import TextNetwork
+
+Batches = tuple[Batch, ...]
+"""Of each stack of a model, as ``model.check`` gives them."""
+BEFORE, SHOWN, WIDTH = 2, 8, 12
+"""Of an alignment in a message: tokens shown before the first that differ, tokens in all, and
+characters of each."""
+NO_TOKEN = "∅"
+"""In an alignment, after the end of a row."""
+
+
+def aligned(
+    model: TextNetwork,
+    clean: Any,  # noqa: ANN401 - what model.check reads
+    corrupt: Any,  # noqa: ANN401 - likewise
+) -> tuple[Batches, Batches]:
+    """Clean prompts and their corrupted counterparts as checked batches, one a stack.
+
+    Row i of one is compared with row i of the other. Both have the same padding: what is at a
+    column of one has its counterpart at that column of the other. (Padding that differs is moved to
+    the right.) ``interp.sweep`` takes either, ``interp.run`` takes ``*clean``.
+
+    Args:
+        model: the model.
+        clean: texts, token ids padded with ``interp.PAD``, images, or a batch; a tuple
+            ``(source, target)`` for an encoder–decoder.
+        corrupt: as many prompts of the same kind, each of as many tokens as its counterpart.
+
+    Raises:
+        InvalidInput: they are not as many, a pair differs in length (the message shows the tokens
+            of both from where they differ), or a pair is identical.
+    """
+    left = model.check(*inputs_of(model, clean))
+    right = model.check(*inputs_of(model, corrupt))
+    if len(left[0].ids) != len(right[0].ids):
+        raise InvalidInput(
+            f"There are {len(left[0].ids)} clean prompts and {len(right[0].ids)} corrupted ones; "
+            "each clean prompt needs one corrupted counterpart."
+        )
+    for own, other, stack in zip(left, right, model.stacks, strict=True):
+        _check_lengths(model, own, other, f" ({stack.name})" if len(left) > 1 else "")
+    pairs = [_with_same_padding(own, other) for own, other in zip(left, right, strict=True)]
+    same = torch.stack([_identical_rows(own, other) for own, other in pairs]).all(0)
+    if bool(same.any()):
+        raise InvalidInput(
+            f"Prompt {int(same.int().argmax())} is the same clean and corrupted, so patching it "
+            "changes nothing; leave it out, or change what its answer depends on."
+        )
+    return tuple(own for own, _ in pairs), tuple(other for _, other in pairs)
+
+
+def aligned_prompts(model: TextNetwork, prompts: Sequence[Prompt]) -> tuple[Batches, Batches]:
+    """The same of a prompt set: each text with its ``corrupt`` text.
+
+    Of an encoder–decoder, the decoder reads the ``prefix`` of the prompt both times.
+
+    Raises:
+        InvalidInput: see :func:`aligned`; or a prompt lacks a field.
+    """
+    texts = [_field(prompt, "text") for prompt in prompts]
+    corrupt = [_field(prompt, "corrupt") for prompt in prompts]
+    if len(model.stacks) == 1:
+        return aligned(model, texts, corrupt)
+    prefixes = [_field(prompt, "prefix") for prompt in prompts]
+    return aligned(model, (texts, prefixes), (corrupt, prefixes))
+
+
+def _field(prompt: Prompt, field: str) -> str:
+    text = getattr(prompt, field)
+    if text is None:
+        raise InvalidInput(f"{prompt.source}: a minimal pair needs a {field!r}; this has none.")
+    return text
+
+
+def _check_lengths(model: TextNetwork, clean: Batch, corrupt: Batch, stack: str) -> None:
+    """Refuse pairs of different length; ``stack`` names the input for the message."""
+    wrong = clean.is_real.sum(-1) != corrupt.is_real.sum(-1)
+    if not bool(wrong.any()):
+        return
+    row = int(wrong.int().argmax())
+    own, other = (
+        model.to_labels(ids[ids != PAD]) for ids in (clean.tokens[row], corrupt.tokens[row])
+    )
+    raise InvalidInput(
+        f"Prompt {row}{stack} has {len(own)} tokens clean and {len(other)} corrupted; each token "
+        f"needs its counterpart at the same position:\n{_alignment(own, other)}\n"
+        "Reword one of the two so that both have as many tokens."
+    )
+
+
+def _alignment(clean: Sequence[str], corrupt: Sequence[str]) -> str:
+    """The tokens of two rows below one another, from just before the first that differ."""
+    both = list(zip_longest(clean, corrupt))
+    differ = [one != other for one, other in both]
+    first = max(0, differ.index(True) - BEFORE)
+    shown = slice(first, first + SHOWN)
+    rows = [
+        ["position", *map(str, range(len(both))[shown])],
+        ["clean", *(_cut(own) for own, _ in both[shown])],
+        ["corrupt", *(_cut(other) for _, other in both[shown])],
+        ["", *("^" if one else "" for one in differ[shown])],
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+def _cut(label: str | None) -> str:
+    if label is None:
+        return NO_TOKEN
+    return label if len(label) <= WIDTH else f"{label[: WIDTH - 1]}…"
+
+
+def _with_same_padding(clean: Batch, corrupt: Batch) -> tuple[Batch, Batch]:
+    """Both with the same columns of padding; of each row, both have as many tokens."""
+    if clean.ids.shape == corrupt.ids.shape and torch.equal(clean.is_real, corrupt.is_real):
+        return clean, corrupt
+    return clean.padded_right(), corrupt.padded_right()
+
+
+def _identical_rows(clean: Batch, corrupt: Batch) -> Bool[Tensor, " batch"]:
+    """Which rows hold the same tokens with the same types, or the same image."""
+    if clean.images is not None and corrupt.images is not None:
+        return (clean.images == corrupt.images).flatten(1).all(-1)
+    same = (clean.ids == corrupt.ids) & (clean.types_from(0) == corrupt.types_from(0))
+    return (same | ~clean.is_real).all(-1)

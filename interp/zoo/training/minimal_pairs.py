@@ -1,0 +1,194 @@
+"""The bundled minimal pairs: a clean and a corrupted text of equal length, one change apart.
+
+The target is the right answer to the clean text, the distractor the right answer to the corrupted
+one. Pairs are drawn at random, and those are kept that the model tells apart (:func:`is_answered`):
+what is found on them holds where the model is right.
+
+rasp-*             a row of letters; one letter is another
+addition-mod-113   a sum; one number is another
+dates              a date; its year, month or day is another, and the decoder has written the rest
+python-2l          random words, " … A B … C D …", and some of them again, up to A: B follows. In
+                   turn, the last A is C (the query of an induction head differs), A and C change
+                   places before B and D (its keys differ), or B and D do (its values differ)
+python-4l          ``def __init__(self, x, y)`` and ``self.x =``, where x follows, or ``self.y =``
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date
+from functools import partial
+from itertools import cycle, islice, product
+from pathlib import Path
+from random import Random
+
+import torch
+
+from interp.files import write_text_whole
+from interp.loading import load
+from interp.metrics import Accuracy
+from interp.metrics.prompts import logit_diff_of_prompts
+from interp.minimal_pairs import aligned_prompts
+from interp.text.prompts import FIELDS, PROMPT_FOLDER, Prompt
+from interp.transformer import Transformer
+from interp.zoo.training.calendar import FORMATS, WrittenDate
+from interp.zoo.training.rasp.program import Program
+from interp.zoo.training.recipes.addition_mod_113 import P
+from interp.zoo.training.recipes.dates import FIRST, LAST
+from interp.zoo.training.recipes.rasp import ALPHABET, LONGEST, PROGRAMS
+
+COUNT = 36
+"""Pairs of a set."""
+DRAWN = 6 * COUNT
+"""Candidates, of which the first that the model answers are taken."""
+MARGIN = 1.0
+"""The least logit difference, of either sign."""
+SEED = 0
+Candidates = Callable[[Random], Iterator[Prompt]]
+"""Draws pairs without end."""
+
+
+def write_pairs(folder: Path = PROMPT_FOLDER) -> None:
+    """Write the set of every model, ``NAME-pairs.jsonl``."""
+    for name in CANDIDATES:
+        lines = (
+            json.dumps({field: own for field in FIELDS if (own := getattr(pair, field))})
+            for pair in pairs_of(name)
+        )
+        write_text_whole(folder / f"{name}-pairs.jsonl", "".join(f"{line}\n" for line in lines))
+
+
+def pairs_of(name: str) -> list[Prompt]:
+    """The pairs of a bundled model: the first candidates that it answers, no text twice."""
+    model = load(name, dtype=torch.float64)
+    drawn = {pair.text: pair for pair in islice(CANDIDATES[name](Random(SEED)), DRAWN)}
+    found = [pair for pair in drawn.values() if is_aligned(model, pair)]
+    answered = is_answered(model, found)
+    return [pair for pair, own in zip(found, answered, strict=True) if own][:COUNT]
+
+
+def is_aligned(model: Transformer, pair: Prompt) -> bool:
+    """Whether the two texts have as many tokens."""
+    return len(set(map(len, model.to_str_tokens([pair.text, pair.corrupt or ""])))) == 1
+
+
+def is_answered(model: Transformer, pairs: Sequence[Prompt]) -> list[bool]:
+    """Whether the model tells the two texts of each pair apart.
+
+    After the clean text its likeliest token is the target, and after the corrupted one it prefers
+    the distractor, each by a logit difference of ``MARGIN`` or more.
+    """
+    metric = logit_diff_of_prompts(model.to_single_token, pairs)
+    (logits, clean), (of_corrupt, corrupt) = (
+        (model(*batches).detach(), batches[-1]) for batches in aligned_prompts(model, pairs)
+    )
+    is_likeliest = Accuracy(metric.pos, metric.target)(logits, clean) == 1
+    reaches = (metric(logits, clean) >= MARGIN) & (metric(of_corrupt, corrupt) <= -MARGIN)
+    return (is_likeliest & reaches).tolist()
+
+
+# ---- candidates ------------------------------------------------------------------------------
+
+
+def rows_of_letters(program: Program, draw: Random) -> Iterator[Prompt]:
+    """Rows of which one letter is another, and with it the program's last value."""
+    while True:
+        clean = draw.choices(ALPHABET, k=draw.randint(4, LONGEST))
+        corrupt = list(clean)
+        corrupt[draw.randrange(len(clean))] = draw.choice(ALPHABET)
+        target, distractor = (str(program(row)[-1]) for row in (clean, corrupt))
+        if target != distractor:
+            yield Prompt("".join(clean), target, distractor, corrupt="".join(corrupt))
+
+
+def sums(draw: Random) -> Iterator[Prompt]:
+    """Sums of which the first or the second number, in turn, is another."""
+    for changed in cycle((0, 1)):
+        clean = [draw.randrange(P), draw.randrange(P)]
+        corrupt = list(clean)
+        corrupt[changed] = (clean[changed] + draw.randrange(1, P)) % P
+        texts = [f"{a} {b} =" for a, b in (clean, corrupt)]
+        yield Prompt(texts[0], str(sum(clean) % P), str(sum(corrupt) % P), corrupt=texts[1])
+
+
+def days(draw: Random) -> Iterator[Prompt]:
+    """Dates of which year, month or day, in turn, is another, in each format in turn.
+
+    The decoder has written all digits before the first that differs.
+    """
+    for field, written in cycle(product(("year", "month", "day"), FORMATS)):
+        day, other = (date.fromordinal(draw.randint(*ORDINALS)) for _ in range(2))
+        try:
+            changed = day.replace(**{field: getattr(other, field)})
+        except ValueError:  # 31 June
+            continue
+        target, distractor = day.isoformat(), changed.isoformat()
+        differ = [one != other for one, other in zip(target, distractor, strict=True)]
+        same = differ.index(True) if any(differ) else 0
+        if same:
+            yield Prompt(
+                WrittenDate.of(day, written).text,
+                target[same],
+                distractor[same],
+                corrupt=WrittenDate.of(changed, written).text,
+                prefix=target[:same],
+            )
+
+
+def repeated_words(draw: Random) -> Iterator[Prompt]:
+    """Random words, and a few of them again; see the module's docstring."""
+    for changed in cycle(("query", "keys", "values")):
+        words = draw.sample(WORDS, N_WORDS)
+        first = draw.randrange(N_REPEATED, N_WORDS - 2)
+        second = draw.randrange(first + 2, N_WORDS)
+        again = words[first - N_REPEATED : first]
+        corrupt, corrupt_again = list(words), list(again)
+        if changed == "query":
+            corrupt_again[-1] = words[second - 1]
+        else:
+            back = 1 if changed == "keys" else 0
+            one, other = first - back, second - back
+            corrupt[one], corrupt[other] = words[other], words[one]
+        yield Prompt(
+            "".join(words + again),
+            words[first],
+            words[second],
+            corrupt="".join(corrupt + corrupt_again),
+        )
+
+
+def arguments(draw: Random) -> Iterator[Prompt]:
+    """Methods that assign an argument to the attribute of its name."""
+    for assigned in cycle((False, True)):
+        name, (first, second) = draw.choice(CLASSES), draw.sample(NAMES, 2)
+        head = f"class {name}:\n    def __init__(self, {first}, {second}):\n"
+        head += f"        self.{first} = {first}\n" if assigned else ""
+        target, distractor = (second, first) if assigned else (first, second)
+        texts = [f"{head}        self.{attribute} =" for attribute in (target, distractor)]
+        yield Prompt(texts[0], f" {target}", f" {distractor}", corrupt=texts[1])
+
+
+WORDS = (
+    *(" the", " in", " is", " self", " an", " to", " re", " of", " and", " not", " st", " th"),
+    *(" None", " for", " be", " co", " or", " ex", " name", " me", " as", " value", " str", " by"),
+    *(" if", " ar", " it", " de", " al", " that", " file", " with"),
+)
+"""The words that are a token of ``python-2l`` and frequent in its training."""
+N_WORDS, N_REPEATED = 12, 3
+NAMES = (
+    *("args", "code", "context", "data", "default", "end", "error", "file", "instance", "key"),
+    *("line", "list", "method", "module", "name", "names", "node", "option", "path", "result"),
+    *("start", "string", "text", "time", "type", "value"),
+)
+"""Names that are a token of ``python-4l``, with and without a space before."""
+CLASSES = (
+    *("Cache", "Entry", "Handler", "Message", "Node", "Parser", "Reader", "Request", "Stream"),
+    *("Table", "Token"),
+)
+ORDINALS = FIRST.toordinal(), LAST.toordinal()
+CANDIDATES: dict[str, Candidates] = {
+    **{program.name: partial(rows_of_letters, program) for program in PROGRAMS},
+    "addition-mod-113": sums,
+    "dates": days,
+    "python-2l": repeated_words,
+    "python-4l": arguments,
+}
