@@ -6,6 +6,8 @@ from analyses.attention_patterns import AttentionPattern, attention_pattern
 from analyses.attention_statistics import AttentionStatistics, attention_statistics
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
 from analyses.logit_lens import LogitLens, logit_lens
+from analyses.patch_paths import PathPatching, patch_paths
+from analyses.prune import Pruning, prune
 from analyses.training_history import TrainingHistory, training_history
 
 __all__ = [
@@ -15,6 +17,8 @@ __all__ = [
     "DirectLogitAttribution",
     "HeadAblation",
     "LogitLens",
+    "PathPatching",
+    "Pruning",
     "TrainingHistory",
     "ablate",
     "ablate_heads",
@@ -22,5 +26,7 @@ __all__ = [
     "attention_statistics",
     "direct_logit_attribution",
     "logit_lens",
+    "patch_paths",
+    "prune",
     "training_history",
 ]
