@@ -3,6 +3,7 @@
 from analyses.ablate_heads import HeadAblation, ablate_heads
 from analyses.attention_patterns import AttentionPattern, attention_pattern
 from analyses.attention_statistics import AttentionStatistics, attention_statistics
+from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
 from analyses.training_history import TrainingHistory, training_history
 
@@ -10,11 +11,13 @@ __all__ = [
     "AttentionPattern",
     "AttentionStatistics",
     "HeadAblation",
+    "HeadRoles",
     "LogitLens",
     "TrainingHistory",
     "ablate_heads",
     "attention_pattern",
     "attention_statistics",
+    "head_roles",
     "logit_lens",
     "training_history",
 ]

@@ -31,6 +31,7 @@ from interp.attention_averages import (
     entropy,
     mass,
     mean_over_queries,
+    pattern_at,
     uniform_weights,
     value_weights,
     visible_keys,
@@ -307,9 +308,7 @@ def _of_prompts(
     values: list[Tensor] = []
     uniform: list[Tensor] = []
     for attn, (place, v) in zip(kind.layers, places, strict=True):
-        pattern = at_least_float32(cache[place])
-        if not bool(pattern.isfinite().all()):
-            raise InvalidInput(f"{place} is not finite: the model computes NaN on these prompts.")
+        pattern = pattern_at(cache, place)
         visible = visible_keys(attn, context, pattern.shape[-1])
         apart = None if kind.is_cross else context.key_less_query.expand_as(visible)
         weightings = (

@@ -10,12 +10,28 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from interp.cache.cache import Cache
+from interp.errors import InvalidInput
+from interp.metrics.logits import at_least_float32
 from interp.model.attention.attention import Attention
 from interp.model.context import Context
 from interp.model.shapes import KeyHeads, Matrix
+from interp.points import Place
 
 Visible = Bool[Tensor, "batch query key"]
 Each = Float[Tensor, "batch head query"]
+
+
+def pattern_at(cache: Cache, place: Place) -> Matrix:
+    """The pattern at a place, in float32 or float64.
+
+    Raises:
+        InvalidInput: it is not finite.
+    """
+    pattern = at_least_float32(cache[place])
+    if not bool(pattern.isfinite().all()):
+        raise InvalidInput(f"{place} is not finite: the model computes NaN on these prompts.")
+    return pattern
 
 
 def visible_keys(attn: Attention, context: Context, n_key: int) -> Visible:

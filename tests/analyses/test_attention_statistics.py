@@ -5,7 +5,15 @@ from datetime import date, timedelta
 
 import pytest
 import torch
-from architectures import ARCHITECTURES, assert_close, build, build_new, padded, tokens_of
+from architectures import (
+    ARCHITECTURES,
+    assert_close,
+    build,
+    build_new,
+    covering,
+    padded,
+    tokens_of,
+)
 
 import interp
 from analyses import attention_statistics
@@ -38,7 +46,7 @@ def with_zeros(name, **heads):
     return model
 
 
-@pytest.mark.parametrize("name", SINGLE)
+@pytest.mark.parametrize("name", covering(SINGLE))
 def test_masses_on_disjoint_classes_sum_to_one(name):
     """Σ_K mass(K) = 1, by attention, by values and by uniform weights."""
     found = attention_statistics(build(name), padded(ROWS, "left"), classes=CLASSES)

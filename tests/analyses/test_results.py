@@ -21,6 +21,7 @@ from analyses import (
     ablate_heads,
     attention_pattern,
     attention_statistics,
+    head_roles,
     logit_lens,
     training_history,
 )
@@ -35,6 +36,7 @@ MADE = {
     "AttentionStatistics": lambda: attention_statistics(
         interp.load(MODEL), ["abcab", "xyxy"], classes={"a": "a"}
     ),
+    "HeadRoles": lambda: head_roles(interp.load(MODEL), rows=5),
     "TrainingHistory": lambda: training_history("python-2l", interp.history("python-2l")),
     "LogitLens": lambda: logit_lens(interp.load(MODEL), ["abcab", "xy"], targets=3),
 }
