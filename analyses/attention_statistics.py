@@ -107,7 +107,7 @@ class AttentionStatistics(Result):
         table = torch.stack([self.of(one, weighting).flatten() for one in shown], -1)
         return heatmap(
             table,
-            title=f"Where heads attend ({weighting})",
+            title=f"Where heads attend ({self._which}{weighting})",
             rows=self._heads,
             columns=shown,
             axes=("head", "statistic"),
@@ -120,9 +120,8 @@ class AttentionStatistics(Result):
         absent = [s for s in self.statistics if self.of(s).isnan().all()]
         moved = self.of(ENTROPY, WEIGHTINGS[1]).flatten()
         silent = [self._heads[number] for number in moved.isnan().nonzero().flatten().tolist()]
-        which = f"{self.attention} attention, " if self.attention else ""
         first = (
-            f"{which}{len(self._heads)} heads on {self.uniform.shape[1]} prompts: entropy "
+            f"{self._which}{len(self._heads)} heads on {self.uniform.shape[1]} prompts: entropy "
             f"{self.of(ENTROPY).nanmean():.3g} nats on average; the heads furthest above uniform "
             "attention:"
         )
@@ -147,6 +146,10 @@ class AttentionStatistics(Result):
                 f"{shorten(statistic)} was not measured; there are {', '.join(self.statistics)}."
             )
         return self.statistics.index(statistic)
+
+    @property
+    def _which(self) -> str:
+        return f"{self.attention} attention, " if self.attention else ""
 
     @property
     def _heads(self) -> list[str]:

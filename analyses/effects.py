@@ -116,7 +116,7 @@ def effect_lines(frame: pd.DataFrame, unit: str, cells: str, top: int) -> list[s
         top: most cells to list.
     """
     matter = frame[frame["matters"]].head(top)
-    width = max([6, *matter["name"].str.len()])
+    width = max([6, *(len(name) for name in matter["name"])])
     columns = (matter[name] for name in ("name", "effect", "low", "high"))
     lines = [
         f"{name:<{width}} {effect:+.4g} {unit}  [{low:+.4g}, {high:+.4g}]"

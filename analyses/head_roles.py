@@ -49,6 +49,7 @@ from interp.metrics.logits import at_least_float32
 from interp.model.attention.attention import Attention
 from interp.model.attentions import attentions_of
 from interp.model.batch import ImageInput
+from interp.model.inputs import whole_numbers
 from interp.model.unembedding import MaskedHead, Unembedding
 from interp.repetition import RepeatedRows, repeated_rows
 from interp.zoo.access import trained_tokens
@@ -142,8 +143,8 @@ class HeadRoles(Result):
             lines.append(f"{role:<15} {', '.join(shown[:top])}{more}")
         lines += ["in brackets: the control"] if named else []
         lines += [f"silent          {', '.join(self._silent)}"] if self._silent else []
-        few = min(own.shape[-1] for own in self.scores.values()) < FEWEST
-        lines += [f"fewer than {FEWEST} rows: no intervals, and no head has a role"] if few else []
+        few = any(own.shape[-1] < FEWEST for own in self.scores.values())
+        lines += [f"fewer than {FEWEST} rows: no intervals, so no role of attention"] if few else []
         return "\n".join([*lines, *self.notes])
 
     def _of_role(self, role: str) -> pd.DataFrame:
@@ -199,14 +200,16 @@ def head_roles(
 
     Raises:
         InvalidInput: a model of pairs or images; fewer than two repeats or one row; a context or
-            a vocabulary too small for ``half`` (or 3) tokens and their repetition.
+            a vocabulary too small for ``half`` (or 3) tokens and their repetition; attention that
+            is not finite.
+        InvalidTokens: ``tokens`` are no ids of the vocabulary.
     """
     if len(model.stacks) > 1 or isinstance(model.stacks[0].input, ImageInput):
         raise InvalidInput(
             "head_roles repeats random tokens, which models of pairs and of images do not read; "
             "attention_statistics takes them."
         )
-    ids = torch.tensor(sorted(set(trained_tokens(model) if tokens is None else tokens)))
+    ids = whole_numbers(trained_tokens(model) if tokens is None else tokens).cpu().unique()
     drawn = repeated_rows(model, ids, half=half, rows=rows, repeats=repeats, seed=seed)
     scores, controls, silent = _attention_scores(model, drawn)
     generator = torch.Generator().manual_seed(seed)
@@ -258,10 +261,9 @@ def _mean_mass(weights: Tensor, cells: Tensor) -> Float[Tensor, "head row"]:
 
 def _writes_nothing(attn: Attention, z: Tensor, stream: Tensor) -> Bool[Tensor, " head"]:
     """Whether ‖z W_O‖ is a rounding error of the stream at all positions, for each head."""
-    written = [
-        (own @ W_O).norm(dim=-1).max() for own, W_O in zip(z.unbind(2), attn.W_O, strict=True)
-    ]
-    return torch.stack(written) <= ROUNDING * torch.finfo(z.dtype).eps * stream.norm(dim=-1).max()
+    heads = zip(z.unbind(2), attn.W_O, strict=True)
+    written = torch.stack([(own @ W_O).norm(dim=-1).max() for own, W_O in heads])
+    return written <= ROUNDING * torch.finfo(z.dtype).eps * stream.norm(dim=-1).max()
 
 
 @torch.no_grad()

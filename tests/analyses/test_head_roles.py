@@ -7,7 +7,7 @@ from architectures import ARCHITECTURES, assert_close, build, build_new, coverin
 import interp
 from analyses import head_roles
 from interp import NO_NORM, AttentionConfig, Config, StackConfig, Transformer, run
-from interp.errors import InvalidInput
+from interp.errors import InvalidInput, InvalidTokens
 from interp.repetition import repeated_rows
 from interp.zoo.access import trained_tokens
 
@@ -162,7 +162,7 @@ def test_fewer_than_five_rows_name_no_head():
     found = head_roles(interp.load("induction-by-hand"), rows=4)
     attention = found.to_frame().query("role != 'copying'")
     assert not attention["has_role"].any()
-    assert "fewer than 5 rows: no intervals" in found.summary()
+    assert "fewer than 5 rows: no intervals, so no role of attention" in found.summary()
 
 
 # ---- models whose heads are known ---------------------------------------------------------------
@@ -231,6 +231,11 @@ def test_models_that_it_refuses(name, match):
 def test_settings_that_it_refuses(settings, match):
     with pytest.raises(InvalidInput, match=match):
         head_roles(build("gpt2"), **settings)
+
+
+def test_tokens_outside_the_vocabulary():
+    with pytest.raises(InvalidTokens, match="outside the vocabulary"):
+        head_roles(build("gpt2"), tokens=range(1, 14), half=6)
 
 
 def test_copying_is_not_measured_of_few_tokens():

@@ -18,9 +18,11 @@ from torch import Tensor
 import analyses
 import interp
 from analyses import (
+    ablate,
     ablate_heads,
     attention_pattern,
     attention_statistics,
+    direct_logit_attribution,
     head_roles,
     logit_lens,
     training_history,
@@ -31,6 +33,7 @@ from interp.errors import InvalidInput
 
 MODEL = "induction-by-hand"
 MADE = {
+    "Ablation": lambda: ablate(interp.load(MODEL), ["abcab", "xyxy"], units="pairs"),
     "HeadAblation": lambda: ablate_heads(interp.load(MODEL), ["abcab", "xyxy"], method="zero"),
     "AttentionPattern": lambda: attention_pattern(interp.load(MODEL), "abcab", 1, 0),
     "AttentionStatistics": lambda: attention_statistics(
@@ -38,6 +41,9 @@ MADE = {
     ),
     "HeadRoles": lambda: head_roles(interp.load(MODEL), rows=5),
     "TrainingHistory": lambda: training_history("python-2l", interp.history("python-2l")),
+    "DirectLogitAttribution": lambda: direct_logit_attribution(
+        interp.load(MODEL), ["abcab", "xyxy"], target="c", by="source"
+    ),
     "LogitLens": lambda: logit_lens(interp.load(MODEL), ["abcab", "xy"], targets=3),
 }
 """How each result is made."""
