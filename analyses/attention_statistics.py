@@ -38,7 +38,6 @@ from interp.attention_averages import (
 )
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
-from interp.metrics.logits import at_least_float32
 from interp.model.attentions import AttentionName, Attentions, attentions_of
 from interp.model.batch import Batch
 from interp.sweeps.inputs import inputs_of
@@ -79,6 +78,9 @@ class AttentionStatistics(Result):
 
     def of(self, statistic: str, weighting: str = "attention") -> Float[Tensor, "layer head"]:
         """The mean of one statistic over the prompts that have it."""
+        if weighting not in WEIGHTINGS:
+            known = " or ".join(WEIGHTINGS)
+            raise InvalidInput(f"weighting={shorten(weighting)} should be {known}.")
         return self.values[WEIGHTINGS.index(weighting), ..., self._index(statistic)].nanmean(-1)
 
     def to_frame(self) -> pd.DataFrame:
@@ -316,7 +318,7 @@ def _of_prompts(
         apart = None if kind.is_cross else context.key_less_query.expand_as(visible)
         weightings = (
             pattern,
-            value_weights(attn, pattern, at_least_float32(cache[v])),
+            value_weights(attn, pattern, cache[v]),
             uniform_weights(visible, pattern.dtype),
         )
         *own, control = (measured.of(one, visible, first, apart) for one in weightings)

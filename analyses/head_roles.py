@@ -245,7 +245,8 @@ def _attention_scores(
             control = unrelated if role in OF_REPETITION else uniform
             scores[role].append(_mean_mass(pattern, chosen))
             controls[role].append(_mean_mass(control, chosen))
-        silent.append(_writes_nothing(attn, cache["z", layer], cache["resid_pre", layer]))
+        z, stream = (at_least_float32(cache[point, layer]) for point in ("z", "resid_pre"))
+        silent.append(_writes_nothing(attn, z, stream))
     return _stacked(scores), _stacked(controls), torch.stack(silent).cpu()
 
 
@@ -261,7 +262,7 @@ def _mean_mass(weights: Tensor, cells: Tensor) -> Float[Tensor, "head row"]:
 
 def _writes_nothing(attn: Attention, z: Tensor, stream: Tensor) -> Bool[Tensor, " head"]:
     """Whether ‖z W_O‖ is a rounding error of the stream at all positions, for each head."""
-    heads = zip(z.unbind(2), attn.W_O, strict=True)
+    heads = zip(z.unbind(2), at_least_float32(attn.W_O), strict=True)
     written = torch.stack([(own @ W_O).norm(dim=-1).max() for own, W_O in heads])
     return written <= ROUNDING * torch.finfo(z.dtype).eps * stream.norm(dim=-1).max()
 

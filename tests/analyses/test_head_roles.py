@@ -130,6 +130,12 @@ def test_a_head_that_writes_nothing_is_silent(weight):
     assert "silent " in found.summary()
 
 
+def test_in_half_precision_only_heads_that_write_nothing_are_silent():
+    found = head_roles(build("llama", dtype=torch.bfloat16), rows=5)
+    assert not found.silent.any()
+    assert all(own.dtype == torch.float32 for own in found.scores.values())
+
+
 def test_a_head_that_attends_evenly_has_no_role():
     """Zero Q: score = control for every role by offset."""
     model = build_new("gpt2")
