@@ -23,6 +23,7 @@ from analyses import (
     attention_pattern,
     attention_statistics,
     direct_logit_attribution,
+    head_roles,
     logit_lens,
     patch_paths,
     prune,
@@ -42,6 +43,7 @@ MADE = {
     "AttentionStatistics": lambda: attention_statistics(
         interp.load(MODEL), ["abcab", "xyxy"], classes={"a": "a"}
     ),
+    "HeadRoles": lambda: head_roles(interp.load(MODEL), rows=5),
     "TrainingHistory": lambda: training_history("python-2l", interp.history("python-2l")),
     "DirectLogitAttribution": lambda: direct_logit_attribution(
         interp.load(MODEL), ["abcab", "xyxy"], target="c", by="source"

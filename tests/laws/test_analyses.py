@@ -276,6 +276,7 @@ def test_every_analysis_of_prompts_is_in_the_table():
     first = {own.__name__: tuple(signature(own).parameters)[:1] for own in functions}
     of_models = {name for name, parameter in first.items() if parameter == ("model",)}
     assert of_models | {"prune"} == set(ANALYSES)
+    assert of_models == set(ANALYSES) | {"head_roles"}  # it draws its own prompts
 
 
 REPLACED = ["token types", "images", "padded within"]
