@@ -104,7 +104,7 @@ def bars(
             hovertemplate=f"%{{customdata}}: %{{x:.4g}} {unit}<extra></extra>",
         )
     )
-    figure.update_layout(**_layout(title))
+    figure.update_layout(**_layout(title), height=max(450, 130 + 20 * len(labels)))
     figure.update_xaxes(title=unit)
     figure.update_yaxes(**_ticks(labels), autorange="reversed", automargin=True)
     return figure
