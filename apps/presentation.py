@@ -59,6 +59,12 @@ def _(result: HeadAblation) -> str:
 
 @table.register
 def _(result: LogitLens, top: int | None = None) -> Table:
-    """The mean over all tokens at each depth."""
-    frame = result.to_frame().drop(columns=["prompt", "pos", "token", "top"])
-    return table_of_frame(frame.groupby("depth", as_index=False).mean(), top)
+    """The mean over all tokens at each place; of the target, over the last tokens."""
+    frame = result.to_frame()
+    means = {"entropy": "mean", "kl": "mean"}
+    found = frame.groupby(["layer", "point"], sort=False).agg(means)
+    if result.rank is not None:
+        last = frame["pos"] == frame.groupby("prompt")["pos"].transform("max")
+        means = {"rank": "mean", "target_probability": "mean"}
+        found = found.join(frame[last].groupby(["layer", "point"]).agg(means))
+    return table_of_frame(found.reset_index(), top)
