@@ -1,17 +1,26 @@
 """Analyses: one file a question, with a function and its result."""
 
+from analyses.ablate import Ablation, ablate
 from analyses.ablate_heads import HeadAblation, ablate_heads
 from analyses.attention_patterns import AttentionPattern, attention_pattern
+from analyses.attention_statistics import AttentionStatistics, attention_statistics
+from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
 from analyses.logit_lens import LogitLens, logit_lens
 from analyses.training_history import TrainingHistory, training_history
 
 __all__ = [
+    "Ablation",
     "AttentionPattern",
+    "AttentionStatistics",
+    "DirectLogitAttribution",
     "HeadAblation",
     "LogitLens",
     "TrainingHistory",
+    "ablate",
     "ablate_heads",
     "attention_pattern",
+    "attention_statistics",
+    "direct_logit_attribution",
     "logit_lens",
     "training_history",
 ]

@@ -5,7 +5,7 @@ Bengio 2015, figure 3).
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -14,11 +14,10 @@ from torch import Tensor
 
 from analyses.figures import escaped, heatmap
 from analyses.result import Result
-from interp import Place, Point, Transformer, run
+from interp import Transformer, run
 from interp.errors import InvalidInput
+from interp.model.attentions import AttentionName, attentions_of
 from interp.model.batch import Batch, ImageInput
-
-Attention = Literal["encoder", "decoder", "cross"]
 
 LONGEST_HOVER = 256
 """Longer prompts get no hover text in each cell, which would take megabytes."""
@@ -42,7 +41,7 @@ class AttentionPattern(Result):
     keys: tuple[str, ...]
     layer: int
     head: int
-    attention: Attention | None = None
+    attention: AttentionName | None = None
 
     @property
     def name(self) -> str:
@@ -105,7 +104,7 @@ def attention_pattern(
     head: int,
     *,
     target: Any = None,  # noqa: ANN401 - likewise
-    attention: Attention | None = None,
+    attention: AttentionName | None = None,
 ) -> AttentionPattern:
     """The pattern of one head on one prompt.
 
@@ -125,23 +124,25 @@ def attention_pattern(
         InvalidInput: the layer has no such head, several prompts were given, or ``target`` and
             ``attention`` do not match the model's stacks.
     """
-    batches = _check_inputs(model, prompt, target, attention)
-    place = model.names.resolve(_place(layer, attention))
+    pair = len(model.stacks) > 1
+    if pair and (target is None or attention is None):
+        raise InvalidInput("An encoder–decoder needs target= and attention=.")
+    if not pair and target is not None:
+        raise InvalidInput("target= is for encoder–decoders; this model has one stack.")
+    kind = attentions_of(model, attention)
+    batches = model.check(*((prompt, target) if pair else (prompt,)))
+    for batch in batches:
+        if len(batch.ids) != 1:
+            raise InvalidInput(f"attention_pattern takes one prompt; got {len(batch.ids)}.")
+    place = model.names.resolve(kind.places(layer)[0])
     pattern = run(model, *batches, record=place).cache[place][0]
     if not -len(pattern) <= head < len(pattern):
         raise InvalidInput(f"Head {head}: layer {place.layer} has heads 0..{len(pattern) - 1}.")
-    first, last = 0, len(batches) - 1
-    query, key = {
-        None: (last, last),
-        "encoder": (first, first),
-        "decoder": (last, last),
-        "cross": (last, first),
-    }[attention]
-    queries, keys = batches[query].is_real[0], batches[key].is_real[0]
+    queries, keys = batches[kind.query].is_real[0], batches[kind.key].is_real[0]
     return AttentionPattern(
         pattern[head][queries][:, keys].cpu(),
-        _labels(model, query, batches[query]),
-        _labels(model, key, batches[key]),
+        _labels(model, kind.query, batches[kind.query]),
+        _labels(model, kind.key, batches[kind.key]),
         place.layer or 0,
         head % len(pattern),
         attention,
@@ -158,30 +159,3 @@ def _labels(model: Transformer, stack: int, batch: Batch) -> tuple[str, ...]:
         special = (f"special {n}" for n in range(patches.n_special))
         return (*special, *(f"{row},{column}" for row, column in cells))
     return tuple(model.to_labels(batch.ids[0, batch.is_real[0]]))
-
-
-def _check_inputs(
-    model: Transformer,
-    prompt: Any,  # noqa: ANN401 - what model.check reads
-    target: Any,  # noqa: ANN401 - likewise
-    attention: Attention | None,
-) -> list[Batch]:
-    """The batch of each stack, checked to be one row."""
-    pair = len(model.stacks) > 1
-    if pair != (target is not None) or pair != (attention is not None):
-        expected = (
-            f"An encoder–decoder needs target= and attention=, one of {get_args(Attention)}."
-            if pair
-            else "target= and attention= are for encoder–decoders; this model has one stack."
-        )
-        raise InvalidInput(expected)
-    batches = model.check(prompt) if target is None else model.check(prompt, target)
-    for batch in batches:
-        if batch.ids.shape[0] != 1:
-            raise InvalidInput(f"attention_pattern takes one prompt; got {batch.ids.shape[0]}.")
-    return batches
-
-
-def _place(layer: int, attention: Attention | None) -> Place:
-    point = Point.CROSS_PATTERN if attention == "cross" else Point.PATTERN
-    return Place(point, layer, stack=None if attention == "cross" else attention)

@@ -87,6 +87,25 @@ def prompt_frame(cells: Cells, **values: Float[Tensor, "cell prompt"]) -> pd.Dat
     return pd.DataFrame({**repeated, "prompt": list(range(prompts)) * count, **numbers})
 
 
+def mean_frame(cells: Cells, values: Float[Tensor, "cell prompt"]) -> pd.DataFrame:
+    """One row a cell: its mean over the prompts that have it, those whose value is not NaN.
+
+    Columns, after those of ``cells``: mean, low, high (with the 95 % interval; NaN below five
+    prompts) and n, the number of these prompts.
+    """
+    there = ~values.isnan()
+    columns = {name: values.new_full((len(values),), torch.nan) for name in ("mean", "low", "high")}
+    subsets, subset_of = there.unique(dim=0, return_inverse=True)
+    for number, subset in enumerate(subsets):
+        own = subset_of == number
+        found = interval(values[own][:, subset])
+        for name, column in columns.items():
+            column[own] = getattr(found, name).to(column.dtype)
+    return pd.DataFrame(dict(cells)).assign(
+        **{name: column.numpy() for name, column in columns.items()}, n=there.sum(-1).numpy()
+    )
+
+
 def effect_lines(frame: pd.DataFrame, unit: str, cells: str, top: int) -> list[str]:
     """Lines of a summary: up to ``top`` cells that matter, then how many would by chance.
 
@@ -97,7 +116,7 @@ def effect_lines(frame: pd.DataFrame, unit: str, cells: str, top: int) -> list[s
         top: most cells to list.
     """
     matter = frame[frame["matters"]].head(top)
-    width = max([6, *matter["name"].str.len()])
+    width = max([6, *(len(name) for name in matter["name"])])
     columns = (matter[name] for name in ("name", "effect", "low", "high"))
     lines = [
         f"{name:<{width}} {effect:+.4g} {unit}  [{low:+.4g}, {high:+.4g}]"

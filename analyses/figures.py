@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
+from math import isfinite
 from typing import Any
 
 import plotly.graph_objects as go
@@ -36,7 +37,7 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
     """Heatmap of a table of numbers.
 
     Args:
-        values: the numbers; the first row is at the top.
+        values: the numbers; the first row is at the top; cells that are not finite stay empty.
         title: of the figure.
         rows: label of each row.
         columns: label of each column.
@@ -51,7 +52,7 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
     largest = top if top is not None else max(numbers, default=0.0) or 1.0
     figure = go.Figure(
         go.Heatmap(
-            z=table.tolist(),
+            z=[[value if isfinite(value) else None for value in row] for row in table.tolist()],
             zmin=-largest if diverging else 0.0,
             zmax=largest,
             colorscale=DIVERGING if diverging else SEQUENTIAL,

@@ -36,6 +36,7 @@ from interp.graph import computation_graph
 from interp.linalg import LowRank
 from interp.loading import bundled, load
 from interp.loading.torch_transformer import from_torch
+from interp.masked_runs import run_circuits
 from interp.model.batch import PAD
 from interp.points import Place, Point
 from interp.sweeps.estimate import estimate_sweep
@@ -93,6 +94,7 @@ __all__ = [
     "packing_gain",
     "read_prompts",
     "run",
+    "run_circuits",
     "sweep",
     "verify",
 ]

@@ -106,6 +106,8 @@ class Components:
     def units(self, kind: str) -> Units:
         """All units of a kind: each head, MLP, neuron or layer; of pairs, each head and each two.
 
+        There are none of a kind that the model lacks, such as pairs of a single head.
+
         Raises:
             InvalidInput: an unknown kind, or neurons of a mixture of experts.
         """
@@ -118,9 +120,8 @@ class Components:
         if kind == "neurons":
             return {each.name: (each,) for mlp in self.mlps for each in mlp.neurons()}
         heads: Units = {each.name: (each,) for each in self.heads}
-        if kind == "heads":
-            return heads
-        return heads | {f"{a} + {b}": (a, b) for a, b in combinations(self.heads, 2)}
+        pairs: Units = {f"{a} + {b}": (a, b) for a, b in combinations(self.heads, 2)}
+        return heads if kind == "heads" else heads | pairs if pairs else {}
 
     def groups(self, names: Mapping[str, str | Sequence[str]]) -> Units:
         """The components of each group.

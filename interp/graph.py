@@ -19,7 +19,7 @@ cross-attention, ``cross.``, whose keys and values read the encoder's stream.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from typing import TypeVar
@@ -43,12 +43,14 @@ class Writer:
         place: where the term is recorded; ``None`` for a bias.
         head: which head of ``place``, or ``None`` for the whole tensor.
         parameter: of a bias, its name as of ``model.get_parameter``.
+        stack: of an encoder–decoder, the stack whose stream it is a term of.
     """
 
     name: str
     place: Place | None = None
     head: int | None = None
     parameter: str | None = None
+    stack: str | None = None
 
     def __str__(self) -> str:
         """The name."""
@@ -189,10 +191,10 @@ class _Stream:
         """The embeddings, or their norm as one."""
         normed = list(self.stack.embed_norm.layout(Place(Point.EMBED_TOTAL)))
         if normed:
-            yield Writer(self._name("embed"), self._place(normed[-1].point))
+            yield self._writer("embed", self._place(normed[-1].point))
             return
         for place in self.stack.terms():
-            yield Writer(self._name(place.point.label), self._place(place.point))
+            yield self._writer(place.point.label, self._place(place.point))
 
     def _add(self, step: Step, layer: int) -> None:
         """All readers of a step, then its writers, which they do not see."""
@@ -238,18 +240,30 @@ class _Stream:
     def _writers(self, step: Step, layer: int) -> Iterator[Writer]:
         out = self._place(step.points.writes, layer)
         if not isinstance(step.f, Attention):
-            yield Writer(self._name(f"L{layer}MLP"), out)
+            yield self._writer(f"L{layer}MLP", out)
             return
         attn = step.f
         if step.norms.output is not None:
-            yield Writer(self._name(f"L{layer}ATTN", cross=attn.is_cross), out)
+            yield self._writer(f"L{layer}ATTN", out, cross=attn.is_cross)
             return
         result = self._place(attn.points.result, layer)
         for head in range(attn.n_heads):
-            yield Writer(self._name(f"L{layer}H{head}", cross=attn.is_cross), result, head)
+            yield self._writer(f"L{layer}H{head}", result, head, cross=attn.is_cross)
         if attn.b_O is not None:
             path = f"{self.stack.name}.blocks.{layer}.{step.part}.b_O"
-            yield Writer(self._name(f"L{layer}.b_O", cross=attn.is_cross), parameter=path)
+            bias = self._writer(f"L{layer}.b_O", cross=attn.is_cross)
+            yield replace(bias, parameter=path)
+
+    def _writer(
+        self,
+        name: str,
+        place: Place | None = None,
+        head: int | None = None,
+        *,
+        cross: bool = False,
+    ) -> Writer:
+        stack = self.stack.name if self.paired else None
+        return Writer(self._name(name, cross=cross), place, head, stack=stack)
 
     def _name(self, name: str, *, cross: bool = False) -> str:
         if not self.paired:

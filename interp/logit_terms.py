@@ -10,6 +10,9 @@ approximation). A term says what a part writes in the direction of the logit, no
 make of it.
 """
 
+from dataclasses import dataclass, replace
+from typing import Literal
+
 import torch
 from einops import einsum
 from jaxtyping import Float, Int
@@ -23,17 +26,45 @@ from interp.model.mlp import MLP
 from interp.model.network import Network
 from interp.model.norm import BlockNorm, Norm, ScaledNorm
 from interp.model.residual import Step
-from interp.model.unembedding import MaskedHead
+from interp.model.sublayer import Sublayer
+from interp.model.unembedding import MaskedHead, Unembedding
 from interp.points import Place, Point
 
 Direction = Float[Tensor, "batch d_model"]
-Terms = dict[str, Float[Tensor, " batch"]]
+TokenIds = Int[Tensor, " batch"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What writes a term.
+
+    Attributes:
+        name: head ``L1H4``, MLP ``L1MLP`` (its neurons), embedding ``embed``; biases of attention
+            ``L1.b_O``, of an MLP ``L1.b_out``, of a norm ``L1.ln1.bias`` and ``b_U``. In an
+            encoder–decoder names begin with ``decoder.`` or, for heads of cross-attention,
+            ``cross.``.
+        kind: what it is.
+        layer: its block, or ``None``.
+        head: which head of the layer, or ``None`` (also of all together, ``L1 heads``).
+    """
+
+    name: str
+    kind: Literal["embedding", "head", "mlp", "bias"]
+    layer: int | None = None
+    head: int | None = None
+
+    def __str__(self) -> str:
+        """The name."""
+        return self.name
+
+
+Terms = dict[Part, Float[Tensor, " batch"]]
 
 
 def logit_terms(
     model: Network, cache: Cache, direction: Direction, column: Int[Tensor, " batch"]
 ) -> Terms:
-    """The terms of ``norm(x)·direction`` at one column of each row, by name.
+    """The terms of ``norm(x)·direction`` at one column of each row.
 
     Args:
         model: the model; of an encoder–decoder, terms are those of the decoder.
@@ -42,27 +73,54 @@ def logit_terms(
         column: the column of each row.
 
     Returns:
-        The terms, last written first, in the unit of the logits: heads ``L1H4``, MLPs ``L1MLP``
-        (their neurons), embeddings, and the biases of attention ``L1.b_O``, MLPs ``L1.b_out`` and
-        norms ``L1.ln1.bias``.
+        The terms in the unit of the logits, in the order of the forward; biases of norms last.
 
     Raises:
         InvalidInput: a masked-language head stands between the stream and the logits.
     """
     walk = _Walk(model, cache, column)
     w = walk.walk(direction)
-    terms = dict(walk.constants)
-    for layer, step, own in walk.written:
-        terms |= walk.terms_of(layer, step, own)
+    terms: Terms = {}
     for place in model.stacks[-1].terms():
-        term = (walk.at(walk.place(place.point)) * w).sum(-1)
-        terms[f"{walk.prefix}{place.point.label}"] = term
-    return terms
+        embedded = walk.at(walk.place(place.point))
+        terms[Part(f"{walk.prefix}{place.point.label}", "embedding")] = (embedded * w).sum(-1)
+    for layer, step, own in reversed(walk.written):
+        terms |= walk.terms_of(layer, step, own)
+    return terms | dict(reversed(walk.constants.items()))
+
+
+def logit_direction(
+    unembed: Unembedding, target: TokenIds, distractor: TokenIds | None = None
+) -> tuple[Direction, Terms]:
+    """``(w, term of b_U)`` with logit = norm(x)·w + b_U, before any soft-cap.
+
+    Args:
+        unembed: of the model.
+        target: token id of each row.
+        distractor: token ids whose logits are subtracted, so that w and b_U are those of the
+            difference.
+    """
+    w, bias = unembed.W_U[:, target].mT, unembed.b_U
+    b = None if bias is None else bias[target]
+    if distractor is not None:
+        w = w - unembed.W_U[:, distractor].mT
+        b = None if bias is None or b is None else b - bias[distractor]
+    return w, {} if b is None else {Part("b_U", "bias"): b}
+
+
+def heads_together(terms: Terms) -> Terms:
+    """The same terms, with the heads of each layer as one: ``L1 heads``."""
+    found: Terms = {}
+    for part, values in terms.items():
+        layer = part.name.removesuffix(f"H{part.head}")
+        whole = part if part.head is None else replace(part, name=f"{layer} heads", head=None)
+        found[whole] = found[whole] + values if whole in found else values
+    return found
 
 
 def source_terms(
     model: Network, cache: Cache, direction: Direction, column: Int[Tensor, " batch"]
-) -> dict[str, Float[Tensor, "batch key"]]:
+) -> dict[Part, Float[Tensor, "batch key"]]:
     """The term of each head, by the token that it attends to: A_ij · v_j W_O · w.
 
     Arguments and errors are those of :func:`logit_terms`; the cache also holds the patterns and
@@ -70,8 +128,8 @@ def source_terms(
     """
     walk = _Walk(model, cache, column)
     walk.walk(direction)
-    found: dict[str, Tensor] = {}
-    for layer, step, w in walk.written:
+    found: dict[Part, Tensor] = {}
+    for layer, step, w in reversed(walk.written):
         if isinstance(step.f, Attention):
             found |= walk.sources_of(layer, step.f, w)
     return found
@@ -104,8 +162,8 @@ class _Walk:
     """The walk of a direction from the logits to the embeddings, at one column of each row.
 
     Attributes:
-        written: layer, step and the direction that its output is multiplied by.
-        constants: the products of biases of norms with the direction there.
+        written: layer, step and the direction that its output is multiplied by, last step first.
+        constants: the products of biases of norms with the direction there, last norm first.
     """
 
     def __init__(self, model: Network, cache: Cache, column: Int[Tensor, " batch"]) -> None:
@@ -130,28 +188,31 @@ class _Walk:
 
     def terms_of(self, layer: int, step: Step, w: Direction) -> Terms:
         """What the heads or the neurons of a sub-layer write along ``w``, and its bias."""
-        f, name = step.f, f"{self.prefix}L{layer}"
+        f, name = step.f, self.name(layer, step.f)
         if isinstance(f, Attention):
-            name = f"cross.L{layer}" if f.is_cross else name
             z = self.at(self.place(f.points.z, layer))
             by_head = einsum(z, f.W_O, w, "b head d, head d d_model, b d_model -> head b")
-            terms = {f"{name}H{head}": term for head, term in enumerate(by_head)}
-            return terms if f.b_O is None else {**terms, f"{name}.b_O": w @ f.b_O}
+            return _of_heads(name, layer, by_head) | _of_bias(f"{name}.b_O", layer, f.b_O, w)
+        mlp = Part(f"{name}MLP", "mlp", layer)
+        hidden = self.at(self.place(_read_of(step), layer))
         if isinstance(f, MLP):
-            neurons = self.at(self.place(f.hidden_point, layer))
-            terms = {f"{name}MLP": (neurons * (w @ f.W_out.mT)).sum(-1)}
-            return terms if f.b_out is None else {**terms, f"{name}.b_out": w @ f.b_out}
-        return {f"{name}MLP": (self.at(self.place(_read_of(step), layer)) * w).sum(-1)}
+            written = (hidden * (w @ f.W_out.mT)).sum(-1)
+            return {mlp: written} | _of_bias(f"{name}.b_out", layer, f.b_out, w)
+        return {mlp: (hidden * w).sum(-1)}
 
-    def sources_of(self, layer: int, f: Attention, w: Direction) -> dict[str, Tensor]:
+    def sources_of(self, layer: int, f: Attention, w: Direction) -> dict[Part, Tensor]:
         """What each head writes along ``w``, by key."""
-        name = f"cross.L{layer}" if f.is_cross else f"{self.prefix}L{layer}"
         rows = torch.arange(len(w), device=w.device)
         pattern = self.cache[self.place(f.points.pattern, layer)][rows, :, self.column]
         v = f.each_query(self.cache[self.place(f.points.v, layer)])
         along = einsum(f.W_O, w, "head d d_model, b d_model -> b head d")
         by_key = einsum(pattern, v, along, "b head key, b key head d, b head d -> head b key")
-        return {f"{name}H{head}": terms for head, terms in enumerate(by_key)}
+        return _of_heads(self.name(layer, f), layer, by_key)
+
+    def name(self, layer: int, f: Sublayer) -> str:
+        """The beginning of the names of a sub-layer's terms."""
+        crosses = isinstance(f, Attention) and f.is_cross
+        return f"{'cross.' if crosses else self.prefix}L{layer}"
 
     def at(self, place: Place) -> Tensor:
         """The tensor at a place, at the column of each row."""
@@ -165,7 +226,7 @@ class _Walk:
     def _through_step(self, step: Step, layer: int, w: Direction) -> Direction:
         """The direction before a step, whose sub-layers are noted with theirs."""
         w = self._through_block_norm(step.norms.sum, layer, w)
-        for branch in step.branches:
+        for branch in reversed(step.branches):
             own = self._through_block_norm(branch.norms.output, layer, w)
             self.written.append((layer, branch, own))
         return self._through_block_norm(step.norms.base, layer, w)
@@ -182,5 +243,17 @@ class _Walk:
             return w
         w, constant = norm.pull_back(w, self.at(scale))
         if constant is not None:
-            self.constants[f"{self.prefix}{name}.bias"] = constant
+            self.constants[Part(f"{self.prefix}{name}.bias", "bias", scale.layer)] = constant
         return w
+
+
+def _of_heads(
+    name: str, layer: int, values: Float[Tensor, "head batch *key"]
+) -> dict[Part, Tensor]:
+    """The term of each head."""
+    return {Part(f"{name}H{n}", "head", layer, n): own for n, own in enumerate(values)}
+
+
+def _of_bias(name: str, layer: int, bias: Tensor | None, w: Direction) -> Terms:
+    """The term of a bias, if there is one."""
+    return {} if bias is None else {Part(name, "bias", layer): w @ bias}

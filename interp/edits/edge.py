@@ -164,11 +164,11 @@ class Edge(Edit):
 
 
 def _ends(model: Network, writer: Writer, reader: Reader, edited: Collection[Place]) -> Ends:
-    source, term = _term(model, writer, edited)
+    source, term = term_of(model, writer, edited)
     sources = () if source is None else (source,)
     if reader.head is None:
         return Ends(reader.stream, sources, term, None)
-    attn, norm, between = _input_of(model, reader)
+    attn, norm, between = input_of(model, reader)
     for place in between:
         if place in edited:
             raise InvalidEdit(
@@ -184,8 +184,8 @@ def _ends(model: Network, writer: Writer, reader: Reader, edited: Collection[Pla
     )
 
 
-def _term(
-    model: Network, writer: Writer, edited: Collection[Place]
+def term_of(
+    model: Network, writer: Writer, edited: Collection[Place] = ()
 ) -> tuple[Place | None, Callable[[Mapping[Place, Tensor]], Tensor]]:
     """Where a writer's term is computed from, and how; a bias is computed from nothing."""
     place, head = writer.place, writer.head
@@ -201,7 +201,7 @@ def _term(
     return z, lambda earlier: earlier[z][:, :, head] @ attn.W_O[head]
 
 
-def _input_of(
+def input_of(
     model: Network, reader: Reader
 ) -> tuple[Attention, Callable[[Stream], Stream], list[Place]]:
     """The attention of a head that reads, its input of the stream, and the places in between."""

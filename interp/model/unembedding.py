@@ -65,9 +65,15 @@ class Unembedding(Exit):
         return tap(Point.LOGITS, self.soft_cap(self.linear(self.read(x), self.weight, self.b_U)))
 
     def some(self, x: Stream, columns: Int[Tensor, " column"]) -> Float[Tensor, "batch pos column"]:
+        """The logits of some vocabulary columns only."""
+        return self.soft_cap(self.before_soft_cap(x, columns))
+
+    def before_soft_cap(
+        self, x: Stream, columns: Int[Tensor, " column"]
+    ) -> Float[Tensor, "batch pos column"]:
         """``x @ W_U + b_U`` for some vocabulary columns only."""
         bias = None if self.b_U is None else self.b_U[columns]
-        return self.soft_cap(F.linear(self.read(x), self.weight[columns], bias))
+        return F.linear(self.read(x), self.weight[columns], bias)
 
     def read(self, x: Stream) -> Float[Tensor, "batch pos width"]:
         """The input of W_U: x itself."""

@@ -17,16 +17,31 @@ from torch import Tensor
 
 import analyses
 import interp
-from analyses import ablate_heads, attention_pattern, logit_lens, training_history
+from analyses import (
+    ablate,
+    ablate_heads,
+    attention_pattern,
+    attention_statistics,
+    direct_logit_attribution,
+    logit_lens,
+    training_history,
+)
 from analyses.payload import plain
 from analyses.result import MAX_LINES, Result
 from interp.errors import InvalidInput
 
 MODEL = "induction-by-hand"
 MADE = {
+    "Ablation": lambda: ablate(interp.load(MODEL), ["abcab", "xyxy"], units="pairs"),
     "HeadAblation": lambda: ablate_heads(interp.load(MODEL), ["abcab", "xyxy"], method="zero"),
     "AttentionPattern": lambda: attention_pattern(interp.load(MODEL), "abcab", 1, 0),
+    "AttentionStatistics": lambda: attention_statistics(
+        interp.load(MODEL), ["abcab", "xyxy"], classes={"a": "a"}
+    ),
     "TrainingHistory": lambda: training_history("python-2l", interp.history("python-2l")),
+    "DirectLogitAttribution": lambda: direct_logit_attribution(
+        interp.load(MODEL), ["abcab", "xyxy"], target="c", by="source"
+    ),
     "LogitLens": lambda: logit_lens(interp.load(MODEL), ["abcab", "xy"], targets=3),
 }
 """How each result is made."""

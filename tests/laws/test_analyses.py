@@ -5,6 +5,7 @@ A new analysis is a line in ``ANALYSES``.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from inspect import getmembers, isfunction, signature
 from pkgutil import iter_modules
@@ -12,11 +13,18 @@ from typing import Any
 
 import pytest
 import torch
-from architectures import D_MODEL, D_VOCAB, PLAIN, assert_close, build, padded
+from architectures import ARCHITECTURES, D_MODEL, D_VOCAB, PLAIN, assert_close, build, padded
 from torch import Tensor
 
 import analyses
-from analyses import ablate_heads, attention_pattern, logit_lens
+from analyses import (
+    ablate,
+    ablate_heads,
+    attention_pattern,
+    attention_statistics,
+    direct_logit_attribution,
+    logit_lens,
+)
 from interp import (
     PAD,
     Config,
@@ -49,6 +57,11 @@ def ablated(model: Transformer, given: Any, n: int, **settings: Any) -> Rows:
     return [{"clean": result.clean[i], "ablated": result.ablated[..., i]} for i in range(n)]
 
 
+def ablated_layers(model: Transformer, given: Any, n: int) -> Rows:
+    result = ablate(model, given, units="layers", method="zero", metric=METRIC)
+    return [{"clean": result.clean[i], "ablated": result.ablated[:, i]} for i in range(n)]
+
+
 def patterns(model: Transformer, given: Any, n: int) -> Rows:
     shown = [attention_pattern(model, row_of(given, i), 1, 2) for i in range(n)]
     assert all(one.pattern.shape == (len(one.queries), len(one.keys)) for one in shown)
@@ -67,21 +80,44 @@ def patterns_of_pairs(attention: str) -> Callable[[Transformer, Any, int], Rows]
     return patterns
 
 
+def statistics(model: Transformer, given: Any, n: int, **settings: Any) -> Rows:
+    found = attention_statistics(model, given, **settings)
+    numbers = {"values": found.values, "uniform": found.uniform}
+    return [{name: x[..., i, :].nan_to_num(-1) for name, x in numbers.items()} for i in range(n)]
+
+
 def lenses(model: Transformer, given: Any, n: int) -> Rows:
     found = logit_lens(model, given)
     numbers = {name: getattr(found, name) for name in ("entropy", "kl", "probability")}
     return [{name: x[:, i, found.real[i]] for name, x in numbers.items()} for i in range(n)]
 
 
+def attributed(model: Transformer, given: Any, n: int) -> Rows:
+    found = direct_logit_attribution(model, given, target=3, by="source")
+    real = [torch.tensor([token is not None for token in row]) for row in found.tokens]
+    return [{"terms": found.terms[:, i], "sources": found.sources[:, i, real[i]]} for i in range(n)]
+
+
 ANALYSES = {
+    "ablate": ablated_layers,
     "ablate_heads": lambda model, given, n: ablated(model, given, n, method="zero"),
     "attention_pattern": patterns,
+    "direct_logit_attribution": attributed,
+    "attention_statistics": statistics,
     "logit_lens": lenses,
 }
 OF_PAIRS = {
     f"attention_pattern, {which}": patterns_of_pairs(which)
     for which in ("encoder", "decoder", "cross")
 }
+OF_PAIRS["direct_logit_attribution"] = lambda model, given, n: attributed(model, tuple(given), n)
+OF_PAIRS |= {
+    f"attention_statistics, {which}": lambda model, given, n, which=which: statistics(
+        model, tuple(given), n, attention=which
+    )
+    for which in ("encoder", "decoder", "cross")
+}
+OF_PAIRS["ablate"] = lambda model, given, n: ablated_layers(model, tuple(given), n)
 OF_PAIRS["logit_lens"] = lambda model, given, n: lenses(model, tuple(given), n)
 
 
@@ -121,7 +157,7 @@ def masked() -> tuple[Transformer, Any, list[Any]]:
 
 
 def typed() -> tuple[Transformer, Any, list[Any]]:
-    model, rows = build("bert-types"), ids_of((4, 3, 6))
+    model, rows = build(replace(ARCHITECTURES["bert-types"], head=None)), ids_of((4, 3, 6))
     types = [(torch.arange(len(row)) >= 2).long() for row in rows]
     given = model.batch(padded(rows, "left"), types=padded(types, "left").clamp(min=0))
     return model, given, [model.batch(row, types=t) for row, t in zip(rows, types, strict=True)]
@@ -183,15 +219,17 @@ def test_each_pair_has_the_numbers_that_it_has_alone(analysis, ready, sides):
 
 
 def test_every_analysis_of_prompts_is_in_the_table():
-    modules = [f"analyses.{found.name}" for found in iter_modules(analyses.__path__)]
+    found = {found.name for found in iter_modules(analyses.__path__)} - {"effects"}
+    modules = [f"analyses.{name}" for name in found]
     functions = [
         function
         for module in modules
         for _, function in getmembers(import_module(module), isfunction)
         if function.__module__ == module and not function.__name__.startswith("_")
     ]
-    taking_models = {own.__name__ for own in functions if "model" in signature(own).parameters}
-    assert taking_models == set(ANALYSES)
+    first = {own.__name__: tuple(signature(own).parameters)[:1] for own in functions}
+    of_models = {name for name, parameter in first.items() if parameter == ("model",)}
+    assert of_models == set(ANALYSES)
 
 
 REPLACED = ["token types", "images", "padded within"]

@@ -6,7 +6,13 @@ from architectures import ARCHITECTURES, assert_close, build, tokens_of
 
 from interp import Transformer, run
 from interp.errors import InvalidInput
-from interp.logit_terms import logit_terms, places_of_terms, source_terms
+from interp.logit_terms import (
+    Terms,
+    logit_direction,
+    logit_terms,
+    places_of_terms,
+    source_terms,
+)
 from interp.model.unembedding import MaskedHead, Unembedding
 
 BOUND = 1e-10
@@ -21,9 +27,7 @@ LINEAR = [name for name in ARCHITECTURES if reads_the_stream(name)]
 HEADS = [name for name in ARCHITECTURES if ARCHITECTURES[name].head is not None]
 
 
-def terms_and_logit(
-    model: Transformer, target: int
-) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+def terms_and_logit(model: Transformer, target: int) -> tuple[Terms, torch.Tensor]:
     """The terms of a target's logit at each row's last column, and that logit before any cap."""
     tokens = tokens_of(model.config)
     done = run(model, *tokens, record=places_of_terms(model))
@@ -31,10 +35,8 @@ def terms_and_logit(
     assert isinstance(unembed, Unembedding)
     rows, last = done.logits.shape[0], done.logits.shape[1] - 1
     column = torch.full((rows,), last)
-    w = unembed.W_U[:, target].expand(rows, -1)
-    terms = logit_terms(model, done.cache, w, column)
-    if unembed.b_U is not None:
-        terms["b_U"] = unembed.b_U[target].expand(rows)
+    w, bias = logit_direction(unembed, torch.full((rows,), target))
+    terms = logit_terms(model, done.cache, w, column) | bias
     return terms, done.logits[:, last, target]
 
 
@@ -67,6 +69,6 @@ def test_the_term_of_a_head_is_the_sum_over_the_tokens_it_attends_to(name):
     w = model.unembed.W_U[:, 3].expand(rows, -1)
     terms = logit_terms(model, done.cache, w, column)
     by_key = source_terms(model, done.cache, w, column)
-    assert {head for head in terms if "H" in head} == by_key.keys()
+    assert [part for part in terms if part.kind == "head"] == list(by_key)
     for head, each in by_key.items():
         assert_close(each.sum(-1), terms[head], BOUND)

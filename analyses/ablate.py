@@ -1,0 +1,378 @@
+"""Which parts of a model matter for these prompts? Ablation: the metric with parts replaced.
+
+    effect[unit, prompt]  = metric(the unit's components replaced) − metric(nothing replaced)
+    interaction(a, b)     = effect(a and b together) − effect(a) − effect(b)
+
+*Zero* ablation replaces what a component computes with 0; *mean* ablation with its mean over
+prompts (Wang et al. 2022, "Interpretability in the Wild"); *resample* ablation with its value on
+another prompt at the same position (Chan et al. 2022, "Causal Scrubbing"). Ablating a head that
+helps raises a loss and lowers a logit difference.
+
+What the numbers can't show: an effect is also that of the replacement, since zeros and means may
+lie far from anything that the model computes; a component that computes the same on all prompts
+has no effect under the other two methods; and one without effect alone may matter where another
+stands in for it (McGrath et al. 2023, "The Hydra Effect"), which its interactions show. Under
+``metric="kl"`` an effect is how much the predictions at all positions change. It is never negative,
+so a head that matters in both directions is not missed, and one that changes predictions at random
+is found as well.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from analyses.effects import (
+    Progress,
+    as_metric,
+    effect_frame,
+    effect_lines,
+    in_cells,
+    prompt_frame,
+    rounding,
+)
+from analyses.figures import bars, heatmap
+from analyses.result import Result
+from analyses.statistics import LEVEL, interval
+from interp import Sweep, Transformer, sweep
+from interp.components import KINDS, Components, Units, components_of
+from interp.errors import InvalidInput, shorten
+from interp.execution.provenance import Provenance
+from interp.metrics import Metric
+from interp.replacements import Replacements
+from interp.sweeps.inputs import inputs_of
+
+Groups = Mapping[str, str | Sequence[str]]
+"""Names of components, or one name, by the name of their group."""
+GROUPS = "groups"
+MOST_BARS = 40
+"""Units that a figure of bars shows."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ablation(Result):
+    """The metric with each unit ablated in turn, for each prompt.
+
+    Attributes:
+        clean: the metric without ablation.
+        ablated: the metric with one unit ablated; NaN where a cancelled call did not come to.
+        units: what the units are: ``heads``, ``layers``, ``mlps``, ``neurons``, ``pairs`` (each
+            head alone, then each two) or ``groups``.
+        cells: the columns that name the units, each with an entry a unit.
+        members: names of the components that each unit consists of.
+        metric: the metric's name.
+        unit: of the metric.
+        method: ``zero``, ``mean`` or ``resample``.
+        part: the tensor of a head that was replaced.
+        provenance: model, tokens and settings that the numbers depend on.
+        notes: what a reader should know of how they were computed, such as where they are NaN.
+        partial: of a cancelled call, what ``resume=`` takes.
+    """
+
+    clean: Float[Tensor, " prompt"]
+    ablated: Float[Tensor, "unit prompt"]
+    units: str
+    cells: Mapping[str, tuple[object, ...]]
+    members: tuple[tuple[str, ...], ...]
+    metric: str
+    unit: str
+    method: str
+    part: str
+    provenance: Provenance
+    notes: tuple[str, ...] = ()
+    partial: Sweep | None = None
+
+    @property
+    def effect(self) -> Float[Tensor, "unit prompt"]:
+        """``ablated − clean``, in the metric's unit."""
+        return self.ablated - self.clean
+
+    @property
+    def interaction(self) -> Float[Tensor, "unit prompt"]:
+        """The effect of a unit's components together, less the effect of each alone.
+
+        NaN for a single component, and where a component was not ablated alone.
+        """
+        alone, effect = self._alone, self.effect
+        found = torch.full_like(effect, torch.nan)
+        for row in self._together:
+            found[row] = effect[row] - effect[[alone[name] for name in self.members[row]]].sum(0)
+        return found
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a unit, largest size first.
+
+        Columns:
+            stack, layer, head, neuron, name, first, second, members: which unit, as far as it has
+                them; in an encoder–decoder, stack is ``encoder``, ``decoder`` or ``cross``.
+            effect, low, high, size, n, p, q, matters: as of :meth:`HeadAblation.to_frame`.
+        """
+        return effect_frame(self.cells, self.effect, self._noise)
+
+    def interaction_frame(self) -> pd.DataFrame:
+        """One row a unit whose components were also ablated alone, largest size first.
+
+        Columns as of :meth:`to_frame`, with interaction in place of effect.
+        """
+        rows = self._together
+        cells = {name: [own[row] for row in rows] for name, own in self.cells.items()}
+        frame = effect_frame(cells, self.interaction[rows], self._noise)
+        return frame.rename(columns={"effect": "interaction"})
+
+    def to_prompt_frame(self) -> pd.DataFrame:
+        """One row a unit and prompt: the columns of the unit, prompt, clean, ablated, effect."""
+        clean = self.clean.expand_as(self.ablated)
+        return prompt_frame(self.cells, clean=clean, ablated=self.ablated, effect=self.effect)
+
+    def figure(self) -> go.Figure:
+        """Mean effects: of heads, layer by head; of pairs, the interaction; else bars."""
+        if self.units == "heads":
+            return self._map_of_heads()
+        return self._map_of_pairs() if self.units == "pairs" else self._bars()
+
+    def summary(self, top: int = 10) -> str:
+        """The metric without ablation, and up to ``top`` units that matter (pairs: interact)."""
+        frame, noun, verb = self.to_frame(), self.units.replace("mlps", "MLPs"), "matter"
+        if self.units == "pairs":
+            frame = self.interaction_frame().rename(columns={"interaction": "effect"})
+            verb = "interact"
+        first = (
+            f"{self.metric} {self.clean.nanmean():.4g} {self.unit} on {self.clean.numel()} "
+            f"prompts; {frame['matters'].sum()} of {len(frame)} {noun} {verb} ({self.method} "
+            f"ablation, q ≤ {LEVEL})"
+        )
+        return "\n".join([first, *effect_lines(frame, self.unit, noun, top), *self.notes])
+
+    def payload(self) -> dict[str, Any]:
+        """The fields as plain data, but for ``partial``, which only this program can use."""
+        return super(Ablation, replace(self, partial=None)).payload()
+
+    @property
+    def _alone(self) -> dict[str, int]:
+        """The unit of each component that is one by itself."""
+        return {own[0]: row for row, own in enumerate(self.members) if len(own) == 1}
+
+    @property
+    def _together(self) -> list[int]:
+        """Units of several components, each of which is also a unit by itself."""
+        alone = self._alone
+        several = ((row, own) for row, own in enumerate(self.members) if len(own) > 1)
+        return [row for row, own in several if all(name in alone for name in own)]
+
+    @property
+    def _noise(self) -> float:
+        return rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
+
+    def _map_of_heads(self) -> go.Figure:
+        """The mean effect, layers down, heads across."""
+        stacks = self.cells.get("stack", [""] * len(self.members))
+        rows = [f"{stack} {n}" for stack, n in zip(stacks, self.cells["layer"], strict=True)]
+        title = f"Change of {self.metric} under {self.method} ablation of each head"
+        mean = self.effect.mean(-1)
+        return _map(mean, rows, self.cells["head"], title, ("layer", "head"), self.unit)
+
+    def _map_of_pairs(self) -> go.Figure:
+        """The mean interaction of each two heads, on both sides of the diagonal."""
+        one, other = ([own[end] for own in self.members] for end in (0, -1))
+        mean = self.interaction.mean(-1).repeat(2)
+        title = f"Interaction of each two heads in {self.metric} under {self.method} ablation"
+        return _map(mean, one + other, other + one, title, ("head", "head"), self.unit)
+
+    def _bars(self) -> go.Figure:
+        """The mean effect of each unit, or of those of the largest size."""
+        found = interval(self.effect, self._noise)
+        shown, title = torch.arange(len(found.mean)), ""
+        if len(shown) > MOST_BARS:
+            shown = found.size.nan_to_num(-1.0).argsort(descending=True)[:MOST_BARS]
+            title = f" (the {MOST_BARS} largest of {len(found.mean)})"
+        return bars(
+            found.mean[shown],
+            found.low[shown],
+            found.high[shown],
+            title=f"Change of {self.metric} under {self.method} ablation of {self.units}{title}",
+            labels=[str(self.cells["name"][row]) for row in shown.tolist()],
+            unit=self.unit,
+        )
+
+
+def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
+    model: Transformer,
+    prompts: Any,  # noqa: ANN401 - what model.check reads
+    *,
+    units: str | Groups = "heads",
+    layers: Sequence[int] | None = None,
+    method: str = "mean",
+    part: str = "z",
+    reference: Any = None,  # noqa: ANN401 - as prompts
+    per_position: bool = False,
+    metric: str | Metric = "loss",
+    seed: int = 0,
+    rows: int = 64,
+    memory: float | None = None,
+    progress: Progress | None = None,
+    cancelled: Callable[[], bool] | None = None,
+    resume: Sweep | None = None,
+) -> Ablation:
+    """Ablate each head, layer, MLP, neuron, pair of heads or group of components in turn.
+
+    Args:
+        model: the model.
+        prompts: texts, token ids padded with ``interp.PAD``, images, or a batch that
+            ``model.batch`` made; ``(source, target)`` for an encoder–decoder.
+        units: what is ablated.
+
+            * ``"heads"``: each head, by ``part``.
+            * ``"layers"``: all that a layer adds to the stream: attention and MLP together. Under
+              zero ablation that leaves the layer out.
+            * ``"mlps"``: all that the MLP of a layer adds, its bias included.
+            * ``"neurons"``: the activation of each neuron.
+            * ``"pairs"``: each head alone, and each two heads together, for their interaction.
+            * groups by name, such as ``{"induction": ["L1H0", "L1H5"], "mlp": "L0MLP"}``, of names
+              as in :mod:`interp.components`. A group of none changes nothing.
+        layers: only what is in these layers (of each stack), for units other than groups.
+        method: ``zero``, ``mean`` or ``resample``.
+        part: the tensor of a head that is replaced: ``z``; its attention ``pattern``, while its
+            values stay; or ``v``, while its pattern stays. Heads that share values are one unit of
+            ``v``, ``L0KV1``.
+        reference: prompts from which means or donors come; by default the prompts themselves.
+            Donors from a reference are its prompts in turn, in an order drawn by ``seed``.
+        per_position: take the mean at each position in place of that over all. That of a pattern
+            always is per position, and over prompts of one length.
+        metric: ``"loss"`` (next-token, nats), ``"kl"`` (KL from the model's own prediction without
+            ablation, mean over all positions, nats) or a metric, e.g.
+            ``interp.metrics.logit_diff(...)``.
+        seed: of the resampling.
+        rows: prompts a forward while activations are collected; the result does not depend on it.
+        memory: bytes that the sweep may take, as for :func:`interp.sweep`.
+        progress: called with ``(units done, units in total)``.
+        cancelled: called after each forward; if it returns True, what was measured is returned,
+            and its ``partial`` can be resumed.
+        resume: partial result of the same call: ``partial`` of a cancelled one, or the ``result``
+            of the :class:`interp.Interrupted`, or of the error, that stopped it.
+
+    Returns:
+        Effects per unit and prompt.
+
+    Raises:
+        InvalidInput: an unknown kind of unit, method, part or metric; nothing to ablate; settings
+            that the method does not use; resampling with a single prompt; patterns of prompts that
+            differ in length; or a ``resume`` of another call.
+        UnknownPlace: a group names a component that the model does not have.
+        Interrupted: Ctrl-C; its ``result`` can be resumed.
+    """
+    batches = model.check(*inputs_of(model, prompts))
+    others = None if reference is None else model.check(*inputs_of(model, reference))
+    chosen = _chosen(components_of(model, part), units, layers)
+    replacements = Replacements(model, batches, method, others, per_position, seed, rows)
+    measured = as_metric(metric, model, batches, rows)
+    edits = replacements.edits({each for own in chosen.values() for each in own})
+    table = sweep(
+        model,
+        batches[0] if len(batches) == 1 else tuple(batches),
+        [[edits[each.name] for each in own] for own in chosen.values()],
+        measured,
+        memory=memory,
+        progress=in_cells(progress, len(batches[0].ids)),
+        cancelled=cancelled,
+        resume=resume,
+    )
+    kind = units if isinstance(units, str) else GROUPS
+    return Ablation(
+        clean=table.baseline,
+        ablated=table.values,
+        units=kind,
+        cells=_cells(kind, chosen),
+        members=tuple(tuple(each.name for each in own) for own in chosen.values()),
+        metric=table.metric,
+        unit=table.unit,
+        method=method,
+        part=part,
+        provenance=replace(table.provenance, seed=seed),
+        notes=(*table.notes, *_left(table)),
+        partial=None if table.complete else table,
+    )
+
+
+def _chosen(components: Components, units: str | Groups, layers: Sequence[int] | None) -> Units:
+    """The units to ablate.
+
+    Raises:
+        InvalidInput: an unknown kind, no unit of that kind, or layers beside groups.
+        UnknownPlace: a name in a group that no component has.
+    """
+    if isinstance(units, Mapping):
+        if layers is not None or not units:
+            raise InvalidInput("Give one or more groups, and no layers=, which their names tell.")
+        return components.groups(units)
+    if units not in KINDS:
+        raise InvalidInput(
+            f"units={shorten(units)} should be one of {', '.join(KINDS)}, or groups by name, as in "
+            '{"induction": ["L1H0", "L1H5"]}.'
+        )
+    found = components if layers is None else components.in_layers(layers)
+    chosen = found.units(units)
+    if not chosen:
+        there = "" if layers is None else f" in layers={shorten(list(layers))}"
+        raise InvalidInput(f"This model has no {units}{there} to ablate.")
+    return chosen
+
+
+def _cells(kind: str, chosen: Units) -> dict[str, tuple[object, ...]]:
+    """The columns that name the units."""
+    names, own = tuple(chosen), tuple(chosen.values())
+    if kind == GROUPS:
+        return {"name": names, "members": tuple(" ".join(map(str, each)) for each in own)}
+    if kind == "pairs":
+        ends = {"first": 0, "second": 1}
+        return {
+            **{n: tuple(str(e[i]) if i < len(e) else "" for e in own) for n, i in ends.items()},
+            "name": names,
+        }
+    first = [each[0] for each in own]
+    columns = {
+        "stack": tuple(each.name.rpartition(".")[0] for each in first),
+        "layer": tuple(each.layer for each in first),
+        "head": tuple(each.head for each in first),
+        "neuron": tuple(each.unit for each in first),
+    }
+    told = {name: each for name, each in columns.items() if set(each).isdisjoint({"", None})}
+    return {**told, "name": names}
+
+
+def _left(table: Sweep) -> list[str]:
+    """What is missing of a cancelled sweep."""
+    if table.complete:
+        return []
+    return [
+        f"cancelled: {int(table.done.sum())} of {table.done.numel()} pairs of unit and prompt were "
+        "measured, the rest are NaN; resume= continues from .partial"
+    ]
+
+
+def _map(
+    values: Float[Tensor, " cell"],
+    rows: Sequence[object],
+    columns: Sequence[object],
+    title: str,
+    axes: tuple[str, str],
+    unit: str,
+) -> go.Figure:
+    """Heatmap of cells given by the labels of their row and column; others stay empty."""
+    down, across = list(dict.fromkeys(rows)), list(dict.fromkeys(columns))
+    table = torch.full((len(down), len(across)), torch.nan, dtype=values.dtype)
+    for row, column, value in zip(rows, columns, values, strict=True):
+        table[down.index(row), across.index(column)] = value
+    return heatmap(
+        table,
+        title=title,
+        rows=[str(row).strip() for row in down],
+        columns=[str(column) for column in across],
+        axes=axes,
+        unit=unit,
+        diverging=True,
+    )

@@ -1,0 +1,323 @@
+"""What does each head attend to, on average? Entropy, distance and masses of attention.
+
+    entropy of query i    −Σ_j A_ij log A_ij        and the same over log n_i, n_i keys visible
+    distance              Σ_j A_ij |i − j|          in tokens
+    mass on a set K       Σ_{j ∈ K} A_ij            K: BOS, self, previous, …, a class of tokens
+
+(Clark et al. 2019, "What Does BERT Look At?"). Each is averaged over the queries of a prompt for
+which it is defined. An attention weight need not move anything: a head may attend where its values
+are short. So each number is also given with the weights A_ij ‖v_j W_O‖, divided by their sum over j
+(Kobayashi et al. 2020, "Attention is Not Only a Weight"). Beside both stands the control, that of
+equal weights on all visible keys.
+
+These numbers are of attention alone: that a head attends somewhere does not show that the model
+uses what it moves (ablation does), nor that vectors of equal length add up.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from analyses.effects import grid, mean_frame, prompt_frame
+from analyses.figures import heatmap
+from analyses.result import Result
+from interp import Transformer, run
+from interp.attention_averages import (
+    entropy,
+    mass,
+    mean_over_queries,
+    uniform_weights,
+    value_weights,
+    visible_keys,
+)
+from interp.errors import InvalidInput, shorten
+from interp.execution.provenance import Provenance
+from interp.metrics.logits import at_least_float32
+from interp.model.attentions import AttentionName, Attentions, attentions_of
+from interp.model.batch import Batch
+from interp.sweeps.inputs import inputs_of
+from interp.token_classes import Classes, selected_tokens, tokens_of_classes
+
+WEIGHTINGS = ("attention", "value-weighted")
+ENTROPY, NORMALIZED, DISTANCE = "entropy", "normalized entropy", "distance"
+BOS = "bos"
+CHUNK = 2**24
+"""Attention weights of a layer formed at a time."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AttentionStatistics(Result):
+    """Averages of each head's attention over the queries of each prompt.
+
+    Attributes:
+        values: by the weights A_ij, and by A_ij ‖v_j W_O‖ renormalised. NaN where a prompt has no
+            query that a statistic is defined for, or a head's values are all zero; tables and
+            means leave these prompts out, and count in ``n`` those that remain.
+        uniform: the control: of equal weights on all visible keys.
+        statistics: their names: ``entropy`` (nats), ``normalized entropy`` (0 to 1),
+            ``distance`` (tokens; not across stacks), and masses (0 to 1).
+        attention: of an encoder–decoder, which attention; else ``None``.
+        provenance: model and tokens that the numbers depend on.
+    """
+
+    values: Float[Tensor, "weighting layer head prompt statistic"]
+    uniform: Float[Tensor, "layer prompt statistic"]
+    statistics: tuple[str, ...]
+    attention: AttentionName | None
+    provenance: Provenance
+
+    @property
+    def masses(self) -> tuple[str, ...]:
+        """The statistics that are masses."""
+        return tuple(s for s in self.statistics if s not in (ENTROPY, NORMALIZED, DISTANCE))
+
+    def of(self, statistic: str, weighting: str = "attention") -> Float[Tensor, "layer head"]:
+        """The mean of one statistic over the prompts that have it."""
+        return self.values[WEIGHTINGS.index(weighting), ..., self._index(statistic)].nanmean(-1)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a head, statistic and weighting, without those that no prompt has.
+
+        Columns:
+            layer, head, name: of the head.
+            statistic: its name.
+            weighting: ``attention`` or ``value-weighted``.
+            mean, low, high: over prompts, with the 95 % interval (NaN below five prompts).
+            n: number of prompts.
+            uniform: the control, of equal weights on all visible keys.
+        """
+        frame = mean_frame(self._cells, self._by_cell)
+        uniform = self.uniform.nanmean(1)[:, None].expand((*self.values.shape[1:3], -1))
+        frame["uniform"] = uniform.flatten().repeat(len(WEIGHTINGS)).numpy()
+        return frame[frame["n"] > 0].reset_index(drop=True)
+
+    def to_prompt_frame(self) -> pd.DataFrame:
+        """One row a head, statistic, weighting and prompt that has it; ``value`` is the number."""
+        return prompt_frame(self._cells, value=self._by_cell).dropna(ignore_index=True)
+
+    def figure(self, weighting: str = "attention") -> go.Figure:
+        """Heatmap of the numbers from 0 to 1: heads down, normalized entropy and masses across."""
+        shown = [s for s in (NORMALIZED, *self.masses) if not self.of(s).isnan().all()]
+        table = torch.stack([self.of(one, weighting).flatten() for one in shown], -1)
+        return heatmap(
+            table,
+            title=f"Where heads attend ({weighting})",
+            rows=self._heads,
+            columns=shown,
+            axes=("head", "statistic"),
+            unit="0 to 1",
+            top=1.0,
+        )
+
+    def summary(self) -> str:
+        """For each mass, the head that exceeds uniform attention by most; what has no value."""
+        absent = [s for s in self.statistics if self.of(s).isnan().all()]
+        moved = self.of(ENTROPY, WEIGHTINGS[1]).flatten()
+        silent = [self._heads[number] for number in moved.isnan().nonzero().flatten().tolist()]
+        which = f"{self.attention} attention, " if self.attention else ""
+        first = (
+            f"{which}{len(self._heads)} heads on {self.uniform.shape[1]} prompts: entropy "
+            f"{self.of(ENTROPY).nanmean():.3g} nats on average; the heads furthest above uniform "
+            "attention:"
+        )
+        lines = [self._most(statistic) for statistic in self.masses if statistic not in absent]
+        lines += [f"no prompt has a query for: {', '.join(absent)}"] if absent else []
+        lines += [f"write nothing (no value weights): {', '.join(silent)}"] * bool(silent)
+        return "\n".join([first, *lines])
+
+    def _most(self, statistic: str) -> str:
+        control = self.uniform[..., self._index(statistic)].nanmean(-1)
+        mass, weighted = self.of(statistic), self.of(statistic, WEIGHTINGS[1])
+        best = int((mass - control[:, None]).flatten().nan_to_num(-1.0).argmax())
+        layer = best // mass.shape[1]
+        return (
+            f"{statistic:<12} {self._heads[best]:<6} {mass.flatten()[best]:.3f}  "
+            f"(value-weighted {weighted.flatten()[best]:.3f}, uniform {control[layer]:.3f})"
+        )
+
+    def _index(self, statistic: str) -> int:
+        if statistic not in self.statistics:
+            raise InvalidInput(
+                f"{shorten(statistic)} was not measured; there are {', '.join(self.statistics)}."
+            )
+        return self.statistics.index(statistic)
+
+    @property
+    def _heads(self) -> list[str]:
+        layers, heads = self.values.shape[1:3]
+        return [f"L{layer}H{head}" for layer in range(layers) for head in range(heads)]
+
+    @property
+    def _by_cell(self) -> Float[Tensor, "cell prompt"]:
+        return self.values.movedim(-2, -1).flatten(0, -2)
+
+    @property
+    def _cells(self) -> dict[str, list[object]]:
+        layers, heads = (range(n) for n in self.values.shape[1:3])
+        cells = grid(weighting=WEIGHTINGS, layer=layers, head=heads, statistic=self.statistics)
+        pairs = zip(cells["layer"], cells["head"], strict=True)
+        return {
+            "layer": cells["layer"],
+            "head": cells["head"],
+            "name": [f"L{layer}H{head}" for layer, head in pairs],
+            "statistic": cells["statistic"],
+            "weighting": cells["weighting"],
+        }
+
+
+def attention_statistics(
+    model: Transformer,
+    prompts: Any,  # noqa: ANN401 - what model.check reads
+    *,
+    classes: Classes | None = None,
+    offsets: int = 8,
+    attention: AttentionName | None = None,
+    queries: Tensor | None = None,
+) -> AttentionStatistics:
+    """Entropy, distance and masses of every head's attention.
+
+    Masses, and the queries over which each is averaged: on ``bos`` (the first token of a prompt,
+    where BOS stands in a model that has one), by all later queries; on ``self``; on ``previous``
+    and, if attention is bidirectional, ``next``, and on the tokens at each further offset, by the
+    queries that see a token there; on each class of ``classes``, by all queries. The masses on
+    disjoint classes and ``other`` sum to 1. Across stacks there are no offsets. Normalized entropy
+    is averaged over the queries that see two keys or more: with one, it would be 0 / 0.
+
+    Args:
+        model: the model.
+        prompts: texts, token ids padded with ``interp.PAD``, images, or a batch that
+            ``model.batch`` made; ``(source, target)`` for an encoder–decoder.
+        classes: classes of key tokens, by name: ids and texts of one token each, or a boolean
+            tensor ``[prompt pos]`` (of the keys' tokens, padding included) of where they are.
+            Tokens in none of them are ``other``.
+        offsets: how many positions back (and forth) to measure masses at.
+        attention: of an encoder–decoder, ``"encoder"``, ``"decoder"`` or ``"cross"``.
+        queries: boolean ``[prompt pos]``, which queries count; by default all.
+
+    Returns:
+        Averages by weighting, layer, head, prompt and statistic.
+
+    Raises:
+        InvalidInput: classes that are no tokens of the model, are named like another statistic or
+            have another shape; no query to count; attention that is not finite; or ``attention``
+            does not match the model's stacks.
+    """
+    kind = attentions_of(model, attention)
+    batches = model.check(*inputs_of(model, prompts))
+    if offsets < 1:
+        raise InvalidInput(f"offsets={offsets} should be 1 or more.")
+    query_batch, key_batch = batches[kind.query], batches[kind.key]
+    counted = query_batch.is_real
+    if queries is not None:
+        counted = selected_tokens(queries, query_batch, "queries=")
+    if not bool(counted.any()):
+        raise InvalidInput("queries= selects no token, so there is nothing to average over.")
+    near = {} if kind.is_cross else _offsets(offsets, bidirectional=kind.is_bidirectional)
+    named = {} if classes is None else tokens_of_classes(model, classes, key_batch)
+    statistics = (ENTROPY, NORMALIZED, *([] if kind.is_cross else [DISTANCE]), BOS, *near, *named)
+    if len(set(statistics)) < len(statistics):
+        raise InvalidInput(
+            f"A class can't be called {', '.join(sorted(set(named) & {BOS, *near}))}: another "
+            "statistic is. Give it another name."
+        )
+    size = kind.layers[0].n_heads * query_batch.ids.shape[1] * key_batch.ids.shape[1]
+    parts = [
+        _of_prompts(
+            model,
+            kind,
+            [batch.rows(rows) for batch in batches],
+            _Measured(counted[rows], near, {name: own[rows] for name, own in named.items()}),
+        )
+        for rows in torch.arange(len(counted), device=counted.device).split(max(1, CHUNK // size))
+    ]
+    values, uniform = (torch.cat(own, dim=-2).cpu() for own in zip(*parts, strict=True))
+    provenance = Provenance.of(model, *batches)
+    return AttentionStatistics(values, uniform, statistics, attention, provenance)
+
+
+# ---- what is measured ---------------------------------------------------------------------------
+
+
+def _offsets(farthest: int, *, bidirectional: bool) -> dict[str, int]:
+    """Position of the key minus position of the query, by the name of the mass there."""
+    near = {"self": 0, "previous": -1, **({"next": 1} if bidirectional else {})}
+    signs = (-1, 1) if bidirectional else (-1,)
+    return near | {
+        f"offset {by:+d}": by for n in range(2, farthest + 1) for by in (sign * n for sign in signs)
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class _Measured:
+    """What is measured of some prompts.
+
+    Attributes:
+        counted: which queries count.
+        near: the offsets at which masses are measured, by name.
+        classes: where the keys of each class are, by name.
+    """
+
+    counted: Bool[Tensor, "prompt query"]
+    near: dict[str, int]
+    classes: dict[str, Bool[Tensor, "prompt key"]]
+
+    def of(
+        self, weights: Tensor, visible: Tensor, first: Tensor, apart: Tensor | None
+    ) -> Float[Tensor, "prompt head statistic"]:
+        """Each statistic of these weights, averaged over queries.
+
+        Args:
+            weights: attention, ``[prompt head query key]``.
+            visible: which keys a query may attend to, ``[prompt query key]``.
+            first: which key is the first of its prompt, ``[prompt key]``.
+            apart: position of the key minus position of the query; ``None`` across stacks.
+        """
+        nonzero = weights.sum(-1) > 0
+
+        def mean(each: Tensor, queries: Tensor) -> Tensor:
+            return mean_over_queries(each, (queries & self.counted)[:, None] & nonzero)
+
+        n, nats, every = visible.sum(-1), entropy(weights), self.counted
+        largest = n.clamp(min=2).to(weights.dtype).log()
+        found = [mean(nats, every), mean(nats / largest[:, None], n > 1)]
+        others = first[:, None].expand_as(visible)
+        if apart is not None:
+            found.append(mean((weights * apart.abs()[:, None]).sum(-1), every))
+            others = others & (apart != 0)
+        sets = [others, *(apart == by for by in self.near.values())]
+        found += [mean(mass(weights, cells), (cells & visible).any(-1)) for cells in sets]
+        found += [mean(mass(weights, keys[:, None]), every) for keys in self.classes.values()]
+        return torch.stack(found, -1)
+
+
+@torch.no_grad()
+def _of_prompts(
+    model: Transformer, kind: Attentions, batches: list[Batch], measured: _Measured
+) -> tuple[Tensor, Tensor]:
+    """``[weighting layer head prompt statistic]``, and of uniform weights ``[layer prompt …]``."""
+    context, keys = model.contexts(batches)[kind.query], batches[kind.key].is_real
+    first = keys & (keys.cumsum(-1) == 1)
+    places = [kind.places(layer) for layer in range(len(kind.layers))]
+    cache = run(model, *batches, record=[place for pair in places for place in pair]).cache
+    values: list[Tensor] = []
+    uniform: list[Tensor] = []
+    for attn, (place, v) in zip(kind.layers, places, strict=True):
+        pattern = at_least_float32(cache[place])
+        if not bool(pattern.isfinite().all()):
+            raise InvalidInput(f"{place} is not finite: the model computes NaN on these prompts.")
+        visible = visible_keys(attn, context, pattern.shape[-1])
+        apart = None if kind.is_cross else context.key_less_query.expand_as(visible)
+        weightings = (
+            pattern,
+            value_weights(attn, pattern, at_least_float32(cache[v])),
+            uniform_weights(visible, pattern.dtype),
+        )
+        *own, control = (measured.of(one, visible, first, apart) for one in weightings)
+        values.append(torch.stack(own))
+        uniform.append(control[:, 0])
+    return torch.stack(values, 1).transpose(2, 3), torch.stack(uniform)

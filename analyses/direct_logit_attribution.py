@@ -1,0 +1,403 @@
+"""Which parts write a logit? Every term of the stream along the logit's direction.
+
+    logit − b_U = norm(x)·w = Σ_terms u·w′ + Σ_norms c        w = W_U[:, target]
+
+With a distractor, w = W_U[:, target] − W_U[:, distractor] and the sum is the logit difference.
+Each norm is linear once its divisor is that of the run, so w is taken backward through all norms
+that it meets, also those of a sub-layer's output or of the stream itself; nothing is approximated
+(:mod:`interp.logit_terms`; Elhage et al. 2021, "A Mathematical Framework for Transformer
+Circuits"; Wang et al. 2022, "Interpretability in the Wild"). A head's term is, token by token,
+A_ij · v_j W_O · w′, which includes its share of b_V.
+
+A term is a direct effect: what later parts make of what was written is part of their terms. It is
+no ablation: without it, divisors of norms would change too. Of a single logit, much may be common
+to all logits, and so without effect on the prediction; a logit difference has no such part. The
+control is the same attribution for tokens drawn at random.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from analyses.effects import effect_frame, prompt_frame, rounding
+from analyses.figures import bars, heatmap
+from analyses.result import Result
+from analyses.statistics import Interval, interval
+from interp import Transformer, run
+from interp.errors import InvalidInput, shorten
+from interp.execution.provenance import Provenance
+from interp.logit_terms import Part, heads_together
+from interp.metrics import Position, as_position, columns_read, logit
+from interp.metrics.logits import at_least_float32, row_targets
+from interp.model.batch import Batch
+from interp.token_logits import TokenLogits, places_of_logits, unembedding_of
+
+Tokens = int | str | Sequence[int | str] | Tensor
+"""A token (its id, or a text of a single token), or one a prompt."""
+BY = ("component", "head", "source")
+CHUNK = 2**26
+"""Logits formed at a time, in elements."""
+ROWS = 64
+"""Prompts run at a time, at most."""
+SHOWN = 40
+"""Bars, or heads, of a figure."""
+FIRST = 3
+"""Terms in the first line of a summary."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DirectLogitAttribution(Result):
+    """A logit, or the difference of two, as the sum of its terms, for each prompt.
+
+    Attributes:
+        value: the logit or the difference, before any soft-cap.
+        terms: what sums to it, in the order of the forward, biases of norms and of the unembedding
+            last; in logits.
+        control: the same terms for tokens drawn at random in place of target and distractor.
+        sources: of each head (``by="source"`` alone), its term by the token that it attends to.
+        parts: what writes each term; see :class:`interp.logit_terms.Part`.
+        tokens: label of each key in ``sources``, ``None`` at padding; of an encoder–decoder, the
+            tokens of the source, then those of the target.
+        target: label of each prompt's target.
+        distractor: label of each prompt's distractor; ``None`` if there is none.
+        by: ``component``, ``head`` or ``source``.
+        soft_cap: the soft-cap of the logits, which is not applied to ``value``; ``None`` without.
+        provenance: model, tokens and settings that the numbers depend on.
+    """
+
+    value: Float[Tensor, " prompt"]
+    terms: Float[Tensor, "term prompt"]
+    control: Float[Tensor, "term prompt"]
+    sources: Float[Tensor, "head prompt key"] | None
+    parts: tuple[Part, ...]
+    tokens: tuple[tuple[str | None, ...], ...]
+    target: tuple[str, ...]
+    distractor: tuple[str, ...] | None
+    by: str
+    soft_cap: float | None
+    provenance: Provenance
+
+    @property
+    def error(self) -> float:
+        """The largest difference of Σ terms from ``value``, over the prompts, in logits."""
+        return (self.terms.sum(0) - self.value).abs().max().item()
+
+    def interval(self) -> Interval:
+        """The mean over prompts of each term, with interval and p-value."""
+        return interval(self.terms, self._noise)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a term, largest size first; by source, one row a prompt, head and token.
+
+        Columns:
+            name, kind, layer, head: of the term (``head`` not by component).
+            effect, low, high: the mean term over prompts and its 95 % interval, in logits.
+            size: mean of |effect|, which effects of both signs do not cancel in.
+            n, p, q, matters: as of ``ablate_heads``; whether a mean is other than zero.
+            control: mean of |effect| for tokens drawn at random.
+
+        Columns by source, whose tokens differ from prompt to prompt:
+            prompt, name, layer, head: of the head.
+            key, token: which token of the prompt it attends to.
+            effect: in logits.
+        """
+        if self.sources is not None:
+            return self._source_frame(self.sources)
+        control = self.control.double().abs().mean(-1).tolist()
+        frame = effect_frame({**self._cells, "control": control}, self.terms, self._noise)
+        frame["control"] = frame.pop("control")
+        return _with_integers(frame)
+
+    def to_prompt_frame(self) -> pd.DataFrame:
+        """One row a term and prompt: name, kind, layer, head, prompt, effect, control."""
+        return _with_integers(prompt_frame(self._cells, effect=self.terms, control=self.control))
+
+    def figure(self, prompt: int = 0) -> go.Figure:
+        """By component, bars; by head, layers × heads; by source, heads × tokens of ``prompt``."""
+        if self.sources is not None:
+            return self._source_figure(self.sources, prompt)
+        return self._component_figure() if self.by == "component" else self._head_figure()
+
+    def summary(self, top: int = 10) -> str:
+        """The value, its ``top`` largest terms, and how exactly all of them sum to it."""
+        found = self.interval()
+        largest = found.size.argsort(descending=True, stable=True)[:FIRST].tolist()
+        shown = [term for term in largest if found.size[term] > self._noise]
+        of_these = ", ".join(f"{self.parts[term]} {found.mean[term]:+.3g}" for term in shown)
+        first = f"{self._what} {self.value.mean():+.4g} on {len(self.value)} prompts: {of_these}"
+        lines = self._term_lines(top) if self.sources is None else self._source_lines(top)
+        cap = f", before their soft-cap of {self.soft_cap:g}" if self.soft_cap else ""
+        exact = f"the {len(self.parts)} terms sum to it within {self.error:.1e} logits{cap}"
+        return "\n".join([first, *lines, exact])
+
+    # ---- its parts --------------------------------------------------------------------------
+
+    @property
+    def _noise(self) -> float:
+        return rounding(self.value, self.provenance.dtype)
+
+    @property
+    def _what(self) -> str:
+        """What was attributed, in words."""
+        target = _of_all(self.target, "target")
+        if self.distractor is None:
+            return f"logit of {target}"
+        return f"logit of {target} minus {_of_all(self.distractor, 'distractor')}"
+
+    @property
+    def _cells(self) -> dict[str, Sequence[object]]:
+        axes = ("name", "kind", "layer", "head")
+        cells = {axis: [getattr(part, axis) for part in self.parts] for axis in axes}
+        return {axis: own for axis, own in cells.items() if any(one is not None for one in own)}
+
+    @property
+    def _heads(self) -> list[Part]:
+        """The heads, in the order of ``sources``."""
+        return [part for part in self.parts if part.head is not None]
+
+    def _term_lines(self, top: int) -> list[str]:
+        frame = self.to_frame().head(top)
+        frame = frame[frame["size"] > self._noise]
+        columns = (frame[name] for name in ("name", "effect", "low", "high", "control"))
+        lines = [
+            f"{name:<12} {effect:+.4g} logits"
+            + (f"  [{low:+.4g}, {high:+.4g}]" if low <= high else "")
+            + f"  control {control if control > self._noise else 0:.2g}"
+            for name, effect, low, high, control in zip(*columns, strict=True)
+        ]
+        return [*lines, "control: mean of |term| for tokens drawn at random"]
+
+    def _source_lines(self, top: int) -> list[str]:
+        frame = self.to_frame()
+        frame = frame.loc[frame["effect"].abs().nlargest(top).index]
+        frame = frame[frame["effect"].abs() > self._noise]
+        columns = (frame[name] for name in ("name", "effect", "token", "key", "prompt"))
+        return [
+            f"{name:<12} {effect:+.4g} logits by attending to {token} (key {key} of prompt {n})"
+            for name, effect, token, key, n in zip(*columns, strict=True)
+        ]
+
+    def _source_frame(self, sources: Float[Tensor, "head prompt key"]) -> pd.DataFrame:
+        real = torch.tensor([[token is not None for token in row] for row in self.tokens])
+        prompt, column = real.nonzero().unbind(-1)
+        keys = {
+            "prompt": prompt,
+            "key": (real.cumsum(-1) - 1)[prompt, column],
+            "token": [token for row in self.tokens for token in row if token is not None],
+        }
+        parts = [
+            pd.DataFrame(keys).assign(
+                name=part.name, layer=part.layer, head=part.head, effect=own[prompt, column].numpy()
+            )
+            for part, own in zip(self._heads, sources, strict=True)
+        ]
+        columns = ["prompt", "name", "layer", "head", "key", "token", "effect"]
+        frame = pd.concat(parts, ignore_index=True)[columns]
+        return frame.sort_values("prompt", kind="stable", ignore_index=True)
+
+    def _component_figure(self) -> go.Figure:
+        found = self.interval()
+        shown = sorted(found.size.argsort(descending=True, stable=True)[:SHOWN].tolist())
+        some = f"; the {SHOWN} largest terms" if len(shown) < len(self.parts) else ""
+        return bars(
+            found.mean[shown],
+            found.low[shown],
+            found.high[shown],
+            title=f"Direct attribution of the {self._what}, mean over prompts{some}",
+            labels=[self.parts[term].name for term in shown],
+            unit="logits",
+        )
+
+    def _head_figure(self) -> go.Figure:
+        """Heads, and the MLP in the last column."""
+        cells: dict[tuple[str, str], Tensor] = {}
+        for part, mean in zip(self.parts, self.interval().mean, strict=True):
+            if part.kind in ("head", "mlp"):
+                column = "MLP" if part.head is None else f"H{part.head}"
+                cells[part.name.removesuffix(column), column] = mean
+        rows, columns = (list(dict.fromkeys(axis)) for axis in zip(*cells, strict=True))
+        columns.sort(key="MLP".__eq__)
+        none = torch.tensor(torch.nan, dtype=torch.float64)
+        table = [torch.stack([cells.get((row, one), none) for one in columns]) for row in rows]
+        return heatmap(
+            torch.stack(table),
+            title=f"Direct attribution of the {self._what}, mean over prompts",
+            rows=rows,
+            columns=columns,
+            axes=("layer", "head"),
+            unit="logits",
+            diverging=True,
+        )
+
+    def _source_figure(self, sources: Float[Tensor, "head prompt key"], prompt: int) -> go.Figure:
+        own, tokens = sources[:, prompt], self.tokens[prompt]
+        shown = sorted(own.abs().sum(-1).argsort(descending=True, stable=True)[:SHOWN].tolist())
+        keys = [key for key, token in enumerate(tokens) if token is not None]
+        some = f"; the {SHOWN} largest heads" if len(shown) < len(own) else ""
+        return heatmap(
+            own[shown][:, keys],
+            title=f"Direct attribution of the {self._what} on prompt {prompt} by token{some}",
+            rows=[self._heads[head].name for head in shown],
+            columns=[token for token in tokens if token is not None],
+            axes=("head", "token attended to"),
+            unit="logits",
+            diverging=True,
+        )
+
+
+def direct_logit_attribution(  # noqa: PLR0913 - the settings of one analysis, by keyword
+    model: Transformer,
+    prompts: Any,  # noqa: ANN401 - what model.check reads
+    *,
+    target: Tokens,
+    distractor: Tokens | None = None,
+    pos: Position = None,
+    by: str = "component",
+    seed: int = 0,
+) -> DirectLogitAttribution:
+    """Attribute a logit, or the difference of two, to what was written into the stream.
+
+    Args:
+        model: a model whose logits are linear in (the norm of) its last stream.
+        prompts: texts, token ids, images or a batch; ``(source, target)`` for an encoder–decoder,
+            whose decoder's stream is attributed.
+        target: id of a token or its text, or one a prompt.
+        distractor: likewise; its logit is subtracted.
+        pos: the position whose logits are read, among the tokens of each prompt. ``None`` for the
+            last, or in an encoder that of the prompt's mask token.
+        by: ``component`` takes the heads of a layer together; ``head`` has a row for each head;
+            ``source`` also has each head's term by the token that it attends to.
+        seed: of the tokens that are drawn for the control.
+
+    Returns:
+        The terms of each prompt, biases included, which sum to ``value``.
+
+    Raises:
+        InvalidInput: the model has no logits, or a head in between that is not linear; ``by`` is
+            unknown; targets are outside the vocabulary or not one a prompt; a prompt has no such
+            position.
+        InvalidTokens: a target's text is not one token; the message shows how it is split.
+    """
+    if by not in BY:
+        raise InvalidInput(f"by={shorten(by)} is not one of {', '.join(BY)}.")
+    unembedding_of(model)
+    is_pair = len(model.stacks) > 1 and isinstance(prompts, list | tuple)
+    batches = model.check(*(prompts if is_pair else [prompts]))
+    column = columns_read(batches[-1], as_position(pos))
+    given = [target] if distractor is None else [target, distractor]
+    ids = torch.stack([_token_ids(model, each, len(column)) for each in given])
+    drawn = _drawn(ids, model.config.n_logits, seed)
+    parts, numbers = _attributed(model, batches, column, ids, drawn, by)
+    labels = [tuple(model.label(token) for token in each) for each in ids.tolist()]
+    return DirectLogitAttribution(
+        value=numbers["value"],
+        terms=numbers["terms"].mT,
+        control=numbers["control"].mT,
+        sources=numbers["sources"].transpose(0, 1) if by == "source" else None,
+        parts=parts,
+        tokens=_labels(model, batches) if by == "source" else (),
+        target=labels[0],
+        distractor=None if distractor is None else labels[1],
+        by=by,
+        soft_cap=model.config.logit_cap,
+        provenance=Provenance.of(model, *batches, seed=seed),
+    )
+
+
+Ids = Int[Tensor, "token prompt"]
+"""The target of each prompt, then its distractor, if there is one."""
+
+
+@torch.no_grad()
+def _attributed(
+    model: Transformer,
+    batches: Sequence[Batch],
+    column: Int[Tensor, " prompt"],
+    ids: Ids,
+    drawn: Ids,
+    by: str,
+) -> tuple[tuple[Part, ...], dict[str, Float[Tensor, "prompt ..."]]]:
+    """What writes the terms, and the tensors of the result, prompts first."""
+    parts: tuple[Part, ...] = ()
+    numbers: dict[str, list[Tensor]] = defaultdict(list)
+    for rows in _chunks(model, batches[-1]):
+        some = [batch.rows(rows) for batch in batches]
+        cache = run(model, *some, record=places_of_logits(model, sources=by == "source")).cache
+        own, other = (TokenLogits(model, cache, column[rows], of[:, rows]) for of in (ids, drawn))
+        terms, control = own.terms(), other.terms()
+        if by == "component":
+            terms, control = heads_together(terms), heads_together(control)
+        if by == "source":
+            numbers["sources"].append(_by_key(own.sources(), some))
+        numbers["value"].append(own.values())
+        numbers["terms"].append(torch.stack([*terms.values()], -1))
+        numbers["control"].append(torch.stack([*control.values()], -1))
+        parts = tuple(terms)
+    return parts, {name: at_least_float32(torch.cat(each)).cpu() for name, each in numbers.items()}
+
+
+def _by_key(
+    sources: Mapping[Part, Float[Tensor, "prompt key"]], batches: Sequence[Batch]
+) -> Float[Tensor, "prompt head every_key"]:
+    """The terms of heads by key: the source's columns, if there is one, then the target's."""
+    found: list[Tensor] = []
+    for part, values in sources.items():
+        by_stack = [values.new_zeros(batch.ids.shape) for batch in batches]
+        by_stack[0 if part.name.startswith("cross.") else -1] = values
+        found.append(torch.cat(by_stack, -1))
+    return torch.stack(found, 1)
+
+
+def _token_ids(model: Transformer, given: Tokens, n: int) -> Int[Tensor, " prompt"]:
+    """The token of each of ``n`` prompts, checked."""
+
+    def id_of(token: Any) -> Any:  # noqa: ANN401 - checked by the metric
+        return model.to_single_token(token) if isinstance(token, str) else token
+
+    several = [id_of(token) for token in given] if isinstance(given, list | tuple) else id_of(given)
+    no_logits = torch.empty(1, device=model.device).expand(n, model.config.n_logits)
+    return row_targets(no_logits, logit(several).target)
+
+
+def _drawn(ids: Ids, n_logits: int, seed: int) -> Ids:
+    """Other tokens at random: not the target, and a distractor that is not the new target."""
+    generator = torch.Generator().manual_seed(seed)
+    steps = torch.randint(1, max(n_logits, 2), ids.shape, generator=generator).to(ids.device)
+    return (ids[:1] + steps.cumsum(0)) % n_logits
+
+
+def _chunks(model: Transformer, batch: Batch) -> tuple[Int[Tensor, " row"], ...]:
+    """The rows in parts whose logits are few enough to be formed at a time."""
+    n, width = batch.ids.shape
+    rows = CHUNK // (width * model.config.n_logits)
+    return torch.arange(n, device=batch.ids.device).split(max(1, min(rows, ROWS)))
+
+
+def _labels(model: Transformer, batches: Sequence[Batch]) -> tuple[tuple[str | None, ...], ...]:
+    """A label of each key, ``None`` at padding: of a patch of an image, its number."""
+
+    def labels(batch: Batch, row: int) -> list[str | None]:
+        if batch.images is not None:
+            return [str(number) for number in range(batch.ids.shape[1])]
+        ids, real = batch.ids[row], batch.is_real[row].tolist()
+        return [own if r else None for own, r in zip(model.to_labels(ids), real, strict=True)]
+
+    rows = range(len(batches[-1].ids))
+    return tuple(tuple(label for batch in batches for label in labels(batch, n)) for n in rows)
+
+
+def _of_all(labels: Sequence[str], role: str) -> str:
+    """The label that all prompts share, or what it is of each."""
+    return labels[0] if len(set(labels)) == 1 else f"each prompt's {role}"
+
+
+def _with_integers(frame: pd.DataFrame) -> pd.DataFrame:
+    """Layers and heads as integers, of which some are missing."""
+    return frame.astype({name: "Int64" for name in ("layer", "head") if name in frame})

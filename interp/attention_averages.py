@@ -1,0 +1,67 @@
+"""Attention weights, averaged: entropy, mass on a set of keys, weights by what is moved.
+
+    entropy_i = −Σ_j A_ij log A_ij        mass_i(K) = Σ_{j ∈ K} A_ij
+
+(Clark et al. 2019, "What Does BERT Look At?"). Weights by what is moved are A_ij ‖v_j W_O‖, divided
+by their sum over j (Kobayashi et al. 2020, "Attention is Not Only a Weight").
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp.model.attention.attention import Attention
+from interp.model.context import Context
+from interp.model.shapes import KeyHeads, Matrix
+
+Visible = Bool[Tensor, "batch query key"]
+Each = Float[Tensor, "batch head query"]
+
+
+def visible_keys(attn: Attention, context: Context, n_key: int) -> Visible:
+    """Which keys each query may attend to; a padded query sees itself alone.
+
+    Args:
+        attn: the attention.
+        context: of the queries' stack.
+        n_key: number of key columns.
+    """
+    shape = (*context.positions.shape, n_key)
+    visible = attn.masking.visible(context)
+    if visible is None:
+        return torch.ones(shape, dtype=torch.bool, device=context.positions.device)
+    return visible[:, 0].expand(shape)
+
+
+def uniform_weights(visible: Visible, dtype: torch.dtype) -> Matrix:
+    """Equal weights on all visible keys, of one head."""
+    weights = visible.to(dtype)
+    return (weights / weights.sum(-1, keepdim=True))[:, None]
+
+
+def value_weights(attn: Attention, pattern: Matrix, v: KeyHeads) -> Matrix:
+    """A_ij ‖v_j W_O‖ / Σ_j A_ij ‖v_j W_O‖; zeros where a query's values are all zero."""
+    norms = torch.stack(
+        [own @ W_O for own, W_O in zip(attn.each_query(v).unbind(2), attn.W_O, strict=True)], 1
+    ).norm(dim=-1)
+    weights = pattern * norms[:, :, None, :]
+    total = weights.sum(-1, keepdim=True)
+    return weights / total.where(total > 0, 1)
+
+
+def entropy(weights: Matrix) -> Each:
+    """−Σ_j A_ij log A_ij, in nats."""
+    return torch.special.entr(weights).sum(-1)
+
+
+def mass(weights: Matrix, cells: Bool[Tensor, "#batch #query key"]) -> Each:
+    """Σ_j A_ij over the cells (i, j)."""
+    return (weights * cells[:, None]).sum(-1)
+
+
+def mean_over_queries(
+    values: Each,
+    counted: Bool[Tensor, "#batch #head query"],
+) -> Float[Tensor, "batch head"]:
+    """The mean over the queries that are counted; NaN where none is."""
+    return values.where(counted, 0).sum(-1) / counted.sum(-1)

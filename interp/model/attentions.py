@@ -1,0 +1,67 @@
+"""The attentions of a model: of a stack to itself, or of the decoder of a pair to the encoder."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from interp.errors import InvalidInput, shorten
+from interp.model.attention.attention import Attention
+from interp.model.network import Network
+from interp.points import Place
+
+AttentionName = Literal["encoder", "decoder", "cross"]
+
+
+@dataclass(frozen=True, eq=False)
+class Attentions:
+    """One attention in each layer.
+
+    Attributes:
+        name: which attention of an encoder–decoder; ``None`` in a model with a single stack.
+        layers: the module of each layer.
+        query: index of the stack whose tokens are queries.
+        key: index of the stack whose tokens are keys.
+    """
+
+    name: AttentionName | None
+    layers: tuple[Attention, ...]
+    query: int
+    key: int
+
+    @property
+    def is_cross(self) -> bool:
+        """Whether keys are tokens of another stack."""
+        return self.query != self.key
+
+    @property
+    def is_bidirectional(self) -> bool:
+        """Whether a query may attend to later tokens."""
+        return self.layers[0].masking.mask.is_bidirectional
+
+    def places(self, layer: int) -> tuple[Place, Place]:
+        """The places of a layer's pattern and values."""
+        points, stack = self.layers[0].points, None if self.is_cross else self.name
+        return Place(points.pattern, layer, stack=stack), Place(points.v, layer, stack=stack)
+
+
+def attentions_of(model: Network, name: AttentionName | None = None) -> Attentions:
+    """One attention of a model, in each layer.
+
+    Args:
+        model: the model.
+        name: of an encoder–decoder, ``"encoder"`` or ``"decoder"`` for the attention of that stack
+            to itself, or ``"cross"``: queries from the decoder, keys from the encoder.
+
+    Raises:
+        InvalidInput: an encoder–decoder without a name, or another model with one.
+    """
+    if len(model.stacks) == 1 and name is not None:
+        raise InvalidInput("attention= is for encoder–decoders; this model has one stack.")
+    if len(model.stacks) > 1 and name not in get_args(AttentionName):
+        names = ", ".join(get_args(AttentionName))
+        raise InvalidInput(f"attention={shorten(name)}: an encoder–decoder has {names}.")
+    query = 0 if name in (None, "encoder") else 1
+    key = 1 if name == "decoder" else 0
+    stack = model.stacks[query]
+    blocks = [stack.block(layer) for layer in range(len(stack.blocks))]
+    layers = tuple(block.cross_attn if name == "cross" else block.attn for block in blocks)
+    return Attentions(name, layers, query, key)

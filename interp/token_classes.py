@@ -1,0 +1,61 @@
+"""Classes of tokens: where the tokens of a batch are that belong to a named class."""
+
+from collections.abc import Collection, Mapping
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from interp.errors import InvalidInput, shorten
+from interp.model.batch import Batch
+from interp.text_network import TextNetwork
+
+Classes = Mapping[str, int | str | Collection[int | str] | Tensor]
+"""Tokens (ids, or texts of one token each), or a boolean tensor of where they are, by a name."""
+OTHER = "other"
+
+
+def tokens_of_classes(
+    model: TextNetwork, classes: Classes, batch: Batch
+) -> dict[str, Bool[Tensor, "batch pos"]]:
+    """Where the tokens of each class are, and those of none (``other``); never padding.
+
+    Raises:
+        InvalidInput: a class is called ``other``, or a tensor is not boolean ``[batch pos]``.
+        InvalidTokens: a text is not a single token.
+    """
+    if OTHER in classes:
+        raise InvalidInput(f"A class can't be called {OTHER}: the tokens in no class are.")
+    real = batch.is_real
+    found = {name: _tokens_of(model, name, own, batch) & real for name, own in classes.items()}
+    in_any = torch.stack([~real, *found.values()]).any(0)
+    return {**found, OTHER: ~in_any}
+
+
+def selected_tokens(selected: object, batch: Batch, argument: str) -> Bool[Tensor, "batch pos"]:
+    """The tokens that a boolean tensor selects; padding is none.
+
+    Raises:
+        InvalidInput: it is something else, or has another shape than the tokens.
+    """
+    shape = list(batch.ids.shape)
+    if not isinstance(selected, Tensor) or selected.dtype != torch.bool:
+        raise InvalidInput(
+            f"{argument} should be a boolean tensor {shape}; got {shorten(selected)}."
+        )
+    if list(selected.shape) != shape:
+        raise InvalidInput(
+            f"{argument} should have an entry for each token and padding, {shape}; got "
+            f"{list(selected.shape)}."
+        )
+    return selected.to(batch.ids.device) & batch.is_real
+
+
+def _tokens_of(
+    model: TextNetwork, name: str, given: int | str | Collection[int | str] | Tensor, batch: Batch
+) -> Bool[Tensor, "batch pos"]:
+    if isinstance(given, Tensor) or batch.images is not None:  # patches have no token ids
+        return selected_tokens(given, batch, f"classes[{shorten(name)}]")
+    several = [given] if isinstance(given, int | str) else given
+    ids = [model.to_single_token(one) if isinstance(one, str) else one for one in several]
+    return torch.isin(batch.ids, torch.tensor(ids, dtype=torch.long, device=batch.ids.device))

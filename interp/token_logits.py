@@ -1,0 +1,86 @@
+"""The logits of given tokens at one column of each row, or their differences, as sums of terms.
+
+They are taken before a soft-cap, which is no sum: cap·tanh(logit / cap) is what the model gives.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.cache.cache import Cache
+from interp.errors import InvalidInput
+from interp.logit_terms import (
+    Part,
+    Terms,
+    logit_direction,
+    logit_terms,
+    places_of_terms,
+    source_terms,
+)
+from interp.model.network import Network
+from interp.model.unembedding import Unembedding
+from interp.points import Place
+
+
+@dataclass(frozen=True, eq=False)
+class TokenLogits:
+    """The logit of a token in each row, or the difference of two.
+
+    Attributes:
+        model: the model.
+        cache: a run of it that recorded :func:`places_of_logits`.
+        column: the column of each row.
+        ids: the token of each row; then, of a difference, the token whose logit is subtracted.
+    """
+
+    model: Network
+    cache: Cache
+    column: Int[Tensor, " batch"]
+    ids: Int[Tensor, "token batch"]
+
+    def values(self) -> Float[Tensor, " batch"]:
+        """The logits or differences, as the model computes them from its last stream."""
+        unembed, stream = unembedding_of(self.model), self.cache[_end(self.model)]
+        rows = torch.arange(len(self.column), device=stream.device)
+        x = self.model.stacks[-1].final_norm(stream[rows, self.column][:, None])
+        own = [unembed.before_soft_cap(x, ids)[:, 0].diagonal() for ids in self.ids]
+        return own[0] if len(own) == 1 else own[0] - own[1]
+
+    def terms(self) -> Terms:
+        """What sums to them: see :func:`interp.logit_terms.logit_terms`; b_U is a term too.
+
+        Raises:
+            InvalidInput: the logits are not linear in the stream.
+        """
+        w, bias = logit_direction(unembedding_of(self.model), *self.ids)
+        return logit_terms(self.model, self.cache, w, self.column) | bias
+
+    def sources(self) -> dict[Part, Float[Tensor, "batch key"]]:
+        """The term of each head by the token that it attends to."""
+        w, _ = logit_direction(unembedding_of(self.model), *self.ids)
+        return source_terms(self.model, self.cache, w, self.column)
+
+
+def places_of_logits(model: Network, *, sources: bool = False) -> list[Place]:
+    """What a run must record for :class:`TokenLogits`, and for its ``sources``."""
+    return [*places_of_terms(model, sources=sources), _end(model)]
+
+
+def unembedding_of(model: Network) -> Unembedding:
+    """The unembedding of a model.
+
+    Raises:
+        InvalidInput: it has no logits.
+    """
+    if not isinstance(model.unembed, Unembedding):
+        raise InvalidInput("This model has no logits: it returns its last stream.")
+    return model.unembed
+
+
+def _end(model: Network) -> Place:
+    """The place of the stream after the last block."""
+    stack = model.stacks[-1]
+    end, name = stack.end, stack.name if len(model.stacks) > 1 else None
+    return Place(end.point, len(stack.blocks) - 1, end.norm, name)

@@ -1,0 +1,426 @@
+"""Ablation of any unit: against brute force, its algebra, what it shows, and what it refuses."""
+
+import re
+from math import nan
+
+import pytest
+import torch
+from architectures import ARCHITECTURES, assert_close, build, covering, in_turn, padded, tokens_of
+
+import interp
+from analyses import ablate, ablate_heads
+from interp import PAD, edits, metrics, run
+from interp.edits.batch_values import donor_tokens
+from interp.errors import InvalidInput, UnknownPlace
+
+METRIC = metrics.logit(3)
+NAME = re.compile(r"(?:(encoder|decoder|cross)\.)?L(\d+)(?:(H|KV|N)(\d+)|ATTN|MLP)")
+POINTS = {"N": "post", "ATTN": "attn_out", "MLP": "mlp_out"}
+
+
+def where(name, part="z"):
+    """The place and the selection of a component, from its name alone."""
+    stack, layer, kind, index = NAME.fullmatch(name).groups()
+    point = POINTS.get(kind or name[-4:].lstrip("0123456789"), part)
+    if stack == "cross":
+        stack, point = "decoder", f"cross_{point}"
+    axis = {} if kind is None else {"unit" if kind == "N" else "head": int(index)}
+    return point, {"layer": int(layer), **axis} | ({} if stack is None else {"stack": stack})
+
+
+def edited(model, tokens, made, metric=METRIC):
+    """One whole forward."""
+    done = run(model, *tokens, edits=made)
+    return metric(done.logits, done.batch).double()
+
+
+def given(name, **sizes):
+    tokens = tokens_of(name, **sizes)
+    return tokens if len(tokens) > 1 else tokens[0]
+
+
+def of_lengths(lengths, seed=0, side="right"):
+    generator = torch.Generator().manual_seed(seed)
+    return padded([torch.randint(13, (n,), generator=generator) for n in lengths], side)
+
+
+SPLIT = [name for name in ARCHITECTURES if "moe" in name or name == "mixtral"]
+WITH_MLPS = [name for name, c in ARCHITECTURES.items() if all(s.mlp for s in c.stacks.values())]
+FEW_HEADS = ["gpt2", "llama", "neox", "biased-seed", "bert"]
+
+
+@pytest.mark.parametrize(
+    ("name", "units"),
+    [
+        *in_turn(ARCHITECTURES, ["heads", "layers"]),
+        *in_turn([n for n in WITH_MLPS if n not in SPLIT], ["mlps", "neurons"], ["gpt2", "bart"]),
+        *in_turn(FEW_HEADS, ["pairs"], ["gpt2"]),
+    ],
+)
+def test_zero_ablation_is_brute_force_on_every_architecture(name, units):
+    model, tokens = build(name), tokens_of(name)
+    found = ablate(model, given(name), units=units, method="zero", metric=METRIC)
+    assert_close(found.clean, edited(model, tokens, []))
+    for row, own in enumerate(found.members):
+        made = [edits.zero(point, **at) for point, at in map(where, own)]
+        assert_close(found.ablated[row], edited(model, tokens, made), what=found.cells["name"][row])
+    assert found.effect.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("part", ["z", "pattern", "v"])
+@pytest.mark.parametrize("name", covering(["gpt2", "llama", "t5", "uneven-pair"], ["llama", "t5"]))
+def test_each_part_of_a_head_is_brute_force(name, part):
+    model, tokens = build(name), tokens_of(name)
+    found = ablate(model, given(name), method="zero", part=part, metric=METRIC)
+    for row, (head,) in enumerate(found.members):
+        point, at = where(head, part)
+        assert_close(found.ablated[row], edited(model, tokens, [edits.zero(point, **at)]))
+    shared = name in ("llama", "uneven-pair") and part == "v"
+    assert all(("KV" in head) == shared for (head,) in found.members)
+
+
+# ---- values from other prompts -----------------------------------------------------------------
+
+
+def recorded(model, rows, point, at):
+    """A component's tensor on each prompt alone, ``[pos *rest]``."""
+    place = (point, at["layer"], *([at["stack"]] if "stack" in at else []))
+    select = {"head": -2, "unit": -1}
+    found = []
+    for row in rows:
+        x = run(model, *(ids[ids != PAD][None] for ids in row), record=[place]).cache[place][0]
+        for axis in set(select) & set(at):
+            x = x.select(select[axis], at[axis])
+        found.append(x)
+    return found
+
+
+MEANT = [
+    ("gpt2", "z", {"one": "L1H2", "sublayer": ["L0ATTN", "L1MLP"], "neuron": "L0N3"}),
+    ("llama", "v", {"one": "L1KV1", "two": ["L0KV0", "L0KV1"]}),
+    ("t5", "z", {"all": ["encoder.L1H1", "decoder.L0N2", "cross.L1H0", "cross.L0ATTN"]}),
+    ("t5", "v", {"across": ["cross.L1H2"], "encoder": "encoder.L0H0"}),
+]
+
+
+@pytest.mark.parametrize("per_position", [False, True])
+@pytest.mark.parametrize(("name", "part", "groups"), MEANT)
+def test_mean_ablation_is_brute_force_with_the_mean_over_the_reference(
+    name, part, groups, per_position
+):
+    model, two = build(name), name == "t5"
+    tokens = [of_lengths((4, 2, 5)), of_lengths((3, 5, 2), seed=1)][: 1 + two]
+    others = [of_lengths((5, 3), seed=2, side="left"), of_lengths((5, 5), seed=3)][: 1 + two]
+    alike = {"units": groups, "part": part, "per_position": per_position, "metric": METRIC}
+    found = ablate(
+        model,
+        tuple(tokens) if two else tokens[0],
+        reference=tuple(others) if two else others[0],
+        rows=1,
+        **alike,
+    )
+    for row, own in enumerate(found.members):
+        for prompt, ids in enumerate(zip(*tokens, strict=True)):
+            alone, made = [one[one != PAD][None] for one in ids], []
+            for point, at in (where(member, part) for member in own):
+                of = recorded(model, list(zip(*others, strict=True)), point, at)
+                in_encoder = at.get("stack") == "encoder" or point == "cross_v"
+                width = alone[0 if in_encoder else -1].shape[1]
+                at_each = [
+                    torch.stack([x[p] for x in of if len(x) > p]).mean(0) for p in range(width)
+                ]
+                mean = torch.stack(at_each) if per_position else torch.cat(of).mean(0)
+                made.append(edits.replace(point, mean, **at))
+            expected = edited(model, alone, made, METRIC)
+            assert_close(found.ablated[row, prompt], expected[0], what=own)
+    again = ablate(model, tuple(tokens) if two else tokens[0], **alike)
+    assert (again.effect - found.effect).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_resample_ablation_is_brute_force_with_donors_from_the_reference(seed):
+    model, tokens, others = build("gpt2"), of_lengths((4, 2, 5)), of_lengths((6, 3), seed=2)
+    found = ablate(
+        model, tokens, method="resample", reference=others, seed=seed, metric=METRIC, memory=9e4
+    )
+    row, column = donor_tokens(tokens != PAD, seed, others != PAD)
+    for unit, (head,) in enumerate(found.members):
+        point, at = where(head)
+        of = recorded(model, list(zip(others, strict=True)), point, at)
+        for prompt, ids in enumerate(tokens):
+            n = int((ids != PAD).sum())
+            z = torch.stack([of[row[prompt, p]][column[prompt, p]] for p in range(n)])
+            made = [edits.replace(point, z, **at)]
+            assert_close(found.ablated[unit, prompt], edited(model, [ids[None, :n]], made)[0])
+
+
+@pytest.mark.parametrize("method", ["mean", "resample"])
+@pytest.mark.parametrize("part", ["z", "v", "pattern"])
+def test_prompts_are_their_own_reference(method, part):
+    """Of one length, since a position that no other prompt has takes one of another's."""
+    tokens = given("llama", batch=4)
+    model, alike = build("llama"), {"method": method, "part": part, "metric": METRIC}
+    found = ablate(model, tokens, reference=tokens, **alike)
+    assert torch.equal(found.ablated, ablate(model, tokens, **alike).ablated)
+
+
+@pytest.mark.parametrize("method", ["mean", "resample"])
+@pytest.mark.parametrize("name", ["llama", "t5"])
+def test_a_reference_of_the_same_prompt_alone_changes_nothing(name, method):
+    """What a prompt computes is replaced by itself."""
+    model, prompt = build(name), given(name, batch=1)
+    per_position = method == "mean"
+    for part in ("z", "pattern", "v"):
+        alike = {"method": method, "part": part, "per_position": per_position, "metric": METRIC}
+        assert ablate(model, prompt, reference=prompt, **alike).effect.abs().max() <= 1e-12
+    other = ablate(
+        model, prompt, reference=given(name, batch=1, seed=5), method=method, metric=METRIC
+    )
+    assert other.effect.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("method", ["mean", "resample"])
+def test_patterns_are_replaced_by_position_wherever_padding_is(method):
+    """Prompts of one length: padding on either side or within changes nothing."""
+    model, tokens = build("gpt2"), given("gpt2", batch=3, pos=4)
+    alike = {"method": method, "part": "pattern", "metric": METRIC, "seed": 1}
+    holes = torch.full((3, 6), PAD)
+    for row, columns in enumerate(([0, 1, 2, 3], [0, 2, 3, 5], [2, 3, 4, 5])):
+        holes[row, columns] = tokens[row]
+    plain = ablate(model, tokens, **alike)
+    assert_close(ablate(model, holes, **alike).ablated, plain.ablated)
+    point, at = where("L1H1", "pattern")
+    of = torch.stack(recorded(model, [(row,) for row in tokens], "pattern", {"layer": 1}))[:, 1]
+    row, _ = donor_tokens(tokens != PAD, 1)
+    values = of.mean(0) if method == "mean" else of[row[:, 0]]
+    expected = edited(model, [tokens], [edits.replace(point, values, **at)])
+    assert_close(plain.ablated[plain.cells["name"].index("L1H1")], expected)
+
+
+# ---- algebra -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["zero", "mean", "resample"])
+def test_groups_of_one_are_the_heads_and_of_none_change_nothing(method):
+    model, tokens = build("gpt2"), of_lengths((4, 2, 5))
+    heads = ablate(model, tokens, method=method, metric=METRIC)
+    groups = {f"group {name}": [name] for (name,) in heads.members} | {"nothing": []}
+    found = ablate(model, tokens, units=groups, method=method, metric=METRIC)
+    assert_close(found.ablated[:-1], heads.ablated)
+    assert torch.equal(found.ablated[-1], found.clean)
+    assert heads.effect.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("method", ["zero", "resample"])
+def test_a_pair_has_no_order(method):
+    model, tokens = build("gpt2"), of_lengths((4, 2, 5))
+    groups = {"ab": ["L0H1", "L1H2"], "ba": ["L1H2", "L0H1"], "c": ["L0H0", "L0H2"]}
+    found = ablate(model, tokens, units=groups, method=method, metric=METRIC).effect
+    assert_close(found[0], found[1])
+    assert (found[2] - found[0]).abs().max() > 1e-3
+
+
+def test_an_interaction_is_the_effect_together_less_the_effects_alone():
+    model, tokens = build("gpt2"), of_lengths((4, 2, 5, 3, 6))
+    heads = ablate(model, tokens, method="zero", metric=METRIC)
+    alone = dict(zip(heads.cells["name"], heads.effect, strict=True))
+    found = ablate(model, tokens, units="pairs", method="zero", metric=METRIC)
+    assert len(found.members) == 6 + 15
+    for row, own in enumerate(found.members):
+        if len(own) == 1:
+            assert_close(found.effect[row], alone[own[0]])
+            assert found.interaction[row].isnan().all()
+        else:
+            a, b = own
+            assert_close(found.interaction[row], found.effect[row] - alone[a] - alone[b])
+    frame = found.interaction_frame()
+    assert list(frame.columns)[:5] == ["first", "second", "name", "interaction", "low"]
+    assert len(frame) == 15
+    assert frame["size"].max() > 1e-3
+
+
+def test_heads_whose_outputs_only_add_up_do_not_interact():
+    """In the last layer, without a norm, a logit is linear in z; through the layer it isn't."""
+    found = ablate(
+        build("biased-seed"), given("biased-seed"), units="pairs", method="zero", metric=METRIC
+    )
+    size = found.interaction_frame().set_index("name")["size"]
+    within = [name for name in size.index if name.count("L1") == 2]
+    assert size[within].max() <= 1e-12
+    assert size.drop(within).min() > 1e-6
+
+
+def test_a_layer_left_out_is_the_stream_passed_on():
+    """Zero ablation of a layer: the model without that block."""
+    model, tokens = build("gpt2"), given("gpt2")
+    shorter = build(ARCHITECTURES["gpt2"])
+    found = ablate(model, tokens, units="layers", method="zero", metric=METRIC)
+    x = run(model, tokens, record="all").cache["resid_pre", 0]
+    with torch.no_grad():
+        logits = shorter.unembed(shorter.stacks[0].final_norm(x))
+    both = ablate(
+        model,
+        tokens,
+        units={"all": ["L0ATTN", "L0MLP", "L1ATTN", "L1MLP"]},
+        method="zero",
+        metric=METRIC,
+    )
+    assert_close(both.ablated[0], logits[:, -1, 3])
+    assert found.cells["name"] == ("L0", "L1")
+
+
+def test_kl_is_the_divergence_from_the_model_itself():
+    model, tokens = build("gpt2"), of_lengths((4, 2, 5, 3))
+    found = ablate(model, tokens, method="zero", metric="kl", rows=2)
+    assert found.clean.abs().max() <= 1e-12
+    expected = ablate(model, tokens, method="zero", metric=metrics.kl(model(tokens)))
+    assert_close(found.ablated, expected.ablated)
+    assert found.effect.min() > 0
+
+
+def test_the_short_form_has_the_same_numbers():
+    model, tokens = build("gpt2"), of_lengths((4, 2, 5))
+    for metric in ("kl", "loss"):
+        short = ablate_heads(model, tokens, metric=metric)
+        assert_close(ablate(model, tokens, metric=metric).ablated, short.ablated.flatten(0, 1))
+
+
+def test_layers_restrict_every_kind_of_unit():
+    model = build("t5")
+    for units in ("heads", "layers", "mlps", "neurons", "pairs"):
+        alike = {"units": units, "method": "zero", "metric": METRIC}
+        whole = ablate(model, given("t5"), **alike)
+        part = ablate(model, given("t5"), layers=[1], **alike)
+        assert set(part.cells["name"]) < set(whole.cells["name"])
+        assert "L0" not in " ".join(part.cells["name"])
+        at = [whole.cells["name"].index(name) for name in part.cells["name"]]
+        assert_close(part.ablated, whole.ablated[at])
+
+
+# ---- interruption ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("units", ["neurons", "pairs"])
+def test_a_cancelled_call_returns_what_is_done_and_is_resumed(units):
+    model, tokens, seen = build("gpt2"), of_lengths((4, 2, 5, 3, 6, 2)), []
+    alike = {"units": units, "method": "resample", "metric": METRIC, "memory": 6e4}
+    whole = ablate(model, tokens, progress=lambda *at: seen.append(at), **alike)
+    assert seen[-1] == (len(whole.members),) * 2
+    assert len(seen) > 4
+    begun = ablate(model, tokens, cancelled=lambda: True, **alike)
+    done = ~begun.ablated.isnan()
+    assert 0 < done.sum() < done.numel()
+    assert torch.equal(begun.ablated[done], whole.ablated[done])
+    assert "cancelled" in begun.summary()
+    assert begun.payload()["partial"] is None
+    begun.figure()
+    again = ablate(model, tokens, resume=begun.partial, **alike)
+    assert torch.equal(again.ablated, whole.ablated)
+    assert again.partial is None
+    with pytest.raises(InvalidInput, match="resume"):
+        ablate(model, tokens, resume=begun.partial, **alike | {"seed": 1})
+
+
+# ---- what is shown -----------------------------------------------------------------------------
+
+
+STATISTICS = ["effect", "low", "high", "size", "n", "p", "q", "matters"]
+
+
+@pytest.mark.parametrize(
+    ("name", "units", "columns"),
+    [
+        ("gpt2", "heads", ["layer", "head", "name"]),
+        ("t5", "heads", ["stack", "layer", "head", "name"]),
+        ("t5", "layers", ["stack", "layer", "name"]),
+        ("gpt2", "neurons", ["layer", "neuron", "name"]),
+        ("gpt2", "pairs", ["first", "second", "name"]),
+        ("gpt2", {"few": ["L0H1", "L1MLP"]}, ["name", "members"]),
+    ],
+)
+def test_frames_name_the_units_then_the_statistics(name, units, columns):
+    model, alike = build(name), {"units": units, "method": "zero", "metric": METRIC}
+    found = ablate(model, given(name, batch=6), **alike)
+    frame, long = found.to_frame(), found.to_prompt_frame()
+    assert list(frame.columns) == columns + STATISTICS
+    assert list(long.columns) == [*columns, "prompt", "clean", "ablated", "effect"]
+    assert len(long) == 6 * len(frame)
+    own = long.groupby("name")["effect"].mean()
+    assert frame.set_index("name")["effect"].sub(own).abs().max() <= 1e-12
+
+
+def test_the_map_of_heads_has_a_row_a_layer_of_each_stack():
+    found = ablate(build("uneven-pair"), given("uneven-pair"), method="zero", metric=METRIC)
+    shown = found.figure()
+    rows = ["encoder 0", "encoder 1", "decoder 0", "cross 0"]
+    assert list(shown.layout.yaxis.ticktext) == rows
+    z = torch.tensor(shown.data[0].z, dtype=torch.float64)
+    assert torch.equal(z.flatten(), found.effect.mean(-1))
+
+
+def test_the_map_of_pairs_is_symmetric_and_empty_on_the_diagonal():
+    found = ablate(build("gpt2"), given("gpt2"), units="pairs", method="zero", metric=METRIC)
+    shown = found.figure()
+    z = torch.tensor(
+        [[nan if value is None else value for value in row] for row in shown.data[0].z]
+    )
+    assert torch.equal(z.isnan(), torch.eye(6, dtype=torch.bool))
+    assert torch.equal(z.nan_to_num(), z.T.nan_to_num())
+    assert list(shown.layout.xaxis.ticktext) == list(shown.layout.yaxis.ticktext)
+
+
+def test_bars_show_the_largest_of_many():
+    model = interp.load("rasp-reverse")
+    found = ablate(model, ["abcd", "dca"], units="neurons", method="zero", metric="kl")
+    frame, shown = found.to_frame(), found.figure()
+    assert len(frame) > 40 == len(shown.data[0].x)
+    assert list(shown.data[0].x) == pytest.approx(frame["effect"].head(40).tolist())
+    few = ablate(model, ["abcd", "dca"], units="layers", method="zero", metric="kl").figure()
+    assert list(few.layout.yaxis.ticktext) == ["L0", "L1", "L2"]
+
+
+# ---- what it refuses ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"units": "head"}, "heads, layers, mlps, neurons, pairs, or groups"),
+        ({"units": {}}, "one or more groups"),
+        ({"units": {"a": ["L0H1"]}, "layers": [0]}, "no layers="),
+        ({"units": {"a": ["L0H1", "L0H1"]}}, "'a' names a component twice"),
+        ({"layers": [2]}, r"no heads in layers=\[2\]"),
+        ({"part": "q"}, "z, pattern, v"),
+        ({"method": "one"}, "zero, mean, resample"),
+        ({"metric": "los"}, '"loss", "kl"'),
+        ({"method": "resample", "per_position": True}, 'method="mean"'),
+        ({"method": "zero", "reference": torch.tensor([[1]])}, "Zeros come from no reference"),
+        ({"reference": torch.tensor([[1, 2]]), "per_position": True}, "up to 2 tokens"),
+        ({"part": "pattern"}, "one length; these have 2 to 4 tokens"),
+    ],
+)
+def test_what_it_refuses(settings, says):
+    with pytest.raises(InvalidInput, match=says):
+        ablate(build("gpt2"), of_lengths((4, 2)), **settings)
+
+
+def single_head():
+    attention = interp.AttentionConfig(n_heads=1, d_head=4)
+    stack = interp.StackConfig(n_layers=1, attention=attention)
+    return interp.Transformer(interp.Config(d_model=4, d_vocab=13, n_ctx=8, decoder=stack))
+
+
+def test_what_a_model_does_not_have_is_refused_by_name():
+    tokens = given("gpt2")
+    with pytest.raises(UnknownPlace, match=r"'L0H3'. Nearest: L0H"):
+        ablate(build("gpt2"), tokens, units={"a": ["L0H3"]})
+    with pytest.raises(InvalidInput, match="no pairs"):
+        ablate(single_head(), tokens, units="pairs")
+    with pytest.raises(InvalidInput, match="no mlps"):
+        ablate(build("seed"), given("seed"), units="mlps")
+    with pytest.raises(InvalidInput, match="L0MLP is a mixture of experts"):
+        ablate(build("mixtral"), given("mixtral"), units="neurons")
+    with pytest.raises(InvalidInput, match="both as the tuple"):
+        ablate(build("t5"), tokens)
+    with pytest.raises(InvalidInput, match="at least two prompts"):
+        ablate(build("gpt2"), tokens[:1], method="resample")

@@ -1,0 +1,275 @@
+"""Statistics of attention: what masses sum to, what uniform heads have, and heads that align."""
+
+import sys
+from datetime import date, timedelta
+
+import pytest
+import torch
+from architectures import ARCHITECTURES, assert_close, build, build_new, padded, tokens_of
+
+import interp
+from analyses import attention_statistics
+from analyses.attention_statistics import WEIGHTINGS
+from interp import PAD, run
+from interp.errors import InvalidInput, InvalidTokens
+from interp.zoo.training.calendar import FORMATS, WrittenDate
+from interp.zoo.training.evaluations.alignment import FIELDS, PREDICTING, alignment
+from interp.zoo.training.recipes.dates import encode
+
+SINGLE = [name for name, config in ARCHITECTURES.items() if len(config.stacks) == 1]
+ROWS = [torch.tensor(row) for row in ([3, 1, 4, 1, 5], [9, 2], [6, 5, 3, 5])]
+CLASSES = {"odd": [1, 3, 5, 9], "six": 6}
+
+
+def statistic(found, name, weighting="attention"):
+    """``[layer head prompt]``."""
+    return found.values[WEIGHTINGS.index(weighting), ..., found.statistics.index(name)]
+
+
+def with_zeros(name, **heads):
+    """The model with the queries, or the values, of head 1 of layer 0 set to zero."""
+    model = build_new(name)
+    attn = model.stacks[0].block(0).attn
+    with torch.no_grad():
+        for weight, bias in heads.items():
+            getattr(attn, weight)[1].zero_()
+            if getattr(attn, bias.lower()) is not None:
+                getattr(attn, bias)[1].zero_()
+    return model
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_masses_on_disjoint_classes_sum_to_one(name):
+    """Σ_K mass(K) = 1, by attention, by values and by uniform weights."""
+    found = attention_statistics(build(name), padded(ROWS, "left"), classes=CLASSES)
+    indices = [found.statistics.index(one) for one in (*CLASSES, "other")]
+    for masses in (found.values, found.uniform):
+        total = masses[..., indices].sum(-1)
+        assert_close(total, torch.ones_like(total))
+    assert 0 < statistic(found, "odd").min() < 1
+
+
+def test_masses_on_classes_that_overlap_do_not():
+    overlapping = {"odd": [1, 3, 5, 9], "three": 3}
+    found = attention_statistics(build("gpt2"), padded(ROWS, "left"), classes=overlapping)
+    total = sum(statistic(found, one) for one in (*overlapping, "other"))
+    assert total.max() > 1.01
+
+
+@pytest.mark.parametrize("name", ["seed", "gpt2", "llama", "gemma2", "bert"])
+def test_a_head_without_queries_is_uniform(name):
+    """Zero Q: entropy log n and normalized entropy 1; all other heads have less."""
+    found = attention_statistics(
+        with_zeros(name, W_Q="b_Q"), padded(ROWS, "right"), classes=CLASSES
+    )
+    uniform = found.values[0, 0, 1]
+    assert_close(uniform.nan_to_num(-1), found.uniform[0].nan_to_num(-1))
+    assert_close(statistic(found, "normalized entropy")[0, 1], torch.ones(3).double())
+    assert statistic(found, "normalized entropy")[0, 0].max() < 1 - 1e-6
+    n = torch.arange(1, 6).double()
+    nats = n.log().mean() if name != "bert" else n[-1].log()
+    if name != "gemma2":  # whose window hides keys from the last queries
+        assert_close(statistic(found, "entropy")[0, 1, 0], nats)
+
+
+def test_where_attention_stays_alone():
+    """Of one prompt by the formulas, and what each mean is over."""
+    model, ids = build("gpt2"), ROWS[0]
+    found = attention_statistics(model, ids, offsets=3, classes=CLASSES)
+    pattern = run(model, ids, record="pattern").cache["pattern", 1][0]
+    nats = -(pattern * pattern.clamp(min=1e-300).log()).sum(-1)
+    i = torch.arange(5)
+    expected = {
+        "entropy": nats.mean(-1),
+        "normalized entropy": (nats[:, 1:] / (i[1:] + 1.0).double().log()).mean(-1),
+        "distance": (pattern * (i[:, None] - i).abs()).sum(-1).mean(-1),
+        "bos": pattern[:, 1:, 0].mean(-1),
+        "self": pattern.diagonal(0, -2, -1).mean(-1),
+        "previous": pattern.diagonal(-1, -2, -1).mean(-1),
+        "offset -3": pattern.diagonal(-3, -2, -1).mean(-1),
+        "six": torch.zeros(3).double(),
+        "odd": pattern[..., [0, 1, 3, 4]].sum(-1).mean(-1),
+    }
+    for name, value in expected.items():
+        assert_close(statistic(found, name)[1, :, 0], value, what=name)
+    assert "next" not in found.statistics
+
+
+def test_an_encoder_attends_forward():
+    found = attention_statistics(build("bert"), ROWS[0], offsets=2)
+    pattern = run(build("bert"), ROWS[0], record="pattern").cache["pattern", 0][0]
+    for name, by in {"next": 1, "offset +2": 2, "offset -2": -2}.items():
+        expected = pattern.diagonal(by, -2, -1).mean(-1)
+        assert_close(statistic(found, name)[0, :, 0], expected, what=name)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "gptj", "olmo2", "bert"])
+def test_value_weights_are_the_lengths_of_what_is_moved(name):
+    """A_ij ‖v_j W_O‖ / Σ_j A_ij ‖v_j W_O‖, each vector formed; key/value heads are shared."""
+    model, ids = build(name), ROWS[0]
+    found = attention_statistics(model, ids)
+    cache = run(model, ids, record=["pattern", "v"]).cache
+    attn = model.blocks[1].attn
+    for head in range(attn.n_heads):
+        v = cache["v", 1][0, :, head * attn.kv_heads // attn.n_heads]
+        weights = cache["pattern", 1][0, head] * (v @ attn.W_O[head]).norm(dim=-1)
+        weights = weights / weights.sum(-1, keepdim=True)
+        expected = weights.diagonal(-1).mean().detach()
+        assert_close(statistic(found, "previous", "value-weighted")[1, head, 0], expected)
+        assert statistic(found, "previous")[1, head, 0] != pytest.approx(float(expected), abs=1e-6)
+
+
+def test_scaling_the_values_of_a_head_changes_nothing():
+    model, other = build("gpt2"), build_new("gpt2")
+    with torch.no_grad():
+        other.blocks[1].attn.W_O[2] *= 5
+    one, two = (attention_statistics(m, padded(ROWS, "left")) for m in (model, other))
+    assert_close(two.values.nan_to_num(-1), one.values.nan_to_num(-1))
+
+
+def test_a_head_that_writes_nothing_has_no_value_weights():
+    """It has attention all the same; the summary names it, and tables leave it out."""
+    found = attention_statistics(with_zeros("gpt2", W_V="b_V"), padded(ROWS, "left"))
+    assert statistic(found, "entropy", "value-weighted")[0, 1].isnan().all()
+    assert not statistic(found, "entropy").isnan().any()
+    assert "write nothing (no value weights): L0H1" in found.summary()
+    weighted = found.to_frame().query("weighting == 'value-weighted'")
+    assert "L0H1" not in set(weighted["name"])
+    assert {"L0H0", "L0H2", "L1H1"} <= set(weighted["name"])
+    assert not found.to_frame()["mean"].isna().any()
+
+
+def test_prompts_that_are_too_short_are_left_out_and_counted():
+    found = attention_statistics(build("gpt2"), padded(ROWS, "right"), offsets=6)
+    frame = found.to_frame().query("name == 'L0H0' and weighting == 'attention'")
+    n = frame.set_index("statistic")["n"].to_dict()
+    assert (n["self"], n["previous"], n["offset -2"], n["offset -4"]) == (3, 3, 2, 1)
+    assert "offset -5" not in n
+    assert "no prompt has a query for: offset -5, offset -6" in found.summary()
+    assert not found.to_prompt_frame()["value"].isna().any()
+
+
+def test_a_single_token_has_no_normalized_entropy():
+    found = attention_statistics(build("gpt2"), torch.tensor([[3, PAD], [4, 5]]))
+    assert statistic(found, "normalized entropy")[..., 0].isnan().all()
+    assert not statistic(found, "normalized entropy")[..., 1].isnan().any()
+    assert (statistic(found, "entropy")[..., 0] == 0).all()
+
+
+def test_some_queries_only():
+    model, tokens = build("gpt2"), padded(ROWS, "left")
+    last = torch.zeros_like(tokens, dtype=torch.bool)
+    last[:, -1] = True
+    found = attention_statistics(model, tokens, queries=last)
+    pattern = run(model, tokens, record="pattern").cache["pattern", 1]
+    assert_close(statistic(found, "previous")[1], pattern[:, :, -1, -2].T)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_few_prompts_at_a_time_give_the_same(name, monkeypatch):
+    tokens = padded(ROWS, "left")
+    whole = attention_statistics(build(name), tokens, classes=CLASSES)
+    monkeypatch.setattr(sys.modules[attention_statistics.__module__], "CHUNK", 1)
+    few = attention_statistics(build(name), tokens, classes=CLASSES)
+    assert_close(few.values.nan_to_num(-1), whole.values.nan_to_num(-1))
+    assert_close(few.uniform.nan_to_num(-1), whole.uniform.nan_to_num(-1))
+
+
+@pytest.mark.parametrize("name", ["bert", "rotary-encoder", "gpt2", "phi"])
+def test_permuting_heads_permutes_their_statistics(name):
+    model, tokens = build_new(name), padded(ROWS, "left")
+    before = attention_statistics(model, tokens, classes=CLASSES)
+    attn = model.stacks[0].block(0).attn
+    order = torch.tensor([2, 0, 1])
+    with torch.no_grad():
+        for weight in ("W_Q", "W_K", "W_V", "W_O"):
+            getattr(attn, weight).copy_(getattr(attn, weight)[order].clone())
+        for bias in ("b_Q", "b_K", "b_V"):
+            if getattr(attn, bias.lower()) is not None:
+                getattr(attn, bias).copy_(getattr(attn, bias)[order].clone())
+    after = attention_statistics(model, tokens, classes=CLASSES)
+    assert_close(after.values[:, 0].nan_to_num(-1), before.values[:, 0, order].nan_to_num(-1))
+    assert_close(after.values[:, 1].nan_to_num(-1), before.values[:, 1].nan_to_num(-1), 1e-10)
+
+
+# ---- encoder–decoders ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("attention", ["encoder", "decoder", "cross"])
+def test_the_attentions_of_a_pair(attention):
+    model = build("t5")
+    source, target = padded(ROWS, "left"), padded(ROWS[::-1], "right")
+    found = attention_statistics(model, (source, target), attention=attention, classes=CLASSES)
+    assert ("previous" in found.statistics) == (attention != "cross")
+    assert ("next" in found.statistics) == (attention == "encoder")
+    total = sum(statistic(found, one) for one in (*CLASSES, "other"))
+    assert_close(total, torch.ones_like(total))
+    assert found.summary().startswith(f"{attention} attention, ")
+
+
+@pytest.fixture(scope="module")
+def dates():
+    """The model and 309 dates: ids of sources and targets, and the field of each source token."""
+    model, first = interp.load("dates"), date(1950, 1, 1)
+    days = [first + timedelta(days=353 * n) for n in range(103)]
+    return model, *encode(model, [WrittenDate.of(day, form) for day in days for form in FORMATS])
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_dates_aligns_as_its_card_has_it(dates, field):
+    """Where a field is predicted, one cross-attention head attends to it: L1H0, L0H2, L0H3."""
+    model, sources, targets, fields = dates
+    predicting = torch.zeros_like(targets, dtype=torch.bool)
+    predicting[:, PREDICTING[field]] = True
+    found = attention_statistics(
+        model,
+        (sources, targets),
+        attention="cross",
+        queries=predicting,
+        classes={name: fields == number for number, name in enumerate(FIELDS)},
+    )
+    figures = interp.card("dates").figures
+    best = figures[f"cross-attention head that aligns the {field} best"]
+    mass = found.of(field)
+    layer, head = divmod(int(mass.argmax()), mass.shape[1])
+    assert f"L{layer}H{head}" == best
+    card = figures[f"its attention to the {field} where that is predicted"]
+    assert float(mass.max()) == pytest.approx(card, abs=0.02)
+    lines = [line.split() for line in found.summary().split("\n")]
+    assert next(words[1] for words in lines if words[0] == field) == best
+    expected = alignment(model, sources, targets, fields)
+    assert_close(mass, expected.scores[field], 1e-5)
+    uniform = found.uniform[..., found.statistics.index(field)].mean(-1)
+    assert_close(uniform, torch.full_like(uniform, expected.uniform[field]), 1e-5)
+
+
+# ---- what it refuses ----------------------------------------------------------------------------
+
+
+def test_what_it_refuses():
+    model, ids = build("gpt2"), torch.tensor([[1, 2, 3]])
+    for wrong, match in [
+        ({"attention": "cross"}, "this model has one stack"),
+        ({"offsets": 0}, "offsets=0 should be 1 or more"),
+        ({"classes": {"other": 1}}, "can't be called other"),
+        ({"classes": {"self": 1}}, "can't be called self"),
+        ({"classes": {"a": torch.tensor([True])}}, r"classes\['a'\] should have an entry for each"),
+        ({"queries": torch.tensor([[1, 1, 1]])}, "queries= should be a boolean tensor"),
+        ({"queries": torch.zeros(1, 3, dtype=torch.bool)}, "selects no token"),
+    ]:
+        with pytest.raises(InvalidInput, match=match):
+            attention_statistics(model, ids, **wrong)
+    with pytest.raises(InvalidInput, match="an encoder–decoder has encoder, decoder, cross"):
+        attention_statistics(build("t5"), tokens_of("t5"))
+    with pytest.raises(InvalidTokens, match="is 10 tokens"):
+        attention_statistics(interp.load("python-2l"), "a = 1", classes={"long": "lambda x: x"})
+    with pytest.raises(InvalidInput, match="entropia"):
+        attention_statistics(model, ids).of("entropia")
+
+
+def test_attention_that_is_not_a_number_is_named():
+    model = build_new("gpt2")
+    with torch.no_grad():
+        model.blocks[0].attn.W_Q[0] = torch.nan
+    with pytest.raises(InvalidInput, match=r'\("pattern", 0\) is not finite'):
+        attention_statistics(model, torch.tensor([[1, 2, 3]]))
