@@ -150,9 +150,9 @@ def explanation(result: HeadAblation) -> str:
     }[result.method]
     return (
         f"Each head in turn is ablated: its output z, before W_O, is replaced with {replacement}. "
-        f"{_directions(result.metric)}The effect is the mean change over prompts, the size the mean "
-        f"of its absolute value, which changes up and down do not cancel in. Intervals are 95 % "
-        f"intervals of the effect and allow for skewed data. {_what_matters(result)}"
+        f"{_directions(result.metric)}The effect is the mean change over prompts, the size the "
+        f"mean of its absolute value, which changes up and down do not cancel in. Intervals are "
+        f"95 % intervals of the effect and allow for skewed data. {_what_matters(result)}"
     )
 
 

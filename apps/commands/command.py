@@ -64,7 +64,8 @@ def analysis_command(
     Args:
         label: what is being done, beside the progress; ``{name}`` stands for an option.
         folder: the default output folder below ``reports``; ``{name}`` stands for an option, the
-            ``command`` or the ``model``.
+            ``command`` or the ``model``. Names that are given for other options, such as ``--part
+            v``, are appended.
         reads: the fields of prompts that the analysis reads; none if it reads no prompts. A logit
             difference reads target and distractor in any case. With ``corrupt``, the default are
             the model's minimal pairs.
@@ -107,6 +108,21 @@ def _with_shared_options(
     return [*first, *own, *last]
 
 
+def _folder_name(
+    analysis: Callable[..., "Result"], folder: str, model: str, options: dict[str, Any]
+) -> str:
+    """The name of the default output folder."""
+    defaults = inspect.signature(analysis).parameters
+    others = [
+        value.value
+        for name, value in options.items()
+        if isinstance(value, StrEnum)
+        and value != defaults[name].default
+        and f"{{{name}}}" not in folder
+    ]
+    return "-".join([folder.format(**options, model=model, command=analysis.__name__), *others])
+
+
 def _run(
     analysis: Callable[..., "Result"],
     options: dict[str, Any],
@@ -125,10 +141,10 @@ def _run(
     prompts = options.pop("prompts", None)
     if options.get("metric", "") is None:
         options["metric"] = default_metric(model)
-    name = analysis.__name__
-    settings = Settings(name, model, prompts, options, device, reads)
-    short = {**options, "command": name, "model": Path(model).resolve().name}
-    place = out or Path("reports") / folder.format(**short)
+    settings = Settings(analysis.__name__, model, prompts, options, device, reads)
+    place = out or Path("reports") / _folder_name(
+        analysis, folder, Path(model).resolve().name, options
+    )
     with atomic_folder(place) as temporary:
         with progress(label.format(**options)) as tick:
             run = run_analysis(analysis, settings, tick)

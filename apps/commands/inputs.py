@@ -41,7 +41,7 @@ class Inputs:
         Raises:
             InvalidInput: an encoder–decoder's prompt has neither.
         """
-        if len(self.model.stacks) == 1:
+        if self.has_one_stack:
             return self.texts
         return self.texts, [_decoder_text(prompt) for prompt in self.prompts]
 
@@ -54,10 +54,18 @@ class Inputs:
         Raises:
             InvalidInput: a target is not a single token.
         """
-        one_stack = len(self.model.stacks) == 1
-        if all(p.target is not None and (one_stack or p.prefix) for p in self.prompts):
+        if self.all_have("target") and (self.has_one_stack or self.all_have("prefix")):
             return self.tokens("target")
         return None
+
+    @property
+    def has_one_stack(self) -> bool:
+        """Whether the model is no encoder–decoder."""
+        return len(self.model.stacks) == 1
+
+    def all_have(self, field: str) -> bool:
+        """Whether every prompt has that field."""
+        return all(getattr(prompt, field) is not None for prompt in self.prompts)
 
     def tokens(self, field: str) -> tuple[int, ...]:
         """The token id of each prompt's ``target`` or ``distractor``.

@@ -20,8 +20,11 @@ class NormName(StrEnum):
 
 
 At = Annotated[
-    list[str],
-    typer.Option(help="The streams or writes to read, e.g. resid_pre, resid_mid, mlp_out."),
+    list[str] | None,
+    typer.Option(
+        help="What to read, e.g. resid_pre, resid_mid, mlp_out; may be repeated.",
+        show_default="resid_pre",
+    ),
 ]
 Norm = Annotated[NormName, typer.Option(help="Whose divisor the final norm has.")]
 
@@ -30,10 +33,12 @@ Norm = Annotated[NormName, typer.Option(help="Whose divisor the final norm has."
 def lens(
     inputs: "Inputs",
     *,
-    at: At = ["resid_pre"],
-    norm: Norm = NormName.RECOMPUTED,  # noqa: B006
+    at: At = None,
+    norm: Norm = NormName.RECOMPUTED,
 ) -> "LogitLens":
     """Read a prediction from the stream at each layer (logit lens)."""
     from analyses import logit_lens  # noqa: PLC0415
 
-    return logit_lens(inputs.model, inputs.batch, at=at, norm=norm.value, targets=inputs.targets)
+    return logit_lens(
+        inputs.model, inputs.batch, at=at or "resid_pre", norm=norm.value, targets=inputs.targets
+    )

@@ -1,11 +1,13 @@
-"""The files of a run: its table, ``run.json`` and ``report.html``."""
+"""The files of a run: its tables, ``run.json`` and ``report.html``."""
 
 import json
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from analyses import HeadAblation
+import pandas as pd
+
+from analyses import Ablation, HeadAblation
 from analyses.result import Result
 from apps.commands.analysis_run import AnalysisRun
 from apps.presentation import conclusion, provenance_of
@@ -14,20 +16,23 @@ from apps.wording import ranked_heads
 
 
 def write_files(run: AnalysisRun, folder: Path) -> None:
-    """Write ``report.html``, ``run.json`` and the table as CSV and Parquet into ``folder``."""
-    frame, name = run.result.to_frame(), table_name(run)
-    frame.to_csv(folder / f"{name}.csv", index=False)
-    with (folder / f"{name}.parquet").open("wb") as file:  # pyarrow opens no path that is not UTF-8
-        frame.to_parquet(file, index=False)
+    """Write ``report.html``, ``run.json`` and tables as CSV and Parquet into ``folder``."""
+    for name, frame in tables(run).items():
+        frame.to_csv(folder / f"{name}.csv", index=False)
+        with (folder / f"{name}.parquet").open("wb") as file:  # pyarrow opens UTF-8 paths alone
+            frame.to_parquet(file, index=False)
     text = json.dumps(describe(run), indent=2, ensure_ascii=False)
     # A path that is not UTF-8 has lone surrogates, which are escaped as JSON does.
     (folder / "run.json").write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
     write_report(to_report(run), folder / "report.html")
 
 
-def table_name(run: AnalysisRun) -> str:
-    """The name of the files with the table, without its ending: ``heads``, or the command."""
-    return "heads" if isinstance(run.result, HeadAblation) else run.settings.command
+def tables(run: AnalysisRun) -> dict[str, pd.DataFrame]:
+    """Frames by the name of their files: that of the units, or of the command."""
+    name = str(run.settings.options.get("units", run.settings.command))
+    if isinstance(run.result, Ablation) and run.result.units == "pairs":
+        return {name: run.result.to_frame(), "interactions": run.result.interaction_frame()}
+    return {name: run.result.to_frame()}
 
 
 def describe(run: AnalysisRun) -> dict[str, Any]:
