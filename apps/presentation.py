@@ -3,7 +3,6 @@
 What holds of any result stands here; a kind of result that has better words registers them.
 """
 
-import sys
 from functools import singledispatch
 
 import pandas as pd
@@ -35,16 +34,6 @@ def table(result: Result, top: int | None = None) -> Table:
 def conclusion(result: Result) -> str:
     """What was found: the first line of the summary, and what a reader should know of it."""
     return " ".join([_sentence(result.summary().splitlines()[0]), *getattr(result, "notes", ())])
-
-
-def question(result: Result) -> str:
-    """The question that the analysis answers: how its module begins."""
-    return explanation(result).split("?")[0].replace("\n", " ") + "?"
-
-
-def explanation(result: Result) -> str:
-    """The question, the equation, its source and what the numbers can't show."""
-    return (sys.modules[type(result).__module__].__doc__ or f"{type(result).__name__}?").strip()
 
 
 def provenance_of(result: Result) -> Provenance:
