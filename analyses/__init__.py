@@ -4,8 +4,12 @@ from analyses.ablate import Ablation, ablate
 from analyses.ablate_heads import HeadAblation, ablate_heads
 from analyses.attention_patterns import AttentionPattern, attention_pattern
 from analyses.attention_statistics import AttentionStatistics, attention_statistics
+from analyses.attribute_edges import EdgeAttribution, attribute_edges
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
+from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
+from analyses.patch_paths import PathPatching, patch_paths
+from analyses.prune import Pruning, prune
 from analyses.training_history import TrainingHistory, training_history
 
 __all__ = [
@@ -13,14 +17,22 @@ __all__ = [
     "AttentionPattern",
     "AttentionStatistics",
     "DirectLogitAttribution",
+    "EdgeAttribution",
     "HeadAblation",
+    "HeadRoles",
     "LogitLens",
+    "PathPatching",
+    "Pruning",
     "TrainingHistory",
     "ablate",
     "ablate_heads",
     "attention_pattern",
     "attention_statistics",
+    "attribute_edges",
     "direct_logit_attribution",
+    "head_roles",
     "logit_lens",
+    "patch_paths",
+    "prune",
     "training_history",
 ]
