@@ -32,6 +32,7 @@ from interp.execution.estimate import Estimate, estimate
 from interp.execution.prepared import Start
 from interp.execution.provenance import versions
 from interp.execution.run import Run, run
+from interp.lens.tuned_lens import TunedLens
 from interp.linalg import LowRank
 from interp.loading import bundled, load
 from interp.loading.torch_transformer import from_torch
@@ -76,6 +77,7 @@ __all__ = [
     "Tokenizer",
     "TokensConfig",
     "Transformer",
+    "TunedLens",
     "bundled",
     "bundled_prompts",
     "card",

@@ -17,7 +17,7 @@ from torch import Tensor
 
 import analyses
 import interp
-from analyses import ablate_heads, attention_pattern, logit_lens, training_history
+from analyses import ablate_heads, attention_pattern, logit_lens, train_lens, training_history
 from analyses.payload import plain
 from analyses.result import MAX_LINES, Result
 from interp.errors import InvalidInput
@@ -27,6 +27,7 @@ MADE = {
     "HeadAblation": lambda: ablate_heads(interp.load(MODEL), ["abcab", "xyxy"], method="zero"),
     "AttentionPattern": lambda: attention_pattern(interp.load(MODEL), "abcab", 1, 0),
     "TrainingHistory": lambda: training_history("python-2l", interp.history("python-2l")),
+    "LensTraining": lambda: train_lens(interp.load(MODEL), ["abcab", "xy"], steps=2),
     "LogitLens": lambda: logit_lens(interp.load(MODEL), ["abcab", "xy"], targets=3),
 }
 """How each result is made."""

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 import torch
-from architectures import D_MODEL, D_VOCAB, PLAIN, assert_close, build, padded
+from architectures import D_MODEL, D_VOCAB, PLAIN, assert_close, build, padded, tokens_of
 from torch import Tensor
 
 import analyses
-from analyses import ablate_heads, attention_pattern, logit_lens
+from analyses import ablate_heads, attention_pattern, logit_lens, train_lens
 from interp import (
     PAD,
     Config,
@@ -30,7 +30,7 @@ from interp import (
     metrics,
     run,
 )
-from interp.model.batch import Batch
+from interp.model.batch import Batch, ImageInput
 
 METRIC = metrics.logit(3)
 Rows = list[dict[str, Tensor]]
@@ -73,15 +73,33 @@ def lenses(model: Transformer, given: Any, n: int) -> Rows:
     return [{name: x[:, i, found.real[i]] for name, x in numbers.items()} for i in range(n)]
 
 
+def trained(model: Transformer, given: Any, n: int) -> Rows:
+    """Held out, each prompt is measured by the same lens."""
+    found = train_lens(model, training_prompts(model), held_out=given, steps=1)
+    kl = {"logit lens": found.logit_lens, "tuned lens": found.tuned_lens}
+    return [{name: own[:, i] for name, own in kl.items()} for i in range(n)]
+
+
+def training_prompts(model: Transformer) -> Any:
+    read_by = model.stacks[0].input
+    if isinstance(read_by, ImageInput):
+        shape = (read_by.patches.channels, read_by.patches.height, read_by.patches.width)
+        return torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
+    own = tokens_of(model.config)
+    return own if len(own) > 1 else own[0]
+
+
 ANALYSES = {
     "ablate_heads": lambda model, given, n: ablated(model, given, n, method="zero"),
     "attention_pattern": patterns,
     "logit_lens": lenses,
+    "train_lens": trained,
 }
 OF_PAIRS = {
     f"attention_pattern, {which}": patterns_of_pairs(which)
     for which in ("encoder", "decoder", "cross")
 }
+OF_PAIRS["train_lens"] = lambda model, given, n: trained(model, tuple(given), n)
 OF_PAIRS["logit_lens"] = lambda model, given, n: lenses(model, tuple(given), n)
 
 
