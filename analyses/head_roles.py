@@ -216,8 +216,8 @@ def head_roles(
     copying, notes = _copying(model, ids[torch.randperm(len(ids), generator=generator)])
     if copying is not None:
         scores[COPYING], controls[COPYING] = copying
-    if model.config.decoder is None:
-        notes.append("induction: not measured, for an encoder predicts no next tokens")
+    if not model.config.is_causal:
+        notes.append("induction: not measured, for attention to next tokens predicts none")
     provenance = replace(Provenance.of(model, drawn.repeated, drawn.unrepeated), seed=seed)
     return HeadRoles(scores, controls, silent, drawn.half, repeats, provenance, tuple(notes))
 
