@@ -56,6 +56,10 @@ test-lowest: .venv-lowest/.installed ## Run the laws with the lowest versions th
 models: .venv/.installed-dev ## Compare every family with Hugging Face and write docs/models.md
 	$(BIN)/python -m pytest tests/agreement --write-models $(PYTEST)
 
+.PHONY: analyses
+analyses: .venv/.installed-dev ## Run every analysis on a bundled model and write docs/analyses.md
+	$(BIN)/python -m benchmarks.analyses_page --docs docs/analyses.md
+
 .PHONY: cards
 cards: .venv/.installed-dev ## Measure every bundled model again; rewrite its card, SHA256SUMS, pairs
 	$(BIN)/python -c "from interp.loading import MODEL_FOLDER, bundled; \

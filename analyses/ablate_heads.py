@@ -2,7 +2,7 @@
 
 The short form of :mod:`analyses.ablate` for all heads of a model with one stack, layer by head.
 
-effect[l, h, prompt] = metric(z_lh replaced) − metric(clean)
+    effect[l, h, prompt] = metric(z_lh replaced) − metric(clean)
 
 *Zero* ablation replaces z with 0; *mean* ablation with its mean over all prompts and positions
 (Wang et al. 2022, "Interpretability in the Wild"); *resample* ablation with its value on another

@@ -1,7 +1,10 @@
 """Where does a head attend? A_h on one prompt: the weights of each query over its keys.
 
-For an encoder–decoder also cross-attention, from target tokens to source tokens (Bahdanau, Cho and
-Bengio 2015, figure 3).
+    A = softmax_rows(q kᵀ / scale + mask)          rows: queries; columns: keys
+
+That a head attends to a token does not show that what it moves from there is used. For an
+encoder–decoder also cross-attention, from target tokens to source tokens (Bahdanau, Cho and Bengio
+2015, figure 3).
 """
 
 from dataclasses import dataclass

@@ -1,5 +1,8 @@
 """When did a circuit form? Losses and scores measured during training.
 
+    halfway(f) = the first step with (f(step) − m) (f(first) − m) ≤ 0
+    m          = (f(first) + f(last)) / 2
+
 When a circuit forms, the loss (in nats) drops within a few steps, and the scores of its heads rise
 at the same steps (Olsson et al. 2022; Nanda et al. 2023 for addition modulo p).
 """

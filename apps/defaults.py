@@ -13,20 +13,24 @@ LOSS, LOGIT_DIFF = "loss", "logit-diff"
 """The metrics, by the names that the command line gives them."""
 
 
-def default_prompts(model: str) -> str:
-    """The bundled prompt set that a model's card names.
+def default_prompts(model: str, *, pairs: bool = False) -> str:
+    """The bundled prompt set that a model's card names, or the minimal pairs written for it.
 
     Raises:
-        InvalidInput: the model has no card.
+        InvalidInput: the model has no card, or there are no such pairs.
     """
     card = _card_of(model)
-    if card is None:
-        known = ", ".join(bundled_prompts())
-        raise InvalidInput(
-            f"{model!r} has no prompts of its own: give --prompts, a file or a bundled set "
-            f"({known}) that its vocabulary can encode."
-        )
-    return card.prompts
+    known = bundled_prompts()
+    if card is not None and not pairs:
+        return card.prompts
+    if card is not None and f"{card.name}-pairs" in known:
+        return f"{card.name}-pairs"
+    what = "minimal pairs (prompts with a corrupted text)" if pairs else "prompts"
+    bundled_sets = ", ".join(name for name in known if name.endswith("-pairs") or not pairs)
+    raise InvalidInput(
+        f"{model!r} has no {what} of its own: give --prompts, a file or a bundled set "
+        f"({bundled_sets}) that its vocabulary can encode."
+    )
 
 
 def default_metric(model: str) -> str:

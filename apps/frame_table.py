@@ -43,7 +43,7 @@ def signed(value: float, places: int) -> str:
 
 
 def interval_text(low: float, high: float, places: int) -> str:
-    """An interval with so many decimals; a dash if there is none."""
+    """An interval with so many decimals, and signs; a dash if there is none."""
     return NONE if isnan(low) else f"{signed(low, places)} to {signed(high, places)}"
 
 
@@ -66,21 +66,24 @@ def _texts(frame: pd.DataFrame, name: str) -> list[str]:
     """The cells of a column as texts."""
     values = frame[name].tolist()
     if name == "low":
-        ends = frame["high"].tolist()
-        places = places_of([*values, *ends])
-        pairs = zip(values, ends, strict=True)
-        return [interval_text(low, high, places) for low, high in pairs]
+        texts = _intervals(values, frame["high"].tolist())
+        return texts if _has_signs(frame, "low") else [text.replace("+", "") for text in texts]
     if name == "q":
         return [corrected(value) for value in values]
     if frame[name].dtype == bool:
         return ["yes" if value else "no" for value in values]
-    if pd.api.types.is_float_dtype(frame[name]):
-        return _numbers(values)
-    return [str(value) for value in values]
+    if not pd.api.types.is_float_dtype(frame[name]):
+        return [str(value) for value in values]
+    texts = [signed(value, places_of(values)) for value in values]
+    return texts if _has_signs(frame, name) else [text.lstrip("+") for text in texts]
 
 
-def _numbers(values: list[float]) -> list[str]:
-    """Numbers, with their signs if some are negative."""
-    places = places_of(values)
-    texts = [signed(value, places) for value in values]
-    return texts if any(value < 0 for value in values) else [text.lstrip("+") for text in texts]
+def _intervals(low: list[float], high: list[float]) -> list[str]:
+    places = places_of([*low, *high])
+    return [interval_text(*ends, places) for ends in zip(low, high, strict=True)]
+
+
+def _has_signs(frame: pd.DataFrame, name: str) -> bool:
+    """Whether positive numbers have a sign: those of effects, and where some are negative."""
+    effects = name == "effect" or (name == "low" and "effect" in frame)
+    return effects or bool((frame[name] < 0).any())

@@ -3,14 +3,25 @@
 What holds of any result stands here; a kind of result that has better words registers them.
 """
 
-import sys
 from functools import singledispatch
 
-from analyses import HeadAblation, LogitLens
+import pandas as pd
+
+from analyses import (
+    Ablation,
+    AttentionStatistics,
+    DirectLogitAttribution,
+    HeadAblation,
+    LogitLens,
+)
+from analyses.attention_statistics import WEIGHTINGS
 from analyses.result import Result
 from apps import wording
 from apps.frame_table import Table, table_of_frame
 from interp.execution.provenance import Provenance
+
+NAMED = 3
+"""Heads that a conclusion names."""
 
 
 @singledispatch
@@ -22,18 +33,7 @@ def table(result: Result, top: int | None = None) -> Table:
 @singledispatch
 def conclusion(result: Result) -> str:
     """What was found: the first line of the summary, and what a reader should know of it."""
-    first = result.summary().splitlines()[0].removesuffix(".")
-    return " ".join([f"{first[0].upper()}{first[1:]}.", *getattr(result, "notes", ())])
-
-
-def question(result: Result) -> str:
-    """The question that the analysis answers: how its module begins."""
-    return explanation(result).split("?")[0].replace("\n", " ") + "?"
-
-
-def explanation(result: Result) -> str:
-    """The question, the equation, its source and what the numbers can't show."""
-    return (sys.modules[type(result).__module__].__doc__ or f"{type(result).__name__}?").strip()
+    return " ".join([_sentence(result.summary().splitlines()[0]), *getattr(result, "notes", ())])
 
 
 def provenance_of(result: Result) -> Provenance:
@@ -42,6 +42,10 @@ def provenance_of(result: Result) -> Provenance:
     if not isinstance(found, Provenance):
         raise TypeError(f"A {type(result).__name__} has no provenance.")
     return found
+
+
+def _sentence(line: str) -> str:
+    return f"{line[0].upper()}{line[1:].rstrip('.')}."
 
 
 # ---- kinds of results that have their own words ----------------------------------------------
@@ -59,6 +63,61 @@ def _(result: HeadAblation) -> str:
 
 @table.register
 def _(result: LogitLens, top: int | None = None) -> Table:
-    """The mean over all tokens at each depth."""
-    frame = result.to_frame().drop(columns=["prompt", "pos", "token", "top"])
-    return table_of_frame(frame.groupby("depth", as_index=False).mean(), top)
+    """The mean over all tokens at each place; of the target, over the last tokens."""
+    frame = result.to_frame()
+    means = {"entropy": "mean", "kl": "mean"}
+    found = frame.groupby(["layer", "point"], sort=False).agg(means)
+    if result.rank is not None:
+        last = frame["pos"] == frame.groupby("prompt")["pos"].transform("max")
+        means = {"rank": "mean", "target_probability": "mean"}
+        found = found.join(frame[last].groupby(["layer", "point"]).agg(means))
+    return table_of_frame(found.reset_index(), top)
+
+
+@table.register
+def _(result: AttentionStatistics, top: int | None = None) -> Table:
+    """Of each head, the mass that exceeds that of uniform attention by most; those heads first."""
+    return table_of_frame(_furthest_from_uniform(result), top)
+
+
+@table.register
+def _(result: Ablation, top: int | None = None) -> Table:
+    """Of pairs, their interactions."""
+    if result.units == "pairs":
+        return table_of_frame(result.interaction_frame(), top)
+    return table_of_frame(result.to_frame().drop(columns="members", errors="ignore"), top)
+
+
+@table.register
+def _(result: DirectLogitAttribution, top: int | None = None) -> Table:
+    """By source, too, the largest terms first."""
+    frame = result.to_frame()
+    if result.sources is not None:
+        frame = frame.sort_values("effect", key=abs, ascending=False, kind="stable")
+    return table_of_frame(frame, top)
+
+
+@conclusion.register
+def _(result: AttentionStatistics) -> str:
+    first = result.summary().splitlines()[0].rstrip(":")
+    heads = _furthest_from_uniform(result).head(NAMED)
+    columns = (heads[name] for name in ("name", "statistic", "mean"))
+    named = [f"{name} ({mass} {mean:.2f})" for name, mass, mean in zip(*columns, strict=True)]
+    return _sentence(f"{first}: {', '.join(named)}")
+
+
+def _furthest_from_uniform(result: AttentionStatistics) -> pd.DataFrame:
+    """One row a head, largest difference from uniform attention first."""
+    frame = result.to_frame()
+    masses = frame[frame["statistic"].isin(result.masses)]
+    keys = ["layer", "head", "name", "statistic"]
+    own, weighted = (
+        masses[masses["weighting"] == name].drop(columns="weighting") for name in WEIGHTINGS
+    )
+    both = own.merge(
+        weighted[[*keys, "mean"]].rename(columns={"mean": WEIGHTINGS[1]}), "left", on=keys
+    )
+    excess = both["mean"] - both["uniform"]
+    order = both.assign(excess=excess).sort_values("excess", ascending=False, kind="stable")
+    columns = [*keys, "mean", "low", "high", WEIGHTINGS[1], "uniform"]
+    return order.drop_duplicates("name")[columns].reset_index(drop=True)

@@ -135,13 +135,14 @@ def role(head: HeadEffect, metric: str) -> str:
     """Whether a head that matters helps or hurts what the metric measures."""
     if not head.matters:
         return "within noise"
-    helps_when = DIRECTIONS.get(metric, ("rises", "falls"))[0]
+    if metric not in DIRECTIONS:
+        return "yes"
+    helps_when = DIRECTIONS[metric][0]
     return "helps" if (head.effect > 0) == (helps_when == "rises") else "hurts"
 
 
 def explanation(result: HeadAblation) -> str:
     """What the numbers mean."""
-    helping, hurting = DIRECTIONS.get(result.metric, ("changes", "changes"))
     replacement = {
         "zero": "zero",
         "mean": "its mean over all prompts and positions",
@@ -149,10 +150,20 @@ def explanation(result: HeadAblation) -> str:
     }[result.method]
     return (
         f"Each head in turn is ablated: its output z, before W_O, is replaced with {replacement}. "
-        f"The {result.metric} {helping} when a head that helps is ablated and {hurting} when one "
-        f"that hurts is. The effect is the mean change over prompts, the size the mean of its "
-        f"absolute value, which changes up and down do not cancel in. Intervals are 95 % intervals "
-        f"of the effect and allow for skewed data. {_what_matters(result)}"
+        f"{_directions(result.metric)}The effect is the mean change over prompts, the size the "
+        f"mean of its absolute value, which changes up and down do not cancel in. Intervals are "
+        f"95 % intervals of the effect and allow for skewed data. {_what_matters(result)}"
+    )
+
+
+def _directions(metric: str) -> str:
+    """What a metric that can be better or worse does when a head is ablated."""
+    if metric not in DIRECTIONS:
+        return ""
+    helping, hurting = DIRECTIONS[metric]
+    return (
+        f"The {metric} {helping} when a head that helps is ablated and {hurting} when one that "
+        "hurts is. "
     )
 
 

@@ -33,12 +33,19 @@ class MetricName(StrEnum):
 
     LOSS = "loss"
     LOGIT_DIFF = "logit-diff"
+    KL = "kl"
 
 
 Model = Annotated[str, typer.Option("--model", "-m", help="A bundled model or a folder.")]
 Metric = Annotated[
     MetricName | None,
-    typer.Option(help="The metric.", show_default="as in the model's card, else loss"),
+    typer.Option(
+        help="The metric; kl is from the model's own prediction.",
+        show_default="as in the model's card, else loss",
+    ),
+]
+MetricOfPairs = Annotated[
+    MetricName, typer.Option(help="The metric; kl is from the prediction on clean prompts.")
 ]
 Prompts = Annotated[
     str | None,
@@ -50,16 +57,18 @@ Top = Annotated[int, typer.Option(help="Rows of the printed table.", min=1)]
 
 
 def analysis_command(
-    label: str, *, folder: str = "{model}-{command}", reads: tuple[str, ...] = ()
+    label: str, *, folder: str = "{model}-{command}", reads: tuple[str, ...] = ("text",)
 ) -> Callable[[Callable[..., "Result"]], Callable[..., None]]:
     """The command that runs an analysis: the function with the options that all commands have.
 
     Args:
         label: what is being done, beside the progress; ``{name}`` stands for an option.
         folder: the default output folder below ``reports``; ``{name}`` stands for an option, the
-            ``command`` or the ``model``.
-        reads: the fields of prompts that the analysis reads beside their text. A logit difference
-            reads target and distractor in any case.
+            ``command`` or the ``model``. Names that are given for other options, such as ``--part
+            v``, are appended.
+        reads: the fields of prompts that the analysis reads; none if it reads no prompts. A logit
+            difference reads target and distractor in any case. With ``corrupt``, the default are
+            the model's minimal pairs.
     """
 
     def decorate(analysis: Callable[..., "Result"]) -> Callable[..., None]:
@@ -67,7 +76,8 @@ def analysis_command(
             _run(analysis, options, label, folder, reads)
 
         own = list(inspect.signature(analysis).parameters.values())[1:]
-        parameters = _with_shared_options(own, folder.replace("{command}", analysis.__name__))
+        place = folder.replace("{command}", analysis.__name__)
+        parameters = _with_shared_options(own, place, has_prompts=bool(reads))
         vars(command)["__signature__"] = inspect.Signature(parameters)
         command.__annotations__ = {one.name: one.annotation for one in parameters}
         command.__name__, command.__doc__ = analysis.__name__, analysis.__doc__
@@ -76,7 +86,9 @@ def analysis_command(
     return decorate
 
 
-def _with_shared_options(own: list[inspect.Parameter], folder: str) -> list[inspect.Parameter]:
+def _with_shared_options(
+    own: list[inspect.Parameter], folder: str, *, has_prompts: bool
+) -> list[inspect.Parameter]:
     """The parameters of a command: its own between those that all have."""
     out = Annotated[
         Path | None,
@@ -90,9 +102,25 @@ def _with_shared_options(own: list[inspect.Parameter], folder: str) -> list[insp
         keyword = inspect.Parameter.KEYWORD_ONLY
         return inspect.Parameter(name, keyword, annotation=kind, default=default)
 
-    first = [option("model", Model, DEFAULT_MODEL), option("prompts", Prompts, None)]
+    first = [option("model", Model, DEFAULT_MODEL)]
+    first += [option("prompts", Prompts, None)] if has_prompts else []
     last = [option("out", out, None), option("device", Device, "cpu"), option("top", Top, 10)]
     return [*first, *own, *last]
+
+
+def _folder_name(
+    analysis: Callable[..., "Result"], folder: str, model: str, options: dict[str, Any]
+) -> str:
+    """The name of the default output folder."""
+    defaults = inspect.signature(analysis).parameters
+    others = [
+        value.value
+        for name, value in options.items()
+        if isinstance(value, StrEnum)
+        and value != defaults[name].default
+        and f"{{{name}}}" not in folder
+    ]
+    return "-".join([folder.format(**options, model=model, command=analysis.__name__), *others])
 
 
 def _run(
@@ -103,20 +131,20 @@ def _run(
     reads: tuple[str, ...],
 ) -> None:
     """Run an analysis, write its folder and print what was found."""
-    from apps.commands.outputs import Settings, run_analysis, write_files  # noqa: PLC0415
+    from apps.commands.analysis_run import Settings, run_analysis  # noqa: PLC0415
+    from apps.commands.outputs import write_files  # noqa: PLC0415
     from apps.defaults import default_metric  # noqa: PLC0415
     from apps.presentation import conclusion, table  # noqa: PLC0415
     from interp.atomic_folder import atomic_folder  # noqa: PLC0415
 
-    model, prompts, out, device, top = (
-        options.pop(name) for name in ("model", "prompts", "out", "device", "top")
-    )
+    model, out, device, top = (options.pop(name) for name in ("model", "out", "device", "top"))
+    prompts = options.pop("prompts", None)
     if options.get("metric", "") is None:
         options["metric"] = default_metric(model)
-    name = analysis.__name__
-    settings = Settings(name, model, prompts, options, device, reads)
-    short = {**options, "command": name, "model": Path(model).resolve().name}
-    place = out or Path("reports") / folder.format(**short)
+    settings = Settings(analysis.__name__, model, prompts, options, device, reads)
+    place = out or Path("reports") / _folder_name(
+        analysis, folder, Path(model).resolve().name, options
+    )
     with atomic_folder(place) as temporary:
         with progress(label.format(**options)) as tick:
             run = run_analysis(analysis, settings, tick)

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import interp
 from analyses.effects import Progress
-from apps.defaults import LOSS
+from apps.defaults import LOGIT_DIFF
 from interp.errors import InvalidInput
-from interp.metrics import Metric, loss
+from interp.metrics import Metric
 from interp.metrics.prompts import logit_diff_of_prompts, tokens_of_prompts
+from interp.minimal_pairs import Batches, aligned_prompts
 from interp.text.prompts import Prompt
 
 
@@ -33,42 +34,72 @@ class Inputs:
 
     @property
     def batch(self) -> list[str] | tuple[list[str], list[str]]:
-        """What the model reads: the texts, or of an encoder–decoder ``(sources, targets)``.
+        """What the model reads: the texts, or of an encoder–decoder ``(sources, prefixes)``.
+
+        Its decoder reads the ``prefix`` of a prompt, or the whole ``target`` where there is none.
 
         Raises:
-            InvalidInput: an encoder–decoder's prompt lacks a target.
+            InvalidInput: an encoder–decoder's prompt has neither.
         """
-        if len(self.model.stacks) == 1:
+        if self.has_one_stack:
             return self.texts
-        targets = [prompt.target for prompt in self.prompts if prompt.target is not None]
-        if len(targets) < len(self.prompts):
-            lacks = next(prompt for prompt in self.prompts if prompt.target is None)
-            raise InvalidInput(
-                f"{lacks.source}: an encoder–decoder's prompt needs a 'target', which its decoder "
-                "reads; this prompt has none."
-            )
-        return self.texts, targets
+        return self.texts, [_decoder_text(prompt) for prompt in self.prompts]
 
     @property
     def targets(self) -> tuple[int, ...] | None:
         """The token id of each prompt's target; ``None`` where a prompt has none.
 
-        Of an encoder–decoder, whose targets are texts that the decoder reads, there are none.
+        Nor has an encoder–decoder any whose decoder reads the targets.
 
         Raises:
             InvalidInput: a target is not a single token.
         """
-        given = all(prompt.target is not None for prompt in self.prompts)
-        if not given or len(self.model.stacks) > 1:
-            return None
-        return tokens_of_prompts(self.model.to_single_token, self.prompts, "target")
+        if self.all_have("target") and (self.has_one_stack or self.all_have("prefix")):
+            return self.tokens("target")
+        return None
 
-    def metric(self, name: str) -> Metric:
-        """The metric ``loss`` or ``logit-diff``, the latter with the targets of the prompts.
+    @property
+    def has_one_stack(self) -> bool:
+        """Whether the model is no encoder–decoder."""
+        return len(self.model.stacks) == 1
+
+    def all_have(self, field: str) -> bool:
+        """Whether every prompt has that field."""
+        return all(getattr(prompt, field) is not None for prompt in self.prompts)
+
+    def tokens(self, field: str) -> tuple[int, ...]:
+        """The token id of each prompt's ``target`` or ``distractor``.
+
+        Raises:
+            InvalidInput: a prompt lacks it, or it is not a single token.
+        """
+        return tokens_of_prompts(self.model.to_single_token, self.prompts, field)
+
+    @property
+    def pairs(self) -> tuple[Batches, Batches]:
+        """The clean and the corrupted prompts, of each stack.
+
+        Raises:
+            InvalidInput: a prompt has no ``corrupt`` text, or one of another length.
+        """
+        return aligned_prompts(self.model, self.prompts)
+
+    def metric(self, name: str) -> str | Metric:
+        """The metric of that name; a logit difference has the targets of the prompts.
 
         Raises:
             InvalidInput: a prompt lacks a target or a distractor, or it is not a single token.
         """
-        if name == LOSS:
-            return loss()
+        if name != LOGIT_DIFF:
+            return name
         return logit_diff_of_prompts(self.model.to_single_token, self.prompts)
+
+
+def _decoder_text(prompt: Prompt) -> str:
+    text = prompt.target if prompt.prefix is None else prompt.prefix
+    if text is None:
+        raise InvalidInput(
+            f"{prompt.source}: the decoder of an encoder–decoder reads a 'prefix' or a 'target'; "
+            "this prompt has neither."
+        )
+    return text

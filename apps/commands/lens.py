@@ -1,6 +1,9 @@
-"""``interp lens``: what would the model predict after each layer?"""
+"""``interp lens``: what would the model predict at each layer?"""
 
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from apps.commands.command import analysis_command
 
@@ -9,9 +12,33 @@ if TYPE_CHECKING:
     from apps.commands.inputs import Inputs
 
 
-@analysis_command("Reading each layer", reads=("target",))
-def lens(inputs: "Inputs") -> "LogitLens":
-    """Read a prediction from the stream after each layer (logit lens)."""
+class NormName(StrEnum):
+    """Whose divisor the final norm has."""
+
+    RECOMPUTED = "recomputed"
+    FINAL = "final"
+
+
+At = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="What to read, e.g. resid_pre, resid_mid, mlp_out; may be repeated.",
+        show_default="resid_pre",
+    ),
+]
+Norm = Annotated[NormName, typer.Option(help="Whose divisor the final norm has.")]
+
+
+@analysis_command("Reading each layer", reads=("text", "target"))
+def lens(
+    inputs: "Inputs",
+    *,
+    at: At = None,
+    norm: Norm = NormName.RECOMPUTED,
+) -> "LogitLens":
+    """Read a prediction from the stream at each layer (logit lens)."""
     from analyses import logit_lens  # noqa: PLC0415
 
-    return logit_lens(inputs.model, inputs.batch, targets=inputs.targets)
+    return logit_lens(
+        inputs.model, inputs.batch, at=at or "resid_pre", norm=norm.value, targets=inputs.targets
+    )

@@ -7,7 +7,8 @@ from typing import Any
 import plotly.graph_objects as go
 
 from apps.figure_layout import apply_page_layout, is_heatmap
-from apps.presentation import explanation, question, table
+from apps.method_text import method_text, paragraphs, question
+from apps.presentation import table
 from apps.report.contents import Report
 from apps.report.page import render
 
@@ -21,7 +22,7 @@ def analysis_page(report: Report) -> str:
     """The report of an analysis as one HTML page."""
     result = report.result
     columns, rows = table(result)
-    figure = result.figure()
+    figure, text = result.figure(), method_text(result)
     title = unescape(figure.layout.title.text or "")
     kind = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(result).__name__).capitalize()
     return render(
@@ -29,12 +30,12 @@ def analysis_page(report: Report) -> str:
         report,
         _page_figure(figure),
         kind=kind,
-        question=question(result),
+        question=question(text),
         columns=columns,
         rows=rows[:MAX_ROWS],
         left_out=max(0, len(rows) - MAX_ROWS),
         summary=result.summary(),
-        explanation=explanation(result),
+        method=paragraphs(text),
         figure_title=title,
     )
 

@@ -14,12 +14,14 @@ class ReportPrompt:
         tokens: printable labels of its tokens.
         target: printable label of the target, if the analysis reads one.
         distractor: printable label of the distractor, likewise.
+        corrupt: labels of the corrupted prompt's tokens, likewise.
         note: shown below it.
     """
 
     tokens: tuple[str, ...]
     target: str | None = None
     distractor: str | None = None
+    corrupt: tuple[str, ...] = ()
     note: str = ""
 
 

@@ -25,7 +25,7 @@ from interp.errors import OutOfResources
 from interp.loading import bundled, load
 
 MODEL = "induction-by-hand"
-RUN = "apps.commands.outputs.run_analysis"
+RUN = "apps.commands.analysis_run.run_analysis"
 FILES = ["heads.csv", "heads.parquet", "manifest.json", "report.html", "run.json"]
 
 

@@ -1,0 +1,191 @@
+"""The page docs/analyses.md: of each analysis its question, equation, code, and what it finds.
+
+    python -m benchmarks.analyses_page --docs docs/analyses.md    # and docs/figures/*.svg
+
+Questions, equations and limits are those of the docstrings in ``analyses/``; the code of each
+section is run as it stands, and its result draws the figure.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from inspect import isfunction
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+import analyses
+import interp
+from analyses.result import Result
+from apps.method_text import method_text, paragraphs, question
+from benchmarks.figure_svg import figure_svg
+from interp.minimal_pairs import aligned_prompts
+from interp.text.prompts import read_prompts
+
+FIGURES = "figures"
+"""The folder of figures, beside the page."""
+WIDTH = 100
+LINES = 12
+"""Lines of a summary on the page."""
+HEAD = """# Analyses
+
+Each analysis is a function of a model and prompts: texts, token ids padded with `interp.PAD`,
+images or a batch of `model.batch`. Its result is a frozen dataclass of tensors, with `to_frame()`
+(a tidy table), `figure()`, `summary()` (a few lines of text) and `payload()` (plain data). The code
+of every section begins with
+
+```python
+import interp, analyses
+from interp.minimal_pairs import aligned_prompts
+from interp.text.prompts import read_prompts
+```
+
+A command does the same and writes tables, a report and `run.json` into a folder;
+`interp COMMAND --help` lists its options.
+
+This page is written by `make analyses`.
+"""
+NAMES = {
+    "interp": interp,
+    "analyses": analyses,
+    "aligned_prompts": aligned_prompts,
+    "read_prompts": read_prompts,
+}
+"""What the code of a section begins with."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """Three lines of code, and a command.
+
+    Attributes:
+        first: a line of code that gets a model and prompts.
+        call: of the analysis.
+        command: the command that does the same, if there is one.
+    """
+
+    first: str
+    call: str
+    command: str | None = None
+
+    @property
+    def code(self) -> str:
+        """Three statements."""
+        return "\n".join([self.first, f"result = {self.call}", "print(result.summary())"])
+
+    def run(self) -> Result:
+        """The result of the code."""
+        names: dict[str, Any] = {**NAMES, "print": lambda _: None}
+        exec(self.code, names)
+        return names["result"]
+
+
+def on(model: str, prompts: str) -> str:
+    """A line of code with a bundled model and prompt set."""
+    return f'model, prompts = interp.load("{model}"), read_prompts("{prompts}")'
+
+
+TEXTS = "[p.text for p in prompts]"
+EXAMPLES = {
+    "attention_pattern": Example(
+        on("induction-by-hand", "letters"),
+        "analyses.attention_pattern(model, prompts[0].text, layer=1, head=0)",
+    ),
+    "attention_statistics": Example(
+        on("python-2l", "repeated"),
+        f"analyses.attention_statistics(model, {TEXTS})",
+        "interp patterns",
+    ),
+    "ablate_heads": Example(
+        on("python-2l", "repeated"), f"analyses.ablate_heads(model, {TEXTS})", "interp ablate"
+    ),
+    "ablate": Example(
+        on("python-4l", "docstrings"),
+        f'analyses.ablate(model, {TEXTS}, units="layers", metric="kl")',
+        "interp ablate --model python-4l --units layers --metric kl",
+    ),
+    "direct_logit_attribution": Example(
+        on("python-2l", "repeated"),
+        "analyses.direct_logit_attribution(\n    model,\n"
+        f"    {TEXTS},\n    target=[p.target for p in prompts],\n"
+        '    distractor=[p.distractor for p in prompts],\n    by="head",\n)',
+        "interp dla",
+    ),
+    "logit_lens": Example(
+        on("python-4l", "docstrings"), f"analyses.logit_lens(model, {TEXTS})", "interp lens"
+    ),
+    "training_history": Example(
+        'name, history = "python-2l", interp.history("python-2l")',
+        "analyses.training_history(name, history)",
+    ),
+}
+"""The section of each analysis, in the order of the page."""
+
+
+def analyses_of_package() -> list[Callable[..., Result]]:
+    """The public functions of ``analyses``."""
+    named = (getattr(analyses, name) for name in analyses.__all__)
+    return [function for function in named if isfunction(function)]
+
+
+def section(name: str, example: Example, folder: Path) -> str:
+    """The section of an analysis; its figure is written into ``folder``."""
+    result = example.run()
+    text = method_text(result)
+    lines = result.summary().split("\n")
+    shown = [*lines[:LINES], *(["…"] if len(lines) > LINES else [])]
+    (folder / f"{name}.svg").write_text(figure_svg(result.figure()), encoding="utf-8")
+    return "\n\n".join(
+        [
+            *described(name, text),
+            fenced(example.code, "python"),
+            *([f"As a command: `{example.command}`"] if example.command else []),
+            fenced("\n".join(shown), "text"),
+            f"![{name}]({FIGURES}/{name}.svg)",
+        ]
+    )
+
+
+def described(name: str, text: str) -> list[str]:
+    """The heading, the question, and what the docstring has beside it."""
+    first, *rest = paragraphs(text)
+    return [
+        f"## {name}",
+        wrapped(f"**{question(text)}** {first.text}"),
+        *(fenced(one.text, "text") if one.is_equation else wrapped(one.text) for one in rest),
+    ]
+
+
+def wrapped(text: str) -> str:
+    """A paragraph in lines."""
+    return fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def fenced(text: str, language: str) -> str:
+    """A block of code."""
+    return f"```{language}\n{text}\n```"
+
+
+def page(folder: Path) -> str:
+    """The whole page; its figures are written into ``folder``."""
+    folder.mkdir(exist_ok=True)
+    parts = [section(name, example, folder) for name, example in EXAMPLES.items()]
+    return "\n\n".join([HEAD.strip(), *parts]) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the page, or print it."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.analyses_page",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--docs", type=Path, required=True, help="the page to write")
+    docs = parser.parse_args(arguments).docs
+    docs.write_text(page(docs.parent / FIGURES), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""The command of each analysis: what it finds, what it writes, what it refuses."""
+
+import json
+import shlex
+
+import pandas as pd
+import pytest
+from tables import each
+
+from apps.commands import COMMANDS
+from apps.frame_table import table_of_frame
+
+MODEL = "induction-by-hand"
+NAMES = {command.__name__ for command in COMMANDS}
+RUNS = {
+    "patterns": ([], "patterns", "L0H0 (previous 1.00)"),
+    "ablate": (["--units", "layers"], "layers", "2 of 2 layers matter"),
+    "dla": ([], "dla", "L1H"),
+    "lens": (["--at", "resid_pre", "--at", "attn_out"], "lens", "Logit lens on 24 prompts"),
+}
+"""Each command's own options, the name of its table, and a part of what it finds."""
+
+
+def test_every_command_is_in_the_table():
+    assert set(RUNS) == NAMES
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_command_writes_tables_that_agree_and_says_what_it_found(command, tmp_path, name):
+    options, table, found = RUNS[name]
+    out = tmp_path / "a" / "b"
+    done = command(name, "--model", MODEL, *options, "--top", 3, "--out", out)
+    assert done.exit_code == 0, done.output
+    printed = " ".join(done.stdout.split())
+    assert found in printed
+    files = [f"{table}.csv", f"{table}.parquet", "manifest.json", "report.html", "run.json"]
+    assert sorted(path.name for path in out.iterdir()) == sorted(files)
+    columns = pd.read_parquet(out / f"{table}.parquet")
+    pd.testing.assert_frame_equal(pd.read_csv(out / f"{table}.csv"), columns, check_dtype=False)
+    described = json.loads((out / "run.json").read_text())
+    assert described["answer"] in printed
+    assert described["settings"]["model"] == described["provenance"]["model"] == MODEL
+    assert len(described["provenance"]["weights"]) == 64
+    assert described["answer"] in (out / "report.html").read_text().replace("&#39;", "'")
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_command_in_run_json_repeats_the_run(command, tmp_path, name):
+    options, table, _ = RUNS[name]
+    first, again = tmp_path / "first", tmp_path / "again"
+    command(name, "--model", MODEL, *options, "--out", first)
+    words = shlex.split(json.loads((first / "run.json").read_text())["command"])
+    assert words[:2] == ["interp", name]
+    assert command(*words[1:], "--out", again).exit_code == 0
+    assert (again / f"{table}.csv").read_bytes() == (first / f"{table}.csv").read_bytes()
+
+
+@each(
+    ("words", "folder"),
+    [
+        (["lens"], "induction-by-hand-lens"),
+        (["lens", "--norm", "final"], "induction-by-hand-lens-final"),
+        (["ablate", "--method", "zero"], "induction-by-hand-loss-zero"),
+        (["ablate", "--part", "v", "--units", "heads"], "induction-by-hand-loss-mean-v"),
+    ],
+)
+def test_the_default_folder_has_the_names_that_were_given(
+    command, tmp_path, monkeypatch, prompts, words, folder
+):
+    monkeypatch.chdir(tmp_path)
+    done = command(*words, "--model", MODEL, "--prompts", prompts)
+    assert done.exit_code == 0, done.output
+    assert f"reports/{folder}/report.html" in done.stdout
+
+
+def test_pairs_of_heads_have_a_table_of_interactions(command, tmp_path, prompts):
+    words = ["--units", "pairs", "--model", MODEL, "--prompts", prompts]
+    done = command("ablate", *words, "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert len(pd.read_csv(tmp_path / "out" / "pairs.csv")) == 8 + 28
+    assert len(pd.read_csv(tmp_path / "out" / "interactions.csv")) == 28
+
+
+@pytest.mark.parametrize("name", ["ablate", "lens", "patterns"])
+def test_an_encoder_decoder_reads_pairs_of_texts(command, tmp_path, name):
+    prompts = tmp_path / "dates.jsonl"
+    lines = ["20 January 2030", "21/07/21"], ["2030-01-20", "2021-07-21"]
+    rows = [json.dumps({"text": a, "target": b}) for a, b in zip(*lines, strict=True)]
+    prompts.write_text("\n".join(rows))
+    words = ["--model", "dates", "--prompts", prompts]
+    done = command(name, *words, "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    prompts.write_text('{"text": "20 January 2030"}')
+    done = command(name, *words, "--out", tmp_path / "out")
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert "this prompt has neither" in done.stderr
+
+
+@each(
+    ("words", "content", "said"),
+    [
+        (["dla"], '{"text": "ab"}', "needs a 'target'"),
+        (["dla"], '{"text": "ab", "target": "xyz"}', "target: "),
+        (["dla", "--by", "luck"], '{"text": "ab", "target": "c"}', "luck"),
+        (["ablate", "--metric", "logit-diff"], '{"text": "ab", "target": "c"}', "'distractor'"),
+        (["ablate", "--units", "neurons"], '{"text": "ab"}', "no neurons"),
+        (["ablate", "--units", "thoughts"], '{"text": "ab"}', "thoughts"),
+        (["lens", "--at", "resid_mid_air"], '{"text": "ab"}', "resid_mid_air"),
+        (["lens"], '{"text": "ab", "target": "xyz"}', "target: "),
+        (["patterns", "--offsets", "0"], '{"text": "ab"}', "--offsets"),
+        (["patterns", "--attention", "cross"], '{"text": "ab"}', "attention"),
+        (["patterns"], '{"text": "ab"', "not a JSON object"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(command, tmp_path, words, content, said):
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(content)
+    done = command(*words, "--model", MODEL, "--prompts", prompts, "--out", tmp_path / "out")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_an_unknown_model_is_refused(command, tmp_path, name):
+    done = command(name, "--model", "no-such-model", "--out", tmp_path / "out")
+    assert (done.exit_code, done.stderr.count("\n")) == (3, 1)
+    assert "no-such-model" in done.stderr
+
+
+def test_numbers_of_a_table_have_three_digits_of_the_largest():
+    frame = pd.DataFrame(
+        {
+            "layer": [0, 1],
+            "name": ["L0H1", "L1H0"],
+            "effect": [1.2345, float("nan")],
+            "low": [-0.5, float("nan")],
+            "high": [12.345, float("nan")],
+            "size": [0.001234, 0.0],
+            "n": [5, 5],
+            "p": [0.5, 0.5],
+            "q": [0.0001, float("nan")],
+            "matters": [True, False],
+        }
+    )
+    columns, rows = table_of_frame(frame)
+    assert [title for title, _ in columns] == [
+        *("name", "effect", "95 % interval", "size", "q", "matters")
+    ]
+    assert rows == [
+        ("L0H1", "+1.23", "-0.5 to +12.3", "0.00123", "< 0.001", "yes"),
+        ("L1H0", "–", "–", "0.00000", "–", "no"),
+    ]
+    assert table_of_frame(frame, 1)[1] == rows[:1]

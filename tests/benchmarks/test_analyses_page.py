@@ -1,0 +1,58 @@
+"""docs/analyses.md: every analysis has a section, whose code runs, and the page is up to date."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from analyses.result import Result
+from apps.method_text import method_text, paragraphs, question
+from benchmarks import analyses_page
+from benchmarks.analyses_page import EXAMPLES, FIGURES, analyses_of_package, described, fenced
+from benchmarks.figure_svg import figure_svg
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "analyses.md"
+PAGE = DOCUMENT.read_text(encoding="utf-8")
+SLOW: set[str] = set()
+"""Analyses whose example takes many seconds."""
+
+
+def test_every_analysis_has_a_section():
+    assert set(EXAMPLES) == {one.__name__ for one in analyses_of_package()}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in EXAMPLES]
+)
+def test_the_code_of_a_section_runs_and_stands_on_the_page(name):
+    example = EXAMPLES[name]
+    result = example.run()
+    assert isinstance(result, Result)
+    assert f"analyses.{name}(" in example.call
+    ElementTree.fromstring(figure_svg(result.figure()))
+    text = method_text(result)
+    assert any(one.is_equation for one in paragraphs(text))
+    assert len(question(text)) < 100
+    for part in (*described(name, text), fenced(example.code, "python")):
+        assert part in PAGE, "run `make analyses`"
+    assert f"({FIGURES}/{name}.svg)" in PAGE
+    assert (DOCUMENT.parent / FIGURES / f"{name}.svg").exists()
+
+
+def test_no_section_is_left_of_an_analysis_that_is_gone():
+    assert PAGE.count("\n## ") == len(EXAMPLES)
+    drawn = {path.stem for path in (DOCUMENT.parent / FIGURES).iterdir()}
+    assert drawn == set(EXAMPLES)
+
+
+def test_the_command_writes_the_page_and_its_figures(tmp_path, monkeypatch):
+    few = {name: EXAMPLES[name] for name in ("attention_pattern", "training_history")}
+    monkeypatch.setattr(analyses_page, "EXAMPLES", few)
+    page = tmp_path / "page.md"
+    assert analyses_page.main(["--docs", str(page)]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [
+        f"## {name}" for name in few
+    ]
+    assert {path.stem for path in (tmp_path / FIGURES).iterdir()} == set(few)
+    assert max(map(len, text.splitlines())) <= 130
