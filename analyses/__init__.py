@@ -5,7 +5,10 @@ from analyses.ablate_heads import HeadAblation, ablate_heads
 from analyses.attention_patterns import AttentionPattern, attention_pattern
 from analyses.attention_statistics import AttentionStatistics, attention_statistics
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
+from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
+from analyses.patch_paths import PathPatching, patch_paths
+from analyses.prune import Pruning, prune
 from analyses.training_history import TrainingHistory, training_history
 
 __all__ = [
@@ -14,13 +17,19 @@ __all__ = [
     "AttentionStatistics",
     "DirectLogitAttribution",
     "HeadAblation",
+    "HeadRoles",
     "LogitLens",
+    "PathPatching",
+    "Pruning",
     "TrainingHistory",
     "ablate",
     "ablate_heads",
     "attention_pattern",
     "attention_statistics",
     "direct_logit_attribution",
+    "head_roles",
     "logit_lens",
+    "patch_paths",
+    "prune",
     "training_history",
 ]

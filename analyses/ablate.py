@@ -228,7 +228,7 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
 
             * ``"heads"``: each head, by ``part``.
             * ``"layers"``: all that a layer adds to the stream: attention and MLP together. Under
-              zero ablation that leaves the layer out.
+              zero ablation the stream passes it unchanged (but for norms of the stream itself).
             * ``"mlps"``: all that the MLP of a layer adds, its bias included.
             * ``"neurons"``: the activation of each neuron.
             * ``"pairs"``: each head alone, and each two heads together, for their interaction.
@@ -270,7 +270,7 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
     chosen = _chosen(components_of(model, part), units, layers)
     replacements = Replacements(model, batches, method, others, per_position, seed, rows)
     measured = as_metric(metric, model, batches, rows)
-    edits = replacements.edits({each for own in chosen.values() for each in own})
+    edits = replacements.edits(each for own in chosen.values() for each in own)
     table = sweep(
         model,
         batches[0] if len(batches) == 1 else tuple(batches),

@@ -31,13 +31,13 @@ from interp.attention_averages import (
     entropy,
     mass,
     mean_over_queries,
+    pattern_at,
     uniform_weights,
     value_weights,
     visible_keys,
 )
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
-from interp.metrics.logits import at_least_float32
 from interp.model.attentions import AttentionName, Attentions, attentions_of
 from interp.model.batch import Batch
 from interp.sweeps.inputs import inputs_of
@@ -78,6 +78,9 @@ class AttentionStatistics(Result):
 
     def of(self, statistic: str, weighting: str = "attention") -> Float[Tensor, "layer head"]:
         """The mean of one statistic over the prompts that have it."""
+        if weighting not in WEIGHTINGS:
+            known = " or ".join(WEIGHTINGS)
+            raise InvalidInput(f"weighting={shorten(weighting)} should be {known}.")
         return self.values[WEIGHTINGS.index(weighting), ..., self._index(statistic)].nanmean(-1)
 
     def to_frame(self) -> pd.DataFrame:
@@ -106,7 +109,7 @@ class AttentionStatistics(Result):
         table = torch.stack([self.of(one, weighting).flatten() for one in shown], -1)
         return heatmap(
             table,
-            title=f"Where heads attend ({weighting})",
+            title=f"Where heads attend ({self._which}{weighting})",
             rows=self._heads,
             columns=shown,
             axes=("head", "statistic"),
@@ -119,9 +122,8 @@ class AttentionStatistics(Result):
         absent = [s for s in self.statistics if self.of(s).isnan().all()]
         moved = self.of(ENTROPY, WEIGHTINGS[1]).flatten()
         silent = [self._heads[number] for number in moved.isnan().nonzero().flatten().tolist()]
-        which = f"{self.attention} attention, " if self.attention else ""
         first = (
-            f"{which}{len(self._heads)} heads on {self.uniform.shape[1]} prompts: entropy "
+            f"{self._which}{len(self._heads)} heads on {self.uniform.shape[1]} prompts: entropy "
             f"{self.of(ENTROPY).nanmean():.3g} nats on average; the heads furthest above uniform "
             "attention:"
         )
@@ -146,6 +148,10 @@ class AttentionStatistics(Result):
                 f"{shorten(statistic)} was not measured; there are {', '.join(self.statistics)}."
             )
         return self.statistics.index(statistic)
+
+    @property
+    def _which(self) -> str:
+        return f"{self.attention} attention, " if self.attention else ""
 
     @property
     def _heads(self) -> list[str]:
@@ -307,14 +313,12 @@ def _of_prompts(
     values: list[Tensor] = []
     uniform: list[Tensor] = []
     for attn, (place, v) in zip(kind.layers, places, strict=True):
-        pattern = at_least_float32(cache[place])
-        if not bool(pattern.isfinite().all()):
-            raise InvalidInput(f"{place} is not finite: the model computes NaN on these prompts.")
+        pattern = pattern_at(cache, place)
         visible = visible_keys(attn, context, pattern.shape[-1])
         apart = None if kind.is_cross else context.key_less_query.expand_as(visible)
         weightings = (
             pattern,
-            value_weights(attn, pattern, at_least_float32(cache[v])),
+            value_weights(attn, pattern, cache[v]),
             uniform_weights(visible, pattern.dtype),
         )
         *own, control = (measured.of(one, visible, first, apart) for one in weightings)

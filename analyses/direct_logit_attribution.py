@@ -46,7 +46,7 @@ CHUNK = 2**26
 """Logits formed at a time, in elements."""
 ROWS = 64
 """Prompts run at a time, at most."""
-SHOWN = 40
+SHOWN = 30
 """Bars, or heads, of a figure."""
 FIRST = 3
 """Terms in the first line of a summary."""
@@ -146,10 +146,7 @@ class DirectLogitAttribution(Result):
     @property
     def _what(self) -> str:
         """What was attributed, in words."""
-        target = _of_all(self.target, "target")
-        if self.distractor is None:
-            return f"logit of {target}"
-        return f"logit of {target} minus {_of_all(self.distractor, 'distractor')}"
+        return _in_words(self.target, self.distractor)
 
     @property
     def _cells(self) -> dict[str, Sequence[object]]:
@@ -241,9 +238,11 @@ class DirectLogitAttribution(Result):
         shown = sorted(own.abs().sum(-1).argsort(descending=True, stable=True)[:SHOWN].tolist())
         keys = [key for key, token in enumerate(tokens) if token is not None]
         some = f"; the {SHOWN} largest heads" if len(shown) < len(own) else ""
+        distractor = None if self.distractor is None else self.distractor[prompt : prompt + 1]
+        what = _in_words(self.target[prompt : prompt + 1], distractor)
         return heatmap(
             own[shown][:, keys],
-            title=f"Direct attribution of the {self._what} on prompt {prompt} by token{some}",
+            title=f"Direct attribution of the {what} on prompt {prompt}, by token{some}",
             rows=[self._heads[head].name for head in shown],
             columns=[token for token in tokens if token is not None],
             axes=("head", "token attended to"),
@@ -391,6 +390,12 @@ def _labels(model: Transformer, batches: Sequence[Batch]) -> tuple[tuple[str | N
 
     rows = range(len(batches[-1].ids))
     return tuple(tuple(label for batch in batches for label in labels(batch, n)) for n in rows)
+
+
+def _in_words(target: Sequence[str], distractor: Sequence[str] | None) -> str:
+    """What was attributed."""
+    first = f"logit of {_of_all(target, 'target')}"
+    return first if distractor is None else f"{first} minus {_of_all(distractor, 'distractor')}"
 
 
 def _of_all(labels: Sequence[str], role: str) -> str:

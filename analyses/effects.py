@@ -158,9 +158,9 @@ def as_metric(
         names = '"loss", "kl"' if batches else '"loss"'
         raise InvalidInput(f"metric={shorten(metric)} should be {names} or one of interp.metrics.")
     found = metric if isinstance(metric, Metric) else Loss()
-    if isinstance(found, Loss) and model.config.decoder is None:
+    if isinstance(found, Loss) and not model.config.is_causal:
         raise InvalidInput(
-            "The loss is of next tokens, which an encoder attends to; give another metric=."
+            "The loss is of next tokens, which this model attends to; give another metric=."
         )
     return found
 

@@ -18,6 +18,8 @@ DIVERGING = "PuOr_r"
 """For values around zero; purple and orange differ without colour vision."""
 LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Colours of curves, distinguishable without colour vision (Okabe and Ito 2008)."""
+ABOVE, BELOW = "#b35806", "#542788"
+"""The ends of the diverging scale, for lines."""
 FAINT = "#b8bfca"
 FONT = "system-ui, sans-serif"
 
@@ -102,7 +104,7 @@ def bars(
             hovertemplate=f"%{{customdata}}: %{{x:.4g}} {unit}<extra></extra>",
         )
     )
-    figure.update_layout(**_layout(title))
+    figure.update_layout(**_layout(title), height=max(450, 130 + 20 * len(labels)))
     figure.update_xaxes(title=unit)
     figure.update_yaxes(**_ticks(labels), autorange="reversed", automargin=True)
     return figure
@@ -157,6 +159,81 @@ def curves(
     for x in marked:
         figure.add_vline(x, line={"dash": "dot", "width": 1, "color": FAINT})
     figure.update_layout(**_layout(title), legend={"orientation": "h", "y": -0.2})
+    return figure
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of a drawn graph.
+
+    Attributes:
+        name: its label.
+        x: its column.
+        y: its row; rows are counted from below.
+    """
+
+    name: str
+    x: float
+    y: float
+
+
+def network(
+    nodes: Sequence[Node],
+    edges: Mapping[tuple[int, int], float],
+    *,
+    title: str,
+    unit: str,
+) -> go.Figure:
+    """A graph whose lines are as wide as their weights: orange above zero, purple below.
+
+    Args:
+        nodes: where each stands.
+        edges: weight of the line between two nodes, by their indices.
+        title: of the figure.
+        unit: of the weights.
+    """
+    figure = go.Figure()
+    largest = max((abs(weight) for weight in edges.values()), default=0.0) or 1.0
+    for (start, end), weight in edges.items():
+        one, other = nodes[start], nodes[end]
+        line = {"color": BELOW if weight < 0 else ABOVE, "width": 0.5 + 5.5 * abs(weight) / largest}
+        middle = [one.x, (one.x + other.x) / 2, other.x], [one.y, (one.y + other.y) / 2, other.y]
+        text = f"{escaped(one.name)} → {escaped(other.name)}: {weight:.4g} {unit}"
+        figure.add_trace(
+            go.Scatter(
+                x=middle[0],
+                y=middle[1],
+                mode="lines",
+                line=line,
+                opacity=0.75,
+                hovertemplate=f"{text}<extra></extra>",
+            )
+        )
+    figure.add_trace(
+        go.Scatter(
+            x=[node.x for node in nodes],
+            y=[node.y for node in nodes],
+            mode="markers+text",
+            text=[escaped(node.name) for node in nodes],
+            textposition="middle center",
+            marker={"size": 34, "color": "white", "line": {"color": LINES[0], "width": 1.5}},
+            textfont={"size": 10},
+            hoverinfo="skip",
+        )
+    )
+    figure.update_layout(**_layout(title), showlegend=False)
+    figure.add_annotation(
+        text=f"width: size of the weight ({escaped(unit)}, up to {largest:.3g}); orange: above 0, "
+        "purple: below",
+        showarrow=False,
+        xref="paper",
+        yref="paper",
+        x=0,
+        y=-0.05,
+        xanchor="left",
+    )
+    figure.update_xaxes(visible=False)
+    figure.update_yaxes(visible=False)
     return figure
 
 

@@ -30,7 +30,7 @@ class Result(ABC):
 
     def payload(self) -> dict[str, Any]:
         """The fields as plain data, which JSON can hold; see :mod:`analyses.payload`."""
-        return {"kind": type(self).__name__, **plain(self)}
+        return {"result": type(self).__name__, **plain(self)}
 
     def __repr__(self) -> str:
         """The first line of the summary."""

@@ -10,12 +10,28 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from interp.cache.cache import Cache
+from interp.errors import InvalidInput
+from interp.metrics.logits import at_least_float32
 from interp.model.attention.attention import Attention
 from interp.model.context import Context
 from interp.model.shapes import KeyHeads, Matrix
+from interp.points import Place
 
 Visible = Bool[Tensor, "batch query key"]
 Each = Float[Tensor, "batch head query"]
+
+
+def pattern_at(cache: Cache, place: Place) -> Matrix:
+    """The pattern at a place, in float32 or float64.
+
+    Raises:
+        InvalidInput: it is not finite.
+    """
+    pattern = at_least_float32(cache[place])
+    if not bool(pattern.isfinite().all()):
+        raise InvalidInput(f"{place} is not finite: the model computes NaN on these prompts.")
+    return pattern
 
 
 def visible_keys(attn: Attention, context: Context, n_key: int) -> Visible:
@@ -41,9 +57,8 @@ def uniform_weights(visible: Visible, dtype: torch.dtype) -> Matrix:
 
 def value_weights(attn: Attention, pattern: Matrix, v: KeyHeads) -> Matrix:
     """A_ij ‖v_j W_O‖ / Σ_j A_ij ‖v_j W_O‖; zeros where a query's values are all zero."""
-    norms = torch.stack(
-        [own @ W_O for own, W_O in zip(attn.each_query(v).unbind(2), attn.W_O, strict=True)], 1
-    ).norm(dim=-1)
+    heads = zip(attn.each_query(v).unbind(2), attn.W_O, strict=True)
+    norms = torch.stack([at_least_float32(own @ W_O).norm(dim=-1) for own, W_O in heads], 1)
     weights = pattern * norms[:, :, None, :]
     total = weights.sum(-1, keepdim=True)
     return weights / total.where(total > 0, 1)

@@ -27,6 +27,7 @@ from weakref import WeakKeyDictionary
 
 from interp.errors import InvalidInput, UnknownPlace, shorten
 from interp.model.attention.attention import Attention
+from interp.model.mlp import MLP
 from interp.model.network import Network
 from interp.model.residual import Step
 from interp.model.stack import Stack
@@ -44,6 +45,7 @@ class Writer:
         head: which head of ``place``, or ``None`` for the whole tensor.
         parameter: of a bias, its name as of ``model.get_parameter``.
         stack: of an encoder–decoder, the stack whose stream it is a term of.
+        bias: the name of a parameter that is part of the term: b_out of an MLP.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Writer:
     head: int | None = None
     parameter: str | None = None
     stack: str | None = None
+    bias: str | None = None
 
     def __str__(self) -> str:
         """The name."""
@@ -240,7 +243,10 @@ class _Stream:
     def _writers(self, step: Step, layer: int) -> Iterator[Writer]:
         out = self._place(step.points.writes, layer)
         if not isinstance(step.f, Attention):
-            yield self._writer(f"L{layer}MLP", out)
+            biased = isinstance(step.f, MLP) and step.f.b_out is not None
+            apart = biased and step.norms.output is None
+            mlp = self._writer(f"L{layer}MLP", out)
+            yield replace(mlp, bias=self._parameter(step, layer, "b_out")) if apart else mlp
             return
         attn = step.f
         if step.norms.output is not None:
@@ -250,9 +256,8 @@ class _Stream:
         for head in range(attn.n_heads):
             yield self._writer(f"L{layer}H{head}", result, head, cross=attn.is_cross)
         if attn.b_O is not None:
-            path = f"{self.stack.name}.blocks.{layer}.{step.part}.b_O"
             bias = self._writer(f"L{layer}.b_O", cross=attn.is_cross)
-            yield replace(bias, parameter=path)
+            yield replace(bias, parameter=self._parameter(step, layer, "b_O"))
 
     def _writer(
         self,
@@ -264,6 +269,10 @@ class _Stream:
     ) -> Writer:
         stack = self.stack.name if self.paired else None
         return Writer(self._name(name, cross=cross), place, head, stack=stack)
+
+    def _parameter(self, step: Step, layer: int, name: str) -> str:
+        """The name of a parameter of a sub-layer."""
+        return f"{self.stack.name}.blocks.{layer}.{step.part}.{name}"
 
     def _name(self, name: str, *, cross: bool = False) -> str:
         if not self.paired:

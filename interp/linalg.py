@@ -121,6 +121,18 @@ class LowRank:
         self._check_square("eigenvalues")
         return torch.linalg.eigvals(self.right @ self.left)
 
+    def positive_fraction(self) -> Float[Tensor, "*batch"]:
+        """Σ λ / Σ |λ| over the eigenvalues, from −1 to 1; 0 if all of them are 0.
+
+        Of W_E S W_U, how far a head copies what it attends to (Elhage et al. 2021).
+
+        Raises:
+            InvalidInput: the product is not square.
+        """
+        eigenvalues = self.eigenvalues()
+        total = eigenvalues.abs().sum(-1)
+        return eigenvalues.real.sum(-1) / total.where(total > 0, 1)
+
     def norm(self) -> Float[Tensor, "*batch"]:
         """Frobenius norm, from the product of triangular factors, which avoids cancellation."""
         r_left = torch.linalg.qr(self.left, mode="r")[1]

@@ -114,8 +114,8 @@ def next_token_loss(
     Raises:
         InvalidInput: the model predicts no next token, or there is none to take the mean over.
     """
-    if config.decoder is None or not config.unembeds or config.n_classes is not None:
-        kind = "is an encoder" if config.decoder is None else "has no logits of tokens"
+    if not config.is_causal or not config.unembeds or config.n_classes is not None:
+        kind = "has no logits of tokens" if config.is_causal else "attends in both directions"
         raise InvalidInput(f"This model {kind}: it predicts no next token, and has no such loss.")
     logits = at_least_float32(logits)
     if not per_token:

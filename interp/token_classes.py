@@ -8,6 +8,7 @@ from torch import Tensor
 
 from interp.errors import InvalidInput, shorten
 from interp.model.batch import Batch
+from interp.model.inputs import whole_numbers
 from interp.text_network import TextNetwork
 
 Classes = Mapping[str, int | str | Collection[int | str] | Tensor]
@@ -58,4 +59,4 @@ def _tokens_of(
         return selected_tokens(given, batch, f"classes[{shorten(name)}]")
     several = [given] if isinstance(given, int | str) else given
     ids = [model.to_single_token(one) if isinstance(one, str) else one for one in several]
-    return torch.isin(batch.ids, torch.tensor(ids, dtype=torch.long, device=batch.ids.device))
+    return torch.isin(batch.ids, whole_numbers(ids).to(batch.ids.device))

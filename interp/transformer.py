@@ -23,6 +23,7 @@ from interp.predictions import Top, column_of_prompt, next_token_loss, top_of
 from interp.saving import save_folder
 from interp.text_network import TextNetwork
 from interp.weights.processed import processed
+from interp.weights.stripped import stripped
 
 HookFunction = Callable[[Tensor, Hook], Tensor | None]
 HookName = PlaceLike | Callable[[str], bool]
@@ -151,6 +152,27 @@ class Transformer(TextNetwork):
         if not isinstance(made, Transformer):
             raise TypeError(f"A {type(made).__name__} is not a Transformer.")
         made.tokenizer, made.agreement = self.tokenizer, self.agreement
+        return made
+
+    def without(self, *, mask: bool = False, positions: bool = False) -> "Transformer":
+        """A view of the same weights without the causal mask, without positions, or both.
+
+        Parameters are shared: what trains or moves one does so to the other. With neither mask nor
+        positions, tokens are a set: permuting them permutes the logits. Such a model predicts no
+        next token (``config.is_causal`` is False), and so has no loss of it. What is not there is
+        left out again without an error.
+
+        Args:
+            mask: whether queries of the decoder attend to every key, also outside of windows.
+            positions: whether positions go, be they learned, sinusoidal, rotary or biases.
+
+        Raises:
+            InvalidInput: neither is left out, or weights are parametrized.
+        """
+        made = stripped(self, mask=mask, positions=positions)
+        if not isinstance(made, Transformer):
+            raise TypeError(f"A {type(made).__name__} is not a Transformer.")
+        made.tokenizer = self.tokenizer
         return made
 
     # ---- TransformerLens's calls ---------------------------------------------------------------

@@ -253,7 +253,7 @@ def _causality(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[
 
     With experts, the number of tokens per expert changes, and with it the order of summation.
     """
-    if model.config.decoder is None:
+    if not model.config.is_causal:
         return
     half = tokens[-1].shape[1] // 2
     changed = tokens[-1].clone()
@@ -267,7 +267,7 @@ def _causality(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[
 
 def _generation(model: Network, tokens: list[Tensor], new: int = 4) -> Iterator[Identity]:
     """Greedy text with a KV cache = greedy text without."""
-    if model.config.decoder is None or not model.config.unembeds or model.config.n_ctx == 1:
+    if not model.config.is_causal or not model.config.unembeds or model.config.n_ctx == 1:
         return
     *sources, target = tokens
     new = min(new, model.config.n_ctx - 1)

@@ -278,7 +278,13 @@ PAIRS |= {
 }
 HEADLESS = _decoder(StackConfig(2, PLAIN, MLPConfig(10)), unembeds=False)
 """Gives out its last stream."""
-ARCHITECTURES = DECODERS | ENCODERS | PAIRS
+UNMASKED = {
+    "bidirectional": _decoder(
+        StackConfig(2, replace(GROUPED, bidirectional=True), MLPConfig(10), RMS, ROTARY)
+    ),
+}
+"""Decoders whose tokens see later ones."""
+ARCHITECTURES = DECODERS | ENCODERS | PAIRS | UNMASKED
 GENERATORS = DECODERS | PAIRS
 # Every point, norms before and after, and two stacks: for laws that take many runs a place.
 VARIED = ["gpt2", "llama", "post-final", "bert", "uneven-pair"]

@@ -17,8 +17,10 @@ from interp.cache.compact import cheaper_formed, compacted, converted, is_fresh,
 from interp.cache.derive import Derivation
 from interp.cache.format import Contents, write_contents
 from interp.cache.listing import in_bytes, listed, listing
+from interp.cache.writes import Writes, writes_of
 from interp.edits import EditSite, Selection
 from interp.errors import InvalidInput, NotRecorded, StaleCache
+from interp.graph import computation_graph
 from interp.model.network import Network
 from interp.names import Request
 from interp.paths import as_path
@@ -109,6 +111,35 @@ class Cache:
         place = self._model.names.resolve(name)
         whole, site = self[place], EditSite(place, self._derive.contexts[place.stack])
         return whole[site.index(select, whole.shape)]
+
+    def writes(self, stack: str | None = None) -> Writes:
+        """Everything written into the stream, by name; its sum is the stream after the last block.
+
+        The names are those of :mod:`interp.graph`, but for the output bias of an MLP, which is
+        apart: ``embed``, ``pos_embed``, ``L0H1``, ``L0.b_O``, ``L0MLP``, ``L0.b_out``. Where a norm
+        follows a sub-layer's output, that output as a whole is one term, ``L0ATTN``, with the bias
+        of its norm. Changes by edits of the stream, or of a whole output, are no terms.
+
+        Args:
+            stack: of an encoder–decoder, whose stream; by default the decoder's.
+
+        Returns:
+            ``[batch pos d_model]`` each, in the order of the forward.
+
+        Raises:
+            InvalidInput: a norm changes the stream itself, which is then no such sum.
+            NotRecorded: the run lacks the embeddings, ``result`` or ``mlp_out``.
+            StaleCache: as when something derived is read.
+        """
+        wanted = self._model.stack(stack).name
+        name = wanted if len(self._model.stacks) > 1 else None
+        writers = [one for one in computation_graph(self._model).writers if one.stack == name]
+        return writes_of(writers, self.__getitem__, self._weight)
+
+    def _weight(self, name: str) -> Tensor:
+        """A weight of the run."""
+        weight = self._derive.weight(name)
+        return self._placed(weight if self._derive.keep_graph else weight.detach())
 
     def __contains__(self, name: PlaceLike) -> bool:
         """Whether it was recorded (in every layer); a misspelt name raises, as when it is read."""

@@ -59,16 +59,7 @@ class Derivation:
             NotRecorded: it does not follow from what is stored, or there are no weights.
             StaleCache: the weights have changed since the run.
         """
-        if not self.has_weights:
-            raise NotRecorded(
-                f"{place} is derived from the model's weights, and this cache was loaded without "
-                "them: load_cache(path, model=), or .keep(...) it before saving."
-            )
-        if self.is_stale:
-            raise StaleCache(
-                f"{place} is derived from the model's weights, which have changed or moved since "
-                "the run began; read it before that, or store it: run(..., store=)."
-            )
+        self.require_weights(place)
         contexts = self.contexts
         if self.keep_graph:  # masks and biases that readers share would share their graph
             contexts = {stack: context.stored() for stack, context in contexts.items()}
@@ -85,6 +76,35 @@ class Derivation:
 
         with torch.set_grad_enabled(self.keep_graph and torch.is_grad_enabled()):
             return tensor_at(place)
+
+    def weight(self, name: str) -> Tensor:
+        """A weight of the run.
+
+        Raises:
+            NotRecorded: there are no weights.
+            StaleCache: the weights have changed since the run.
+        """
+        self.require_weights(name)
+        part, _, own = name.rpartition(".")
+        return getattr(self.model.get_submodule(part), own)  # of a parametrized one, its value
+
+    def require_weights(self, what: object) -> None:
+        """Make sure that ``what`` can follow from the weights of the run.
+
+        Raises:
+            NotRecorded: there are no weights.
+            StaleCache: the weights have changed since the run.
+        """
+        if not self.has_weights:
+            raise NotRecorded(
+                f"{what} is derived from the model's weights, and this cache was loaded without "
+                "them: load_cache(path, model=), or .keep(...) it before saving."
+            )
+        if self.is_stale:
+            raise StaleCache(
+                f"{what} is derived from the model's weights, which have changed or moved since "
+                "the run began; read it before that, or store it: run(..., store=)."
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the identity of the weights: a copy of the model has weights of its own."""

@@ -72,7 +72,7 @@ class Config:
         d_model: width of the residual stream.
         d_vocab: size of the vocabulary (of a model of images: number of classes).
         n_ctx: longest sequence.
-        decoder: the causal stack, or ``None``.
+        decoder: the causal stack (unless its attention is ``bidirectional``), or ``None``.
         encoder: the bidirectional stack, or ``None``.
         tied: whether W_U is the transpose of W_E.
         bias_u: whether the unembedding has a bias.
@@ -136,12 +136,20 @@ class Config:
                 f"n_ctx={self.n_ctx}, but an image has {patches.n_patches} patches and "
                 f"{patches.n_special} special tokens; n_ctx must be their sum."
             )
-        if self.encoder is not None and any(
-            layer.attention.window for layer in self.encoder.kinds_of_layers()
-        ):
-            raise InvalidConfig("attention window= is for a decoder, whose attention is causal.")
+        if self.encoder is not None:
+            self._check_encoder(self.encoder)
         if self.encoder is not None and self.decoder is not None:
             self._check_pair(self.decoder)
+
+    def _check_encoder(self, encoder: StackConfig) -> None:
+        """Check that no setting of a mask is that of a decoder."""
+        attentions = [layer.attention for layer in encoder.kinds_of_layers()]
+        if any(one.window for one in attentions):
+            raise InvalidConfig("attention window= is for a decoder, whose attention is causal.")
+        if any(one.bidirectional for one in attentions):
+            raise InvalidConfig(
+                "attention bidirectional= is for a decoder; an encoder's always is."
+            )
 
     def _check_pair(self, decoder: StackConfig) -> None:
         """Check that the decoder may have cross-attention."""
@@ -218,6 +226,13 @@ class Config:
         """The stacks by name, in the order in which they run."""
         pair = {"encoder": self.encoder, "decoder": self.decoder}
         return {name: stack for name, stack in pair.items() if stack is not None}
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether a token sees no later one, so that the model may predict the next."""
+        return self.decoder is not None and not any(
+            layer.attention.bidirectional for layer in self.decoder.kinds_of_layers()
+        )
 
     @property
     def n_logits(self) -> int:

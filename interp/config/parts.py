@@ -78,6 +78,7 @@ class AttentionConfig:
         bias_q: whether queries have a bias; ``bias_k``, ``bias_v``, ``bias_o`` likewise.
         scale: divisor of the scores; ``None`` means √d_head.
         window: number of keys that a query attends to, counting its own; ``None`` for all.
+        bidirectional: whether a decoder's queries attend to later keys too, as an encoder's do.
         cap: soft-cap c: scores s become c·tanh(s / c) before the mask; ``None`` for none.
         qk_norm: norm of queries and keys before the rotation; ``None`` for none.
         qk_norm_over: whether it goes over each ``head`` or over all ``heads`` together.
@@ -92,6 +93,7 @@ class AttentionConfig:
     bias_o: bool = True
     scale: float | None = None
     window: int | None = None
+    bidirectional: bool = False
     cap: float | None = None
     qk_norm: NormConfig | None = None
     qk_norm_over: Span = "head"
@@ -108,6 +110,10 @@ class AttentionConfig:
                 )
         if self.window is not None:
             check_positive_integers(self, "window")
+            if self.bidirectional:
+                raise InvalidConfig(
+                    f"window={self.window} counts earlier keys, but bidirectional=True; set one."
+                )
         if self.scale is not None and not self.scale > 0:
             raise InvalidConfig(f"scale={self.scale} divides the scores and must be > 0.")
         check_positive(self, "cap")

@@ -142,8 +142,8 @@ class _NextLogits:
 def _check(model: Network) -> None:
     if not model.config.unembeds or model.config.n_classes is not None:
         raise InvalidInput("This model has no unembedding and can't predict the next token.")
-    if model.config.decoder is None:
-        raise InvalidInput("An encoder attends in both directions and can't continue a text.")
+    if not model.config.is_causal:
+        raise InvalidInput("This model attends in both directions and can't continue a text.")
 
 
 def _check_numbers(

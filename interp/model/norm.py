@@ -55,6 +55,14 @@ class Norm(nn.Module):
         """
         return w, None
 
+    def gradient(
+        self,
+        w: Float[Tensor, "*batch d_model"],
+        x: Float[Tensor, "*#batch d_model"],  # noqa: ARG002
+    ) -> Float[Tensor, "*batch d_model"]:
+        """The gradient of norm(x)·w by x, the norm's divisor included."""
+        return w
+
     def layout(self, source: Place, norm: str | None = None) -> Layout:  # noqa: ARG002
         """No places."""
         return {}
@@ -142,6 +150,14 @@ class ScaledNorm(Norm):
         gain = self.multiplier
         divided = (w if gain is None else w * gain) / scale
         return self.centred(divided), None if self.bias is None else w @ self.bias
+
+    def gradient(
+        self, w: Float[Tensor, "*batch d_model"], x: Float[Tensor, "*#batch d_model"]
+    ) -> Float[Tensor, "*batch d_model"]:
+        """w′ − n · mean(w′·n), with w′ that of :meth:`pull_back` and n = centred(x) / scale."""
+        scale = self.scale(x)
+        n, (along, _) = self.centred(x) / scale, self.pull_back(w, scale)
+        return along - n * (along * n).mean(-1, keepdim=True)
 
     @property
     def multiplier(self) -> Tensor | None:

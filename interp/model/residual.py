@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from interp.model.context import Context
-from interp.model.norm import BlockNorm
+from interp.model.norm import BlockNorm, Norm
 from interp.model.recipe import STORED, Layout, Reader, Recipe, owned
 from interp.model.restart import RestartPoint, State
 from interp.model.shapes import Stream
@@ -114,6 +114,11 @@ class Step:
         ]
 
     @property
+    def input_norm(self) -> Norm:
+        """The norm of what f reads."""
+        return Norm()
+
+    @property
     def norms(self) -> StepNorms:
         """Its norms, but for that of what f reads."""
         return StepNorms()
@@ -181,6 +186,11 @@ class PreNorm(Step):
     def input(self, x: Stream, tap: Tap) -> Stream:
         """norm(x)."""
         return self.norm(tap(self.points.reads, x), tap)
+
+    @property
+    def input_norm(self) -> Norm:
+        """That beside f."""
+        return self.norm.norm
 
     def source(self) -> Place:
         """That of norm(x)."""

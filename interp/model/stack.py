@@ -73,7 +73,7 @@ class Stack(nn.Module):
             parts = own.of_layer(layer)
             heads = parts.attention.n_heads
             positions = attention_positions(parts.positions, heads, self.ranges, encoder=encoder)
-            mask = mask_of(parts.attention.window, encoder=encoder)
+            mask = mask_of(parts.attention, encoder=encoder)
             yield Block(parts, config.d_model, mask, positions, paired=paired)
 
     def forward(

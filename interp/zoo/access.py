@@ -5,6 +5,7 @@ from pathlib import Path
 from interp.errors import ModelLoadError
 from interp.loading import bundled, find_folder
 from interp.paths import as_path
+from interp.text_network import TextNetwork
 from interp.zoo.card import Card, read_card
 from interp.zoo.history import History, read_history
 
@@ -32,6 +33,21 @@ def history(name: str | Path) -> History:
         ModelLoadError: there is no such model, it was not trained, or its history is damaged.
     """
     return read_history(_folder(name))
+
+
+def trained_tokens(model: TextNetwork) -> tuple[int, ...]:
+    """The token ids that random prompts of a model may be drawn from.
+
+    Of a bundled model, the ids that its card calls trained; else all but special tokens.
+    """
+    config = model.config
+    name = (config.name or "").partition("@")[0]
+    known = card(name).trained_tokens if name in bundled() else ()
+    if known and max(known) < model.d_vocab:
+        return known
+    tokens = config.tokens
+    special = {tokens.bos, tokens.eos, tokens.decoder_start, tokens.mask, *tokens.stop}
+    return tuple(token for token in range(model.d_vocab) if token not in special)
 
 
 def _folder(name: str | Path) -> Path:

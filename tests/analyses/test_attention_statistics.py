@@ -5,7 +5,15 @@ from datetime import date, timedelta
 
 import pytest
 import torch
-from architectures import ARCHITECTURES, assert_close, build, build_new, padded, tokens_of
+from architectures import (
+    ARCHITECTURES,
+    assert_close,
+    build,
+    build_new,
+    covering,
+    padded,
+    tokens_of,
+)
 
 import interp
 from analyses import attention_statistics
@@ -38,7 +46,7 @@ def with_zeros(name, **heads):
     return model
 
 
-@pytest.mark.parametrize("name", SINGLE)
+@pytest.mark.parametrize("name", covering(SINGLE))
 def test_masses_on_disjoint_classes_sum_to_one(name):
     """Σ_K mass(K) = 1, by attention, by values and by uniform weights."""
     found = attention_statistics(build(name), padded(ROWS, "left"), classes=CLASSES)
@@ -263,8 +271,18 @@ def test_what_it_refuses():
         attention_statistics(build("t5"), tokens_of("t5"))
     with pytest.raises(InvalidTokens, match="is 10 tokens"):
         attention_statistics(interp.load("python-2l"), "a = 1", classes={"long": "lambda x: x"})
+    with pytest.raises(InvalidInput, match="should be attention or value-weighted"):
+        attention_statistics(model, ids).of("entropy", "values")
     with pytest.raises(InvalidInput, match="entropia"):
         attention_statistics(model, ids).of("entropia")
+
+
+def test_half_precision_is_averaged_in_float32():
+    tokens = padded(ROWS, "left")
+    half = attention_statistics(build("gpt2", dtype=torch.bfloat16), tokens, classes=CLASSES)
+    assert half.values.dtype == torch.float32
+    exact = attention_statistics(build("gpt2"), tokens, classes=CLASSES)
+    assert_close(half.values.nan_to_num(-1).double(), exact.values.nan_to_num(-1), 0.1)
 
 
 def test_attention_that_is_not_a_number_is_named():

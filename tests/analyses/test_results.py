@@ -23,7 +23,10 @@ from analyses import (
     attention_pattern,
     attention_statistics,
     direct_logit_attribution,
+    head_roles,
     logit_lens,
+    patch_paths,
+    prune,
     training_history,
 )
 from analyses.payload import plain
@@ -31,6 +34,8 @@ from analyses.result import MAX_LINES, Result
 from interp.errors import InvalidInput
 
 MODEL = "induction-by-hand"
+LOGIT = interp.metrics.logit(3)
+PAIR = ("abcxab", "abdxab")
 MADE = {
     "Ablation": lambda: ablate(interp.load(MODEL), ["abcab", "xyxy"], units="pairs"),
     "HeadAblation": lambda: ablate_heads(interp.load(MODEL), ["abcab", "xyxy"], method="zero"),
@@ -38,9 +43,17 @@ MADE = {
     "AttentionStatistics": lambda: attention_statistics(
         interp.load(MODEL), ["abcab", "xyxy"], classes={"a": "a"}
     ),
+    "HeadRoles": lambda: head_roles(interp.load(MODEL), rows=5),
     "TrainingHistory": lambda: training_history("python-2l", interp.history("python-2l")),
     "DirectLogitAttribution": lambda: direct_logit_attribution(
         interp.load(MODEL), ["abcab", "xyxy"], target="c", by="source"
+    ),
+    "PathPatching": lambda: patch_paths(interp.load(MODEL), *PAIR, metric=LOGIT),
+    "Pruning": lambda: prune(
+        patch_paths(interp.load(MODEL), *PAIR, metric=LOGIT).scores,
+        interp.load(MODEL),
+        *PAIR,
+        metric=LOGIT,
     ),
     "LogitLens": lambda: logit_lens(interp.load(MODEL), ["abcab", "xy"], targets=3),
 }
@@ -85,7 +98,7 @@ def test_a_result_is_shown_by_its_summary(name):
 def test_a_payload_is_json_and_holds_every_number(name):
     result = made(name)
     read = json.loads(json.dumps(result.payload(), allow_nan=True))
-    assert read["kind"] == name
+    assert read["result"] == name
     for field in fields(result):
         value = getattr(result, field.name)
         if isinstance(value, Tensor):

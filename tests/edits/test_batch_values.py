@@ -53,6 +53,25 @@ def test_prompts_of_one_length_take_from_one_prompt_each(n, seed):
     assert torch.equal(column, torch.arange(4).expand(n, 4))
 
 
+@given(real=masks(), reference=masks(), seed=seeds)
+def test_donors_from_a_reference_are_its_tokens_at_the_same_position(real, reference, seed):
+    row, column = donor_tokens(real, seed, reference)
+    assert bool(reference[row, column][real].all())
+    position, given_at = real.cumsum(-1) - 1, reference.cumsum(-1) - 1
+    longest = int(reference.sum(-1).max())
+    for i, p in real.nonzero().tolist():
+        if position[i, p] < longest:
+            assert given_at[row[i, p], column[i, p]] == position[i, p]
+
+
+@given(n=st.integers(1, 7), m=st.integers(1, 4), seed=seeds)
+def test_donors_from_a_reference_are_its_prompts_in_turn(n, m, seed):
+    real, reference = torch.ones(n, 3, dtype=torch.bool), torch.ones(m, 3, dtype=torch.bool)
+    row, _ = donor_tokens(real, seed, reference)
+    counts = row[:, 0].bincount(minlength=m)
+    assert counts.max() - counts.min() <= 1
+
+
 def test_a_single_prompt_has_no_donor():
     with pytest.raises(InvalidInput, match="at least two prompts"):
         donor_tokens(torch.ones(1, 3, dtype=torch.bool), 0)

@@ -24,6 +24,8 @@ from analyses import (
     attention_statistics,
     direct_logit_attribution,
     logit_lens,
+    patch_paths,
+    prune,
 )
 from interp import (
     PAD,
@@ -33,11 +35,13 @@ from interp import (
     PatchConfig,
     StackConfig,
     Transformer,
+    computation_graph,
     edits,
     load,
     metrics,
     run,
 )
+from interp.errors import InvalidInput
 from interp.model.batch import Batch
 
 METRIC = metrics.logit(3)
@@ -98,6 +102,31 @@ def attributed(model: Transformer, given: Any, n: int) -> Rows:
     return [{"terms": found.terms[:, i], "sources": found.sources[:, i, real[i]]} for i in range(n)]
 
 
+def other_tokens(model: Transformer, given: Any) -> Batch:
+    """The same prompts with every token, or pixel, another."""
+    batch = model.batch(given)
+    if batch.images is not None:
+        return replace(batch, images=batch.images + 1)
+    return replace(batch, ids=(batch.ids + 1) % model.d_vocab)
+
+
+def paths(model: Transformer, given: Any, n: int) -> Rows:
+    graph = computation_graph(model)
+    edges = [(writer.name, reader.name) for writer, reader in graph.edges[::7]]
+    other = other_tokens(model, given)
+    result = patch_paths(model, given, other, metric=METRIC, edges=edges)
+    return [{"clean": result.clean[i], "patched": result.patched[:, i]} for i in range(n)]
+
+
+def pruned(model: Transformer, given: Any, n: int) -> Rows:
+    graph = computation_graph(model)
+    scores = {(w.name, r.name): float(i % 7) for i, (w, r) in enumerate(graph.edges)}
+    result = prune(
+        scores, model, given, other_tokens(model, given), metric=metrics.prob(3), draws=1
+    )
+    return [{"values": result.values[:, i], "empty": result.empty[i]} for i in range(n)]
+
+
 ANALYSES = {
     "ablate": ablated_layers,
     "ablate_heads": lambda model, given, n: ablated(model, given, n, method="zero"),
@@ -105,7 +134,13 @@ ANALYSES = {
     "direct_logit_attribution": attributed,
     "attention_statistics": statistics,
     "logit_lens": lenses,
+    "patch_paths": paths,
+    "prune": pruned,
 }
+NO_EDGES = ("a ready-made batch of an encoder", "a mask", "token types")
+"""Prompts of a model whose norms change the stream."""
+REFUSED = {(name, given) for name in ("patch_paths", "prune") for given in NO_EDGES}
+REFUSED.add(("prune", "texts"))  # one of which is answered alike by all edges and by none
 OF_PAIRS = {
     f"attention_pattern, {which}": patterns_of_pairs(which)
     for which in ("encoder", "decoder", "cross")
@@ -190,8 +225,10 @@ GIVEN = {
 }
 
 
-@pytest.mark.parametrize("given", GIVEN)
-@pytest.mark.parametrize("analysis", ANALYSES)
+@pytest.mark.parametrize(
+    ("analysis", "given"),
+    [(name, given) for name in ANALYSES for given in GIVEN if (name, given) not in REFUSED],
+)
 def test_each_prompt_has_the_numbers_that_it_has_alone(analysis, given):
     model, together, each = GIVEN[given]()
     bound = 1e-12 if model.dtype == torch.float64 else 1e-5
@@ -201,6 +238,15 @@ def test_each_prompt_has_the_numbers_that_it_has_alone(analysis, given):
         assert found[number].keys() == alone.keys()
         for name, expected in alone.items():
             assert_close(found[number][name], expected, bound, name)
+
+
+@pytest.mark.parametrize(("analysis", "given"), sorted(REFUSED))
+def test_a_question_that_a_model_does_not_have_is_refused(analysis, given):
+    model, together, each = GIVEN[given]()
+    with pytest.raises(
+        InvalidInput, match="normalizes the stream itself|faithfulness is undefined"
+    ):
+        ANALYSES[analysis](model, each[1:2] if given == "texts" else together, len(each))
 
 
 @pytest.mark.parametrize("sides", [("left", "right"), ("right", "left")])
@@ -229,7 +275,8 @@ def test_every_analysis_of_prompts_is_in_the_table():
     ]
     first = {own.__name__: tuple(signature(own).parameters)[:1] for own in functions}
     of_models = {name for name, parameter in first.items() if parameter == ("model",)}
-    assert of_models == set(ANALYSES)
+    assert of_models | {"prune"} == set(ANALYSES)
+    assert of_models == set(ANALYSES) | {"head_roles"}  # it draws its own prompts
 
 
 REPLACED = ["token types", "images", "padded within"]

@@ -49,6 +49,23 @@ def test_the_singular_value_decomposition_is_that_of_the_formed_matrix(matrix):
 
 @settings(max_examples=30)
 @given(matrix=matrices(square=True))
+def test_the_positive_fraction_is_that_of_the_formed_matrix(matrix):
+    """Σ λ = trace; Σ |λ| is of the formed matrix, whose other eigenvalues are zero."""
+    total = torch.linalg.eigvals(matrix.form()).abs().sum(-1)
+    assert_close(matrix.positive_fraction() * total, matrix.trace(), 1e-6)
+
+
+def test_the_positive_fraction_of_a_projector_is_one_and_of_its_negative_minus_one():
+    (basis,) = drawn(0, (6, 3))
+    projector = LowRank(basis, torch.linalg.pinv(basis))
+    one = torch.ones((), dtype=torch.float64)
+    assert_close(projector.positive_fraction(), one)
+    assert_close(LowRank(-projector.left, projector.right).positive_fraction(), -one)
+    assert LowRank(torch.zeros(4, 2), torch.zeros(2, 4)).positive_fraction() == 0
+
+
+@settings(max_examples=30)
+@given(matrix=matrices(square=True))
 def test_eigenvalues_are_those_of_the_formed_matrix(matrix):
     """As sets, zeros aside: Π (t − λ) at a few points t, which no reordering changes."""
     own, whole = matrix.eigenvalues(), torch.linalg.eigvals(matrix.form())

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from interp.config import AttentionConfig
 from interp.model.context import Context
 from interp.model.positions.none import NoPositions
 from interp.model.shapes import Matrix
@@ -107,11 +108,11 @@ class AcrossStacks:
         return None if real is None else real[:, None, None, :]
 
 
-def mask_of(window: int | None, *, encoder: bool) -> Mask:
-    """The mask of a layer: of an encoder, or of a decoder with or without a sliding window."""
-    if encoder:
+def mask_of(config: AttentionConfig, *, encoder: bool) -> Mask:
+    """The mask of a layer: of an encoder, or of a decoder as it is configured."""
+    if encoder or config.bidirectional:
         return Bidirectional()
-    return Causal() if window is None else Window(window)
+    return Causal() if config.window is None else Window(config.window)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,304 @@
+"""What does each head do on repeated random tokens? Previous-token, induction and other heads.
+
+Rows are BOS and distinct random tokens x, repeated: BOS x x. A role is a set of cells (query i, key
+j), and its score the attention on them, averaged over the queries that have such a key:
+
+    role                                    cells                       control
+    previous-token, next-token, offset k    j = i − 1, i + 1, i + k     uniform attention
+    bos-sink                                j = 0                       uniform attention
+    induction                               j = i + 1 − n·|x|, n ≥ 1    the same on unrepeated rows
+    duplicate-token                         j = i − n·|x|, n ≥ 1        the same on unrepeated rows
+    copying                                 Σλ / Σ|λ| of W_E S W_U      columns of W_U permuted
+
+(Olsson et al. 2022, "In-context Learning and Induction Heads"; Wang et al. 2022 for duplicate
+tokens; Xiao et al. 2023 for sinks). On unrepeated rows, BOS x y, the same cells hold nothing that
+repeats; attention by offset is the same there, so its control is uniform. Copying is of weights
+alone, S = W_V W_O with norms left out (Elhage et al. 2021): a head that raises the logits of the
+tokens it attends to has eigenvalues λ of positive real part. It is measured on groups of tokens.
+
+A head has a role if its score exceeds the control by more than 0.1 and the 95 % interval of that
+difference, over rows (or groups), leaves out 0. Roles are of these rows: on text a head may do
+something else, or more, and a head without a role need not be idle. That it attends there does not
+show that the model uses what it moves.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from analyses.effects import ROUNDING, grid, mean_frame
+from analyses.figures import heatmap
+from analyses.result import Result
+from analyses.statistics import FEWEST
+from interp import LowRank, Transformer, run
+from interp.attention_averages import (
+    mass,
+    mean_over_queries,
+    pattern_at,
+    uniform_weights,
+    visible_keys,
+)
+from interp.errors import InvalidInput
+from interp.execution.provenance import Provenance
+from interp.metrics.logits import at_least_float32
+from interp.model.attention.attention import Attention
+from interp.model.attentions import attentions_of
+from interp.model.batch import ImageInput
+from interp.model.inputs import whole_numbers
+from interp.model.unembedding import MaskedHead, Unembedding
+from interp.repetition import RepeatedRows, repeated_rows
+from interp.zoo.access import trained_tokens
+
+LEAST = 0.1
+"""By which a score must exceed its control."""
+GROUPS, SMALLEST = 8, 4
+"""Groups of tokens that copying is measured on, and tokens of a group."""
+OF_REPETITION = ("induction", "duplicate-token")
+COPYING = "copying"
+Scores = Float[Tensor, "layer head sample"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadRoles(Result):
+    """The scores of each head, by role, and their controls.
+
+    Attributes:
+        scores: attention from 0 to 1 (copying: from −1 to 1) of each sample: a row, or for copying
+            a group of tokens. NaN where a sliding window hides the keys of a role.
+        controls: of each score, on the same sample.
+        silent: heads that write nothing: ‖z W_O‖ is a rounding error of the stream everywhere.
+        half: number of tokens that are repeated.
+        repeats: how many times they stand in a row.
+        provenance: model, tokens and seed that the numbers depend on.
+        notes: roles that this model was not measured for, and why.
+    """
+
+    scores: Mapping[str, Scores]
+    controls: Mapping[str, Scores]
+    silent: Bool[Tensor, "layer head"]
+    half: int
+    repeats: int
+    provenance: Provenance
+    notes: tuple[str, ...] = ()
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a head and role.
+
+        Columns:
+            layer, head, name: of the head.
+            role: its name.
+            score, control: means over samples.
+            difference, low, high: score − control, with the 95 % interval over samples.
+            n: number of samples.
+            has_role: whether the difference exceeds 0.1 and its interval leaves out 0; never of a
+                silent head.
+        """
+        return pd.concat([self._of_role(role) for role in self.scores], ignore_index=True)
+
+    def roles(self) -> dict[str, tuple[str, ...]]:
+        """The roles of each head, strongest first: ``{"L0H5": ("previous-token",), …}``.
+
+        A head that writes nothing has the role ``silent``; one without a role has none.
+        """
+        frame = self.to_frame()
+        found = frame[frame["has_role"]].sort_values("difference", ascending=False, kind="stable")
+        of_head = found.groupby("name")["role"].agg(tuple).to_dict()
+        silent = dict.fromkeys(self._silent, ("silent",))
+        return {name: (silent | of_head).get(name, ()) for name in frame["name"].unique()}
+
+    def figure(self) -> go.Figure:
+        """Heatmap of score − control: heads down, roles across, colours centred on zero."""
+        frame = self.to_frame().pivot_table(
+            index=["layer", "head", "name"], columns="role", values="difference", sort=False
+        )
+        return heatmap(
+            torch.tensor(frame.to_numpy()),
+            title="Roles of heads on repeated random tokens: score − control",
+            rows=list(frame.index.get_level_values("name")),
+            columns=list(frame.columns),
+            axes=("head", "role"),
+            unit="score − control",
+            diverging=True,
+            top=1.0,
+        )
+
+    def summary(self, top: int = 5) -> str:
+        """How many heads have a role, and of each role up to ``top`` heads."""
+        frame, heads = self.to_frame(), self.silent.numel()
+        found = frame[frame["has_role"]].sort_values("difference", ascending=False, kind="stable")
+        named = found["name"].nunique()
+        lines = [
+            f"{self.provenance.model}: {named} of {heads} heads have a role on {self.repeats} × "
+            f"{self.half} random tokens (score − control > {LEAST}, its interval leaves out 0)"
+        ]
+        for role, own in found.groupby("role", sort=False):
+            best = zip(own["name"], own["score"], own["control"], strict=True)
+            shown = [f"{name} {score:.3f} ({control:.3f})" for name, score, control in best]
+            more = f", and {len(shown) - top} more" if len(shown) > top else ""
+            lines.append(f"{role:<15} {', '.join(shown[:top])}{more}")
+        lines += ["in brackets: the control"] if named else []
+        lines += [f"silent          {', '.join(self._silent)}"] if self._silent else []
+        few = any(own.shape[-1] < FEWEST for own in self.scores.values())
+        lines += [f"fewer than {FEWEST} rows: no intervals, so no role of attention"] if few else []
+        return "\n".join([*lines, *self.notes])
+
+    def _of_role(self, role: str) -> pd.DataFrame:
+        scores, controls = self.scores[role].flatten(0, 1), self.controls[role].flatten(0, 1)
+        layers, heads = self.silent.shape
+        cells = grid(layer=range(layers), head=range(heads))
+        found = mean_frame(
+            {**cells, "name": self._names, "role": [role] * len(scores)}, scores - controls
+        )
+        found = found.rename(columns={"mean": "difference"})
+        found.insert(4, "score", scores.nanmean(-1).numpy())
+        found.insert(5, "control", controls.nanmean(-1).numpy())
+        above = (found["difference"] > LEAST) & (found["low"] > 0)
+        found["has_role"] = above & ~self.silent.flatten().numpy()
+        return found[found["n"] > 0]
+
+    @property
+    def _names(self) -> list[str]:
+        layers, heads = self.silent.shape
+        return [f"L{layer}H{head}" for layer in range(layers) for head in range(heads)]
+
+    @property
+    def _silent(self) -> list[str]:
+        return [
+            name for name, silent in zip(self._names, self.silent.flatten(), strict=True) if silent
+        ]
+
+
+def head_roles(
+    model: Transformer,
+    *,
+    tokens: Sequence[int] | None = None,
+    half: int | None = None,
+    rows: int = 32,
+    repeats: int = 2,
+    seed: int = 0,
+) -> HeadRoles:
+    """Measure what each head attends to on repeated random tokens, and what it copies.
+
+    Args:
+        model: a decoder or an encoder of tokens. An encoder has no induction heads, which predict
+            next tokens, but next-token heads.
+        tokens: ids that rows are drawn from; by default those that the model's card calls trained,
+            or where there is none all but the special ones.
+        half: how many tokens are repeated; by default 60, or as many as the context or ``tokens``
+            allow. All tokens of a row are distinct but for the repetition.
+        rows: how many rows are drawn.
+        repeats: how many times the tokens stand in a row.
+        seed: of the draws.
+
+    Returns:
+        Scores and controls by role.
+
+    Raises:
+        InvalidInput: a model of pairs or images; fewer than two repeats or one row; a context or
+            a vocabulary too small for ``half`` (or 3) tokens and their repetition; attention that
+            is not finite.
+        InvalidTokens: ``tokens`` are no ids of the vocabulary.
+    """
+    if len(model.stacks) > 1 or isinstance(model.stacks[0].input, ImageInput):
+        raise InvalidInput(
+            "head_roles repeats random tokens, which models of pairs and of images do not read; "
+            "attention_statistics takes them."
+        )
+    ids = whole_numbers(trained_tokens(model) if tokens is None else tokens).cpu().unique()
+    drawn = repeated_rows(model, ids, half=half, rows=rows, repeats=repeats, seed=seed)
+    scores, controls, silent = _attention_scores(model, drawn)
+    generator = torch.Generator().manual_seed(seed)
+    copying, notes = _copying(model, ids[torch.randperm(len(ids), generator=generator)])
+    if copying is not None:
+        scores[COPYING], controls[COPYING] = copying
+    if model.config.decoder is None:
+        notes.append("induction: not measured, for an encoder predicts no next tokens")
+    provenance = replace(Provenance.of(model, drawn.repeated, drawn.unrepeated), seed=seed)
+    return HeadRoles(scores, controls, silent, drawn.half, repeats, provenance, tuple(notes))
+
+
+@torch.no_grad()
+def _attention_scores(
+    model: Transformer, rows: RepeatedRows
+) -> tuple[dict[str, Scores], dict[str, Scores], Bool[Tensor, "layer head"]]:
+    """Scores and controls by role, and which heads write nothing."""
+    kind = attentions_of(model)
+    patterns = [kind.places(layer)[0] for layer in range(len(kind.layers))]
+    cache = run(model, rows.repeated, record=[*patterns, "z", "resid_pre"]).cache
+    other = run(model, rows.unrepeated, record=patterns).cache
+    (context,) = model.contexts([rows.repeated])
+    cells = rows.cells(bidirectional=kind.is_bidirectional)
+    scores: dict[str, list[Tensor]] = {role: [] for role in cells}
+    controls: dict[str, list[Tensor]] = {role: [] for role in cells}
+    silent: list[Tensor] = []
+    for layer, (attn, place) in enumerate(zip(kind.layers, patterns, strict=True)):
+        pattern, unrelated = pattern_at(cache, place), pattern_at(other, place)
+        visible = visible_keys(attn, context, pattern.shape[-1])
+        uniform = uniform_weights(visible, pattern.dtype).expand_as(pattern)
+        for role, own in cells.items():
+            chosen = own.to(visible.device) & visible
+            control = unrelated if role in OF_REPETITION else uniform
+            scores[role].append(_mean_mass(pattern, chosen))
+            controls[role].append(_mean_mass(control, chosen))
+        z, stream = (at_least_float32(cache[point, layer]) for point in ("z", "resid_pre"))
+        silent.append(_writes_nothing(attn, z, stream))
+    return _stacked(scores), _stacked(controls), torch.stack(silent).cpu()
+
+
+def _stacked(by_role: Mapping[str, list[Tensor]]) -> dict[str, Scores]:
+    """The layers of each role."""
+    return {role: torch.stack(layers).cpu() for role, layers in by_role.items()}
+
+
+def _mean_mass(weights: Tensor, cells: Tensor) -> Float[Tensor, "head row"]:
+    """The weights on the cells, averaged over the queries that have one."""
+    return mean_over_queries(mass(weights, cells), cells.any(-1)[:, None]).T
+
+
+def _writes_nothing(attn: Attention, z: Tensor, stream: Tensor) -> Bool[Tensor, " head"]:
+    """Whether ‖z W_O‖ is a rounding error of the stream at all positions, for each head."""
+    heads = zip(z.unbind(2), at_least_float32(attn.W_O), strict=True)
+    written = torch.stack([(own @ W_O).norm(dim=-1).max() for own, W_O in heads])
+    return written <= ROUNDING * torch.finfo(z.dtype).eps * stream.norm(dim=-1).max()
+
+
+@torch.no_grad()
+def _copying(
+    model: Transformer, ids: Int[Tensor, " token"]
+) -> tuple[tuple[Scores, Scores] | None, list[str]]:
+    """Scores and controls of copying on groups of tokens; or why there are none."""
+    size = len(ids) // GROUPS
+    if (reason := _no_copying(model, size)) is not None:
+        return None, [f"copying: not measured, for {reason}"]
+    groups = ids[: size * GROUPS].view(GROUPS, 1, size).to(model.device)
+    W_E = at_least_float32(model.W_E)[groups]
+    W_U = at_least_float32(model.W_U).mT[groups].mT
+    found: list[Tensor] = []
+    for block in model.blocks:
+        attn = block.attn
+        factors = attn.each_query(attn.W_V, axis=0), attn.W_O
+        paths = W_E @ LowRank(*(at_least_float32(own) for own in factors))
+        # Groups are in random order: shifting them by one gives each token another's column.
+        found.append(
+            torch.stack([(paths @ to).positive_fraction().T for to in (W_U, W_U.roll(1, -1))])
+        )
+    scores, controls = torch.stack(found, 1).cpu()
+    return (scores, controls), []
+
+
+def _no_copying(model: Transformer, size: int) -> str | None:
+    """Why W_E S W_U is not what a head does to the logits of tokens; ``None`` if it is."""
+    if not isinstance(model.unembed, Unembedding) or model.config.n_classes is not None:
+        return "this model has no logits of tokens"
+    if isinstance(model.stacks[0].final_norm, MaskedHead):
+        return "a masked-language head stands between the stream and the logits"
+    if model.W_E.shape[1] != model.d_model:
+        return "this model projects its embedding to another width"
+    if size < SMALLEST:
+        return f"it needs {GROUPS * SMALLEST} tokens or more"
+    return None

@@ -1,0 +1,254 @@
+"""Which edges carry the difference between two prompts? Patching of single paths.
+
+    effect[w → r, prompt] = metric(r reads u′_w instead of u_w) − metric(clean)
+
+u_w is what the writer w writes on the clean prompt; r alone reads u′_w, of the corrupted prompt
+(``resample``), a mean, or zero; everything behind r is computed anew, with its norms (Conmy et al.
+2023, "Towards Automated Circuit Discovery"; Hanna et al. 2024). With ``mode="frozen heads"`` the
+path from w to r also leads through MLPs, while all other heads keep what they compute on the clean
+prompt, and r then acts on the clean run (Wang et al. 2022, "Interpretability in the Wild").
+
+What the numbers can't show: an edge without effect alone may matter where another stands in for it;
+and what two prompts have in common is never seen under ``resample``.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from analyses.effects import (
+    Progress,
+    as_metric,
+    effect_frame,
+    effect_lines,
+    in_cells,
+    prompt_frame,
+    rounding,
+)
+from analyses.figures import heatmap
+from analyses.result import Result
+from analyses.statistics import LEVEL
+from interp import Sweep, Transformer, computation_graph, edits, run, sweep
+from interp.edits import Edge, Edit, Selection
+from interp.errors import InvalidInput, shorten
+from interp.execution.provenance import Provenance
+from interp.graph import Reader, Writer
+from interp.metrics import Metric, measure
+from interp.minimal_pairs import Batches, aligned
+from interp.points import Place, Point
+from interp.tensor_data import TensorData
+from interp.written import Written, replaced
+
+MODES = ("edge", "frozen heads")
+Names = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PathPatching(Result):
+    """The metric with one edge patched, for each prompt.
+
+    Attributes:
+        clean: the metric on the clean prompts.
+        corrupt: the metric on the corrupted prompts.
+        patched: on the clean prompts with one edge patched; NaN where a cancelled call did not
+            come to.
+        edges: writer and reader of each.
+        metric: the metric's name.
+        unit: of the metric.
+        kind: what an edge carries: ``resample``, ``mean`` or ``zero``.
+        mode: ``edge`` or ``frozen heads``.
+        provenance: model, tokens and settings that the numbers depend on.
+        notes: what a reader should know of how they were computed.
+        partial: of a cancelled call, what ``resume=`` takes.
+    """
+
+    clean: Float[Tensor, " prompt"]
+    corrupt: Float[Tensor, " prompt"]
+    patched: Float[Tensor, "edge prompt"]
+    edges: tuple[tuple[str, str], ...]
+    metric: str
+    unit: str
+    kind: str
+    mode: str
+    provenance: Provenance
+    notes: tuple[str, ...] = ()
+    partial: Sweep | None = None
+
+    @property
+    def effect(self) -> Float[Tensor, "edge prompt"]:
+        """``patched − clean``, in the metric's unit."""
+        return self.patched - self.clean
+
+    @property
+    def scores(self) -> dict[tuple[str, str], float]:
+        """The mean effect of each edge, for :func:`analyses.prune`."""
+        return dict(zip(self.edges, self.effect.mean(-1).tolist(), strict=True))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row an edge, largest size first: writer, reader, name, then as of `effect_frame`."""
+        noise = rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
+        return effect_frame(self._cells, self.effect, noise)
+
+    def to_prompt_frame(self) -> pd.DataFrame:
+        """One row an edge and prompt: writer, reader, name, prompt, clean, patched, effect."""
+        clean = self.clean.expand_as(self.patched)
+        return prompt_frame(self._cells, clean=clean, patched=self.patched, effect=self.effect)
+
+    def figure(self) -> go.Figure:
+        """Heatmap of the mean effect: writers down, readers across."""
+        writers, readers = (list(dict.fromkeys(own)) for own in zip(*self.edges, strict=True))
+        mean = torch.full((len(writers), len(readers)), torch.nan, dtype=torch.float64)
+        for (writer, reader), effect in zip(self.edges, self.effect.mean(-1), strict=True):
+            mean[writers.index(writer), readers.index(reader)] = effect
+        return heatmap(
+            mean,
+            title=f"Change of {self.metric} when one edge is patched ({self.kind})",
+            rows=writers,
+            columns=readers,
+            axes=("writer", "reader"),
+            unit=self.unit,
+            diverging=True,
+        )
+
+    def summary(self, top: int = 10) -> str:
+        """The metric on both prompts, and up to ``top`` edges that matter."""
+        frame = self.to_frame()
+        first = (
+            f"{self.metric} {self.clean.nanmean():.4g} {self.unit} clean, "
+            f"{self.corrupt.mean():.4g} corrupted, on {self.clean.numel()} pairs; "
+            f"{frame['matters'].sum()} of {len(frame)} edges matter ({self.kind}, q ≤ {LEVEL})"
+        )
+        return "\n".join([first, *effect_lines(frame, self.unit, "edges", top), *self.notes])
+
+    def payload(self) -> dict[str, Any]:
+        """The fields as plain data, but for ``partial``, which only this program can use."""
+        return super(PathPatching, replace(self, partial=None)).payload()
+
+    @property
+    def _cells(self) -> dict[str, list[object]]:
+        return {
+            "writer": [writer for writer, _ in self.edges],
+            "reader": [reader for _, reader in self.edges],
+            "name": [f"{writer} → {reader}" for writer, reader in self.edges],
+        }
+
+
+def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
+    model: Transformer,
+    clean: Any,  # noqa: ANN401 - what model.check reads
+    corrupt: Any,  # noqa: ANN401 - likewise
+    *,
+    edges: Names | None = None,
+    kind: str = "resample",
+    mode: str = "edge",
+    metric: str | Metric = "kl",
+    memory: float | None = None,
+    progress: Progress | None = None,
+    cancelled: Callable[[], bool] | None = None,
+    resume: Sweep | None = None,
+) -> PathPatching:
+    """Patch every edge of the computation graph in turn, or those named.
+
+    Args:
+        model: a model whose stream is a sum of what is written.
+        clean: the prompts that are run: texts, token ids, or a batch; ``(source, target)`` for an
+            encoder–decoder.
+        corrupt: as many prompts, each of as many tokens as its counterpart.
+        edges: pairs of names as in :func:`interp.computation_graph`, e.g. ``("L0H1", "L1H0.q")``.
+        kind: what an edge carries: ``resample`` (of the corrupted prompt), ``mean`` (over all
+            tokens of the clean ones) or ``zero``.
+        mode: ``edge``, or ``frozen heads``: heads and MLPs that write, and heads or the logits
+            that read.
+        metric: ``"kl"`` (from the clean prediction, over all positions), ``"loss"`` or a metric.
+        memory: bytes that the sweep may take, as for :func:`interp.sweep`.
+        progress: called with ``(edges done, edges in total)``.
+        cancelled: called after each forward; if it returns True, what was measured is returned,
+            and its ``partial`` can be resumed.
+        resume: partial result of the same call.
+
+    Raises:
+        InvalidInput: pairs that do not align; an unknown kind, mode or metric; no such edge; or
+            norms change the stream (post-norm), so that there are no edges.
+        UnknownPlace: an edge names what the model does not have.
+        Interrupted: Ctrl-C; its ``result`` can be resumed.
+    """
+    own, other = aligned(model, clean, corrupt)
+    graph = computation_graph(model)
+    chosen = graph.edges if edges is None else tuple(graph.edge(*pair) for pair in edges)
+    if not chosen:
+        raise InvalidInput("edges= names no edge to patch.")
+    if mode not in MODES:
+        raise InvalidInput(f"mode={shorten(mode)} is not known; it is one of {', '.join(MODES)}.")
+    measured = as_metric(metric, model, own)
+    values = replaced(model, own, other, kind)
+    edits_of = _edge_edits if mode == "edge" else _frozen
+    table = sweep(
+        model,
+        own[0] if len(own) == 1 else own,
+        edits_of(model, own, chosen, values),
+        measured,
+        memory=memory,
+        progress=in_cells(progress, len(own[0].ids)),
+        cancelled=cancelled,
+        resume=resume,
+    )
+    with torch.no_grad():
+        corrupted = measure(measured, model(*other), other[-1])
+    return PathPatching(
+        clean=table.baseline,
+        corrupt=corrupted.cpu().double(),
+        patched=table.values,
+        edges=tuple((writer.name, reader.name) for writer, reader in chosen),
+        metric=table.metric,
+        unit=table.unit,
+        kind=kind,
+        mode=mode,
+        provenance=table.provenance,
+        notes=table.notes,
+        partial=None if table.complete else table,
+    )
+
+
+def _edge_edits(
+    model: Transformer,  # noqa: ARG001 - as _frozen
+    batches: Batches,  # noqa: ARG001 - as _frozen
+    edges: Sequence[tuple[Writer, Reader]],
+    values: Written,
+) -> list[Edit]:
+    """One edit an edge; the edges of a writer share its values."""
+    data = {writer.name: TensorData(values[writer.name]) for writer, _ in edges}
+    return [
+        Edge((writer.name, reader.name), Selection(), data[writer.name]) for writer, reader in edges
+    ]
+
+
+def _frozen(
+    model: Transformer,
+    batches: Batches,
+    edges: Sequence[tuple[Writer, Reader]],
+    values: Written,
+) -> list[Edit]:
+    """What each reader computes when its writer alone is patched and all heads are frozen."""
+    heads = [place for place in model.layout if place.point in (Point.Z, Point.CROSS_Z)]
+    clean = run(model, *batches, record=heads).cache
+    frozen = [edits.replace(place, clean[place]) for place in heads]
+    read: dict[tuple[Writer, Place], Tensor] = {}
+    for writer in dict.fromkeys(writer for writer, _ in edges):
+        if writer.place is None:
+            raise InvalidInput(f"{writer} is a bias, the same on all prompts; it is no sender.")
+        sent = edits.replace(writer.place, values[writer.name], head=writer.head)
+        places = {reader.place for own, reader in edges if own == writer}
+        cache = run(model, *batches, record=list(places), edits=[*frozen, sent]).cache
+        read |= {(writer, place): cache[place] for place in places}
+    made: list[Edit] = []
+    for writer, reader in edges:
+        whole = read[writer, reader.place]
+        own = whole if reader.head is None else whole[:, :, reader.head]
+        made.append(edits.replace(reader.place, own, head=reader.head))
+    return made

@@ -1,0 +1,313 @@
+"""How small a circuit does what the model does? Circuits of the highest-ranked edges, run alone.
+
+    f(C) = (m(C) − m(∅)) / (m(M) − m(∅))       faithfulness of a circuit C of the model M
+
+m(C) is the metric when only the edges of C carry what the prompt gives, and all others what its
+corrupted counterpart gives (or a mean, or zero); m(M) is that of the whole model, m(∅) that without
+any edge. Two areas sum up the curve of f over the share of edges kept (Mueller et al. 2025, "MIB: A
+Mechanistic Interpretability Benchmark"):
+
+    CPR = ∫ f          higher: what helps is found first
+    CMD = ∫ |1 − f|    lower: the circuit does what the model does, neither less nor more
+
+The control is the same curve for edges in a random order. What the numbers can't show: that a
+circuit is the only one, or that its parts mean what they seem to; and a ranking chosen on the same
+prompts looks better than on others, for which there is ``heldout=``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from analyses.circuit_figure import drawn
+from analyses.effects import as_metric, rounding
+from analyses.figures import Curve, curves
+from analyses.result import Result
+from interp import Transformer, computation_graph, run_circuits
+from interp.errors import InvalidInput, shorten
+from interp.execution.provenance import Provenance
+from interp.graph import Graph
+from interp.metrics import Metric
+from interp.minimal_pairs import aligned
+from interp.written import replaced
+
+Scores = Mapping[tuple[str, str], float]
+"""Of each edge, by the names of writer and reader: what patching it changes."""
+SIZES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+RANKS = ("size", "signed")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Pruning(Result):
+    """The metric of circuits of the highest-ranked edges.
+
+    Attributes:
+        counts: how many edges each circuit has.
+        values: the metric of each circuit.
+        random: the metric of as many edges in a random order, the control.
+        whole: the metric of the whole model.
+        empty: the metric without any edge.
+        order: all edges, highest-ranked first.
+        scores: of the edges, in that order.
+        rank: how they were ranked: ``size`` or ``signed``.
+        kind: what edges outside carry: ``resample``, ``mean`` or ``zero``.
+        metric: the metric's name.
+        unit: of the metric.
+        provenance: model and tokens that the numbers depend on.
+    """
+
+    counts: tuple[int, ...]
+    values: Float[Tensor, "circuit prompt"]
+    random: Float[Tensor, "draw circuit prompt"]
+    whole: Float[Tensor, " prompt"]
+    empty: Float[Tensor, " prompt"]
+    order: tuple[tuple[str, str], ...]
+    scores: tuple[float, ...]
+    rank: str
+    kind: str
+    metric: str
+    unit: str
+    provenance: Provenance
+
+    @property
+    def faithfulness(self) -> Float[Tensor, " circuit"]:
+        """f of each circuit, from means over prompts."""
+        return self._faithfulness_of(self.values)
+
+    @property
+    def random_faithfulness(self) -> Float[Tensor, "draw circuit"]:
+        """f of the control."""
+        return self._faithfulness_of(self.random)
+
+    @property
+    def cpr(self) -> float:
+        """∫ f over the share of edges kept, from 0 to 1."""
+        return self._area(self.faithfulness)
+
+    @property
+    def cmd(self) -> float:
+        """∫ |1 − f| over the share of edges kept, from 0 to 1."""
+        return self._area(self.faithfulness, distance=True)
+
+    @property
+    def random_cmd(self) -> float:
+        """The same of the control, mean over draws."""
+        areas = [self._area(own, distance=True) for own in self.random_faithfulness]
+        return sum(areas) / len(areas)
+
+    def circuit(self, count: int) -> tuple[tuple[str, str], ...]:
+        """The ``count`` highest-ranked edges."""
+        return self.order[:count]
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a circuit.
+
+        Columns:
+            edges, share: how many, and of all.
+            faithfulness, distance: f, and |1 − f|.
+            value: the metric of the circuit, mean over prompts.
+            random: f of as many edges in a random order, mean over draws.
+        """
+        f = self.faithfulness
+        return pd.DataFrame(
+            {
+                "edges": self.counts,
+                "share": [count / len(self.order) for count in self.counts],
+                "faithfulness": f.numpy(),
+                "distance": (1 - f).abs().numpy(),
+                "value": self.values.mean(-1).numpy(),
+                "random": self.random_faithfulness.mean(0).numpy(),
+            }
+        )
+
+    def edge_frame(self) -> pd.DataFrame:
+        """One row an edge, highest-ranked first: place, writer, reader, score."""
+        return pd.DataFrame(
+            {
+                "place": range(1, len(self.order) + 1),
+                "writer": [writer for writer, _ in self.order],
+                "reader": [reader for _, reader in self.order],
+                "score": self.scores,
+            }
+        )
+
+    def figure(self) -> go.Figure:
+        """Faithfulness over the number of edges, and that of the control."""
+        lines = [
+            Curve(f"{self.rank} of the scores", self.counts, self.faithfulness.tolist()),
+            Curve("the whole model", self.counts, [1.0] * len(self.counts), faint=True),
+            Curve("random order", self.counts, self.random_faithfulness.mean(0).tolist()),
+        ]
+        figure = curves(
+            {"faithfulness": lines},
+            title=f"What circuits keep of the {self.metric}",
+            axis="edges kept",
+            units=("share of the model's",),
+        )
+        figure.update_xaxes(type="log")
+        return figure
+
+    def circuit_figure(self, count: int = 30) -> go.Figure:
+        """The circuit of the ``count`` highest-ranked edges as a graph, inputs at the bottom."""
+        shown = dict(zip(self.order[:count], self.scores[:count], strict=True))
+        title = f"The {len(shown)} highest-ranked of {len(self.order)} edges"
+        return drawn(shown, title=title, unit=self.unit)
+
+    def summary(self) -> str:
+        """The areas, and f at each size."""
+        first = (
+            f"CMD {self.cmd:.3f} (random order {self.random_cmd:.3f}), CPR {self.cpr:.3f} on "
+            f"{len(self.whole)} pairs; {self.metric} {self.whole.mean():.4g} {self.unit} whole, "
+            f"{self.empty.mean():.4g} without edges"
+        )
+        total = len(self.order)
+        rows = [
+            f"{count:>6} edges ({count / total:6.1%}): f = {f:.3f}"
+            for count, f in zip(self.counts, self.faithfulness.tolist(), strict=True)
+        ]
+        return "\n".join([first, *rows])
+
+    def _faithfulness_of(self, values: Float[Tensor, "*shape prompt"]) -> Float[Tensor, "*shape"]:
+        empty, whole = self.empty.mean(), self.whole.mean()
+        return (values.mean(-1) - empty) / (whole - empty)
+
+    def _area(self, f: Float[Tensor, " circuit"], *, distance: bool = False) -> float:
+        """The area under f, or |1 − f|, by trapezoids; without edges, f = 0."""
+        shares = torch.tensor([0, *self.counts], dtype=torch.float64) / len(self.order)
+        heights = torch.cat([f.new_zeros(1), f])
+        return float(torch.trapezoid((1 - heights).abs() if distance else heights, shares))
+
+
+def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
+    scores: Scores,
+    model: Transformer,
+    clean: Any,  # noqa: ANN401 - what model.check reads
+    corrupt: Any,  # noqa: ANN401 - likewise
+    *,
+    metric: str | Metric,
+    sizes: Sequence[float] = SIZES,
+    rank: str = "size",
+    kind: str = "resample",
+    heldout: tuple[Any, Any, Metric] | None = None,
+    draws: int = 3,
+    seed: int = 0,
+    memory: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Pruning:
+    """Run circuits of the highest-ranked edges by themselves.
+
+    Args:
+        scores: of every edge, what patching it changes: ``patch_paths(...).scores`` or
+            ``attribute_edges(...).scores``.
+        model: the model.
+        clean: texts, token ids, or a batch; ``(source, target)`` for an encoder–decoder.
+        corrupt: as many prompts, each of as many tokens as its counterpart.
+        metric: ``"loss"`` or a metric.
+        sizes: of the circuits, as shares of all edges, rising; each has one edge or more.
+        rank: ``size``: by the absolute score; ``signed``: by how much of the metric's difference
+            patching takes away.
+        kind: what edges outside carry: ``resample`` (the corrupted prompt), ``mean``, ``zero``.
+        heldout: other clean and corrupted prompts and their metric, on which circuits are run
+            instead.
+        draws: random orders of the control.
+        seed: of these.
+        memory: bytes that the forwards may take, as for :func:`interp.sweep`.
+        progress: called with the circuits × prompts done, and all.
+
+    Raises:
+        InvalidInput: scores of other edges than the model's, invalid sizes, rank or kind; pairs
+            that do not align; or a metric that is the same with all edges and with none.
+    """
+    graph = computation_graph(model)
+    given = _scores_of(graph, scores)
+    if rank not in RANKS:
+        raise InvalidInput(f"rank={shorten(rank)} is not known; it is one of {', '.join(RANKS)}.")
+    if heldout is not None:
+        clean, corrupt, metric = heldout
+    own, other = aligned(model, clean, corrupt)
+    measured = as_metric(metric, model, own)
+    values = replaced(model, own, other, kind)
+    counts = _counts(sizes, len(given))
+
+    def measure_all(circuits: Bool[Tensor, "circuit edge"]) -> Float[Tensor, "circuit prompt"]:
+        return run_circuits(
+            model,
+            own[0] if len(own) == 1 else own,
+            circuits,
+            values,
+            measured,
+            memory=memory,
+            progress=progress,
+        )
+
+    ends = torch.tensor([[False], [True]]).expand(-1, len(given))
+    empty, whole = measure_all(ends)
+    difference = float(whole.mean() - empty.mean())
+    if abs(difference) <= rounding(whole, str(model.dtype).removeprefix("torch.")):
+        raise InvalidInput(
+            f"The {measured.name} is {whole.mean():.4g} with all edges and with none, so that "
+            "faithfulness is undefined. Give pairs on which it differs."
+        )
+    by = given.abs() if rank == "size" else -given * (1 if difference > 0 else -1)
+    order = by.argsort(descending=True, stable=True)
+    generator = torch.Generator().manual_seed(seed)
+    orders = [order, *(torch.randperm(len(given), generator=generator) for _ in range(draws))]
+    circuits = torch.stack([_highest(one, count) for one in orders for count in counts])
+    found = measure_all(circuits).unflatten(0, (len(orders), len(counts)))
+    names = [(writer.name, reader.name) for writer, reader in graph.edges]
+    return Pruning(
+        counts=counts,
+        values=found[0],
+        random=found[1:],
+        whole=whole,
+        empty=empty,
+        order=tuple(names[edge] for edge in order.tolist()),
+        scores=tuple(given[order].tolist()),
+        rank=rank,
+        kind=kind,
+        metric=measured.name,
+        unit=measured.unit,
+        provenance=Provenance.of(model, *own, seed=seed),
+    )
+
+
+def _scores_of(graph: Graph, scores: Scores) -> Float[Tensor, " edge"]:
+    """The score of every edge, in the order of the graph."""
+    for pair in scores:
+        graph.edge(*pair)
+    missing = [
+        f"{writer} → {reader}"
+        for writer, reader in graph.edges
+        if (writer.name, reader.name) not in scores
+    ]
+    if missing:
+        raise InvalidInput(
+            f"prune needs a score of every edge; {len(missing)} are missing, such as {missing[0]}."
+        )
+    ordered = [scores[writer.name, reader.name] for writer, reader in graph.edges]
+    found = torch.tensor(ordered, dtype=torch.float64)
+    if bool(found.isnan().any()):
+        writer, reader = graph.edges[int(found.isnan().nonzero()[0])]
+        raise InvalidInput(f"The score of {writer} → {reader} is NaN.")
+    return found
+
+
+def _counts(sizes: Sequence[float], edges: int) -> tuple[int, ...]:
+    """The numbers of edges of circuits, without those that occur twice."""
+    if not sizes or not all(0 < size <= 1 for size in sizes) or list(sizes) != sorted(sizes):
+        raise InvalidInput(
+            f"sizes={shorten(sizes)} should be shares of all edges, above 0, up to 1, rising."
+        )
+    return tuple(dict.fromkeys(max(1, round(size * edges)) for size in sizes))
+
+
+def _highest(order: Tensor, count: int) -> Bool[Tensor, " edge"]:
+    mask = torch.zeros(len(order), dtype=torch.bool)
+    mask[order[:count]] = True
+    return mask

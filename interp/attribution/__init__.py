@@ -1,0 +1,1 @@
+"""Effects of edges and nodes on a metric, estimated from gradients."""

@@ -1,0 +1,114 @@
+"""Rows of random tokens, repeated, and the cells where heads of a known role attend.
+
+    repeated      BOS x x         unrepeated      BOS x y         all tokens of x and y distinct
+
+A role is a set of cells (query i, key j): j = i − 1 of previous-token heads, j = i + 1 − n·|x| of
+induction heads, j = i − n·|x| of duplicate-token heads (Olsson et al. 2022, "In-context Learning
+and Induction Heads"; Wang et al. 2022, "Interpretability in the Wild").
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.errors import InvalidInput
+from interp.model.batch import Batch
+from interp.model.network import Network
+
+HALF, SHORTEST = 60, 3
+"""Tokens that are repeated: at most by default, and at least."""
+FARTHEST = 8
+"""Tokens back (and forth) of heads by offset."""
+NEIGHBOURS = {-1: "previous-token", 1: "next-token"}
+Cells = Bool[Tensor, "query key"]
+
+
+@dataclass(frozen=True, eq=False)
+class RepeatedRows:
+    """Rows of repeated random tokens.
+
+    Attributes:
+        repeated: BOS (if texts of this model begin with it), then x so many times.
+        unrepeated: BOS, then x, then other tokens instead of its repetition.
+        start: number of tokens before x.
+        half: number of tokens of x.
+    """
+
+    repeated: Batch
+    unrepeated: Batch
+    start: int
+    half: int
+
+    @property
+    def again(self) -> slice:
+        """The columns of the repetition."""
+        return slice(self.start + self.half, None)
+
+    def cells(self, *, bidirectional: bool) -> dict[str, Cells]:
+        """The cells of each role; those of keys that a query can't see do no harm.
+
+        The first token of all is no key but that of ``bos-sink``: heads may attend to it for want
+        of another. With bidirectional attention there is no induction, which predicts next tokens.
+        """
+        n = self.repeated.ids.shape[1]
+        query, key = torch.arange(n)[:, None], torch.arange(n)[None]
+        apart, first = key - query, max(self.start, 1)
+        random = (query >= first) & (key >= first)
+        near = range(1, min(FARTHEST, self.half - 2) + 1)
+        offsets = [sign * by for by in near for sign in ((-1, 1) if bidirectional else (-1,))]
+        found = {NEIGHBOURS.get(by, f"offset {by:+d}"): (apart == by) & random for by in offsets}
+        found["bos-sink"] = ((key == 0) & (query > 1)).expand(n, n)
+        copies = (apart % self.half == 0) & (apart != 0)
+        found["duplicate-token"] = copies & random & (bidirectional | (apart < 0))
+        if not bidirectional:
+            after = ((apart - 1) % self.half == 0) & (apart < 0)
+            found["induction"] = after & random & (key > self.start)
+        return found
+
+
+def repeated_rows(
+    model: Network,
+    ids: Int[Tensor, " token"],
+    *,
+    half: int | None = None,
+    rows: int = 32,
+    repeats: int = 2,
+    seed: int = 0,
+) -> RepeatedRows:
+    """Draw rows of repeated tokens, and of as many unrepeated ones.
+
+    Args:
+        model: a model of tokens with a single stack.
+        ids: distinct token ids to draw from.
+        half: how many tokens are repeated; by default 60, or as many as the context or ``ids``
+            allow.
+        rows: how many rows.
+        repeats: how many times the tokens stand in a row.
+        seed: of the draws.
+
+    Raises:
+        InvalidInput: fewer than one row, two repeats or three tokens to repeat; or more of these
+            than the context or ``ids`` allow.
+    """
+    if repeats < 2 or rows < 1:  # noqa: PLR2004 - once more
+        raise InvalidInput(f"Repeated rows need repeats ≥ 2 and rows ≥ 1; got {repeats}, {rows}.")
+    special = model.config.tokens
+    bos = [special.bos] if special.prepend_bos and special.bos is not None else []
+    n_ctx = model.config.n_ctx - len(bos)
+    most = min(n_ctx, len(ids)) // repeats
+    half = min(HALF, most) if half is None else half
+    if not SHORTEST <= half <= most:
+        raise InvalidInput(
+            f"Rows of {repeats} × {half} tokens can't be drawn: at least {SHORTEST} are repeated, "
+            f"all tokens of an unrepeated row are distinct, and there are {len(ids)} of them and "
+            f"room for {n_ctx} in the context, so half={most} is the most."
+        )
+    generator = torch.Generator().manual_seed(seed)
+    orders = [torch.randperm(len(ids), generator=generator) for _ in range(rows)]
+    drawn = torch.stack([ids[order[: repeats * half]] for order in orders])
+    start = torch.tensor(bos, dtype=torch.long).expand(rows, -1)
+    repeated = torch.cat([start, drawn[:, :half].repeat(1, repeats)], 1)
+    unrepeated = torch.cat([start, drawn], 1)
+    return RepeatedRows(model.batch(repeated), model.batch(unrepeated), len(bos), half)

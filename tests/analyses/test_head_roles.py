@@ -1,0 +1,250 @@
+"""Roles of heads: by the formulas on random models, and those of models whose heads are known."""
+
+import pytest
+import torch
+from architectures import ARCHITECTURES, assert_close, build, build_new, covering
+
+import interp
+from analyses import head_roles
+from interp import NO_NORM, AttentionConfig, Config, StackConfig, Transformer, run
+from interp.errors import InvalidInput, InvalidTokens
+from interp.repetition import repeated_rows
+from interp.zoo.access import trained_tokens
+
+SINGLE = [name for name, config in ARCHITECTURES.items() if len(config.stacks) == 1]
+VOCABULARY = torch.arange(13)
+
+
+def score_of(found, role, name):
+    row = found.to_frame().query("role == @role and name == @name").iloc[0]
+    return row["score"], row["control"]
+
+
+# ---- the formulas -------------------------------------------------------------------------------
+
+
+def keys_of(role, i, half, first):
+    """The keys of a query by the definition of its role; ``first`` is that of the random tokens."""
+    if role == "bos-sink":
+        return [0] if i > 1 else []
+    copies = [i - n * half for n in range(-9, 9) if n]
+    offsets = {"previous-token": -1, "next-token": 1}
+    if role == "duplicate-token":
+        keys = copies
+    elif role == "induction":
+        keys = [j + 1 for j in copies if first <= j < i]
+    else:
+        keys = [i + offsets.get(role, int(role.split()[-1]) if " " in role else 0)]
+    return [j for j in keys if j >= max(first, 1)] if i >= max(first, 1) else []
+
+
+@pytest.mark.parametrize("name", covering(SINGLE))
+@pytest.mark.parametrize(("half", "repeats"), [(6, 2), (4, 3)])
+def test_scores_are_mean_attention_on_the_cells_of_a_role(name, half, repeats):
+    """Against loops over queries and keys; the control of repetition is on unrepeated rows."""
+    model = build(name)
+    found = head_roles(model, half=half, repeats=repeats, rows=2, tokens=range(13))
+    drawn = repeated_rows(model, VOCABULARY, half=half, repeats=repeats, rows=2)
+    n = half * repeats
+    for layer in range(len(model.blocks)):
+        pattern, other = (
+            run(model, batch, record="pattern").cache["pattern", layer]
+            for batch in (drawn.repeated, drawn.unrepeated)
+        )
+        seen = pattern[0].amax(0) > 0
+        for role, scores in found.scores.items():
+            cells = [
+                [j for j in keys_of(role, i, half, 0) if 0 <= j < n and seen[i, j]]
+                for i in range(n)
+            ]
+            queries = [i for i in range(n) if cells[i]]
+            if not queries:
+                assert scores[layer].isnan().all(), role
+                continue
+            own = torch.stack([pattern[:, :, i, cells[i]].sum(-1) for i in queries]).mean(0).T
+            assert_close(scores[layer], own, what=role)
+            if role in ("induction", "duplicate-token"):
+                control = torch.stack([other[:, :, i, cells[i]].sum(-1) for i in queries])
+                assert_close(found.controls[role][layer], control.mean(0).T, what=role)
+            else:
+                equal = sum(len(cells[i]) / int(seen[i].sum()) for i in queries) / len(queries)
+                assert found.controls[role][layer].sub(equal).abs().max() < 1e-12
+    assert not found.to_frame().isna().drop(columns=["low", "high"]).any(axis=None)
+
+
+def test_rows_are_distinct_tokens_and_their_repetition():
+    model = interp.load("python-2l")
+    drawn = repeated_rows(model, torch.tensor(trained_tokens(model)), half=20, rows=4, repeats=3)
+    repeated, unrepeated = drawn.repeated.ids, drawn.unrepeated.ids
+    assert repeated.shape == unrepeated.shape == (4, 61)
+    assert (repeated[:, 0] == 0).all()
+    assert torch.equal(repeated[:, 1:21], repeated[:, 21:41])
+    assert torch.equal(repeated[:, 1:21], unrepeated[:, 1:21])
+    assert all(len(set(row.tolist())) == 61 for row in unrepeated)
+    assert torch.equal(repeated[:, drawn.again], repeated[:, 21:])
+    assert set(unrepeated[:, 1:].flatten().tolist()) <= set(trained_tokens(model))
+
+
+def test_random_tokens_are_those_of_the_card_or_all_but_the_special():
+    assert trained_tokens(interp.load("python-2l@0")) == interp.card("python-2l").trained_tokens
+    assert trained_tokens(build("gpt2")) == tuple(range(13))
+    assert 0 not in trained_tokens(Transformer(interp.load("induction-by-hand").config))
+
+
+def copying_model(sign):
+    """S = ± a projector and W_U = W_Eᵀ: eigenvalues of W_E S W_U are ± those of a Gram matrix."""
+    attention = AttentionConfig(2, 4, bias_q=False, bias_k=False, bias_v=False, bias_o=False)
+    config = Config(12, 40, 16, decoder=StackConfig(1, attention, None, NO_NORM), tied=True)
+    model = Transformer(config).double()
+    with torch.no_grad():
+        model.blocks[0].attn.W_V[0] = torch.eye(12, 4)
+        model.blocks[0].attn.W_O[0] = sign * torch.eye(4, 12)
+    return model
+
+
+def test_a_head_that_moves_a_token_to_its_own_logit_copies():
+    found = head_roles(copying_model(1), rows=5)
+    assert found.scores["copying"][0, 0].sub(1).abs().max() < 1e-9
+    assert found.controls["copying"][0, 0].max() < 0.9
+    assert "copying" in found.roles()["L0H0"]
+
+
+def test_a_head_that_moves_it_to_the_opposite_does_not():
+    found = head_roles(copying_model(-1), rows=5)
+    assert found.scores["copying"][0, 0].add(1).abs().max() < 1e-9
+    assert "copying" not in found.roles()["L0H0"]
+
+
+@pytest.mark.parametrize("weight", ["W_V", "W_O"])
+def test_a_head_that_writes_nothing_is_silent(weight):
+    model = build_new("llama")
+    with torch.no_grad():
+        getattr(model.blocks[1].attn, weight)[1].zero_()
+    found = head_roles(model, rows=5)
+    expected = torch.zeros(2, 4, dtype=torch.bool)
+    expected[1, [2, 3] if weight == "W_V" else [1]] = True  # two heads share a value head
+    assert torch.equal(found.silent, expected)
+    for layer, head in expected.nonzero().tolist():
+        assert found.roles()[f"L{layer}H{head}"] == ("silent",)
+    assert not any(own.isnan().any() for own in found.scores.values())
+    assert "silent " in found.summary()
+
+
+def test_in_half_precision_only_heads_that_write_nothing_are_silent():
+    found = head_roles(build("llama", dtype=torch.bfloat16), rows=5)
+    assert not found.silent.any()
+    assert all(own.dtype == torch.float32 for own in found.scores.values())
+
+
+def test_a_head_that_attends_evenly_has_no_role():
+    """Zero Q: score = control for every role by offset."""
+    model = build_new("gpt2")
+    with torch.no_grad():
+        model.blocks[0].attn.W_Q[1].zero_()
+        model.blocks[0].attn.b_Q[1].zero_()
+    found = head_roles(model, rows=5)
+    for role, scores in found.scores.items():
+        assert_close(scores[0, 1], found.controls[role][0, 1], what=role)
+    assert found.roles()["L0H1"] == ()
+
+
+def test_a_window_that_hides_the_keys_of_a_role_leaves_it_out():
+    """Layer 0 of gemma2 sees three tokens back; half is 6."""
+    found = head_roles(build("gemma2"), rows=5)
+    rows = found.to_frame().query("role == 'induction'")
+    assert set(rows["layer"]) == {1}
+    assert not found.to_frame().isna().any(axis=None)
+
+
+def test_an_encoder_has_next_token_heads_and_no_induction():
+    found = head_roles(build("bert"), rows=5)
+    assert "next-token" in found.scores
+    assert "induction" not in found.scores
+    assert "an encoder predicts no next tokens" in found.summary()
+    assert "next-token" not in head_roles(build("gpt2"), rows=5).scores
+
+
+def test_fewer_than_five_rows_name_no_head():
+    found = head_roles(interp.load("induction-by-hand"), rows=4)
+    attention = found.to_frame().query("role != 'copying'")
+    assert not attention["has_role"].any()
+    assert "fewer than 5 rows: no intervals, so no role of attention" in found.summary()
+
+
+# ---- models whose heads are known ---------------------------------------------------------------
+
+
+def test_induction_by_hand_is_two_heads():
+    roles = head_roles(interp.load("induction-by-hand"), rows=8).roles()
+    assert roles["L0H0"] == ("previous-token",)
+    assert set(roles["L1H0"]) >= {"induction", "copying"}
+    others = {name: own for name, own in roles.items() if name not in ("L0H0", "L1H0")}
+    assert set(others.values()) == {("silent",)}
+
+
+def test_the_roles_of_python_2l():
+    found = head_roles(interp.load("python-2l"))
+    expected = {
+        ("previous-token", "L0H5"): 0.961,
+        ("induction", "L1H0"): 0.785,
+        ("induction", "L1H5"): 0.687,
+        ("induction", "L1H2"): 0.544,
+    }
+    for (role, name), value in expected.items():
+        score, control = score_of(found, role, name)
+        assert score == pytest.approx(value, abs=0.02), name
+        assert control <= 0.035, name  # of previous tokens, what uniform attention has
+        assert found.roles()[name][0] == role
+    assert score_of(found, "induction", "L0H5")[0] < 0.01
+    assert found.summary().startswith("python-2l: ")
+
+
+def test_the_roles_of_python_4l():
+    found = head_roles(interp.load("python-4l"), rows=6)
+    assert score_of(found, "previous-token", "L2H5")[0] == pytest.approx(0.997, abs=0.002)
+    assert found.roles()["L2H5"] == ("previous-token",)
+    assert score_of(found, "induction", "L3H1")[0] == pytest.approx(0.8356, abs=0.02)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_before_training_no_head_has_a_role(seed):
+    found = head_roles(interp.load("python-2l@0"), rows=8, seed=seed)
+    assert not any(found.roles().values())
+    assert found.summary().split("\n")[0].startswith("python-2l@0: 0 of 16 heads have a role")
+
+
+# ---- what it refuses ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "match"),
+    [("dates", "models of pairs"), ("addition-mod-113", "half=1 is the most")],
+)
+def test_models_that_it_refuses(name, match):
+    with pytest.raises(InvalidInput, match=match):
+        head_roles(interp.load(name))
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"repeats": 1}, "repeats ≥ 2"),
+        ({"rows": 0}, "rows ≥ 1"),
+        ({"half": 9}, "half=6 is the most"),
+        ({"tokens": [1, 2, 3]}, "there are 3 of them"),
+    ],
+)
+def test_settings_that_it_refuses(settings, match):
+    with pytest.raises(InvalidInput, match=match):
+        head_roles(build("gpt2"), **settings)
+
+
+def test_tokens_outside_the_vocabulary():
+    with pytest.raises(InvalidTokens, match="outside the vocabulary"):
+        head_roles(build("gpt2"), tokens=range(1, 14), half=6)
+
+
+def test_copying_is_not_measured_of_few_tokens():
+    found = head_roles(build("gpt2"), rows=5)
+    assert "copying" not in found.scores
+    assert "copying: not measured, for it needs 32 tokens or more" in found.summary()

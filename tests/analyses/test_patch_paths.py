@@ -1,0 +1,143 @@
+"""Patching of edges: which paths carry the difference between two prompts."""
+
+import pytest
+import torch
+from architectures import assert_close, build, tokens_of
+
+from analyses import patch_paths
+from interp import Run, Transformer, computation_graph, edits, load, metrics, read_prompts, run
+from interp.errors import InvalidInput, UnknownPlace
+from interp.metrics.prompts import logit_diff_of_prompts
+from interp.written import written
+
+METRIC = metrics.logit_diff(1, 2)
+
+
+def pair(name: str) -> tuple[Transformer, torch.Tensor, torch.Tensor]:
+    return build(name), *tokens_of(name, batch=3), *tokens_of(name, batch=3, seed=1)
+
+
+def measured(done: Run) -> torch.Tensor:
+    return METRIC(done.logits, done.batch)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "neox", "gemma2"])
+def test_effects_are_those_of_one_run_an_edge(name):
+    """Also with grouped heads, parallel blocks and norms of what is written."""
+    model, clean, corrupt = pair(name)
+    result = patch_paths(model, clean, corrupt, metric=METRIC)
+    values = written(model, [model.batch(corrupt)])
+    assert_close(result.clean, measured(run(model, clean)))
+    assert_close(result.corrupt, measured(run(model, corrupt)))
+    for (writer, reader), found in list(zip(result.edges, result.patched, strict=True))[::11]:
+        edge = edits.edge(writer, reader, values[writer])
+        assert_close(found, measured(run(model, clean, edits=[edge])))
+
+
+def test_what_is_written_adds_up():
+    """Σ_w u_w is the last stream, here as the law of masked runs reads it."""
+    model, clean, _ = pair("gpt2")
+    total = sum(written(model, [model.batch(clean)]).values())
+    assert_close(total, run(model, clean, record="resid_post").cache["resid_post", -1])
+
+
+def test_edges_that_carry_the_same_have_no_effect():
+    """Biases are alike on all prompts; zero and mean ablation change them all the same."""
+    model, clean, corrupt = pair("gpt2")
+    biases = [(w.name, r.name) for w, r in computation_graph(model).edges if w.name.endswith("b_O")]
+    same = patch_paths(model, clean, corrupt, edges=biases, metric=METRIC)
+    assert same.effect.abs().max() < 1e-12
+    zero = patch_paths(model, clean, corrupt, edges=biases, metric=METRIC, kind="zero")
+    assert zero.effect.abs().amax(1).min() > 1e-6
+
+
+@pytest.mark.parametrize("kind", ["resample", "mean", "zero"])
+def test_frozen_heads(kind):
+    """Wang et al. 2022: the sender acts through MLPs; all other heads compute what they did."""
+    model, clean, corrupt = pair("gpt2")
+    batch, other = model.batch(clean), model.batch(corrupt)
+    edges = [("L0H1", "L1H0.q"), ("L0H1", "logits"), ("embed", "L1H2.v"), ("L0MLP", "L1H1.k")]
+    result = patch_paths(
+        model, clean, corrupt, edges=edges, metric=METRIC, kind=kind, mode="frozen heads"
+    )
+    own = written(model, [batch])
+    new = {
+        "resample": lambda name: written(model, [other])[name],
+        "mean": lambda name: own[name].mean((0, 1)),
+        "zero": lambda name: 0 * own[name],
+    }[kind]
+    z = run(model, clean, record="z").cache
+    frozen = [edits.replace("z", z["z", layer], layer=layer) for layer in range(2)]
+    for (writer, reader), found in zip(edges, result.patched, strict=True):
+        change = (new(writer) - own[writer]).expand_as(own[writer])
+        at = {"L0H1": "attn_out", "embed": "embed", "L0MLP": "mlp_out"}[writer]
+        where = (at,) if at == "embed" else (at, 0)
+        sent = run(model, clean, record="all", edits=[*frozen, edits.add(where, change)]).cache
+        if reader == "logits":
+            made = edits.replace(("resid_post", 1), sent["resid_post", 1])
+        else:
+            head, point = int(reader[3]), reader[-1]
+            made = edits.replace((point, 1), sent[point, 1][:, :, head], head=head)
+        assert_close(found, measured(run(model, clean, edits=[made])))
+
+
+def test_the_paths_of_induction_by_hand():
+    """Of two texts that differ in what follows, the induction head's value alone differs."""
+    model = load("induction-by-hand")
+    metric = metrics.logit_diff(model.to_single_token("c"), model.to_single_token("d"))
+    result = patch_paths(model, ["abcxab"], ["abdxab"], metric=metric)
+    live = {edge for edge, effect in zip(result.edges, result.effect, strict=True) if effect != 0}
+    assert live == {("embed", "L1H0.v"), ("L1H0", "logits")}
+    assert result.corrupt.item() == -result.clean.item() < 0
+
+
+def test_python_2l_answers_by_its_induction_heads():
+    model, prompts = load("python-2l"), read_prompts("python-2l-pairs")[:12]
+    result = patch_paths(
+        model,
+        [prompt.text for prompt in prompts],
+        [prompt.corrupt for prompt in prompts],
+        metric=logit_diff_of_prompts(model.to_single_token, prompts),
+        edges=[(f"L1H{head}", "logits") for head in range(8)],
+    )
+    frame = result.to_frame()
+    assert set(frame["writer"].head(3)) == {"L1H0", "L1H2", "L1H5"}
+    assert frame["matters"].head(3).all()
+    assert "3 of 8 edges matter" in result.summary()
+
+
+def test_a_cancelled_call_is_resumed():
+    model, clean, corrupt = pair("gpt2")
+    settings = {"metric": METRIC, "memory": 60_000.0}
+    stop = iter([False, True]).__next__
+    part = patch_paths(model, clean, corrupt, cancelled=stop, **settings)
+    assert part.partial is not None
+    assert part.patched.isnan().any()
+    whole = patch_paths(model, clean, corrupt, **settings)
+    found = patch_paths(model, clean, corrupt, resume=part.partial, **settings)
+    assert found.partial is None
+    torch.testing.assert_close(found.patched, whole.patched, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "says"),
+    [
+        ({"edges": [("L0H9", "logits")]}, UnknownPlace, "L0H9"),
+        ({"edges": [("L1H0", "L0H0.q")]}, InvalidInput, "There is no edge"),
+        ({"edges": []}, InvalidInput, "no edge"),
+        ({"kind": "noise"}, InvalidInput, "kind='noise'"),
+        ({"mode": "all"}, InvalidInput, "mode='all'"),
+        ({"metric": "logits"}, InvalidInput, "metric='logits'"),
+        ({"edges": [("L0.b_O", "logits")], "mode": "frozen heads"}, InvalidInput, "is a bias"),
+    ],
+)
+def test_what_can_not_be_patched_is_refused(more, error, says):
+    model, clean, corrupt = pair("gpt2")
+    with pytest.raises(error, match=says):
+        patch_paths(model, clean, corrupt, **{"metric": METRIC} | more)
+
+
+def test_pairs_that_do_not_align_are_shown():
+    model = load("python-2l")
+    with pytest.raises(InvalidInput, match="needs its counterpart at the same position"):
+        patch_paths(model, ["def f(x):"], ["def f(x, y):"])
