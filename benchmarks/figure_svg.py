@@ -4,9 +4,9 @@ A page in Markdown can show neither Plotly's JavaScript nor, without a browser, 
 is drawn here has the figure's own numbers, labels and colours, and less of everything else.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import unescape
-from math import isfinite
+from math import isfinite, log10
 from textwrap import wrap
 from typing import Any
 from xml.sax.saxutils import escape
@@ -31,8 +31,10 @@ def figure_svg(figure: go.Figure) -> str:
     Raises:
         TypeError: its first trace is no heatmap, bar or curve.
     """
-    drawing = {"heatmap": _heatmap, "bar": _bars, "scatter": _curves}
+    drawing = {"heatmap": _heatmap, "bar": _bars, "scatter": _curves, "network": _network}
     kind = figure.data[0].type
+    if any("text" in (trace.mode or "") for trace in figure.select_traces({"type": "scatter"})):
+        kind = "network"
     if kind not in drawing:
         raise TypeError(f"No drawing of a {kind}; there are {', '.join(drawing)}.")
     parts, height = drawing[kind](figure)
@@ -150,7 +152,7 @@ def _curves(figure: go.Figure) -> tuple[list[str], int]:
     """Each panel with its lines; a legend below."""
     axes = sorted({trace.yaxis or "y" for trace in figure.data}, key=lambda name: name[1:])
     lowest = [x for trace in figure.data for x in trace.x]
-    across = _Scale(lowest, 70, WIDTH - 24)
+    across = _Scale(lowest, 70, WIDTH - 24, log=figure.layout.xaxis.type == "log")
     parts: list[str] = []
     for panel, axis in enumerate(axes):
         traces = [trace for trace in figure.data if (trace.yaxis or "y") == axis]
@@ -177,20 +179,50 @@ def _curves(figure: go.Figure) -> tuple[list[str], int]:
     return parts, round(bottom + 56 + 18 * len(figure.data))
 
 
+# ---- graphs ----------------------------------------------------------------------------------
+
+
+def _network(figure: go.Figure) -> tuple[list[str], int]:
+    """Lines between nodes, as wide as the figure's; nodes with their names."""
+    *edges, nodes = figure.data
+    height = 90 * len(set(nodes.y))
+    across = _Scale(list(nodes.x), 40, WIDTH - 40)
+    up = _Scale(list(nodes.y), TOP + height, TOP + 24)
+    parts = [
+        f'<line x1="{across(edge.x[0]):.1f}" y1="{up(edge.y[0]):.1f}" '
+        f'x2="{across(edge.x[-1]):.1f}" y2="{up(edge.y[-1]):.1f}" '
+        f'stroke="{edge.line.color}" stroke-width="{edge.line.width:.1f}" opacity="0.75"/>'
+        for edge in edges
+    ]
+    for x, y, name in zip(nodes.x, nodes.y, nodes.text, strict=True):
+        parts += [
+            f'<circle cx="{across(x):.1f}" cy="{up(y):.1f}" r="19" fill="white" '
+            f'stroke="{nodes.marker.line.color}" stroke-width="1.5"/>',
+            _text(across(x), up(y) + 4, _plain(name), side="middle", size=10, colour=INK),
+        ]
+    notes = [_plain(one.text) for one in figure.layout.annotations]
+    parts += [_text(8, TOP + height + 48 + 16 * row, note) for row, note in enumerate(notes)]
+    return parts, TOP + height + 48 + 16 * len(notes)
+
+
 # ---- axes and labels -------------------------------------------------------------------------
 
 
 class _Scale:
     """From values to pixels."""
 
-    def __init__(self, values: Sequence[float], start: float, end: float) -> None:
+    def __init__(
+        self, values: Sequence[float], start: float, end: float, *, log: bool = False
+    ) -> None:
         finite = [float(value) for value in values if value is not None and isfinite(value)]
         self.ends = (min(finite, default=0.0), max(finite, default=1.0))
+        self._of: Callable[[float], float] = log10 if log else float
         self._start, self._pixels = start, end - start
-        self._length = (self.ends[1] - self.ends[0]) or 1.0
+        self._first = self._of(self.ends[0])
+        self._length = (self._of(self.ends[1]) - self._first) or 1.0
 
     def __call__(self, value: float) -> float:
-        return self._start + self._pixels * (value - self.ends[0]) / self._length
+        return self._start + self._pixels * (self._of(value) - self._first) / self._length
 
 
 def _labels(axis: Any) -> list[str]:  # noqa: ANN401 - plotly has no types
