@@ -9,6 +9,24 @@ Discovery").
 
 from dataclasses import dataclass
 
+Edges = tuple[tuple[str, str], ...]
+"""Pairs (source node, target input)."""
+
+
+@dataclass(frozen=True)
+class LiveEdges:
+    """The edges that change the logits when each alone carries something else.
+
+    Attributes:
+        resample: on the card's minimal pairs, what it carries on the corrupted prompt.
+        mean: the mean over all tokens of their clean prompts.
+        zero: nothing.
+    """
+
+    resample: Edges
+    mean: Edges
+    zero: Edges
+
 
 @dataclass(frozen=True)
 class Circuit:
@@ -18,11 +36,13 @@ class Circuit:
         heads: heads with nonzero weights, such as ``L0H1``.
         mlps: MLPs with nonzero weights, such as ``L0MLP``.
         edges: pairs (source node, target input).
+        live: those of the edges that change the logits by themselves.
     """
 
     heads: tuple[str, ...]
     mlps: tuple[str, ...]
-    edges: tuple[tuple[str, str], ...]
+    edges: Edges
+    live: LiveEdges | None = None
 
     def __str__(self) -> str:
         edges = ", ".join(f"{source} → {target}" for source, target in self.edges)

@@ -266,7 +266,7 @@ def test_a_reference_keeps_its_place_beside_padded_prompts(model, side):
 
 def test_the_loss_of_an_encoder_is_refused(model):
     config = interp.Config(d_model=16, d_vocab=20, n_ctx=16, encoder=model.config.decoder)
-    with pytest.raises(InvalidInput, match="encoder"):
+    with pytest.raises(InvalidInput, match="loss is of next tokens"):
         ablate_heads(interp.Transformer(config), torch.tensor([[1, 2]]), method="zero")
 
 

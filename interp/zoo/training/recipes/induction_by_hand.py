@@ -15,6 +15,7 @@ Transformer Circuits").
 """
 
 import string
+from itertools import pairwise
 
 import torch
 from tokenizers import Regex, decoders, models, pre_tokenizers
@@ -33,6 +34,7 @@ from interp.transformer import Transformer
 from interp.zoo.card import Card
 from interp.zoo.circuit import Circuit
 from interp.zoo.training.evaluations.induction import repeated_tokens
+from interp.zoo.training.evaluations.live_edges import Pairs, with_live_edges
 from interp.zoo.training.training_run import BuiltModel, TrainingRun, parameter_count
 
 NAME = "induction-by-hand"
@@ -165,6 +167,12 @@ def accuracy_latest(model: Transformer, rows: int = 512, half: int = 24, seed: i
     return correct / total
 
 
+def pairs() -> Pairs:
+    """Rows of repeated letters, each with the next as its corrupted counterpart."""
+    rows = repeated_tokens(range(1, len(VOCABULARY)), rows=13, half=8, seed=5, bos=0).tolist()
+    return list(pairwise(rows))
+
+
 def build(run: TrainingRun) -> BuiltModel:
     """Set the weights and measure the model; nothing is trained."""
     model = transformer()
@@ -191,7 +199,7 @@ def build(run: TrainingRun) -> BuiltModel:
                 "accuracy on sequences of distinct tokens": accuracy(model),
                 "accuracy on sequences drawn with replacement": accuracy_latest(model),
             },
-            circuit=CIRCUIT,
+            circuit=with_live_edges(CIRCUIT, model, pairs()),
             trained_tokens=tuple(range(1, len(VOCABULARY))),
         ),
     )

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from interp.transformer import Transformer
 from interp.zoo.card import Card
+from interp.zoo.training.evaluations.live_edges import pairs_of, with_live_edges
 from interp.zoo.training.rasp.compiler import compile_program
 from interp.zoo.training.rasp.program import (
     Aggregate,
@@ -85,6 +86,7 @@ def build(program: Program, run: TrainingRun) -> BuiltModel:
     model, circuit = compile_program(program)
     differing = mistakes(model, program, rows=10_000)
     run.report(1, 1, 0.0)
+    pairs = f"{program.name}-pairs"
     return BuiltModel(
         model,
         Card(
@@ -107,8 +109,8 @@ def build(program: Program, run: TrainingRun) -> BuiltModel:
                 "rows compared with the program": 10_000,
                 "rows that differ": differing,
             },
-            circuit=circuit,
-            pairs=f"{program.name}-pairs",
+            circuit=with_live_edges(circuit, model, pairs_of(model, pairs)),
+            pairs=pairs,
             trained_tokens=tuple(map(model.to_single_token, ALPHABET)),
         ),
     )
