@@ -9,6 +9,7 @@ from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
 from analyses.patch_paths import PathPatching, patch_paths
 from analyses.prune import Pruning, prune
+from analyses.train_lens import LensTraining, train_lens
 from analyses.training_history import TrainingHistory, training_history
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "DirectLogitAttribution",
     "HeadAblation",
     "HeadRoles",
+    "LensTraining",
     "LogitLens",
     "PathPatching",
     "Pruning",
@@ -31,5 +33,6 @@ __all__ = [
     "logit_lens",
     "patch_paths",
     "prune",
+    "train_lens",
     "training_history",
 ]
