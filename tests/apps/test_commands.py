@@ -147,6 +147,13 @@ def test_an_unknown_model_is_refused(command, tmp_path, name):
     assert "no-such-model" in done.stderr
 
 
+def test_a_model_without_minimal_pairs_asks_for_them(command, tmp_path):
+    done = command("paths", "--model", MODEL, "--out", tmp_path / "out")
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert "has no minimal pairs" in done.stderr
+    assert "rasp-reverse-pairs" in done.stderr
+
+
 def test_numbers_of_a_table_have_three_digits_of_the_largest():
     frame = pd.DataFrame(
         {
