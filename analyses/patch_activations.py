@@ -129,7 +129,7 @@ class ActivationPatching(Result):
         rows = zip(*(self.cells[axis][::width] for axis in down), strict=True)
         columns = [str(index) for index in self.cells[across][:width]]
         if across == "pos":
-            columns = [f"{pos} {token}" for pos, token in zip(columns, tokens, strict=False)]
+            columns = [f"{p} {token}".rstrip() for p, token in zip(columns, tokens, strict=False)]
         return heatmap(
             mean.unflatten(0, (-1, width)),
             title=f"Share of the {self.metric} that each {' and '.join(self.axes)} "
