@@ -10,6 +10,7 @@ from analyses.logit_lens import LogitLens, logit_lens
 from analyses.patch_activations import ActivationPatching, patch_activations
 from analyses.patch_paths import PathPatching, patch_paths
 from analyses.prune import Pruning, prune
+from analyses.train_lens import LensTraining, train_lens
 from analyses.training_history import TrainingHistory, training_history
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "DirectLogitAttribution",
     "HeadAblation",
     "HeadRoles",
+    "LensTraining",
     "LogitLens",
     "PathPatching",
     "Pruning",
@@ -34,5 +36,6 @@ __all__ = [
     "patch_activations",
     "patch_paths",
     "prune",
+    "train_lens",
     "training_history",
 ]

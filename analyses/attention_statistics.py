@@ -309,7 +309,8 @@ def _of_prompts(
     context, keys = model.contexts(batches)[kind.query], batches[kind.key].is_real
     first = keys & (keys.cumsum(-1) == 1)
     places = [kind.places(layer) for layer in range(len(kind.layers))]
-    cache = run(model, *batches, record=[place for pair in places for place in pair]).cache
+    wanted, end = [place for pair in places for place in pair], len(model.stacks[-1].blocks)
+    cache = run(model, *batches, record=wanted, stop_at_layer=end).cache  # no logits
     values: list[Tensor] = []
     uniform: list[Tensor] = []
     for attn, (place, v) in zip(kind.layers, places, strict=True):

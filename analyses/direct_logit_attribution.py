@@ -30,7 +30,7 @@ from analyses.effects import effect_frame, prompt_frame, rounding
 from analyses.figures import bars, heatmap
 from analyses.result import Result
 from analyses.statistics import Interval, interval
-from interp import Transformer, run
+from interp import Cache, Transformer, run
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.logit_terms import Part, heads_together
@@ -281,7 +281,7 @@ def direct_logit_attribution(  # noqa: PLR0913 - the settings of one analysis, b
     Raises:
         InvalidInput: the model has no logits, or a head in between that is not linear; ``by`` is
             unknown; targets are outside the vocabulary or not one a prompt; a prompt has no such
-            position.
+            position; or a logit is NaN, and the message names the first place that is.
         InvalidTokens: a target's text is not one token; the message shows how it is split.
     """
     if by not in BY:
@@ -330,6 +330,7 @@ def _attributed(
         some = [batch.rows(rows) for batch in batches]
         cache = run(model, *some, record=places_of_logits(model, sources=by == "source")).cache
         own, other = (TokenLogits(model, cache, column[rows], of[:, rows]) for of in (ids, drawn))
+        _check_finite(own.values(), cache)
         terms, control = own.terms(), other.terms()
         if by == "component":
             terms, control = heads_together(terms), heads_together(control)
@@ -340,6 +341,21 @@ def _attributed(
         numbers["control"].append(torch.stack([*control.values()], -1))
         parts = tuple(terms)
     return parts, {name: at_least_float32(torch.cat(each)).cpu() for name, each in numbers.items()}
+
+
+def _check_finite(logits: Float[Tensor, " row"], cache: Cache) -> None:
+    """Make sure that the logits are finite.
+
+    Raises:
+        InvalidInput: one is not; the message names where the run first is not.
+    """
+    if bool(logits.isfinite().all()):
+        return
+    first = next((place for place, x in cache.items() if not bool(x.isfinite().all())), "logits")
+    raise InvalidInput(
+        f"A logit is NaN or infinite, so no terms sum to it; of what was recorded, {first} is the "
+        "first that is not finite. Look for non-finite weights before it."
+    )
 
 
 def _by_key(

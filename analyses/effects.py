@@ -170,7 +170,8 @@ def as_metric(
     found = metric if isinstance(metric, Metric) else Loss()
     if isinstance(found, Loss) and not model.config.is_causal:
         raise InvalidInput(
-            "The loss is of next tokens, which this model attends to; give another metric=."
+            "The loss is of next tokens, which an encoder, or a decoder without its mask, attends "
+            "to; give another metric=."
         )
     return found
 

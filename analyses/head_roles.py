@@ -14,7 +14,8 @@ j), and its score the attention on them, averaged over the queries that have suc
 tokens; Xiao et al. 2023 for sinks). On unrepeated rows, BOS x y, the same cells hold nothing that
 repeats; attention by offset is the same there, so its control is uniform. Copying is of weights
 alone, S = W_V W_O with norms left out (Elhage et al. 2021): a head that raises the logits of the
-tokens it attends to has eigenvalues λ of positive real part. It is measured on groups of tokens.
+tokens it attends to has eigenvalues λ of positive real part. It is measured on eight groups of
+tokens, of 512 at most.
 
 A head has a role if its score exceeds the control by more than 0.1 and the 95 % interval of that
 difference, over rows (or groups), leaves out 0. Roles are of these rows: on text a head may do
@@ -56,8 +57,8 @@ from interp.zoo.access import trained_tokens
 
 LEAST = 0.1
 """By which a score must exceed its control."""
-GROUPS, SMALLEST = 8, 4
-"""Groups of tokens that copying is measured on, and tokens of a group."""
+GROUPS, SMALLEST, LARGEST = 8, 4, 512
+"""Groups of tokens that copying is measured on, and the least and most tokens of a group."""
 OF_REPETITION = ("induction", "duplicate-token")
 COPYING = "copying"
 Scores = Float[Tensor, "layer head sample"]
@@ -216,8 +217,8 @@ def head_roles(
     copying, notes = _copying(model, ids[torch.randperm(len(ids), generator=generator)])
     if copying is not None:
         scores[COPYING], controls[COPYING] = copying
-    if model.config.decoder is None:
-        notes.append("induction: not measured, for an encoder predicts no next tokens")
+    if not model.config.is_causal:
+        notes.append("induction: not measured, for attention to next tokens predicts none")
     provenance = replace(Provenance.of(model, drawn.repeated, drawn.unrepeated), seed=seed)
     return HeadRoles(scores, controls, silent, drawn.half, repeats, provenance, tuple(notes))
 
@@ -229,8 +230,9 @@ def _attention_scores(
     """Scores and controls by role, and which heads write nothing."""
     kind = attentions_of(model)
     patterns = [kind.places(layer)[0] for layer in range(len(kind.layers))]
-    cache = run(model, rows.repeated, record=[*patterns, "z", "resid_pre"]).cache
-    other = run(model, rows.unrepeated, record=patterns).cache
+    n, wanted = len(kind.layers), [*patterns, "z", "resid_pre"]  # and no logits
+    cache = run(model, rows.repeated, record=wanted, stop_at_layer=n).cache
+    other = run(model, rows.unrepeated, record=patterns, stop_at_layer=n).cache
     (context,) = model.contexts([rows.repeated])
     cells = rows.cells(bidirectional=kind.is_bidirectional)
     scores: dict[str, list[Tensor]] = {role: [] for role in cells}
@@ -272,7 +274,7 @@ def _copying(
     model: Transformer, ids: Int[Tensor, " token"]
 ) -> tuple[tuple[Scores, Scores] | None, list[str]]:
     """Scores and controls of copying on groups of tokens; or why there are none."""
-    size = len(ids) // GROUPS
+    size = min(len(ids) // GROUPS, LARGEST)
     if (reason := _no_copying(model, size)) is not None:
         return None, [f"copying: not measured, for {reason}"]
     groups = ids[: size * GROUPS].view(GROUPS, 1, size).to(model.device)
@@ -282,11 +284,10 @@ def _copying(
     for block in model.blocks:
         attn = block.attn
         factors = attn.each_query(attn.W_V, axis=0), attn.W_O
-        paths = W_E @ LowRank(*(at_least_float32(own) for own in factors))
+        paths = W_E @ LowRank(*(at_least_float32(own) for own in factors)) @ W_U
         # Groups are in random order: shifting them by one gives each token another's column.
-        found.append(
-            torch.stack([(paths @ to).positive_fraction().T for to in (W_U, W_U.roll(1, -1))])
-        )
+        permuted = LowRank(paths.left, paths.right.roll(1, -1))
+        found.append(torch.stack([own.positive_fraction().T for own in (paths, permuted)]))
     scores, controls = torch.stack(found, 1).cpu()
     return (scores, controls), []
 

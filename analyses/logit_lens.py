@@ -22,7 +22,7 @@ from torch import Tensor
 
 from analyses.figures import heatmap
 from analyses.result import Result
-from interp import Transformer, run
+from interp import Transformer, TunedLens, run
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.lens.decode import check_unembeds, decode, decoded_places, final_scale
@@ -42,6 +42,7 @@ class LogitLens(Result):
         points: what was read at each place, such as ``resid_pre``.
         layers: the layer of each place.
         norm: whose divisor the final norm had: ``recomputed`` or ``final``.
+        lens: ``Logit lens`` or ``Tuned lens``.
         top: the likeliest tokens, likeliest first.
         probability: of these.
         entropy: of the prediction, in nats.
@@ -58,6 +59,7 @@ class LogitLens(Result):
     points: tuple[str, ...]
     layers: tuple[int, ...]
     norm: str
+    lens: str
     top: Int[Tensor, "place prompt pos k"]
     probability: Float[Tensor, "place prompt pos k"]
     entropy: Float[Tensor, "place prompt pos"]
@@ -119,10 +121,10 @@ class LogitLens(Result):
         ]
         return heatmap(
             probability,
-            title=f"Logit lens on prompt {prompt}: probability of the likeliest token",
+            title=f"{self.lens} on prompt {prompt}: probability of the likeliest token",
             rows=self._places,
             columns=labels,
-            axes=("stream", "token"),
+            axes=("place", "token"),
             unit="probability",
             top=1.0,
             hover=names,
@@ -137,7 +139,7 @@ class LogitLens(Result):
             for place, own, spread in zip(self._places, kl, entropy, strict=True)
         ]
         size = f"{len(self.real)} prompts, {int(self.real.sum())} tokens"
-        return "\n".join([f"logit lens on {size}: {self._found()}", *rows])
+        return "\n".join([f"{self.lens} on {size}: {self._found()}", *rows])
 
     def _found(self) -> str:
         """From where on the likeliest token is mostly the final one."""
@@ -157,12 +159,13 @@ class LogitLens(Result):
         return self.real.cumsum(-1) - 1
 
 
-def logit_lens(
+def logit_lens(  # noqa: PLR0913 - the settings of one analysis, by keyword
     model: Transformer,
     prompts: Any,  # noqa: ANN401 - what model.check reads
     *,
     at: str | Point | Sequence[str | Point] = "resid_pre",
     norm: str = "recomputed",
+    lens: TunedLens | None = None,
     targets: Targets | Sequence[int] | None = None,
     top: int = 5,
 ) -> LogitLens:
@@ -177,6 +180,7 @@ def logit_lens(
             the biases of the final norm and the unembedding are still added to the logits.
         norm: the divisor of the final norm: ``recomputed`` from what is read, or ``final``, that of
             the run's last stream.
+        lens: a tuned lens of this model, which translates the stream before each block first.
         targets: token ids, one or one a prompt, whose rank and probability are wanted.
         top: how many of the likeliest tokens to report.
 
@@ -184,15 +188,13 @@ def logit_lens(
         Numbers by place, prompt and column; those of the last place are of the model's output.
 
     Raises:
-        InvalidInput: the model has no logits or no such point, ``norm`` is another, ``top`` is not
-            within its vocabulary, or a target is outside it.
+        InvalidInput: the model has no logits or no such point, ``norm`` is another, ``lens`` is of
+            another model, ``top`` is not within its vocabulary, or a target is outside it.
     """
-    check_unembeds(model, "logit_lens")
-    if norm not in NORMS:
-        raise InvalidInput(f"norm={shorten(norm)} should be one of {', '.join(NORMS)}.")
-    if not 1 <= top <= model.config.n_logits:
-        raise InvalidInput(f"top={top} is outside 1..{model.config.n_logits}.")
+    _check(model, norm, lens, top)
     places = decoded_places(model, at)
+    if lens is not None and {point for point, _ in places} != {"resid_pre", "resid_post"}:
+        raise InvalidInput(f"at={shorten(at)}: a tuned lens translates resid_pre alone.")
     batches = model.check(*(prompts if len(model.stacks) > 1 else (prompts,)))
     divisor = final_scale(model) if norm == "final" else None
     done = run(model, *batches, record=[*places.values(), *([divisor] if divisor else [])])
@@ -200,20 +202,21 @@ def logit_lens(
         raise InvalidInput("This run has no logits to compare with.")
     wanted = None if targets is None else row_targets(done.logits[:, 0], _as_targets(targets))
     scale = None if divisor is None else done.cache[divisor]
-    *_, end = places.values()
-    found = [
-        # The last stream's own divisor is the final one: recomputed, its logits are the output.
-        _at_place(
-            model, done.cache[place], None if place == end else scale, done.logits, wanted, top
-        )
-        for place in places.values()
-    ]
+    found: list[dict[str, Tensor]] = []
+    *before, end = places.items()
+    for (_, layer), place in before:
+        x = done.cache[place]
+        x = x if lens is None else lens.translate(x, layer)
+        found.append(_at_place(model, x, scale, done.logits, wanted, top))
+    # The last stream's own divisor is the final one: recomputed, its logits are the output.
+    found.append(_at_place(model, done.cache[end[1]], None, done.logits, wanted, top))
     numbers = {name: torch.stack([own[name] for own in found]).cpu() for name in found[0]}
     batch = batches[-1]
     return LogitLens(
         points=tuple(point for point, _ in places),
         layers=tuple(layer for _, layer in places),
         norm=norm,
+        lens="Logit lens" if lens is None else "Tuned lens",
         top=numbers["top"],
         probability=numbers["probability"],
         entropy=numbers["entropy"],
@@ -226,6 +229,23 @@ def logit_lens(
         targets=None if targets is None else _as_targets(targets),
         provenance=Provenance.of(model, *batches),
     )
+
+
+def _check(model: Transformer, norm: object, lens: object, top: int) -> None:
+    """Make sure that the model has what is asked for.
+
+    Raises:
+        InvalidInput: see :func:`logit_lens`.
+    """
+    check_unembeds(model, "logit_lens")
+    if norm not in NORMS:
+        raise InvalidInput(f"norm={shorten(norm)} should be one of {', '.join(NORMS)}.")
+    if not 1 <= top <= model.config.n_logits:
+        raise InvalidInput(f"top={top} is outside 1..{model.config.n_logits}.")
+    if not isinstance(lens, TunedLens | None):
+        raise InvalidInput(f"lens={shorten(lens)} should be an interp.TunedLens.")
+    if lens is not None:
+        lens.check_model(model)
 
 
 def _at_place(

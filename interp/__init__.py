@@ -33,6 +33,7 @@ from interp.execution.prepared import Start
 from interp.execution.provenance import versions
 from interp.execution.run import Run, run
 from interp.graph import computation_graph
+from interp.lens.tuned_lens import TunedLens
 from interp.linalg import LowRank
 from interp.loading import bundled, load
 from interp.loading.torch_transformer import from_torch
@@ -78,6 +79,7 @@ __all__ = [
     "Tokenizer",
     "TokensConfig",
     "Transformer",
+    "TunedLens",
     "bundled",
     "bundled_prompts",
     "card",

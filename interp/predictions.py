@@ -115,7 +115,11 @@ def next_token_loss(
         InvalidInput: the model predicts no next token, or there is none to take the mean over.
     """
     if not config.is_causal or not config.unembeds or config.n_classes is not None:
-        kind = "has no logits of tokens" if config.is_causal else "attends in both directions"
+        kind = (
+            "has no logits of tokens"
+            if config.is_causal
+            else "is an encoder, or a decoder without its mask"
+        )
         raise InvalidInput(f"This model {kind}: it predicts no next token, and has no such loss.")
     logits = at_least_float32(logits)
     if not per_token:

@@ -1,1 +1,1 @@
-"""Effects of edges and nodes on a metric, estimated from gradients."""
+"""Effects of edges and of nodes on a metric, estimated from gradients along a path of inputs."""

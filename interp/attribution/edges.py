@@ -16,19 +16,18 @@ from einops import einsum, rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.attribution.parts import attention_at, norm_before, place_of, source_of
 from interp.attribution.path import Path, Points, Times
 from interp.attribution.refine import refined
 from interp.attribution.rules import RULES, Weights
-from interp.execution.free_bytes import free_bytes
+from interp.edits.edge import attention_at, term_of
 from interp.graph import Graph, Reader, Writer
 from interp.model.network import Network
+from interp.model.norm import Norm
 from interp.points import Place
+from interp.sweeps.memory import Budget
 
 Written = Float[Tensor, "prompt writer point pos d_model"]
 Gradients = Float[Tensor, "prompt reader point pos d_model"]
-SHARE = 0.25
-"""Share of the free memory that points of a path take by default."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +54,7 @@ def edge_scores(  # noqa: PLR0913 - settings by keyword
     *,
     steps: int,
     adaptive: bool,
-    memory: int | None = None,
+    memory: object = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> EdgeScores:
     """Score every edge for every prompt.
@@ -68,9 +67,11 @@ def edge_scores(  # noqa: PLR0913 - settings by keyword
         adaptive: whether steps are halved where the metric changes fast.
         memory: bytes to take, about; by default a quarter of what is free.
         progress: called with the prompts done and all prompts.
+
+    Raises:
+        InvalidInput: the model has no logits, or the metric has no gradient, or is NaN.
     """
-    budget = memory or int(free_bytes(path.model.device) * SHARE)
-    most = max(1, budget // _bytes_of_point(path, graph))
+    most = max(1, Budget.of(path.model, memory).nbytes // _bytes_of_point(path, graph))
     record, found = places_of_edges(path.model, graph), list[EdgeScores]()
     for rows in _parts(path.prompts, most // (steps + 1)):
         part = path.rows(rows)
@@ -78,10 +79,11 @@ def edge_scores(  # noqa: PLR0913 - settings by keyword
         for own in _parts(len(rows), most // len(times)):
             chosen = _trimmed(times[:, own])
             points = part.rows(own).run(chosen, record)
-            weights = RULES[method](chosen)
+            with torch.no_grad():
+                scores = scores_at(path.model, graph, points, RULES[method](chosen))
             found.append(
                 EdgeScores(
-                    scores_at(path.model, graph, points, weights),
+                    scores,
                     points.values[0],
                     points.values[-1],
                     1 + (chosen.diff(dim=0) > 0).sum(0),
@@ -97,7 +99,7 @@ def edge_scores(  # noqa: PLR0913 - settings by keyword
 
 def places_of_edges(model: Network, graph: Graph) -> list[Place]:
     """The places that a run must record for scores of edges."""
-    places = {source_of(model, writer) for writer in graph.writers if writer.place is not None}
+    places = {place for writer in graph.writers if (place := term_of(model, writer)[0])}
     places |= {place for reader in graph.readers for place in (reader.place, reader.stream)}
     return [place for place in model.layout if place in places]
 
@@ -113,10 +115,9 @@ def scores_at(
         points: a run that recorded :func:`places_of_edges`.
         weights: D of the rule.
     """
-    moving = [writer for writer in graph.writers if writer.place is not None]
     changes = {
         stack: changes_written(model, list(writers), points, weights)
-        for stack, writers in groupby(moving, lambda writer: place_of(writer).stack)
+        for stack, writers in groupby(graph.writers, lambda writer: writer.stack)
     }
     found: list[Tensor] = []
     for _, readers in groupby(graph.readers, lambda reader: reader.place):
@@ -136,14 +137,16 @@ def changes_written(
 ) -> Written:
     """Δ_k of each writer of a stack, biases left out."""
     found: list[Tensor] = []
-    for place, heads in groupby(writers, place_of):
+    for place, heads in groupby(writers, lambda writer: writer.place):
         first = next(heads)
-        x = points.read(source_of(model, first))
-        change = einsum(weights, x, "b k l, l b p ... -> b k p ...")
+        source, _ = term_of(model, first)
+        if place is None or source is None:
+            continue
+        change = einsum(weights, points.read(source), "b k l, l b p ... -> b k p ...")
         if first.head is None:
             found.append(change[:, None])
         else:
-            W_O = attention_at(model, place).W_O.to(x.dtype)
+            W_O = attention_at(model, place)[1].W_O.to(change.dtype)
             by_head = einsum(change, W_O, "b k p head d, head d d_model -> b head k p d_model")
             found.append(by_head)
     return torch.cat(found, dim=1)
@@ -154,12 +157,19 @@ def gradients_read(model: Network, reader: Reader, points: Points) -> Gradients:
     by_place = points.gradient(reader.place)
     if reader.head is None:
         return rearrange(by_place, "k b p d_model -> b 1 k p d_model")
-    attn, point = attention_at(model, reader.place), reader.place.point
+    (_, attn), point = attention_at(model, reader.place), reader.place.point
     weights = {attn.points.q: attn.W_Q, attn.points.k: attn.W_K, attn.points.v: attn.W_V}
     W = weights[point].to(by_place.dtype)
     by_normed = einsum(by_place, W, "k b p head d, head d_model d -> b head k p d_model")
     x = rearrange(points.read(reader.stream), "k b p d_model -> b 1 k p d_model")
-    return norm_before(model, reader).gradient(by_normed, x)
+    return _norm_before(model, reader).gradient(by_normed, x)
+
+
+def _norm_before(model: Network, reader: Reader) -> Norm:
+    """The norm between the stream that a head reads and its queries, keys or values."""
+    if reader.stream.stack != reader.place.stack:
+        return model.stack(reader.stream.stack).final_norm
+    return attention_at(model, reader.place)[0].input_norm
 
 
 def _times(path: Path, method: str, steps: int, *, adaptive: bool) -> Times:

@@ -77,8 +77,7 @@ class Trace:
         """The largest error of a cut over each step."""
         change = self.values.diff(dim=0)
         estimates = [
-            sum((x.diff(dim=0) * (g[1:] + g[:-1])).sum(-1) / 2 for x, g in cut)
-            for cut in self.cuts
+            sum((x.diff(dim=0) * (g[1:] + g[:-1])).sum(-1) / 2 for x, g in cut) for cut in self.cuts
         ]
         return torch.stack([(own - change).abs() for own in estimates]).amax(0)
 

@@ -196,7 +196,7 @@ def term_of(
         return place, lambda earlier: earlier[place]
     if place in edited:  # what each head writes is formed anyway
         return place, lambda earlier: earlier[place][:, :, head]
-    attn = _attention_at(model, place)[1]
+    attn = attention_at(model, place)[1]
     z = replace(place, point=attn.points.z)
     return z, lambda earlier: earlier[z][:, :, head] @ attn.W_O[head]
 
@@ -205,7 +205,7 @@ def input_of(
     model: Network, reader: Reader
 ) -> tuple[Attention, Callable[[Stream], Stream], list[Place]]:
     """The attention of a head that reads, its input of the stream, and the places in between."""
-    step, attn = _attention_at(model, reader.place)
+    step, attn = attention_at(model, reader.place)
     stream, layer = reader.stream, reader.place.layer
     if stream.stack == reader.place.stack:
         inside, norm = step.input_layout(stream), partial(step.input, tap=untouched)
@@ -216,7 +216,7 @@ def input_of(
     return attn, norm, [place for place in places if place != stream]
 
 
-def _attention_at(model: Network, place: Place) -> tuple[Step, Attention]:
+def attention_at(model: Network, place: Place) -> tuple[Step, Attention]:
     """The step and the attention that a place belongs to."""
     steps = model.stack(place.stack).block(place.layer or 0).steps
     for step in (branch for whole in steps for branch in whole.branches):

@@ -143,7 +143,10 @@ def _check(model: Network) -> None:
     if not model.config.unembeds or model.config.n_classes is not None:
         raise InvalidInput("This model has no unembedding and can't predict the next token.")
     if not model.config.is_causal:
-        raise InvalidInput("This model attends in both directions and can't continue a text.")
+        raise InvalidInput(
+            "An encoder, or a decoder without its mask, attends in both directions and can't "
+            "continue a text."
+        )
 
 
 def _check_numbers(

@@ -30,10 +30,10 @@ class KL(Metric):
         self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
     ) -> Float[Tensor, " batch"]:
         """Σ_v p_ref(v) (log p_ref(v) − log p(v)), mean over real tokens."""
-        divergence = _divergence(_reference_logits(self.reference, logits), logits)
+        found = divergence(_reference_logits(self.reference, logits), logits)
         if batch.real is None:
-            return divergence.mean(-1)
-        return (divergence * batch.real).sum(-1) / batch.real.sum(-1)
+            return found.mean(-1)
+        return (found * batch.real).sum(-1) / batch.real.sum(-1)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class KLAt(AtPosition):
 
     def compute(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
         """Σ_v p_ref(v) (log p_ref(v) − log p(v)) at the position."""
-        return _divergence(_reference_logits(self.reference, logits), logits)
+        return divergence(_reference_logits(self.reference, logits), logits)
 
 
 def _reference_logits(reference: TensorData | None, logits: Tensor) -> Tensor:
@@ -81,8 +81,9 @@ def _reference_logits(reference: TensorData | None, logits: Tensor) -> Tensor:
     return at_least_float32(reference.tensor).to(logits.device)
 
 
-def _divergence(
+def divergence(
     reference: Float[Tensor, "... vocab"], logits: Float[Tensor, "... vocab"]
-) -> Tensor:
+) -> Float[Tensor, "..."]:
+    """Σ_v p_ref(v) (log p_ref(v) − log p(v)), in nats."""
     log_p, log_q = reference.log_softmax(-1), logits.log_softmax(-1)
     return (log_p.exp() * (log_p - log_q)).sum(-1)

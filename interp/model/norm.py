@@ -47,7 +47,7 @@ class Norm(nn.Module):
     def pull_back(
         self,
         w: Float[Tensor, "*batch d_model"],
-        scale: Float[Tensor, "*batch one"],  # noqa: ARG002
+        scale: Float[Tensor, "*#batch one"],  # noqa: ARG002
     ) -> tuple[Tensor, Tensor | None]:
         """``(w′, c)`` with norm(x)·w = x·w′ + c, where the norm's divisor is ``scale``.
 
@@ -144,7 +144,7 @@ class ScaledNorm(Norm):
         return y if self.bias is None else y + self.bias
 
     def pull_back(
-        self, w: Float[Tensor, "*batch d_model"], scale: Float[Tensor, "*batch one"]
+        self, w: Float[Tensor, "*batch d_model"], scale: Float[Tensor, "*#batch one"]
     ) -> tuple[Tensor, Tensor | None]:
         """w′ = centred(w · gain / scale), c = bias·w."""
         gain = self.multiplier

@@ -10,6 +10,7 @@ from torch import Tensor
 from interp.edits import Edit
 from interp.errors import InvalidInput, OutOfResources
 from interp.execution.estimate import shape_at
+from interp.execution.first_nan import first_nan
 from interp.execution.free_bytes import size_of
 from interp.metrics import AtPosition, Metric, MetricLike, cause_of_nan
 from interp.model.network import Network
@@ -94,10 +95,19 @@ class Worker:
                 raise
             raise self._exhausted(job, "the unedited forward", 1) from error
         if bool(unedited.isnan().any()):
-            prompt = job.rows[int(unedited.isnan().nonzero()[0])]
-            cause = cause_of_nan(job.metric, job.batches[-1])
-            raise InvalidInput(f"Without an edit, the metric is NaN for prompt {prompt}: {cause}")
+            raise InvalidInput(self._not_a_number(job, int(unedited.isnan().nonzero()[0])))
         return baseline, unedited
+
+    def _not_a_number(self, job: Job, row: int) -> str:
+        """What is said of a prompt whose metric is NaN without an edit."""
+        alone = [batch.rows(torch.tensor([row], device=batch.ids.device)) for batch in job.batches]
+        place = first_nan(self.restart_map.model, alone)
+        cause = (
+            cause_of_nan(job.metric, job.batches[-1])
+            if place is None
+            else f"the first tensor of the forward that holds NaN is {place}."
+        )
+        return f"Without an edit, the metric is NaN for prompt {job.rows[row]}: {cause}"
 
     def _split(self, cases: Cases) -> Iterator[Cases]:
         """The cases in parts that are small enough by what is known now."""

@@ -12,6 +12,7 @@ from architectures import (
     PAIRS,
     assert_close,
     build,
+    build_new,
     covering,
     padded,
     tokens_of,
@@ -281,6 +282,14 @@ def test_models_without_linear_logits_are_refused():
 def test_a_target_of_several_tokens_is_refused_with_its_tokens():
     with pytest.raises(InvalidTokens, match="'·' 'x'"):
         analyse(interp.load("python-2l"), PYTHON, target=" x")
+
+
+def test_a_logit_that_is_nan_is_refused_with_the_first_place_that_is():
+    model = build_new("gpt2")
+    with torch.no_grad():
+        model.blocks[1].mlp.W_in[0, 0] = torch.nan
+    with pytest.raises(InvalidInput, match=r"\(\"post\", 1\) is the first"):
+        analyse(model, prompts_of("gpt2"), target=3)
 
 
 def test_an_encoder_decoder_needs_source_and_target():

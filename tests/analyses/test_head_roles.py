@@ -160,7 +160,7 @@ def test_an_encoder_has_next_token_heads_and_no_induction():
     found = head_roles(build("bert"), rows=5)
     assert "next-token" in found.scores
     assert "induction" not in found.scores
-    assert "an encoder predicts no next tokens" in found.summary()
+    assert "attention to next tokens predicts none" in found.summary()
     assert "next-token" not in head_roles(build("gpt2"), rows=5).scores
 
 

@@ -28,6 +28,7 @@ from analyses import (
     patch_activations,
     patch_paths,
     prune,
+    train_lens,
     training_history,
 )
 from analyses.payload import plain
@@ -57,6 +58,7 @@ MADE = {
         *PAIR,
         metric=LOGIT,
     ),
+    "LensTraining": lambda: train_lens(interp.load(MODEL), ["abcab", "xy"], steps=2),
     "LogitLens": lambda: logit_lens(interp.load(MODEL), ["abcab", "xy"], targets=3),
 }
 """How each result is made."""

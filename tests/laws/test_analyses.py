@@ -13,7 +13,16 @@ from typing import Any
 
 import pytest
 import torch
-from architectures import ARCHITECTURES, D_MODEL, D_VOCAB, PLAIN, assert_close, build, padded
+from architectures import (
+    ARCHITECTURES,
+    D_MODEL,
+    D_VOCAB,
+    PLAIN,
+    assert_close,
+    build,
+    padded,
+    tokens_of,
+)
 from torch import Tensor
 
 import analyses
@@ -27,6 +36,7 @@ from analyses import (
     patch_activations,
     patch_paths,
     prune,
+    train_lens,
 )
 from interp import (
     PAD,
@@ -44,7 +54,7 @@ from interp import (
 )
 from interp.errors import InvalidInput
 from interp.metrics.logits import at_position
-from interp.model.batch import Batch
+from interp.model.batch import Batch, ImageInput
 
 METRIC = metrics.logit(3)
 Rows = list[dict[str, Tensor]]
@@ -142,6 +152,22 @@ def patched(model: Transformer, given: Any, n: int) -> Rows:
     return [{"patched": found.patched[..., : lengths[i], i]} for i in range(n)]
 
 
+def trained(model: Transformer, given: Any, n: int) -> Rows:
+    """Held out, each prompt is measured by the same lens."""
+    found = train_lens(model, training_prompts(model), held_out=given, steps=1)
+    kl = {"logit lens": found.logit_lens, "tuned lens": found.tuned_lens}
+    return [{name: own[:, i] for name, own in kl.items()} for i in range(n)]
+
+
+def training_prompts(model: Transformer) -> Any:
+    read_by = model.stacks[0].input
+    if isinstance(read_by, ImageInput):
+        shape = (read_by.patches.channels, read_by.patches.height, read_by.patches.width)
+        return torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
+    own = tokens_of(model.config)
+    return own if len(own) > 1 else own[0]
+
+
 ANALYSES = {
     "ablate": ablated_layers,
     "ablate_heads": lambda model, given, n: ablated(model, given, n, method="zero"),
@@ -152,6 +178,7 @@ ANALYSES = {
     "patch_paths": paths,
     "prune": pruned,
     "patch_activations": patched,
+    "train_lens": trained,
 }
 NO_EDGES = ("a ready-made batch of an encoder", "a mask", "token types")
 """Prompts of a model whose norms change the stream."""
@@ -169,6 +196,7 @@ OF_PAIRS |= {
     for which in ("encoder", "decoder", "cross")
 }
 OF_PAIRS["ablate"] = lambda model, given, n: ablated_layers(model, tuple(given), n)
+OF_PAIRS["train_lens"] = lambda model, given, n: trained(model, tuple(given), n)
 OF_PAIRS["logit_lens"] = lambda model, given, n: lenses(model, tuple(given), n)
 OF_PAIRS["patch_activations"] = lambda model, given, n: patched(model, tuple(given), n)
 

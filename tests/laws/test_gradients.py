@@ -14,7 +14,7 @@ from architectures import (
     tokens_of,
 )
 
-from interp import InterpError, Place, Transformer, edits, metrics, run
+from interp import InterpError, Place, Point, Start, Transformer, edits, metrics, run
 
 STEP, BOUND = 1e-4, 1e-6
 
@@ -187,3 +187,19 @@ def test_the_gradient_by_an_experts_weight_is_there_for_those_not_chosen():
         more, less = (metric(side.logits, side.batch) for side in sides)
         assert float(((more - less) / (2 * step) - found[expert]).abs()) < 1e-6
     assert bool((found != 0).all())
+
+
+@pytest.mark.parametrize("name", covering(["gpt2", "t5", "uneven-pair"], ["gpt2", "uneven-pair"]))
+def test_a_run_from_a_stream_has_the_same_gradients_behind_it(name):
+    """Also of the decoder of a pair, whose source is given."""
+    model, tokens = build(name), tokens_of(name)
+    layer, stack = len(model.stacks[-1].blocks) - 1, model.stacks[-1].name
+    where = Place(Point.RESID_PRE, layer, stack=stack if len(model.stacks) > 1 else None)
+    behind = [place for place in model.layout if place.stack == where.stack]
+    behind = behind[behind.index(where) :]
+    whole = run(model, *tokens, record=behind, gradients_of=metric).cache
+    start = Start(layer, whole[where])
+    part = run(model, *tokens, record=behind, start=start, gradients_of=metric).cache
+    for place in behind:
+        gradient = (f"{place.point.label}_grad", *as_where(place)[1:])
+        assert_close(part[gradient], whole[gradient], 1e-12, place)

@@ -196,7 +196,8 @@ def test_logits_that_are_no_numbers_without_an_edit():
     model = build_new("gpt2")
     with torch.no_grad():
         model.blocks[0].mlp.b_out[0] = torch.nan
-    with pytest.raises(InvalidInput, match="Without an edit, the metric is NaN for prompt 0"):
+    says = r'Without an edit, the metric is NaN for prompt 0: the first .* NaN is \("mlp_out", 0\)'
+    with pytest.raises(InvalidInput, match=says):
         sweep(model, TOKENS, ZERO, METRIC)
 
 

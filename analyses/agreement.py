@@ -1,0 +1,94 @@
+"""Do cheap estimates of effects agree with exact ones?
+
+Compared over cells that were measured exactly: half of them are those with the largest estimates,
+the others are drawn from the rest, one from each stratum of equally many ranks. So an effect that
+the estimate missed has a chance to be found, but correlations are not those of all cells: they
+rise with the share of large effects among the cells compared.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+TOP = 20
+"""Cells whose overlap is counted."""
+LEAST = 0.9
+"""Correlation below which estimates should not be relied on."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How estimates compare with exact effects; NaN where it is not defined.
+
+    Attributes:
+        pearson: correlation.
+        spearman: correlation of the ranks.
+        overlap: share of the ``TOP`` largest exact effects that are among the ``TOP`` largest
+            estimates; NaN with no more cells than that.
+        n: number of cells compared.
+    """
+
+    pearson: float
+    spearman: float
+    overlap: float
+    n: int
+
+    @classmethod
+    def of(cls, estimates: Float[Tensor, " cell"], exact: Float[Tensor, " cell"]) -> "Agreement":
+        """Compare; cells that are NaN in either are left out."""
+        both = torch.stack([estimates, exact]).cpu().double()
+        both = both[:, ~both.isnan().any(0)]
+        ranks = torch.stack([_ranks(own) for own in both])
+        return cls(_correlation(both), _correlation(ranks), _overlap(both.abs()), both.shape[1])
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the estimates correlate with the exact effects; True if there are none."""
+        return not self.pearson < LEAST
+
+    def __str__(self) -> str:
+        """In a few words."""
+        shared = "" if self.overlap != self.overlap else f", top-{TOP} overlap {self.overlap:.0%}"
+        return f"r = {self.pearson:.3f}, rank r = {self.spearman:.3f}{shared}"
+
+
+def cells_to_check(sizes: Float[Tensor, " cell"], n: int, seed: int = 0) -> Int[Tensor, " checked"]:
+    """Which ``n`` cells to measure exactly: half the largest, the rest one a stratum, by ``seed``.
+
+    Args:
+        sizes: of the estimates.
+        n: how many; all, if there are no more.
+        seed: of the draws.
+    """
+    order = sizes.cpu().argsort(descending=True, stable=True)
+    if n >= len(order):
+        return order
+    largest, rest = order[: n // 2], order[n // 2 :]
+    strata = rest.tensor_split(n - n // 2) if n else ()
+    generator = torch.Generator().manual_seed(seed)
+    drawn = [own[torch.randint(len(own), (1,), generator=generator)] for own in strata]
+    return torch.cat([largest, *drawn])
+
+
+def _ranks(x: Float[Tensor, " cell"]) -> Float[Tensor, " cell"]:
+    """Ranks from 0; equal values share their mean rank."""
+    _, group, counts = x.unique(return_inverse=True, return_counts=True)
+    last = counts.cumsum(0).double()
+    return (last - (counts + 1) / 2)[group]
+
+
+def _correlation(both: Float[Tensor, "two cell"]) -> float:
+    if both.shape[1] < 2:  # noqa: PLR2004 - of a single point
+        return torch.nan
+    x, y = both - both.mean(-1, keepdim=True)
+    norm = x.norm() * y.norm()
+    return float((x @ y) / norm) if norm > 0 else torch.nan
+
+
+def _overlap(sizes: Float[Tensor, "two cell"]) -> float:
+    if sizes.shape[1] <= TOP:
+        return torch.nan
+    estimated, exact = (set(own.topk(TOP).indices.tolist()) for own in sizes)
+    return len(estimated & exact) / TOP

@@ -1,0 +1,321 @@
+"""Which edges carry the difference between two prompts? All at once, from gradients.
+
+    effect(w → r) = m(r reads u′_w instead of u_w) − m(clean)          one forward an edge, exact
+    score(w → r)  = Σ_k (g_k + g_{k+1})/2 · (u_{k+1} − u_k)            conductance, of all edges
+
+u_k is what the writer w writes, and g_k the gradient of the metric by what the reader r reads
+through r alone, at point k of a path of embeddings from the clean prompt to the corrupted one.
+Conductance (Dhamdhere et al. 2018, here of edges) is the integral of g · du/dt, so that the scores
+of any set of edges that cuts the inputs off from the logits sum to the metric's change. ``eap``
+takes g of the clean prompt alone (attribution patching: Nanda 2023; Syed et al. 2023), ``eap-ig``
+its mean along the path (Hanna et al. 2024), which sums to the change over the edges of the inputs.
+
+What the numbers can't show: a score estimates the effect of patching an edge alone, and is that
+effect only where everything behind is linear. Each result therefore says by how much its sums are
+off, and how it correlates with exact patching of some edges.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from analyses.agreement import LEAST, Agreement, cells_to_check
+from analyses.effects import (
+    Progress,
+    as_metric,
+    effect_frame,
+    effect_lines,
+    in_cells,
+    prompt_frame,
+    rounding,
+)
+from analyses.figures import heatmap
+from analyses.result import Result
+from interp import Sweep, Transformer, computation_graph, sweep
+from interp.attribution.cuts import cuts_of
+from interp.attribution.edges import EdgeScores, edge_scores
+from interp.attribution.path import Path
+from interp.attribution.rules import RULES
+from interp.edits import Edge, Edit, Selection
+from interp.errors import InvalidInput, shorten
+from interp.execution.provenance import Provenance
+from interp.graph import Graph
+from interp.integers import as_integer
+from interp.metrics import Metric, measure
+from interp.minimal_pairs import Batches, aligned
+from interp.tensor_data import TensorData
+from interp.written import written
+
+METHODS = (*RULES, "exact")
+INCOMPLETE = 0.05
+"""Error of a sum over a cut, as a share of the metric's change, from which the summary warns."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EdgeAttribution(Result):
+    """The effect of every edge, estimated or exact, for each prompt.
+
+    Attributes:
+        clean: the metric on the clean prompts.
+        corrupt: on the corrupted prompts.
+        effect: of each edge, in the metric's unit: a change from ``clean`` that its corrupted value
+            causes. NaN where a cancelled call did not come to.
+        edges: writer and reader of each.
+        cuts: names of sets of edges that cut the inputs off from the logits.
+        sums: of the effects over each cut; ``corrupt − clean`` for a complete method.
+        checked: numbers of the edges that were patched exactly.
+        exact: their exact effects.
+        points: of the path of each prompt; 0 for ``exact``.
+        metric: the metric's name.
+        unit: of the metric.
+        method: ``conductance``, ``eap``, ``eap-ig`` or ``exact``.
+        provenance: model, tokens and settings that the numbers depend on.
+        notes: what a reader should know of how they were computed.
+        partial: of a cancelled call, what ``resume=`` takes.
+    """
+
+    clean: Float[Tensor, " prompt"]
+    corrupt: Float[Tensor, " prompt"]
+    effect: Float[Tensor, "edge prompt"]
+    edges: tuple[tuple[str, str], ...]
+    cuts: tuple[str, ...]
+    sums: Float[Tensor, "cut prompt"]
+    checked: Int[Tensor, " checked"]
+    exact: Float[Tensor, "checked prompt"]
+    points: Int[Tensor, " prompt"]
+    metric: str
+    unit: str
+    method: str
+    provenance: Provenance
+    notes: tuple[str, ...] = ()
+    partial: Sweep | None = None
+
+    @property
+    def scores(self) -> dict[tuple[str, str], float]:
+        """The mean effect of each edge, for :func:`analyses.prune`."""
+        return dict(zip(self.edges, self.effect.mean(-1).tolist(), strict=True))
+
+    @property
+    def agreement(self) -> Agreement:
+        """Of the mean effects of the checked edges with their exact ones."""
+        return Agreement.of(self.effect[self.checked].mean(-1), self.exact.mean(-1))
+
+    @property
+    def completeness_error(self) -> Float[Tensor, " cut"]:
+        """Mean |sum − change of the metric| over each cut, as a share of the mean |change|."""
+        change = self.corrupt - self.clean
+        return (self.sums - change).abs().mean(-1) / change.abs().mean()
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row an edge, largest size first.
+
+        Columns: writer, reader, name, those of :func:`analyses.effects.effect_frame`, and exact,
+        the mean effect by exact patching; NaN for edges that were not checked.
+        """
+        exact = torch.full((len(self.edges),), torch.nan, dtype=torch.float64)
+        exact[self.checked] = self.exact.double().mean(-1)
+        noise = rounding(self.clean, self.provenance.dtype)
+        frame = effect_frame({**self._cells, "exact": exact.tolist()}, self.effect, noise)
+        return frame[[*(name for name in frame if name != "exact"), "exact"]]
+
+    def to_prompt_frame(self) -> pd.DataFrame:
+        """One row an edge and prompt: writer, reader, name, prompt, effect."""
+        return prompt_frame(self._cells, effect=self.effect)
+
+    def to_cut_frame(self) -> pd.DataFrame:
+        """One row a cut: its name, mean sum, mean change of the metric, and the error's share."""
+        change = float((self.corrupt - self.clean).mean())
+        columns = {"sum": self.sums.mean(-1), "error": self.completeness_error}
+        numbers = {name: own.double().numpy() for name, own in columns.items()}
+        return pd.DataFrame({"cut": self.cuts, "change": change, **numbers})
+
+    def figure(self) -> go.Figure:
+        """Heatmap of the mean effect: writers down, readers across."""
+        writers, readers = (list(dict.fromkeys(own)) for own in zip(*self.edges, strict=True))
+        rows, columns = ({name: n for n, name in enumerate(own)} for own in (writers, readers))
+        mean = torch.full((len(writers), len(readers)), torch.nan, dtype=torch.float64)
+        for (writer, reader), effect in zip(self.edges, self.effect.mean(-1), strict=True):
+            mean[rows[writer], columns[reader]] = effect
+        return heatmap(
+            mean,
+            title=f"Effect of each edge on {self.metric} ({self.method})",
+            rows=writers,
+            columns=readers,
+            axes=("writer", "reader"),
+            unit=self.unit,
+            diverging=True,
+        )
+
+    def summary(self, top: int = 10) -> str:
+        """The change of the metric, how far the scores can be trusted, and ``top`` edges."""
+        frame = self.to_frame()
+        first = (
+            f"{self.metric} {self.clean.mean():.4g} → {self.corrupt.mean():.4g} {self.unit} on "
+            f"{self.clean.numel()} pairs, by {len(frame)} edges ({self.method})"
+        )
+        checks = [] if self.method == "exact" else self._checks()
+        lines = effect_lines(frame, self.unit, "edges", top)
+        return "\n".join([first, *checks, *lines, *self.notes])
+
+    def _checks(self) -> list[str]:
+        """How far the estimates agree with exact patching and sum to the change of the metric."""
+        error = self.completeness_error.nan_to_num()
+        worst = int(error.argmax())
+        agreement = self.agreement
+        lines = [
+            f"sums over {len(self.cuts)} cuts are off by up to {error[worst]:.1%} (at "
+            f"{self.cuts[worst]}); paths of up to {int(self.points.max())} points"
+        ]
+        if agreement.n:
+            lines.append(f"with exact patching of {agreement.n} edges: {agreement}")
+        if error[worst] > INCOMPLETE:
+            lines.append(f"WARNING: sums are off by more than {INCOMPLETE:.0%}; {self._advice}")
+        if not agreement.is_good:
+            lines.append(
+                f"WARNING: the scores correlate with exact patching below {LEAST}: "
+                'method="exact" patches every edge'
+            )
+        return lines
+
+    @property
+    def _advice(self) -> str:
+        if self.method == "conductance":
+            return "take more steps= and adaptive=True; where tokens are routed, no steps suffice"
+        return 'only method="conductance" is complete over every cut'
+
+    def payload(self) -> dict[str, Any]:
+        """The fields as plain data, but for ``partial``, which only this program can use."""
+        return super(EdgeAttribution, replace(self, partial=None)).payload()
+
+    @property
+    def _cells(self) -> dict[str, list[object]]:
+        return {
+            "writer": [writer for writer, _ in self.edges],
+            "reader": [reader for _, reader in self.edges],
+            "name": [f"{writer} → {reader}" for writer, reader in self.edges],
+        }
+
+
+def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
+    model: Transformer,
+    clean: Any,  # noqa: ANN401 - what model.check reads
+    corrupt: Any,  # noqa: ANN401 - likewise
+    *,
+    metric: str | Metric,
+    method: str = "conductance",
+    steps: int = 10,
+    adaptive: bool = True,
+    check: int = 64,
+    seed: int = 0,
+    memory: float | None = None,
+    progress: Progress | None = None,
+    cancelled: Callable[[], bool] | None = None,
+    resume: Sweep | None = None,
+) -> EdgeAttribution:
+    """Score every edge of the computation graph, and check some of the scores by patching.
+
+    Args:
+        model: a model whose stream is a sum of what is written.
+        clean: prompts: texts, token ids, images or a batch; ``(source, target)`` for an
+            encoder–decoder.
+        corrupt: as many prompts, each of as many tokens as its counterpart.
+        metric: with a gradient; ``"loss"``, or one of ``interp.metrics``. It reads the tokens of
+            ``clean``.
+        method: ``conductance``, ``eap``, ``eap-ig``, or ``exact``: patch every edge.
+        steps: of the path from the clean embeddings to the corrupted ones.
+        adaptive: whether steps are halved until they explain the change of the metric to within
+            1 %, up to ten times as many. It costs about as much again, and is needed where a model
+            saturates.
+        check: how many edges are patched exactly: half of them those with the largest scores, the
+            others drawn from the rest. 0 for none.
+        seed: of these draws.
+        memory: bytes to take, as for :func:`interp.sweep`.
+        progress: called with ``(edges done, edges in total)`` while edges are patched.
+        cancelled: asked while edges are patched; if it returns True, what is done is returned, and
+            its ``partial`` can be resumed.
+        resume: partial result of the same call.
+
+    Raises:
+        InvalidInput: pairs that do not align; an unknown method or metric, or one without a
+            gradient; ``steps`` or ``check`` out of range; or norms change the stream (post-norm),
+            so that there are no edges.
+        Interrupted: Ctrl-C while edges are patched; its ``result`` can be resumed.
+    """
+    if method not in METHODS:
+        raise InvalidInput(
+            f"method={shorten(method)} is not known; it is one of {', '.join(METHODS)}."
+        )
+    steps, check = _at_least(1, steps, "steps"), _at_least(0, check, "check")
+    own, other = aligned(model, clean, corrupt)
+    graph, measured = computation_graph(model), as_metric(metric, model, own)
+    scores: EdgeScores | None = None
+    chosen = torch.arange(len(graph.edges))
+    if method != "exact":
+        path = Path.between(model, graph, own, other, measured)
+        scores = edge_scores(path, graph, method, steps=steps, adaptive=adaptive, memory=memory)
+        chosen = cells_to_check(scores.scores.abs().mean(-1), check, seed)
+    table = (
+        None
+        if len(chosen) == 0
+        else sweep(
+            model,
+            own,
+            _edits(model, graph, other, chosen),
+            measured,
+            memory=memory,
+            progress=in_cells(progress, len(own[0].ids)),
+            cancelled=cancelled,
+            resume=resume,
+        )
+    )
+    exact = torch.empty(0, len(own[0].ids)) if table is None else table.effect
+    effect = exact if scores is None else scores.scores.cpu().double()
+    cuts = cuts_of(graph)
+    return EdgeAttribution(
+        clean=_measured(model, own, own, measured),
+        corrupt=_measured(model, other, own, measured),
+        effect=effect,
+        edges=tuple((writer.name, reader.name) for writer, reader in graph.edges),
+        cuts=tuple(cut.name for cut in cuts),
+        sums=torch.stack([effect[cut.edges].sum(0) for cut in cuts]),
+        checked=chosen,
+        exact=exact,
+        points=torch.zeros(len(own[0].ids)).long() if scores is None else scores.points.cpu(),
+        metric=measured.name,
+        unit=measured.unit,
+        method=method,
+        provenance=replace(Provenance.of(model, *own, *other), seed=seed),
+        notes=() if table is None else table.notes,
+        partial=None if table is None or table.complete else table,
+    )
+
+
+def _measured(
+    model: Transformer, batches: Batches, clean: Batches, metric: Metric
+) -> Float[Tensor, " prompt"]:
+    """The metric of some prompts, read with the clean tokens."""
+    with torch.no_grad():
+        return measure(metric, model(*batches), clean[-1]).cpu().double()
+
+
+def _edits(
+    model: Transformer, graph: Graph, corrupt: Batches, chosen: Int[Tensor, " checked"]
+) -> list[Edit]:
+    """Each chosen edge with what its writer writes on the corrupted prompts."""
+    edges = [graph.edges[number] for number in chosen.tolist()]
+    values = written(model, corrupt) if edges else {}
+    data = {writer: TensorData(values[writer.name]) for writer, _ in dict.fromkeys(edges)}
+    return [Edge((writer.name, reader.name), Selection(), data[writer]) for writer, reader in edges]
+
+
+def _at_least(least: int, given: object, name: str) -> int:
+    number = as_integer(given)
+    if number is None or number < least:
+        raise InvalidInput(f"{name}={shorten(given)} should be a whole number from {least} on.")
+    return number

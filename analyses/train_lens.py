@@ -1,0 +1,202 @@
+"""How much of the final prediction can be read at each layer? A tuned lens, trained.
+
+    KL_l = KL(softmax(logits) ‖ softmax(unembed(norm(x_l + x_l·A_l + b_l))))
+
+x_l is the stream before block l; A_l and b_l are trained to minimize the divergence on some prompts
+and are measured on others (Belrose et al. 2023, "Eliciting Latent Predictions from Transformers
+with the Tuned Lens"; how: :mod:`interp.lens.training`). The control is the logit lens, A = b = 0,
+on the same held-out prompts.
+
+What a lens reads need not be what later layers use: a translator is trained on the answer, and may
+compute what the model has not yet computed. With few tokens it is worse than it could be, so the
+KL is an upper bound of what an affine map leaves.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from analyses.effects import Progress, effect_frame, rounding
+from analyses.figures import Curve, curves
+from analyses.payload import plain
+from analyses.result import Result
+from analyses.statistics import FEWEST
+from interp import Transformer, TunedLens
+from interp.errors import InvalidInput
+from interp.execution.provenance import Provenance
+from interp.lens.training import Settings, Training, lens_divergence, train
+from interp.model.batch import Batch
+
+HELD_OUT = 5
+"""One in so many prompts is held out, if none are given for it."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LensTraining(Result):
+    """A tuned lens, and its divergence from the final prediction on held-out prompts.
+
+    Attributes:
+        logit_lens: KL(final prediction ‖ prediction of the logit lens) before each block, in nats:
+            the mean over the tokens of each held-out prompt.
+        tuned_lens: the same of the tuned lens.
+        training_kl: the same on the prompts of each step, before its update; mean over tokens.
+        training: the translators, and what is needed to continue.
+        provenance: the model, and the prompts for training and held out.
+    """
+
+    logit_lens: Float[Tensor, "layer prompt"]
+    tuned_lens: Float[Tensor, "layer prompt"]
+    training_kl: Float[Tensor, "step layer"]
+    training: Training
+    provenance: Provenance
+
+    @property
+    def lens(self) -> TunedLens:
+        """The tuned lens."""
+        return self.training.lens
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a layer.
+
+        Columns:
+            layer: the stream before this block is read.
+            logit_lens, tuned_lens: KL from the final prediction in nats, mean over prompts.
+            effect, low, high: tuned_lens − logit_lens, and its 95 % interval over prompts.
+            size, n, p, q, matters: see :func:`analyses.effects.effect_frame`.
+        """
+        cells = {
+            "layer": list(range(len(self.logit_lens))),
+            "logit_lens": self.logit_lens.double().mean(-1).tolist(),
+            "tuned_lens": self.tuned_lens.double().mean(-1).tolist(),
+        }
+        noise = rounding(self.logit_lens, self.provenance.dtype)
+        frame = effect_frame(cells, self.tuned_lens - self.logit_lens, noise)
+        return frame.sort_values("layer", ignore_index=True)
+
+    def figure(self) -> go.Figure:
+        """KL from the final prediction by layer, of both lenses."""
+        frame = self.to_frame()
+        layers = frame["layer"].tolist()
+        lines = [
+            Curve(name.replace("_", " "), layers, frame[name].tolist())
+            for name in ("logit_lens", "tuned_lens")
+        ]
+        return curves(
+            {"KL": lines},
+            title="KL from the final prediction before each block, on held-out prompts",
+            axis="layer",
+            units=["nats"],
+        )
+
+    def summary(self) -> str:
+        """At how many layers the tuned lens is closer than the logit lens, and how close."""
+        frame, settings = self.to_frame(), self.training.settings
+        done, n = len(self.training_kl), self.logit_lens.shape[1]
+        closer = int((frame["effect"] < 0).sum())
+        steps = f"{done} steps" if done == settings.steps else f"{done} of {settings.steps} steps"
+        lines = [
+            f"resid_pre {row.layer}  KL {row.logit_lens:.3f} → {row.tuned_lens:.3f} nats, "
+            f"change {row.effect:+.3f}"
+            + (f" [{row.low:+.3f}, {row.high:+.3f}]" if n >= FEWEST else "")
+            for row in frame.itertuples()
+        ]
+        first = (
+            f"tuned lens, {steps}: closer to the final prediction than the logit lens at {closer} "
+            f"of {len(frame)} layers, on {n} held-out prompts"
+        )
+        return "\n".join([first, *lines])
+
+    def payload(self) -> dict[str, Any]:
+        """The numbers as plain data, without the translators."""
+        shown = {own.name: getattr(self, own.name) for own in fields(self)}
+        del shown["training"]
+        return {"kind": type(self).__name__, **plain(shown)}
+
+
+def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
+    model: Transformer,
+    prompts: Any,  # noqa: ANN401 - what model.check reads
+    *,
+    held_out: Any = None,  # noqa: ANN401 - likewise
+    steps: int = 250,
+    rows: int = 4,
+    lr: float = 3e-3,
+    seed: int = 0,
+    progress: Progress | None = None,
+    cancelled: Callable[[], bool] | None = None,
+    resume: LensTraining | None = None,
+) -> LensTraining:
+    """Train a tuned lens: an affine translator of the stream before each block.
+
+    The model stays as it is. ``result.lens.save(path)`` writes the lens, which
+    ``interp.TunedLens.load(path, model)`` reads and ``logit_lens(..., lens=)`` applies.
+
+    Args:
+        model: a model with an unembedding; of an encoder–decoder, the decoder is read.
+        prompts: texts, token ids, images or a batch; ``(source, target)`` for an encoder–decoder.
+        held_out: prompts that the lens is measured on; ``None`` takes every fifth of ``prompts``,
+            drawn by ``seed``. Windows of one document are no independent prompts: then hold out
+            documents.
+        steps: number of updates.
+        rows: prompts an update.
+        lr: learning rate of Adam at first; it falls linearly to zero.
+        seed: of the order of the prompts, and of those held out.
+        progress: called with ``(steps done, steps in total)``.
+        cancelled: called after each step; if it returns True, the result is of the steps done.
+        resume: the result of a cancelled call with the same arguments; the rest is done, and the
+            result is bit for bit that of a call that was not cancelled.
+
+    Returns:
+        The lens, and KL by layer and held-out prompt, of this lens and of the logit lens.
+
+    Raises:
+        InvalidInput: the model has no logits, there is a single prompt and none is held out, a
+            setting can't be used, ``resume`` is of another call, or the KL is not finite.
+    """
+    settings = Settings(steps, rows, lr, seed)
+    settings.check()
+    given = _checked(model, prompts)
+    used, measured = _split(given, seed) if held_out is None else (given, _checked(model, held_out))
+    training = train(
+        model,
+        used,
+        settings,
+        progress=progress,
+        cancelled=cancelled,
+        resume=None if resume is None else resume.training,
+    )
+    control = TunedLens.untrained(model, training.lens.provenance)
+    kl = [lens_divergence(model, lens, measured, rows).cpu() for lens in (control, training.lens)]
+    return LensTraining(
+        logit_lens=kl[0],
+        tuned_lens=kl[1],
+        training_kl=training.kl.cpu(),
+        training=training,
+        provenance=Provenance.of(model, *used, *measured, seed=seed),
+    )
+
+
+def _checked(model: Transformer, prompts: Any) -> list[Batch]:  # noqa: ANN401 - checked here
+    """The batch of each stack."""
+    return model.check(*(prompts if len(model.stacks) > 1 else (prompts,)))
+
+
+def _split(batches: Sequence[Batch], seed: int) -> tuple[list[Batch], list[Batch]]:
+    """Batches to train on, and held out."""
+    n = len(batches[0].ids)
+    if n == 1:
+        raise InvalidInput(
+            "A lens is trained on some prompts and measured on others; got 1 prompt and no "
+            "held_out=. Give more prompts, or some to hold out."
+        )
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    n_held_out = max(1, n // HELD_OUT)
+    parts = order.to(batches[0].ids.device).split([n - n_held_out, n_held_out])
+    used, measured = ([batch.rows(part.sort().values) for batch in batches] for part in parts)
+    return used, measured

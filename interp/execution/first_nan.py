@@ -1,0 +1,28 @@
+"""Where NaN comes from: the first tensor of a forward that holds one."""
+
+from collections.abc import Sequence
+
+import torch
+
+from interp.execution.run import run
+from interp.model.batch import Batch
+from interp.model.network import Network
+from interp.points import Place
+
+
+def first_nan(model: Network, batches: Sequence[Batch]) -> Place | None:
+    """The first place, in the order of the forward, that holds NaN at a token; ``None`` if none.
+
+    Every tensor of a forward is recorded, so give it few prompts.
+    """
+    cache = run(model, *batches, record="all").cache
+    real = {stack.name: batch.is_real for stack, batch in zip(model.stacks, batches, strict=True)}
+    last = model.stacks[-1].name
+    for place in model.layout:
+        tensor, axes = cache[place], place.point.axes
+        tokens = real[place.stack or last]
+        if axes[:2] == ("batch", "pos") and tokens.shape == tensor.shape[:2]:
+            tensor = tensor[tokens]
+        if bool(torch.isnan(tensor).any()):
+            return place
+    return None
