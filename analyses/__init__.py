@@ -4,6 +4,7 @@ from analyses.ablate import Ablation, ablate
 from analyses.ablate_heads import HeadAblation, ablate_heads
 from analyses.attention_patterns import AttentionPattern, attention_pattern
 from analyses.attention_statistics import AttentionStatistics, attention_statistics
+from analyses.attribute_edges import EdgeAttribution, attribute_edges
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
 from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
@@ -17,6 +18,7 @@ __all__ = [
     "AttentionPattern",
     "AttentionStatistics",
     "DirectLogitAttribution",
+    "EdgeAttribution",
     "HeadAblation",
     "HeadRoles",
     "LensTraining",
@@ -28,6 +30,7 @@ __all__ = [
     "ablate_heads",
     "attention_pattern",
     "attention_statistics",
+    "attribute_edges",
     "direct_logit_attribution",
     "head_roles",
     "logit_lens",

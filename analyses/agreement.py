@@ -25,8 +25,8 @@ class Agreement:
     Attributes:
         pearson: correlation.
         spearman: correlation of the ranks.
-        overlap: share of the ``TOP`` largest exact effects that are among the ``TOP`` largest
-            estimates; NaN with no more cells than that.
+        overlap: share of the ``TOP`` largest exact effects (those that are not 0) that are among
+            the ``TOP`` largest estimates; NaN with no more cells than that.
         n: number of cells compared.
     """
 
@@ -88,7 +88,8 @@ def _correlation(both: Float[Tensor, "two cell"]) -> float:
 
 
 def _overlap(sizes: Float[Tensor, "two cell"]) -> float:
+    """Of the largest that are not zero."""
     if sizes.shape[1] <= TOP:
         return torch.nan
-    estimated, exact = (set(own.topk(TOP).indices.tolist()) for own in sizes)
-    return len(estimated & exact) / TOP
+    estimated, exact = ({n for n in own.topk(TOP).indices.tolist() if own[n] > 0} for own in sizes)
+    return len(estimated & exact) / len(exact) if exact else torch.nan

@@ -130,5 +130,5 @@ class Path:
 def _between(times: Times, start: Tensor, end: Tensor) -> Float[Tensor, "row pos d_model"]:
     """The values at each time; at 0 and 1 bit for bit those of the ends."""
     weight = times.to(start.dtype)[..., None, None]
-    start, end = start.expand(len(times), *start.shape), end.expand(len(times), *end.shape)
-    return torch.lerp(start, end, weight).flatten(0, 1)
+    shape = (len(times), *start.shape)
+    return torch.lerp(start.expand(shape), end.expand(shape), weight).flatten(0, 1)

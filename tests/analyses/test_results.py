@@ -22,6 +22,7 @@ from analyses import (
     ablate_heads,
     attention_pattern,
     attention_statistics,
+    attribute_edges,
     direct_logit_attribution,
     head_roles,
     logit_lens,
@@ -46,6 +47,7 @@ MADE = {
     ),
     "HeadRoles": lambda: head_roles(interp.load(MODEL), rows=5),
     "TrainingHistory": lambda: training_history("python-2l", interp.history("python-2l")),
+    "EdgeAttribution": lambda: attribute_edges(interp.load(MODEL), *PAIR, metric=LOGIT),
     "DirectLogitAttribution": lambda: direct_logit_attribution(
         interp.load(MODEL), ["abcab", "xyxy"], target="c", by="source"
     ),

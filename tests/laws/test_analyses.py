@@ -31,6 +31,7 @@ from analyses import (
     ablate_heads,
     attention_pattern,
     attention_statistics,
+    attribute_edges,
     direct_logit_attribution,
     logit_lens,
     patch_paths,
@@ -128,6 +129,13 @@ def paths(model: Transformer, given: Any, n: int) -> Rows:
     return [{"clean": result.clean[i], "patched": result.patched[:, i]} for i in range(n)]
 
 
+def attributed_edges(model: Transformer, given: Any, n: int) -> Rows:
+    result = attribute_edges(
+        model, given, other_tokens(model, given), metric=METRIC, steps=2, check=0
+    )
+    return [{"effect": result.effect[:, i], "sums": result.sums[:, i]} for i in range(n)]
+
+
 def pruned(model: Transformer, given: Any, n: int) -> Rows:
     graph = computation_graph(model)
     scores = {(w.name, r.name): float(i % 7) for i, (w, r) in enumerate(graph.edges)}
@@ -157,6 +165,7 @@ ANALYSES = {
     "ablate": ablated_layers,
     "ablate_heads": lambda model, given, n: ablated(model, given, n, method="zero"),
     "attention_pattern": patterns,
+    "attribute_edges": attributed_edges,
     "direct_logit_attribution": attributed,
     "attention_statistics": statistics,
     "logit_lens": lenses,
@@ -166,7 +175,8 @@ ANALYSES = {
 }
 NO_EDGES = ("a ready-made batch of an encoder", "a mask", "token types")
 """Prompts of a model whose norms change the stream."""
-REFUSED = {(name, given) for name in ("patch_paths", "prune") for given in NO_EDGES}
+OF_EDGES = ("attribute_edges", "patch_paths", "prune")
+REFUSED = {(name, given) for name in OF_EDGES for given in NO_EDGES}
 REFUSED.add(("prune", "texts"))  # one of which is answered alike by all edges and by none
 OF_PAIRS = {
     f"attention_pattern, {which}": patterns_of_pairs(which)

@@ -1,0 +1,144 @@
+"""Scores of edges beside exact patching: on models whose circuit is known, and on a trained one."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import interp
+from analyses import EdgeAttribution, attribute_edges
+from analyses.agreement import TOP, Agreement, cells_to_check
+from interp import edits, metrics, run
+from interp.errors import InvalidInput
+from interp.metrics.prompts import logit_diff_of_prompts
+from interp.minimal_pairs import aligned_prompts
+from interp.written import written
+
+RASP = ("rasp-duplicates", "rasp-fraction", "rasp-histogram", "rasp-reverse")
+
+
+def attributed(name: str, pairs: int = 6, **settings: object) -> EdgeAttribution:
+    model, prompts = interp.load(name), interp.read_prompts(f"{name}-pairs")[:pairs]
+    metric = logit_diff_of_prompts(model.to_single_token, prompts)
+    return attribute_edges(model, *aligned_prompts(model, prompts), metric=metric, **settings)
+
+
+def auroc(scores: Tensor, live: Tensor) -> float:
+    """The chance that a live edge scores above another."""
+    above = scores[live][:, None] - scores[~live]
+    return float((above > 0).double().mean() + (above == 0).double().mean() / 2)
+
+
+# ---- on models whose circuit is known -------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", RASP)
+def test_conductance_ranks_the_live_edges_of_compiled_models_first(name):
+    found = attributed(name, check=1000)
+    live = torch.zeros(len(found.edges), dtype=torch.bool)
+    live[found.checked] = found.exact.abs().amax(-1) > 1e-4
+    assert bool(live.any())
+    assert auroc(found.effect.abs().mean(-1), live) >= 0.99
+    assert found.agreement.pearson > 0.95
+    assert "WARNING" not in found.summary()
+
+
+def test_uniform_steps_miss_where_a_model_saturates_and_the_summary_says_so():
+    found = attributed("rasp-histogram", adaptive=False)
+    assert found.completeness_error[0] > 0.9
+    assert "WARNING: sums are off" in found.summary()
+    assert "WARNING: the scores correlate with exact patching below" in found.summary()
+
+
+# ---- on a trained model ---------------------------------------------------------------------
+
+
+def test_conductance_agrees_with_exact_patching_better_than_attribution_patching():
+    found = {m: attributed("python-2l", 6, method=m, check=0) for m in ("eap", "eap-ig")}
+    complete = found["conductance"] = attributed("python-2l", 6, check=1000)
+    exact = complete.exact[complete.checked.argsort()].mean(-1)
+    r = {method: Agreement.of(own.effect.mean(-1), exact).pearson for method, own in found.items()}
+    assert r["conductance"] == pytest.approx(complete.agreement.pearson)
+    assert r["conductance"] >= 0.95
+    assert r["eap-ig"] >= 0.88
+    assert 0.57 <= r["eap"] < r["conductance"]
+    assert float(complete.completeness_error.max()) < 0.02
+    inputs, inner, _ = found["eap-ig"].completeness_error
+    assert inputs < 0.02 < inner
+    assert complete.effect.shape == (len(complete.edges), 6)
+
+
+def test_the_exact_method_is_patching_of_every_edge():
+    """And what is checked of another method has the same numbers."""
+    model, prompts = (
+        interp.load("rasp-duplicates").double(),
+        interp.read_prompts("rasp-duplicates-pairs")[:2],
+    )
+    clean, corrupt = aligned_prompts(model, prompts)
+    metric = logit_diff_of_prompts(model.to_single_token, prompts)
+    found = attribute_edges(model, clean, corrupt, metric=metric, method="exact")
+    values, plain = written(model, corrupt), metric(run(model, *clean).logits, clean[-1])
+    for (writer, reader), effect in zip(found.edges, found.effect, strict=True):
+        edit = edits.edge(writer, reader, values[writer])
+        patched = metric(run(model, *clean, edits=[edit]).logits, clean[-1])
+        torch.testing.assert_close(effect, patched - plain, rtol=0, atol=1e-10)
+    checked = attribute_edges(model, clean, corrupt, metric=metric, check=5)
+    torch.testing.assert_close(checked.exact, found.effect[checked.checked], rtol=0, atol=1e-10)
+    assert len(checked.checked) == 5
+
+
+def test_the_metric_is_read_with_the_clean_tokens():
+    """As it is while an edge is patched: the change is that of the inputs alone."""
+    model, prompts = interp.load("python-2l"), interp.read_prompts("python-2l-pairs")[:2]
+    clean, corrupt = aligned_prompts(model, prompts)
+    found = attribute_edges(model, clean, corrupt, metric="loss", check=0)
+    own = metrics.loss()(model(*corrupt), clean[-1])
+    torch.testing.assert_close(found.corrupt, own.detach().double())
+    assert float(found.completeness_error.max()) < 0.02
+    assert found.agreement.n == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"method": "gradient"}, "method='gradient' is not known"),
+        ({"steps": 0}, "steps=0 should be a whole number from 1 on"),
+        ({"check": -1}, "check=-1 should be a whole number from 0 on"),
+        ({"metric": metrics.accuracy(3)}, "no gradient"),
+    ],
+)
+def test_what_cannot_be_attributed_is_refused(settings, message):
+    given = {"metric": metrics.logit(3)} | settings
+    with pytest.raises(InvalidInput, match=message):
+        attribute_edges(interp.load("induction-by-hand"), "abcxab", "abdxab", **given)
+
+
+# ---- agreement ------------------------------------------------------------------------------
+
+
+def test_agreement_of_proportional_estimates_is_perfect_and_of_opposite_ones_reversed():
+    x = torch.linspace(-1, 2.03, 2 * TOP, dtype=torch.float64)
+    same, opposite = Agreement.of(3 * x, x), Agreement.of(-x.pow(3), x)
+    assert same.pearson == pytest.approx(1)
+    assert same.overlap == 1
+    assert opposite.spearman == pytest.approx(-1)
+    assert opposite.pearson > -0.99
+    assert same.is_good
+    assert not opposite.is_good
+
+
+def test_equal_values_share_their_rank_and_nothing_has_no_agreement():
+    tied = Agreement.of(torch.tensor([0.0, 0.0, 1.0]), torch.tensor([0.0, 0.0, 5.0]))
+    assert tied.spearman == pytest.approx(1)
+    none = Agreement.of(torch.zeros(4), torch.tensor([1.0, 2.0, 3.0, torch.nan]))
+    assert none.n == 3
+    assert none.pearson != none.pearson
+
+
+def test_the_cells_to_check_are_the_largest_and_one_of_each_stratum():
+    sizes = torch.arange(100.0).flip(0)
+    drawn = cells_to_check(sizes, 10, seed=1).tolist()
+    assert drawn[:5] == [0, 1, 2, 3, 4]
+    assert [(n - 5) // 19 for n in drawn[5:]] == [0, 1, 2, 3, 4]
+    assert drawn != cells_to_check(sizes, 10, seed=2).tolist()
+    assert sorted(cells_to_check(sizes, 200).tolist()) == list(range(100))
+    assert len(cells_to_check(sizes, 0)) == 0
