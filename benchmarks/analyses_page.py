@@ -139,6 +139,9 @@ EXAMPLES = {
     "logit_lens": Example(
         on("python-4l", "docstrings"), f"analyses.logit_lens(model, {TEXTS})", "interp lens"
     ),
+    "train_lens": Example(
+        on("python-2l", "repeated"), f"analyses.train_lens(model, {TEXTS}, steps=100)"
+    ),
     "training_history": Example(
         'name, history = "python-2l", interp.history("python-2l")',
         "analyses.training_history(name, history)",

@@ -20,6 +20,7 @@ RUNS = {
     "roles": (["--rows", "8"], "roles", "heads have a role"),
     "ablate": (["--units", "layers"], "layers", "2 of 2 layers matter"),
     "paths": ([*PAIRS, "--kind", "zero"], "paths", "edges matter (zero"),
+    "attribute": ([*PAIRS, "--check", "8"], "attribute", "edges"),
     "prune": (PAIRS, "prune", "CMD 0"),
     "dla": ([], "dla", "L1H"),
     "lens": (["--at", "resid_pre", "--at", "attn_out"], "lens", "Logit lens on 24 prompts"),
