@@ -20,16 +20,14 @@ def default_prompts(model: str, *, pairs: bool = False) -> str:
         InvalidInput: the model has no card, or there are no such pairs.
     """
     card = _card_of(model)
-    known = bundled_prompts()
-    if card is not None and not pairs:
-        return card.prompts
-    if card is not None and f"{card.name}-pairs" in known:
-        return f"{card.name}-pairs"
+    named = card and (card.pairs if pairs else card.prompts)
+    if named:
+        return named
     what = "minimal pairs (prompts with a corrupted text)" if pairs else "prompts"
-    bundled_sets = ", ".join(name for name in known if name.endswith("-pairs") or not pairs)
+    known = [name for name in bundled_prompts() if name.endswith("-pairs") or not pairs]
     raise InvalidInput(
         f"{model!r} has no {what} of its own: give --prompts, a file or a bundled set "
-        f"({bundled_sets}) that its vocabulary can encode."
+        f"({', '.join(known)}) that its vocabulary can encode."
     )
 
 

@@ -10,6 +10,8 @@ Table = tuple[list[tuple[str, str]], list[tuple[str, ...]]]
 NONE = "–"
 """In place of a number that there is not."""
 SMALLEST_Q = 0.001
+SIGNED = {"effect", "interaction", "difference"}
+"""Columns of which a positive number has a sign."""
 
 
 def table_of_frame(frame: pd.DataFrame, top: int | None = None) -> Table:
@@ -85,5 +87,5 @@ def _intervals(low: list[float], high: list[float]) -> list[str]:
 
 def _has_signs(frame: pd.DataFrame, name: str) -> bool:
     """Whether positive numbers have a sign: those of effects, and where some are negative."""
-    effects = name == "effect" or (name == "low" and "effect" in frame)
+    effects = name in SIGNED or (name == "low" and bool(SIGNED & {*frame.columns}))
     return effects or bool((frame[name] < 0).any())

@@ -6,13 +6,16 @@ What holds of any result stands here; a kind of result that has better words reg
 from functools import singledispatch
 
 import pandas as pd
+import plotly.graph_objects as go
 
 from analyses import (
     Ablation,
     AttentionStatistics,
     DirectLogitAttribution,
     HeadAblation,
+    HeadRoles,
     LogitLens,
+    Pruning,
 )
 from analyses.attention_statistics import WEIGHTINGS
 from analyses.result import Result
@@ -20,6 +23,8 @@ from apps import wording
 from apps.frame_table import Table, table_of_frame
 from interp.execution.provenance import Provenance
 
+CHECKS = ("WARNING", "with exact patching")
+"""How lines of a summary begin that say how far it can be trusted."""
 NAMED = 3
 """Heads that a conclusion names."""
 
@@ -33,7 +38,15 @@ def table(result: Result, top: int | None = None) -> Table:
 @singledispatch
 def conclusion(result: Result) -> str:
     """What was found: the first line of the summary, and what a reader should know of it."""
-    return " ".join([_sentence(result.summary().splitlines()[0]), *getattr(result, "notes", ())])
+    first, *rest = result.summary().splitlines()
+    checks = [line for line in rest if line.startswith(CHECKS)]
+    return " ".join([*map(_sentence, [first, *checks]), *getattr(result, "notes", ())])
+
+
+@singledispatch
+def figures(result: Result) -> list[go.Figure]:
+    """What the report draws."""
+    return [result.figure()]
 
 
 def provenance_of(result: Result) -> Provenance:
@@ -45,7 +58,9 @@ def provenance_of(result: Result) -> Provenance:
 
 
 def _sentence(line: str) -> str:
-    return f"{line[0].upper()}{line[1:].rstrip('.')}."
+    """A line as a sentence; names, such as that of a model, stay as they are."""
+    first = line[0].upper() if line.split(maxsplit=1)[0].isalpha() else line[0]
+    return f"{first}{line[1:].rstrip('.')}."
 
 
 # ---- kinds of results that have their own words ----------------------------------------------
@@ -86,6 +101,33 @@ def _(result: Ablation, top: int | None = None) -> Table:
     if result.units == "pairs":
         return table_of_frame(result.interaction_frame(), top)
     return table_of_frame(result.to_frame().drop(columns="members", errors="ignore"), top)
+
+
+@table.register
+def _(result: HeadRoles, top: int | None = None) -> Table:
+    frame = _clearest_roles(result)
+    columns = ["name", "role", "score", "control", "difference", "low", "high", "has_role"]
+    return table_of_frame(frame[columns].rename(columns={"has_role": "has role"}), top)
+
+
+@conclusion.register
+def _(result: HeadRoles) -> str:
+    frame = _clearest_roles(result)
+    found = frame[frame["has_role"]].head(NAMED)
+    named = [f"{name} ({role})" for name, role in zip(found["name"], found["role"], strict=True)]
+    clearest = [f"Most of all {', '.join(named)}."] if named else []
+    return " ".join([_sentence(result.summary().splitlines()[0]), *clearest, *result.notes])
+
+
+def _clearest_roles(result: HeadRoles) -> pd.DataFrame:
+    """Roles that heads have, the clearest first; then the others."""
+    order = ["has_role", "difference"]
+    return result.to_frame().sort_values(order, ascending=False, kind="stable")
+
+
+@figures.register
+def _(result: Pruning) -> list[go.Figure]:
+    return [result.figure(), result.circuit_figure()]
 
 
 @table.register

@@ -20,8 +20,7 @@ import interp
 from analyses.result import Result
 from apps.method_text import method_text, paragraphs, question
 from benchmarks.figure_svg import figure_svg
-from interp.minimal_pairs import aligned_prompts
-from interp.text.prompts import read_prompts
+from interp.metrics.prompts import logit_diff_of_prompts
 
 FIGURES = "figures"
 """The folder of figures, beside the page."""
@@ -36,9 +35,9 @@ images or a batch of `model.batch`. Its result is a frozen dataclass of tensors,
 of every section begins with
 
 ```python
-import interp, analyses
-from interp.minimal_pairs import aligned_prompts
-from interp.text.prompts import read_prompts
+import analyses
+import interp
+from interp.metrics.prompts import logit_diff_of_prompts
 ```
 
 A command does the same and writes tables, a report and `run.json` into a folder;
@@ -47,10 +46,9 @@ A command does the same and writes tables, a report and `run.json` into a folder
 This page is written by `make analyses`.
 """
 NAMES = {
-    "interp": interp,
     "analyses": analyses,
-    "aligned_prompts": aligned_prompts,
-    "read_prompts": read_prompts,
+    "interp": interp,
+    "logit_diff_of_prompts": logit_diff_of_prompts,
 }
 """What the code of a section begins with."""
 
@@ -63,11 +61,13 @@ class Example:
         first: a line of code that gets a model and prompts.
         call: of the analysis.
         command: the command that does the same, if there is one.
+        figure: the method of the result that draws the figure.
     """
 
     first: str
     call: str
     command: str | None = None
+    figure: str = "figure"
 
     @property
     def code(self) -> str:
@@ -83,10 +83,19 @@ class Example:
 
 def on(model: str, prompts: str) -> str:
     """A line of code with a bundled model and prompt set."""
-    return f'model, prompts = interp.load("{model}"), read_prompts("{prompts}")'
+    return f'model, prompts = interp.load("{model}"), interp.read_prompts("{prompts}")'
 
 
-TEXTS = "[p.text for p in prompts]"
+def of_pairs(model: str) -> str:
+    """Lines of code with a bundled model, its minimal pairs and their metric."""
+    return (
+        f"{on(model, f'{model}-pairs')}\n"
+        "metric = logit_diff_of_prompts(model.to_single_token, prompts)\n"
+        "pairs = [p.text for p in prompts], [p.corrupt for p in prompts]"
+    )
+
+
+TEXTS, CORRUPT = "[p.text for p in prompts]", "[p.corrupt for p in prompts]"
 EXAMPLES = {
     "attention_pattern": Example(
         on("induction-by-hand", "letters"),
@@ -97,6 +106,9 @@ EXAMPLES = {
         f"analyses.attention_statistics(model, {TEXTS})",
         "interp patterns",
     ),
+    "head_roles": Example(
+        'model = interp.load("python-2l")', "analyses.head_roles(model)", "interp roles"
+    ),
     "ablate_heads": Example(
         on("python-2l", "repeated"), f"analyses.ablate_heads(model, {TEXTS})", "interp ablate"
     ),
@@ -104,6 +116,18 @@ EXAMPLES = {
         on("python-4l", "docstrings"),
         f'analyses.ablate(model, {TEXTS}, units="layers", metric="kl")',
         "interp ablate --model python-4l --units layers --metric kl",
+    ),
+    "patch_paths": Example(
+        on("rasp-reverse", "rasp-reverse-pairs"),
+        f"analyses.patch_paths(model, {TEXTS}, {CORRUPT})",
+        "interp paths --model rasp-reverse --metric kl",
+    ),
+    "prune": Example(
+        of_pairs("python-2l"),
+        "analyses.prune(\n    analyses.patch_paths(model, *pairs, metric=metric).scores,\n"
+        "    model,\n    *pairs,\n    metric=metric,\n)",
+        "interp prune",
+        "circuit_figure",
     ),
     "direct_logit_attribution": Example(
         on("python-2l", "repeated"),
@@ -114,6 +138,9 @@ EXAMPLES = {
     ),
     "logit_lens": Example(
         on("python-4l", "docstrings"), f"analyses.logit_lens(model, {TEXTS})", "interp lens"
+    ),
+    "train_lens": Example(
+        on("python-2l", "repeated"), f"analyses.train_lens(model, {TEXTS}, steps=100)"
     ),
     "training_history": Example(
         'name, history = "python-2l", interp.history("python-2l")',
@@ -135,7 +162,9 @@ def section(name: str, example: Example, folder: Path) -> str:
     text = method_text(result)
     lines = result.summary().split("\n")
     shown = [*lines[:LINES], *(["…"] if len(lines) > LINES else [])]
-    (folder / f"{name}.svg").write_text(figure_svg(result.figure()), encoding="utf-8")
+    (folder / f"{name}.svg").write_text(
+        figure_svg(getattr(result, example.figure)()), encoding="utf-8"
+    )
     return "\n\n".join(
         [
             *described(name, text),

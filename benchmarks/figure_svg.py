@@ -4,20 +4,22 @@ A page in Markdown can show neither Plotly's JavaScript nor, without a browser, 
 is drawn here has the figure's own numbers, labels and colours, and less of everything else.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import unescape
-from math import isfinite
+from math import isfinite, log10
+from textwrap import wrap
 from typing import Any
 from xml.sax.saxutils import escape
 
 import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
-WIDTH, TOP, BOTTOM, RIGHT = 720, 44, 84, 96
-"""Of the picture, and of its margins; the left one is as wide as the labels."""
+WIDTH, TOP, RIGHT = 720, 56, 96
+"""Of the picture, and of its margins; the others are as wide as their labels."""
 CHARACTER = 7
 """Width of a character, in pixels."""
-MAX_LABEL = 28
+MAX_LABEL, MAX_TITLE = 28, 96
+"""Characters of a label, and of a line of the title."""
 HEIGHT = 300
 """Of a plot of curves; heatmaps and bars are as high as their rows."""
 INK, SOFT, LINE, MISSING = "#1f2430", "#5b6372", "#c9ced8", "#e3e6ec"
@@ -29,18 +31,21 @@ def figure_svg(figure: go.Figure) -> str:
     Raises:
         TypeError: its first trace is no heatmap, bar or curve.
     """
-    drawing = {"heatmap": _heatmap, "bar": _bars, "scatter": _curves}
+    drawing = {"heatmap": _heatmap, "bar": _bars, "scatter": _curves, "network": _network}
     kind = figure.data[0].type
+    if any("text" in (trace.mode or "") for trace in figure.select_traces({"type": "scatter"})):
+        kind = "network"
     if kind not in drawing:
         raise TypeError(f"No drawing of a {kind}; there are {', '.join(drawing)}.")
     parts, height = drawing[kind](figure)
-    title = _text(8, 20, _plain(figure.layout.title.text), size=14, colour=INK)
+    lines = wrap(_plain(figure.layout.title.text), MAX_TITLE)[:2]
+    title = [_text(8, 18 + 16 * row, line, size=14, colour=INK) for row, line in enumerate(lines)]
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
             f'width="{WIDTH}" height="{height}" font-family="system-ui, sans-serif">',
             f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
-            title,
+            *title,
             *parts,
             "</svg>\n",
         ]
@@ -56,7 +61,7 @@ def _heatmap(figure: go.Figure) -> tuple[list[str], int]:
     labels = _labels(figure.layout.yaxis)
     left = _margin(labels)
     across = (WIDTH - left - RIGHT) / columns
-    down = max(10.0, min(26.0, across, 420 / rows))
+    down = max(8.0, min(26.0, 420 / rows))
     parts = [
         f'<rect x="{left + column * across:.1f}" y="{TOP + row * down:.1f}" '
         f'width="{across:.1f}" height="{down:.1f}" fill="{colour}"/>'
@@ -65,10 +70,10 @@ def _heatmap(figure: go.Figure) -> tuple[list[str], int]:
     ]
     bottom = TOP + rows * down
     parts += _rows(labels, left, [TOP + (row + 0.5) * down for row in range(rows)], down)
-    below = _labels(figure.layout.xaxis)
-    parts += _below(below, [left + (column + 0.5) * across for column in range(columns)], bottom)
-    parts += _titles(figure, left, bottom)
-    return [*parts, *_colour_bar(trace)], round(bottom + BOTTOM)
+    xs = [left + (column + 0.5) * across for column in range(columns)]
+    below, end = _below(_labels(figure.layout.xaxis), xs, bottom)
+    parts += [*below, *_titles(figure, left, bottom, end)]
+    return [*parts, *_colour_bar(trace)], round(max(end, TOP + 110) + 32)
 
 
 def _colours(trace: Any) -> list[list[str]]:  # noqa: ANN401 - plotly has no types
@@ -129,7 +134,7 @@ def _bars(figure: go.Figure) -> tuple[list[str], int]:
     parts += [_line(scale(0.0), TOP, scale(0.0), bottom, SOFT)]
     parts += _rows(labels, left, [TOP + (row + 0.5) * down for row in range(len(values))], down)
     parts += _ticks_below(scale, bottom)
-    return [*parts, *_titles(figure, left, bottom - 30)], round(bottom + 56)
+    return [*parts, *_titles(figure, left, bottom, bottom + 16)], round(bottom + 48)
 
 
 def _ends(error: Any, name: str, values: Sequence[float]) -> list[float]:  # noqa: ANN401
@@ -147,7 +152,7 @@ def _curves(figure: go.Figure) -> tuple[list[str], int]:
     """Each panel with its lines; a legend below."""
     axes = sorted({trace.yaxis or "y" for trace in figure.data}, key=lambda name: name[1:])
     lowest = [x for trace in figure.data for x in trace.x]
-    across = _Scale(lowest, 70, WIDTH - 24)
+    across = _Scale(lowest, 70, WIDTH - 24, log=figure.layout.xaxis.type == "log")
     parts: list[str] = []
     for panel, axis in enumerate(axes):
         traces = [trace for trace in figure.data if (trace.yaxis or "y") == axis]
@@ -174,20 +179,50 @@ def _curves(figure: go.Figure) -> tuple[list[str], int]:
     return parts, round(bottom + 56 + 18 * len(figure.data))
 
 
+# ---- graphs ----------------------------------------------------------------------------------
+
+
+def _network(figure: go.Figure) -> tuple[list[str], int]:
+    """Lines between nodes, as wide as the figure's; nodes with their names."""
+    *edges, nodes = figure.data
+    height = 90 * len(set(nodes.y))
+    across = _Scale(list(nodes.x), 40, WIDTH - 40)
+    up = _Scale(list(nodes.y), TOP + height, TOP + 24)
+    parts = [
+        f'<line x1="{across(edge.x[0]):.1f}" y1="{up(edge.y[0]):.1f}" '
+        f'x2="{across(edge.x[-1]):.1f}" y2="{up(edge.y[-1]):.1f}" '
+        f'stroke="{edge.line.color}" stroke-width="{edge.line.width:.1f}" opacity="0.75"/>'
+        for edge in edges
+    ]
+    for x, y, name in zip(nodes.x, nodes.y, nodes.text, strict=True):
+        parts += [
+            f'<circle cx="{across(x):.1f}" cy="{up(y):.1f}" r="19" fill="white" '
+            f'stroke="{nodes.marker.line.color}" stroke-width="1.5"/>',
+            _text(across(x), up(y) + 4, _plain(name), side="middle", size=10, colour=INK),
+        ]
+    notes = [_plain(one.text) for one in figure.layout.annotations]
+    parts += [_text(8, TOP + height + 48 + 16 * row, note) for row, note in enumerate(notes)]
+    return parts, TOP + height + 48 + 16 * len(notes)
+
+
 # ---- axes and labels -------------------------------------------------------------------------
 
 
 class _Scale:
     """From values to pixels."""
 
-    def __init__(self, values: Sequence[float], start: float, end: float) -> None:
+    def __init__(
+        self, values: Sequence[float], start: float, end: float, *, log: bool = False
+    ) -> None:
         finite = [float(value) for value in values if value is not None and isfinite(value)]
         self.ends = (min(finite, default=0.0), max(finite, default=1.0))
+        self._of: Callable[[float], float] = log10 if log else float
         self._start, self._pixels = start, end - start
-        self._length = (self.ends[1] - self.ends[0]) or 1.0
+        self._first = self._of(self.ends[0])
+        self._length = (self._of(self.ends[1]) - self._first) or 1.0
 
     def __call__(self, value: float) -> float:
-        return self._start + self._pixels * (value - self.ends[0]) / self._length
+        return self._start + self._pixels * (self._of(value) - self._first) / self._length
 
 
 def _labels(axis: Any) -> list[str]:  # noqa: ANN401 - plotly has no types
@@ -207,17 +242,19 @@ def _rows(labels: Sequence[str], left: float, ys: Sequence[float], down: float) 
     ]
 
 
-def _below(labels: Sequence[str], xs: Sequence[float], bottom: float) -> list[str]:
-    """Labels of columns; upright where they are longer than a column is wide."""
+def _below(labels: Sequence[str], xs: Sequence[float], bottom: float) -> tuple[list[str], float]:
+    """Labels of columns, upright where they are longer than a column is wide; where they end."""
     across = xs[1] - xs[0] if len(xs) > 1 else WIDTH
-    upright = max(map(len, labels), default=0) * CHARACTER > across
+    longest = max(map(len, labels), default=0) * CHARACTER
+    upright = longest > across
     step = max(1, round((14 if upright else 0) / across))
-    return [
+    parts = [
         _text(x + 4, bottom + 8, label, side="end", turned=True)
         if upright
         else _text(x, bottom + 16, label, side="middle")
         for label, x in zip(labels[::step], xs[::step], strict=True)
     ]
+    return parts, bottom + 8 + (longest if upright else 8)
 
 
 def _ticks_below(scale: _Scale, bottom: float) -> list[str]:
@@ -225,13 +262,13 @@ def _ticks_below(scale: _Scale, bottom: float) -> list[str]:
     return [_text(scale(x), bottom + 16, f"{x:.3g}", side="middle") for x in sorted(ends)]
 
 
-def _titles(figure: go.Figure, left: float, bottom: float) -> list[str]:
-    """The titles of both axes."""
+def _titles(figure: go.Figure, left: float, bottom: float, end: float) -> list[str]:
+    """The titles of both axes; the labels below the figure end at ``end``."""
     layout = figure.layout
     across, down = _plain(layout.xaxis.title.text), _plain(layout.yaxis.title.text)
     middle = (left + WIDTH - RIGHT) / 2
     return [
-        _text(middle, bottom + BOTTOM - 10, across, side="middle"),
+        _text(middle, end + 20, across, side="middle"),
         _text(16, (TOP + bottom) / 2, down, side="middle", turned=True),
     ]
 

@@ -19,6 +19,13 @@ from interp.loading import load
 from interp.text.prompts import Prompt, PromptFile, read_prompt_file
 from interp.text.token_bytes import visible
 
+METRICS_READ = {
+    LOGIT_DIFF: ("target", "distractor"),
+    "logit": ("target",),
+    "prob": ("target",),
+}
+"""The fields of prompts that a metric reads."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -115,8 +122,8 @@ def _report_prompts(
     model: interp.Transformer, prompts: Sequence[Prompt], settings: Settings, result: Result
 ) -> tuple[ReportPrompt, ...]:
     """What a report shows of the prompts: what was read of them."""
-    logit_diff = settings.options.get("metric") == LOGIT_DIFF
-    read = {*settings.reads, *(("target", "distractor") if logit_diff else ())}
+    read = {*settings.reads, *METRICS_READ.get(str(settings.options.get("metric")), ())}
+    notes = _notes(result, settings.command, len(prompts))
 
     def tokens(text: str) -> tuple[str, ...]:
         return tuple(model.to_labels(model.to_tokens(text)[0]))
@@ -129,17 +136,17 @@ def _report_prompts(
             corrupt=tokens(prompt.corrupt or "") if "corrupt" in read else (),
             note=note,
         )
-        for prompt, note in zip(prompts, _notes(result, len(prompts)), strict=True)
+        for prompt, note in zip(prompts, notes, strict=True)
     )
 
 
-def _notes(result: Result, n: int) -> list[str]:
+def _notes(result: Result, command: str, n: int) -> list[str]:
     """What is noted below each prompt: the metric without a change, of results that have it."""
     fields = vars(result)
     if "clean" not in fields or "unit" not in fields:
         return [""] * n
-    metric, unit = fields["metric"], fields["unit"]
-    return [f"{metric} without ablation: {clean:.3g} {unit}" for clean in fields["clean"].tolist()]
+    what = f"{fields['metric']} {'without ablation' if command == 'ablate' else 'clean'}"
+    return [f"{what}: {clean:.3g} {fields['unit']}" for clean in fields["clean"].tolist()]
 
 
 def _printable(text: str | None) -> str | None:

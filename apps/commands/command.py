@@ -36,6 +36,14 @@ class MetricName(StrEnum):
     KL = "kl"
 
 
+class PairMetricName(StrEnum):
+    """The metric that a clean prompt and its corrupted counterpart differ in."""
+
+    LOGIT_DIFF = "logit-diff"
+    LOGIT = "logit"
+    PROB = "prob"
+
+
 Model = Annotated[str, typer.Option("--model", "-m", help="A bundled model or a folder.")]
 Metric = Annotated[
     MetricName | None,
@@ -44,8 +52,8 @@ Metric = Annotated[
         show_default="as in the model's card, else loss",
     ),
 ]
-MetricOfPairs = Annotated[
-    MetricName, typer.Option(help="The metric; kl is from the prediction on clean prompts.")
+PairMetric = Annotated[
+    PairMetricName, typer.Option(help="The metric; logit and prob are of the target alone.")
 ]
 Prompts = Annotated[
     str | None,

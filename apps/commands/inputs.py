@@ -7,7 +7,7 @@ import interp
 from analyses.effects import Progress
 from apps.defaults import LOGIT_DIFF
 from interp.errors import InvalidInput
-from interp.metrics import Metric
+from interp.metrics import Metric, logit, prob
 from interp.metrics.prompts import logit_diff_of_prompts, tokens_of_prompts
 from interp.minimal_pairs import Batches, aligned_prompts
 from interp.text.prompts import Prompt
@@ -85,14 +85,22 @@ class Inputs:
         return aligned_prompts(self.model, self.prompts)
 
     def metric(self, name: str) -> str | Metric:
-        """The metric of that name; a logit difference has the targets of the prompts.
+        """The metric of that name, for an analysis; those of tokens have those of the prompts.
 
         Raises:
             InvalidInput: a prompt lacks a target or a distractor, or it is not a single token.
         """
-        if name != LOGIT_DIFF:
-            return name
-        return logit_diff_of_prompts(self.model.to_single_token, self.prompts)
+        return self.token_metric(name) if name in (LOGIT_DIFF, "logit", "prob") else name
+
+    def token_metric(self, name: str) -> Metric:
+        """The metric ``logit-diff``, ``logit`` or ``prob`` of the prompts' own tokens.
+
+        Raises:
+            InvalidInput: as for :meth:`metric`.
+        """
+        if name == LOGIT_DIFF:
+            return logit_diff_of_prompts(self.model.to_single_token, self.prompts)
+        return {"logit": logit, "prob": prob}[name](self.tokens("target"))
 
 
 def _decoder_text(prompt: Prompt) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from analyses import Ablation, HeadAblation
+from analyses import Ablation, HeadAblation, Pruning
 from analyses.result import Result
 from apps.commands.analysis_run import AnalysisRun
 from apps.presentation import conclusion, provenance_of
@@ -30,9 +30,12 @@ def write_files(run: AnalysisRun, folder: Path) -> None:
 def tables(run: AnalysisRun) -> dict[str, pd.DataFrame]:
     """Frames by the name of their files: that of the units, or of the command."""
     name = str(run.settings.options.get("units", run.settings.command))
+    more: dict[str, pd.DataFrame] = {}
     if isinstance(run.result, Ablation) and run.result.units == "pairs":
-        return {name: run.result.to_frame(), "interactions": run.result.interaction_frame()}
-    return {name: run.result.to_frame()}
+        more["interactions"] = run.result.interaction_frame()
+    if isinstance(run.result, Pruning):
+        more["edges"] = run.result.edge_frame()
+    return {name: run.result.to_frame(), **more}
 
 
 def describe(run: AnalysisRun) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from apps.figure_layout import apply_page_layout, is_heatmap
 from apps.method_text import method_text, paragraphs, question
-from apps.presentation import table
+from apps.presentation import figures, table
 from apps.report.contents import Report
 from apps.report.page import render
 
@@ -22,13 +22,13 @@ def analysis_page(report: Report) -> str:
     """The report of an analysis as one HTML page."""
     result = report.result
     columns, rows = table(result)
-    figure, text = result.figure(), method_text(result)
-    title = unescape(figure.layout.title.text or "")
+    drawn, text = figures(result), method_text(result)
+    titles = [unescape(figure.layout.title.text or "") for figure in drawn]
     kind = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(result).__name__).capitalize()
     return render(
         "analysis.html",
         report,
-        _page_figure(figure),
+        [_page_figure(figure) for figure in drawn],
         kind=kind,
         question=question(text),
         columns=columns,
@@ -36,7 +36,7 @@ def analysis_page(report: Report) -> str:
         left_out=max(0, len(rows) - MAX_ROWS),
         summary=result.summary(),
         method=paragraphs(text),
-        figure_title=title,
+        titles=titles,
     )
 
 

@@ -23,7 +23,7 @@ def heads_page(report: Report, result: HeadAblation) -> str:
     return render(
         "heads.html",
         report,
-        _heatmap(result),
+        [_heatmap(result)],
         metric=result.metric,
         unit=result.unit,
         method=result.method,

@@ -1,6 +1,8 @@
 "use strict";
-const figure = JSON.parse(document.getElementById("figure").textContent);
-Plotly.newPlot("map", figure.data, figure.layout, figure.config);
+for (const script of document.querySelectorAll("script.figure")) {
+  const figure = JSON.parse(script.textContent);
+  Plotly.newPlot(script.dataset.map, figure.data, figure.layout, figure.config);
+}
 
 // A dot may link to a prompt inside a collapsed list.
 function expand() {

@@ -22,13 +22,13 @@ OPEN_ROWS = 12
 """Rows and prompts listed before the rest is collapsed."""
 
 
-def render(template: str, report: Report, figure: go.Figure, **contents: object) -> str:
+def render(template: str, report: Report, figures: Sequence[go.Figure], **contents: object) -> str:
     """A page from its template.
 
     Args:
         template: its file name.
         report: what it shows.
-        figure: drawn in the element ``map``.
+        figures: the first is drawn in the element ``map-0``, and so on.
         contents: what this template has beside the others.
     """
     result = report.result
@@ -45,7 +45,10 @@ def render(template: str, report: Report, figure: go.Figure, **contents: object)
         model=provenance_of(result).model,
         conclusion=conclusion(result),
         open_rows=OPEN_ROWS,
-        figure=_json_for_script({**json.loads(figure.to_json() or "{}"), "config": PLOTLY_CONFIG}),
+        figures=[
+            _json_for_script({**json.loads(figure.to_json() or "{}"), "config": PLOTLY_CONFIG})
+            for figure in figures
+        ],
         prompts=report.prompts,
         facts={**report.facts, **_provenance(result)},
         policy=_policy([plotly, script]),

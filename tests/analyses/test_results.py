@@ -27,6 +27,7 @@ from analyses import (
     direct_logit_attribution,
     head_roles,
     logit_lens,
+    patch_activations,
     patch_paths,
     prune,
     train_lens,
@@ -53,6 +54,7 @@ MADE = {
         interp.load(MODEL), ["abcab", "xyxy"], target="c", by="source"
     ),
     "NodeAttribution": lambda: attribute_nodes(interp.load(MODEL), *PAIR, metric=LOGIT),
+    "ActivationPatching": lambda: patch_activations(interp.load(MODEL), *PAIR, metric=LOGIT),
     "PathPatching": lambda: patch_paths(interp.load(MODEL), *PAIR, metric=LOGIT),
     "Pruning": lambda: prune(
         patch_paths(interp.load(MODEL), *PAIR, metric=LOGIT).scores,

@@ -1,7 +1,9 @@
 """The command of each analysis: what it finds, what it writes, what it refuses."""
 
 import json
+import re
 import shlex
+from html import unescape
 
 import pandas as pd
 import pytest
@@ -12,13 +14,23 @@ from apps.frame_table import table_of_frame
 
 MODEL = "induction-by-hand"
 NAMES = {command.__name__ for command in COMMANDS}
+PAIRS = ["--model", "rasp-reverse"]
 RUNS = {
     "patterns": ([], "patterns", "L0H0 (previous 1.00)"),
+    "roles": (["--rows", "8"], "roles", "heads have a role"),
     "ablate": (["--units", "layers"], "layers", "2 of 2 layers matter"),
+    "paths": ([*PAIRS, "--kind", "zero"], "paths", "edges matter (zero"),
+    "attribute": ([*PAIRS, "--check", "8"], "attribute", "edges"),
+    "prune": (PAIRS, "prune", "CMD 0"),
     "dla": ([], "dla", "L1H"),
     "lens": (["--at", "resid_pre", "--at", "attn_out"], "lens", "Logit lens on 24 prompts"),
 }
 """Each command's own options, the name of its table, and a part of what it finds."""
+
+
+def of_model(options: list[str]) -> list[str]:
+    """The options, with the model unless they name one."""
+    return options if "--model" in options else ["--model", MODEL, *options]
 
 
 def test_every_command_is_in_the_table():
@@ -29,26 +41,29 @@ def test_every_command_is_in_the_table():
 def test_a_command_writes_tables_that_agree_and_says_what_it_found(command, tmp_path, name):
     options, table, found = RUNS[name]
     out = tmp_path / "a" / "b"
-    done = command(name, "--model", MODEL, *options, "--top", 3, "--out", out)
+    done = command(name, *of_model(options), "--top", 3, "--out", out)
     assert done.exit_code == 0, done.output
     printed = " ".join(done.stdout.split())
     assert found in printed
-    files = [f"{table}.csv", f"{table}.parquet", "manifest.json", "report.html", "run.json"]
-    assert sorted(path.name for path in out.iterdir()) == sorted(files)
+    files = {f"{table}.csv", f"{table}.parquet", "manifest.json", "report.html", "run.json"}
+    assert {path.name for path in out.iterdir()} - {"edges.csv", "edges.parquet"} == files
     columns = pd.read_parquet(out / f"{table}.parquet")
     pd.testing.assert_frame_equal(pd.read_csv(out / f"{table}.csv"), columns, check_dtype=False)
     described = json.loads((out / "run.json").read_text())
     assert described["answer"] in printed
-    assert described["settings"]["model"] == described["provenance"]["model"] == MODEL
+    assert described["settings"]["model"] == described["provenance"]["model"]
     assert len(described["provenance"]["weights"]) == 64
-    assert described["answer"] in (out / "report.html").read_text().replace("&#39;", "'")
+    page = (out / "report.html").read_text()
+    conclusion = re.search(r'class="conclusion">(.*?)</p>', page, re.DOTALL)
+    assert conclusion
+    assert unescape(conclusion[1]) == described["answer"]
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_the_command_in_run_json_repeats_the_run(command, tmp_path, name):
     options, table, _ = RUNS[name]
     first, again = tmp_path / "first", tmp_path / "again"
-    command(name, "--model", MODEL, *options, "--out", first)
+    command(name, *of_model(options), "--out", first)
     words = shlex.split(json.loads((first / "run.json").read_text())["command"])
     assert words[:2] == ["interp", name]
     assert command(*words[1:], "--out", again).exit_code == 0
@@ -110,6 +125,10 @@ def test_an_encoder_decoder_reads_pairs_of_texts(command, tmp_path, name):
         (["patterns", "--offsets", "0"], '{"text": "ab"}', "--offsets"),
         (["patterns", "--attention", "cross"], '{"text": "ab"}', "attention"),
         (["patterns"], '{"text": "ab"', "not a JSON object"),
+        (["paths"], '{"text": "ab", "target": "c", "distractor": "d"}', "needs a 'corrupt'"),
+        (["paths"], '{"text": "ab", "corrupt": "cab", "target": "c", "distractor": "d"}', "tokens"),
+        (["prune"], '{"text": "ab", "corrupt": "ac"}', "needs a 'target'"),
+        (["prune", "--metric", "kl"], '{"text": "ab", "corrupt": "ac"}', "kl"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(command, tmp_path, words, content, said):
@@ -127,6 +146,13 @@ def test_an_unknown_model_is_refused(command, tmp_path, name):
     done = command(name, "--model", "no-such-model", "--out", tmp_path / "out")
     assert (done.exit_code, done.stderr.count("\n")) == (3, 1)
     assert "no-such-model" in done.stderr
+
+
+def test_a_model_without_minimal_pairs_asks_for_them(command, tmp_path):
+    done = command("paths", "--model", MODEL, "--out", tmp_path / "out")
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert "has no minimal pairs" in done.stderr
+    assert "rasp-reverse-pairs" in done.stderr
 
 
 def test_numbers_of_a_table_have_three_digits_of_the_largest():

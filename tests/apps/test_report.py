@@ -162,7 +162,7 @@ def test_it_opens_in_a_browser_without_a_complaint(report, tmp_path, chromium, w
     page.on("dialog", lambda dialog: complaints.append(dialog.message))
     page.on("request", lambda request: requests.append(request.url))
     page.goto((tmp_path / "report.html").as_uri())
-    page.wait_for_selector("#map .heatmaplayer image")
+    page.wait_for_selector("#map-0 .heatmaplayer image")
     assert not complaints
     assert [url for url in requests if not url.startswith(("data:", "blob:"))] == [page.url]
     assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
-from analyses.figures import Curve, bars, curves, heatmap
+from analyses.figures import Curve, Node, bars, curves, heatmap, network
 from benchmarks.figure_svg import MISSING, figure_svg
 
 EVIL = "</svg><script>&amp;"
@@ -82,6 +82,25 @@ def test_curves_have_a_panel_for_each_axis():
     assert heights[1] == sorted(heights[1], reverse=True)
     assert min(heights[1]) > max(heights[0])  # in the panel below
     assert {"one", "two", "three", "loss (nats)", "score (0 to 1)"} <= set(texts(figure))
+
+
+def test_a_graph_has_its_nodes_and_lines_as_wide_as_their_weights():
+    nodes = [Node(EVIL, 0.0, 0.0), Node("b", 0.0, 1.0), Node("c", 1.0, 1.0)]
+    figure = network(nodes, {(0, 1): 2.0, (0, 2): -1.0}, title="t", unit="nats")
+    assert {EVIL, "b", "c"} <= set(texts(figure))
+    assert len(drawn(figure, "circle")) == 3
+    one, other = drawn(figure, "line")
+    assert float(one["stroke-width"]) > float(other["stroke-width"])
+    assert one["stroke"] != other["stroke"]
+    assert float(one["y1"]) > float(one["y2"])  # inputs are at the bottom
+
+
+def test_a_logarithmic_axis():
+    figure = curves({"y": [Curve("one", [1, 10, 100], [0.0] * 3)]}, title="t", axis="x", units=[""])
+    figure.update_xaxes(type="log")
+    (line,) = drawn(figure, "polyline")
+    first, middle, last = (float(point.split(",")[0]) for point in line["points"].split())
+    assert middle - first == pytest.approx(last - middle, abs=0.2)
 
 
 def test_another_kind_of_figure_is_named():

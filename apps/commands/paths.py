@@ -1,0 +1,59 @@
+"""``interp paths``: which edges carry the difference between two prompts?"""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from apps.commands.command import MetricName, analysis_command
+
+if TYPE_CHECKING:
+    from analyses import PathPatching
+    from apps.commands.inputs import Inputs
+
+
+class KindName(StrEnum):
+    """What an edge carries in place of its own value."""
+
+    RESAMPLE = "resample"
+    MEAN = "mean"
+    ZERO = "zero"
+
+
+class ModeName(StrEnum):
+    """What is computed anew behind a patched edge."""
+
+    EDGE = "edge"
+    FROZEN_HEADS = "frozen-heads"
+
+
+Kind = Annotated[
+    KindName, typer.Option(help="What a patched edge carries: the corrupted prompt's, a mean, 0.")
+]
+Mode = Annotated[
+    ModeName, typer.Option(help="frozen-heads: from head to head through MLPs, all else frozen.")
+]
+Metric = Annotated[
+    MetricName, typer.Option(help="The metric; kl is from the prediction on the clean prompts.")
+]
+
+
+@analysis_command("Patching edges", reads=("text", "corrupt"))
+def paths(
+    inputs: "Inputs",
+    *,
+    kind: Kind = KindName.RESAMPLE,
+    mode: Mode = ModeName.EDGE,
+    metric: Metric = MetricName.LOGIT_DIFF,
+) -> "PathPatching":
+    """Patch every edge of the computation graph in turn and report which matter."""
+    from analyses import patch_paths  # noqa: PLC0415
+
+    return patch_paths(
+        inputs.model,
+        *inputs.pairs,
+        kind=kind.value,
+        mode=mode.replace("-", " "),
+        metric=inputs.metric(metric),
+        progress=inputs.progress,
+    )

@@ -1,0 +1,29 @@
+"""``interp roles``: what does each head do on repeated random tokens?"""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from apps.commands.command import analysis_command
+
+if TYPE_CHECKING:
+    from analyses import HeadRoles
+    from apps.commands.inputs import Inputs
+
+Half = Annotated[
+    int | None,
+    typer.Option(help="Tokens that are repeated.", min=1, show_default="60, or as many as fit"),
+]
+Rows = Annotated[int, typer.Option(help="Rows of random tokens.", min=1)]
+Repeats = Annotated[int, typer.Option(help="How often the tokens stand in a row.", min=2)]
+Seed = Annotated[int, typer.Option(help="Random seed of the tokens.")]
+
+
+@analysis_command("Measuring roles", reads=())
+def roles(
+    inputs: "Inputs", *, half: Half = None, rows: Rows = 32, repeats: Repeats = 2, seed: Seed = 0
+) -> "HeadRoles":
+    """Find previous-token, induction and other heads on repeated random tokens."""
+    from analyses import head_roles  # noqa: PLC0415
+
+    return head_roles(inputs.model, half=half, rows=rows, repeats=repeats, seed=seed)
