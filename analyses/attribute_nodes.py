@@ -6,8 +6,8 @@
 Nodes are queries, keys, values and z of each head, over all positions, and what each MLP adds.
 ``atp`` is attribution patching (Nanda 2023, "Attribution Patching"). ``atp*`` (Kramár et al. 2024)
 takes the effect of queries and keys through the pattern that they lead to, since a saturated
-softmax has no gradient, and the mean size of the score with each layer in turn held constant,
-since the effects of a node by several paths may cancel.
+softmax has no gradient; and, of three layers or more, the mean size of the score with each other
+layer in turn held constant, since the effects of a node by several paths may cancel.
 
 What the numbers can't show: a score is the effect of patching only where everything behind a node
 is linear; sizes under ``atp*`` are made not to miss a node, and overstate many. Each result
