@@ -5,6 +5,7 @@ from analyses.ablate_heads import HeadAblation, ablate_heads
 from analyses.attention_patterns import AttentionPattern, attention_pattern
 from analyses.attention_statistics import AttentionStatistics, attention_statistics
 from analyses.attribute_edges import EdgeAttribution, attribute_edges
+from analyses.attribute_nodes import NodeAttribution, attribute_nodes
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
 from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
@@ -25,6 +26,7 @@ __all__ = [
     "HeadRoles",
     "LensTraining",
     "LogitLens",
+    "NodeAttribution",
     "PathPatching",
     "Pruning",
     "TrainingHistory",
@@ -33,6 +35,7 @@ __all__ = [
     "attention_pattern",
     "attention_statistics",
     "attribute_edges",
+    "attribute_nodes",
     "direct_logit_attribution",
     "head_roles",
     "logit_lens",

@@ -32,6 +32,7 @@ from analyses import (
     attention_pattern,
     attention_statistics,
     attribute_edges,
+    attribute_nodes,
     direct_logit_attribution,
     logit_lens,
     patch_activations,
@@ -138,6 +139,11 @@ def attributed_edges(model: Transformer, given: Any, n: int) -> Rows:
     return [{"effect": result.effect[:, i], "sums": result.sums[:, i]} for i in range(n)]
 
 
+def attributed_nodes(model: Transformer, given: Any, n: int) -> Rows:
+    result = attribute_nodes(model, given, other_tokens(model, given), metric=METRIC, check=1)
+    return [{"clean": result.clean[i], "effect": result.effect[:, i]} for i in range(n)]
+
+
 def pruned(model: Transformer, given: Any, n: int) -> Rows:
     graph = computation_graph(model)
     scores = {(w.name, r.name): float(i % 7) for i, (w, r) in enumerate(graph.edges)}
@@ -181,6 +187,7 @@ ANALYSES = {
     "ablate_heads": lambda model, given, n: ablated(model, given, n, method="zero"),
     "attention_pattern": patterns,
     "attribute_edges": attributed_edges,
+    "attribute_nodes": attributed_nodes,
     "direct_logit_attribution": attributed,
     "attention_statistics": statistics,
     "logit_lens": lenses,
