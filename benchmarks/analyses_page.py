@@ -140,7 +140,7 @@ EXAMPLES = {
         on("python-4l", "docstrings"), f"analyses.logit_lens(model, {TEXTS})", "interp lens"
     ),
     "train_lens": Example(
-        on("python-2l", "repeated"), f"analyses.train_lens(model, {TEXTS}, steps=100)"
+        on("python-2l", "repeated"), f"analyses.train_lens(model, {TEXTS}, steps=50)"
     ),
     "training_history": Example(
         'name, history = "python-2l", interp.history("python-2l")',
