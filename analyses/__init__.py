@@ -8,6 +8,7 @@ from analyses.attribute_edges import EdgeAttribution, attribute_edges
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
 from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
+from analyses.patch_activations import ActivationPatching, patch_activations
 from analyses.patch_paths import PathPatching, patch_paths
 from analyses.prune import Pruning, prune
 from analyses.train_lens import LensTraining, train_lens
@@ -15,6 +16,7 @@ from analyses.training_history import TrainingHistory, training_history
 
 __all__ = [
     "Ablation",
+    "ActivationPatching",
     "AttentionPattern",
     "AttentionStatistics",
     "DirectLogitAttribution",
@@ -34,6 +36,7 @@ __all__ = [
     "direct_logit_attribution",
     "head_roles",
     "logit_lens",
+    "patch_activations",
     "patch_paths",
     "prune",
     "train_lens",

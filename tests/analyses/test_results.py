@@ -26,6 +26,7 @@ from analyses import (
     direct_logit_attribution,
     head_roles,
     logit_lens,
+    patch_activations,
     patch_paths,
     prune,
     train_lens,
@@ -51,6 +52,7 @@ MADE = {
     "DirectLogitAttribution": lambda: direct_logit_attribution(
         interp.load(MODEL), ["abcab", "xyxy"], target="c", by="source"
     ),
+    "ActivationPatching": lambda: patch_activations(interp.load(MODEL), *PAIR, metric=LOGIT),
     "PathPatching": lambda: patch_paths(interp.load(MODEL), *PAIR, metric=LOGIT),
     "Pruning": lambda: prune(
         patch_paths(interp.load(MODEL), *PAIR, metric=LOGIT).scores,

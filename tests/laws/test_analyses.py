@@ -34,6 +34,7 @@ from analyses import (
     attribute_edges,
     direct_logit_attribution,
     logit_lens,
+    patch_activations,
     patch_paths,
     prune,
     train_lens,
@@ -53,6 +54,7 @@ from interp import (
     run,
 )
 from interp.errors import InvalidInput
+from interp.metrics.logits import at_position
 from interp.model.batch import Batch, ImageInput
 
 METRIC = metrics.logit(3)
@@ -113,9 +115,9 @@ def attributed(model: Transformer, given: Any, n: int) -> Rows:
     return [{"terms": found.terms[:, i], "sources": found.sources[:, i, real[i]]} for i in range(n)]
 
 
-def other_tokens(model: Transformer, given: Any) -> Batch:
+def other_tokens(model: Transformer, given: Any, stack: str | None = None) -> Batch:
     """The same prompts with every token, or pixel, another."""
-    batch = model.batch(given)
+    batch = model.batch(given, stack=stack)
     if batch.images is not None:
         return replace(batch, images=batch.images + 1)
     return replace(batch, ids=(batch.ids + 1) % model.d_vocab)
@@ -145,6 +147,19 @@ def pruned(model: Transformer, given: Any, n: int) -> Rows:
     return [{"values": result.values[:, i], "empty": result.empty[i]} for i in range(n)]
 
 
+def patched(model: Transformer, given: Any, n: int) -> Rows:
+    if isinstance(given, list):
+        given = [2 * text for text in given]  # of which the last token is predicted
+    pair = given if len(model.stacks) > 1 else (given,)
+    done = run(model, *pair)
+    metric = metrics.logit(at_position(done.logits, done.batch, None).argmax(-1))
+    names = [stack.name for stack in model.stacks]
+    other = tuple(other_tokens(model, own, name) for name, own in zip(names, pair, strict=True))
+    found = patch_activations(model, given, other, metric=metric, at=["resid_pre", "z"])
+    lengths = found.lengths.tolist()
+    return [{"patched": found.patched[..., : lengths[i], i]} for i in range(n)]
+
+
 def trained(model: Transformer, given: Any, n: int) -> Rows:
     """Held out, each prompt is measured by the same lens."""
     found = train_lens(model, training_prompts(model), held_out=given, steps=1)
@@ -171,6 +186,7 @@ ANALYSES = {
     "logit_lens": lenses,
     "patch_paths": paths,
     "prune": pruned,
+    "patch_activations": patched,
     "train_lens": trained,
 }
 NO_EDGES = ("a ready-made batch of an encoder", "a mask", "token types")
@@ -192,6 +208,7 @@ OF_PAIRS |= {
 OF_PAIRS["ablate"] = lambda model, given, n: ablated_layers(model, tuple(given), n)
 OF_PAIRS["train_lens"] = lambda model, given, n: trained(model, tuple(given), n)
 OF_PAIRS["logit_lens"] = lambda model, given, n: lenses(model, tuple(given), n)
+OF_PAIRS["patch_activations"] = lambda model, given, n: patched(model, tuple(given), n)
 
 
 # ---- prompts as they come: all together, and each alone --------------------------------------
