@@ -21,6 +21,7 @@ RUNS = {
     "patterns": ([], "patterns", "L0H0 (previous 1.00)"),
     "roles": (["--rows", "8"], "roles", "heads have a role"),
     "ablate": (["--units", "layers"], "layers", "2 of 2 layers matter"),
+    "patch": ([*PAIRS, "--at", "z", "--over", "layer-head"], "patch", "L2H0"),
     "paths": ([*PAIRS, "--kind", "zero"], "paths", "edges matter (zero"),
     "attribute": ([*PAIRS, "--check", "8"], "attribute", "edges"),
     "prune": (PAIRS, "prune", "CMD 0"),
