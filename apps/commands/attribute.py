@@ -8,7 +8,7 @@ import typer
 from apps.commands.command import PairMetric, PairMetricName, analysis_command
 
 if TYPE_CHECKING:
-    from analyses.attribute_edges import EdgeAttribution
+    from analyses import EdgeAttribution
     from apps.commands.inputs import Inputs
 
 
@@ -38,7 +38,7 @@ def attribute(
     seed: Seed = 0,
 ) -> "EdgeAttribution":
     """Estimate the effect of every edge at once from gradients, and check some by patching."""
-    from analyses.attribute_edges import attribute_edges  # noqa: PLC0415
+    from analyses import attribute_edges  # noqa: PLC0415
 
     return attribute_edges(
         inputs.model,

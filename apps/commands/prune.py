@@ -41,8 +41,8 @@ def prune(
     seed: Seed = 0,
 ) -> "Pruning":
     """Rank all edges, and run circuits of the highest-ranked alone."""
+    from analyses import attribute_edges  # noqa: PLC0415
     from analyses import prune as prune_edges  # noqa: PLC0415
-    from analyses.attribute_edges import attribute_edges  # noqa: PLC0415
 
     pairs, measured, progress = inputs.pairs, inputs.token_metric(metric), inputs.progress
     edges = attribute_edges(
