@@ -46,7 +46,7 @@ class Agreement:
     @property
     def is_good(self) -> bool:
         """Whether the estimates correlate with the exact effects; True if there are none."""
-        return not self.pearson < LEAST
+        return self.n == 0 or self.pearson >= LEAST
 
     def __str__(self) -> str:
         """In a few words."""

@@ -16,11 +16,10 @@ from analyses.statistics import FEWEST, LEVEL, false_discovery_rates, interval
 from interp import run
 from interp.errors import InvalidInput, shorten
 from interp.metrics import Loss, Metric, kl
+from interp.metrics.logits import relative_rounding
 from interp.model.batch import Batch
 from interp.model.network import Network
 
-ROUNDING = 100
-"""Effects within this many units in the last place of the metric may be rounding errors."""
 Cells = Mapping[str, Sequence[object]]
 """The columns that name the cells, each with an entry a cell."""
 Progress = Callable[[int, int], None]
@@ -40,8 +39,7 @@ def rounding(values: Tensor, dtype: str) -> float:
         values: the metric without a change, in the unit of the effects.
         dtype: of the forward, e.g. ``float32``.
     """
-    unit = torch.finfo(getattr(torch, dtype)).eps
-    return ROUNDING * unit * max(1.0, values.abs().max().item())
+    return relative_rounding(getattr(torch, dtype)) * max(1.0, values.abs().max().item())
 
 
 def effect_frame(

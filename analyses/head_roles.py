@@ -32,7 +32,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from analyses.effects import ROUNDING, grid, mean_frame
+from analyses.effects import grid, mean_frame
 from analyses.figures import heatmap
 from analyses.result import Result
 from analyses.statistics import FEWEST
@@ -46,7 +46,7 @@ from interp.attention_averages import (
 )
 from interp.errors import InvalidInput
 from interp.execution.provenance import Provenance
-from interp.metrics.logits import at_least_float32
+from interp.metrics.logits import at_least_float32, relative_rounding
 from interp.model.attention.attention import Attention
 from interp.model.attentions import attentions_of
 from interp.model.batch import ImageInput
@@ -266,7 +266,7 @@ def _writes_nothing(attn: Attention, z: Tensor, stream: Tensor) -> Bool[Tensor, 
     """Whether ‖z W_O‖ is a rounding error of the stream at all positions, for each head."""
     heads = zip(z.unbind(2), at_least_float32(attn.W_O), strict=True)
     written = torch.stack([(own @ W_O).norm(dim=-1).max() for own, W_O in heads])
-    return written <= ROUNDING * torch.finfo(z.dtype).eps * stream.norm(dim=-1).max()
+    return written <= relative_rounding(z.dtype) * stream.norm(dim=-1).max()
 
 
 @torch.no_grad()

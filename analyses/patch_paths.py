@@ -38,10 +38,10 @@ from interp import Sweep, Transformer, computation_graph, edits, run, sweep
 from interp.edits import Edge, Edit, Selection
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
-from interp.graph import Reader, Writer
+from interp.graph import Reader, Writer, pairs_of
 from interp.metrics import Metric, measure
 from interp.minimal_pairs import Batches, aligned
-from interp.points import Place, Point
+from interp.points import Point
 from interp.tensor_data import TensorData
 from interp.written import Written, replaced
 
@@ -55,7 +55,7 @@ class PathPatching(Result):
 
     Attributes:
         clean: the metric on the clean prompts.
-        corrupt: the metric on the corrupted prompts.
+        corrupt: on the corrupted prompts, read with the clean tokens, as if all edges were patched.
         patched: on the clean prompts with one edge patched; NaN where a cancelled call did not
             come to.
         edges: writer and reader of each.
@@ -178,18 +178,21 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
     """
     own, other = aligned(model, clean, corrupt)
     graph = computation_graph(model)
-    chosen = graph.edges if edges is None else tuple(graph.edge(*pair) for pair in edges)
-    if not chosen:
-        raise InvalidInput("edges= names no edge to patch.")
     if mode not in MODES:
         raise InvalidInput(f"mode={shorten(mode)} is not known; it is one of {', '.join(MODES)}.")
+    senders = {writer for writer in graph.writers if mode == "edge" or writer.place is not None}
+    every = tuple(edge for edge in graph.edges if edge[0] in senders)
+    chosen = every if edges is None else tuple(graph.edge(*pair) for pair in pairs_of(edges))
+    if not chosen:
+        raise InvalidInput("edges= names no edge to patch.")
     measured = as_metric(metric, model, own)
     values = replaced(model, own, other, kind)
     edits_of = _edge_edits if mode == "edge" else _frozen
+    made = edits_of(model, own, chosen, values)
     table = sweep(
         model,
         own[0] if len(own) == 1 else own,
-        edits_of(model, own, chosen, values),
+        made,
         measured,
         memory=memory,
         progress=in_cells(progress, len(own[0].ids)),
@@ -197,7 +200,7 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
         resume=resume,
     )
     with torch.no_grad():
-        corrupted = measure(measured, model(*other), other[-1])
+        corrupted = measure(measured, model(*other), own[-1])
     return PathPatching(
         clean=table.baseline,
         corrupt=corrupted.cpu().double(),
@@ -236,17 +239,15 @@ def _frozen(
     heads = [place for place in model.layout if place.point in (Point.Z, Point.CROSS_Z)]
     clean = run(model, *batches, record=heads).cache
     frozen = [edits.replace(place, clean[place]) for place in heads]
-    read: dict[tuple[Writer, Place], Tensor] = {}
+    read: dict[tuple[Writer, Reader], Edit] = {}
     for writer in dict.fromkeys(writer for writer, _ in edges):
         if writer.place is None:
             raise InvalidInput(f"{writer} is a bias, the same on all prompts; it is no sender.")
         sent = edits.replace(writer.place, values[writer.name], head=writer.head)
         places = {reader.place for own, reader in edges if own == writer}
         cache = run(model, *batches, record=list(places), edits=[*frozen, sent]).cache
-        read |= {(writer, place): cache[place] for place in places}
-    made: list[Edit] = []
-    for writer, reader in edges:
-        whole = read[writer, reader.place]
-        own = whole if reader.head is None else whole[:, :, reader.head]
-        made.append(edits.replace(reader.place, own, head=reader.head))
-    return made
+        for reader in (reader for own, reader in edges if own == writer):
+            whole = cache[reader.place]
+            own = whole if reader.head is None else whole[:, :, reader.head]
+            read[writer, reader] = edits.replace(reader.place, own, head=reader.head)
+    return [read[edge] for edge in edges]

@@ -33,6 +33,7 @@ from interp import Transformer, computation_graph, run_circuits
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.graph import Graph
+from interp.integers import as_integer
 from interp.metrics import Metric
 from interp.minimal_pairs import aligned
 from interp.written import replaced
@@ -209,7 +210,8 @@ def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
         clean: texts, token ids, or a batch; ``(source, target)`` for an encoder–decoder.
         corrupt: as many prompts, each of as many tokens as its counterpart.
         metric: ``"loss"`` or a metric.
-        sizes: of the circuits, as shares of all edges, rising; each has one edge or more.
+        sizes: of the circuits, as shares of all edges, rising; each has one edge or more. All
+            edges are run last.
         rank: ``size``: by the absolute score; ``signed``: by how much of the metric's difference
             patching takes away.
         kind: what edges outside carry: ``resample`` (the corrupted prompt), ``mean``, ``zero``.
@@ -228,7 +230,11 @@ def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
     given = _scores_of(graph, scores)
     if rank not in RANKS:
         raise InvalidInput(f"rank={shorten(rank)} is not known; it is one of {', '.join(RANKS)}.")
+    if (as_integer(draws) or 0) < 1:
+        raise InvalidInput(f"draws={shorten(draws)} should be a whole number from 1 on.")
     if heldout is not None:
+        if len(heldout) != 3:  # noqa: PLR2004 # pyright: ignore[reportUnnecessaryComparison]
+            raise InvalidInput("heldout= takes clean prompts, corrupted prompts and their metric.")
         clean, corrupt, metric = heldout
     own, other = aligned(model, clean, corrupt)
     measured = as_metric(metric, model, own)
@@ -251,8 +257,9 @@ def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
     difference = float(whole.mean() - empty.mean())
     if abs(difference) <= rounding(whole, str(model.dtype).removeprefix("torch.")):
         raise InvalidInput(
-            f"The {measured.name} is {whole.mean():.4g} with all edges and with none, so that "
-            "faithfulness is undefined. Give pairs on which it differs."
+            f"The {measured.name} is {whole.mean():.6g} with all edges, {empty.mean():.6g} with "
+            "none: the same within rounding, so that faithfulness is undefined. Give pairs on "
+            "which it differs."
         )
     by = given.abs() if rank == "size" else -given * (1 if difference > 0 else -1)
     order = by.argsort(descending=True, stable=True)
@@ -273,7 +280,7 @@ def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
         kind=kind,
         metric=measured.name,
         unit=measured.unit,
-        provenance=Provenance.of(model, *own, seed=seed),
+        provenance=Provenance.of(model, *own, *other, seed=seed),
     )
 
 
@@ -298,13 +305,15 @@ def _scores_of(graph: Graph, scores: Scores) -> Float[Tensor, " edge"]:
     return found
 
 
-def _counts(sizes: Sequence[float], edges: int) -> tuple[int, ...]:
-    """The numbers of edges of circuits, without those that occur twice."""
-    if not sizes or not all(0 < size <= 1 for size in sizes) or list(sizes) != sorted(sizes):
+def _counts(sizes: Any, edges: int) -> tuple[int, ...]:  # noqa: ANN401 - checked here
+    """The numbers of edges of circuits, each once; all edges are the last."""
+    numbers = isinstance(sizes, Sequence) and all(isinstance(own, int | float) for own in sizes)
+    if not numbers or not all(0 < own <= 1 for own in sizes) or list(sizes) != sorted(sizes):
         raise InvalidInput(
             f"sizes={shorten(sizes)} should be shares of all edges, above 0, up to 1, rising."
         )
-    return tuple(dict.fromkeys(max(1, round(size * edges)) for size in sizes))
+    counts = (max(1, round(size * edges)) for size in sizes)
+    return tuple(dict.fromkeys([*counts, edges]))
 
 
 def _highest(order: Tensor, count: int) -> Bool[Tensor, " edge"]:

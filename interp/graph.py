@@ -18,11 +18,11 @@ norm follows a sub-layer's output, its heads do not add up, and the whole output
 cross-attention, ``cross.``, whose keys and values read the encoder's stream.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from interp.errors import InvalidInput, UnknownPlace, shorten
@@ -76,7 +76,7 @@ class Reader:
     place: Place
     stream: Place
     head: int | None
-    sources: tuple[Writer, ...] = field(repr=False)
+    sources: tuple[Writer, ...] = field(repr=False, compare=False)
 
     def __str__(self) -> str:
         """The name."""
@@ -93,7 +93,7 @@ class Graph:
     writers: tuple[Writer, ...]
     readers: tuple[Reader, ...]
 
-    @property
+    @cached_property
     def edges(self) -> tuple[tuple[Writer, Reader], ...]:
         """Every pair of a reader and a writer before it."""
         return tuple((writer, reader) for reader in self.readers for writer in reader.sources)
@@ -122,6 +122,10 @@ class Graph:
     def _readers(self) -> dict[str, Reader]:
         return {reader.name: reader for reader in self.readers}
 
+    @cached_property
+    def _sources(self) -> dict[Reader, frozenset[Writer]]:
+        return {reader: frozenset(reader.sources) for reader in self.readers}
+
     def edge(self, writer: str, reader: str) -> tuple[Writer, Reader]:
         """The edge between two names.
 
@@ -130,12 +134,27 @@ class Graph:
             InvalidInput: the reader stands before the writer.
         """
         source, target = self.writer(writer), self.reader(reader)
-        if source not in target.sources:
+        if source not in self._sources[target]:
             raise InvalidInput(
                 f"There is no edge {writer} → {reader}: {reader} reads the stream before {writer} "
                 "has written to it."
             )
         return source, target
+
+
+def pairs_of(edges: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - checked here
+    """Edges as pairs of names, checked to be such.
+
+    Raises:
+        InvalidInput: they are something else.
+    """
+    pairs: list[Any] = list(edges) if isinstance(edges, Iterable) else [edges]
+    for pair in pairs:
+        if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:  # noqa: PLR2004
+            raise InvalidInput(
+                f'An edge is a pair of names, as ("L0H1", "L1H0.q"); got {shorten(pair)}.'
+            )
+    return [(str(writer), str(reader)) for writer, reader in pairs]
 
 
 _BUILT: WeakKeyDictionary[Network, Graph] = WeakKeyDictionary()

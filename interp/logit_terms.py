@@ -20,6 +20,7 @@ from torch import Tensor
 
 from interp.cache.cache import Cache
 from interp.errors import InvalidInput
+from interp.metrics.logits import at_least_float32
 from interp.model.attention.attention import Attention
 from interp.model.experts import Experts
 from interp.model.mlp import MLP
@@ -100,10 +101,10 @@ def logit_direction(
         distractor: token ids whose logits are subtracted, so that w and b_U are those of the
             difference.
     """
-    w, bias = unembed.W_U[:, target].mT, unembed.b_U
-    b = None if bias is None else bias[target]
+    w, bias = at_least_float32(unembed.W_U[:, target].mT), unembed.b_U
+    b = None if bias is None else at_least_float32(bias[target])
     if distractor is not None:
-        w = w - unembed.W_U[:, distractor].mT
+        w = w - at_least_float32(unembed.W_U[:, distractor].mT)
         b = None if bias is None or b is None else b - bias[distractor]
     return w, {} if b is None else {Part("b_U", "bias"): b}
 
@@ -191,21 +192,24 @@ class _Walk:
         f, name = step.f, self.name(layer, step.f)
         if isinstance(f, Attention):
             z = self.at(self.place(f.points.z, layer))
-            by_head = einsum(z, f.W_O, w, "b head d, head d d_model, b d_model -> head b")
+            by_head = einsum(
+                z, f.W_O.to(w.dtype), w, "b head d, head d d_model, b d_model -> head b"
+            )
             return _of_heads(name, layer, by_head) | _of_bias(f"{name}.b_O", layer, f.b_O, w)
         mlp = Part(f"{name}MLP", "mlp", layer)
         hidden = self.at(self.place(_read_of(step), layer))
         if isinstance(f, MLP):
-            written = (hidden * (w @ f.W_out.mT)).sum(-1)
+            written = (hidden * (w @ f.W_out.mT.to(w.dtype))).sum(-1)
             return {mlp: written} | _of_bias(f"{name}.b_out", layer, f.b_out, w)
         return {mlp: (hidden * w).sum(-1)}
 
     def sources_of(self, layer: int, f: Attention, w: Direction) -> dict[Part, Tensor]:
         """What each head writes along ``w``, by key."""
         rows = torch.arange(len(w), device=w.device)
-        pattern = self.cache[self.place(f.points.pattern, layer)][rows, :, self.column]
-        v = f.each_query(self.cache[self.place(f.points.v, layer)])
-        along = einsum(f.W_O, w, "head d d_model, b d_model -> b head d")
+        whole = self.cache[self.place(f.points.pattern, layer)]
+        pattern = at_least_float32(whole[rows, :, self.column])
+        v = at_least_float32(f.each_query(self.cache[self.place(f.points.v, layer)]))
+        along = einsum(f.W_O.to(w.dtype), w, "head d d_model, b d_model -> b head d")
         by_key = einsum(pattern, v, along, "b head key, b key head d, b head d -> head b key")
         return _of_heads(self.name(layer, f), layer, by_key)
 
@@ -217,7 +221,8 @@ class _Walk:
     def at(self, place: Place) -> Tensor:
         """The tensor at a place, at the column of each row."""
         whole = self.cache[place]
-        return whole[torch.arange(len(whole), device=whole.device), self.column]
+        rows = torch.arange(len(whole), device=whole.device)
+        return at_least_float32(whole[rows, self.column])
 
     def place(self, point: Point, layer: int | None = None, norm: str | None = None) -> Place:
         """A place of the stack."""
@@ -256,4 +261,4 @@ def _of_heads(
 
 def _of_bias(name: str, layer: int, bias: Tensor | None, w: Direction) -> Terms:
     """The term of a bias, if there is one."""
-    return {} if bias is None else {Part(name, "bias", layer): w @ bias}
+    return {} if bias is None else {Part(name, "bias", layer): w @ bias.to(w.dtype)}

@@ -11,6 +11,7 @@ batch.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from math import isfinite
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from interp.errors import InvalidInput, shorten
 from interp.execution.plan import Plan
 from interp.execution.prepared import logits_of
 from interp.execution.recorder import Recorder
-from interp.graph import Graph, Reader, Writer, computation_graph
+from interp.graph import Graph, Reader, Writer, computation_graph, pairs_of
 from interp.metrics import AtPosition, Metric, at_least_float32, columns_read, measure
 from interp.model.batch import Batch
 from interp.model.network import Network
@@ -100,9 +101,11 @@ def masks_of(
             )
         return circuits.cpu()
     number = {(writer.name, reader.name): i for i, (writer, reader) in enumerate(edges)}
+    if not circuits:
+        raise InvalidInput("run_circuits needs one or more circuits; none was given.")
     masks = torch.zeros(len(circuits), len(edges), dtype=torch.bool)
     for mask, circuit in zip(masks, circuits, strict=True):
-        for writer, reader in circuit:
+        for writer, reader in pairs_of(circuit):
             graph.edge(writer, reader)
             mask[number[writer, reader]] = True
     return masks
@@ -135,6 +138,11 @@ def _given(
 ) -> dict[str, Tensor]:
     """The values of every writer, checked."""
     if not isinstance(values, Mapping):
+        if not isinstance(values, int | float) or not isfinite(values):  # pyright: ignore[reportUnnecessaryIsInstance] - of users
+            raise InvalidInput(
+                f"values= takes what each writer writes, by its name, or one number; got "
+                f"{shorten(values)}."
+            )
         number = torch.tensor(float(values), dtype=model.dtype, device=model.device)
         return {writer.name: number for writer in graph.writers}
     missing = [writer.name for writer in graph.writers if writer.name not in values]
@@ -147,6 +155,8 @@ def _given(
     last = model.stacks[-1].name
     for writer in graph.writers:
         own = values[writer.name]
+        if not isinstance(own, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance] - of users
+            raise InvalidInput(f"The values of {writer} are a tensor; got {shorten(own)}.")
         shape = shapes[writer.stack or last]
         fits = own.ndim <= 3 and all(  # noqa: PLR2004 - batch pos d_model
             size in (1, whole)
@@ -181,11 +191,11 @@ class _Forward:
         self.model, self.prompts, self.copies = model, prompts, len(kept)
         differences = _Differences(model, graph, prompts.values, self.copies)
         sizes = [len(reader.sources) for reader in graph.readers]
-        outside = (~kept).to(model.device, model.dtype).split(sizes, dim=1)
         places: dict[Place, list[tuple[Reader, Tensor]]] = {}
-        for reader, own in zip(graph.readers, outside, strict=True):
+        for reader, own in zip(graph.readers, (~kept).split(sizes, dim=1), strict=True):
             if bool(own.any()):
-                places.setdefault(reader.place, []).append((reader, own))
+                removed = own.to(model.device, model.dtype)
+                places.setdefault(reader.place, []).append((reader, removed))
         changes = {place: [_Read(model, tuple(own), differences)] for place, own in places.items()}
         streams = {reader.stream for own in places.values() for reader, _ in own}
         self.recorder = Recorder(

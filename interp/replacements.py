@@ -153,9 +153,11 @@ def _means_by_position(
     order, lengths = tokens_first(real), real.sum(-1, keepdim=True)
     has = torch.arange(real.shape[1], device=real.device) < lengths
     tokens = x[torch.arange(len(x), device=x.device)[:, None], order]
-    tokens = tokens * has.to(x.dtype).reshape(*has.shape, *[1] * (x.ndim - 2))
-    counts = has.sum(0).clamp(min=1).to(x.dtype).reshape(-1, *[1] * (x.ndim - 2))
-    return tokens.sum(0) / counts
+    half = x.dtype in (torch.float16, torch.bfloat16)  # whose sums would overflow, or be rounded
+    wide = torch.float32 if half else x.dtype
+    tokens = tokens * has.to(wide).reshape(*has.shape, *[1] * (x.ndim - 2))
+    counts = has.sum(0).clamp(min=1).to(wide).reshape(-1, *[1] * (x.ndim - 2))
+    return (tokens.sum(0) / counts).to(x.dtype)
 
 
 def _positions(

@@ -13,14 +13,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.attribution.path import Path, Times
+from interp.metrics.logits import relative_rounding
 from interp.model.network import Network
 from interp.model.stack import Stack
 from interp.points import Place, Point
 
 TOLERANCE = 0.01
 """Share of the metric's range along the path up to which the error of a cut is left."""
-ROUNDING = 100
-"""Errors of so many units in the last place of the metric are left too."""
 LONGER = 10
 """A path has at most so many times the steps that were asked for."""
 AT_ONCE = 4
@@ -92,7 +91,7 @@ def refined(path: Path, steps: int) -> Times:
     at_once = max(1, steps // AT_ONCE)
     while len(trace.times) + at_once <= 1 + steps * LONGER:
         errors = trace.errors
-        tolerated = _tolerated(trace.values, torch.finfo(path.model.dtype).eps)
+        tolerated = _tolerated(trace.values, path.model.dtype)
         done = errors.sum(0) <= tolerated
         if bool(done.all()):
             break
@@ -125,7 +124,9 @@ def _streams(stack: Stack, model: Network) -> list[Place]:
     return [Place(Point.RESID_PRE, 0, stack=name), *sums]
 
 
-def _tolerated(values: Float[Tensor, "point prompt"], eps: float) -> Float[Tensor, " prompt"]:
+def _tolerated(
+    values: Float[Tensor, "point prompt"], dtype: torch.dtype
+) -> Float[Tensor, " prompt"]:
     largest, least = values.amax(0), values.amin(0)
-    rounding = ROUNDING * eps * values.abs().amax(0).clamp(min=1.0)
+    rounding = relative_rounding(dtype) * values.abs().amax(0).clamp(min=1.0)
     return torch.maximum(TOLERANCE * (largest - least), rounding)

@@ -20,8 +20,10 @@ def token_mean(
     """The mean over all tokens; ``real`` marks those that are not padding."""
     if real is None:
         return x.mean((0, 1), keepdim=True)
-    weight = real.to(x.dtype).reshape(*x.shape[:2], *[1] * (x.ndim - 2))
-    return (x * weight).sum((0, 1), keepdim=True) / weight.sum()
+    half = x.dtype in (torch.float16, torch.bfloat16)  # whose sums would overflow, or be rounded
+    wide = torch.float32 if half else x.dtype
+    weight = real.to(wide).reshape(*x.shape[:2], *[1] * (x.ndim - 2))
+    return ((x * weight).sum((0, 1), keepdim=True) / weight.sum()).to(x.dtype)
 
 
 def batch_mean(x: Tensor, site: EditSite) -> Tensor:

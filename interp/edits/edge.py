@@ -23,7 +23,7 @@ from interp.edits.broadcast import broadcast_values, may_vary_by_position
 from interp.edits.edit import Edit
 from interp.edits.selection import EditSite, Index, Selection
 from interp.errors import InvalidEdit
-from interp.graph import Reader, Writer, computation_graph
+from interp.graph import Reader, Writer, computation_graph, pairs_of
 from interp.model.attention.attention import Attention
 from interp.model.network import Network
 from interp.model.residual import Step
@@ -82,7 +82,8 @@ class Edge(Edit):
         """
         if self.ends is None and self.select != Selection(self.select.batch, self.select.pos):
             raise InvalidEdit(f"{self}: of an edge, rows (batch) and positions (pos) are selected.")
-        writer, reader = computation_graph(model).edge(*map(str, self.where))
+        ((source, target),) = pairs_of([self.where])
+        writer, reader = computation_graph(model).edge(source, target)
         if "source" in reader.place.point.axes and self.select.pos is not None:
             raise InvalidEdit(
                 f"{reader} reads the encoder's output, whose positions pos= does not select; edit "

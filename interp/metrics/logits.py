@@ -56,6 +56,15 @@ def at_least_float32(logits: Tensor) -> Tensor:
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
 
+def relative_rounding(dtype: torch.dtype) -> float:
+    """What the rounding of a forward may change of its numbers, relative to the largest.
+
+    100 units in the last place; half a unit in half precision, whose sums are made in float32.
+    """
+    half = dtype in (torch.float16, torch.bfloat16)
+    return (0.5 if half else 100) * torch.finfo(dtype).eps
+
+
 def at_position(
     x: Float[Tensor, "batch pos ..."], batch: Batch, pos: Position
 ) -> Float[Tensor, "batch ..."]:

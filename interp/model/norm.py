@@ -147,16 +147,19 @@ class ScaledNorm(Norm):
         self, w: Float[Tensor, "*batch d_model"], scale: Float[Tensor, "*#batch one"]
     ) -> tuple[Tensor, Tensor | None]:
         """w′ = centred(w · gain / scale), c = bias·w."""
+        return self._pulled(w, scale), None if self.bias is None else w @ self.bias.to(w.dtype)
+
+    def _pulled(self, w: Tensor, scale: Tensor) -> Tensor:
+        """centred(w · gain / scale)."""
         gain = self.multiplier
-        divided = (w if gain is None else w * gain) / scale
-        return self.centred(divided), None if self.bias is None else w @ self.bias
+        return self.centred((w if gain is None else w * gain) / scale)
 
     def gradient(
         self, w: Float[Tensor, "*batch d_model"], x: Float[Tensor, "*#batch d_model"]
     ) -> Float[Tensor, "*batch d_model"]:
         """w′ − n · mean(w′·n), with w′ that of :meth:`pull_back` and n = centred(x) / scale."""
         scale = self.scale(x)
-        n, (along, _) = self.centred(x) / scale, self.pull_back(w, scale)
+        n, along = self.centred(x) / scale, self._pulled(w, scale)
         return torch.addcmul(along, n, (along * n).mean(-1, keepdim=True), value=-1.0)
 
     @property
