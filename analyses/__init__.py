@@ -5,9 +5,11 @@ from analyses.ablate_heads import HeadAblation, ablate_heads
 from analyses.attention_patterns import AttentionPattern, attention_pattern
 from analyses.attention_statistics import AttentionStatistics, attention_statistics
 from analyses.attribute_edges import EdgeAttribution, attribute_edges
+from analyses.attribute_nodes import NodeAttribution, attribute_nodes
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
 from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
+from analyses.patch_activations import ActivationPatching, patch_activations
 from analyses.patch_paths import PathPatching, patch_paths
 from analyses.prune import Pruning, prune
 from analyses.train_lens import LensTraining, train_lens
@@ -15,6 +17,7 @@ from analyses.training_history import TrainingHistory, training_history
 
 __all__ = [
     "Ablation",
+    "ActivationPatching",
     "AttentionPattern",
     "AttentionStatistics",
     "DirectLogitAttribution",
@@ -23,6 +26,7 @@ __all__ = [
     "HeadRoles",
     "LensTraining",
     "LogitLens",
+    "NodeAttribution",
     "PathPatching",
     "Pruning",
     "TrainingHistory",
@@ -31,9 +35,11 @@ __all__ = [
     "attention_pattern",
     "attention_statistics",
     "attribute_edges",
+    "attribute_nodes",
     "direct_logit_attribution",
     "head_roles",
     "logit_lens",
+    "patch_activations",
     "patch_paths",
     "prune",
     "train_lens",

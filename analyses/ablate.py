@@ -74,6 +74,8 @@ class Ablation(Result):
         partial: of a cancelled call, what ``resume=`` takes.
     """
 
+    working = ("partial",)
+
     clean: Float[Tensor, " prompt"]
     ablated: Float[Tensor, "unit prompt"]
     units: str
@@ -147,10 +149,6 @@ class Ablation(Result):
             f"ablation, q ≤ {LEVEL})"
         )
         return "\n".join([first, *effect_lines(frame, self.unit, noun, top), *self.notes])
-
-    def payload(self) -> dict[str, Any]:
-        """The fields as plain data, but for ``partial``, which only this program can use."""
-        return super(Ablation, replace(self, partial=None)).payload()
 
     @property
     def _alone(self) -> dict[str, int]:

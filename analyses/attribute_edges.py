@@ -80,6 +80,8 @@ class EdgeAttribution(Result):
         partial: of a cancelled call, what ``resume=`` takes.
     """
 
+    working = ("partial",)
+
     clean: Float[Tensor, " prompt"]
     corrupt: Float[Tensor, " prompt"]
     effect: Float[Tensor, "edge prompt"]
@@ -188,10 +190,6 @@ class EdgeAttribution(Result):
         if self.method == "conductance":
             return "take more steps= and adaptive=True; where tokens are routed, no steps suffice"
         return 'only method="conductance" is complete over every cut'
-
-    def payload(self) -> dict[str, Any]:
-        """The fields as plain data, but for ``partial``, which only this program can use."""
-        return super(EdgeAttribution, replace(self, partial=None)).payload()
 
     @property
     def _cells(self) -> dict[str, list[object]]:

@@ -9,7 +9,7 @@ from itertools import product
 
 import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from analyses.statistics import FEWEST, LEVEL, false_discovery_rates, interval
@@ -45,7 +45,10 @@ def rounding(values: Tensor, dtype: str) -> float:
 
 
 def effect_frame(
-    cells: Cells, effect: Float[Tensor, "cell prompt"], noise: float = 0.0
+    cells: Cells,
+    effect: Float[Tensor, "cell prompt"],
+    noise: float = 0.0,
+    has: Bool[Tensor, "cell prompt"] | None = None,
 ) -> pd.DataFrame:
     """One row a cell, largest size first; cells whose effect is NaN come last.
 
@@ -53,6 +56,8 @@ def effect_frame(
         cells: the columns that name the cells.
         effect: of each cell on each prompt.
         noise: means within ±noise count as zero in p-values; see :func:`rounding`.
+        has: which prompts have the cell (a position, say); the others are left out of its row.
+            ``None`` if all have all.
 
     Columns, after those of ``cells``:
         effect, low, high: the mean effect over prompts and its 95 % interval.
@@ -64,17 +69,22 @@ def effect_frame(
 
     With fewer than five prompts, low, high, p and q are NaN and nothing matters.
     """
-    found = interval(effect, noise)
-    q = false_discovery_rates(found.p)
-    frame = pd.DataFrame(dict(cells)).assign(
-        effect=found.mean.numpy(),
-        low=found.low.numpy(),
-        high=found.high.numpy(),
-        size=found.size.numpy(),
-        n=found.n,
-        p=found.p.numpy(),
-        q=q.numpy(),
-        matters=(q <= LEVEL).numpy(),
+    numbers = {
+        name: torch.full(effect.shape[:1], torch.nan, dtype=torch.float64)
+        for name in ("effect", "low", "high", "size", "n", "p")
+    }
+    kinds, kind_of = (torch.ones_like(effect).bool() if has is None else has).unique(
+        dim=0, return_inverse=True
+    )
+    for kind, prompts in enumerate(kinds):
+        rows = kind_of == kind
+        found = interval(effect[rows][:, prompts], noise)
+        own = (found.mean, found.low, found.high, found.size, found.n, found.p)
+        for column, values in zip(numbers.values(), own, strict=True):
+            column[rows] = values
+    q = false_discovery_rates(numbers["p"])
+    frame = pd.DataFrame({**cells, **{name: own.numpy() for name, own in numbers.items()}}).assign(
+        n=numbers["n"].int().numpy(), q=q.numpy(), matters=(q <= LEVEL).numpy()
     )
     return frame.sort_values("size", ascending=False, kind="stable", ignore_index=True)
 
@@ -122,7 +132,7 @@ def effect_lines(frame: pd.DataFrame, unit: str, cells: str, top: int) -> list[s
         f"{name:<{width}} {effect:+.4g} {unit}  [{low:+.4g}, {high:+.4g}]"
         for name, effect, low, high in zip(*columns, strict=True)
     ]
-    if frame["n"].iloc[0] < FEWEST:
+    if frame["n"].max() < FEWEST:
         return [f"fewer than {FEWEST} prompts: no intervals, and nothing matters"]
     found = (frame["p"] <= LEVEL).sum()
     return [

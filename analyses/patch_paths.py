@@ -13,7 +13,7 @@ and what two prompts have in common is never seen under ``resample``.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -67,6 +67,8 @@ class PathPatching(Result):
         notes: what a reader should know of how they were computed.
         partial: of a cancelled call, what ``resume=`` takes.
     """
+
+    working = ("partial",)
 
     clean: Float[Tensor, " prompt"]
     corrupt: Float[Tensor, " prompt"]
@@ -125,10 +127,6 @@ class PathPatching(Result):
             f"{frame['matters'].sum()} of {len(frame)} edges matter ({self.kind}, q ≤ {LEVEL})"
         )
         return "\n".join([first, *effect_lines(frame, self.unit, "edges", top), *self.notes])
-
-    def payload(self) -> dict[str, Any]:
-        """The fields as plain data, but for ``partial``, which only this program can use."""
-        return super(PathPatching, replace(self, partial=None)).payload()
 
     @property
     def _cells(self) -> dict[str, list[object]]:

@@ -1,8 +1,9 @@
 """What every analysis returns: the numbers, as a table, as a figure and in words."""
 
 from abc import ABC, abstractmethod
+from dataclasses import fields
 from html import escape
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -14,7 +15,13 @@ MAX_LINES = 40
 
 
 class Result(ABC):
-    """The result of an analysis: a frozen dataclass of tensors, which pickles and copies."""
+    """The result of an analysis: a frozen dataclass of tensors, which pickles and copies.
+
+    Attributes:
+        working: fields that go on with the analysis and are no numbers of it; not in the payload.
+    """
+
+    working: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:
@@ -30,7 +37,11 @@ class Result(ABC):
 
     def payload(self) -> dict[str, Any]:
         """The fields as plain data, which JSON can hold; see :mod:`analyses.payload`."""
-        return {"result": type(self).__name__, **plain(self)}
+        own = (field.name for field in fields(self) if field.name not in self.working)  # pyright: ignore[reportArgumentType] - a dataclass
+        return {
+            "result": type(self).__name__,
+            **{name: plain(getattr(self, name)) for name in own},
+        }
 
     def __repr__(self) -> str:
         """The first line of the summary."""

@@ -13,7 +13,7 @@ KL is an upper bound of what an affine map leaves.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -24,7 +24,6 @@ from torch import Tensor
 
 from analyses.effects import Progress, effect_frame, rounding
 from analyses.figures import Curve, curves
-from analyses.payload import plain
 from analyses.result import Result
 from analyses.statistics import FEWEST
 from interp import Transformer, TunedLens
@@ -49,6 +48,8 @@ class LensTraining(Result):
         training: the translators, and what is needed to continue.
         provenance: the model, and the prompts for training and held out.
     """
+
+    working = ("training",)
 
     logit_lens: Float[Tensor, "layer prompt"]
     tuned_lens: Float[Tensor, "layer prompt"]
@@ -111,12 +112,6 @@ class LensTraining(Result):
             f"of {len(frame)} layers, on {n} held-out prompts"
         )
         return "\n".join([first, *lines])
-
-    def payload(self) -> dict[str, Any]:
-        """The numbers as plain data, without the translators."""
-        shown = {own.name: getattr(self, own.name) for own in fields(self)}
-        del shown["training"]
-        return {"kind": type(self).__name__, **plain(shown)}
 
 
 def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword

@@ -23,6 +23,8 @@ from apps import wording
 from apps.frame_table import Table, table_of_frame
 from interp.execution.provenance import Provenance
 
+CHECKS = ("WARNING", "with exact patching")
+"""How lines of a summary begin that say how far it can be trusted."""
 NAMED = 3
 """Heads that a conclusion names."""
 
@@ -36,7 +38,9 @@ def table(result: Result, top: int | None = None) -> Table:
 @singledispatch
 def conclusion(result: Result) -> str:
     """What was found: the first line of the summary, and what a reader should know of it."""
-    return " ".join([_sentence(result.summary().splitlines()[0]), *getattr(result, "notes", ())])
+    first, *rest = result.summary().splitlines()
+    checks = [line for line in rest if line.startswith(CHECKS)]
+    return " ".join([*map(_sentence, [first, *checks]), *getattr(result, "notes", ())])
 
 
 @singledispatch

@@ -117,14 +117,24 @@ EXAMPLES = {
         f'analyses.ablate(model, {TEXTS}, units="layers", metric="kl")',
         "interp ablate --model python-4l --units layers --metric kl",
     ),
+    "patch_activations": Example(
+        of_pairs("python-2l"),
+        "analyses.patch_activations(model, *pairs, metric=metric)",
+        "interp patch",
+    ),
     "patch_paths": Example(
         on("rasp-reverse", "rasp-reverse-pairs"),
         f"analyses.patch_paths(model, {TEXTS}, {CORRUPT})",
         "interp paths --model rasp-reverse --metric kl",
     ),
+    "attribute_edges": Example(
+        of_pairs("python-2l"),
+        "analyses.attribute_edges(model, *pairs, metric=metric)",
+        "interp attribute",
+    ),
     "prune": Example(
         of_pairs("python-2l"),
-        "analyses.prune(\n    analyses.patch_paths(model, *pairs, metric=metric).scores,\n"
+        "analyses.prune(\n    analyses.attribute_edges(model, *pairs, metric=metric).scores,\n"
         "    model,\n    *pairs,\n    metric=metric,\n)",
         "interp prune",
         "circuit_figure",
@@ -138,6 +148,9 @@ EXAMPLES = {
     ),
     "logit_lens": Example(
         on("python-4l", "docstrings"), f"analyses.logit_lens(model, {TEXTS})", "interp lens"
+    ),
+    "train_lens": Example(
+        on("python-2l", "repeated"), f"analyses.train_lens(model, {TEXTS}, steps=50)"
     ),
     "training_history": Example(
         'name, history = "python-2l", interp.history("python-2l")',

@@ -48,7 +48,7 @@ def aligned(
 
     Raises:
         InvalidInput: they are not as many, a pair differs in length (the message shows the tokens
-            of both from where they differ), or a pair is identical.
+            of both from where they differ) or in where its mask token stands, or is identical.
     """
     left = model.check(*inputs_of(model, clean))
     right = model.check(*inputs_of(model, corrupt))
@@ -60,6 +60,7 @@ def aligned(
     for own, other, stack in zip(left, right, model.stacks, strict=True):
         _check_lengths(model, own, other, f" ({stack.name})" if len(left) > 1 else "")
     pairs = [_with_same_padding(own, other) for own, other in zip(left, right, strict=True)]
+    _check_mask_tokens(*pairs[-1])
     same = torch.stack([_identical_rows(own, other) for own, other in pairs]).all(0)
     if bool(same.any()):
         raise InvalidInput(
@@ -83,6 +84,24 @@ def aligned_prompts(model: TextNetwork, prompts: Sequence[Prompt]) -> tuple[Batc
         return aligned(model, texts, corrupt)
     prefixes = [_field(prompt, "prefix") for prompt in prompts]
     return aligned(model, (texts, prefixes), (corrupt, prefixes))
+
+
+def position_labels(model: TextNetwork, clean: Batch, corrupt: Batch) -> tuple[str, ...]:
+    """A label for each position of minimal pairs: its token, where all prompts have the same.
+
+    Where clean prompts share one token and corrupted prompts another, it is both: ``June/July``.
+    Elsewhere, and for images, it is empty.
+    """
+    longest = int(clean.is_real.sum(-1).max())
+    if clean.images is not None:
+        return ("",) * longest
+    rows = [[model.to_labels(ids[ids != PAD]) for ids in own.tokens] for own in (clean, corrupt)]
+    found: list[str] = []
+    for pos in range(longest):
+        tokens = [{row[pos] for row in own if pos < len(row)} for own in rows]
+        shared = all(len(own) == 1 for own in tokens)
+        found.append("/".join(dict.fromkeys(next(iter(own)) for own in tokens)) if shared else "")
+    return tuple(found)
 
 
 def _field(prompt: Prompt, field: str) -> str:
@@ -138,6 +157,18 @@ def _with_same_padding(clean: Batch, corrupt: Batch) -> tuple[Batch, Batch]:
     if clean.ids.shape == corrupt.ids.shape and torch.equal(clean.is_real, corrupt.is_real):
         return clean, corrupt
     return clean.padded_right(), corrupt.padded_right()
+
+
+def _check_mask_tokens(clean: Batch, corrupt: Batch) -> None:
+    """Refuse pairs whose predictions are read at different positions."""
+    if clean.masked is None or corrupt.masked is None:
+        return
+    elsewhere = (clean.masked != corrupt.masked).any(-1)
+    if bool(elsewhere.any()):
+        raise InvalidInput(
+            f"Prompt {int(elsewhere.int().argmax())} has its mask token elsewhere when corrupted; "
+            "predictions are compared at the same position."
+        )
 
 
 def _identical_rows(clean: Batch, corrupt: Batch) -> Bool[Tensor, " batch"]:

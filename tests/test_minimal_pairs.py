@@ -106,7 +106,7 @@ def test_pairs_that_are_identical_or_alone_are_refused():
         aligned(GPT2, padded(ROWS, "left"), padded([OTHERS[0], ROWS[1]], "right"))
     with pytest.raises(InvalidInput, match="2 clean prompts and 1 corrupted ones"):
         aligned(GPT2, padded(ROWS, "left"), OTHERS[0][None])
-    with pytest.raises(InvalidInput, match=r"two inputs: give the tuple \(source, target\)"):
+    with pytest.raises(InvalidInput, match=r"two inputs: give both as the tuple \(sour"):
         aligned(PAIR, *tokens_of("t5"))
 
 

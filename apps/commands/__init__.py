@@ -1,12 +1,14 @@
 """The commands of the analyses, one a file; they begin without torch, pandas and plotly."""
 
 from apps.commands.ablate import ablate
+from apps.commands.attribute import attribute
 from apps.commands.dla import dla
 from apps.commands.lens import lens
+from apps.commands.patch import patch
 from apps.commands.paths import paths
 from apps.commands.patterns import patterns
 from apps.commands.prune import prune
 from apps.commands.roles import roles
 
-COMMANDS = (patterns, roles, ablate, paths, prune, dla, lens)
+COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, dla, lens)
 """In the order of ``interp --help``."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import interp
@@ -50,7 +51,7 @@ class Settings:
     def plain(self) -> dict[str, Any]:
         """The settings as JSON has them."""
         options = {
-            name: value.value if isinstance(value, StrEnum) else value
+            name: str(value) if isinstance(value, StrEnum | Path) else value
             for name, value in self.options.items()
         }
         prompts = {"prompts": self.prompts} if self.reads else {}

@@ -1,6 +1,7 @@
 """``interp lens``: what would the model predict at each layer?"""
 
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,6 +28,10 @@ At = Annotated[
     ),
 ]
 Norm = Annotated[NormName, typer.Option(help="Whose divisor the final norm has.")]
+Tuned = Annotated[
+    Path | None,
+    typer.Option(help="A tuned lens of this model, as train_lens(…).lens.save writes it."),
+]
 
 
 @analysis_command("Reading each layer", reads=("text", "target"))
@@ -35,10 +40,17 @@ def lens(
     *,
     at: At = None,
     norm: Norm = NormName.RECOMPUTED,
+    tuned: Tuned = None,
 ) -> "LogitLens":
-    """Read a prediction from the stream at each layer (logit lens)."""
+    """Read a prediction from the stream at each layer (logit or tuned lens)."""
     from analyses import logit_lens  # noqa: PLC0415
+    from interp import TunedLens  # noqa: PLC0415
 
     return logit_lens(
-        inputs.model, inputs.batch, at=at or "resid_pre", norm=norm.value, targets=inputs.targets
+        inputs.model,
+        inputs.batch,
+        at=at or "resid_pre",
+        norm=norm.value,
+        lens=None if tuned is None else TunedLens.load(tuned, inputs.model),
+        targets=inputs.targets,
     )

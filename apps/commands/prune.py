@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from apps.commands.attribute import AttributionName
 from apps.commands.command import PairMetric, PairMetricName, analysis_command
 from apps.commands.paths import Kind, KindName
 
@@ -20,34 +21,43 @@ class RankName(StrEnum):
     SIGNED = "signed"
 
 
+Scores = Annotated[
+    AttributionName, typer.Option(help="How edges are scored; exact patches every edge.")
+]
 Rank = Annotated[
     RankName, typer.Option(help="Rank edges by |score|, or by how much of the metric they carry.")
 ]
 Seed = Annotated[int, typer.Option(help="Random seed of the control's orders.")]
 
 
-@analysis_command("Patching edges, then running circuits", reads=("text", "corrupt"))
+@analysis_command("Running circuits", reads=("text", "corrupt"))
 def prune(
     inputs: "Inputs",
     *,
+    scores: Scores = AttributionName.CONDUCTANCE,
     rank: Rank = RankName.SIZE,
     kind: Kind = KindName.RESAMPLE,
     metric: PairMetric = PairMetricName.LOGIT_DIFF,
     seed: Seed = 0,
 ) -> "Pruning":
-    """Rank all edges by exact patching, and run circuits of the highest-ranked alone."""
-    import analyses  # noqa: PLC0415
+    """Rank all edges, and run circuits of the highest-ranked alone."""
+    from analyses import attribute_edges  # noqa: PLC0415
+    from analyses import prune as prune_edges  # noqa: PLC0415
 
-    clean, corrupt = inputs.pairs
-    measured, progress = inputs.token_metric(metric), inputs.progress
-    edges = analyses.patch_paths(
-        inputs.model, clean, corrupt, kind=kind.value, metric=measured, progress=progress
+    pairs, measured, progress = inputs.pairs, inputs.token_metric(metric), inputs.progress
+    edges = attribute_edges(
+        inputs.model,
+        *pairs,
+        metric=measured,
+        method=scores.value,
+        check=0,
+        seed=seed,
+        progress=progress,
     )
-    return analyses.prune(
+    return prune_edges(
         edges.scores,
         inputs.model,
-        clean,
-        corrupt,
+        *pairs,
         metric=measured,
         rank=rank.value,
         kind=kind.value,

@@ -157,7 +157,7 @@ class ScaledNorm(Norm):
         """w′ − n · mean(w′·n), with w′ that of :meth:`pull_back` and n = centred(x) / scale."""
         scale = self.scale(x)
         n, (along, _) = self.centred(x) / scale, self.pull_back(w, scale)
-        return along - n * (along * n).mean(-1, keepdim=True)
+        return torch.addcmul(along, n, (along * n).mean(-1, keepdim=True), value=-1.0)
 
     @property
     def multiplier(self) -> Tensor | None:

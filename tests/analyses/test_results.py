@@ -23,9 +23,11 @@ from analyses import (
     attention_pattern,
     attention_statistics,
     attribute_edges,
+    attribute_nodes,
     direct_logit_attribution,
     head_roles,
     logit_lens,
+    patch_activations,
     patch_paths,
     prune,
     train_lens,
@@ -51,6 +53,8 @@ MADE = {
     "DirectLogitAttribution": lambda: direct_logit_attribution(
         interp.load(MODEL), ["abcab", "xyxy"], target="c", by="source"
     ),
+    "NodeAttribution": lambda: attribute_nodes(interp.load(MODEL), *PAIR, metric=LOGIT),
+    "ActivationPatching": lambda: patch_activations(interp.load(MODEL), *PAIR, metric=LOGIT),
     "PathPatching": lambda: patch_paths(interp.load(MODEL), *PAIR, metric=LOGIT),
     "Pruning": lambda: prune(
         patch_paths(interp.load(MODEL), *PAIR, metric=LOGIT).scores,

@@ -9,8 +9,10 @@ import pandas as pd
 import pytest
 from tables import each
 
+from analyses import train_lens
 from apps.commands import COMMANDS
 from apps.frame_table import table_of_frame
+from interp import load
 
 MODEL = "induction-by-hand"
 NAMES = {command.__name__ for command in COMMANDS}
@@ -19,7 +21,9 @@ RUNS = {
     "patterns": ([], "patterns", "L0H0 (previous 1.00)"),
     "roles": (["--rows", "8"], "roles", "heads have a role"),
     "ablate": (["--units", "layers"], "layers", "2 of 2 layers matter"),
+    "patch": ([*PAIRS, "--at", "z", "--over", "layer-head"], "patch", "L2H0"),
     "paths": ([*PAIRS, "--kind", "zero"], "paths", "edges matter (zero"),
+    "attribute": ([*PAIRS, "--check", "8"], "attribute", "edges"),
     "prune": (PAIRS, "prune", "CMD 0"),
     "dla": ([], "dla", "L1H"),
     "lens": (["--at", "resid_pre", "--at", "attn_out"], "lens", "Logit lens on 24 prompts"),
@@ -85,6 +89,19 @@ def test_the_default_folder_has_the_names_that_were_given(
     done = command(*words, "--model", MODEL, "--prompts", prompts)
     assert done.exit_code == 0, done.output
     assert f"reports/{folder}/report.html" in done.stdout
+
+
+def test_a_saved_lens_is_applied_and_one_of_another_model_refused(command, tmp_path, prompts):
+    model = load("python-2l")
+    lens = train_lens(model, ["import os", "def f(x):", "return x"], steps=2).lens
+    lens.save(tmp_path / "lens.safetensors")
+    words = ["--tuned", tmp_path / "lens.safetensors", "--out", tmp_path / "out"]
+    done = command("lens", *words)
+    assert done.exit_code == 0, done.output
+    described = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert described["settings"]["tuned"] == str(tmp_path / "lens.safetensors")
+    done = command("lens", "--model", MODEL, "--prompts", prompts, *words)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
 
 
 def test_pairs_of_heads_have_a_table_of_interactions(command, tmp_path, prompts):

@@ -15,7 +15,7 @@ from benchmarks.figure_svg import figure_svg
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "analyses.md"
 PAGE = DOCUMENT.read_text(encoding="utf-8")
-SLOW = {"prune"}
+SLOW = {"attribute_edges", "prune"}
 """Analyses whose example takes many seconds."""
 
 

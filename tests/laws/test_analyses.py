@@ -32,8 +32,10 @@ from analyses import (
     attention_pattern,
     attention_statistics,
     attribute_edges,
+    attribute_nodes,
     direct_logit_attribution,
     logit_lens,
+    patch_activations,
     patch_paths,
     prune,
     train_lens,
@@ -53,6 +55,7 @@ from interp import (
     run,
 )
 from interp.errors import InvalidInput
+from interp.metrics.logits import at_position
 from interp.model.batch import Batch, ImageInput
 
 METRIC = metrics.logit(3)
@@ -113,9 +116,9 @@ def attributed(model: Transformer, given: Any, n: int) -> Rows:
     return [{"terms": found.terms[:, i], "sources": found.sources[:, i, real[i]]} for i in range(n)]
 
 
-def other_tokens(model: Transformer, given: Any) -> Batch:
+def other_tokens(model: Transformer, given: Any, stack: str | None = None) -> Batch:
     """The same prompts with every token, or pixel, another."""
-    batch = model.batch(given)
+    batch = model.batch(given, stack=stack)
     if batch.images is not None:
         return replace(batch, images=batch.images + 1)
     return replace(batch, ids=(batch.ids + 1) % model.d_vocab)
@@ -136,6 +139,11 @@ def attributed_edges(model: Transformer, given: Any, n: int) -> Rows:
     return [{"effect": result.effect[:, i], "sums": result.sums[:, i]} for i in range(n)]
 
 
+def attributed_nodes(model: Transformer, given: Any, n: int) -> Rows:
+    result = attribute_nodes(model, given, other_tokens(model, given), metric=METRIC, check=1)
+    return [{"clean": result.clean[i], "effect": result.effect[:, i]} for i in range(n)]
+
+
 def pruned(model: Transformer, given: Any, n: int) -> Rows:
     graph = computation_graph(model)
     scores = {(w.name, r.name): float(i % 7) for i, (w, r) in enumerate(graph.edges)}
@@ -143,6 +151,19 @@ def pruned(model: Transformer, given: Any, n: int) -> Rows:
         scores, model, given, other_tokens(model, given), metric=metrics.prob(3), draws=1
     )
     return [{"values": result.values[:, i], "empty": result.empty[i]} for i in range(n)]
+
+
+def patched(model: Transformer, given: Any, n: int) -> Rows:
+    if isinstance(given, list):
+        given = [2 * text for text in given]  # of which the last token is predicted
+    pair = given if len(model.stacks) > 1 else (given,)
+    done = run(model, *pair)
+    metric = metrics.logit(at_position(done.logits, done.batch, None).argmax(-1))
+    names = [stack.name for stack in model.stacks]
+    other = tuple(other_tokens(model, own, name) for name, own in zip(names, pair, strict=True))
+    found = patch_activations(model, given, other, metric=metric, at=["resid_pre", "z"])
+    lengths = found.lengths.tolist()
+    return [{"patched": found.patched[..., : lengths[i], i]} for i in range(n)]
 
 
 def trained(model: Transformer, given: Any, n: int) -> Rows:
@@ -166,11 +187,13 @@ ANALYSES = {
     "ablate_heads": lambda model, given, n: ablated(model, given, n, method="zero"),
     "attention_pattern": patterns,
     "attribute_edges": attributed_edges,
+    "attribute_nodes": attributed_nodes,
     "direct_logit_attribution": attributed,
     "attention_statistics": statistics,
     "logit_lens": lenses,
     "patch_paths": paths,
     "prune": pruned,
+    "patch_activations": patched,
     "train_lens": trained,
 }
 NO_EDGES = ("a ready-made batch of an encoder", "a mask", "token types")
@@ -192,6 +215,7 @@ OF_PAIRS |= {
 OF_PAIRS["ablate"] = lambda model, given, n: ablated_layers(model, tuple(given), n)
 OF_PAIRS["train_lens"] = lambda model, given, n: trained(model, tuple(given), n)
 OF_PAIRS["logit_lens"] = lambda model, given, n: lenses(model, tuple(given), n)
+OF_PAIRS["patch_activations"] = lambda model, given, n: patched(model, tuple(given), n)
 
 
 # ---- prompts as they come: all together, and each alone --------------------------------------

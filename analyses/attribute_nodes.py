@@ -1,0 +1,239 @@
+"""Which nodes carry the difference between two prompts? All at once, from gradients.
+
+    effect(n) = m(n is that of the corrupted prompt) − m(clean)        one forward a node, exact
+    AtP(n)    = (n′ − n) · ∂m/∂n                                       one backward, of all nodes
+
+Nodes are queries, keys, values and z of each head, over all positions, and what each MLP adds.
+``atp`` is attribution patching (Nanda 2023, "Attribution Patching"). ``atp*`` (Kramár et al. 2024)
+takes the effect of queries and keys through the pattern that they lead to, since a saturated
+softmax has no gradient; and, of three layers or more, the mean size of the score with each other
+layer in turn held constant, since the effects of a node by several paths may cancel.
+
+What the numbers can't show: a score is the effect of patching only where everything behind a node
+is linear; sizes under ``atp*`` are made not to miss a node, and overstate many. Each result
+therefore says how the scores correlate with exact patching of some nodes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from analyses.agreement import LEAST, Agreement, cells_to_check
+from analyses.effects import (
+    Progress,
+    as_metric,
+    effect_frame,
+    effect_lines,
+    in_cells,
+    prompt_frame,
+    rounding,
+)
+from analyses.figures import heatmap
+from analyses.result import Result
+from interp import Sweep, Transformer, sweep
+from interp.attribution.nodes import NodeRuns, nodes_of
+from interp.errors import InvalidInput, shorten
+from interp.execution.provenance import Provenance
+from interp.integers import as_integer
+from interp.metrics import Metric
+from interp.minimal_pairs import aligned
+
+METHODS = ("atp", "atp*", "exact")
+ROWS = 16
+"""Prompts a backward."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NodeAttribution(Result):
+    """The effect of every node, estimated or exact, for each prompt.
+
+    Attributes:
+        clean: the metric on the clean prompts; NaN where a cancelled call did not come to.
+        effect: of each node, in the metric's unit: a change from ``clean`` that its corrupted value
+            causes. NaN where a cancelled call did not come to.
+        nodes: their names: ``L1H0.q``, ``L1H0.k``, ``L1H0.v``, ``L1H0`` (z), ``L1MLP``.
+        checked: numbers of the nodes that were patched exactly.
+        exact: their exact effects.
+        metric: the metric's name.
+        unit: of the metric.
+        method: ``atp``, ``atp*`` or ``exact``.
+        provenance: model, tokens and settings that the numbers depend on.
+        notes: what a reader should know of how they were computed.
+        partial: of a cancelled call, what ``resume=`` takes.
+    """
+
+    clean: Float[Tensor, " prompt"]
+    effect: Float[Tensor, "node prompt"]
+    nodes: tuple[str, ...]
+    checked: Int[Tensor, " checked"]
+    exact: Float[Tensor, "checked prompt"]
+    metric: str
+    unit: str
+    method: str
+    provenance: Provenance
+    notes: tuple[str, ...] = ()
+    partial: Sweep | None = None
+
+    @property
+    def agreement(self) -> Agreement:
+        """Of the mean effects of the checked nodes with their exact ones."""
+        return Agreement.of(self.effect[self.checked].mean(-1), self.exact.mean(-1))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a node, largest size first.
+
+        Columns: name, those of :func:`analyses.effects.effect_frame`, and exact, the mean effect by
+        exact patching; NaN for nodes that were not checked.
+        """
+        exact = torch.full((len(self.nodes),), torch.nan, dtype=torch.float64)
+        exact[self.checked] = self.exact.double().mean(-1)
+        noise = rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
+        cells = {"name": [*self.nodes], "exact": exact.tolist()}
+        frame = effect_frame(cells, self.effect, noise)
+        return frame[[*(name for name in frame if name != "exact"), "exact"]]
+
+    def to_prompt_frame(self) -> pd.DataFrame:
+        """One row a node and prompt: name, prompt, effect."""
+        return prompt_frame({"name": [*self.nodes]}, effect=self.effect)
+
+    def figure(self) -> go.Figure:
+        """Heatmap of the mean effect: layers and kinds down, heads across."""
+        cells = [_cell(name) for name in self.nodes]
+        rows = list(dict.fromkeys(row for row, _ in cells))
+        mean = torch.full((len(rows), 1 + max(head for _, head in cells)), torch.nan).double()
+        for (row, head), effect in zip(cells, self.effect.mean(-1), strict=True):
+            mean[rows.index(row), head] = effect
+        return heatmap(
+            mean,
+            title=f"Effect of each node on {self.metric} ({self.method})",
+            rows=rows,
+            columns=[str(head) for head in range(mean.shape[1])],
+            axes=("node", "head"),
+            unit=self.unit,
+            diverging=True,
+        )
+
+    def summary(self, top: int = 10) -> str:
+        """How far the scores can be trusted, and up to ``top`` nodes that matter."""
+        frame = self.to_frame()
+        lines = [
+            f"effect of {len(frame)} nodes on {self.metric}, {self.clean.nanmean():.4g} "
+            f"{self.unit} on {self.clean.numel()} clean prompts ({self.method})"
+        ]
+        if self.method != "exact":
+            agreement = self.agreement
+            lines.append(f"with exact patching of {agreement.n} nodes: {agreement}")
+            if not agreement.is_good:
+                lines.append(
+                    f"WARNING: the scores correlate with exact patching below {LEAST}: "
+                    'method="exact" patches every node'
+                )
+        return "\n".join([*lines, *effect_lines(frame, self.unit, "nodes", top), *self.notes])
+
+    def payload(self) -> dict[str, Any]:
+        """The fields as plain data, but for ``partial``, which only this program can use."""
+        return super(NodeAttribution, replace(self, partial=None)).payload()
+
+
+def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
+    model: Transformer,
+    clean: Any,  # noqa: ANN401 - what model.check reads
+    corrupt: Any,  # noqa: ANN401 - likewise
+    *,
+    metric: str | Metric,
+    method: str = "atp*",
+    check: int = 64,
+    seed: int = 0,
+    memory: float | None = None,
+    progress: Progress | None = None,
+    cancelled: Callable[[], bool] | None = None,
+    resume: Sweep | None = None,
+) -> NodeAttribution:
+    """Score every node of a model with one stack, and check some of the scores by patching.
+
+    Args:
+        model: the model.
+        clean: prompts: texts, token ids, images or a batch.
+        corrupt: as many prompts, each of as many tokens as its counterpart.
+        metric: with a gradient; ``"loss"``, or one of ``interp.metrics``. It reads the tokens of
+            ``clean``.
+        method: ``atp``, ``atp*``, or ``exact``: patch every node.
+        check: how many nodes are patched exactly, at least one: half of them those with the largest
+            scores, the others drawn from the rest.
+        seed: of these draws.
+        memory: bytes that the sweep may take, as for :func:`interp.sweep`.
+        progress: called with ``(nodes done, nodes in total)`` while nodes are patched.
+        cancelled: asked while nodes are patched; if it returns True, what is done is returned, and
+            its ``partial`` can be resumed.
+        resume: partial result of the same call.
+
+    Raises:
+        InvalidInput: a model with two stacks; pairs that do not align; an unknown method or metric,
+            or one without a gradient; or ``check`` out of range.
+        Interrupted: Ctrl-C while nodes are patched; its ``result`` can be resumed.
+    """
+    if method not in METHODS:
+        raise InvalidInput(
+            f"method={shorten(method)} is not known; it is one of {', '.join(METHODS)}."
+        )
+    wanted = as_integer(check)
+    if wanted is None or wanted < 1:
+        raise InvalidInput(f"check={shorten(check)} should be a whole number from 1 on.")
+    nodes = nodes_of(model)
+    (own,), (other,) = aligned(model, clean, corrupt)
+    measured = as_metric(metric, model, (own,))
+    scores = None
+    chosen = torch.arange(len(nodes))
+    if method != "exact":
+        parts = [
+            NodeRuns.of(
+                model,
+                own.rows(part),
+                other.rows(part),
+                measured.for_rows(part.tolist(), len(own.ids)),
+            )
+            for part in torch.arange(len(own.ids), device=model.device).split(ROWS)
+        ]
+        scores = torch.cat(
+            [runs.atp() if method == "atp" else runs.atp_star() for runs in parts], 1
+        )
+        chosen = cells_to_check(scores.abs().mean(-1), wanted, seed)
+    runs = NodeRuns.of(model, own, other, measured)
+    table = sweep(
+        model,
+        own,
+        [runs.edit(nodes[number]) for number in chosen.tolist()],
+        measured,
+        memory=memory,
+        progress=in_cells(progress, len(own.ids)),
+        cancelled=cancelled,
+        resume=resume,
+    )
+    return NodeAttribution(
+        clean=table.baseline,
+        effect=table.effect if scores is None else scores.cpu().double(),
+        nodes=tuple(node.name for node in nodes),
+        checked=chosen,
+        exact=table.effect,
+        metric=table.metric,
+        unit=table.unit,
+        method=method,
+        provenance=replace(Provenance.of(model, own, other), seed=seed),
+        notes=table.notes,
+        partial=None if table.complete else table,
+    )
+
+
+def _cell(name: str) -> tuple[str, int]:
+    """Row and column of a node in the figure: ``L1H3.q`` is column 3 of ``L1.q``."""
+    layer, _, rest = name.replace("KV", "H").partition("H")
+    if not rest:
+        return name, 0
+    head, _, kind = rest.partition(".")
+    return f"{layer}.{kind or 'z'}", int(head)

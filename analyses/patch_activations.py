@@ -1,0 +1,350 @@
+"""Where does the model hold what tells two texts apart? Activation patching on minimal pairs.
+
+The run of one text, the base, gets activations of the run of the other, the source:
+
+    effect[cell, prompt] = (m(patched) − m(base)) / (m(source) − m(base))
+
+*Denoising* writes clean activations into the corrupted run: an effect of 1 restores the metric, so
+the cell suffices for it. *Noising* writes corrupted activations into the clean run: an effect of 1
+destroys it, so the cell is needed (Meng et al. 2022, "Locating and Editing Factual Associations in
+GPT"; Wang et al. 2022, "Interpretability in the Wild"; the names are those of Heimersheim and Nanda
+2024, "How to Use and Interpret Activation Patching").
+
+What the numbers can't show: an effect is of all paths from the cell to the logits together, not of
+the next layer alone; what both texts have in common is not found, however much it matters; cells
+that only act together have little effect one by one, and where one stands in for another, neither
+has under noising. Effects may exceed 1 or be negative, and do not add up.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from analyses.effects import (
+    Progress,
+    effect_frame,
+    effect_lines,
+    grid,
+    in_cells,
+    prompt_frame,
+    rounding,
+)
+from analyses.figures import heatmap
+from analyses.result import Result
+from analyses.statistics import LEVEL
+from interp import Sweep, Transformer, sweep
+from interp.errors import InvalidInput, shorten
+from interp.execution.provenance import Provenance
+from interp.metrics import Loss, Metric
+from interp.minimal_pairs import aligned, position_labels
+from interp.patching import AXES, Recorded, edits_of_cells, places_of, shape_of
+
+LETTERS = {"layer": "L", "head": "H"}
+VERBS = {"denoise": "restores", "noise": "removes"}
+"""What patching does to the difference, by direction."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ActivationPatching(Result):
+    """The metric with each cell patched in turn, for each prompt.
+
+    Attributes:
+        clean: the metric of the clean prompts.
+        corrupt: of the corrupted ones.
+        patched: with one cell patched; NaN where a cancelled call did not come to. A prompt that is
+            too short to have the position is not changed.
+        own: with all cells of a point replaced by the run's own activations: a control, which is
+            the metric of the base.
+        together: with all cells of a point patched together: what any of them can do.
+        points: labels of the points that were patched.
+        axes: of a cell: ``layer``, ``head``, ``pos``, or some of these.
+        cells: the columns that name the cells, each with an entry a cell; ``pos`` counts the real
+            tokens of a prompt.
+        lengths: number of tokens of each prompt.
+        direction: ``denoise`` (the base is the corrupted run) or ``noise`` (the clean one).
+        metric: the metric's name.
+        unit: of the metric.
+        provenance: model, tokens (clean, then corrupted) and settings that the numbers depend on.
+        notes: what a reader should know of how they were computed, such as where they are NaN.
+        partial: of a cancelled call, what ``resume=`` takes.
+    """
+
+    clean: Float[Tensor, " prompt"]
+    corrupt: Float[Tensor, " prompt"]
+    patched: Float[Tensor, "point *cell prompt"]
+    own: Float[Tensor, "point prompt"]
+    together: Float[Tensor, "point prompt"]
+    points: tuple[str, ...]
+    axes: tuple[str, ...]
+    cells: Mapping[str, tuple[object, ...]]
+    lengths: Int[Tensor, " prompt"]
+    direction: str
+    metric: str
+    unit: str
+    provenance: Provenance
+    notes: tuple[str, ...] = ()
+    partial: Sweep | None = None
+
+    @property
+    def effect(self) -> Float[Tensor, "point *cell prompt"]:
+        """The share of the difference between clean and corrupted that a cell accounts for.
+
+        0: patching it changes nothing; 1: as much as patching everything. It has no unit.
+        """
+        return self._share(self.patched)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a cell, largest size first.
+
+        Columns:
+            point, layer, head, pos, token, name: which cell, as far as it has them.
+            effect, low, high: the mean effect over prompts and its 95 % interval.
+            size: mean of |effect|, which effects of both signs do not cancel in.
+            n: number of prompts (those that are long enough to have the position).
+            p, q: two-sided p-value of a mean effect of zero, and the same corrected for the number
+                of cells (Benjamini and Hochberg 1995).
+            matters: whether q ≤ 0.05.
+
+        With fewer than five prompts, low, high, p and q are NaN and nothing matters.
+        """
+        return effect_frame(self.cells, self.effect.flatten(0, -2), self._noise, self._has)
+
+    def to_prompt_frame(self) -> pd.DataFrame:
+        """One row a cell and prompt: the columns of the cell, prompt, patched, effect."""
+        patched, effect = self.patched.flatten(0, -2), self.effect.flatten(0, -2)
+        frame = prompt_frame(self.cells, patched=patched, effect=effect)
+        return frame[self._has.flatten().numpy()].reset_index(drop=True)
+
+    def figure(self) -> go.Figure:
+        """Heatmap of the mean effect: the last axis across, all others down."""
+        mean = self.effect.flatten(0, -2).where(self._has, torch.nan).nanmean(-1)
+        *down, across = ("point", *self.axes)
+        width, tokens = self.patched.shape[-2], self.cells.get("token", ())
+        rows = zip(*(self.cells[axis][::width] for axis in down), strict=True)
+        columns = [str(index) for index in self.cells[across][:width]]
+        if across == "pos":
+            columns = [f"{p} {token}".rstrip() for p, token in zip(columns, tokens, strict=False)]
+        return heatmap(
+            mean.unflatten(0, (-1, width)),
+            title=f"Share of the {self.metric} that each {' and '.join(self.axes)} "
+            f"{VERBS[self.direction]}: {', '.join(self.points)}",
+            rows=[" ".join(map(str, row)) for row in rows],
+            columns=columns,
+            axes=(" ".join(down), across),
+            unit="share",
+            diverging=True,
+        )
+
+    def summary(self, top: int = 10) -> str:
+        """How many cells matter, up to ``top`` of them, and the controls."""
+        frame = self.to_frame()
+        best = frame[frame["matters"] == frame["matters"].any()].iloc[0]
+        cells = f"{'/'.join(self.points)} by {' × '.join(self.axes)}"
+        first = (
+            f"{cells}: {frame['matters'].sum()} of {len(frame)} cells matter ({self.direction}, "
+            f"q ≤ {LEVEL}); {best['name']} {VERBS[self.direction]} {best['effect']:.2f} of the "
+            "difference"
+        )
+        difference = (
+            f"{self.metric} {self.clean.mean():.4g} {self.unit} clean, {self.corrupt.mean():.4g} "
+            f"corrupted, on {self.clean.numel()} prompts"
+        )
+        together, own = (self._share(x).mean(-1).tolist() for x in (self.together, self.own))
+        controls = [
+            f"control: all cells of {point} together {all_of:+.2f}; the run's own activations "
+            f"{round(none, 2) + 0:+.2f}"
+            for point, all_of, none in zip(self.points, together, own, strict=True)
+        ]
+        lines = effect_lines(frame, "", "cells", top)
+        return "\n".join([first, difference, *lines, *controls, *self.notes])
+
+    def payload(self) -> dict[str, Any]:
+        """The fields as plain data, but for ``partial``, which only this program can use."""
+        return super(ActivationPatching, replace(self, partial=None)).payload()
+
+    def _share(self, values: Float[Tensor, "*cell prompt"]) -> Float[Tensor, "*cell prompt"]:
+        """How far values are from the base towards the source."""
+        denoises = self.direction == "denoise"
+        base, source = (self.corrupt, self.clean) if denoises else (self.clean, self.corrupt)
+        return (values - base) / (source - base)
+
+    @property
+    def _noise(self) -> float:
+        """The mean effect that may be rounding error."""
+        error = rounding(torch.cat([self.clean, self.corrupt]), self.provenance.dtype)
+        return (error / (self.clean - self.corrupt).abs()).mean().item()
+
+    @property
+    def _has(self) -> Bool[Tensor, "cell prompt"]:
+        """Which prompts have a cell: those that are long enough."""
+        if "pos" not in self.axes:
+            return torch.ones_like(self.patched.flatten(0, -2), dtype=torch.bool)
+        return torch.tensor(self.cells["pos"])[:, None] < self.lengths
+
+
+def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keyword
+    model: Transformer,
+    clean: Any,  # noqa: ANN401 - what model.check reads
+    corrupt: Any,  # noqa: ANN401 - likewise
+    *,
+    metric: Metric,
+    at: str | Sequence[str] = "resid_pre",
+    over: Sequence[str] = ("layer", "pos"),
+    direction: str = "denoise",
+    stack: str | None = None,
+    rows: int = 64,
+    memory: float | None = None,
+    progress: Progress | None = None,
+    cancelled: Callable[[], bool] | None = None,
+    resume: Sweep | None = None,
+) -> ActivationPatching:
+    """Patch every cell of a point, or of several, one at a time.
+
+    Args:
+        model: the model.
+        clean: texts, token ids padded with ``interp.PAD``, images, or a batch; ``(source, target)``
+            for an encoder–decoder.
+        corrupt: their corrupted counterparts, each of as many tokens; see
+            :func:`interp.minimal_pairs.aligned`.
+        metric: e.g. ``interp.metrics.logit_diff(target, distractor)``, of the base's prompts. It
+            must differ between the two texts of every pair.
+        at: what is patched: the label of a point that every layer has, such as ``resid_pre``,
+            ``attn_out``, ``mlp_out``, ``z``, ``q``, ``pattern``; or several, each by itself.
+        over: what cells are told apart by: some of ``layer``, ``head`` and ``pos``. A cell is all
+            of the point along the others: ``("layer", "pos")`` patches all heads at a position,
+            ``("pos",)`` all layers at once.
+        direction: ``denoise``: clean activations into the corrupted run; ``noise``: corrupted ones
+            into the clean run.
+        stack: of an encoder–decoder, which stack is patched; by default the decoder.
+        rows: prompts a forward while activations are collected; the result does not depend on it.
+        memory: bytes that the sweep may take, as for :func:`interp.sweep`.
+        progress: called with ``(cells done, cells in total)``, controls included.
+        cancelled: called after each forward; if it returns True, what was measured is returned,
+            and its ``partial`` can be resumed.
+        resume: partial result of the same call: ``partial`` of a cancelled one, or the ``result``
+            of the :class:`interp.Interrupted`, or of the error, that stopped it.
+
+    Returns:
+        Effects per cell and prompt.
+
+    Raises:
+        InvalidInput: clean and corrupted prompts that are no minimal pairs; a metric that is the
+            same for both texts of a pair (named), or a loss; an unknown axis or direction, or one
+            that a point does not have; or a ``resume`` of another call.
+        UnknownPlace: the model has no such point.
+        Interrupted: Ctrl-C; its ``result`` can be resumed.
+    """
+    axes = _check(metric, over, direction)
+    pair = aligned(model, clean, corrupt)
+    places = places_of(model, [at] if isinstance(at, str) else at, model.stack(stack).name)
+    every = [place for own in places.values() for place in own]
+    recorded = [Recorded.of(model, batches, every, metric, rows) for batches in pair]
+    provenance = Provenance.of(model, *pair[0], *pair[1])
+    _check_difference(recorded[0].measured, recorded[1].measured, provenance.dtype)
+    base, source = recorded[::-1] if direction == "denoise" else recorded
+    shape = shape_of(source, places, axes)
+    table = sweep(
+        model,
+        base.batches,
+        [
+            case
+            for own in places.values()
+            for case in edits_of_cells(base, source, own, axes, shape)
+        ],
+        metric,
+        memory=memory,
+        progress=in_cells(progress, len(base.measured)),
+        cancelled=cancelled,
+        resume=resume,
+    )
+    values = table.values.unflatten(0, (len(places), -1))
+    number = model.stacks.index(model.stack(stack))
+    tokens = position_labels(model, pair[0][number], pair[1][number])
+    return ActivationPatching(
+        clean=recorded[0].measured,
+        corrupt=recorded[1].measured,
+        patched=values[:, 2:].unflatten(1, shape),
+        own=values[:, 0],
+        together=values[:, 1],
+        points=tuple(places),
+        axes=axes,
+        cells=_cells(tuple(places), dict(zip(axes, shape, strict=True)), tokens),
+        lengths=source.lengths(stack),
+        direction=direction,
+        metric=table.metric,
+        unit=table.unit,
+        provenance=replace(provenance, edits=table.provenance.edits),
+        notes=(*table.notes, *_left(table)),
+        partial=None if table.complete else table,
+    )
+
+
+def _check(metric: object, over: object, direction: object) -> tuple[str, ...]:
+    """The axes of a cell, in their order.
+
+    Raises:
+        InvalidInput: see :func:`patch_activations`.
+    """
+    if not isinstance(metric, Metric) or isinstance(metric, Loss):
+        raise InvalidInput(
+            f"metric={shorten(metric)} should be one of interp.metrics that asks both texts the "
+            "same, such as logit_diff(target, distractor); a loss is of each text's own tokens."
+        )
+    if direction not in VERBS:
+        raise InvalidInput(f"direction={shorten(direction)} is one of {', '.join(VERBS)}.")
+    given = [over] if isinstance(over, str) else over
+    if not isinstance(given, list | tuple) or not given or not set(given) <= set(AXES):
+        raise InvalidInput(f"over={shorten(over)} should be some of {', '.join(AXES)}.")
+    return tuple(axis for axis in AXES if axis in given)
+
+
+def _cells(
+    points: Sequence[str], sizes: Mapping[str, int], tokens: Sequence[str]
+) -> dict[str, tuple[object, ...]]:
+    """The columns that name the cells: point, layer, head, pos, token and name, as far as there."""
+    axes = {axis: range(size) for axis, size in sizes.items()}
+    cells: dict[str, Sequence[object]] = {**grid(point=points, **axes)}
+    rows = [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
+    if "pos" in sizes:
+        cells["token"] = [tokens[row["pos"]] for row in rows]
+    several = len(points) > 1
+    cells["name"] = [_name(row, tokens, several=several) for row in rows]
+    return {name: tuple(own) for name, own in cells.items()}
+
+
+def _name(cell: Mapping[str, Any], tokens: Sequence[str], *, several: bool) -> str:
+    """``L1H0 pos 3``, with the token; with the point before it if there are several."""
+    parts = [f"{letter}{cell[axis]}" for axis, letter in LETTERS.items() if axis in cell]
+    words = [cell["point"] if several else "", "".join(parts)]
+    words += ["pos", str(cell["pos"]), tokens[cell["pos"]]] if "pos" in cell else []
+    return " ".join(filter(None, words))
+
+
+def _check_difference(
+    clean: Float[Tensor, " prompt"], corrupt: Float[Tensor, " prompt"], dtype: str
+) -> None:
+    """Refuse prompts whose metric is the same, up to rounding, for both texts."""
+    same = (clean - corrupt).abs() <= rounding(torch.cat([clean, corrupt]), dtype)
+    if bool(same.any()):
+        prompt = int(same.int().argmax())
+        raise InvalidInput(
+            f"Prompt {prompt}: the metric is {clean[prompt]:.6g} clean and {corrupt[prompt]:.6g} "
+            "corrupted, so there is no difference to restore. Leave the prompt out, change its "
+            "corrupted text, or measure what differs."
+        )
+
+
+def _left(table: Sweep) -> list[str]:
+    """What is missing of a cancelled sweep."""
+    if table.complete:
+        return []
+    return [
+        f"cancelled: {int(table.done.sum())} of {table.done.numel()} pairs of cell and prompt were "
+        "measured, the rest are NaN; resume= continues from .partial"
+    ]

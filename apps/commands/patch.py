@@ -1,0 +1,74 @@
+"""``interp patch``: where does the model hold what tells two texts apart?"""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from apps.commands.command import PairMetric, PairMetricName, analysis_command
+
+if TYPE_CHECKING:
+    from analyses import ActivationPatching
+    from apps.commands.inputs import Inputs
+
+
+class PointName(StrEnum):
+    """What is patched."""
+
+    RESID_PRE = "resid_pre"
+    RESID_MID = "resid_mid"
+    RESID_POST = "resid_post"
+    ATTN_OUT = "attn_out"
+    MLP_OUT = "mlp_out"
+    Z = "z"
+    Q = "q"
+    K = "k"
+    V = "v"
+    PATTERN = "pattern"
+
+
+class CellName(StrEnum):
+    """What the cells are told apart by."""
+
+    LAYER_POS = "layer-pos"
+    LAYER_HEAD = "layer-head"
+    LAYER = "layer"
+    POS = "pos"
+    LAYER_HEAD_POS = "layer-head-pos"
+
+
+class DirectionName(StrEnum):
+    """Which run is patched with which."""
+
+    DENOISE = "denoise"
+    NOISE = "noise"
+
+
+At = Annotated[PointName, typer.Option(help="What is patched.")]
+Over = Annotated[CellName, typer.Option(help="What cells are told apart by.")]
+Direction = Annotated[
+    DirectionName, typer.Option(help="denoise: clean into corrupted; noise: the reverse.")
+]
+
+
+@analysis_command("Patching {at}", reads=("text", "corrupt"))
+def patch(
+    inputs: "Inputs",
+    *,
+    at: At = PointName.RESID_PRE,
+    over: Over = CellName.LAYER_POS,
+    direction: Direction = DirectionName.DENOISE,
+    metric: PairMetric = PairMetricName.LOGIT_DIFF,
+) -> "ActivationPatching":
+    """Copy activations between clean and corrupted prompts, and measure what that restores."""
+    from analyses import patch_activations  # noqa: PLC0415
+
+    return patch_activations(
+        inputs.model,
+        *inputs.pairs,
+        metric=inputs.token_metric(metric),
+        at=at.value,
+        over=over.split("-"),
+        direction=direction.value,
+        progress=inputs.progress,
+    )

@@ -1,0 +1,201 @@
+"""Scores of nodes: estimates of the metric's change when one tensor is that of other prompts.
+
+    AtP    Δn · ∂m/∂n                      attribution patching (Nanda 2023)
+    AtP*   ΔA · ∂m/∂A of queries and keys, |score| a mean over dropped layers (Kramár et al. 2024)
+
+A softmax that saturates has no gradient, so for queries and keys AtP* forms the pattern A that they
+lead to, and takes the gradient from there (the QK fix). And where the direct effect of a node and
+that by later layers cancel, it takes, for each layer l, the gradient with what l writes held
+constant, and the mean of the sizes over the layers other than its own (GradDrop):
+
+    |AtP*| = Σ_l |score without layer l| / (layers − 1)        of three layers or more
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp import edits
+from interp.cache.cache import Cache
+from interp.edits import Edit
+from interp.errors import InvalidInput
+from interp.execution.run import run
+from interp.metrics import Metric
+from interp.model.attention.attention import Attention
+from interp.model.batch import Batch
+from interp.model.network import Network
+from interp.points import Place
+
+HEAD_AXIS = 2
+"""Of queries, keys, values and z."""
+LEAST_LAYERS = 3
+"""With fewer there is no GradDrop: without one layer of two, only direct effects are left."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A tensor that is patched: a head's queries, keys, values or z, or what an MLP adds.
+
+    Attributes:
+        name: ``L1H0.q``, ``L1H0.k``, ``L1H0.v``, ``L1H0`` (z), ``L1MLP``; of shared keys and values
+            ``L1KV0.k``.
+        place: where it is.
+        head: which (key/value) head of ``place``, or ``None`` for the whole tensor.
+    """
+
+    name: str
+    place: Place
+    head: int | None = None
+
+    def __str__(self) -> str:
+        """The name."""
+        return self.name
+
+
+def nodes_of(model: Network) -> list[Node]:
+    """The nodes of a model with one stack, in the order of its forward.
+
+    Raises:
+        InvalidInput: it has two.
+    """
+    if len(model.stacks) > 1:
+        raise InvalidInput("Nodes are those of models with one stack; this one has two.")
+    found: list[Node] = []
+    for layer, block in enumerate(model.blocks):
+        for step in (branch for whole in block.steps for branch in whole.branches):
+            if not isinstance(step.f, Attention):
+                found.append(Node(f"L{layer}MLP", Place(step.points.writes, layer)))
+                continue
+            at, heads, shared = step.f.points, step.f.n_heads, step.f.kv_heads
+            kv = "H" if shared == heads else "KV"
+            for point, n, name in (
+                (at.q, heads, "H{}.q"),
+                (at.k, shared, kv + "{}.k"),
+                (at.v, shared, kv + "{}.v"),
+                (at.z, heads, "H{}"),
+            ):
+                place = Place(point, layer)
+                found += [Node(f"L{layer}{name.format(head)}", place, head) for head in range(n)]
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class NodeRuns:
+    """What scores of nodes are computed from.
+
+    Attributes:
+        model: the model.
+        clean: its prompts.
+        metric: with a gradient.
+        own: the tensors of the nodes on the clean prompts, and all that layers write.
+        other: those of the nodes on the corrupted prompts.
+    """
+
+    model: Network
+    clean: Batch
+    metric: Metric
+    own: Mapping[Place, Tensor]
+    other: Mapping[Place, Tensor]
+
+    @classmethod
+    def of(cls, model: Network, clean: Batch, corrupt: Batch, metric: Metric) -> "NodeRuns":
+        """Of prompts whose tokens stand in the same columns."""
+        places = list({node.place: None for node in nodes_of(model)})
+        own = run(model, clean, record=[*places, *_writes(model)]).cache
+        other = run(model, corrupt, record=places).cache
+        return cls(model, clean, metric, dict(own.items()), dict(other.items()))
+
+    def atp(self) -> Float[Tensor, "node prompt"]:
+        """Δn · ∂m/∂n."""
+        nodes = nodes_of(self.model)
+        gradients = self._gradients([node.place for node in nodes])
+        return torch.stack([self._linear(node, gradients) for node in nodes])
+
+    def atp_star(self) -> Float[Tensor, "node prompt"]:
+        """With the QK fix, and sizes by GradDrop; signs are those without dropped layers."""
+        changes = self._pattern_changes()
+        whole, layers = self._fixed(changes, ()), self.model.n_layers
+        if layers < LEAST_LAYERS:
+            return whole
+        own_layer = torch.tensor([node.place.layer for node in nodes_of(self.model)])
+        total = torch.zeros_like(whole)
+        for layer in range(layers):
+            without = self._fixed(changes, self._held(layer)).abs()
+            total[own_layer != layer] += without[own_layer != layer]
+        return whole.sign() * total / (layers - 1)
+
+    def edit(self, node: Node) -> Edit:
+        """The patch of a node, which :func:`interp.sweep` makes exactly."""
+        value = self.other[node.place]
+        own = value if node.head is None else value.select(HEAD_AXIS, node.head)
+        return edits.replace(node.place, own, **({} if node.head is None else {"head": node.head}))
+
+    def _linear(self, node: Node, gradients: Cache) -> Float[Tensor, " prompt"]:
+        change = self.other[node.place] - self.own[node.place]
+        return _of_head(change * _gradient(gradients, node.place), node.head)
+
+    def _fixed(self, changes: dict[Place, Tensor], held: Sequence[Edit]) -> Tensor:
+        """Scores with the QK fix, where some layers' writes are held constant."""
+        nodes, at = nodes_of(self.model), self.model.blocks[0].attn.points
+        patterns = [Place(at.pattern, layer) for layer in range(self.model.n_layers)]
+        linear = {node.place for node in nodes} - changes.keys()
+        gradients = self._gradients([*linear, *patterns], held)
+        found: list[Tensor] = []
+        for node in nodes:
+            if node.place not in changes:
+                found.append(self._linear(node, gradients))
+                continue
+            by_pattern = _gradient(gradients, Place(at.pattern, node.place.layer))
+            effect = (changes[node.place] * by_pattern).flatten(2).sum(-1)
+            heads = self.own[node.place].shape[HEAD_AXIS]
+            found.append(effect.unflatten(1, (heads, -1)).sum(-1)[:, node.head])
+        return torch.stack(found)
+
+    def _pattern_changes(self) -> dict[Place, Float[Tensor, "prompt head query key"]]:
+        """How the pattern changes if all queries, or all keys, of its layer are patched."""
+        found: dict[Place, Tensor] = {}
+        for layer, block in enumerate(self.model.blocks):
+            at = block.attn.points
+            own = self._pattern(layer, [])
+            for place in (Place(at.q, layer), Place(at.k, layer)):
+                patched = self._pattern(layer, [edits.replace(place, self.other[place])])
+                found[place] = patched - own
+        return found
+
+    def _pattern(self, layer: int, made: Sequence[Edit]) -> Float[Tensor, "prompt head query key"]:
+        place = Place(self.model.blocks[layer].attn.points.pattern, layer)
+        done = run(self.model, self.clean, record=[place], edits=made, stop_at_layer=layer + 1)
+        return done.cache[place]
+
+    def _held(self, layer: int) -> list[Edit]:
+        """What a layer writes, as constants."""
+        places = [place for place in _writes(self.model) if place.layer == layer]
+        return [edits.replace(place, self.own[place]) for place in places]
+
+    def _gradients(self, places: Sequence[Place], held: Sequence[Edit] = ()) -> Cache:
+        return run(
+            self.model, self.clean, record=places, edits=held, gradients_of=self.metric
+        ).cache
+
+
+def _writes(model: Network) -> list[Place]:
+    """The places of all that is added to the stream."""
+    return [
+        Place(point, layer)
+        for layer, block in enumerate(model.blocks)
+        for step in block.steps
+        for point in step.written
+    ]
+
+
+def _gradient(cache: Cache, place: Place) -> Tensor:
+    return cache[f"{place.point.label}_grad", place.layer]
+
+
+def _of_head(products: Tensor, head: int | None) -> Float[Tensor, " prompt"]:
+    """The sum over one head, or over all."""
+    own = products if head is None else products.select(HEAD_AXIS, head)
+    return own.flatten(1).sum(-1)

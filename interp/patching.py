@@ -1,0 +1,186 @@
+"""Activation patching: what a model computed on some prompts, written into its run of others.
+
+    denoising   the run of the corrupted prompts gets activations of the clean ones
+    noising     the run of the clean prompts gets activations of the corrupted ones
+
+(Meng et al. 2022, "Locating and Editing Factual Associations in GPT"; the names are those of
+Heimersheim and Nanda 2024, "How to Use and Interpret Activation Patching".) Prompts are minimal
+pairs, :mod:`interp.minimal_pairs`, so that both runs have the same columns.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp import edits
+from interp.edits import Edit, EditSite, Selection
+from interp.edits.edit import Replace
+from interp.errors import InvalidInput, shorten
+from interp.execution.run import run
+from interp.metrics import Metric, measure
+from interp.model.batch import Batch
+from interp.model.context import Context
+from interp.model.network import Network
+from interp.points import Place
+
+AXES = ("layer", "head", "pos")
+"""What cells may be told apart by, in this order."""
+TOKENS = {"pos", "query"}
+"""Axes of a tensor that ``pos`` counts."""
+HEADS = ("head", "kv_head")
+"""Axes that count heads."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """What a model computed on some prompts.
+
+    Attributes:
+        model: the model.
+        batches: the prompts, of each stack.
+        activations: the tensor at each place.
+        measured: the metric of each prompt.
+    """
+
+    model: Network
+    batches: Sequence[Batch]
+    activations: Mapping[Place, Tensor]
+    measured: Float[Tensor, " prompt"]
+
+    @classmethod
+    def of(
+        cls,
+        model: Network,
+        batches: Sequence[Batch],
+        places: Sequence[Place],
+        metric: Metric,
+        rows: int = 64,
+    ) -> "Recorded":
+        """Run the model on the prompts, so many ``rows`` at a time.
+
+        Raises:
+            InvalidInput: the model has no logits, or the metric can't be read from them.
+        """
+        n = len(batches[0].ids)
+        found: list[dict[Place, Tensor]] = []
+        measured: list[Tensor] = []
+        for part in torch.arange(n, device=batches[0].ids.device).split(rows):
+            done = run(model, *(batch.rows(part) for batch in batches), record=list(places))
+            if done.logits is None:
+                raise InvalidInput("This model has no logits that a metric could measure.")
+            found.append({place: done.cache[place] for place in places})
+            own = metric.for_rows(part.tolist(), n)
+            measured.append(measure(own, done.logits, done.batch).cpu().double())
+        activations = {place: torch.cat([own[place] for own in found]) for place in places}
+        return cls(model, batches, activations, torch.cat(measured))
+
+    def lengths(self, stack: str | None = None) -> Int[Tensor, " prompt"]:
+        """Number of tokens of each prompt, in one stack; by default in the last."""
+        return self.batches[self._number(stack)].is_real.sum(-1).cpu()
+
+    def n_heads(self, place: Place) -> int | None:
+        """How many heads the tensor at a place has; ``None`` if it has no axis of them."""
+        sizes = zip(place.point.axes, self.activations[place].shape, strict=True)
+        return next((size for axis, size in sizes if axis in HEADS), None)
+
+    def edit(self, place: Place, head: int | None = None, pos: int | None = None) -> Replace:
+        """The edit that writes what was computed at a place, or its part of a head or position.
+
+        It is for prompts of the same lengths, with the same padding. Those that are too short to
+        have the position stay as they are.
+
+        Raises:
+            InvalidEdit: there is no such part.
+        """
+        rows = None
+        if pos is not None:
+            has = self.lengths(place.stack) > pos
+            rows = None if bool(has.all()) else tuple(has.nonzero()[:, 0].tolist())
+        select, whole = Selection(batch=rows, head=head, pos=pos), self.activations[place]
+        site = EditSite(place, self._contexts[self._number(place.stack)])
+        values = whole[site.index(select, whole.shape)]
+        return edits.replace(place, values, batch=rows, head=head, pos=pos)
+
+    @cached_property
+    def _contexts(self) -> list[Context]:
+        return self.model.contexts(self.batches)
+
+    def _number(self, stack: str | None) -> int:
+        """The number of a stack, given by its name; by default of the last."""
+        return [own.name for own in self.model.stacks].index(self.model.stack(stack).name)
+
+
+def places_of(model: Network, at: Sequence[str], stack: str) -> dict[str, list[Place]]:
+    """The places of each point in every layer, by its label.
+
+    Raises:
+        InvalidInput: no point, one that some layers lack, or one that is no block's.
+        UnknownPlace: the model has no such point.
+    """
+    found: dict[str, list[Place]] = {}
+    for point in at:
+        name = (point, stack) if len(model.stacks) > 1 else point
+        places = model.names.every_layer(name)
+        if places is None:
+            model.names.resolve_all(point)
+            raise InvalidInput(
+                f"at={shorten(point)} should be the label of a point that every layer has, such as "
+                "resid_pre or z."
+            )
+        found[places[0].point.label] = places
+    if not found:
+        raise InvalidInput("at= names no point to patch; give one, such as resid_pre.")
+    return found
+
+
+def shape_of(
+    source: Recorded, places: Mapping[str, Sequence[Place]], axes: tuple[str, ...]
+) -> tuple[int, ...]:
+    """The number of cells along each axis, which all points share.
+
+    Raises:
+        InvalidInput: a point lacks an axis, or points or layers differ in their heads.
+    """
+    longest = int(source.lengths(next(iter(places.values()))[0].stack).max())
+    shapes: dict[tuple[int, ...], str] = {}
+    for point, own in places.items():
+        for place in own:
+            sizes = {"layer": len(own), "head": source.n_heads(place), "pos": longest}
+            if not TOKENS & set(place.point.axes):
+                sizes["pos"] = None
+            lacking = [axis for axis in axes if sizes[axis] is None]
+            if lacking:
+                raise InvalidInput(
+                    f"{point} has the axes [{' '.join(place.point.axes)}], so cells of it can't be "
+                    f"told apart by {lacking[0]}; leave that out of over=."
+                )
+            shapes[tuple(sizes[axis] or 0 for axis in axes)] = point
+    if len(shapes) > 1:
+        raise InvalidInput(
+            f"Along {', '.join(axes)} there are {' or '.join(map(str, shapes))} cells, as in "
+            f"{' or '.join(shapes.values())}: patch points with as many heads in every layer, one "
+            "point at a time, or leave head out of over=."
+        )
+    return next(iter(shapes))
+
+
+def edits_of_cells(
+    base: Recorded,
+    source: Recorded,
+    places: Sequence[Place],
+    axes: tuple[str, ...],
+    shape: tuple[int, ...],
+) -> Iterator[list[Edit]]:
+    """The edits of a point: the two controls, own and together, then those of each cell."""
+    yield [base.edit(place) for place in places]
+    yield [source.edit(place) for place in places]
+    for index in product(*map(range, shape)):
+        at = dict(zip(axes, index, strict=True))
+        layer = at.pop("layer", None)
+        own = places if layer is None else [places[layer]]
+        yield [source.edit(place, **at) for place in own]

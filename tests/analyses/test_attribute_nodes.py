@@ -1,0 +1,159 @@
+"""Scores of nodes beside exact patching of them."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from architectures import (
+    ARCHITECTURES,
+    D_MODEL,
+    D_VOCAB,
+    PLAIN,
+    assert_close,
+    build,
+    build_new,
+    covering,
+    tokens_of,
+)
+from torch import Tensor
+
+import interp
+from analyses import NodeAttribution, attribute_nodes
+from interp import Config, MLPConfig, StackConfig, Transformer, edits, metrics, run
+from interp.attribution.nodes import Node, NodeRuns, nodes_of
+from interp.edits import Edit
+from interp.errors import InvalidInput
+from interp.metrics.prompts import logit_diff_of_prompts
+from interp.minimal_pairs import aligned_prompts
+
+METRIC = metrics.logit_diff(1, 2)
+WRITES = ("attn_out", "mlp_out")
+SINGLE = [name for name, config in ARCHITECTURES.items() if len(config.stacks) == 1]
+
+
+def runs_of(model: Transformer) -> NodeRuns:
+    (clean,), (corrupt,) = (model.check(*tokens_of(model.config, seed=s)) for s in (0, 1))
+    return NodeRuns.of(model, clean, corrupt, METRIC)
+
+
+def effects(runs: NodeRuns) -> Tensor:
+    nodes = nodes_of(runs.model)
+    return interp.sweep(runs.model, runs.clean, [runs.edit(n) for n in nodes], METRIC).effect
+
+
+def attributed(name: str, **settings: object) -> NodeAttribution:
+    model, prompts = interp.load(name), interp.read_prompts(f"{name}-pairs")[:6]
+    metric = logit_diff_of_prompts(model.to_single_token, prompts)
+    return attribute_nodes(model, *aligned_prompts(model, prompts), metric=metric, **settings)
+
+
+def slope(runs: NodeRuns, node: Node, held: Sequence[Edit] = ()) -> Tensor:
+    """d/dε of the metric with n + ε (n′ − n), at ε = 0, by a difference quotient."""
+    change, step = runs.other[node.place] - runs.own[node.place], 1e-6
+    part, where = (
+        (change, {}) if node.head is None else (change[:, :, node.head], {"head": node.head})
+    )
+    sides = [
+        METRIC(run(runs.model, runs.clean, edits=[added, *held]).logits, runs.clean)
+        for added in (edits.add(node.place, e * part, **where) for e in (step, -step))
+    ]
+    return (sides[0] - sides[1]) / (2 * step)
+
+
+@pytest.mark.parametrize("name", covering(SINGLE))
+def test_a_score_is_the_slope_of_the_metric_towards_the_patched_value(name):
+    runs = runs_of(build(name))
+    scores = runs.atp()
+    for number, node in list(enumerate(nodes_of(runs.model)))[::5]:
+        assert_close(scores[number], slope(runs, node), 1e-6, node)
+
+
+def test_sizes_with_dropped_layers_are_means_of_slopes_with_their_writes_held():
+    """Of three layers; what a held layer computes itself has no effect, and no part in the mean."""
+    runs = runs_of(build(Config(D_MODEL, D_VOCAB, 8, decoder=StackConfig(3, PLAIN, MLPConfig(10)))))
+    scores, plain = runs.atp_star(), runs.atp()
+    for number, node in enumerate(nodes_of(runs.model)):
+        if node.name not in ("L0H1", "L0MLP", "L1H0.v", "L2H2"):
+            continue
+        layers = [layer for layer in range(3) if layer != node.place.layer]
+        held = [
+            [
+                edits.replace(p, runs.own[p])
+                for p in runs.own
+                if p.layer == layer and p.point.label in WRITES
+            ]
+            for layer in layers
+        ]
+        sizes = [slope(runs, node, made).abs() for made in held]
+        assert_close(scores[number], plain[number].sign() * sum(sizes) / 2, 1e-6, node)
+        assert not torch.allclose(scores[number], plain[number]) or node.name == "L2H2"
+
+
+def test_where_all_that_follows_is_linear_scores_are_exact():
+    """Values and z of the last layer of attention alone; AtP* of its queries and keys too."""
+    runs = runs_of(build("biased-seed"))
+    names, exact = [node.name for node in nodes_of(runs.model)], effects(runs)
+    off, fixed = ((found - exact).abs().amax(-1) for found in (runs.atp(), runs.atp_star()))
+    last = torch.tensor([name.startswith("L1") for name in names])
+    attending = torch.tensor([name.endswith((".q", ".k")) for name in names])
+    assert float(off[last & ~attending].max()) < 1e-12
+    assert float(off[attending].min()) > 1e-6
+    assert float(fixed[last].max()) < 1e-12
+
+
+@pytest.mark.parametrize("name", ["llama", "gptj"])
+def test_shared_keys_are_fixed_for_all_heads_that_share_them(name):
+    """A change so small that all is linear: AtP* is then AtP."""
+    model = build(name)
+    runs = runs_of(model)
+    nodes = nodes_of(model)
+    assert "L0KV0.k" in [node.name for node in nodes]
+    near = {
+        node.place: runs.own[node.place] + 1e-6 * (runs.other[node.place] - runs.own[node.place])
+        for node in nodes
+    }
+    small = NodeRuns(model, runs.clean, METRIC, runs.own, near)
+    assert_close(small.atp_star() * 1e6, runs.atp(), 1e-4)
+
+
+def test_a_node_without_weights_scores_zero():
+    model = build_new("gpt2")
+    with torch.no_grad():
+        model.blocks[1].attn.W_O[1].zero_()
+    runs = runs_of(model)
+    names = [node.name for node in nodes_of(model)]
+    dead = [names.index(own) for own in ("L1H1", "L1H1.q", "L1H1.k", "L1H1.v")]
+    for scores in (runs.atp(), runs.atp_star()):
+        assert bool((scores[dead].abs() < 1e-15).all())
+        assert bool((scores[names.index("L1H0")] != 0).all())
+
+
+def test_the_exact_method_patches_every_node_and_a_check_has_its_numbers():
+    exact, checked = (attributed("rasp-reverse", method=m, check=7) for m in ("exact", "atp"))
+    assert torch.equal(exact.effect, exact.exact)
+    assert_close(checked.exact, exact.effect[checked.checked], 1e-5)
+    assert len(checked.checked) == 7
+    assert "WARNING" not in checked.summary()
+
+
+def test_where_a_softmax_saturates_the_summary_warns():
+    assert "WARNING: the scores correlate" in attributed("rasp-histogram", method="atp").summary()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"method": "eap"}, "method='eap' is not known"),
+        ({"check": 0}, "check=0 should be a whole number from 1 on"),
+        ({"metric": metrics.accuracy(3)}, "no gradient"),
+    ],
+)
+def test_what_cannot_be_attributed_is_refused(settings, message):
+    given = {"metric": metrics.logit(3)} | settings
+    with pytest.raises(InvalidInput, match=message):
+        attribute_nodes(interp.load("induction-by-hand"), "abcxab", "abdxab", **given)
+
+
+def test_a_model_with_two_stacks_is_refused():
+    with pytest.raises(InvalidInput, match="models with one stack"):
+        nodes_of(build("t5"))

@@ -1,0 +1,222 @@
+"""Activation patching: 0 where nothing is patched, 1 where everything is, each cell as by hand."""
+
+import pytest
+import torch
+from architectures import D_VOCAB, assert_close, assert_identical, build, padded, tokens_of
+from tables import each
+
+import interp
+from analyses import patch_activations
+from interp import Interrupted, edits, metrics, run
+from interp.errors import InvalidInput, UnknownPlace
+from interp.metrics.prompts import logit_diff_of_prompts
+from interp.minimal_pairs import aligned_prompts
+from interp.patching import Recorded
+
+METRIC = metrics.logit_diff(3, 5)
+NAMES = ["gpt2", "llama", "gptj", "gemma2", "opt-post", "bert", "attention-pair"]
+
+
+def pair_of(name: str, at: int = 1):
+    """The model with inputs of which every row differs in one token."""
+    model = build(name)
+    *before, last = tokens_of(name)
+    other = last.clone()
+    other[:, at] = (other[:, at] + 1) % D_VOCAB
+    if not before:
+        return model, last, other
+    return model, (*before, last), (*before, other)
+
+
+def bundled(name: str, **settings):
+    model, prompts = interp.load(name), interp.read_prompts(f"{name}-pairs")
+    metric = logit_diff_of_prompts(model.to_single_token, prompts)
+    return patch_activations(model, *aligned_prompts(model, prompts), metric=metric, **settings)
+
+
+@pytest.mark.parametrize("direction", ["denoise", "noise"])
+@pytest.mark.parametrize("name", NAMES)
+def test_all_of_the_first_stream_is_all_of_the_difference(name, direction):
+    model, clean, corrupt = pair_of(name)
+    found = patch_activations(
+        model, clean, corrupt, metric=METRIC, over=("layer",), direction=direction
+    )
+    assert_close(found.effect[0, 0], torch.ones_like(found.clean), 1e-9)
+    assert_close(found.together, (found.clean if direction == "denoise" else found.corrupt)[None])
+
+
+def test_the_decoder_of_a_pair_holds_nothing_of_its_source():
+    model = build("attention-pair")
+    source, target = tokens_of("attention-pair")
+    given = {"metric": METRIC, "over": ("layer",)}
+    decoder, encoder = (
+        patch_activations(model, (source, target), (source.flip(0), target), stack=stack, **given)
+        for stack in ("decoder", "encoder")
+    )
+    assert_close(encoder.effect[0, 0], torch.ones(2, dtype=torch.float64), 1e-9)
+    assert_close(decoder.effect[0, 0], torch.zeros(2, dtype=torch.float64), 1e-9)
+
+
+@pytest.mark.parametrize("point", ["resid_pre", "attn_out", "mlp_out", "z", "k", "v"])
+def test_a_run_patched_with_itself_is_bit_identical(point):
+    model, clean, _ = pair_of("llama")
+    batches, places = model.check(clean), model.names.every_layer(point)
+    recorded = Recorded.of(model, batches, places, METRIC)
+    plain = run(model, *batches).logits
+    for pos in (None, 2):
+        made = [recorded.edit(place, pos=pos) for place in places]
+        assert_identical(run(model, *batches, edits=made).logits, plain)
+
+
+def test_before_the_texts_differ_nothing_is_patched():
+    model, clean, corrupt = pair_of("gpt2", at=3)
+    found = patch_activations(model, clean, corrupt, metric=METRIC, at=["resid_pre", "z"])
+    assert_close(found.effect[:, :, :3], torch.zeros_like(found.effect[:, :, :3]), 1e-9)
+    assert (found.effect[0, :, 3].abs() > 1e-3).all()
+    assert_close(found.own, found.corrupt.expand_as(found.own))
+
+
+@each(
+    ("name", "at", "over"),
+    [
+        ("gpt2", "resid_pre", ("layer", "pos")),
+        ("gptj", "mlp_out", ("layer", "pos")),
+        ("llama", "z", ("head", "layer", "pos")),
+        ("llama", "k", ("layer", "head")),
+        ("gemma2", "pattern", ("layer", "head", "pos")),
+        ("opt-post", "attn_out", ("pos",)),
+        ("bert", "q", ("layer",)),
+        ("attention-pair", "cross_z", ("layer", "head")),
+    ],
+)
+def test_each_cell_is_one_patched_forward(name, at, over):
+    model, clean, corrupt = pair_of(name)
+    found = patch_activations(model, clean, corrupt, metric=METRIC, at=at, over=over)
+    base, source = (model.check(*(x if isinstance(x, tuple) else (x,))) for x in (corrupt, clean))
+    cache = run(model, *source, record="all").cache
+    stack = {"stack": "decoder"} if len(model.stacks) > 1 else {}
+    count = len(found.cells["name"])
+    values = found.patched.flatten(0, -2)
+    for cell in range(0, count, max(1, count // 5)):
+        index = {axis: found.cells[axis][cell] for axis in found.axes}
+        layers = [index.pop("layer")] if "layer" in index else [0, 1]
+        made = [edits.patch(cache, at, layer=layer, **index, **stack) for layer in layers]
+        done = run(model, *base, edits=made)
+        assert_close(values[cell], METRIC(done.logits, done.batch), 1e-10)
+
+
+def test_noising_is_denoising_with_the_texts_exchanged():
+    model, clean, corrupt = pair_of("llama")
+    one = patch_activations(model, clean, corrupt, metric=METRIC, direction="noise")
+    other = patch_activations(model, corrupt, clean, metric=METRIC, direction="denoise")
+    assert_close(one.effect, other.effect)
+    denoised = patch_activations(model, clean, corrupt, metric=METRIC)
+    assert not torch.allclose(denoised.effect, one.effect)
+
+
+def test_prompts_that_are_too_short_for_a_position_are_left_out_of_it():
+    rows = [torch.tensor([1, 2, 3, 4]), torch.tensor([5, 6])] * 3
+    others = [torch.tensor([7, 2, 3, 4]), torch.tensor([8, 6])] * 3
+    found = patch_activations(
+        build("gpt2"), padded(rows, "left"), padded(others, "left"), metric=METRIC
+    )
+    counts = found.to_frame().set_index(["layer", "pos"])["n"]
+    assert [counts[0, pos] for pos in range(4)] == [6, 6, 3, 3]
+    assert len(found.to_prompt_frame()) == 2 * (6 + 6 + 3 + 3)
+    alone = patch_activations(build("gpt2"), rows[0][None], others[0][None], metric=METRIC)
+    assert_close(found.effect[0, :, :, 0], alone.effect[0, :, :, 0], 1e-9)
+
+
+@pytest.mark.parametrize("direction", ["denoise", "noise"])
+def test_known_circuits_carry_everything_in_their_heads_alone(direction):
+    """Outside the circuit nothing has an effect; of one live head, the effect is 1."""
+    for name in ("rasp-reverse", "rasp-fraction", "rasp-histogram", "rasp-duplicates"):
+        frame = bundled(name, at="z", over=("layer", "head"), direction=direction).to_frame()
+        circuit = set(interp.card(name).circuit.heads)
+        assert set(frame[frame["size"] > 1e-5]["name"]) <= circuit
+        assert set(frame[frame["matters"]]["name"])
+    reverse = bundled("rasp-reverse", at="z", over=("layer", "head")).to_frame()
+    assert reverse["name"][0] == "L2H0"
+    assert reverse["effect"][0] == pytest.approx(1, abs=1e-5)
+
+
+def test_heads_of_induction_carry_it_in_python_2l():
+    frame = bundled("python-2l", at="z", over=("layer", "head")).to_frame()
+    assert set(frame[frame["matters"]]["name"][:3]) <= {"L0H5", "L1H0", "L1H5", "L1H2"}
+
+
+def test_a_result_says_what_was_found():
+    found = bundled("rasp-reverse", at="z", over=("layer", "head"))
+    first, difference, *_, control = found.summary().split("\n")
+    assert first == (
+        "z by layer × head: 1 of 12 cells matter (denoise, q ≤ 0.05); L2H0 restores 1.00 of the "
+        "difference"
+    )
+    assert difference == "logit difference 12 logits clean, -12 corrupted, on 36 prompts"
+    assert control.endswith("of z together +1.00; the run's own activations +0.00")
+    (drawn,) = found.figure().data
+    assert drawn.z[2][0] == pytest.approx(1, abs=1e-5)
+
+
+def test_positions_bear_the_tokens_that_all_prompts_share():
+    model = interp.load("dates")
+    clean, corrupt = (["7 June 2030", "9 June 2030"], ["7 March 2030", "9 March 2030"])
+    prefix = ["2030-0"] * 2
+    found = patch_activations(
+        model,
+        (clean, prefix),
+        (corrupt, prefix),
+        metric=metrics.logit_diff(model.to_single_token("6"), model.to_single_token("3")),
+        stack="encoder",
+    )
+    tokens = dict(zip(found.cells["pos"], found.cells["token"], strict=True))
+    assert [tokens[pos] for pos in range(5)] == ["", "·", "June/March", "·", "2"]
+    assert found.to_frame()["name"][0].startswith("L0 pos 2 June/March")
+
+
+def test_a_cancelled_call_is_resumed_and_an_interrupted_one_too():
+    model, clean, corrupt = pair_of("gpt2")
+    given = {"metric": METRIC, "memory": 1e5}
+    whole = patch_activations(model, clean, corrupt, **given)
+    part = patch_activations(model, clean, corrupt, cancelled=lambda: True, **given)
+    assert part.patched.isnan().any()
+    assert "cancelled" in part.summary()
+    part.figure()
+    again = patch_activations(model, clean, corrupt, resume=part.partial, **given)
+    assert_close(again.patched, whole.patched)
+    assert whole.partial is None
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted) as error:
+        patch_activations(model, clean, corrupt, progress=stop, **given)
+    again = patch_activations(model, clean, corrupt, resume=error.value.result, **given)
+    assert_close(again.patched, whole.patched)
+
+
+@each(
+    ("settings", "error", "said"),
+    [
+        ({"metric": metrics.loss()}, InvalidInput, "a loss is of each text's own tokens"),
+        ({"over": ("layer", "neuron")}, InvalidInput, "over=.* some of layer, head, pos"),
+        ({"over": ()}, InvalidInput, "over="),
+        ({"over": ("layer", "head")}, InvalidInput, r"resid_pre has the axes .* by head"),
+        ({"at": "q_normalized"}, UnknownPlace, "q_normalized"),
+        ({"at": "embed"}, InvalidInput, "at='embed' should be the label"),
+        ({"at": []}, InvalidInput, "at= names no point"),
+        ({"at": ["z", "k"], "over": ("layer", "head")}, InvalidInput, r"\(2, 4\) or \(2, 2\)"),
+        ({"direction": "both"}, InvalidInput, "direction='both' is one of denoise, noise"),
+    ],
+)
+def test_what_can_not_be_patched_is_refused(settings, error, said):
+    model, clean, corrupt = pair_of("llama")
+    with pytest.raises(error, match=said):
+        patch_activations(model, clean, corrupt, **{"metric": METRIC, **settings})
+
+
+def test_a_prompt_without_a_difference_is_named():
+    model, clean, corrupt = pair_of("gpt2")
+    metric = metrics.logit_diff((3, 5), (5, 5))
+    with pytest.raises(InvalidInput, match="Prompt 1: the metric is 0 clean and 0 corrupted"):
+        patch_activations(model, clean, corrupt, metric=metric)
