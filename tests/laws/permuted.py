@@ -150,7 +150,7 @@ class Permutation:
     def label(self, column: str, row: dict[str, object]) -> object:
         """The new label of a row of a frame in one column."""
         value = row[column]
-        if isinstance(value, str) and column in TOKEN_COLUMNS:
+        if column in TOKEN_COLUMNS and isinstance(value, str) and value.isdigit():
             return str(int(self._tokens(torch.tensor(int(value)))))
         if isinstance(value, str):
             return TOGETHER.join(sorted(map(self.name, value.split(TOGETHER))))
@@ -188,10 +188,9 @@ class Permutation:
             kept(self.prompts),
         )
 
-    @property
-    def same_tokens(self) -> "Permutation":
-        """The same, with the vocabulary in its own order."""
-        return replace(self, vocabulary=self.nothing.vocabulary)
+    def without(self, *orders: str) -> "Permutation":
+        """The same, with some of the orders as they were."""
+        return replace(self, **{name: getattr(self.nothing, name) for name in orders})
 
 
 def labelled(frame: pd.DataFrame, permutation: Permutation) -> Rows:

@@ -7,6 +7,7 @@ the numbers of all its tables, by the labels of their rows.
 """
 
 from collections.abc import Callable
+from dataclasses import fields
 from inspect import isfunction, signature
 from itertools import cycle
 
@@ -23,9 +24,11 @@ from analyses import (
     attention_pattern,
     attention_statistics,
     attribute_edges,
+    attribute_nodes,
     direct_logit_attribution,
     head_roles,
     logit_lens,
+    patch_activations,
     patch_paths,
     prune,
     train_lens,
@@ -62,6 +65,12 @@ def paths(case: Case, **settings: object) -> Result:
     return patch_paths(case.model, case.clean, case.corrupt, metric=case.metric, **settings)
 
 
+def grids(*at: str, **settings: object) -> Analysis:
+    return lambda case: patch_activations(
+        case.model, case.clean, case.corrupt, metric=case.metric, at=at, **settings
+    )
+
+
 def to_logits(case: Case) -> list[tuple[str, str]]:
     """The edges from whatever is computed from a prompt."""
     sources = computation_graph(case.model).reader("logits").sources
@@ -91,6 +100,12 @@ ANALYSES: dict[str, Analysis] = {
     "attribute_edges, integrated gradients": lambda case: attribute_edges(
         case.model, case.clean, case.corrupt, metric=case.metric, method="eap-ig", check=0
     ),
+    "attribute_nodes": lambda case: attribute_nodes(
+        case.model, case.clean, case.corrupt, metric=case.metric, check=1000
+    ),
+    "patch_activations": grids("resid_pre", "mlp_out", over=("layer", "pos")),
+    "patch_activations, heads": grids("z", "q", over=("layer", "head")),
+    "patch_activations, key/value heads": grids("v", over=("layer", "head"), direction="noise"),
     "patch_paths": paths,
     "patch_paths, frozen heads": lambda case: paths(
         case, kind="mean", mode="frozen heads", edges=to_logits(case)
@@ -187,18 +202,8 @@ def test_what_is_found_moves_with_heads_neurons_tokens_and_prompts(analysis, nam
     case = case_of(name)
     permutation = Permutation.drawn(case, len(analysis))
     if named(analysis) in OWN_PROMPTS:
-        permutation = permutation.same_tokens
+        permutation = permutation.without("vocabulary")
     assert_symmetric(ANALYSES[analysis], case, permutation, named(analysis))
-
-
-def of_first_prompt(case: Case) -> Result:
-    return logit_lens(case.model, case.clean[:1])
-
-
-def of_first_head(case: Case) -> Frames:
-    """Of the head at an index, whose rows do not say which head that is."""
-    shown = attention_pattern(case.model, case.clean[:1], 1, 0).to_frame()
-    return {"pattern": shown.drop(columns=["head", "query_token", "key_token"])}
 
 
 def sorted_apart(case: Case) -> Frames:
@@ -208,26 +213,47 @@ def sorted_apart(case: Case) -> Frames:
     return {"sorted": pd.DataFrame({"name": names, "effect": effect.sort().values})}
 
 
-DEPENDENT: dict[str, Analysis] = {
-    "the first head": lambda case: ablate(
-        case.model, case.clean, units={"first": "L0H0"}, metric=case.metric
-    ),
-    "the pattern of the first head": of_first_head,
-    "the first neuron": lambda case: ablate(
-        case.model, case.clean, units={"first": "L0N0"}, metric=case.metric
-    ),
-    "the first token": lambda case: logit_lens(case.model, case.clean, targets=0),
-    "the first prompt": of_first_prompt,
-    "names apart from their numbers": sorted_apart,
+def of_first(unit: str) -> Analysis:
+    """The effect of a part by its index, whose row does not say which part that is."""
+    ask = ablation({"first": unit})
+    return lambda case: {"first": tables(ask(case))["to_frame"][["effect"]]}
+
+
+def of_first_token(case: Case) -> Frames:
+    found = logit_lens(case.model, case.clean, targets=0).to_frame()
+    return {"first": found[["point", "layer", "prompt", "pos", "target_probability"]]}
+
+
+def of_first_prompt(case: Case) -> Frames:
+    found = logit_lens(case.model, case.clean[:1]).to_frame()
+    return {"first": found[["point", "layer", "pos", "entropy"]].query("pos < 3")}
+
+
+def of_first_edge(case: Case) -> Frames:
+    return {"first": paths(case, edges=[("embed", "L1H0.v")]).to_frame()[["effect"]]}
+
+
+HEADS = ("heads", "kv_heads")
+DEPENDENT: dict[str, tuple[tuple[str, ...], Analysis]] = {
+    "the first head": (HEADS, of_first("L0H0")),
+    "an edge of the first head": (HEADS, of_first_edge),
+    "names apart from their numbers": (HEADS, sorted_apart),
+    "the first neuron": (("neurons",), of_first("L0N0")),
+    "the first token": (("vocabulary",), of_first_token),
+    "the first prompt": (("prompts",), of_first_prompt),
 }
-"""What depends on an order."""
+"""What depends on an order, and on which."""
 
 
 @pytest.mark.parametrize("analysis", DEPENDENT)
 def test_what_depends_on_an_order_does_not_move_with_it(analysis):
+    orders, ask = DEPENDENT[analysis]
     case = case_of("gpt2")
-    with pytest.raises(AssertionError):
-        assert_symmetric(DEPENDENT[analysis], case, Permutation.drawn(case, 0), analysis)
+    permutation = Permutation.drawn(case, 1)
+    others = {own.name for own in fields(permutation)} - set(orders)
+    assert_symmetric(ask, case, permutation.without(*orders), analysis)
+    with pytest.raises(AssertionError, match="off by"):
+        assert_symmetric(ask, case, permutation.without(*others), analysis)
 
 
 def test_every_analysis_of_a_model_is_in_the_table():
