@@ -84,7 +84,7 @@ def effect_frame(
             column[rows] = values
     q = false_discovery_rates(numbers["p"])
     frame = pd.DataFrame({**cells, **{name: own.numpy() for name, own in numbers.items()}}).assign(
-        n=numbers["n"].int().numpy(), q=q.numpy(), matters=(q <= LEVEL).numpy()
+        n=numbers["n"].long().numpy(), q=q.numpy(), matters=(q <= LEVEL).numpy()
     )
     return frame.sort_values("size", ascending=False, kind="stable", ignore_index=True)
 
