@@ -1,0 +1,231 @@
+"""A model, its prompts and the names of its parts, with the order of everything changed.
+
+Heads of a layer, neurons, tokens of the vocabulary and prompts have no order: the model with them
+permuted computes the same. With grouped heads, the groups and the heads of a group are permuted.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pandas as pd
+import torch
+from architectures import D_VOCAB, build, build_new, padded
+from torch import Tensor
+
+from interp import PAD, Transformer, metrics
+from interp.metrics import Metric
+from interp.model.mlp import MLP
+
+COMPONENT = re.compile(r"L\d+(H|KV|N)\d+")
+TOKEN_COLUMNS = ("token", "query_token", "key_token", "top")
+"""Of a frame: labels of tokens."""
+INDEX_COLUMNS = ("head", "neuron")
+"""Of a frame: indices in a layer."""
+TOGETHER = " + "
+"""Between the names of a pair, whose order means nothing."""
+ENDS = ("first", "second")
+"""Columns that repeat the two names of a pair."""
+Rows = dict[tuple[object, ...], list[float]]
+"""The numbers of each row of a table, by its labels."""
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """What analyses are asked about.
+
+    Attributes:
+        model: the model.
+        clean: prompts of several lengths, padded.
+        corrupt: prompts of the same lengths.
+        target: a token for each prompt.
+        distractor: another.
+        some: tokens of a class.
+    """
+
+    model: Transformer
+    clean: Tensor
+    corrupt: Tensor
+    target: tuple[int, ...]
+    distractor: tuple[int, ...]
+    some: tuple[int, ...] = (1, 4, 9)
+
+    @property
+    def metric(self) -> Metric:
+        """The difference of two logits at the last token."""
+        return metrics.logit_diff(self.target, self.distractor)
+
+
+def case_of(architecture: str) -> Case:
+    """A model and six prompts, as many as intervals need."""
+    generator = torch.Generator().manual_seed(3)
+    lengths = (4, 6, 5, 3, 6, 5)
+
+    def drawn(*shape: int) -> Tensor:
+        return torch.randint(D_VOCAB, shape, generator=generator)
+
+    clean, corrupt = (padded([drawn(n) for n in lengths], "left") for _ in range(2))
+    target = drawn(len(lengths))
+    distractor = (target + 1 + torch.arange(len(lengths))) % D_VOCAB
+    given = (tuple(own.tolist()) for own in (target, distractor))
+    return Case(build(architecture), clean, corrupt, *given)
+
+
+@dataclass(frozen=True, eq=False)
+class Permutation:
+    """New orders. ``order[new] = old`` for each.
+
+    Attributes:
+        heads: of each layer.
+        kv_heads: likewise, of key/value heads; where each head has its own, the same order.
+        neurons: of each layer with an MLP, a mixture of experts aside.
+        vocabulary: of token ids.
+        prompts: of the batch.
+    """
+
+    heads: tuple[Tensor, ...]
+    kv_heads: tuple[Tensor, ...]
+    neurons: dict[int, Tensor]
+    vocabulary: Tensor
+    prompts: Tensor
+
+    @classmethod
+    def drawn(cls, case: Case, seed: int) -> "Permutation":
+        """At random; every order is other than the given one."""
+        generator = torch.Generator().manual_seed(seed)
+        blocks = list(case.model.blocks)
+        heads, kv_heads = zip(*(_of_heads(block.attn, generator) for block in blocks), strict=True)
+        neurons = {
+            layer: _order(len(block.mlp.W_out), generator)
+            for layer, block in enumerate(blocks)
+            if isinstance(block.mlp, MLP)
+        }
+        vocabulary, prompts = (_order(n, generator) for n in (D_VOCAB, len(case.clean)))
+        return cls(heads, kv_heads, neurons, vocabulary, prompts)
+
+    # ---- what is asked -----------------------------------------------------------------------
+
+    def of_case(self, case: Case) -> Case:
+        """The same question in the new order."""
+
+        def of_prompts(ids: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(self._tokens(torch.tensor(ids))[self.prompts].tolist())
+
+        return Case(
+            self._model(case.model),
+            self._tokens(case.clean)[self.prompts],
+            self._tokens(case.corrupt)[self.prompts],
+            of_prompts(case.target),
+            of_prompts(case.distractor),
+            tuple(self._tokens(torch.tensor(case.some)).tolist()),
+        )
+
+    @torch.no_grad()
+    def _model(self, model: Transformer) -> Transformer:
+        new = build_new(model.config)
+        new.load_state_dict(model.state_dict())
+        for layer, block in enumerate(new.blocks):
+            attn, heads, kv_heads = block.attn, self.heads[layer], self.kv_heads[layer]
+            _reorder(heads, attn.W_Q, attn.W_O)
+            _reorder(kv_heads, attn.W_K, attn.W_V)
+            for order, bias in ((heads, attn.b_q), (kv_heads, attn.b_k), (kv_heads, attn.b_v)):
+                _reorder(order, None if bias is None else bias.view(len(order), -1))
+            if layer in self.neurons:
+                rows = ("W_out", "weight_in", "weight_gate", "b_in", "b_gate")
+                _reorder(self.neurons[layer], *(getattr(block.mlp, n, None) for n in rows))
+        tables = [*new.stacks[0].parameters(recurse=False), new.unembed.weight, new.unembed.b_U]
+        _reorder(self.vocabulary, *{id(own): own for own in tables if own is not None}.values())
+        return new
+
+    def _tokens(self, ids: Tensor) -> Tensor:
+        """The new ids of tokens; padding stays."""
+        return self.vocabulary.argsort()[ids].where(ids != PAD, PAD)
+
+    # ---- what is answered --------------------------------------------------------------------
+
+    def name(self, text: str) -> str:
+        """A text with the new names of its heads and neurons."""
+        return COMPONENT.sub(lambda found: self._names.get(found[0], found[0]), text)
+
+    def label(self, column: str, row: dict[str, object]) -> object:
+        """The new label of a row of a frame in one column."""
+        value = row[column]
+        if column in TOKEN_COLUMNS and isinstance(value, str) and value.isdigit():
+            return str(int(self._tokens(torch.tensor(int(value)))))
+        if isinstance(value, str):
+            return TOGETHER.join(sorted(map(self.name, value.split(TOGETHER))))
+        if column == "prompt":
+            return int(self.prompts.argsort()[int(value)])
+        if column in INDEX_COLUMNS and not pd.isna(value):
+            component = COMPONENT.search(str(row.get("name")))
+            before = f"L{row['layer']}{component[1] if component else 'H'}"
+            return int(self.name(f"{before}{value}").removeprefix(before))
+        return None if pd.isna(value) else value
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        """The new name of each component, by its old one."""
+        orders = [
+            *((f"L{layer}H", order) for layer, order in enumerate(self.heads)),
+            *((f"L{layer}KV", order) for layer, order in enumerate(self.kv_heads)),
+            *((f"L{layer}N", order) for layer, order in self.neurons.items()),
+        ]
+        pairs = ((letter, enumerate(order.tolist())) for letter, order in orders)
+        return {f"{name}{old}": f"{name}{new}" for name, order in pairs for new, old in order}
+
+    @property
+    def nothing(self) -> "Permutation":
+        """No change of order."""
+
+        def kept(order: Tensor) -> Tensor:
+            return torch.arange(len(order))
+
+        return Permutation(
+            tuple(map(kept, self.heads)),
+            tuple(map(kept, self.kv_heads)),
+            {layer: kept(order) for layer, order in self.neurons.items()},
+            kept(self.vocabulary),
+            kept(self.prompts),
+        )
+
+    def without(self, *orders: str) -> "Permutation":
+        """The same, with some of the orders as they were."""
+        return replace(self, **{name: getattr(self.nothing, name) for name in orders})
+
+
+def labelled(frame: pd.DataFrame, permutation: Permutation) -> Rows:
+    """The numbers of each row of a frame, by its labels in the new order.
+
+    Numbers are the columns of floats; whatever else a frame has tells what its rows are.
+    """
+    numbers = list(frame.select_dtypes("float"))
+    labels = [name for name in frame if name not in (*numbers, *ENDS)]
+    found = {
+        tuple((name, permutation.label(name, row)) for name in labels): [row[n] for n in numbers]
+        for row in frame.to_dict("records")
+    }
+    assert len(found) == len(frame), f"rows of equal labels: {labels}"
+    return found
+
+
+# ---- orders --------------------------------------------------------------------------------------
+
+
+def _order(n: int, generator: torch.Generator) -> Tensor:
+    """A random order, other than the given one where there is another."""
+    order = torch.randperm(n, generator=generator)
+    return order.roll(1) if order.equal(torch.arange(n)) else order
+
+
+def _of_heads(attn: torch.nn.Module, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Orders of heads and of key/value heads: heads of a group stay together."""
+    size = attn.n_heads // attn.kv_heads
+    groups = _order(attn.kv_heads, generator)
+    heads = [group * size + _order(size, generator) for group in groups]
+    return torch.cat(heads), groups
+
+
+def _reorder(order: Tensor, *weights: Tensor | None) -> None:
+    for weight in weights:
+        if weight is not None:
+            weight.copy_(weight[order])

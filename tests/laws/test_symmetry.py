@@ -1,0 +1,266 @@
+"""No analysis depends on an order that means nothing: of heads, neurons, tokens or prompts.
+
+    analysis(permuted model, permuted prompts) = analysis(model, prompts), permuted
+
+A new analysis is a line in ``ANALYSES``: what is asked of a :class:`permuted.Case`. Compared are
+the numbers of all its tables, by the labels of their rows.
+"""
+
+from collections.abc import Callable
+from dataclasses import fields
+from inspect import isfunction, signature
+from itertools import cycle
+
+import pandas as pd
+import pytest
+import torch
+from architectures import assert_close
+from permuted import COMPONENT, Case, Permutation, Rows, case_of, labelled
+
+import analyses
+from analyses import (
+    ablate,
+    ablate_heads,
+    attention_pattern,
+    attention_statistics,
+    attribute_edges,
+    attribute_nodes,
+    direct_logit_attribution,
+    head_roles,
+    logit_lens,
+    patch_activations,
+    patch_paths,
+    prune,
+    train_lens,
+)
+from analyses.result import Result
+from interp import PAD, computation_graph
+
+BOUND = 1e-10
+Frames = dict[str, pd.DataFrame]
+Analysis = Callable[[Case], Result | Frames]
+
+
+def attribution(by: str) -> Analysis:
+    return lambda case: direct_logit_attribution(
+        case.model, case.clean, target=case.target, distractor=case.distractor, by=by
+    )
+
+
+def patterns(case: Case) -> Frames:
+    """Of every head of a layer on every prompt."""
+    shown = [
+        attention_pattern(case.model, case.clean[n : n + 1], 1, head).to_frame().assign(prompt=n)
+        for n in range(len(case.clean))
+        for head in range(case.model.blocks[1].attn.n_heads)
+    ]
+    return {"patterns": pd.concat(shown)}
+
+
+def ablation(units: str, **settings: object) -> Analysis:
+    return lambda case: ablate(case.model, case.clean, units=units, metric=case.metric, **settings)
+
+
+def paths(case: Case, **settings: object) -> Result:
+    return patch_paths(case.model, case.clean, case.corrupt, metric=case.metric, **settings)
+
+
+def grids(*at: str, **settings: object) -> Analysis:
+    return lambda case: patch_activations(
+        case.model, case.clean, case.corrupt, metric=case.metric, at=at, **settings
+    )
+
+
+def to_logits(case: Case) -> list[tuple[str, str]]:
+    """The edges from whatever is computed from a prompt."""
+    sources = computation_graph(case.model).reader("logits").sources
+    return [(writer.name, "logits") for writer in sources if writer.place is not None]
+
+
+ANALYSES: dict[str, Analysis] = {
+    "ablate, heads": ablation("heads", part="pattern", method="zero"),
+    "ablate, key/value heads": ablation("heads", part="v"),
+    "ablate, layers": ablation("layers"),
+    "ablate, mlps": ablation("mlps", per_position=True),
+    "ablate, neurons": ablation("neurons"),
+    "ablate, pairs": ablation("pairs", method="zero"),
+    "ablate_heads": lambda case: ablate_heads(case.model, case.clean, metric="kl"),
+    "attention_pattern": patterns,
+    "attention_statistics": lambda case: attention_statistics(
+        case.model, case.clean, classes={"some": case.some}
+    ),
+    "direct_logit_attribution, component": attribution("component"),
+    "direct_logit_attribution, head": attribution("head"),
+    "direct_logit_attribution, source": attribution("source"),
+    "head_roles": lambda case: head_roles(case.model, rows=5, half=4),
+    "logit_lens": lambda case: logit_lens(case.model, case.clean, targets=case.target),
+    "attribute_edges": lambda case: attribute_edges(
+        case.model, case.clean, case.corrupt, metric=case.metric, check=1000
+    ),
+    "attribute_edges, integrated gradients": lambda case: attribute_edges(
+        case.model, case.clean, case.corrupt, metric=case.metric, method="eap-ig", check=0
+    ),
+    "attribute_nodes": lambda case: attribute_nodes(
+        case.model, case.clean, case.corrupt, metric=case.metric, check=1000
+    ),
+    "patch_activations": grids("resid_pre", "mlp_out", over=("layer", "pos")),
+    "patch_activations, heads": grids("z", "q", over=("layer", "head")),
+    "patch_activations, key/value heads": grids("v", over=("layer", "head"), direction="noise"),
+    "patch_paths": paths,
+    "patch_paths, frozen heads": lambda case: paths(
+        case, kind="mean", mode="frozen heads", edges=to_logits(case)
+    ),
+    "prune": lambda case: prune(
+        paths(case).scores, case.model, case.clean, case.corrupt, metric=case.metric, draws=1
+    ),
+    "train_lens": lambda case: train_lens(
+        case.model, case.clean, held_out=case.corrupt, steps=3, rows=len(case.clean)
+    ),
+}
+LEFT_OUT = {"direct_logit_attribution": ["control"], "prune": ["random", "place"]}
+"""Columns of what is drawn at random, and the rank of edges that may have equal scores."""
+OWN_PROMPTS = {"head_roles"}
+"""Analyses that draw token ids: asked of the same vocabulary."""
+NO_EDGES = {"attribute_edges", "patch_paths", "prune"}
+"""Analyses of edges, which a model that normalizes its stream lacks."""
+POST_NORM = {"bert"}
+FAST = ["gpt2", "llama", "neox"]
+SLOW = ["bert", "gptj", "gemma2"]
+
+
+def named(analysis: str) -> str:
+    """The function that an entry is about."""
+    return analysis.partition(",")[0]
+
+
+def tables(found: Result | Frames) -> Frames:
+    """All tables of a result, by name."""
+    if isinstance(found, dict):
+        return found
+    methods = [name for name in dir(found) if name.endswith("_frame") and name[0] != "_"]
+    return {name: getattr(found, name)() for name in methods}
+
+
+def components(found: Result | Frames) -> list[str]:
+    """Heads and neurons that the summary names, in its order."""
+    text = "" if isinstance(found, dict) else found.summary()
+    return [component[0] for component in COMPONENT.finditer(text)]
+
+
+def assert_symmetric(ask: Analysis, case: Case, permutation: Permutation, analysis: str) -> None:
+    expected, found = ask(case), ask(permutation.of_case(case))
+    assert components(found) == list(map(permutation.name, components(expected)))
+    left_out, after = LEFT_OUT.get(analysis, []), tables(found)
+    for name, frame in tables(expected).items():
+        assert_same_rows(
+            labelled(after[name].drop(columns=left_out, errors="ignore"), permutation.nothing),
+            labelled(frame.drop(columns=left_out, errors="ignore"), permutation),
+            f"{analysis}, {name}",
+        )
+
+
+def assert_same_rows(actual: Rows, expected: Rows, what: str) -> None:
+    assert actual.keys() == expected.keys(), what
+    if expected:
+        found, wanted = (
+            torch.tensor([rows[label] for label in expected], dtype=torch.float64)
+            for rows in (actual, expected)
+        )
+        assert found.isnan().equal(wanted.isnan()), what
+        for column, own in zip(found.nan_to_num().mT, wanted.nan_to_num().mT, strict=True):
+            assert_close(column, own, BOUND, what)
+
+
+def in_turn() -> list[object]:
+    """Every analysis on every model that it can be asked of: quickly on one of them, in turn."""
+    names = cycle(FAST)
+    found: list[object] = []
+    for analysis in ANALYSES:
+        fast = next(names)
+        for name in (*FAST, *SLOW):
+            if named(analysis) in NO_EDGES and name in POST_NORM:
+                continue
+            found.append(
+                pytest.param(analysis, name, marks=[] if name == fast else pytest.mark.slow)
+            )
+    return found
+
+
+@pytest.mark.parametrize("name", [*FAST, *SLOW])
+def test_the_permuted_model_computes_the_same(name):
+    case = case_of(name)
+    permutation = Permutation.drawn(case, 0)
+    moved = permutation.of_case(case)
+    with torch.no_grad():
+        expected = case.model(case.clean)[permutation.prompts][..., permutation.vocabulary]
+        found = moved.model(moved.clean)
+    assert_close(found[moved.clean != PAD], expected[moved.clean != PAD])
+
+
+@pytest.mark.parametrize(("analysis", "name"), in_turn())
+def test_what_is_found_moves_with_heads_neurons_tokens_and_prompts(analysis, name):
+    case = case_of(name)
+    permutation = Permutation.drawn(case, len(analysis))
+    if named(analysis) in OWN_PROMPTS:
+        permutation = permutation.without("vocabulary")
+    assert_symmetric(ANALYSES[analysis], case, permutation, named(analysis))
+
+
+def sorted_apart(case: Case) -> Frames:
+    """Effects in the order of their size beside names in the order of the heads."""
+    effect = ablate_heads(case.model, case.clean, metric=case.metric).effect.mean(-1)[1]
+    names = [f"L1H{head}" for head in range(len(effect))]
+    return {"sorted": pd.DataFrame({"name": names, "effect": effect.sort().values})}
+
+
+def of_first(unit: str) -> Analysis:
+    """The effect of a part by its index, whose row does not say which part that is."""
+    ask = ablation({"first": unit})
+    return lambda case: {"first": tables(ask(case))["to_frame"][["effect"]]}
+
+
+def of_first_token(case: Case) -> Frames:
+    found = logit_lens(case.model, case.clean, targets=0).to_frame()
+    return {"first": found[["point", "layer", "prompt", "pos", "target_probability"]]}
+
+
+def of_first_prompt(case: Case) -> Frames:
+    found = logit_lens(case.model, case.clean[:1]).to_frame()
+    return {"first": found[["point", "layer", "pos", "entropy"]].query("pos < 3")}
+
+
+def of_first_edge(case: Case) -> Frames:
+    return {"first": paths(case, edges=[("embed", "L1H0.v")]).to_frame()[["effect"]]}
+
+
+HEADS = ("heads", "kv_heads")
+DEPENDENT: dict[str, tuple[tuple[str, ...], Analysis]] = {
+    "the first head": (HEADS, of_first("L0H0")),
+    "an edge of the first head": (HEADS, of_first_edge),
+    "names apart from their numbers": (HEADS, sorted_apart),
+    "the first neuron": (("neurons",), of_first("L0N0")),
+    "the first token": (("vocabulary",), of_first_token),
+    "the first prompt": (("prompts",), of_first_prompt),
+}
+"""What depends on an order, and on which."""
+
+
+@pytest.mark.parametrize("analysis", DEPENDENT)
+def test_what_depends_on_an_order_does_not_move_with_it(analysis):
+    orders, ask = DEPENDENT[analysis]
+    case = case_of("gpt2")
+    permutation = Permutation.drawn(case, 1)
+    others = {own.name for own in fields(permutation)} - set(orders)
+    assert_symmetric(ask, case, permutation.without(*orders), analysis)
+    with pytest.raises(AssertionError, match="off by"):
+        assert_symmetric(ask, case, permutation.without(*others), analysis)
+
+
+def test_every_analysis_of_a_model_is_in_the_table():
+    exported = {name: getattr(analyses, name) for name in analyses.__all__}
+    of_models = {
+        name
+        for name, function in exported.items()
+        if isfunction(function) and "model" in signature(function).parameters
+    }
+    assert of_models == set(map(named, ANALYSES))
