@@ -1,7 +1,7 @@
 """Time everything in turn in one process; print a table, write JSON, compare with the marks.
 
-    make bench                                         # everything, about 45 minutes
-    make bench BENCH="--only forwards,sweeps"          # forward, stored; heads, patching
+    make bench                                         # everything, about an hour
+    make bench BENCH="--only forwards,sweeps"   # forward, stored; heads, patching, paths
     make bench BENCH="--only forward,heads --kernel default --out bench.json"
     make bench BENCH="--device cuda --tf32"
     make bench BENCH="--from bench.json --readme README.md"    # write the README, measure nothing
@@ -21,12 +21,14 @@ import torch
 
 from benchmarks.bench import Bench
 from benchmarks.caches import memory, patterns, size
+from benchmarks.conductance import conductance
 from benchmarks.forwards import agreement, formed, forward
 from benchmarks.imports import importing
 from benchmarks.loading import loading
 from benchmarks.machine import environment, load_average
 from benchmarks.models import KERNELS, QUICK, Setting
 from benchmarks.patching import patching
+from benchmarks.paths import paths
 from benchmarks.precision import matmul_precision
 from benchmarks.scaling import scaling
 from benchmarks.sweeps import heads
@@ -50,12 +52,14 @@ SECTIONS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "patterns": patterns,
     "heads": heads,
     "patching": patching,
+    "paths": paths,
+    "conductance": conductance,
     "import": importing,
     "loading": loading,
     "scaling": scaling,
 }
 
-GROUPS = {"forwards": ("forward", "stored"), "sweeps": ("heads", "patching")}
+GROUPS = {"forwards": ("forward", "stored"), "sweeps": ("heads", "patching", "paths")}
 CHOICES = (*SECTIONS, *GROUPS)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}

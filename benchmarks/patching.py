@@ -4,8 +4,10 @@ The stream that enters a layer is replaced at one position by that of other prom
 the difference of two logits at the last position.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -24,76 +26,119 @@ from interp.metrics import Metric
 DISTRACTOR = 2
 PATCHING = Mark(4, times_less=True)
 AGAINST = "brute force by our forward"
+LENS = Mark(5, times_less=True)
+AGAINST_LENS = "TransformerLens run_with_hooks"
+
+Cells = Sequence[tuple[int, int]]
+"""Layer and position of each patch."""
 
 
 def patching(bench: Bench) -> Iterator[Row]:
     """The stream at each layer and position, replaced by that of another batch."""
     setting = bench.setting
     tokens = setting.tokens(*setting.prompts)
-    edited, measured = _patches(bench, tokens), _difference()
-    few = edited[:: max(1, len(edited) // 2)]
-    bench.timed(_makers(bench, tokens, few, {}), rounds=1, warmup=0)  # to warm up
+    cells = list(product(range(setting.shape.n_layers), range(tokens.shape[1])))
+    few = cells[:: max(1, len(cells) // 2)]
+    bench.timed(makers(bench, tokens, few, {}), rounds=1, warmup=0)  # to warm up
     results: dict[str, LastResult] = {}
-    makers = _makers(bench, tokens, edited, results)
+    works = makers(bench, tokens, cells, results)
     for kernel in KERNELS:
-        makers |= bench.products(kernel, limit_rows(bench))
-    timed = bench.timed(makers, rounds=setting.long_rounds, warmup=0)
-    work = f"{len(edited)} layers × positions replaced, {'×'.join(map(str, tokens.shape))}"
+        works |= bench.products(kernel, limit_rows(bench))
+    timed = bench.timed(works, rounds=setting.long_rounds, warmup=0)
+    work = f"{len(cells)} layers × positions replaced, {'×'.join(map(str, tokens.shape))}"
     alone = Products.count(bench.ours.default, limit_rows(bench))
-    counted = multiply_adds(swept(bench.ours.default, tokens, edited, measured))
-    of_one = multiply_adds(brute_force(bench.ours.default, tokens, edited[:1], measured))
+    of_sweep, of_brute = _counts(bench, tokens, cells)
     for kernel in KERNELS:
-        row = Row(
-            section="patching",
-            work=work,
-            kernel=kernel,
-            against=AGAINST,
-            mark=bench.mark(PATCHING, PATCHING),
-            note=gap_note(results, f"sweep, {kernel}", f"brute, {kernel}"),
-        )
         own = f"sweep, {kernel}"
-        row = bench.row(row, timed, own, f"brute, {kernel}")
-        yield bench.limited(row, timed, own, (counted, alone))
+        for other, against, mark in (
+            (f"brute, {kernel}", AGAINST, bench.mark(PATCHING, PATCHING)),
+            ("lens", AGAINST_LENS, bench.mark(cpu=LENS)),
+        ):
+            note = gap_note(results, own, other)
+            row = Row(section="patching", work=work, kernel=kernel, against=against, note=note)
+            row = bench.row(replace(row, mark=mark), timed, own, other)
+            yield bench.limited(row, timed, own, (of_sweep, alone))
     yield Row(
         section="patching",
         work=work,
         kernel="default",
         against=AGAINST,
-        ours=counted / 1e9,
-        theirs=of_one * len(edited) / 1e9,
+        ours=of_sweep / 1e9,
+        theirs=of_brute / 1e9,
         unit="G mul-adds",
-        ratio=counted / (of_one * len(edited)),
+        ratio=of_sweep / of_brute,
     )
 
 
-def _difference() -> Metric:
+def difference() -> Metric:
+    """The difference of two logits at the last position."""
     return interp.metrics.logit_diff(TARGET, DISTRACTOR, pos=-1)
 
 
-def _patches(bench: Bench, tokens: Tensor) -> list[Edit]:
+def difference_of(logits: Tensor) -> Tensor:
+    """The same of another library's logits, one number a prompt."""
+    return logits[:, -1, TARGET] - logits[:, -1, DISTRACTOR]
+
+
+def other_prompts(bench: Bench, tokens: Tensor) -> Tensor:
+    """As many prompts of the same width with other tokens."""
     rows, width = tokens.shape
-    other = bench.setting.tokens(rows + 1, width)[:rows]
+    return bench.setting.tokens(rows + 1, width)[:rows]
+
+
+def _counts(bench: Bench, tokens: Tensor, cells: Cells) -> tuple[float, float]:
+    """Multiply-adds of the sweep and of brute force, whose forwards all cost the same."""
+    model, edited, measured = bench.ours.default, _patches(bench, tokens, cells), difference()
+    of_sweep = multiply_adds(swept(model, tokens, edited, measured))
+    of_one = multiply_adds(brute_force(model, tokens, edited[:1], measured))
+    return of_sweep, of_one * len(edited)
+
+
+def _patches(bench: Bench, tokens: Tensor, cells: Cells) -> list[Edit]:
+    other = other_prompts(bench, tokens)
     with torch.no_grad():
         cache = interp.run(bench.ours.default, other, record="resid_pre").cache
     streams = [cache["resid_pre", layer] for layer in range(bench.setting.shape.n_layers)]
     return [
-        edits.replace("resid_pre", stream[:, pos], layer=layer, pos=pos)
-        for layer, stream in enumerate(streams)
-        for pos in range(width)
+        edits.replace("resid_pre", streams[layer][:, pos], layer=layer, pos=pos)
+        for layer, pos in cells
     ]
 
 
-def _makers(
-    bench: Bench, tokens: Tensor, edited: list[Edit], results: dict[str, LastResult]
-) -> Makers:
-    """The sweep and brute force in each kernel; their values are kept in ``results``."""
+def makers(bench: Bench, tokens: Tensor, cells: Cells, results: dict[str, LastResult]) -> Makers:
+    """The sweep and brute force in each kernel, and the loop of hooks; ``results`` keeps values."""
+    edited = _patches(bench, tokens, cells)
 
     def make(how: Callable[..., Callable[[], Tensor]], kernel: str, name: str) -> Work:
-        results[name] = LastResult(how(bench.ours[kernel], tokens, edited, _difference()))
+        results[name] = LastResult(how(bench.ours[kernel], tokens, edited, difference()))
         return results[name]
 
-    return {
+    def make_lens() -> Work:
+        results["lens"] = LastResult(_lens(bench, tokens, cells))
+        return results["lens"]
+
+    ours = {
         f"{name}, {kernel}": partial(make, how, kernel, f"{name}, {kernel}")
         for kernel in KERNELS
         for name, how in (("sweep", swept), ("brute", brute_force))
     }
+    return {**ours, "lens": make_lens}
+
+
+def _lens(bench: Bench, tokens: Tensor, cells: Cells) -> Callable[[], Tensor]:
+    """A loop of ``run_with_hooks``, with streams that TransformerLens has cached."""
+    model, other = bench.peers.lens, other_prompts(bench, tokens)
+    with torch.no_grad():
+        names = [name for name in model.hook_dict if name.endswith("hook_resid_pre")]
+        _, cache = model.run_with_cache(other, names_filter=names)
+
+    def patched(layer: int, pos: int) -> Tensor:
+        name = f"blocks.{layer}.hook_resid_pre"
+
+        def patch(stream: Tensor, hook: object) -> Tensor:  # noqa: ARG001 - passed by the library
+            stream[:, pos] = cache[name][:, pos]
+            return stream
+
+        return difference_of(model.run_with_hooks(tokens, fwd_hooks=[(name, patch)]))
+
+    return lambda: torch.stack([patched(*cell) for cell in cells])

@@ -122,7 +122,7 @@ def _last(result: sweeps.LastResult) -> Tensor:
 def patched(bench: Bench, precision: Precision) -> Iterator[Measurement]:
     """The stream replaced at every layer and position: a sweep against our own forwards."""
     for row in patching.patching(bench):
-        if row.kernel == KERNEL:
+        if row.kernel == KERNEL and row.against == patching.AGAINST:
             judged = judged_on_cuda(bench, row) if row.mark else row
             yield Measurement(precision=precision.name, row=judged)
 

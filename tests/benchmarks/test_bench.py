@@ -9,18 +9,20 @@ from io import StringIO
 import pytest
 import torch
 
+import interp
 from benchmarks import __main__ as command
-from benchmarks import limits, peers
+from benchmarks import conductance, limits, patching, paths, peers
 from benchmarks.bench import Bench
 from benchmarks.models import QUICK
 from benchmarks.table import MARKERS, Mark, Row, from_json, to_json
 from benchmarks.timing import Absent, Timed, alternate
+from interp.metrics import measure
 
 CPU = torch.device("cpu")
 BEGIN, END = MARKERS
 
 
-SOME = "forward,stored,heads"
+SOME = "forward,stored,heads,paths,conductance"
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +78,8 @@ def of(rows, section, work="", kernel=None, against=""):
         ("heads", "heads zeroed", "transformers, a hook", 1),
         ("heads", "heads zeroed", "at the matrix rate", 1),
         ("patching", "layers × positions replaced", "brute force", 1),
+        ("patching", "layers × positions replaced", "TransformerLens", 1),
+        ("paths", "edges patched", "TransformerLens", 1),
         ("patterns", "in turn", "forming them", 1),
     ],
 )
@@ -90,6 +94,13 @@ def test_marks_without_a_clock_have_their_rows(rows):
     (counted,) = [row for row in of(rows, "heads") if row["unit"] == "G mul-adds"]
     assert counted["mark"]["bound"] == 3
     assert counted["ratio"] < 1
+
+
+def test_conductance_is_marked_against_backwards_to_the_stream_alone(without_peers):
+    rows = json.loads(without_peers[0].read_text(encoding="utf-8"))["rows"]
+    to_stream, to_weights = of(rows, "conductance")
+    assert to_stream["mark"]["bound"] == 1.3
+    assert to_weights["mark"] is None
 
 
 @pytest.mark.slow
@@ -219,6 +230,54 @@ def test_multiply_adds_are_those_of_the_formula():
     expected = shape.n_layers * (12 * d * d * n + 2 * n * n * d) + shape.d_vocab * d * n
     assert limits.multiply_adds(lambda: model(QUICK.tokens(1, n))) == expected
     assert limits.Products.count(model, n) == shape.n_layers * 12 * d * d * n
+
+
+def values_of(makers, *names):
+    with torch.no_grad():
+        return [makers[name]()() for name in names]
+
+
+@pytest.mark.parametrize("kind", paths.DRAWN)
+def test_edges_of_each_kind_are_drawn_and_none_from_a_bias(kind):
+    graph = interp.computation_graph(Bench(QUICK).ours.default)
+    edges = paths.drawn(graph, {kind: 3})
+    assert len(set(edges)) == 3
+    assert all(reader.name.endswith(kind) for _, reader in edges)
+    assert all(writer.place is not None for writer, _ in edges)
+    assert set(edges) <= set(graph.edges)
+    assert edges == paths.drawn(graph, {kind: 3})
+
+
+@pytest.mark.parametrize("kind", paths.DRAWN)
+def test_transformer_lens_patches_the_same_edges(kind):
+    pytest.importorskip("transformer_lens")
+    bench, tokens = Bench(QUICK), QUICK.tokens(*QUICK.prompts)
+    edges = paths.drawn(interp.computation_graph(bench.ours.default), {kind: 4})
+    ours, theirs = values_of(paths.makers(bench, tokens, edges, {}), "sweep, default", "lens")
+    assert (ours - theirs).abs().max() < 1e-6
+    assert (ours - clean_values(bench, tokens)).abs().max() > 1e-3
+
+
+def test_transformer_lens_patches_the_same_streams():
+    pytest.importorskip("transformer_lens")
+    bench, tokens = Bench(QUICK), QUICK.tokens(*QUICK.prompts)
+    cells = [(0, 3), (1, 0), (1, 7)]
+    ours, theirs = values_of(patching.makers(bench, tokens, cells, {}), "sweep, default", "lens")
+    assert (ours - theirs).abs().max() < 1e-6
+    assert (ours - clean_values(bench, tokens)).abs().max() > 1e-3
+
+
+@torch.no_grad()
+def clean_values(bench, tokens):
+    model = bench.ours.default
+    return measure(patching.difference(), model(tokens), model.batch(tokens))
+
+
+def test_scored_are_all_edges():
+    bench, tokens = Bench(QUICK), QUICK.tokens(*QUICK.prompts)
+    model = bench.ours.default
+    scores = conductance.scored(model, tokens, patching.other_prompts(bench, tokens))()
+    assert scores.shape == (len(interp.computation_graph(model).edges), len(tokens))
 
 
 def test_it_needs_no_page_and_no_plot():
