@@ -132,6 +132,9 @@ EXAMPLES = {
         "analyses.attribute_edges(model, *pairs, metric=metric)",
         "interp attribute",
     ),
+    "attribute_nodes": Example(
+        of_pairs("python-2l"), "analyses.attribute_nodes(model, *pairs, metric=metric)"
+    ),
     "prune": Example(
         of_pairs("python-2l"),
         "analyses.prune(\n    analyses.attribute_edges(model, *pairs, metric=metric).scores,\n"
