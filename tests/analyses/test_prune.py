@@ -37,7 +37,7 @@ def test_a_circuit_is_of_the_highest_ranked_edges(rank):
     for count, found in zip(result.counts, result.values, strict=True):
         own = run_circuits(MODEL, CLEAN, [result.circuit(count)], values, METRIC)
         assert_close(found, own[0])
-    assert result.counts == (round(0.1 * len(NAMES)), round(0.4 * len(NAMES)))
+    assert result.counts == (round(0.1 * len(NAMES)), round(0.4 * len(NAMES)), len(NAMES))
     sign = 1 if result.whole.mean() > result.empty.mean() else -1
     by = [abs(s) if rank == "size" else -sign * s for s in result.scores]
     assert by == sorted(by, reverse=True)

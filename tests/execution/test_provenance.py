@@ -11,8 +11,10 @@ from interp.execution.provenance import Provenance, precision
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
+    legacy = torch.get_float32_matmul_precision()
     whole, cpu = torch.backends.fp32_precision, torch.backends.mkldnn.matmul.fp32_precision
     yield
+    torch.set_float32_matmul_precision(legacy)
     torch.backends.fp32_precision = whole
     torch.backends.mkldnn.matmul.fp32_precision = cpu
 
