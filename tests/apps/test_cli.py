@@ -240,7 +240,10 @@ def test_an_escape_code_in_a_name_does_not_reach_the_terminal(command, tmp_path)
     assert "[red]name" in done.stderr
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)],
+)
 def test_an_interrupted_command_says_so_and_leaves_nothing(tmp_path, sent, code):
     slow = """
 import signal, sys, time, analyses

@@ -7,6 +7,7 @@ from html import unescape
 
 import pandas as pd
 import pytest
+from architectures import covering
 from tables import each
 
 from analyses import train_lens
@@ -62,7 +63,7 @@ def test_a_command_writes_tables_that_agree_and_says_what_it_found(command, tmp_
     assert unescape(conclusion[1]) == described["answer"]
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", covering(RUNS, ["lens", "patch"]))
 def test_the_command_in_run_json_repeats_the_run(command, tmp_path, name):
     options, table, _ = RUNS[name]
     first, again = tmp_path / "first", tmp_path / "again"

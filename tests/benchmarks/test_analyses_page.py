@@ -5,6 +5,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from architectures import covering
 
 import analyses
 from analyses.result import Result
@@ -15,7 +16,6 @@ from benchmarks.figure_svg import figure_svg
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "analyses.md"
 PAGE = DOCUMENT.read_text(encoding="utf-8")
-SLOW = {"attribute_edges", "prune"}
 """Analyses whose example takes many seconds."""
 
 
@@ -34,7 +34,7 @@ def test_a_section_stands_on_the_page_as_the_docstring_has_it(name):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in EXAMPLES]
+    "name", covering(EXAMPLES, ["attention_pattern", "logit_lens", "patch_activations"])
 )
 def test_the_code_of_a_section_runs(name):
     example = EXAMPLES[name]

@@ -96,6 +96,7 @@ def test_marks_without_a_clock_have_their_rows(rows):
     assert counted["ratio"] < 1
 
 
+@pytest.mark.slow
 def test_conductance_is_marked_against_backwards_to_the_stream_alone(without_peers):
     rows = json.loads(without_peers[0].read_text(encoding="utf-8"))["rows"]
     to_stream, to_weights = of(rows, "conductance")

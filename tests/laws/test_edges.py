@@ -14,6 +14,7 @@ from architectures import (
     build,
     covering,
     distance,
+    in_turn,
     padded,
     tokens_of,
 )
@@ -25,11 +26,12 @@ from interp.errors import InvalidEdit, InvalidInput, UnknownPlace
 from interp.graph import Reader, Writer
 
 BOUND = 1e-12
-ADDING = covering(
+NAMES = [
     name
     for name, config in ARCHITECTURES.items()
     if all(s.norm.placement not in ("post", "stream") for s in config.stacks.values())
-)
+]
+ADDING = covering(NAMES)
 
 
 def output(model: Transformer, cache: Cache, writer: Writer) -> Tensor:
@@ -116,8 +118,7 @@ def test_a_writers_own_values_change_nothing(name):
         assert_close(run(model, *tokens, edits=[own]).logits, done.logits, BOUND)
 
 
-@pytest.mark.parametrize("padding", ["none", "left", "right"])
-@pytest.mark.parametrize("name", ADDING)
+@pytest.mark.parametrize(("name", "padding"), in_turn(NAMES, ["none", "left", "right"]))
 def test_a_sweep_of_edges_is_brute_force(name, padding):
     """Of single edges, of positions and rows, of several together and with edits of writers."""
     model, tokens = build(name), tokens_of(name, batch=3, pos=6)
