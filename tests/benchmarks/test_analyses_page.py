@@ -16,7 +16,6 @@ from benchmarks.figure_svg import figure_svg
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "analyses.md"
 PAGE = DOCUMENT.read_text(encoding="utf-8")
-"""Analyses whose example takes many seconds."""
 
 
 def test_every_analysis_has_a_section():
