@@ -224,7 +224,8 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
             encoder–decoder.
         corrupt: as many prompts, each of as many tokens as its counterpart.
         metric: with a gradient; ``"loss"``, or one of ``interp.metrics``. It reads the tokens of
-            ``clean``.
+            ``clean``. (``"kl"`` is least at the clean prompt, where its gradient is 0: all scores
+            of ``eap`` are then 0.)
         method: ``conductance``, ``eap``, ``eap-ig``, or ``exact``: patch every edge.
         steps: of the path from the clean embeddings to the corrupted ones.
         adaptive: whether steps are halved until they explain the change of the metric to within

@@ -58,6 +58,7 @@ def done(tmp_path_factory):
     )
 
 
+@pytest.mark.slow
 def test_careless_writers_are_found(done):
     assert done.stdout.splitlines()[:2] == ["mixing 2 2 False", "losing 1 1 True"], done.stderr
 

@@ -293,6 +293,7 @@ def test_failures_keep_their_reasons(tests):
     assert any("not_installed" in failure.text for failure in tests.not_collected)
 
 
+@pytest.mark.slow
 def test_a_failed_test_is_shown(on_cuda, tests):
     shown = markdown.to_markdown(replace(on_cuda, tests=tests))
     assert tests.summary() in shown

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from architectures import in_turn
 from torch import Tensor
 
 import interp
@@ -38,8 +39,7 @@ def given(name: str) -> tuple[Transformer, Pairs, Tensor, Tensor]:
     return model, pairs, *(as_tokens([pair[side] for pair in pairs]) for side in (0, 1))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize(("name", "kind"), in_turn(KNOWN, KINDS, KNOWN))
 def test_all_edges_outside_the_circuit_together_change_nothing(name, kind):
     """Replaced at once, they leave every logit; those of the circuit do not."""
     model, _, clean, corrupt = given(name)
@@ -61,8 +61,7 @@ def test_all_edges_outside_the_circuit_together_change_nothing(name, kind):
     assert change(inside=True) > 1
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize(("name", "kind"), in_turn(KNOWN, KINDS, KNOWN))
 def test_exact_patching_names_exactly_the_live_edges(name, kind):
     """On the pairs of the card; what is live is part of the circuit."""
     model, _, clean, corrupt = given(name)

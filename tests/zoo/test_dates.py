@@ -56,6 +56,7 @@ def test_cross_attention_looks_at_what_is_written(trained, unseen, field):
     assert score >= 2 * even
 
 
+@pytest.mark.slow
 def test_no_held_out_day_is_trained_on_in_any_format():
     train, held_out = split()
     assert len(train) + len(held_out) == len(every_text()) == 3 * 36525

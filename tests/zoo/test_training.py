@@ -349,6 +349,7 @@ def test_a_training_that_is_cut_short_claims_nothing(tmp_path, small_corpus):
     assert interp.card(tmp_path).recipe.startswith("`interp train python-2l`: 2 steps")
 
 
+@pytest.mark.slow
 def test_a_failure_while_files_are_installed_loses_nothing(tmp_path, small_corpus, monkeypatch):
     whole = build_model("python-2l", tmp_path / "whole", report=quiet)
 
