@@ -40,11 +40,11 @@ from analyses.figures import bars, heatmap
 from analyses.result import Result
 from analyses.statistics import LEVEL, interval
 from interp import Sweep, Transformer, sweep
-from interp.components import KINDS, Components, Units, components_of
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
+from interp.interventions.components import KINDS, Components, Units, components_of
+from interp.interventions.replacements import Replacements
 from interp.metrics import Metric
-from interp.replacements import Replacements
 from interp.sweeps.inputs import inputs_of
 
 Groups = Mapping[str, str | Sequence[str]]
@@ -231,7 +231,7 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
             * ``"neurons"``: the activation of each neuron.
             * ``"pairs"``: each head alone, and each two heads together, for their interaction.
             * groups by name, such as ``{"induction": ["L1H0", "L1H5"], "mlp": "L0MLP"}``, of names
-              as in :mod:`interp.components`. A group of none changes nothing.
+              as in :mod:`interp.interventions.components`. A group of none changes nothing.
         layers: only what is in these layers (of each stack), for units other than groups.
         method: ``zero``, ``mean`` or ``resample``.
         part: the tensor of a head that is replaced: ``z``; its attention ``pattern``, while its

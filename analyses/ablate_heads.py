@@ -33,11 +33,11 @@ from analyses.figures import heatmap
 from analyses.result import Result
 from analyses.statistics import LEVEL, Interval, interval
 from interp import Sweep, Transformer, sweep
-from interp.components import components_of
 from interp.errors import InvalidInput
 from interp.execution.provenance import Provenance
+from interp.interventions.components import components_of
+from interp.interventions.replacements import Replacements
 from interp.metrics import Metric
-from interp.replacements import Replacements
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -27,7 +27,9 @@ from analyses.effects import grid, mean_frame, prompt_frame
 from analyses.figures import heatmap
 from analyses.result import Result
 from interp import Transformer, run
-from interp.attention_averages import (
+from interp.errors import InvalidInput, shorten
+from interp.execution.provenance import Provenance
+from interp.heads.attention_averages import (
     entropy,
     mass,
     mean_over_queries,
@@ -36,12 +38,10 @@ from interp.attention_averages import (
     value_weights,
     visible_keys,
 )
-from interp.errors import InvalidInput, shorten
-from interp.execution.provenance import Provenance
+from interp.heads.token_classes import Classes, selected_tokens, tokens_of_classes
 from interp.model.attentions import AttentionName, Attentions, attentions_of
 from interp.model.batch import Batch
 from interp.sweeps.inputs import inputs_of
-from interp.token_classes import Classes, selected_tokens, tokens_of_classes
 
 WEIGHTINGS = ("attention", "value-weighted")
 ENTROPY, NORMALIZED, DISTANCE = "entropy", "normalized entropy", "distance"

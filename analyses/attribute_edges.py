@@ -42,15 +42,15 @@ from interp.attribution.cuts import cuts_of
 from interp.attribution.edges import EdgeScores, edge_scores
 from interp.attribution.path import Path
 from interp.attribution.rules import RULES
+from interp.circuits.written import written
 from interp.edits import Edge, Edit, Selection
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.graph import Graph
 from interp.integers import as_integer
+from interp.interventions.minimal_pairs import Batches, aligned
 from interp.metrics import Metric, measure
-from interp.minimal_pairs import Batches, aligned
 from interp.tensor_data import TensorData
-from interp.written import written
 
 METHODS = (*RULES, "exact")
 INCOMPLETE = 0.05

@@ -41,8 +41,8 @@ from interp.attribution.nodes import NodeRuns, nodes_of
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.integers import as_integer
+from interp.interventions.minimal_pairs import aligned
 from interp.metrics import Metric
-from interp.minimal_pairs import aligned
 
 METHODS = ("atp", "atp*", "exact")
 ROWS = 16

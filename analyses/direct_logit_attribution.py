@@ -5,9 +5,9 @@
 With a distractor, w = W_U[:, target] − W_U[:, distractor] and the sum is the logit difference.
 Each norm is linear once its divisor is that of the run, so w is taken backward through all norms
 that it meets, also those of a sub-layer's output or of the stream itself; nothing is approximated
-(:mod:`interp.logit_terms`; Elhage et al. 2021, "A Mathematical Framework for Transformer
-Circuits"; Wang et al. 2022, "Interpretability in the Wild"). A head's term is, token by token,
-A_ij · v_j W_O · w′, which includes its share of b_V.
+(:mod:`interp.attribution.logit_terms`; Elhage et al. 2021, "A Mathematical Framework for
+Transformer Circuits"; Wang et al. 2022, "Interpretability in the Wild"). A head's term is, token by
+token, A_ij · v_j W_O · w′, which includes its share of b_V.
 
 A term is a direct effect: what later parts make of what was written is part of their terms. It is
 no ablation: without it, divisors of norms would change too. Of a single logit, much may be common
@@ -31,13 +31,13 @@ from analyses.figures import bars, heatmap
 from analyses.result import Result
 from analyses.statistics import Interval, interval
 from interp import Cache, Transformer, run
+from interp.attribution.logit_terms import Part, heads_together
+from interp.attribution.token_logits import TokenLogits, places_of_logits, unembedding_of
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
-from interp.logit_terms import Part, heads_together
 from interp.metrics import Position, as_position, columns_read, logit
 from interp.metrics.logits import at_least_float32, row_targets
 from interp.model.batch import Batch
-from interp.token_logits import TokenLogits, places_of_logits, unembedding_of
 
 Tokens = int | str | Sequence[int | str] | Tensor
 """A token (its id, or a text of a single token), or one a prompt."""
@@ -62,7 +62,7 @@ class DirectLogitAttribution(Result):
             last; in logits.
         control: the same terms for tokens drawn at random in place of target and distractor.
         sources: of each head (``by="source"`` alone), its term by the token that it attends to.
-        parts: what writes each term; see :class:`interp.logit_terms.Part`.
+        parts: what writes each term; see :class:`interp.attribution.logit_terms.Part`.
         tokens: label of each key in ``sources``, ``None`` at padding; of an encoder–decoder, the
             tokens of the source, then those of the target.
         target: label of each prompt's target.

@@ -37,22 +37,22 @@ from analyses.figures import heatmap
 from analyses.result import Result
 from analyses.statistics import FEWEST
 from interp import LowRank, Transformer, run
-from interp.attention_averages import (
+from interp.errors import InvalidInput
+from interp.execution.provenance import Provenance
+from interp.heads.attention_averages import (
     mass,
     mean_over_queries,
     pattern_at,
     uniform_weights,
     visible_keys,
 )
-from interp.errors import InvalidInput
-from interp.execution.provenance import Provenance
+from interp.heads.repetition import RepeatedRows, repeated_rows
 from interp.metrics.logits import at_least_float32, relative_rounding
 from interp.model.attention.attention import Attention
 from interp.model.attentions import attentions_of
 from interp.model.batch import ImageInput
 from interp.model.inputs import whole_numbers
 from interp.model.unembedding import MaskedHead, Unembedding
-from interp.repetition import RepeatedRows, repeated_rows
 from interp.zoo.access import trained_tokens
 
 LEAST = 0.1

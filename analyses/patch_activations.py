@@ -39,12 +39,12 @@ from analyses.figures import heatmap
 from analyses.result import Result
 from analyses.statistics import LEVEL
 from interp import Sweep, Transformer, sweep
-from interp.components import components_of
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
+from interp.interventions.components import components_of
+from interp.interventions.minimal_pairs import aligned, position_labels
+from interp.interventions.patching import AXES, Recorded, edits_of_cells, places_of, shape_of
 from interp.metrics import Loss, Metric
-from interp.minimal_pairs import aligned, position_labels
-from interp.patching import AXES, Recorded, edits_of_cells, places_of, shape_of
 from interp.points import Place
 
 VERBS = {"denoise": "restores", "noise": "removes"}
@@ -212,7 +212,7 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
         clean: texts, token ids padded with ``interp.PAD``, images, or a batch; ``(source, target)``
             for an encoder–decoder.
         corrupt: their corrupted counterparts, each of as many tokens; see
-            :func:`interp.minimal_pairs.aligned`.
+            :func:`interp.interventions.minimal_pairs.aligned`.
         metric: e.g. ``interp.metrics.logit_diff(target, distractor)``, of the base's prompts. It
             must differ between the two texts of every pair.
         at: what is patched: the label of a point that every layer has, such as ``resid_pre``,

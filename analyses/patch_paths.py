@@ -35,15 +35,15 @@ from analyses.figures import heatmap
 from analyses.result import Result
 from analyses.statistics import LEVEL
 from interp import Sweep, Transformer, computation_graph, edits, run, sweep
+from interp.circuits.written import Written, replaced
 from interp.edits import Edge, Edit, Selection
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.graph import Reader, Writer, pairs_of
+from interp.interventions.minimal_pairs import Batches, aligned
 from interp.metrics import Metric, measure
-from interp.minimal_pairs import Batches, aligned
 from interp.points import Point
 from interp.tensor_data import TensorData
-from interp.written import Written, replaced
 
 MODES = ("edge", "frozen heads")
 Names = Sequence[tuple[str, str]]

@@ -30,13 +30,13 @@ from analyses.effects import as_metric, rounding
 from analyses.figures import Curve, curves
 from analyses.result import Result
 from interp import Transformer, computation_graph, run_circuits
+from interp.circuits.written import replaced
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.graph import Graph
 from interp.integers import as_integer
+from interp.interventions.minimal_pairs import aligned
 from interp.metrics import Metric
-from interp.minimal_pairs import aligned
-from interp.written import replaced
 
 Scores = Mapping[tuple[str, str], float]
 """Of each edge, by the names of writer and reader: what patching it changes."""

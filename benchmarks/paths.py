@@ -22,9 +22,9 @@ from benchmarks.sweeps import LastResult, gap_note, swept
 from benchmarks.table import Mark, Row
 from benchmarks.timing import Work
 from interp import edits
+from interp.circuits.written import written
 from interp.edits import Edit
 from interp.graph import Graph, Reader, Writer
-from interp.written import written
 
 PATHS = Mark(5, times_less=True)
 DRAWN = {"q": 30, "k": 30, "v": 30, "MLP": 6, "logits": 4}

@@ -11,6 +11,7 @@ run.logits, run.cache["pattern", 0]
 from interp import edits, metrics
 from interp.cache.cache import Cache
 from interp.cache.file import load_cache
+from interp.circuits.masked_runs import run_circuits
 from interp.config import (
     NO_NORM,
     AttentionConfig,
@@ -37,7 +38,6 @@ from interp.lens.tuned_lens import TunedLens
 from interp.linalg import LowRank
 from interp.loading import bundled, load
 from interp.loading.torch_transformer import from_torch
-from interp.masked_runs import run_circuits
 from interp.model.batch import PAD
 from interp.points import Place, Point
 from interp.sweeps.estimate import estimate_sweep

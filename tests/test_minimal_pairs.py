@@ -8,7 +8,7 @@ from tables import each
 import interp
 from interp import PAD, metrics
 from interp.errors import InvalidInput
-from interp.minimal_pairs import SHOWN, aligned, aligned_prompts
+from interp.interventions.minimal_pairs import SHOWN, aligned, aligned_prompts
 from interp.text.prompts import Prompt
 
 GPT2, TYPED, PAIR = build("gpt2"), build("bert-types"), build("t5")

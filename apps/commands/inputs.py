@@ -7,9 +7,9 @@ import interp
 from analyses.effects import Progress
 from apps.defaults import LOGIT_DIFF
 from interp.errors import InvalidInput
+from interp.interventions.minimal_pairs import Batches, aligned_prompts
 from interp.metrics import Metric, logit, prob
 from interp.metrics.prompts import logit_diff_of_prompts, tokens_of_prompts
-from interp.minimal_pairs import Batches, aligned_prompts
 from interp.text.prompts import Prompt
 
 

@@ -11,7 +11,7 @@ from apps.explorer.session_state import METRICS, examples
 from apps.explorer.widgets import errors_on_page
 from apps.figure_layout import PLOTLY_CONFIG, apply_page_layout
 from apps.wording import conclusion, explanation
-from interp.replacements import METHODS
+from interp.interventions.replacements import METHODS
 from interp.text.prompts import Prompt
 
 THIS_PROMPT, ALL_EXAMPLES = "this prompt", "all examples"

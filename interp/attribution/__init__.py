@@ -1,1 +1,1 @@
-"""Effects of edges and of nodes on a metric, estimated from gradients along a path of inputs."""
+"""What each part contributes to a metric: terms of a logit, and estimates from gradients."""

@@ -2,9 +2,9 @@
 
 ``text`` is required; ``target`` and ``distractor`` are texts of one token each, for logit
 differences. ``corrupt`` is a text of as many tokens that differs where the answer depends on it:
-the two are a minimal pair (:mod:`interp.minimal_pairs`). ``prefix`` is what the decoder of an
-encoder–decoder reads before the target. A file that does not end in ``.jsonl`` holds one plain-text
-prompt a line.
+the two are a minimal pair (:mod:`interp.interventions.minimal_pairs`). ``prefix`` is what the
+decoder of an encoder–decoder reads before the target. A file that does not end in ``.jsonl`` holds
+one plain-text prompt a line.
 """
 
 from codecs import BOM_UTF8

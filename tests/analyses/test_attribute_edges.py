@@ -8,10 +8,10 @@ import interp
 from analyses import EdgeAttribution, attribute_edges
 from analyses.agreement import TOP, Agreement, cells_to_check
 from interp import edits, metrics, run
+from interp.circuits.written import written
 from interp.errors import InvalidInput
+from interp.interventions.minimal_pairs import aligned_prompts
 from interp.metrics.prompts import logit_diff_of_prompts
-from interp.minimal_pairs import aligned_prompts
-from interp.written import written
 
 RASP = ("rasp-duplicates", "rasp-fraction", "rasp-histogram", "rasp-reverse")
 

@@ -23,8 +23,8 @@ from interp import Config, MLPConfig, StackConfig, Transformer, edits, metrics, 
 from interp.attribution.nodes import Node, NodeRuns, nodes_of
 from interp.edits import Edit
 from interp.errors import InvalidInput
+from interp.interventions.minimal_pairs import aligned_prompts
 from interp.metrics.prompts import logit_diff_of_prompts
-from interp.minimal_pairs import aligned_prompts
 
 METRIC = metrics.logit_diff(1, 2)
 WRITES = ("attn_out", "mlp_out")

@@ -8,7 +8,7 @@ import interp
 from analyses import head_roles
 from interp import NO_NORM, AttentionConfig, Config, StackConfig, Transformer, run
 from interp.errors import InvalidInput, InvalidTokens
-from interp.repetition import repeated_rows
+from interp.heads.repetition import repeated_rows
 from interp.zoo.access import trained_tokens
 
 SINGLE = [name for name, config in ARCHITECTURES.items() if len(config.stacks) == 1]

@@ -9,9 +9,9 @@ import interp
 from analyses import patch_activations
 from interp import Interrupted, edits, metrics, run
 from interp.errors import InvalidInput, UnknownPlace
+from interp.interventions.minimal_pairs import aligned_prompts
+from interp.interventions.patching import Recorded
 from interp.metrics.prompts import logit_diff_of_prompts
-from interp.minimal_pairs import aligned_prompts
-from interp.patching import Recorded
 
 METRIC = metrics.logit_diff(3, 5)
 NAMES = ["gpt2", "llama", "gptj", "gemma2", "opt-post", "bert", "attention-pair"]

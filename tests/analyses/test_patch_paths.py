@@ -6,9 +6,9 @@ from architectures import assert_close, build, tokens_of
 
 from analyses import patch_paths
 from interp import Run, Transformer, computation_graph, edits, load, metrics, read_prompts, run
+from interp.circuits.written import written
 from interp.errors import InvalidInput, UnknownPlace
 from interp.metrics.prompts import logit_diff_of_prompts
-from interp.written import written
 
 METRIC = metrics.logit_diff(1, 2)
 

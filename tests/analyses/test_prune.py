@@ -6,9 +6,9 @@ from architectures import assert_close, build, tokens_of
 
 from analyses import patch_paths, prune
 from interp import computation_graph, load, metrics, read_prompts, run, run_circuits
+from interp.circuits.written import written
 from interp.errors import InvalidInput
 from interp.metrics.prompts import logit_diff_of_prompts
-from interp.written import written
 
 METRIC = metrics.logit_diff(1, 2)
 MODEL = build("gpt2")

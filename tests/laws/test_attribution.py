@@ -13,9 +13,9 @@ from interp.attribution.cuts import cuts_of
 from interp.attribution.edges import EdgeScores, edge_scores, gradients_read, places_of_edges
 from interp.attribution.path import Path
 from interp.attribution.refine import cuts_of_streams
+from interp.circuits.written import written
 from interp.errors import InvalidInput
 from interp.graph import computation_graph
-from interp.written import written
 
 METRIC = metrics.logit_diff(1, 2)
 

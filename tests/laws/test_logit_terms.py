@@ -5,14 +5,14 @@ import torch
 from architectures import ARCHITECTURES, assert_close, build, tokens_of
 
 from interp import Transformer, run
-from interp.errors import InvalidInput
-from interp.logit_terms import (
+from interp.attribution.logit_terms import (
     Terms,
     logit_direction,
     logit_terms,
     places_of_terms,
     source_terms,
 )
+from interp.errors import InvalidInput
 from interp.model.unembedding import MaskedHead, Unembedding
 
 BOUND = 1e-10

@@ -5,8 +5,8 @@ import torch
 from architectures import ARCHITECTURES, assert_close, build, build_new, covering, tokens_of
 
 from interp import Place, Point, load_cache, run
+from interp.attribution.logit_terms import logit_direction, logit_terms
 from interp.errors import InvalidInput, NotRecorded, StaleCache
-from interp.logit_terms import logit_direction, logit_terms
 
 BOUND = 1e-12
 

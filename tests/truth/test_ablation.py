@@ -11,7 +11,7 @@ import torch
 
 import interp
 from analyses import ablate
-from interp.components import components_of
+from interp.interventions.components import components_of
 from interp.loading import MODEL_FOLDER
 from interp.metrics import logit_diff
 from interp.zoo.card import read_card

@@ -13,9 +13,9 @@ from torch import Tensor
 import interp
 from analyses import head_roles
 from interp import Transformer, edits, sweep
+from interp.heads.repetition import RepeatedRows, repeated_rows
 from interp.metrics import next_token_losses
 from interp.model.batch import Batch
-from interp.repetition import RepeatedRows, repeated_rows
 from interp.zoo.access import trained_tokens
 
 HALF, ROWS, DRAWS = 40, 8, 20

@@ -13,9 +13,9 @@ from torch import Tensor
 import interp
 from analyses import patch_paths
 from interp import PAD, Transformer, card, computation_graph, edits, load, run
+from interp.circuits.written import replaced
+from interp.interventions.minimal_pairs import aligned
 from interp.loading import MODEL_FOLDER
-from interp.minimal_pairs import aligned
-from interp.written import replaced
 from interp.zoo.card import read_card
 from interp.zoo.training.evaluations.live_edges import Pairs, PlainModel, pairs_of
 from interp.zoo.training.recipes import induction_by_hand

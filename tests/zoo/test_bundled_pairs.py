@@ -6,8 +6,8 @@ from architectures import covering
 
 import interp
 from interp.errors import InvalidInput
+from interp.interventions.minimal_pairs import aligned_prompts
 from interp.metrics.prompts import logit_diff_of_prompts
-from interp.minimal_pairs import aligned_prompts
 from interp.text.prompts import PROMPT_FOLDER
 from interp.zoo.training.minimal_pairs import (
     CANDIDATES,

@@ -24,10 +24,10 @@ from random import Random
 import torch
 
 from interp.files import write_text_whole
+from interp.interventions.minimal_pairs import aligned_prompts
 from interp.loading import load
 from interp.metrics import Accuracy
 from interp.metrics.prompts import logit_diff_of_prompts
-from interp.minimal_pairs import aligned_prompts
 from interp.text.prompts import FIELDS, PROMPT_FOLDER, Prompt
 from interp.transformer import Transformer
 from interp.zoo.training.calendar import FORMATS, WrittenDate

@@ -9,9 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.cache.cache import Cache
-from interp.errors import InvalidInput
-from interp.logit_terms import (
+from interp.attribution.logit_terms import (
     Part,
     Terms,
     logit_direction,
@@ -19,6 +17,8 @@ from interp.logit_terms import (
     places_of_terms,
     source_terms,
 )
+from interp.cache.cache import Cache
+from interp.errors import InvalidInput
 from interp.model.network import Network
 from interp.model.unembedding import Unembedding
 from interp.points import Place
@@ -49,7 +49,7 @@ class TokenLogits:
         return own[0] if len(own) == 1 else own[0] - own[1]
 
     def terms(self) -> Terms:
-        """What sums to them: see :func:`interp.logit_terms.logit_terms`; b_U is a term too.
+        """What sums to them; b_U is a term too: :func:`~interp.attribution.logit_terms.logit_terms`.
 
         Raises:
             InvalidInput: the logits are not linear in the stream.

@@ -19,11 +19,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp import edits
-from interp.components import Component
 from interp.edits import Edit
 from interp.edits.batch_values import donor_tokens, token_mean
 from interp.errors import InvalidInput, shorten
 from interp.execution.run import run
+from interp.interventions.components import Component
 from interp.model.batch import Batch, tokens_first
 from interp.model.network import Network
 from interp.points import Place

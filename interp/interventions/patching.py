@@ -5,7 +5,7 @@
 
 (Meng et al. 2022, "Locating and Editing Factual Associations in GPT"; the names are those of
 Heimersheim and Nanda 2024, "How to Use and Interpret Activation Patching".) Prompts are minimal
-pairs, :mod:`interp.minimal_pairs`, so that both runs have the same columns.
+pairs, :mod:`interp.interventions.minimal_pairs`, so that both runs have the same columns.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,0 +1,1 @@
+"""Circuits: sets of edges of the computation graph, run by themselves."""

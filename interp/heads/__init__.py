@@ -1,0 +1,1 @@
+"""What attention heads do: averages of their weights, and prompts on which roles show."""
