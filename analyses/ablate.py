@@ -305,7 +305,7 @@ def _chosen(components: Components, units: str | Groups, layers: Sequence[int] |
     """
     if isinstance(units, Mapping):
         if layers is not None or not units:
-            raise InvalidInput("Give one or more groups, and no layers=, which their names tell.")
+            raise InvalidInput("Give one or more groups, and no layers=: component names have it.")
         return components.groups(units)
     if units not in KINDS:
         raise InvalidInput(
@@ -338,8 +338,8 @@ def _cells(kind: str, chosen: Units) -> dict[str, tuple[object, ...]]:
         "head": tuple(each.head for each in first),
         "neuron": tuple(each.unit for each in first),
     }
-    told = {name: each for name, each in columns.items() if set(each).isdisjoint({"", None})}
-    return {**told, "name": names}
+    full = {name: each for name, each in columns.items() if set(each).isdisjoint({"", None})}
+    return {**full, "name": names}
 
 
 def _left(table: Sweep) -> list[str]:

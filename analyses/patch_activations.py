@@ -1,4 +1,4 @@
-"""Where does the model hold what tells two texts apart? Activation patching on minimal pairs.
+"""Where does the model hold what two texts differ in? Activation patching on minimal pairs.
 
 The run of one text, the base, gets activations of the run of the other, the source:
 
@@ -217,8 +217,8 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
             must differ between the two texts of every pair.
         at: what is patched: the label of a point that every layer has, such as ``resid_pre``,
             ``attn_out``, ``mlp_out``, ``z``, ``q``, ``pattern``; or several, each by itself.
-        over: what cells are told apart by: some of ``layer``, ``head`` and ``pos``. A cell is all
-            of the point along the others: ``("layer", "pos")`` patches all heads at a position,
+        over: the axes of a cell: some of ``layer``, ``head`` and ``pos``. A cell is all of
+            the point along the others: ``("layer", "pos")`` patches all heads at a position,
             ``("pos",)`` all layers at once.
         direction: ``denoise``: clean activations into the corrupted run; ``noise``: corrupted ones
             into the clean run.

@@ -229,7 +229,7 @@ class _Walk:
         return Place(point, layer, norm, self.stack.name if self.paired else None)
 
     def _through_step(self, step: Step, layer: int, w: Direction) -> Direction:
-        """The direction before a step, whose sub-layers are noted with theirs."""
+        """The direction before a step; those of its sub-layers are added to ``written``."""
         w = self._through_block_norm(step.norms.sum, layer, w)
         for branch in reversed(step.branches):
             own = self._through_block_norm(branch.norms.output, layer, w)
@@ -243,7 +243,7 @@ class _Walk:
         return self._through(norm.norm, f"L{layer}.{norm.name}", scale, w)
 
     def _through(self, norm: Norm, name: str, scale: Place, w: Direction) -> Direction:
-        """The direction before a norm, whose constant is noted."""
+        """The direction before a norm, whose constant is added to ``constants``."""
         if not isinstance(norm, ScaledNorm):
             return w
         w, constant = norm.pull_back(w, self.at(scale))

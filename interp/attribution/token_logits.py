@@ -49,7 +49,7 @@ class TokenLogits:
         return own[0] if len(own) == 1 else own[0] - own[1]
 
     def terms(self) -> Terms:
-        """What sums to them; b_U is a term too: :func:`~interp.attribution.logit_terms.logit_terms`.
+        """What sums to them, b_U included; see :func:`interp.attribution.logit_terms.logit_terms`.
 
         Raises:
             InvalidInput: the logits are not linear in the stream.

@@ -159,7 +159,7 @@ class Edge(Edit):
     def to_dict(
         self, of_tensor: Callable[[TensorData], object] = TensorData.to_json
     ) -> dict[str, Any]:
-        """Plain data; the head is told by the reader's name."""
+        """Plain data, without the head, which the reader's name holds."""
         plain = super().to_dict(of_tensor)
         return {name: value for name, value in plain.items() if name not in ("head", "ends")}
 

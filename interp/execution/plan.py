@@ -34,7 +34,7 @@ class Plan:
         explicit: whether every attention forms its matrix (``kernel="explicit"``).
         differentiate: whether gradients by what is stored are wanted.
         keep_graph: whether what is stored stays in the autograd graph.
-        hooks: the TransformerLens name of each place, which functions of edits are told.
+        hooks: the TransformerLens name of each place, which functions of edits receive.
         paired: whether places name their stack.
     """
 

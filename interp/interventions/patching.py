@@ -29,7 +29,7 @@ from interp.model.network import Network
 from interp.points import Place
 
 AXES = ("layer", "head", "pos")
-"""What cells may be told apart by, in this order."""
+"""The axes that cells may have, in this order."""
 TOKENS = {"pos", "query"}
 """Axes of a tensor that ``pos`` counts."""
 HEADS = ("head", "kv_head")
@@ -156,8 +156,8 @@ def shape_of(
             lacking = [axis for axis in axes if sizes[axis] is None]
             if lacking:
                 raise InvalidInput(
-                    f"{point} has the axes [{' '.join(place.point.axes)}], so cells of it can't be "
-                    f"told apart by {lacking[0]}; leave that out of over=."
+                    f"{point} has the axes [{' '.join(place.point.axes)}], so its cells have no "
+                    f"{lacking[0]}; leave that out of over=."
                 )
             shapes[tuple(sizes[axis] or 0 for axis in axes)] = point
     if len(shapes) > 1:
