@@ -45,7 +45,6 @@ from interp.execution.provenance import Provenance
 from interp.interventions.components import KINDS, Components, Units, components_of
 from interp.interventions.replacements import Replacements
 from interp.metrics import Metric
-from interp.sweeps.inputs import inputs_of
 
 Groups = Mapping[str, str | Sequence[str]]
 """Names of components, or one name, by the name of their group."""
@@ -263,15 +262,15 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
         UnknownPlace: a group names a component that the model does not have.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
-    batches = model.check(*inputs_of(model, prompts))
-    others = None if reference is None else model.check(*inputs_of(model, reference))
+    batches = model.batches(prompts)
+    others = None if reference is None else model.batches(reference)
     chosen = _chosen(components_of(model, part), units, layers)
     replacements = Replacements(model, batches, method, others, per_position, seed, rows)
     measured = as_metric(metric, model, batches, rows)
     edits = replacements.edits(each for own in chosen.values() for each in own)
     table = sweep(
         model,
-        batches[0] if len(batches) == 1 else tuple(batches),
+        tuple(batches),
         [[edits[each.name] for each in own] for own in chosen.values()],
         measured,
         memory=memory,

@@ -28,7 +28,6 @@ from interp.execution.provenance import Provenance
 from interp.lens.decode import check_unembeds, decode, decoded_places, final_scale
 from interp.metrics.logits import Targets, at_least_float32, row_targets
 from interp.points import Point
-from interp.sweeps.inputs import inputs_of
 
 CHUNK = 2**26
 """Logits formed at a time, in elements."""
@@ -196,7 +195,7 @@ def logit_lens(  # noqa: PLR0913 - the settings of one analysis, by keyword
     places = decoded_places(model, at)
     if lens is not None and {point for point, _ in places} != {"resid_pre", "resid_post"}:
         raise InvalidInput(f"at={shorten(at)}: a tuned lens translates resid_pre alone.")
-    batches = model.check(*inputs_of(model, prompts))
+    batches = model.batches(prompts)
     divisor = final_scale(model) if norm == "final" else None
     done = run(model, *batches, record=[*places.values(), *([divisor] if divisor else [])])
     if done.logits is None:

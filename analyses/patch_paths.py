@@ -191,7 +191,7 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
     made = edits_of(model, own, chosen, values)
     table = sweep(
         model,
-        own[0] if len(own) == 1 else own,
+        own,
         made,
         measured,
         memory=memory,

@@ -244,7 +244,7 @@ def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
     def measure_all(circuits: Bool[Tensor, "circuit edge"]) -> Float[Tensor, "circuit prompt"]:
         return run_circuits(
             model,
-            own[0] if len(own) == 1 else own,
+            own,
             circuits,
             values,
             measured,

@@ -31,7 +31,6 @@ from interp.errors import InvalidInput
 from interp.execution.provenance import Provenance
 from interp.lens.training import Settings, Training, lens_divergence, train
 from interp.model.batch import Batch
-from interp.sweeps.inputs import inputs_of
 
 HELD_OUT = 5
 """One in so many prompts is held out, if none are given for it."""
@@ -180,7 +179,7 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
 
 def _checked(model: Transformer, prompts: Any) -> list[Batch]:  # noqa: ANN401 - checked here
     """The batch of each stack."""
-    return model.check(*inputs_of(model, prompts))
+    return model.batches(prompts)
 
 
 def _split(batches: Sequence[Batch], seed: int) -> tuple[list[Batch], list[Batch]]:
