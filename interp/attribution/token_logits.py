@@ -18,9 +18,7 @@ from interp.attribution.logit_terms import (
     source_terms,
 )
 from interp.cache.cache import Cache
-from interp.errors import InvalidInput
-from interp.model.network import Network
-from interp.model.unembedding import Unembedding
+from interp.model.network import Network, unembedding_of
 from interp.points import Place
 
 
@@ -66,17 +64,6 @@ class TokenLogits:
 def places_of_logits(model: Network, *, sources: bool = False) -> list[Place]:
     """What a run must record for :class:`TokenLogits`, and for its ``sources``."""
     return [*places_of_terms(model, sources=sources), _end(model)]
-
-
-def unembedding_of(model: Network) -> Unembedding:
-    """The unembedding of a model.
-
-    Raises:
-        InvalidInput: it has no logits.
-    """
-    if not isinstance(model.unembed, Unembedding):
-        raise InvalidInput("This model has no logits: it returns its last stream.")
-    return model.unembed
 
 
 def _end(model: Network) -> Place:

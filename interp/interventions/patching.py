@@ -71,11 +71,9 @@ class Recorded:
         measured: list[Tensor] = []
         for part in torch.arange(n, device=batches[0].ids.device).split(rows):
             done = run(model, *(batch.rows(part) for batch in batches), record=list(places))
-            if done.logits is None:
-                raise InvalidInput("This model has no logits that a metric could measure.")
             found.append({place: done.cache[place] for place in places})
             own = metric.for_rows(part.tolist(), n)
-            measured.append(measure(own, done.logits, done.batch).cpu().double())
+            measured.append(measure(own, done.require_logits(), done.batch).cpu().double())
         activations = {place: torch.cat([own[place] for own in found]) for place in places}
         return cls(model, batches, activations, torch.cat(measured))
 

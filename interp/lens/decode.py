@@ -15,7 +15,6 @@ from interp.model.network import Network
 from interp.model.residual import Step
 from interp.model.shapes import Logits, Stream
 from interp.model.tap import Untouched, untouched
-from interp.model.unembedding import Unembedding
 from interp.points import Place, Point
 
 STREAMS = ("resid_pre", "resid_mid")
@@ -51,16 +50,6 @@ class GivenScale(Untouched):
     def must_form(self, *points: Point) -> bool:
         """Only where the scale is."""
         return Point.FINAL_SCALE in points
-
-
-def check_unembeds(model: Network, caller: str) -> None:
-    """Make sure that the model has an unembedding.
-
-    Raises:
-        InvalidInput: it returns its last stream.
-    """
-    if not isinstance(model.unembed, Unembedding):
-        raise InvalidInput(f"{caller} needs logits; this model returns its last stream.")
 
 
 def final_scale(model: Network) -> Place | None:

@@ -198,9 +198,7 @@ def _forward(model: Network, batches: Sequence[Batch]) -> tuple[list[Stream], Lo
     """The stream before each block of the last stack, and the logits."""
     *places, _ = decoded_places(model).values()
     done = run(model, *batches, record=places)
-    if done.logits is None:
-        raise InvalidInput("This run has no logits to train a lens on.")
-    return [done.cache[place] for place in places], done.logits
+    return [done.cache[place] for place in places], done.require_logits()
 
 
 def _divergence(model: Network, x: Stream, final: Logits) -> Float[Tensor, "batch pos"]:

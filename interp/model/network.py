@@ -344,6 +344,17 @@ class Network(nn.Module):
         return own.__get__(self) if isinstance(own, property) else super().__getattr__(name)
 
 
+def unembedding_of(model: Network) -> Unembedding:
+    """The unembedding of a model.
+
+    Raises:
+        InvalidInput: it has no logits.
+    """
+    if not isinstance(model.unembed, Unembedding):
+        raise InvalidInput("This model has no logits: it returns its last stream.")
+    return model.unembed
+
+
 def as_network(model: object) -> Network:
     """The model that a function was given.
 
