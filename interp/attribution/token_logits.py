@@ -69,5 +69,5 @@ def places_of_logits(model: Network, *, sources: bool = False) -> list[Place]:
 def _end(model: Network) -> Place:
     """The place of the stream after the last block."""
     stack = model.stacks[-1]
-    end, name = stack.end, stack.name if len(model.stacks) > 1 else None
-    return Place(end.point, len(stack.blocks) - 1, end.norm, name)
+    end = stack.end
+    return Place(end.point, len(stack.blocks) - 1, end.norm, stack.name_in_places)

@@ -219,8 +219,8 @@ def input_of(
 
 def attention_at(model: Network, place: Place) -> tuple[Step, Attention]:
     """The step and the attention that a place belongs to."""
-    steps = model.stack(place.stack).block(place.layer or 0).steps
-    for step in (branch for whole in steps for branch in whole.branches):
+    branches = model.stack(place.stack).branches()
+    for step in (step for layer, step in branches if layer == place.layer):
         if isinstance(step.f, Attention) and place.point in vars(step.f.points).values():
             return step, step.f
     raise InvalidEdit(f"{place} is not of an attention.")
