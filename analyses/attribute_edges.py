@@ -39,7 +39,7 @@ from interp.edits import Edge, Edit, Selection
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.graph import Graph
-from interp.integers import as_integer
+from interp.integers import at_least
 from interp.interventions.minimal_pairs import Batches, aligned
 from interp.metrics import Metric, measure
 from interp.tensor_data import TensorData
@@ -215,7 +215,7 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
         raise InvalidInput(
             f"method={shorten(method)} is not known; it is one of {', '.join(METHODS)}."
         )
-    steps, check = _at_least(1, steps, "steps"), _at_least(0, check, "check")
+    steps, check = at_least(1, steps, "steps"), at_least(0, check, "check")
     own, other = aligned(model, clean, corrupt)
     graph, measured = computation_graph(model), as_metric(metric, model, own)
     scores: EdgeScores | None = None
@@ -276,10 +276,3 @@ def _edits(
     values = written(model, corrupt) if edges else {}
     data = {writer: TensorData(values[writer.name]) for writer, _ in dict.fromkeys(edges)}
     return [Edge((writer.name, reader.name), Selection(), data[writer]) for writer, reader in edges]
-
-
-def _at_least(least: int, given: object, name: str) -> int:
-    number = as_integer(given)
-    if number is None or number < least:
-        raise InvalidInput(f"{name}={shorten(given)} should be a whole number from {least} on.")
-    return number

@@ -32,7 +32,7 @@ from interp import Sweep, Transformer, sweep
 from interp.attribution.nodes import NodeRuns, nodes_of
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
-from interp.integers import as_integer
+from interp.integers import at_least
 from interp.interventions.minimal_pairs import aligned
 from interp.metrics import Metric
 
@@ -59,6 +59,8 @@ class NodeAttribution(Result):
         notes: what a reader should know of how they were computed.
         partial: of a cancelled call, what ``resume=`` takes.
     """
+
+    working = ("partial",)
 
     clean: Float[Tensor, " prompt"]
     effect: Float[Tensor, "node prompt"]
@@ -120,10 +122,6 @@ class NodeAttribution(Result):
             lines += agreement.warnings("node")
         return "\n".join([*lines, *effect_lines(frame, self.unit, "nodes", top), *self.notes])
 
-    def payload(self) -> dict[str, Any]:
-        """The fields as plain data, but for ``partial``, which only this program can use."""
-        return super(NodeAttribution, replace(self, partial=None)).payload()
-
 
 def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
     model: Transformer,
@@ -166,9 +164,7 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
         raise InvalidInput(
             f"method={shorten(method)} is not known; it is one of {', '.join(METHODS)}."
         )
-    wanted = as_integer(check)
-    if wanted is None or wanted < 1:
-        raise InvalidInput(f"check={shorten(check)} should be a whole number from 1 on.")
+    check = at_least(1, check, "check")
     nodes = nodes_of(model)
     (own,), (other,) = aligned(model, clean, corrupt)
     measured = as_metric(metric, model, (own,))
@@ -187,7 +183,7 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
         scores = torch.cat(
             [runs.atp() if method == "atp" else runs.atp_star() for runs in parts], 1
         )
-        chosen = cells_to_check(scores.abs().mean(-1), wanted, seed)
+        chosen = cells_to_check(scores.abs().mean(-1), check, seed)
     runs = NodeRuns.of(model, own, other, measured)
     table = sweep(
         model,

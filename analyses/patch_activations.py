@@ -76,6 +76,8 @@ class ActivationPatching(Result):
         partial: of a cancelled call, what ``resume=`` takes.
     """
 
+    working = ("partial",)
+
     clean: Float[Tensor, " prompt"]
     corrupt: Float[Tensor, " prompt"]
     patched: Float[Tensor, "point *cell prompt"]
@@ -164,10 +166,6 @@ class ActivationPatching(Result):
         ]
         lines = effect_lines(frame, "", "cells", top)
         return "\n".join([first, difference, *lines, *controls, *self.notes])
-
-    def payload(self) -> dict[str, Any]:
-        """The fields as plain data, but for ``partial``, which only this program can use."""
-        return super(ActivationPatching, replace(self, partial=None)).payload()
 
     def _share(self, values: Float[Tensor, "*cell prompt"]) -> Float[Tensor, "*cell prompt"]:
         """How far values are from the base towards the source."""
