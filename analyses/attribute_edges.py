@@ -41,7 +41,8 @@ from interp.execution.provenance import Provenance
 from interp.graph import Graph
 from interp.integers import at_least
 from interp.interventions.minimal_pairs import Batches, aligned
-from interp.metrics import Metric, measure
+from interp.metrics import Metric
+from interp.metrics.measuring import measure_prompts
 from interp.tensor_data import TensorData
 
 METHODS = (*RULES, "exact")
@@ -242,8 +243,8 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
     effect = exact if scores is None else scores.scores.cpu().double()
     cuts = cuts_of(graph)
     return EdgeAttribution(
-        clean=_measured(model, own, own, measured),
-        corrupt=_measured(model, other, own, measured),
+        clean=measure_prompts(measured, model, own),
+        corrupt=measure_prompts(measured, model, other, own[-1]),
         effect=effect,
         edges=tuple((writer.name, reader.name) for writer, reader in graph.edges),
         cuts=tuple(cut.name for cut in cuts),
@@ -258,14 +259,6 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
         notes=() if table is None else table.notes,
         partial=None if table is None or table.complete else table,
     )
-
-
-def _measured(
-    model: Transformer, batches: Batches, clean: Batches, metric: Metric
-) -> Float[Tensor, " prompt"]:
-    """The metric of some prompts, read with the clean tokens."""
-    with torch.no_grad():
-        return measure(metric, model(*batches), clean[-1]).cpu().double()
 
 
 def _edits(

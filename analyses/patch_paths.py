@@ -18,7 +18,6 @@ from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -41,7 +40,8 @@ from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.graph import Reader, Writer, pairs_of
 from interp.interventions.minimal_pairs import Batches, aligned
-from interp.metrics import Metric, measure
+from interp.metrics import Metric
+from interp.metrics.measuring import measure_prompts
 from interp.points import Point
 from interp.tensor_data import TensorData
 
@@ -182,11 +182,9 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
         cancelled=cancelled,
         resume=resume,
     )
-    with torch.no_grad():
-        corrupted = measure(measured, model(*other), own[-1])
     return PathPatching(
         clean=table.baseline,
-        corrupt=corrupted.cpu().double(),
+        corrupt=measure_prompts(measured, model, other, own[-1]),
         patched=table.values,
         edges=tuple((writer.name, reader.name) for writer, reader in chosen),
         metric=table.metric,
