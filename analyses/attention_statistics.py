@@ -41,7 +41,6 @@ from interp.heads.attention_averages import (
 from interp.heads.token_classes import Classes, selected_tokens, tokens_of_classes
 from interp.model.attentions import AttentionName, Attentions, attentions_of
 from interp.model.batch import Batch
-from interp.sweeps.inputs import inputs_of
 
 WEIGHTINGS = ("attention", "value-weighted")
 ENTROPY, NORMALIZED, DISTANCE = "entropy", "normalized entropy", "distance"
@@ -214,7 +213,7 @@ def attention_statistics(
             does not match the model's stacks.
     """
     kind = attentions_of(model, attention)
-    batches = model.check(*inputs_of(model, prompts))
+    batches = model.batches(prompts)
     if offsets < 1:
         raise InvalidInput(f"offsets={offsets} should be 1 or more.")
     query_batch, key_batch = batches[kind.query], batches[kind.key]

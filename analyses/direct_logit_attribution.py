@@ -32,18 +32,17 @@ from analyses.result import Result
 from analyses.statistics import Interval, interval
 from interp import Cache, Transformer, run
 from interp.attribution.logit_terms import Part, heads_together
-from interp.attribution.token_logits import TokenLogits, places_of_logits, unembedding_of
+from interp.attribution.token_logits import TokenLogits, places_of_logits
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.metrics import Position, as_position, columns_read, logit
-from interp.metrics.logits import at_least_float32, row_targets
+from interp.metrics.logits import at_least_float32, parts_of_rows, row_targets
 from interp.model.batch import Batch
+from interp.model.network import unembedding_of
 
 Tokens = int | str | Sequence[int | str] | Tensor
 """A token (its id, or a text of a single token), or one a prompt."""
 BY = ("component", "head", "source")
-CHUNK = 2**26
-"""Logits formed at a time, in elements."""
 ROWS = 64
 """Prompts run at a time, at most."""
 SHOWN = 30
@@ -326,7 +325,8 @@ def _attributed(
     """What writes the terms, and the tensors of the result, prompts first."""
     parts: tuple[Part, ...] = ()
     numbers: dict[str, list[Tensor]] = defaultdict(list)
-    for rows in _chunks(model, batches[-1]):
+    shape = (*batches[-1].ids.shape, model.config.n_logits)
+    for rows in parts_of_rows(shape, model.device, most=ROWS):
         some = [batch.rows(rows) for batch in batches]
         cache = run(model, *some, record=places_of_logits(model, sources=by == "source")).cache
         own, other = (TokenLogits(model, cache, column[rows], of[:, rows]) for of in (ids, drawn))
@@ -386,13 +386,6 @@ def _drawn(ids: Ids, n_logits: int, seed: int) -> Ids:
     generator = torch.Generator().manual_seed(seed)
     steps = torch.randint(1, max(n_logits, 2), ids.shape, generator=generator).to(ids.device)
     return (ids[:1] + steps.cumsum(0)) % n_logits
-
-
-def _chunks(model: Transformer, batch: Batch) -> tuple[Int[Tensor, " row"], ...]:
-    """The rows in parts whose logits are few enough to be formed at a time."""
-    n, width = batch.ids.shape
-    rows = CHUNK // (width * model.config.n_logits)
-    return torch.arange(n, device=batch.ids.device).split(max(1, min(rows, ROWS)))
 
 
 def _labels(model: Transformer, batches: Sequence[Batch]) -> tuple[tuple[str | None, ...], ...]:

@@ -34,7 +34,7 @@ from interp.circuits.written import replaced
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.graph import Graph
-from interp.integers import as_integer
+from interp.integers import at_least
 from interp.interventions.minimal_pairs import aligned
 from interp.metrics import Metric
 
@@ -230,8 +230,7 @@ def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
     given = _scores_of(graph, scores)
     if rank not in RANKS:
         raise InvalidInput(f"rank={shorten(rank)} is not known; it is one of {', '.join(RANKS)}.")
-    if (as_integer(draws) or 0) < 1:
-        raise InvalidInput(f"draws={shorten(draws)} should be a whole number from 1 on.")
+    draws = at_least(1, draws, "draws")
     if heldout is not None:
         if len(heldout) != 3:  # noqa: PLR2004 # pyright: ignore[reportUnnecessaryComparison]
             raise InvalidInput("heldout= takes clean prompts, corrupted prompts and their metric.")
@@ -244,7 +243,7 @@ def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
     def measure_all(circuits: Bool[Tensor, "circuit edge"]) -> Float[Tensor, "circuit prompt"]:
         return run_circuits(
             model,
-            own[0] if len(own) == 1 else own,
+            own,
             circuits,
             values,
             measured,

@@ -31,7 +31,6 @@ from interp.errors import InvalidInput
 from interp.execution.provenance import Provenance
 from interp.lens.training import Settings, Training, lens_divergence, train
 from interp.model.batch import Batch
-from interp.sweeps.inputs import inputs_of
 
 HELD_OUT = 5
 """One in so many prompts is held out, if none are given for it."""
@@ -157,8 +156,8 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
     """
     settings = Settings(steps, rows, lr, seed)
     settings.check()
-    given = _checked(model, prompts)
-    used, measured = _split(given, seed) if held_out is None else (given, _checked(model, held_out))
+    given = model.batches(prompts)
+    used, measured = _split(given, seed) if held_out is None else (given, model.batches(held_out))
     training = train(
         model,
         used,
@@ -176,11 +175,6 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
         training=training,
         provenance=Provenance.of(model, *used, *measured, seed=seed),
     )
-
-
-def _checked(model: Transformer, prompts: Any) -> list[Batch]:  # noqa: ANN401 - checked here
-    """The batch of each stack."""
-    return model.check(*inputs_of(model, prompts))
 
 
 def _split(batches: Sequence[Batch], seed: int) -> tuple[list[Batch], list[Batch]]:

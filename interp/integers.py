@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from interp.errors import InvalidInput, shorten
+
 
 def whole_number(value: object) -> int:
     """``value`` as an ``int``.
@@ -25,3 +27,15 @@ def as_integer(value: object) -> int | None:
         return whole_number(value)
     except TypeError:
         return None
+
+
+def at_least(least: int, given: object, name: str) -> int:
+    """The argument ``name`` as an ``int``.
+
+    Raises:
+        InvalidInput: it is no integer, or below ``least``.
+    """
+    number = as_integer(given)
+    if number is None or number < least:
+        raise InvalidInput(f"{name}={shorten(given)} must be an integer of at least {least}.")
+    return number

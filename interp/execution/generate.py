@@ -18,7 +18,7 @@ from interp.edits import Edit
 from interp.errors import InvalidInput, InvalidTokens, shorten
 from interp.execution.plan import plan_of_edits
 from interp.execution.recorder import Recorder
-from interp.integers import as_integer
+from interp.integers import as_integer, at_least
 from interp.model.batch import Batch
 from interp.model.context import Context
 from interp.model.kv_cache import KVCache
@@ -154,9 +154,7 @@ def _check_numbers(
 ) -> None:
     counts = {"max_new_tokens": max_new_tokens} | ({} if top_k is None else {"top_k": top_k})
     for name, given in counts.items():
-        count = as_integer(given)
-        if count is None or count < 1:
-            raise InvalidInput(f"{name}={shorten(given)} must be an integer of at least 1.")
+        at_least(1, given, name)
     number = as_integer(seed)
     if number is None or not -SEEDS // 2 <= number < SEEDS:
         raise InvalidInput(f"seed={shorten(seed)} must be an integer of 64 bits.")

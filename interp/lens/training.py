@@ -21,7 +21,7 @@ from torch import Tensor
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.execution.run import run
-from interp.integers import as_integer
+from interp.integers import at_least
 from interp.lens.decode import decode, decoded_places
 from interp.lens.tuned_lens import TunedLens, translated
 from interp.metrics import at_least_float32
@@ -56,12 +56,8 @@ class Settings:
         Raises:
             InvalidInput: they can't.
         """
-        for name in ("steps", "rows"):
-            given = as_integer(getattr(self, name))
-            if given is None or given < 1:
-                raise InvalidInput(
-                    f"{name}={shorten(getattr(self, name))} must be an integer of at least 1."
-                )
+        at_least(1, self.steps, "steps")
+        at_least(1, self.rows, "rows")
         is_number = isinstance(self.lr, int | float)  # pyright: ignore[reportUnnecessaryIsInstance]
         if not is_number or not 0 < self.lr < float("inf"):
             raise InvalidInput(f"lr={shorten(self.lr)} must be a positive number.")
@@ -198,9 +194,7 @@ def _forward(model: Network, batches: Sequence[Batch]) -> tuple[list[Stream], Lo
     """The stream before each block of the last stack, and the logits."""
     *places, _ = decoded_places(model).values()
     done = run(model, *batches, record=places)
-    if done.logits is None:
-        raise InvalidInput("This run has no logits to train a lens on.")
-    return [done.cache[place] for place in places], done.logits
+    return [done.cache[place] for place in places], done.require_logits()
 
 
 def _divergence(model: Network, x: Stream, final: Logits) -> Float[Tensor, "batch pos"]:
