@@ -15,7 +15,8 @@ tokens; Xiao et al. 2023 for sinks). On unrepeated rows, BOS x y, the same cells
 repeats; attention by offset is the same there, so its control is uniform. Copying is of weights
 alone, S = W_V W_O with norms left out (Elhage et al. 2021): a head that raises the logits of the
 tokens it attends to has eigenvalues λ of positive real part. It is measured on eight groups of
-tokens, of 512 at most.
+tokens, of 512 at most, each with the columns of W_U less their mean, which would raise the logits
+of all its tokens alike and so change no odds.
 
 A head has a role if its score exceeds the control by more than 0.1 and the 95 % interval of that
 difference, over rows (or groups), leaves out 0. Roles are of these rows: on text a head may do
@@ -278,8 +279,8 @@ def _copying(
     if (reason := _no_copying(model, size)) is not None:
         return None, [f"copying: not measured, for {reason}"]
     groups = ids[: size * GROUPS].view(GROUPS, 1, size).to(model.device)
-    W_E = at_least_float32(model.W_E)[groups]
-    W_U = at_least_float32(model.W_U).mT[groups].mT
+    W_E, W_U = (at_least_float32(own[groups]) for own in (model.W_E, model.W_U.mT))
+    W_U = (W_U - W_U.mean(-2, keepdim=True)).mT
     found: list[Tensor] = []
     for block in model.blocks:
         attn = block.attn
