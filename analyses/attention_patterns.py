@@ -48,8 +48,8 @@ class AttentionPattern(Result):
 
     @property
     def name(self) -> str:
-        """The head, e.g. ``L1H4``, or ``cross L1H4`` in an encoder–decoder."""
-        which = f"{self.attention} " if self.attention else ""
+        """The head, e.g. ``L1H4``, or ``cross.L1H4`` in an encoder–decoder."""
+        which = f"{self.attention}." if self.attention else ""
         return f"{which}L{self.layer}H{self.head}"
 
     def to_frame(self) -> pd.DataFrame:

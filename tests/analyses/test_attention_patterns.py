@@ -86,7 +86,7 @@ class TestEncoderDecoder:
         assert shown.keys == ("3", "·", "March", "·", "2", "0", "2", "1", "<|end|>")
         assert shown.queries[:5] == ("<|start|>", "2", "0", "2", "1")
         assert shown.pattern[:4, 4:8].sum(-1).mean() > 0.8
-        assert shown.name == f"cross L{layer}H{head}"
+        assert shown.name == f"cross.L{layer}H{head}"
         frame = shown.to_frame()
         assert len(frame) == 12 * 9
         cell = frame[(frame["query"] == 1) & (frame["key"] == 2)].iloc[0]
