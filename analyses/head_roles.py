@@ -279,13 +279,13 @@ def _copying(
     if (reason := _no_copying(model, size)) is not None:
         return None, [f"copying: not measured, for {reason}"]
     groups = ids[: size * GROUPS].view(GROUPS, 1, size).to(model.device)
-    W_E, W_U = (at_least_float32(own[groups]) for own in (model.W_E, model.W_U.mT))
-    W_U = (W_U - W_U.mean(-2, keepdim=True)).mT
+    W_E, columns = (at_least_float32(own[groups]) for own in (model.W_E, model.W_U.mT))
+    centred = (columns - columns.mean(-2, keepdim=True)).mT
     found: list[Tensor] = []
     for block in model.blocks:
         attn = block.attn
         factors = attn.each_query(attn.W_V, axis=0), attn.W_O
-        paths = W_E @ LowRank(*(at_least_float32(own) for own in factors)) @ W_U
+        paths = W_E @ LowRank(*(at_least_float32(own) for own in factors)) @ centred
         # Groups are in random order: shifting them by one gives each token another's column.
         permuted = LowRank(paths.left, paths.right.roll(1, -1))
         found.append(torch.stack([own.positive_fraction().T for own in (paths, permuted)]))

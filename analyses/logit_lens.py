@@ -11,7 +11,7 @@ with the Tuned Lens"). A prediction that a lens does show need not be what later
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -54,7 +54,7 @@ class LogitLens(Result):
         labels: of the tokens of each prompt, padding included.
         names: of the tokens in ``top``.
         targets: token ids, one or one a prompt; ``None`` if none were given.
-        provenance: model and tokens that the numbers depend on.
+        provenance: model, tokens and lens that the numbers depend on.
     """
 
     points: tuple[str, ...]
@@ -228,7 +228,9 @@ def logit_lens(  # noqa: PLR0913 - the settings of one analysis, by keyword
         labels=tuple(tuple(model.to_labels(ids)) for ids in batch.ids),
         names=_names(model, numbers["top"]),
         targets=None if targets is None else _as_targets(targets),
-        provenance=Provenance.of(model, *batches),
+        provenance=replace(
+            Provenance.of(model, *batches), lens=None if lens is None else lens.digest
+        ),
     )
 
 
