@@ -39,6 +39,7 @@ from interp.heads.attention_averages import (
     visible_keys,
 )
 from interp.heads.token_classes import Classes, selected_tokens, tokens_of_classes
+from interp.integers import bounded
 from interp.model.attentions import AttentionName, Attentions, attentions_of
 from interp.model.batch import Batch
 from interp.sweeps.inputs import inputs_of
@@ -46,6 +47,8 @@ from interp.sweeps.inputs import inputs_of
 WEIGHTINGS = ("attention", "value-weighted")
 ENTROPY, NORMALIZED, DISTANCE = "entropy", "normalized entropy", "distance"
 BOS = "bos"
+FARTHEST = 2**16
+"""The most offsets."""
 CHUNK = 2**24
 """Attention weights of a layer formed at a time."""
 
@@ -216,8 +219,7 @@ def attention_statistics(
     """
     kind = attentions_of(model, attention)
     batches = model.check(*inputs_of(model, prompts))
-    if offsets < 1:
-        raise InvalidInput(f"offsets={offsets} should be 1 or more.")
+    offsets = bounded(offsets, "offsets", 1, FARTHEST)
     query_batch, key_batch = batches[kind.query], batches[kind.key]
     counted = query_batch.is_real
     if queries is not None:

@@ -47,9 +47,10 @@ from interp.edits import Edge, Edit, Selection
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.graph import Graph
-from interp.integers import as_integer
+from interp.integers import as_seed, bounded
 from interp.interventions.minimal_pairs import Batches, aligned
 from interp.metrics import Metric, measure
+from interp.sweeps.validate import check_options
 from interp.tensor_data import TensorData
 
 METHODS = (*RULES, "exact")
@@ -250,7 +251,10 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
         raise InvalidInput(
             f"method={shorten(method)} is not known; it is one of {', '.join(METHODS)}."
         )
-    steps, check = _at_least(1, steps, "steps"), _at_least(0, check, "check")
+    steps, check, seed = bounded(steps, "steps", 1), bounded(check, "check", 0), as_seed(seed)
+    check_options(model, memory, resume)
+    if not isinstance(adaptive, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"adaptive={shorten(adaptive)} should be True or False.")
     own, other = aligned(model, clean, corrupt)
     graph, measured = computation_graph(model), as_metric(metric, model, own)
     scores: EdgeScores | None = None
@@ -311,10 +315,3 @@ def _edits(
     values = written(model, corrupt) if edges else {}
     data = {writer: TensorData(values[writer.name]) for writer, _ in dict.fromkeys(edges)}
     return [Edge((writer.name, reader.name), Selection(), data[writer]) for writer, reader in edges]
-
-
-def _at_least(least: int, given: object, name: str) -> int:
-    number = as_integer(given)
-    if number is None or number < least:
-        raise InvalidInput(f"{name}={shorten(given)} should be a whole number from {least} on.")
-    return number

@@ -40,9 +40,10 @@ from interp import Sweep, Transformer, sweep
 from interp.attribution.nodes import NodeRuns, nodes_of
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
-from interp.integers import as_integer
+from interp.integers import as_seed, bounded
 from interp.interventions.minimal_pairs import aligned
 from interp.metrics import Metric
+from interp.sweeps.validate import check_options
 
 METHODS = ("atp", "atp*", "exact")
 ROWS = 16
@@ -182,9 +183,8 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
         raise InvalidInput(
             f"method={shorten(method)} is not known; it is one of {', '.join(METHODS)}."
         )
-    wanted = as_integer(check)
-    if wanted is None or wanted < 1:
-        raise InvalidInput(f"check={shorten(check)} should be a whole number from 1 on.")
+    check_options(model, memory, resume)
+    check, seed = bounded(check, "check", 1), as_seed(seed)
     nodes = nodes_of(model)
     (own,), (other,) = aligned(model, clean, corrupt)
     measured = as_metric(metric, model, (own,))
@@ -203,7 +203,7 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
         scores = torch.cat(
             [runs.atp() if method == "atp" else runs.atp_star() for runs in parts], 1
         )
-        chosen = cells_to_check(scores.abs().mean(-1), wanted, seed)
+        chosen = cells_to_check(scores.abs().mean(-1), check, seed)
     runs = NodeRuns.of(model, own, other, measured)
     table = sweep(
         model,

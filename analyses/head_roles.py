@@ -48,6 +48,7 @@ from interp.heads.attention_averages import (
     visible_keys,
 )
 from interp.heads.repetition import RepeatedRows, repeated_rows
+from interp.integers import as_seed
 from interp.metrics.logits import at_least_float32, relative_rounding
 from interp.model.attention.attention import Attention
 from interp.model.attentions import attentions_of
@@ -211,6 +212,7 @@ def head_roles(
             "head_roles repeats random tokens, which models of pairs and of images do not read; "
             "attention_statistics takes them."
         )
+    seed = as_seed(seed)
     ids = whole_numbers(trained_tokens(model) if tokens is None else tokens).cpu().unique()
     drawn = repeated_rows(model, ids, half=half, rows=rows, repeats=repeats, seed=seed)
     scores, controls, silent = _attention_scores(model, drawn)

@@ -20,13 +20,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from analyses.effects import Tokens, token_ids
 from analyses.figures import heatmap
 from analyses.result import Result
 from interp import Transformer, TunedLens, run
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
+from interp.integers import bounded
 from interp.lens.decode import check_unembeds, decode, decoded_places, final_scale
-from interp.metrics.logits import Targets, at_least_float32, row_targets
+from interp.metrics.logits import at_least_float32
 from interp.points import Point
 from interp.sweeps.inputs import inputs_of
 
@@ -53,7 +55,7 @@ class LogitLens(Result):
         real: where there is a token and not padding; the numbers at padding mean nothing.
         labels: of the tokens of each prompt, padding included.
         names: of the tokens in ``top``.
-        targets: token ids, one or one a prompt; ``None`` if none were given.
+        targets: token ids, one a prompt; ``None`` if none were given.
         provenance: model, tokens and lens that the numbers depend on.
     """
 
@@ -70,7 +72,7 @@ class LogitLens(Result):
     real: Bool[Tensor, "prompt pos"]
     labels: tuple[tuple[str, ...], ...]
     names: dict[int, str]
-    targets: Targets | None
+    targets: tuple[int, ...] | None
     provenance: Provenance
 
     def to_frame(self) -> pd.DataFrame:
@@ -106,7 +108,12 @@ class LogitLens(Result):
         return pd.DataFrame(columns)
 
     def figure(self, prompt: int = 0) -> go.Figure:
-        """Heatmap of the likeliest token's probability: places down, one prompt's tokens across."""
+        """Heatmap of the likeliest token's probability: places down, one prompt's tokens across.
+
+        Raises:
+            InvalidInput: there is no such prompt.
+        """
+        prompt = bounded(prompt, "prompt", 0, len(self.real) - 1)
         shown = self.real[prompt]
         probability = self.probability[:, prompt, shown, 0]
         labels = [label for label, real in zip(self.labels[prompt], shown, strict=True) if real]
@@ -167,7 +174,7 @@ def logit_lens(  # noqa: PLR0913 - the settings of one analysis, by keyword
     at: str | Point | Sequence[str | Point] = "resid_pre",
     norm: str = "recomputed",
     lens: TunedLens | None = None,
-    targets: Targets | Sequence[int] | None = None,
+    targets: Tokens | None = None,
     top: int = 5,
 ) -> LogitLens:
     """Read a prediction from the stream before each block, or elsewhere, and at the end.
@@ -182,7 +189,7 @@ def logit_lens(  # noqa: PLR0913 - the settings of one analysis, by keyword
         norm: the divisor of the final norm: ``recomputed`` from what is read, or ``final``, that of
             the run's last stream.
         lens: a tuned lens of this model, which translates the stream before each block first.
-        targets: token ids, one or one a prompt, whose rank and probability are wanted.
+        targets: a token (its id or text), or one a prompt, whose rank and probability are wanted.
         top: how many of the likeliest tokens to report.
 
     Returns:
@@ -191,17 +198,19 @@ def logit_lens(  # noqa: PLR0913 - the settings of one analysis, by keyword
     Raises:
         InvalidInput: the model has no logits or no such point, ``norm`` is another, ``lens`` is of
             another model, ``top`` is not within its vocabulary, or a target is outside it.
+        InvalidTokens: a target's text is not one token; the message shows how it is split.
     """
     _check(model, norm, lens, top)
     places = decoded_places(model, at)
     if lens is not None and {point for point, _ in places} != {"resid_pre", "resid_post"}:
         raise InvalidInput(f"at={shorten(at)}: a tuned lens translates resid_pre alone.")
     batches = model.check(*inputs_of(model, prompts))
+    n = len(batches[0].ids)
+    wanted = None if targets is None else token_ids(model, targets, n, "targets")
     divisor = final_scale(model) if norm == "final" else None
     done = run(model, *batches, record=[*places.values(), *([divisor] if divisor else [])])
     if done.logits is None:
         raise InvalidInput("This run has no logits to compare with.")
-    wanted = None if targets is None else row_targets(done.logits[:, 0], _as_targets(targets))
     scale = None if divisor is None else done.cache[divisor]
     found: list[dict[str, Tensor]] = []
     *before, end = places.items()
@@ -227,7 +236,7 @@ def logit_lens(  # noqa: PLR0913 - the settings of one analysis, by keyword
         real=batch.is_real.cpu(),
         labels=tuple(tuple(model.to_labels(ids)) for ids in batch.ids),
         names=_names(model, numbers["top"]),
-        targets=None if targets is None else _as_targets(targets),
+        targets=None if wanted is None else tuple(wanted.tolist()),
         provenance=replace(
             Provenance.of(model, *batches), lens=None if lens is None else lens.digest
         ),
@@ -243,8 +252,7 @@ def _check(model: Transformer, norm: object, lens: object, top: int) -> None:
     check_unembeds(model, "logit_lens")
     if norm not in NORMS:
         raise InvalidInput(f"norm={shorten(norm)} should be one of {', '.join(NORMS)}.")
-    if not 1 <= top <= model.config.n_logits:
-        raise InvalidInput(f"top={top} is outside 1..{model.config.n_logits}.")
+    bounded(top, "top", 1, model.config.n_logits)
     if not isinstance(lens, TunedLens | None):
         raise InvalidInput(f"lens={shorten(lens)} should be an interp.TunedLens.")
     if lens is not None:
@@ -302,7 +310,3 @@ def _names(model: Transformer, top: Int[Tensor, "place prompt pos k"]) -> dict[i
     ids = top.unique()
     labels = map(str, ids.tolist()) if model.config.n_classes else model.to_labels(ids)
     return dict(zip(ids.tolist(), labels, strict=True))
-
-
-def _as_targets(targets: Targets | Sequence[int]) -> Targets:
-    return targets if isinstance(targets, int) else tuple(targets)
