@@ -42,11 +42,10 @@ from analyses.statistics import LEVEL, interval
 from interp import Sweep, Transformer, sweep
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
-from interp.integers import as_seed, bounded
+from interp.integers import as_seed, at_least
 from interp.interventions.components import KINDS, Components, Units, components_of
 from interp.interventions.replacements import Replacements
 from interp.metrics import Metric
-from interp.sweeps.inputs import inputs_of
 from interp.sweeps.validate import check_options
 
 Groups = Mapping[str, str | Sequence[str]]
@@ -265,17 +264,17 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
         UnknownPlace: a group names a component that the model does not have.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
-    batches = model.check(*inputs_of(model, prompts))
-    others = None if reference is None else model.check(*inputs_of(model, reference))
+    batches = model.batches(prompts)
+    others = None if reference is None else model.batches(reference)
     check_options(model, memory, resume)
-    seed, rows = as_seed(seed), bounded(rows, "rows", 1)
+    seed, rows = as_seed(seed), at_least(1, rows, "rows")
     chosen = _chosen(components_of(model, part), units, layers)
     replacements = Replacements(model, batches, method, others, per_position, seed, rows)
     measured = as_metric(metric, model, batches, rows)
     edits = replacements.edits(each for own in chosen.values() for each in own)
     table = sweep(
         model,
-        batches[0] if len(batches) == 1 else tuple(batches),
+        tuple(batches),
         [[edits[each.name] for each in own] for own in chosen.values()],
         measured,
         memory=memory,
@@ -310,8 +309,8 @@ def _chosen(components: Components, units: str | Groups, layers: Sequence[int] |
     if isinstance(units, Mapping):
         if layers is not None or not units:
             raise InvalidInput(
-                f"units={shorten(units)}: give one or more groups, and no layers=, which the names "
-                "of their members tell."
+                f"units={shorten(units)}: give one or more groups, and no layers=: component names "
+                "have it."
             )
         return components.groups(units)
     if units not in KINDS:
@@ -345,8 +344,8 @@ def _cells(kind: str, chosen: Units) -> dict[str, tuple[object, ...]]:
         "head": tuple(each.head for each in first),
         "neuron": tuple(each.unit for each in first),
     }
-    told = {name: each for name, each in columns.items() if set(each).isdisjoint({"", None})}
-    return {**told, "name": names}
+    full = {name: each for name, each in columns.items() if set(each).isdisjoint({"", None})}
+    return {**full, "name": names}
 
 
 def _left(table: Sweep) -> list[str]:

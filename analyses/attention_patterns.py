@@ -19,7 +19,7 @@ from analyses.figures import escaped, heatmap
 from analyses.result import Result
 from interp import Transformer, run
 from interp.errors import InvalidInput
-from interp.integers import bounded
+from interp.integers import within
 from interp.model.attentions import AttentionName, attentions_of
 from interp.model.batch import Batch, ImageInput
 
@@ -138,9 +138,9 @@ def attention_pattern(
         if len(batch.ids) != 1:
             raise InvalidInput(f"attention_pattern takes one prompt; got {len(batch.ids)}.")
     n_layers = len(kind.layers)
-    layer = bounded(layer, "layer", -n_layers, n_layers - 1) % n_layers
+    layer = within(-n_layers, n_layers - 1, layer, "layer") % n_layers
     n_heads = kind.layers[layer].n_heads
-    head = bounded(head, "head", -n_heads, n_heads - 1) % n_heads
+    head = within(-n_heads, n_heads - 1, head, "head") % n_heads
     place = model.names.resolve(kind.places(layer)[0])
     pattern = run(model, *batches, record=place).cache[place][0]
     queries, keys = batches[kind.query].is_real[0], batches[kind.key].is_real[0]

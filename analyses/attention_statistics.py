@@ -39,10 +39,9 @@ from interp.heads.attention_averages import (
     visible_keys,
 )
 from interp.heads.token_classes import Classes, selected_tokens, tokens_of_classes
-from interp.integers import bounded
+from interp.integers import within
 from interp.model.attentions import AttentionName, Attentions, attentions_of
 from interp.model.batch import Batch
-from interp.sweeps.inputs import inputs_of
 
 WEIGHTINGS = ("attention", "value-weighted")
 ENTROPY, NORMALIZED, DISTANCE = "entropy", "normalized entropy", "distance"
@@ -218,8 +217,8 @@ def attention_statistics(
             does not match the model's stacks.
     """
     kind = attentions_of(model, attention)
-    batches = model.check(*inputs_of(model, prompts))
-    offsets = bounded(offsets, "offsets", 1, FARTHEST)
+    batches = model.batches(prompts)
+    offsets = within(1, FARTHEST, offsets, "offsets")
     query_batch, key_batch = batches[kind.query], batches[kind.key]
     counted = query_batch.is_real
     if queries is not None:

@@ -32,17 +32,16 @@ from analyses.result import Result
 from analyses.statistics import Interval, interval
 from interp import Cache, Transformer, run
 from interp.attribution.logit_terms import Part, heads_together
-from interp.attribution.token_logits import TokenLogits, places_of_logits, unembedding_of
+from interp.attribution.token_logits import TokenLogits, places_of_logits
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
-from interp.integers import as_seed, bounded
+from interp.integers import as_seed, within
 from interp.metrics import Position, as_position, columns_read
-from interp.metrics.logits import at_least_float32
+from interp.metrics.logits import at_least_float32, parts_of_rows
 from interp.model.batch import Batch
+from interp.model.network import unembedding_of
 
 BY = ("component", "head", "source")
-CHUNK = 2**26
-"""Logits formed at a time, in elements."""
 ROWS = 64
 """Prompts run at a time, at most."""
 SHOWN = 30
@@ -124,7 +123,7 @@ class DirectLogitAttribution(Result):
         Raises:
             InvalidInput: there is no such prompt.
         """
-        prompt = bounded(prompt, "prompt", 0, len(self.value) - 1)
+        prompt = within(0, len(self.value) - 1, prompt, "prompt")
         if self.sources is not None:
             return self._source_figure(self.sources, prompt)
         return self._component_figure() if self.by == "component" else self._head_figure()
@@ -331,7 +330,8 @@ def _attributed(
     """What writes the terms, and the tensors of the result, prompts first."""
     parts: tuple[Part, ...] = ()
     numbers: dict[str, list[Tensor]] = defaultdict(list)
-    for rows in _chunks(model, batches[-1]):
+    shape = (*batches[-1].ids.shape, model.config.n_logits)
+    for rows in parts_of_rows(shape, model.device, most=ROWS):
         some = [batch.rows(rows) for batch in batches]
         cache = run(model, *some, record=places_of_logits(model, sources=by == "source")).cache
         own, other = (TokenLogits(model, cache, column[rows], of[:, rows]) for of in (ids, drawn))
@@ -380,13 +380,6 @@ def _drawn(ids: Ids, n_logits: int, seed: int) -> Ids:
     generator = torch.Generator().manual_seed(seed)
     steps = torch.randint(1, max(n_logits, 2), ids.shape, generator=generator).to(ids.device)
     return (ids[:1] + steps.cumsum(0)) % n_logits
-
-
-def _chunks(model: Transformer, batch: Batch) -> tuple[Int[Tensor, " row"], ...]:
-    """The rows in parts whose logits are few enough to be formed at a time."""
-    n, width = batch.ids.shape
-    rows = CHUNK // (width * model.config.n_logits)
-    return torch.arange(n, device=batch.ids.device).split(max(1, min(rows, ROWS)))
 
 
 def _labels(model: Transformer, batches: Sequence[Batch]) -> tuple[tuple[str | None, ...], ...]:

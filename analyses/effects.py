@@ -20,7 +20,7 @@ from interp.errors import InvalidInput, shorten
 from interp.metrics import Loss, Metric, kl, logit
 from interp.metrics.logits import relative_rounding, row_targets
 from interp.model.batch import Batch
-from interp.model.network import Network
+from interp.model.network import Network, unembedding_of
 from interp.text_network import TextNetwork
 
 Cells = Mapping[str, Sequence[object]]
@@ -183,14 +183,12 @@ def _own_logits(
     model: Network, batches: Sequence[Batch], rows: int
 ) -> Float[Tensor, "prompt pos vocab"]:
     """The logits of all prompts."""
-    if not model.config.unembeds:
-        raise InvalidInput('metric="kl" compares logits; this model has none.')
+    unembedding_of(model)
     first = batches[0].ids
-    found: list[Tensor] = []
-    for part in torch.arange(len(first), device=first.device).split(rows):
-        logits = run(model, *(batch.rows(part) for batch in batches)).logits
-        found += [] if logits is None else [logits]
-    return torch.cat(found)
+    parts = torch.arange(len(first), device=first.device).split(rows)
+    return torch.cat(
+        [run(model, *(batch.rows(part) for batch in batches)).require_logits() for part in parts]
+    )
 
 
 def token_ids(model: TextNetwork, given: Tokens, n: int, name: str) -> Int[Tensor, " prompt"]:

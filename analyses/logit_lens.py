@@ -26,14 +26,13 @@ from analyses.result import Result
 from interp import Transformer, TunedLens, run
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
-from interp.integers import bounded
-from interp.lens.decode import check_unembeds, decode, decoded_places, final_scale
-from interp.metrics.logits import at_least_float32
+from interp.integers import within
+from interp.lens.decode import decode, decoded_places, final_scale
+from interp.metrics.divergence import divergence
+from interp.metrics.logits import at_least_float32, parts_of_rows
+from interp.model.network import unembedding_of
 from interp.points import Point
-from interp.sweeps.inputs import inputs_of
 
-CHUNK = 2**26
-"""Logits formed at a time, in elements."""
 NORMS = ("recomputed", "final")
 
 
@@ -113,7 +112,7 @@ class LogitLens(Result):
         Raises:
             InvalidInput: there is no such prompt.
         """
-        prompt = bounded(prompt, "prompt", 0, len(self.real) - 1)
+        prompt = within(0, len(self.real) - 1, prompt, "prompt")
         shown = self.real[prompt]
         probability = self.probability[:, prompt, shown, 0]
         labels = [label for label, real in zip(self.labels[prompt], shown, strict=True) if real]
@@ -204,22 +203,21 @@ def logit_lens(  # noqa: PLR0913 - the settings of one analysis, by keyword
     places = decoded_places(model, at)
     if lens is not None and {point for point, _ in places} != {"resid_pre", "resid_post"}:
         raise InvalidInput(f"at={shorten(at)}: a tuned lens translates resid_pre alone.")
-    batches = model.check(*inputs_of(model, prompts))
+    batches = model.batches(prompts)
     n = len(batches[0].ids)
     wanted = None if targets is None else token_ids(model, targets, n, "targets")
     divisor = final_scale(model) if norm == "final" else None
     done = run(model, *batches, record=[*places.values(), *([divisor] if divisor else [])])
-    if done.logits is None:
-        raise InvalidInput("This run has no logits to compare with.")
+    logits = done.require_logits()
     scale = None if divisor is None else done.cache[divisor]
     found: list[dict[str, Tensor]] = []
     *before, end = places.items()
     for (_, layer), place in before:
         x = done.cache[place]
         x = x if lens is None else lens.translate(x, layer)
-        found.append(_at_place(model, x, scale, done.logits, wanted, top))
+        found.append(_at_place(model, x, scale, logits, wanted, top))
     # The last stream's own divisor is the final one: recomputed, its logits are the output.
-    found.append(_at_place(model, done.cache[end[1]], None, done.logits, wanted, top))
+    found.append(_at_place(model, done.cache[end[1]], None, logits, wanted, top))
     numbers = {name: torch.stack([own[name] for own in found]).cpu() for name in found[0]}
     batch = batches[-1]
     return LogitLens(
@@ -249,10 +247,10 @@ def _check(model: Transformer, norm: object, lens: object, top: int) -> None:
     Raises:
         InvalidInput: see :func:`logit_lens`.
     """
-    check_unembeds(model, "logit_lens")
+    unembedding_of(model)
     if norm not in NORMS:
         raise InvalidInput(f"norm={shorten(norm)} should be one of {', '.join(NORMS)}.")
-    bounded(top, "top", 1, model.config.n_logits)
+    within(1, model.config.n_logits, top, "top")
     if not isinstance(lens, TunedLens | None):
         raise InvalidInput(f"lens={shorten(lens)} should be an interp.TunedLens.")
     if lens is not None:
@@ -269,7 +267,7 @@ def _at_place(
 ) -> dict[str, Tensor]:
     """What is reported of one place, a part of the prompts at a time."""
     parts: list[dict[str, Tensor]] = []
-    for rows in _chunks(final):
+    for rows in parts_of_rows(final.shape, final.device):
         with torch.no_grad():
             logits = decode(model, x[rows], None if scale is None else scale[rows])
         own = None if target is None else target[rows]
@@ -284,25 +282,19 @@ def _predictions(
     top: int,
 ) -> dict[str, Tensor]:
     """What is reported of logits, given the model's own and the target of each prompt."""
-    log_p = at_least_float32(logits).log_softmax(-1)
-    log_final = at_least_float32(final).log_softmax(-1)
+    logits = at_least_float32(logits)
+    log_p = logits.log_softmax(-1)
     likeliest = log_p.topk(top, dim=-1)
     numbers = {
         "top": likeliest.indices,
         "probability": likeliest.values.exp(),
         "entropy": -(log_p.exp() * log_p).sum(-1),
-        "kl": (log_final.exp() * (log_final - log_p)).sum(-1),
+        "kl": divergence(at_least_float32(final), logits),
     }
     if target is not None:
         own = log_p.gather(-1, target[:, None, None].expand(*log_p.shape[:2], 1))
         numbers |= {"rank": (log_p > own).sum(-1), "target_probability": own[..., 0].exp()}
     return numbers
-
-
-def _chunks(logits: Float[Tensor, "prompt pos vocab"]) -> tuple[Int[Tensor, " row"], ...]:
-    """The rows in parts whose logits are few enough to be formed at a time."""
-    rows = max(1, CHUNK // logits[0].numel())
-    return torch.arange(len(logits), device=logits.device).split(rows)
 
 
 def _names(model: Transformer, top: Int[Tensor, "place prompt pos k"]) -> dict[int, str]:

@@ -1,4 +1,4 @@
-"""Where does the model hold what tells two texts apart? Activation patching on minimal pairs.
+"""Where does the model hold what two texts differ in? Activation patching on minimal pairs.
 
 The run of one text, the base, gets activations of the run of the other, the source:
 
@@ -41,7 +41,7 @@ from analyses.statistics import LEVEL
 from interp import Sweep, Transformer, sweep
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
-from interp.integers import bounded
+from interp.integers import at_least
 from interp.interventions.components import components_of
 from interp.interventions.minimal_pairs import aligned, position_labels
 from interp.interventions.patching import AXES, Recorded, edits_of_cells, places_of, shape_of
@@ -77,6 +77,8 @@ class ActivationPatching(Result):
         notes: what a reader should know of how they were computed, such as where they are NaN.
         partial: of a cancelled call, what ``resume=`` takes.
     """
+
+    working = ("partial",)
 
     clean: Float[Tensor, " prompt"]
     corrupt: Float[Tensor, " prompt"]
@@ -167,10 +169,6 @@ class ActivationPatching(Result):
         lines = effect_lines(frame, "", "cells", top)
         return "\n".join([first, difference, *lines, *controls, *self.notes])
 
-    def payload(self) -> dict[str, Any]:
-        """The fields as plain data, but for ``partial``, which only this program can use."""
-        return super(ActivationPatching, replace(self, partial=None)).payload()
-
     def _share(self, values: Float[Tensor, "*cell prompt"]) -> Float[Tensor, "*cell prompt"]:
         """How far values are from the base towards the source."""
         denoises = self.direction == "denoise"
@@ -219,8 +217,8 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
             must differ between the two texts of every pair.
         at: what is patched: the label of a point that every layer has, such as ``resid_pre``,
             ``attn_out``, ``mlp_out``, ``z``, ``q``, ``pattern``; or several, each by itself.
-        over: what cells are told apart by: some of ``layer``, ``head`` and ``pos``. A cell is all
-            of the point along the others: ``("layer", "pos")`` patches all heads at a position,
+        over: the axes of a cell: some of ``layer``, ``head`` and ``pos``. A cell is all of
+            the point along the others: ``("layer", "pos")`` patches all heads at a position,
             ``("pos",)`` all layers at once.
         direction: ``denoise``: clean activations into the corrupted run; ``noise``: corrupted ones
             into the clean run.
@@ -244,7 +242,7 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
         Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
     check_options(model, memory, resume)
-    axes, rows = _check(metric, over, direction), bounded(rows, "rows", 1)
+    axes, rows = _check(metric, over, direction), at_least(1, rows, "rows")
     points: list[Any] = list(at) if isinstance(at, list | tuple) else [at]
     pair = aligned(model, clean, corrupt)
     places = places_of(model, points, model.stack(stack).name)

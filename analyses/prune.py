@@ -34,7 +34,7 @@ from interp.circuits.written import replaced
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.graph import Graph
-from interp.integers import as_seed, bounded
+from interp.integers import as_seed, at_least
 from interp.interventions.minimal_pairs import aligned
 from interp.metrics import Metric
 from interp.sweeps.validate import check_options
@@ -233,7 +233,7 @@ def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
         raise InvalidInput(f"rank={shorten(rank)} is not known; it is one of {', '.join(RANKS)}.")
     check_options(model, memory, resume=None)
     counts = _counts(sizes, len(given))
-    draws, seed = bounded(draws, "draws", 1), as_seed(seed)
+    draws, seed = at_least(1, draws, "draws"), as_seed(seed)
     if heldout is not None:
         if not isinstance(heldout, tuple) or len(heldout) != 3:  # noqa: PLR2004 # pyright: ignore[reportUnnecessaryComparison, reportUnnecessaryIsInstance]
             raise InvalidInput(
@@ -248,7 +248,7 @@ def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
     def measure_all(circuits: Bool[Tensor, "circuit edge"]) -> Float[Tensor, "circuit prompt"]:
         return run_circuits(
             model,
-            own[0] if len(own) == 1 else own,
+            own,
             circuits,
             values,
             measured,

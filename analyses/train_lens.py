@@ -31,7 +31,6 @@ from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.lens.training import Settings, Training, lens_divergence, train
 from interp.model.batch import Batch
-from interp.sweeps.inputs import inputs_of
 
 HELD_OUT = 5
 """One in so many prompts is held out, if none are given for it."""
@@ -160,9 +159,9 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
         raise InvalidInput(
             f"resume={shorten(resume)} should be what a cancelled train_lens returned."
         )
-    given = _checked(model, prompts)
+    given = model.batches(prompts)
     used, measured = (
-        _split(given, settings.seed) if held_out is None else (given, _checked(model, held_out))
+        _split(given, settings.seed) if held_out is None else (given, model.batches(held_out))
     )
     training = train(
         model,
@@ -184,11 +183,6 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
         training=training,
         provenance=Provenance.of(model, *used, *measured, seed=settings.seed),
     )
-
-
-def _checked(model: Transformer, prompts: Any) -> list[Batch]:  # noqa: ANN401 - checked here
-    """The batch of each stack."""
-    return model.check(*inputs_of(model, prompts))
 
 
 def _split(batches: Sequence[Batch], seed: int) -> tuple[list[Batch], list[Batch]]:

@@ -183,7 +183,7 @@ def _build(model: Network) -> Graph:
     readers: list[Reader] = []
     before: _Stream | None = None
     for stack in model.stacks:
-        stream = _Stream(stack, model, before)
+        stream = _Stream(stack, before)
         readers += stream.readers
         writers += stream.writers
         before = stream
@@ -195,9 +195,8 @@ def _build(model: Network) -> Graph:
 class _Stream:
     """The writers and readers of one stack's stream."""
 
-    def __init__(self, stack: Stack, model: Network, encoder: "_Stream | None") -> None:
+    def __init__(self, stack: Stack, encoder: "_Stream | None") -> None:
         self.stack = stack
-        self.paired = len(model.stacks) > 1
         self.encoder = encoder
         self.writers: list[Writer] = [*self._entry()]
         self.readers: list[Reader] = []
@@ -292,7 +291,7 @@ class _Stream:
         *,
         cross: bool = False,
     ) -> Writer:
-        stack = self.stack.name if self.paired else None
+        stack = self.stack.name_in_places
         return Writer(self._name(name, cross=cross), place, head, stack=stack)
 
     def _parameter(self, step: Step, layer: int, name: str) -> str:
@@ -300,12 +299,13 @@ class _Stream:
         return f"{self.stack.name}.blocks.{layer}.{step.part}.{name}"
 
     def _name(self, name: str, *, cross: bool = False) -> str:
-        if not self.paired:
+        stack = self.stack.name_in_places
+        if stack is None:
             return name
-        return f"{'cross' if cross else self.stack.name}.{name}"
+        return f"{'cross' if cross else stack}.{name}"
 
     def _place(self, point: Point, layer: int | None = None) -> Place:
-        return Place(point, layer, stack=self.stack.name if self.paired else None)
+        return Place(point, layer, stack=self.stack.name_in_places)
 
 
 def _named(name: str, nodes: Mapping[str, Node], does: str) -> Node:

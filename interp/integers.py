@@ -1,6 +1,6 @@
 """Integers of any type: Python's, NumPy's, PyTorch's; never booleans, the elements of a mask.
 
-As arguments they are checked by :func:`bounded`; those that seed a generator by :func:`as_seed`.
+As arguments they are checked by :func:`at_least`, :func:`within` and :func:`as_seed`.
 """
 
 from operator import index
@@ -35,26 +35,37 @@ def as_integer(value: object) -> int | None:
         return None
 
 
-def bounded(value: object, name: str, least: int, most: int | None = None) -> int:
-    """The argument ``name`` as an ``int`` from ``least`` to ``most``.
+def at_least(least: int, given: object, name: str) -> int:
+    """The argument ``name`` as an ``int``.
 
     Raises:
-        InvalidInput: it is something else.
+        InvalidInput: it is no integer, or below ``least``.
     """
-    number = as_integer(value)
-    if number is None or number < least or (most is not None and number > most):
-        which = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise InvalidInput(f"{name}={shorten(value)} should be a whole number {which}.")
+    number = as_integer(given)
+    if number is None or number < least:
+        raise InvalidInput(f"{name}={shorten(given)} must be an integer of at least {least}.")
     return number
 
 
-def as_seed(value: object) -> int:
+def within(least: int, most: int, given: object, name: str) -> int:
+    """The argument ``name`` as an ``int``.
+
+    Raises:
+        InvalidInput: it is no integer from ``least`` to ``most``.
+    """
+    number = as_integer(given)
+    if number is None or not least <= number <= most:
+        raise InvalidInput(f"{name}={shorten(given)} must be an integer from {least} to {most}.")
+    return number
+
+
+def as_seed(given: object) -> int:
     """The argument ``seed`` as an ``int``.
 
     Raises:
         InvalidInput: it is no integer of 64 bits.
     """
-    number = as_integer(value)
+    number = as_integer(given)
     if number is None or not -SEEDS // 2 <= number < SEEDS:
-        raise InvalidInput(f"seed={shorten(value)} should be a whole number of 64 bits.")
+        raise InvalidInput(f"seed={shorten(given)} must be an integer of 64 bits.")
     return number

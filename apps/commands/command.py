@@ -44,6 +44,23 @@ class PairMetricName(StrEnum):
     PROB = "prob"
 
 
+class AttributionName(StrEnum):
+    """How effects are estimated."""
+
+    CONDUCTANCE = "conductance"
+    EAP = "eap"
+    EAP_IG = "eap-ig"
+    EXACT = "exact"
+
+
+class KindName(StrEnum):
+    """What an edge carries in place of its own value."""
+
+    RESAMPLE = "resample"
+    MEAN = "mean"
+    ZERO = "zero"
+
+
 Model = Annotated[str, typer.Option("--model", "-m", help="A bundled model or a folder.")]
 Metric = Annotated[
     MetricName | None,
@@ -59,7 +76,10 @@ Prompts = Annotated[
     str | None,
     typer.Option(help="A prompt file or a bundled set.", show_default="the model's own"),
 ]
-Seed = Annotated[int, typer.Option(help="Random seed of resampling.")]
+Kind = Annotated[
+    KindName, typer.Option(help="What a patched edge carries: the corrupted prompt's, a mean, 0.")
+]
+Seed = Annotated[int, typer.Option(help="Random seed of what is drawn.")]
 Device = Annotated[str, typer.Option(help="Device: cpu, cuda, cuda:1, …")]
 Top = Annotated[int, typer.Option(help="Rows of the printed table.", min=1)]
 

@@ -18,7 +18,7 @@ from interp.edits import Edit
 from interp.errors import InvalidInput, InvalidTokens, shorten
 from interp.execution.plan import plan_of_edits
 from interp.execution.recorder import Recorder
-from interp.integers import as_seed, bounded
+from interp.integers import as_seed, at_least
 from interp.model.batch import Batch
 from interp.model.context import Context
 from interp.model.kv_cache import KVCache
@@ -151,7 +151,7 @@ def _check_numbers(
 ) -> None:
     counts = {"max_new_tokens": max_new_tokens} | ({} if top_k is None else {"top_k": top_k})
     for name, given in counts.items():
-        bounded(given, name, 1)
+        at_least(1, given, name)
     as_seed(seed)
     # NaN too is not at least 0; typeshed's Real has no comparisons.
     if not isinstance(temperature, Real) or not temperature >= 0:  # pyright: ignore[reportOperatorIssue]

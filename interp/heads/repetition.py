@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.errors import InvalidInput
-from interp.integers import as_seed, bounded
+from interp.integers import as_seed, at_least
 from interp.model.batch import Batch
 from interp.model.network import Network
 
@@ -93,12 +93,12 @@ def repeated_rows(
         InvalidInput: fewer than one row, two repeats or three tokens to repeat; or more of these
             than the context or ``ids`` allow.
     """
-    repeats, rows, seed = bounded(repeats, "repeats", 2), bounded(rows, "rows", 1), as_seed(seed)
+    repeats, rows, seed = at_least(2, repeats, "repeats"), at_least(1, rows, "rows"), as_seed(seed)
     special = model.config.tokens
     bos = [special.bos] if special.prepend_bos and special.bos is not None else []
     n_ctx = model.config.n_ctx - len(bos)
     most = min(n_ctx, len(ids)) // repeats
-    half = min(HALF, most) if half is None else bounded(half, "half", SHORTEST)
+    half = min(HALF, most) if half is None else at_least(SHORTEST, half, "half")
     if not SHORTEST <= half <= most:
         raise InvalidInput(
             f"Rows of {repeats} × {half} tokens can't be drawn: at least {SHORTEST} are repeated, "

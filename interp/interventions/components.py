@@ -18,11 +18,10 @@ from itertools import combinations
 from typing import Any
 
 from interp.errors import InvalidInput, UnknownPlace, shorten
-from interp.integers import bounded
+from interp.integers import within
 from interp.model.attention.attention import Attention
 from interp.model.mlp import MLP
 from interp.model.network import Network
-from interp.model.residual import Step
 from interp.points import Place, Point
 
 PARTS = ("z", "pattern", "v")
@@ -105,7 +104,7 @@ class Components:
         """
         last = max((each.layer for each in self.sublayers), default=0)
         try:
-            chosen = {bounded(layer, "layers", 0, last) for layer in layers}
+            chosen = {within(0, last, layer, "layers") for layer in layers}
         except TypeError as error:
             raise InvalidInput(
                 f"layers={shorten(layers)} should be several layers, such as [0, 1]."
@@ -198,7 +197,8 @@ def components_of(model: Network, part: str = "z") -> Components:
         raise InvalidInput(f"part={shorten(part)} is not known; it is one of {', '.join(PARTS)}.")
     heads: list[Component] = []
     sublayers: list[Component] = []
-    for step, layer, stack in _steps(model):
+    steps = [(own.name_in_places, *each) for own in model.stacks for each in own.branches()]
+    for stack, layer, step in steps:
         out, f = Place(step.points.writes, layer, stack=stack), step.f
         if isinstance(f, Attention):
             name = f"{'cross' if f.is_cross else stack}.L{layer}" if stack else f"L{layer}"
@@ -209,15 +209,6 @@ def components_of(model: Network, part: str = "z") -> Components:
             n_neurons = f.W_out.shape[0] if isinstance(f, MLP) else 0
             sublayers.append(Component(name, out, n_neurons=n_neurons))
     return Components(tuple(heads), tuple(sublayers))
-
-
-def _steps(model: Network) -> Iterator[tuple[Step, int, str | None]]:
-    """Every sub-layer's step with its layer and, in a pair, its stack."""
-    for stack in model.stacks:
-        name = stack.name if len(model.stacks) > 1 else None
-        for layer in range(len(stack.blocks)):
-            for step in stack.block(layer).steps:
-                yield from ((branch, layer, name) for branch in step.branches)
 
 
 def _heads(attn: Attention, name: str, place: Place) -> Iterator[Component]:

@@ -29,7 +29,7 @@ from interp.model.network import Network
 from interp.points import Place
 
 AXES = ("layer", "head", "pos")
-"""What cells may be told apart by, in this order."""
+"""The axes that cells may have, in this order."""
 TOKENS = {"pos", "query"}
 """Axes of a tensor that ``pos`` counts."""
 HEADS = ("head", "kv_head")
@@ -71,11 +71,9 @@ class Recorded:
         measured: list[Tensor] = []
         for part in torch.arange(n, device=batches[0].ids.device).split(rows):
             done = run(model, *(batch.rows(part) for batch in batches), record=list(places))
-            if done.logits is None:
-                raise InvalidInput("This model has no logits that a metric could measure.")
             found.append({place: done.cache[place] for place in places})
             own = metric.for_rows(part.tolist(), n)
-            measured.append(measure(own, done.logits, done.batch).cpu().double())
+            measured.append(measure(own, done.require_logits(), done.batch).cpu().double())
         activations = {place: torch.cat([own[place] for own in found]) for place in places}
         return cls(model, batches, activations, torch.cat(measured))
 
@@ -156,8 +154,8 @@ def shape_of(
             lacking = [axis for axis in axes if sizes[axis] is None]
             if lacking:
                 raise InvalidInput(
-                    f"{point} has the axes [{' '.join(place.point.axes)}], so cells of it can't be "
-                    f"told apart by {lacking[0]}; leave that out of over=."
+                    f"{point} has the axes [{' '.join(place.point.axes)}], so its cells have no "
+                    f"{lacking[0]}; leave that out of over=."
                 )
             shapes[tuple(sizes[axis] or 0 for axis in axes)] = point
     if len(shapes) > 1:

@@ -21,9 +21,8 @@ from interp.errors import InvalidInput, OutOfResources, reason
 from interp.execution.provenance import Provenance
 from interp.files import is_file, write_whole
 from interp.json_text import parse_json
-from interp.lens.decode import check_unembeds
 from interp.metrics import at_least_float32
-from interp.model.network import Network, as_network
+from interp.model.network import Network, as_network, unembedding_of
 from interp.model.shapes import Stream
 from interp.paths import as_path
 from interp.schema import build, without_version
@@ -56,7 +55,7 @@ class TunedLens:
         Raises:
             InvalidInput: the model has no unembedding.
         """
-        check_unembeds(model, "A lens")
+        unembedding_of(model)
         shape = (len(model.stacks[-1].blocks), model.d_model)
         like = at_least_float32(torch.empty(0, dtype=model.dtype, device=model.device))
         return cls(

@@ -384,7 +384,7 @@ def test_bars_show_the_largest_of_many():
         ({"units": {}}, "one or more groups"),
         ({"units": {"a": ["L0H1"]}, "layers": [0]}, "no layers="),
         ({"units": {"a": ["L0H1", "L0H1"]}}, "'a' names a component twice"),
-        ({"layers": [2]}, "layers=2 should be a whole number from 0 to 1"),
+        ({"layers": [2]}, "layers=2 must be an integer from 0 to 1"),
         ({"layers": []}, r"no heads in layers=\[\]"),
         ({"part": "q"}, "z, pattern, v"),
         ({"method": "one"}, "zero, mean, resample"),

@@ -44,9 +44,9 @@ def test_frame_figure_and_summary(model):
 
 
 def test_what_it_refuses(model):
-    with pytest.raises(InvalidInput, match=r"head=4 should be .* from -4 to 3"):
+    with pytest.raises(InvalidInput, match=r"head=4 must be .* from -4 to 3"):
         attention_pattern(model, "ab", 0, 4)
-    with pytest.raises(InvalidInput, match=r"layer=7 should be .* from -2 to 1"):
+    with pytest.raises(InvalidInput, match=r"layer=7 must be .* from -2 to 1"):
         attention_pattern(model, "ab", 7, 0)
     with pytest.raises(InvalidInput, match="one prompt"):
         attention_pattern(model, ["ab", "cd"], 0, 0)
@@ -116,5 +116,5 @@ class TestEncoderDecoder:
         two = [one.repeat(2, 1) for one in ids]
         with pytest.raises(InvalidInput, match="one prompt"):
             attention_pattern(dates, two[0], 0, 0, target=two[1], attention="cross")
-        with pytest.raises(InvalidInput, match="layer=7 should be"):
+        with pytest.raises(InvalidInput, match="layer=7 must be"):
             attention_pattern(dates, ids[0], 7, 0, target=ids[1], attention="cross")

@@ -263,7 +263,7 @@ def test_what_it_refuses():
     model, ids = build("gpt2"), torch.tensor([[1, 2, 3]])
     for wrong, match in [
         ({"attention": "cross"}, "this model has one stack"),
-        ({"offsets": 0}, "offsets=0 should be a whole number"),
+        ({"offsets": 0}, "offsets=0 must be an integer from 1"),
         ({"classes": {"other": 1}}, "can't be called other"),
         ({"classes": {"self": 1}}, "can't be called self"),
         ({"classes": {"a": torch.tensor([True])}}, r"classes\['a'\] should have an entry for each"),

@@ -249,8 +249,8 @@ def test_models_that_it_refuses(name, match):
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"repeats": 1}, "repeats=1 should be a whole number of at least 2"),
-        ({"rows": 0}, "rows=0 should be a whole number of at least 1"),
+        ({"repeats": 1}, "repeats=1 must be an integer of at least 2"),
+        ({"rows": 0}, "rows=0 must be an integer of at least 1"),
         ({"half": 9}, "half=6 is the most"),
         ({"tokens": [1, 2, 3]}, "there are 3 of them"),
     ],

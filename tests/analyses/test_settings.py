@@ -38,5 +38,5 @@ def test_a_figure_of_a_prompt_that_is_not_there_is_refused(by):
     ):
         assert found.figure(prompt=1) is not None
         for prompt in (2, -1):
-            with pytest.raises(InvalidInput, match=f"prompt={prompt} should be .* from 0 to 1"):
+            with pytest.raises(InvalidInput, match=f"prompt={prompt} must be .* from 0 to 1"):
                 found.figure(prompt=prompt)
