@@ -101,6 +101,8 @@ def test_a_saved_lens_is_applied_and_one_of_another_model_refused(command, tmp_p
     assert done.exit_code == 0, done.output
     described = json.loads((tmp_path / "out" / "run.json").read_text())
     assert described["settings"]["tuned"] == str(tmp_path / "lens.safetensors")
+    assert described["provenance"]["lens"] == lens.digest
+    assert lens.digest in (tmp_path / "out" / "report.html").read_text()
     done = command("lens", "--model", MODEL, "--prompts", prompts, *words)
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
 
