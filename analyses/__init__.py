@@ -6,6 +6,7 @@ from analyses.attention_patterns import AttentionPattern, attention_pattern
 from analyses.attention_statistics import AttentionStatistics, attention_statistics
 from analyses.attribute_edges import EdgeAttribution, attribute_edges
 from analyses.attribute_nodes import NodeAttribution, attribute_nodes
+from analyses.composition import Composition, composition
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
 from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
@@ -20,6 +21,7 @@ __all__ = [
     "ActivationPatching",
     "AttentionPattern",
     "AttentionStatistics",
+    "Composition",
     "DirectLogitAttribution",
     "EdgeAttribution",
     "HeadAblation",
@@ -36,6 +38,7 @@ __all__ = [
     "attention_statistics",
     "attribute_edges",
     "attribute_nodes",
+    "composition",
     "direct_logit_attribution",
     "head_roles",
     "logit_lens",

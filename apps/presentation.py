@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from analyses import (
     Ablation,
     AttentionStatistics,
+    Composition,
     DirectLogitAttribution,
     HeadAblation,
     HeadRoles,
@@ -21,6 +22,7 @@ from analyses.attention_statistics import WEIGHTINGS
 from analyses.result import Result
 from apps import wording
 from apps.frame_table import Table, table_of_frame
+from interp.circuits.composition import KINDS
 from interp.execution.provenance import Provenance
 
 CHECKS = ("WARNING", "with exact patching")
@@ -128,6 +130,11 @@ def _clearest_roles(result: HeadRoles) -> pd.DataFrame:
 @figures.register
 def _(result: Pruning) -> list[go.Figure]:
     return [result.figure(), result.circuit_figure()]
+
+
+@figures.register
+def _(result: Composition) -> list[go.Figure]:
+    return [result.figure(kind) for kind in KINDS]
 
 
 @table.register

@@ -109,6 +109,11 @@ EXAMPLES = {
     "head_roles": Example(
         'model = interp.load("python-2l")', "analyses.head_roles(model)", "interp roles"
     ),
+    "composition": Example(
+        'model = interp.load("python-4l")',
+        "analyses.composition(model)",
+        "interp circuits --model python-4l",
+    ),
     "ablate_heads": Example(
         on("python-2l", "repeated"), f"analyses.ablate_heads(model, {TEXTS})", "interp ablate"
     ),

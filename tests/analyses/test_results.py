@@ -24,6 +24,7 @@ from analyses import (
     attention_statistics,
     attribute_edges,
     attribute_nodes,
+    composition,
     direct_logit_attribution,
     head_roles,
     logit_lens,
@@ -47,6 +48,7 @@ MADE = {
     "AttentionStatistics": lambda: attention_statistics(
         interp.load(MODEL), ["abcab", "xyxy"], classes={"a": "a"}
     ),
+    "Composition": lambda: composition(interp.load(MODEL)),
     "HeadRoles": lambda: head_roles(interp.load(MODEL), rows=5),
     "TrainingHistory": lambda: training_history("python-2l", interp.history("python-2l")),
     "EdgeAttribution": lambda: attribute_edges(interp.load(MODEL), *PAIR, metric=LOGIT),

@@ -21,6 +21,7 @@ PAIRS = ["--model", "rasp-reverse"]
 RUNS = {
     "patterns": ([], "patterns", "L0H0 (previous 1.00)"),
     "roles": (["--rows", "8"], "roles", "heads have a role"),
+    "circuits": ([], "circuits", "L0H0 → L1H0"),
     "ablate": (["--units", "layers"], "layers", "2 of 2 layers matter"),
     "patch": ([*PAIRS, "--at", "z", "--over", "layer-head"], "patch", "L2H0"),
     "paths": ([*PAIRS, "--kind", "zero"], "paths", "edges matter (zero"),

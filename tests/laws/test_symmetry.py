@@ -25,6 +25,7 @@ from analyses import (
     attention_statistics,
     attribute_edges,
     attribute_nodes,
+    composition,
     direct_logit_attribution,
     head_roles,
     logit_lens,
@@ -89,6 +90,7 @@ ANALYSES: dict[str, Analysis] = {
     "attention_statistics": lambda case: attention_statistics(
         case.model, case.clean, classes={"some": case.some}
     ),
+    "composition": lambda case: composition(case.model, offset=2),
     "direct_logit_attribution, component": attribution("component"),
     "direct_logit_attribution, head": attribution("head"),
     "direct_logit_attribution, source": attribution("source"),
