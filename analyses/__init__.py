@@ -12,6 +12,7 @@ from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
 from analyses.patch_activations import ActivationPatching, patch_activations
 from analyses.patch_paths import PathPatching, patch_paths
+from analyses.permutation_covariance import PermutationCovariance, permutation_covariance
 from analyses.prune import Pruning, prune
 from analyses.train_lens import LensTraining, train_lens
 from analyses.training_history import TrainingHistory, training_history
@@ -30,6 +31,7 @@ __all__ = [
     "LogitLens",
     "NodeAttribution",
     "PathPatching",
+    "PermutationCovariance",
     "Pruning",
     "TrainingHistory",
     "ablate",
@@ -44,6 +46,7 @@ __all__ = [
     "logit_lens",
     "patch_activations",
     "patch_paths",
+    "permutation_covariance",
     "prune",
     "train_lens",
     "training_history",

@@ -16,6 +16,7 @@ from analyses import (
     HeadAblation,
     HeadRoles,
     LogitLens,
+    PermutationCovariance,
     Pruning,
 )
 from analyses.attention_statistics import WEIGHTINGS
@@ -119,6 +120,16 @@ def _(result: HeadRoles) -> str:
     named = [f"{name} ({role})" for name, role in zip(found["name"], found["role"], strict=True)]
     clearest = [f"Most of all {', '.join(named)}."] if named else []
     return " ".join([_sentence(result.summary().splitlines()[0]), *clearest, *result.notes])
+
+
+@table.register
+def _(result: PermutationCovariance, top: int | None = None) -> Table:
+    """Of each symmetry, and of what breaks it, the largest error."""
+    frame = result.to_frame()
+    rows = frame.groupby(["symmetry", "change"], sort=False).agg(
+        error=("error", "max"), bound=("bound", "max"), holds=("holds", "sum"), of=("holds", "size")
+    )
+    return table_of_frame(rows.reset_index(), top)
 
 
 def _clearest_roles(result: HeadRoles) -> pd.DataFrame:

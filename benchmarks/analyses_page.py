@@ -160,6 +160,11 @@ EXAMPLES = {
     "train_lens": Example(
         on("python-2l", "repeated"), f"analyses.train_lens(model, {TEXTS}, steps=50)"
     ),
+    "permutation_covariance": Example(
+        'model = interp.load("python-4l")',
+        "analyses.permutation_covariance(model)",
+        "interp covariance --model python-4l",
+    ),
     "training_history": Example(
         'name, history = "python-2l", interp.history("python-2l")',
         "analyses.training_history(name, history)",

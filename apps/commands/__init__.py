@@ -3,6 +3,7 @@
 from apps.commands.ablate import ablate
 from apps.commands.attribute import attribute
 from apps.commands.circuits import circuits
+from apps.commands.covariance import covariance
 from apps.commands.dla import dla
 from apps.commands.lens import lens
 from apps.commands.patch import patch
@@ -12,4 +13,5 @@ from apps.commands.prune import prune
 from apps.commands.roles import roles
 
 COMMANDS = (patterns, roles, circuits, ablate, patch, paths, attribute, prune, dla, lens)
+COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, dla, lens, covariance)
 """In the order of ``interp --help``."""

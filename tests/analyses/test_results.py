@@ -30,6 +30,7 @@ from analyses import (
     logit_lens,
     patch_activations,
     patch_paths,
+    permutation_covariance,
     prune,
     train_lens,
     training_history,
@@ -58,6 +59,7 @@ MADE = {
     "NodeAttribution": lambda: attribute_nodes(interp.load(MODEL), *PAIR, metric=LOGIT),
     "ActivationPatching": lambda: patch_activations(interp.load(MODEL), *PAIR, metric=LOGIT),
     "PathPatching": lambda: patch_paths(interp.load(MODEL), *PAIR, metric=LOGIT),
+    "PermutationCovariance": lambda: permutation_covariance(interp.load(MODEL)),
     "Pruning": lambda: prune(
         patch_paths(interp.load(MODEL), *PAIR, metric=LOGIT).scores,
         interp.load(MODEL),

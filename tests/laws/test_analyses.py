@@ -339,6 +339,8 @@ def test_every_analysis_of_prompts_is_in_the_table():
     of_models = {name for name, parameter in first.items() if parameter == ("model",)}
     without_prompts, of_scores = {"composition", "head_roles"}, {"prune"}
     assert of_models | of_scores == set(ANALYSES) | without_prompts
+    drawing_their_own, of_scores = {"head_roles", "permutation_covariance"}, {"prune"}
+    assert of_models | of_scores == set(ANALYSES) | drawing_their_own
 
 
 REPLACED = ["token types", "images", "padded within"]

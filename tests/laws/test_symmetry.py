@@ -31,6 +31,7 @@ from analyses import (
     logit_lens,
     patch_activations,
     patch_paths,
+    permutation_covariance,
     prune,
     train_lens,
 )
@@ -112,6 +113,7 @@ ANALYSES: dict[str, Analysis] = {
     "patch_paths, frozen heads": lambda case: paths(
         case, kind="mean", mode="frozen heads", edges=to_logits(case)
     ),
+    "permutation_covariance": lambda case: permutation_covariance(case.model),
     "prune": lambda case: prune(
         paths(case).scores, case.model, case.clean, case.corrupt, metric=case.metric, draws=1
     ),
@@ -119,7 +121,11 @@ ANALYSES: dict[str, Analysis] = {
         case.model, case.clean, held_out=case.corrupt, steps=3, rows=len(case.clean)
     ),
 }
-LEFT_OUT = {"direct_logit_attribution": ["control"], "prune": ["random", "place"]}
+LEFT_OUT = {
+    "direct_logit_attribution": ["control"],
+    "permutation_covariance": ["error"],
+    "prune": ["random", "place"],
+}
 """Columns of what is drawn at random, and the rank of edges that may have equal scores."""
 OWN_PROMPTS = {"head_roles"}
 """Analyses that draw token ids: asked of the same vocabulary."""
