@@ -11,6 +11,7 @@ from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
 from analyses.patch_activations import ActivationPatching, patch_activations
 from analyses.patch_paths import PathPatching, patch_paths
+from analyses.positions import Positions, positions
 from analyses.prune import Pruning, prune
 from analyses.train_lens import LensTraining, train_lens
 from analyses.training_history import TrainingHistory, training_history
@@ -28,6 +29,7 @@ __all__ = [
     "LogitLens",
     "NodeAttribution",
     "PathPatching",
+    "Positions",
     "Pruning",
     "TrainingHistory",
     "ablate",
@@ -41,6 +43,7 @@ __all__ = [
     "logit_lens",
     "patch_activations",
     "patch_paths",
+    "positions",
     "prune",
     "train_lens",
     "training_history",

@@ -15,6 +15,7 @@ from analyses import (
     HeadAblation,
     HeadRoles,
     LogitLens,
+    Positions,
     Pruning,
 )
 from analyses.attention_statistics import WEIGHTINGS
@@ -128,6 +129,12 @@ def _clearest_roles(result: HeadRoles) -> pd.DataFrame:
 @figures.register
 def _(result: Pruning) -> list[go.Figure]:
     return [result.figure(), result.circuit_figure()]
+
+
+@figures.register
+def _(result: Positions) -> list[go.Figure]:
+    of_tables = [result.spectrum_figure(), result.similarity_figure()] if result.tables else []
+    return [result.figure(), *of_tables]
 
 
 @table.register

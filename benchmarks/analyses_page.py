@@ -155,6 +155,11 @@ EXAMPLES = {
     "train_lens": Example(
         on("python-2l", "repeated"), f"analyses.train_lens(model, {TEXTS}, steps=50)"
     ),
+    "positions": Example(
+        'model = interp.load("dates")',
+        "analyses.positions(model)",
+        "interp positions --model dates",
+    ),
     "training_history": Example(
         'name, history = "python-2l", interp.history("python-2l")',
         "analyses.training_history(name, history)",

@@ -7,8 +7,9 @@ from apps.commands.lens import lens
 from apps.commands.patch import patch
 from apps.commands.paths import paths
 from apps.commands.patterns import patterns
+from apps.commands.positions import positions
 from apps.commands.prune import prune
 from apps.commands.roles import roles
 
-COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, dla, lens)
+COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, dla, lens, positions)
 """In the order of ``interp --help``."""

@@ -29,6 +29,7 @@ from analyses import (
     logit_lens,
     patch_activations,
     patch_paths,
+    positions,
     prune,
     train_lens,
     training_history,
@@ -56,6 +57,7 @@ MADE = {
     "NodeAttribution": lambda: attribute_nodes(interp.load(MODEL), *PAIR, metric=LOGIT),
     "ActivationPatching": lambda: patch_activations(interp.load(MODEL), *PAIR, metric=LOGIT),
     "PathPatching": lambda: patch_paths(interp.load(MODEL), *PAIR, metric=LOGIT),
+    "Positions": lambda: positions(interp.load(MODEL), longest=12),
     "Pruning": lambda: prune(
         patch_paths(interp.load(MODEL), *PAIR, metric=LOGIT).scores,
         interp.load(MODEL),

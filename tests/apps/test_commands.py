@@ -27,6 +27,7 @@ RUNS = {
     "attribute": ([*PAIRS, "--check", "8"], "attribute", "edges"),
     "prune": (PAIRS, "prune", "CMD 0"),
     "dla": ([], "dla", "L1H"),
+    "positions": ([], "positions", "the shift by 1 is no linear map"),
     "lens": (["--at", "resid_pre", "--at", "attn_out"], "lens", "Logit lens on 24 prompts"),
 }
 """Each command's own options, the name of its table, and a part of what it finds."""

@@ -30,6 +30,7 @@ from analyses import (
     logit_lens,
     patch_activations,
     patch_paths,
+    positions,
     prune,
     train_lens,
 )
@@ -110,6 +111,7 @@ ANALYSES: dict[str, Analysis] = {
     "patch_paths, frozen heads": lambda case: paths(
         case, kind="mean", mode="frozen heads", edges=to_logits(case)
     ),
+    "positions": lambda case: positions(case.model),
     "prune": lambda case: prune(
         paths(case).scores, case.model, case.clean, case.corrupt, metric=case.metric, draws=1
     ),
