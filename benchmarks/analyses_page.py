@@ -160,6 +160,11 @@ EXAMPLES = {
         "analyses.positions(model)",
         "interp positions --model dates",
     ),
+    "frequencies": Example(
+        'model = interp.load("addition-mod-113")',
+        'analyses.frequencies(model, "16 102 =")',
+        "interp frequencies --model addition-mod-113",
+    ),
     "training_history": Example(
         'name, history = "python-2l", interp.history("python-2l")',
         "analyses.training_history(name, history)",

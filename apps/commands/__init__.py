@@ -3,6 +3,7 @@
 from apps.commands.ablate import ablate
 from apps.commands.attribute import attribute
 from apps.commands.dla import dla
+from apps.commands.frequencies import frequencies
 from apps.commands.lens import lens
 from apps.commands.patch import patch
 from apps.commands.paths import paths
@@ -11,5 +12,8 @@ from apps.commands.positions import positions
 from apps.commands.prune import prune
 from apps.commands.roles import roles
 
-COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, dla, lens, positions)
+COMMANDS = (
+    *(patterns, roles, ablate, patch, paths, attribute, prune, dla, lens),
+    *(positions, frequencies),
+)
 """In the order of ``interp --help``."""

@@ -40,8 +40,17 @@ def frequency_shares(x: Float[Tensor, "..."], axes: int = 1) -> Float[Tensor, "*
 
 
 def joint_shares(x: Float[Tensor, "index dim"]) -> Float[Tensor, " frequency"]:
-    """The shares of all dimensions together: a large one counts for more."""
-    variance = (x.double() - x.double().mean(0)).square().sum(0)
-    shares = frequency_shares(x).nan_to_num()
-    total = variance.sum()
-    return variance @ shares / total.where(total > 0, torch.nan)
+    """The shares of all dimensions together: a large one counts for more.
+
+    Of the Gram matrix x̃ x̃ᵀ of the centred rows, which is small however many dimensions there are:
+    frequency k has the variance Σ_ij cos(2πk(i − j)/n) (x̃ x̃ᵀ)_ij.
+    """
+    centred = x.double() - x.double().mean(0)
+    n, gram = len(x), centred @ centred.mT
+    powers = torch.fft.ifft(torch.fft.fft(gram, dim=0), dim=1).diagonal().real
+    both = powers[1:] + powers[1:].flip(0)  # k and n − k are one frequency
+    shares = both[: n // 2].clone()
+    if n % 2 == 0:
+        shares[-1] /= 2
+    total = gram.trace()
+    return shares / total.where(total > 0, torch.nan)

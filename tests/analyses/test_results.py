@@ -25,6 +25,7 @@ from analyses import (
     attribute_edges,
     attribute_nodes,
     direct_logit_attribution,
+    frequencies,
     head_roles,
     logit_lens,
     patch_activations,
@@ -48,6 +49,7 @@ MADE = {
     "AttentionStatistics": lambda: attention_statistics(
         interp.load(MODEL), ["abcab", "xyxy"], classes={"a": "a"}
     ),
+    "Frequencies": lambda: frequencies(interp.load(MODEL), [[2, 3]], residues=range(6)),
     "HeadRoles": lambda: head_roles(interp.load(MODEL), rows=5),
     "TrainingHistory": lambda: training_history("python-2l", interp.history("python-2l")),
     "EdgeAttribution": lambda: attribute_edges(interp.load(MODEL), *PAIR, metric=LOGIT),

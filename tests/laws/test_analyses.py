@@ -337,8 +337,8 @@ def test_every_analysis_of_prompts_is_in_the_table():
     ]
     first = {own.__name__: tuple(signature(own).parameters)[:1] for own in functions}
     of_models = {name for name, parameter in first.items() if parameter == ("model",)}
-    drawing_their_own, of_scores = {"head_roles", "positions"}, {"prune"}
-    assert of_models | of_scores == set(ANALYSES) | drawing_their_own
+    without_prompts, of_scores = {"frequencies", "head_roles", "positions"}, {"prune"}
+    assert of_models | of_scores == set(ANALYSES) | without_prompts
 
 
 REPLACED = ["token types", "images", "padded within"]

@@ -26,6 +26,7 @@ from analyses import (
     attribute_edges,
     attribute_nodes,
     direct_logit_attribution,
+    frequencies,
     head_roles,
     logit_lens,
     patch_activations,
@@ -93,6 +94,9 @@ ANALYSES: dict[str, Analysis] = {
     "direct_logit_attribution, component": attribution("component"),
     "direct_logit_attribution, head": attribution("head"),
     "direct_logit_attribution, source": attribution("source"),
+    "frequencies": lambda case: frequencies(
+        case.model, torch.tensor([case.some[:2]]), residues=case.some
+    ),
     "head_roles": lambda case: head_roles(case.model, rows=5, half=4),
     "logit_lens": lambda case: logit_lens(case.model, case.clean, targets=case.target),
     "attribute_edges": lambda case: attribute_edges(
