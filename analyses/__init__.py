@@ -8,11 +8,13 @@ from analyses.attribute_edges import EdgeAttribution, attribute_edges
 from analyses.attribute_nodes import NodeAttribution, attribute_nodes
 from analyses.composition import Composition, composition
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
+from analyses.frequencies import Frequencies, frequencies
 from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
 from analyses.patch_activations import ActivationPatching, patch_activations
 from analyses.patch_paths import PathPatching, patch_paths
 from analyses.permutation_covariance import PermutationCovariance, permutation_covariance
+from analyses.positions import Positions, positions
 from analyses.prune import Pruning, prune
 from analyses.train_lens import LensTraining, train_lens
 from analyses.training_history import TrainingHistory, training_history
@@ -25,6 +27,7 @@ __all__ = [
     "Composition",
     "DirectLogitAttribution",
     "EdgeAttribution",
+    "Frequencies",
     "HeadAblation",
     "HeadRoles",
     "LensTraining",
@@ -32,6 +35,7 @@ __all__ = [
     "NodeAttribution",
     "PathPatching",
     "PermutationCovariance",
+    "Positions",
     "Pruning",
     "TrainingHistory",
     "ablate",
@@ -42,11 +46,13 @@ __all__ = [
     "attribute_nodes",
     "composition",
     "direct_logit_attribution",
+    "frequencies",
     "head_roles",
     "logit_lens",
     "patch_activations",
     "patch_paths",
     "permutation_covariance",
+    "positions",
     "prune",
     "train_lens",
     "training_history",

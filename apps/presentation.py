@@ -17,6 +17,7 @@ from analyses import (
     HeadRoles,
     LogitLens,
     PermutationCovariance,
+    Positions,
     Pruning,
 )
 from analyses.attention_statistics import WEIGHTINGS
@@ -146,6 +147,11 @@ def _(result: Pruning) -> list[go.Figure]:
 @figures.register
 def _(result: Composition) -> list[go.Figure]:
     return [result.figure(kind) for kind in KINDS]
+
+
+def _(result: Positions) -> list[go.Figure]:
+    of_tables = [result.spectrum_figure(), result.similarity_figure()] if result.tables else []
+    return [result.figure(), *of_tables]
 
 
 @table.register

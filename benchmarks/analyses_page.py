@@ -164,6 +164,15 @@ EXAMPLES = {
         'model = interp.load("python-4l")',
         "analyses.permutation_covariance(model)",
         "interp covariance --model python-4l",
+    "positions": Example(
+        'model = interp.load("dates")',
+        "analyses.positions(model)",
+        "interp positions --model dates",
+    ),
+    "frequencies": Example(
+        'model = interp.load("addition-mod-113")',
+        'analyses.frequencies(model, "16 102 =")',
+        "interp frequencies --model addition-mod-113",
     ),
     "training_history": Example(
         'name, history = "python-2l", interp.history("python-2l")',

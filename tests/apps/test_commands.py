@@ -29,6 +29,8 @@ RUNS = {
     "prune": (PAIRS, "prune", "CMD 0"),
     "dla": ([], "dla", "L1H"),
     "covariance": ([], "covariance", "6 symmetries"),
+    "positions": ([], "positions", "the shift by 1 is no linear map"),
+    "frequencies": (["--model", "addition-mod-113"], "frequencies", "frequencies 27, 10, 9"),
     "lens": (["--at", "resid_pre", "--at", "attn_out"], "lens", "Logit lens on 24 prompts"),
 }
 """Each command's own options, the name of its table, and a part of what it finds."""
@@ -145,6 +147,7 @@ def test_an_encoder_decoder_reads_pairs_of_texts(command, tmp_path, name):
         (["lens"], '{"text": "ab", "target": "xyz"}', "target: "),
         (["patterns", "--offsets", "0"], '{"text": "ab"}', "--offsets"),
         (["patterns", "--attention", "cross"], '{"text": "ab"}', "attention"),
+        (["frequencies"], '{"text": "ab"}', "has no residue task"),
         (["patterns"], '{"text": "ab"', "not a JSON object"),
         (["paths"], '{"text": "ab", "target": "c", "distractor": "d"}', "needs a 'corrupt'"),
         (["paths"], '{"text": "ab", "corrupt": "cab", "target": "c", "distractor": "d"}', "tokens"),

@@ -341,6 +341,8 @@ def test_every_analysis_of_prompts_is_in_the_table():
     assert of_models | of_scores == set(ANALYSES) | without_prompts
     drawing_their_own, of_scores = {"head_roles", "permutation_covariance"}, {"prune"}
     assert of_models | of_scores == set(ANALYSES) | drawing_their_own
+    without_prompts, of_scores = {"frequencies", "head_roles", "positions"}, {"prune"}
+    assert of_models | of_scores == set(ANALYSES) | without_prompts
 
 
 REPLACED = ["token types", "images", "padded within"]

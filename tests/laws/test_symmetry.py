@@ -27,11 +27,13 @@ from analyses import (
     attribute_nodes,
     composition,
     direct_logit_attribution,
+    frequencies,
     head_roles,
     logit_lens,
     patch_activations,
     patch_paths,
     permutation_covariance,
+    positions,
     prune,
     train_lens,
 )
@@ -95,6 +97,9 @@ ANALYSES: dict[str, Analysis] = {
     "direct_logit_attribution, component": attribution("component"),
     "direct_logit_attribution, head": attribution("head"),
     "direct_logit_attribution, source": attribution("source"),
+    "frequencies": lambda case: frequencies(
+        case.model, torch.tensor([case.some[:2]]), residues=case.some
+    ),
     "head_roles": lambda case: head_roles(case.model, rows=5, half=4),
     "logit_lens": lambda case: logit_lens(case.model, case.clean, targets=case.target),
     "attribute_edges": lambda case: attribute_edges(
@@ -114,6 +119,7 @@ ANALYSES: dict[str, Analysis] = {
         case, kind="mean", mode="frozen heads", edges=to_logits(case)
     ),
     "permutation_covariance": lambda case: permutation_covariance(case.model),
+    "positions": lambda case: positions(case.model),
     "prune": lambda case: prune(
         paths(case).scores, case.model, case.clean, case.corrupt, metric=case.metric, draws=1
     ),
