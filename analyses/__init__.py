@@ -12,6 +12,7 @@ from analyses.logit_lens import LogitLens, logit_lens
 from analyses.patch_activations import ActivationPatching, patch_activations
 from analyses.patch_paths import PathPatching, patch_paths
 from analyses.prune import Pruning, prune
+from analyses.top_texts import TopTexts, top_texts
 from analyses.train_lens import LensTraining, train_lens
 from analyses.training_history import TrainingHistory, training_history
 
@@ -29,6 +30,7 @@ __all__ = [
     "NodeAttribution",
     "PathPatching",
     "Pruning",
+    "TopTexts",
     "TrainingHistory",
     "ablate",
     "ablate_heads",
@@ -42,6 +44,7 @@ __all__ = [
     "patch_activations",
     "patch_paths",
     "prune",
+    "top_texts",
     "train_lens",
     "training_history",
 ]
