@@ -9,6 +9,7 @@ from apps.commands.paths import paths
 from apps.commands.patterns import patterns
 from apps.commands.prune import prune
 from apps.commands.roles import roles
+from apps.commands.top_texts import top_texts
 
-COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, dla, lens)
+COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, dla, lens, top_texts)
 """In the order of ``interp --help``."""

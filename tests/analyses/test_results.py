@@ -30,6 +30,7 @@ from analyses import (
     patch_activations,
     patch_paths,
     prune,
+    top_texts,
     train_lens,
     training_history,
 )
@@ -62,6 +63,7 @@ MADE = {
         *PAIR,
         metric=LOGIT,
     ),
+    "TopTexts": lambda: top_texts(interp.load(MODEL), ["abcab", "xyxy"], of="L1H0"),
     "LensTraining": lambda: train_lens(interp.load(MODEL), ["abcab", "xy"], steps=2),
     "LogitLens": lambda: logit_lens(interp.load(MODEL), ["abcab", "xy"], targets=3),
 }

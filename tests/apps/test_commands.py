@@ -12,11 +12,12 @@ from tables import each
 
 from analyses import train_lens
 from apps.commands import COMMANDS
+from apps.commands.command import name_of
 from apps.frame_table import table_of_frame
 from interp import load
 
 MODEL = "induction-by-hand"
-NAMES = {command.__name__ for command in COMMANDS}
+NAMES = {name_of(command) for command in COMMANDS}
 PAIRS = ["--model", "rasp-reverse"]
 RUNS = {
     "patterns": ([], "patterns", "L0H0 (previous 1.00)"),
@@ -27,6 +28,7 @@ RUNS = {
     "attribute": ([*PAIRS, "--check", "8"], "attribute", "edges"),
     "prune": (PAIRS, "prune", "CMD 0"),
     "dla": ([], "dla", "L1H"),
+    "top-texts": (["--of", "L1H0"], "top-texts", "L1H0 attention on 24 texts"),
     "lens": (["--at", "resid_pre", "--at", "attn_out"], "lens", "Logit lens on 24 prompts"),
 }
 """Each command's own options, the name of its table, and a part of what it finds."""
