@@ -67,13 +67,12 @@ def paths(case: Case, **settings: object) -> Result:
 
 
 def tops(case: Case) -> Frames:
-    """All cells of the heads of a layer, and of a stream."""
-    heads = [f"L1H{head}" for head in range(case.model.blocks[1].attn.n_heads)]
+    """All cells of the heads of a layer."""
     found: dict[str, list[pd.DataFrame]] = {}
-    for of in (*heads, ("resid_post", 1)):
-        result = top_texts(case.model, case.clean, of=of, top=999)
+    for head in range(case.model.blocks[1].attn.n_heads):
+        result = top_texts(case.model, case.clean, of=f"L1H{head}", top=999)
         for kind, frame in tables(result).items():
-            found.setdefault(kind, []).append(frame.assign(name=str(of)))
+            found.setdefault(kind, []).append(frame.assign(name=f"L1H{head}"))
     return {kind: pd.concat(own) for kind, own in found.items()}
 
 
@@ -126,6 +125,9 @@ ANALYSES: dict[str, Analysis] = {
         paths(case).scores, case.model, case.clean, case.corrupt, metric=case.metric, draws=1
     ),
     "top_texts": tops,
+    "top_texts, a stream": lambda case: top_texts(
+        case.model, case.clean, of=("resid_post", 1), top=999
+    ),
     "train_lens": lambda case: train_lens(
         case.model, case.clean, held_out=case.corrupt, steps=3, rows=len(case.clean)
     ),
