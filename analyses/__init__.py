@@ -16,6 +16,7 @@ from analyses.patch_paths import PathPatching, patch_paths
 from analyses.permutation_covariance import PermutationCovariance, permutation_covariance
 from analyses.positions import Positions, positions
 from analyses.prune import Pruning, prune
+from analyses.top_texts import TopTexts, top_texts
 from analyses.train_lens import LensTraining, train_lens
 from analyses.training_history import TrainingHistory, training_history
 
@@ -37,6 +38,7 @@ __all__ = [
     "PermutationCovariance",
     "Positions",
     "Pruning",
+    "TopTexts",
     "TrainingHistory",
     "ablate",
     "ablate_heads",
@@ -54,6 +56,7 @@ __all__ = [
     "permutation_covariance",
     "positions",
     "prune",
+    "top_texts",
     "train_lens",
     "training_history",
 ]

@@ -157,6 +157,11 @@ EXAMPLES = {
     "logit_lens": Example(
         on("python-4l", "docstrings"), f"analyses.logit_lens(model, {TEXTS})", "interp lens"
     ),
+    "top_texts": Example(
+        on("python-2l", "repeated"),
+        f'analyses.top_texts(model, {TEXTS}, of="L1H0")',
+        "interp top-texts --of L1H0",
+    ),
     "train_lens": Example(
         on("python-2l", "repeated"), f"analyses.train_lens(model, {TEXTS}, steps=50)"
     ),

@@ -13,6 +13,7 @@ from apps.commands.patterns import patterns
 from apps.commands.positions import positions
 from apps.commands.prune import prune
 from apps.commands.roles import roles
+from apps.commands.top_texts import top_texts
 
 COMMANDS = (patterns, roles, circuits, ablate, patch, paths, attribute, prune, dla, lens)
 COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, dla, lens, covariance)
@@ -20,4 +21,5 @@ COMMANDS = (
     *(patterns, roles, ablate, patch, paths, attribute, prune, dla, lens),
     *(positions, frequencies),
 )
+COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, dla, lens, top_texts)
 """In the order of ``interp --help``."""

@@ -34,6 +34,7 @@ from analyses import (
     permutation_covariance,
     positions,
     prune,
+    top_texts,
     train_lens,
     training_history,
 )
@@ -70,6 +71,7 @@ MADE = {
         *PAIR,
         metric=LOGIT,
     ),
+    "TopTexts": lambda: top_texts(interp.load(MODEL), ["abcab", "xyxy"], of="L1H0"),
     "LensTraining": lambda: train_lens(interp.load(MODEL), ["abcab", "xy"], steps=2),
     "LogitLens": lambda: logit_lens(interp.load(MODEL), ["abcab", "xy"], targets=3),
 }

@@ -12,11 +12,12 @@ from tables import each
 
 from analyses import train_lens
 from apps.commands import COMMANDS
+from apps.commands.command import name_of
 from apps.frame_table import table_of_frame
 from interp import load
 
 MODEL = "induction-by-hand"
-NAMES = {command.__name__ for command in COMMANDS}
+NAMES = {name_of(command) for command in COMMANDS}
 PAIRS = ["--model", "rasp-reverse"]
 RUNS = {
     "patterns": ([], "patterns", "L0H0 (previous 1.00)"),
@@ -31,6 +32,7 @@ RUNS = {
     "covariance": ([], "covariance", "6 symmetries"),
     "positions": ([], "positions", "the shift by 1 is no linear map"),
     "frequencies": (["--model", "addition-mod-113"], "frequencies", "frequencies 27, 10, 9"),
+    "top-texts": (["--of", "L1H0"], "top-texts", "L1H0 attention on 24 texts"),
     "lens": (["--at", "resid_pre", "--at", "attn_out"], "lens", "Logit lens on 24 prompts"),
 }
 """Each command's own options, the name of its table, and a part of what it finds."""

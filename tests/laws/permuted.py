@@ -27,6 +27,10 @@ from interp.symmetries.parts import (
 COMPONENT = re.compile(r"L\d+(H|KV|N)\d+")
 TOKEN_COLUMNS = ("token", "query_token", "key_token", "top")
 """Of a frame: labels of tokens."""
+TEXT_COLUMNS = ("context",)
+"""Of a frame: several labels of tokens."""
+PROMPT_COLUMNS = ("prompt", "text")
+"""Of a frame: the number of a prompt."""
 INDEX_COLUMNS = ("head", "neuron")
 """Of a frame: indices in a layer."""
 TOGETHER = " + "
@@ -154,9 +158,12 @@ class Permutation:
         value = row[column]
         if column in TOKEN_COLUMNS and isinstance(value, str) and value.isdigit():
             return str(int(self._tokens(torch.tensor(int(value)))))
+        if column in TEXT_COLUMNS:
+            ids = (int(own) for own in re.findall(r"\d+", str(value)))
+            return tuple(int(self._tokens(torch.tensor(own))) for own in ids)
         if isinstance(value, str):
             return TOGETHER.join(sorted(map(self.name, value.split(TOGETHER))))
-        if column == "prompt":
+        if column in PROMPT_COLUMNS:
             return int(self.prompts.argsort()[int(value)])
         if column in INDEX_COLUMNS and not pd.isna(value):
             component = COMPONENT.search(str(row.get("name")))

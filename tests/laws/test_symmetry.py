@@ -35,6 +35,7 @@ from analyses import (
     permutation_covariance,
     positions,
     prune,
+    top_texts,
     train_lens,
 )
 from analyses.result import Result
@@ -67,6 +68,16 @@ def ablation(units: str, **settings: object) -> Analysis:
 
 def paths(case: Case, **settings: object) -> Result:
     return patch_paths(case.model, case.clean, case.corrupt, metric=case.metric, **settings)
+
+
+def tops(case: Case) -> Frames:
+    """All cells of the heads of a layer."""
+    found: dict[str, list[pd.DataFrame]] = {}
+    for head in range(case.model.blocks[1].attn.n_heads):
+        result = top_texts(case.model, case.clean, of=f"L1H{head}", top=999)
+        for kind, frame in tables(result).items():
+            found.setdefault(kind, []).append(frame.assign(name=f"L1H{head}"))
+    return {kind: pd.concat(own) for kind, own in found.items()}
 
 
 def grids(*at: str, **settings: object) -> Analysis:
@@ -123,6 +134,10 @@ ANALYSES: dict[str, Analysis] = {
     "prune": lambda case: prune(
         paths(case).scores, case.model, case.clean, case.corrupt, metric=case.metric, draws=1
     ),
+    "top_texts": tops,
+    "top_texts, a stream": lambda case: top_texts(
+        case.model, case.clean, of=("resid_post", 1), top=999
+    ),
     "train_lens": lambda case: train_lens(
         case.model, case.clean, held_out=case.corrupt, steps=3, rows=len(case.clean)
     ),
@@ -133,6 +148,11 @@ LEFT_OUT = {
     "prune": ["random", "place"],
 }
 """Columns of what is drawn at random, and the rank of edges that may have equal scores."""
+    "prune": ["random", "place"],
+    "top_texts": ["rank", "source"],
+}
+"""Columns of what is drawn at random, the rank of what may have equal values, and names of prompts
+by their number."""
 OWN_PROMPTS = {"head_roles"}
 """Analyses that draw token ids: asked of the same vocabulary."""
 NO_EDGES = {"attribute_edges", "patch_paths", "prune"}
