@@ -7,6 +7,7 @@ from analyses.attention_statistics import AttentionStatistics, attention_statist
 from analyses.attribute_edges import EdgeAttribution, attribute_edges
 from analyses.attribute_nodes import NodeAttribution, attribute_nodes
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
+from analyses.explain import Explanation, explain
 from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
 from analyses.patch_activations import ActivationPatching, patch_activations
@@ -22,6 +23,7 @@ __all__ = [
     "AttentionStatistics",
     "DirectLogitAttribution",
     "EdgeAttribution",
+    "Explanation",
     "HeadAblation",
     "HeadRoles",
     "LensTraining",
@@ -37,6 +39,7 @@ __all__ = [
     "attribute_edges",
     "attribute_nodes",
     "direct_logit_attribution",
+    "explain",
     "head_roles",
     "logit_lens",
     "patch_activations",

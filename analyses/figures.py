@@ -170,11 +170,13 @@ class Node:
         name: its label.
         x: its column.
         y: its row; rows are counted from below.
+        label: what stands below its name.
     """
 
     name: str
     x: float
     y: float
+    label: str = ""
 
 
 def network(
@@ -214,7 +216,7 @@ def network(
             x=[node.x for node in nodes],
             y=[node.y for node in nodes],
             mode="markers+text",
-            text=[escaped(node.name) for node in nodes],
+            text=[_two_lines(node) for node in nodes],
             textposition="middle center",
             marker={"size": 34, "color": "white", "line": {"color": LINES[0], "width": 1.5}},
             textfont={"size": 10},
@@ -235,6 +237,10 @@ def network(
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False)
     return figure
+
+
+def _two_lines(node: Node) -> str:
+    return "<br>".join(escaped(text) for text in (node.name, node.label) if text)
 
 
 def escaped(label: str) -> str:

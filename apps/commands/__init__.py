@@ -3,6 +3,7 @@
 from apps.commands.ablate import ablate
 from apps.commands.attribute import attribute
 from apps.commands.dla import dla
+from apps.commands.explain import explain
 from apps.commands.lens import lens
 from apps.commands.patch import patch
 from apps.commands.paths import paths
@@ -10,5 +11,5 @@ from apps.commands.patterns import patterns
 from apps.commands.prune import prune
 from apps.commands.roles import roles
 
-COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, dla, lens)
+COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, explain, dla, lens)
 """In the order of ``interp --help``."""

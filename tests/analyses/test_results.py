@@ -25,6 +25,7 @@ from analyses import (
     attribute_edges,
     attribute_nodes,
     direct_logit_attribution,
+    explain,
     head_roles,
     logit_lens,
     patch_activations,
@@ -50,6 +51,7 @@ MADE = {
     "HeadRoles": lambda: head_roles(interp.load(MODEL), rows=5),
     "TrainingHistory": lambda: training_history("python-2l", interp.history("python-2l")),
     "EdgeAttribution": lambda: attribute_edges(interp.load(MODEL), *PAIR, metric=LOGIT),
+    "Explanation": lambda: explain(interp.load(MODEL), *PAIR, metric=LOGIT),
     "DirectLogitAttribution": lambda: direct_logit_attribution(
         interp.load(MODEL), ["abcab", "xyxy"], target="c", by="source"
     ),

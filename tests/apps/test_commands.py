@@ -26,6 +26,7 @@ RUNS = {
     "paths": ([*PAIRS, "--kind", "zero"], "paths", "edges matter (zero"),
     "attribute": ([*PAIRS, "--check", "8"], "attribute", "edges"),
     "prune": (PAIRS, "prune", "CMD 0"),
+    "explain": (PAIRS, "explain", "2 edges keep 100%"),
     "dla": ([], "dla", "L1H"),
     "lens": (["--at", "resid_pre", "--at", "attn_out"], "lens", "Logit lens on 24 prompts"),
 }

@@ -26,6 +26,7 @@ from analyses import (
     attribute_edges,
     attribute_nodes,
     direct_logit_attribution,
+    explain,
     head_roles,
     logit_lens,
     patch_activations,
@@ -103,6 +104,9 @@ ANALYSES: dict[str, Analysis] = {
     "attribute_nodes": lambda case: attribute_nodes(
         case.model, case.clean, case.corrupt, metric=case.metric, check=1000
     ),
+    "explain": lambda case: explain(
+        case.model, case.clean, case.corrupt, metric=case.metric, steps=3
+    ),
     "patch_activations": grids("resid_pre", "mlp_out", over=("layer", "pos")),
     "patch_activations, heads": grids("z", "q", over=("layer", "head")),
     "patch_activations, key/value heads": grids("v", over=("layer", "head"), direction="noise"),
@@ -119,9 +123,9 @@ ANALYSES: dict[str, Analysis] = {
 }
 LEFT_OUT = {"direct_logit_attribution": ["control"], "prune": ["random", "place"]}
 """Columns of what is drawn at random, and the rank of edges that may have equal scores."""
-OWN_PROMPTS = {"head_roles"}
+OWN_PROMPTS = {"explain", "head_roles"}
 """Analyses that draw token ids: asked of the same vocabulary."""
-NO_EDGES = {"attribute_edges", "patch_paths", "prune"}
+NO_EDGES = {"attribute_edges", "explain", "patch_paths", "prune"}
 """Analyses of edges, which a model that normalizes its stream lacks."""
 POST_NORM = {"bert"}
 FAST = ["gpt2", "llama", "neox"]
