@@ -190,9 +190,12 @@ class Explanation(Result):
         weights = frame["score"].fillna(frame["exact"])
         return drawn(
             dict(zip(pairs, weights, strict=True)),
-            title=f"{self._found}, of {self.n_edges}: what patching each changes",
+            title=self._title,
             unit=self.unit,
-            labels=dict(zip(self.components, self.roles, strict=True)),
+            labels={
+                name: role.partition(",")[0]
+                for name, role in zip(self.components, self.roles, strict=True)
+            },
         )
 
     def summary(self, paths: int = PATHS, rows: int = ROWS) -> str:
@@ -231,6 +234,12 @@ class Explanation(Result):
     @property
     def _n_pairs(self) -> str:
         return "1 pair" if len(self.whole) == 1 else f"{len(self.whole)} pairs"
+
+    @property
+    def _title(self) -> str:
+        more = f"; {len(self.support)} more are needed alike" if self.support else ""
+        kept = f"{self.faithfulness:.0%} of the {self.metric}"
+        return f"{self._found} (of {self.n_edges}) keep {kept}{more}"
 
     def _in_words(self, path: Sequence[Names]) -> str:
         """What a path passes, with the roles of heads."""

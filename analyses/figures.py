@@ -22,6 +22,8 @@ ABOVE, BELOW = "#b35806", "#542788"
 """The ends of the diverging scale, for lines."""
 FAINT = "#b8bfca"
 FONT = "system-ui, sans-serif"
+BELOW_NODE = 0.27
+"""Where the label of a node stands, in rows."""
 
 
 def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alone
@@ -211,12 +213,23 @@ def network(
                 hovertemplate=f"{text}<extra></extra>",
             )
         )
+    labelled = [node for node in nodes if node.label]
+    figure.add_trace(
+        go.Scatter(
+            x=[node.x for node in labelled],
+            y=[node.y - BELOW_NODE for node in labelled],
+            mode="text",
+            text=[escaped(node.label) for node in labelled],
+            textfont={"size": 9},
+            hoverinfo="skip",
+        )
+    )
     figure.add_trace(
         go.Scatter(
             x=[node.x for node in nodes],
             y=[node.y for node in nodes],
             mode="markers+text",
-            text=[_two_lines(node) for node in nodes],
+            text=[escaped(node.name) for node in nodes],
             textposition="middle center",
             marker={"size": 34, "color": "white", "line": {"color": LINES[0], "width": 1.5}},
             textfont={"size": 10},
@@ -237,10 +250,6 @@ def network(
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False)
     return figure
-
-
-def _two_lines(node: Node) -> str:
-    return "<br>".join(escaped(text) for text in (node.name, node.label) if text)
 
 
 def escaped(label: str) -> str:

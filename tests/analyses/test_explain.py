@@ -71,6 +71,9 @@ def test_an_edge_that_scores_and_one_that_is_needed_are_told_apart():
     assert ("L0H0", "L1H0.k") in found.support
     assert found.random_faithfulness < 0.1
     assert "1 pair;" in found.summary()
+    *_, labels, nodes = found.figure().data
+    assert set(labels.text) == {"previous-token", "induction"}
+    assert set(nodes.text) == {"embed", "pos_embed", "L0H0", "L1H0", "logits"}
 
 
 def test_a_metric_that_is_no_logit_has_no_direct_effects():
