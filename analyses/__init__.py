@@ -8,6 +8,7 @@ from analyses.attribute_edges import EdgeAttribution, attribute_edges
 from analyses.attribute_nodes import NodeAttribution, attribute_nodes
 from analyses.composition import Composition, composition
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
+from analyses.explain import Explanation, explain
 from analyses.frequencies import Frequencies, frequencies
 from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
@@ -28,6 +29,7 @@ __all__ = [
     "Composition",
     "DirectLogitAttribution",
     "EdgeAttribution",
+    "Explanation",
     "Frequencies",
     "HeadAblation",
     "HeadRoles",
@@ -48,6 +50,7 @@ __all__ = [
     "attribute_nodes",
     "composition",
     "direct_logit_attribution",
+    "explain",
     "frequencies",
     "head_roles",
     "logit_lens",

@@ -22,6 +22,8 @@ ABOVE, BELOW = "#b35806", "#542788"
 """The ends of the diverging scale, for lines."""
 FAINT = "#b8bfca"
 FONT = "system-ui, sans-serif"
+BELOW_NODE = 0.27
+"""Where the label of a node stands, in rows."""
 
 
 def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alone
@@ -175,11 +177,13 @@ class Node:
         name: its label.
         x: its column.
         y: its row; rows are counted from below.
+        label: what stands below its name.
     """
 
     name: str
     x: float
     y: float
+    label: str = ""
 
 
 def network(
@@ -214,6 +218,17 @@ def network(
                 hovertemplate=f"{text}<extra></extra>",
             )
         )
+    labelled = [node for node in nodes if node.label]
+    figure.add_trace(
+        go.Scatter(
+            x=[node.x for node in labelled],
+            y=[node.y - BELOW_NODE for node in labelled],
+            mode="text",
+            text=[escaped(node.label) for node in labelled],
+            textfont={"size": 9},
+            hoverinfo="skip",
+        )
+    )
     figure.add_trace(
         go.Scatter(
             x=[node.x for node in nodes],

@@ -147,6 +147,13 @@ EXAMPLES = {
         "interp prune",
         "circuit_figure",
     ),
+    "explain": Example(
+        on("rasp-reverse", "rasp-reverse-pairs"),
+        "analyses.explain(\n    model,\n"
+        f"    {TEXTS},\n    {CORRUPT},\n"
+        "    metric=logit_diff_of_prompts(model.to_single_token, prompts),\n)",
+        "interp explain --model rasp-reverse",
+    ),
     "direct_logit_attribution": Example(
         on("python-2l", "repeated"),
         "analyses.direct_logit_attribution(\n    model,\n"

@@ -211,7 +211,7 @@ def _curves(figure: go.Figure) -> tuple[list[str], int]:
 
 def _network(figure: go.Figure) -> tuple[list[str], int]:
     """Lines between nodes, as wide as the figure's; nodes with their names."""
-    *edges, nodes = figure.data
+    *edges, labels, nodes = figure.data
     height = 90 * len(set(nodes.y))
     across = _Scale(list(nodes.x), 40, WIDTH - 40)
     up = _Scale(list(nodes.y), TOP + height, TOP + 24)
@@ -227,6 +227,8 @@ def _network(figure: go.Figure) -> tuple[list[str], int]:
             f'stroke="{nodes.marker.line.color}" stroke-width="1.5"/>',
             _text(across(x), up(y) + 4, _plain(name), side="middle", size=10, colour=INK),
         ]
+    for x, y, label in zip(labels.x, labels.y, labels.text, strict=True):
+        parts.append(_text(across(x), up(y) + 4, _plain(label), side="middle", size=9))
     notes = [_plain(one.text) for one in figure.layout.annotations]
     parts += [_text(8, TOP + height + 48 + 16 * row, note) for row, note in enumerate(notes)]
     return parts, TOP + height + 48 + 16 * len(notes)

@@ -5,6 +5,7 @@ from apps.commands.attribute import attribute
 from apps.commands.circuits import circuits
 from apps.commands.covariance import covariance
 from apps.commands.dla import dla
+from apps.commands.explain import explain
 from apps.commands.frequencies import frequencies
 from apps.commands.lens import lens
 from apps.commands.patch import patch
@@ -22,4 +23,5 @@ COMMANDS = (
     *(positions, frequencies),
 )
 COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, dla, lens, top_texts)
+COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, explain, dla, lens)
 """In the order of ``interp --help``."""

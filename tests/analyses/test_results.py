@@ -26,6 +26,7 @@ from analyses import (
     attribute_nodes,
     composition,
     direct_logit_attribution,
+    explain,
     frequencies,
     head_roles,
     logit_lens,
@@ -57,6 +58,7 @@ MADE = {
     "HeadRoles": lambda: head_roles(interp.load(MODEL), rows=5),
     "TrainingHistory": lambda: training_history("python-2l", interp.history("python-2l")),
     "EdgeAttribution": lambda: attribute_edges(interp.load(MODEL), *PAIR, metric=LOGIT),
+    "Explanation": lambda: explain(interp.load(MODEL), *PAIR, metric=LOGIT),
     "DirectLogitAttribution": lambda: direct_logit_attribution(
         interp.load(MODEL), ["abcab", "xyxy"], target="c", by="source"
     ),

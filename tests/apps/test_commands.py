@@ -28,6 +28,7 @@ RUNS = {
     "paths": ([*PAIRS, "--kind", "zero"], "paths", "edges matter (zero"),
     "attribute": ([*PAIRS, "--check", "8"], "attribute", "edges"),
     "prune": (PAIRS, "prune", "CMD 0"),
+    "explain": (PAIRS, "explain", "2 edges keep 100%"),
     "dla": ([], "dla", "L1H"),
     "covariance": ([], "covariance", "6 symmetries"),
     "positions": ([], "positions", "the shift by 1 is no linear map"),

@@ -34,6 +34,7 @@ from analyses import (
     attribute_edges,
     attribute_nodes,
     direct_logit_attribution,
+    explain,
     logit_lens,
     patch_activations,
     patch_paths,
@@ -140,6 +141,12 @@ def attributed_edges(model: Transformer, given: Any, n: int) -> Rows:
     return [{"effect": result.effect[:, i], "sums": result.sums[:, i]} for i in range(n)]
 
 
+def explained(model: Transformer, given: Any, n: int) -> Rows:
+    """Which circuit is found depends on all prompts; its ends are those of each."""
+    result = explain(model, given, other_tokens(model, given), metric=METRIC, steps=2)
+    return [{"whole": result.whole[i], "empty": result.empty[i]} for i in range(n)]
+
+
 def attributed_nodes(model: Transformer, given: Any, n: int) -> Rows:
     result = attribute_nodes(model, given, other_tokens(model, given), metric=METRIC, check=1)
     return [{"clean": result.clean[i], "effect": result.effect[:, i]} for i in range(n)]
@@ -202,6 +209,7 @@ ANALYSES = {
     "attribute_nodes": attributed_nodes,
     "direct_logit_attribution": attributed,
     "attention_statistics": statistics,
+    "explain": explained,
     "logit_lens": lenses,
     "patch_paths": paths,
     "prune": pruned,
@@ -211,9 +219,10 @@ ANALYSES = {
 }
 NO_EDGES = ("a ready-made batch of an encoder", "a mask", "token types")
 """Prompts of a model whose norms change the stream."""
-OF_EDGES = ("attribute_edges", "patch_paths", "prune")
+OF_EDGES = ("attribute_edges", "explain", "patch_paths", "prune")
 REFUSED = {(name, given) for name in OF_EDGES for given in NO_EDGES}
-REFUSED.add(("prune", "texts"))  # one of which is answered alike by all edges and by none
+# One of the texts is answered alike by all edges and by none.
+REFUSED |= {(name, "texts") for name in ("explain", "prune")}
 OF_PAIRS = {
     f"attention_pattern, {which}": patterns_of_pairs(which)
     for which in ("encoder", "decoder", "cross")

@@ -28,6 +28,7 @@ from analyses import (
     composition,
     direct_logit_attribution,
     frequencies,
+    explain,
     head_roles,
     logit_lens,
     patch_activations,
@@ -122,6 +123,9 @@ ANALYSES: dict[str, Analysis] = {
     "attribute_nodes": lambda case: attribute_nodes(
         case.model, case.clean, case.corrupt, metric=case.metric, check=1000
     ),
+    "explain": lambda case: explain(
+        case.model, case.clean, case.corrupt, metric=case.metric, steps=3
+    ),
     "patch_activations": grids("resid_pre", "mlp_out", over=("layer", "pos")),
     "patch_activations, heads": grids("z", "q", over=("layer", "head")),
     "patch_activations, key/value heads": grids("v", over=("layer", "head"), direction="noise"),
@@ -154,8 +158,9 @@ LEFT_OUT = {
 """Columns of what is drawn at random, the rank of what may have equal values, and names of prompts
 by their number."""
 OWN_PROMPTS = {"head_roles"}
+OWN_PROMPTS = {"explain", "head_roles"}
 """Analyses that draw token ids: asked of the same vocabulary."""
-NO_EDGES = {"attribute_edges", "patch_paths", "prune"}
+NO_EDGES = {"attribute_edges", "explain", "patch_paths", "prune"}
 """Analyses of edges, which a model that normalizes its stream lacks."""
 POST_NORM = {"bert"}
 FAST = ["gpt2", "llama", "neox"]
