@@ -39,10 +39,11 @@ from interp.edits import Edge, Edit, Selection
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.graph import Graph
-from interp.integers import at_least
+from interp.integers import as_seed, at_least
 from interp.interventions.minimal_pairs import Batches, aligned
 from interp.metrics import Metric
 from interp.metrics.measuring import measure_prompts
+from interp.sweeps.validate import check_options
 from interp.tensor_data import TensorData
 
 METHODS = (*RULES, "exact")
@@ -216,7 +217,10 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
         raise InvalidInput(
             f"method={shorten(method)} is not known; it is one of {', '.join(METHODS)}."
         )
-    steps, check = at_least(1, steps, "steps"), at_least(0, check, "check")
+    steps, check, seed = at_least(1, steps, "steps"), at_least(0, check, "check"), as_seed(seed)
+    check_options(model, memory, resume)
+    if not isinstance(adaptive, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"adaptive={shorten(adaptive)} should be True or False.")
     own, other = aligned(model, clean, corrupt)
     graph, measured = computation_graph(model), as_metric(metric, model, own)
     scores: EdgeScores | None = None

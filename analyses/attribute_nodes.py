@@ -32,9 +32,10 @@ from interp import Sweep, Transformer, sweep
 from interp.attribution.nodes import NodeRuns, nodes_of
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
-from interp.integers import at_least
+from interp.integers import as_seed, at_least
 from interp.interventions.minimal_pairs import aligned
 from interp.metrics import Metric
+from interp.sweeps.validate import check_options
 
 METHODS = ("atp", "atp*", "exact")
 ROWS = 16
@@ -164,7 +165,8 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
         raise InvalidInput(
             f"method={shorten(method)} is not known; it is one of {', '.join(METHODS)}."
         )
-    check = at_least(1, check, "check")
+    check_options(model, memory, resume)
+    check, seed = at_least(1, check, "check"), as_seed(seed)
     nodes = nodes_of(model)
     (own,), (other,) = aligned(model, clean, corrupt)
     measured = as_metric(metric, model, (own,))

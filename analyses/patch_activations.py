@@ -40,10 +40,12 @@ from analyses.statistics import LEVEL
 from interp import Sweep, Transformer, sweep
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
+from interp.integers import at_least
 from interp.interventions.cells import AXES, cell_columns, edits_of_cells, shape_of
 from interp.interventions.minimal_pairs import aligned, position_labels
 from interp.interventions.patching import Recorded, places_of
 from interp.metrics import Loss, Metric
+from interp.sweeps.validate import check_options
 
 VERBS = {"denoise": "restores", "noise": "removes"}
 """What patching does to the difference, by direction."""
@@ -237,9 +239,11 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
         UnknownPlace: the model has no such point.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
-    axes = _check(metric, over, direction)
+    check_options(model, memory, resume)
+    axes, rows = _check(metric, over, direction), at_least(1, rows, "rows")
+    points: list[Any] = list(at) if isinstance(at, list | tuple) else [at]
     pair = aligned(model, clean, corrupt)
-    places = places_of(model, [at] if isinstance(at, str) else at, model.stack(stack).name)
+    places = places_of(model, points, model.stack(stack).name)
     every = [place for own in places.values() for place in own]
     recorded = [Recorded.of(model, batches, every, metric, rows) for batches in pair]
     provenance = Provenance.of(model, *pair[0], *pair[1])
@@ -293,7 +297,7 @@ def _check(metric: object, over: object, direction: object) -> tuple[str, ...]:
             f"metric={shorten(metric)} should be one of interp.metrics that asks both texts the "
             "same, such as logit_diff(target, distractor); a loss is of each text's own tokens."
         )
-    if direction not in VERBS:
+    if not isinstance(direction, str) or direction not in VERBS:
         raise InvalidInput(f"direction={shorten(direction)} is one of {', '.join(VERBS)}.")
     given = [over] if isinstance(over, str) else over
     if not isinstance(given, list | tuple) or not given or not set(given) <= set(AXES):

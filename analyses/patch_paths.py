@@ -43,6 +43,7 @@ from interp.interventions.minimal_pairs import Batches, aligned
 from interp.metrics import Metric
 from interp.metrics.measuring import measure_prompts
 from interp.points import Point
+from interp.sweeps.validate import check_options
 from interp.tensor_data import TensorData
 
 MODES = ("edge", "frozen heads")
@@ -159,6 +160,7 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
         UnknownPlace: an edge names what the model does not have.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
+    check_options(model, memory, resume)
     own, other = aligned(model, clean, corrupt)
     graph = computation_graph(model)
     if mode not in MODES:

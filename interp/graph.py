@@ -18,7 +18,7 @@ norm follows a sub-layer's output, its heads do not add up, and the whole output
 cross-attention, ``cross.``, whose keys and values read the encoder's stream.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -84,6 +84,8 @@ class Reader:
 
 
 Node = TypeVar("Node", Writer, Reader)
+NAMES = (str, Writer, Reader)
+"""What names an end of an edge."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,9 +150,13 @@ def pairs_of(edges: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - checked her
     Raises:
         InvalidInput: they are something else.
     """
-    pairs: list[Any] = list(edges) if isinstance(edges, Iterable) else [edges]
+    try:
+        pairs: list[Any] = list(edges)
+    except TypeError:
+        pairs = [edges]
     for pair in pairs:
-        if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:  # noqa: PLR2004
+        several = isinstance(pair, Sequence) and not isinstance(pair, str)
+        if not several or not all(isinstance(own, NAMES) for own in pair) or len(pair) != 2:  # noqa: PLR2004
             raise InvalidInput(
                 f'An edge is a pair of names, as ("L0H1", "L1H0.q"); got {shorten(pair)}.'
             )

@@ -15,8 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import combinations
+from typing import Any
 
 from interp.errors import InvalidInput, UnknownPlace, shorten
+from interp.integers import within
 from interp.model.attention.attention import Attention
 from interp.model.mlp import MLP
 from interp.model.network import Network
@@ -95,9 +97,20 @@ class Components:
         return tuple(each for each in self.sublayers if each.name.endswith("MLP"))
 
     def in_layers(self, layers: Sequence[int]) -> "Components":
-        """Those in some layers (of each stack)."""
+        """Those in some layers (of each stack).
+
+        Raises:
+            InvalidInput: not a sequence of layers, or one that no stack has.
+        """
+        last = max((each.layer for each in self.sublayers), default=0)
+        try:
+            chosen = {within(0, last, layer, "layers") for layer in layers}
+        except TypeError as error:
+            raise InvalidInput(
+                f"layers={shorten(layers)} should be several layers, such as [0, 1]."
+            ) from error
         heads, sublayers = (
-            tuple(each for each in own if each.layer in layers)
+            tuple(each for each in own if each.layer in chosen)
             for own in (self.heads, self.sublayers)
         )
         return Components(heads, sublayers)
@@ -126,14 +139,18 @@ class Components:
         """The components of each group.
 
         Raises:
-            InvalidInput: a group that names a component twice.
+            InvalidInput: a group of something else than names, or that names a component twice.
             UnknownPlace: a name of no component.
         """
         found: Units = {}
         for name, own in names.items():
-            members = [own] if isinstance(own, str) else list(own)
+            members: list[Any] = list(own) if isinstance(own, list | tuple) else [own]
+            if not all(isinstance(member, str) for member in members):
+                raise InvalidInput(
+                    f"units={{{shorten(name)}: {shorten(own)}}}: a group is names of components."
+                )
             if len(set(members)) < len(members):
-                raise InvalidInput(f"The group {shorten(name)} names a component twice.")
+                raise InvalidInput(f"units=: the group {shorten(name)} names a component twice.")
             found[name] = tuple(self.named(member) for member in members)
         return found
 

@@ -58,6 +58,10 @@ class Replacements:
             raise InvalidInput(
                 f"method={shorten(self.method)} is not known; it is one of {', '.join(METHODS)}."
             )
+        if not isinstance(self.per_position, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(
+                f"per_position={shorten(self.per_position)} should be True or False."
+            )
         if self.per_position and self.method != "mean":
             raise InvalidInput('per_position=True is of means; give method="mean" with it.')
         if self.reference is not None and self.method == "zero":

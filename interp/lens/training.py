@@ -21,7 +21,7 @@ from torch import Tensor
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.execution.run import run
-from interp.integers import at_least
+from interp.integers import as_seed, at_least
 from interp.lens.decode import decode, decoded_places
 from interp.lens.tuned_lens import TunedLens, translated
 from interp.metrics import at_least_float32
@@ -50,17 +50,17 @@ class Settings:
     lr: float
     seed: int
 
-    def check(self) -> None:
-        """Make sure that they can be used.
+    def checked(self) -> "Settings":
+        """The same, as Python's own numbers.
 
         Raises:
-            InvalidInput: they can't.
+            InvalidInput: they can't be used.
         """
-        at_least(1, self.steps, "steps")
-        at_least(1, self.rows, "rows")
-        is_number = isinstance(self.lr, int | float)  # pyright: ignore[reportUnnecessaryIsInstance]
+        is_number = isinstance(self.lr, int | float) and self.lr is not True  # pyright: ignore[reportUnnecessaryIsInstance]
         if not is_number or not 0 < self.lr < float("inf"):
             raise InvalidInput(f"lr={shorten(self.lr)} must be a positive number.")
+        steps, rows = at_least(1, self.steps, "steps"), at_least(1, self.rows, "rows")
+        return Settings(steps, rows, float(self.lr), as_seed(self.seed))
 
     def prompts_of_steps(self, n: int) -> Iterator[Int[Tensor, " row"]]:
         """The prompts of each step: all ``n`` in random order, then all again in another order."""
@@ -114,7 +114,7 @@ def train(
         InvalidInput: settings that can't be used, ``resume`` of another call, or a loss that is not
             finite.
     """
-    settings.check()
+    settings = settings.checked()
     lens = TunedLens.untrained(model, Provenance.of(model, *batches, seed=settings.seed))
     optimizer = torch.optim.Adam([lens.A, lens.b], lr=settings.lr)
     found: list[Tensor] = []

@@ -17,7 +17,9 @@ from interp.metrics import AtPosition, Loss, Metric, columns_read
 from interp.model.batch import Batch
 from interp.model.network import Network, unembedding_of
 from interp.sweeps.cases import Case
+from interp.sweeps.memory import Budget
 from interp.sweeps.restart_map import RestartMap
+from interp.sweeps.result import Sweep
 
 
 def on_cpu(batches: Sequence[Batch]) -> list[Batch]:
@@ -80,3 +82,16 @@ def check_metric(metric: object, model: Network, batch: Batch) -> None:
     with suppress(RuntimeError):  # without data only shapes can be checked
         metric(logits, batch)
     metric.for_rows(range(len(batch.ids)), len(batch.ids))
+
+
+def check_options(model: Network, memory: object, resume: object) -> None:
+    """Make sure of options before the values of edits are computed, which may take long.
+
+    Raises:
+        InvalidInput: not a positive number of bytes, or ``resume`` is no sweep.
+    """
+    Budget.of(model, memory)
+    if not isinstance(resume, Sweep | None):
+        raise InvalidInput(
+            f"resume={shorten(resume)} should be the result of a sweep of the same arguments."
+        )
