@@ -15,7 +15,6 @@ from interp.errors import InvalidInput, InvalidTokens, shorten
 from interp.files import is_file
 from interp.model.batch import PAD, Batch, TokenInput
 from interp.model.inputs import is_text
-from interp.sweeps.inputs import inputs_of
 from interp.text.lines import read_lines
 from interp.text_network import TextNetwork
 
@@ -103,7 +102,7 @@ def pools_of(
         raise InvalidInput(f"{shorten(texts)} is a text here; give the file as Path({texts!r}).")
     items = _items(model, texts)
     if items is None:
-        batches = tuple(model.check(*inputs_of(model, texts)))
+        batches = tuple(model.batches(texts))
         n = len(batches[0].ids)
         yield Pool(batches, 0, tuple(f"text {row}" for row in range(n)), 0, n, n)
         return
@@ -175,7 +174,7 @@ def _rows(model: TextNetwork, item: _Item) -> list[tuple[Batch, ...]]:
     """A text as checked batches of one row: one, or several if it is longer than the context."""
     try:
         given = _windows(model, item.given) if len(model.stacks) == 1 else [item.given]
-        found = [tuple(model.check(*inputs_of(model, each))) for each in given]
+        found = [tuple(model.batches(each)) for each in given]
     except InvalidInput as error:
         raise InvalidTokens(f"{item.source}: {error}") from error
     if any(len(batch.ids) != 1 for batches in found for batch in batches):
