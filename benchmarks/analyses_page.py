@@ -176,6 +176,7 @@ EXAMPLES = {
         'model = interp.load("python-4l")',
         "analyses.permutation_covariance(model)",
         "interp covariance --model python-4l",
+    ),
     "positions": Example(
         'model = interp.load("dates")',
         "analyses.positions(model)",

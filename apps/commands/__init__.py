@@ -16,12 +16,21 @@ from apps.commands.prune import prune
 from apps.commands.roles import roles
 from apps.commands.top_texts import top_texts
 
-COMMANDS = (patterns, roles, circuits, ablate, patch, paths, attribute, prune, dla, lens)
-COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, dla, lens, covariance)
 COMMANDS = (
-    *(patterns, roles, ablate, patch, paths, attribute, prune, dla, lens),
-    *(positions, frequencies),
+    patterns,
+    roles,
+    ablate,
+    patch,
+    paths,
+    attribute,
+    prune,
+    explain,
+    dla,
+    lens,
+    circuits,
+    positions,
+    frequencies,
+    covariance,
+    top_texts,
 )
-COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, dla, lens, top_texts)
-COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, explain, dla, lens)
 """In the order of ``interp --help``."""

@@ -27,8 +27,8 @@ from analyses import (
     attribute_nodes,
     composition,
     direct_logit_attribution,
-    frequencies,
     explain,
+    frequencies,
     head_roles,
     logit_lens,
     patch_activations,
@@ -150,14 +150,10 @@ LEFT_OUT = {
     "direct_logit_attribution": ["control"],
     "permutation_covariance": ["error"],
     "prune": ["random", "place"],
-}
-"""Columns of what is drawn at random, and the rank of edges that may have equal scores."""
-    "prune": ["random", "place"],
     "top_texts": ["rank", "source"],
 }
 """Columns of what is drawn at random, the rank of what may have equal values, and names of prompts
 by their number."""
-OWN_PROMPTS = {"head_roles"}
 OWN_PROMPTS = {"explain", "head_roles"}
 """Analyses that draw token ids: asked of the same vocabulary."""
 NO_EDGES = {"attribute_edges", "explain", "patch_paths", "prune"}
