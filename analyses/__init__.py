@@ -9,6 +9,7 @@ from analyses.attribute_nodes import NodeAttribution, attribute_nodes
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
 from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
+from analyses.order_sensitivity import OrderSensitivity, order_sensitivity
 from analyses.patch_activations import ActivationPatching, patch_activations
 from analyses.patch_paths import PathPatching, patch_paths
 from analyses.permutation_covariance import PermutationCovariance, permutation_covariance
@@ -28,6 +29,7 @@ __all__ = [
     "LensTraining",
     "LogitLens",
     "NodeAttribution",
+    "OrderSensitivity",
     "PathPatching",
     "PermutationCovariance",
     "Pruning",
@@ -41,6 +43,7 @@ __all__ = [
     "direct_logit_attribution",
     "head_roles",
     "logit_lens",
+    "order_sensitivity",
     "patch_activations",
     "patch_paths",
     "permutation_covariance",

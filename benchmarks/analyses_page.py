@@ -160,6 +160,11 @@ EXAMPLES = {
         "analyses.permutation_covariance(model)",
         "interp covariance --model python-4l",
     ),
+    "order_sensitivity": Example(
+        on("induction-by-hand", "letters"),
+        f"analyses.order_sensitivity(model, {TEXTS})",
+        "interp order --model induction-by-hand",
+    ),
     "training_history": Example(
         'name, history = "python-2l", interp.history("python-2l")',
         "analyses.training_history(name, history)",

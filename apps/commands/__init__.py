@@ -5,11 +5,12 @@ from apps.commands.attribute import attribute
 from apps.commands.covariance import covariance
 from apps.commands.dla import dla
 from apps.commands.lens import lens
+from apps.commands.order import order
 from apps.commands.patch import patch
 from apps.commands.paths import paths
 from apps.commands.patterns import patterns
 from apps.commands.prune import prune
 from apps.commands.roles import roles
 
-COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, dla, lens, covariance)
+COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, dla, lens, covariance, order)
 """In the order of ``interp --help``."""

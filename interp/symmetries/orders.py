@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from einops import rearrange
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.config import PatchConfig
@@ -109,6 +109,11 @@ def movable_tokens(model: Network, stack: Stack, batch: Batch) -> Bool[Tensor, "
         for token in ids:
             fixed |= at & (batch.ids == token) if token is not None else fixed
     return real & ~fixed
+
+
+def in_order(x: Float[Tensor, "batch pos *rest"], order: Order) -> Float[Tensor, "batch pos *rest"]:
+    """P x: the rows of each text in another order."""
+    return x[torch.arange(len(x), device=x.device)[:, None], order]
 
 
 def permuted(batch: Batch, order: Order, read_by: object) -> Batch:

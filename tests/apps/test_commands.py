@@ -28,6 +28,7 @@ RUNS = {
     "prune": (PAIRS, "prune", "CMD 0"),
     "dla": ([], "dla", "L1H"),
     "covariance": ([], "covariance", "6 symmetries"),
+    "order": (["--draws", "1"], "order", "2 of 8 heads use order"),
     "lens": (["--at", "resid_pre", "--at", "attn_out"], "lens", "Logit lens on 24 prompts"),
 }
 """Each command's own options, the name of its table, and a part of what it finds."""

@@ -35,6 +35,7 @@ from analyses import (
     attribute_nodes,
     direct_logit_attribution,
     logit_lens,
+    order_sensitivity,
     patch_activations,
     patch_paths,
     prune,
@@ -116,6 +117,12 @@ def attributed(model: Transformer, given: Any, n: int) -> Rows:
     return [{"terms": found.terms[:, i], "sources": found.sources[:, i, real[i]]} for i in range(n)]
 
 
+def ordered(model: Transformer, given: Any, n: int, **settings: Any) -> Rows:
+    found = order_sensitivity(model, given, draws=1, **settings)
+    numbers = {"values": found.values, "unmoved": found.unmoved}
+    return [{name: x[..., i].nan_to_num(-1) for name, x in numbers.items()} for i in range(n)]
+
+
 def other_tokens(model: Transformer, given: Any, stack: str | None = None) -> Batch:
     """The same prompts with every token, or pixel, another."""
     batch = model.batch(given, stack=stack)
@@ -191,6 +198,7 @@ ANALYSES = {
     "direct_logit_attribution": attributed,
     "attention_statistics": statistics,
     "logit_lens": lenses,
+    "order_sensitivity": ordered,
     "patch_paths": paths,
     "prune": pruned,
     "patch_activations": patched,
@@ -212,6 +220,10 @@ OF_PAIRS |= {
     )
     for which in ("encoder", "decoder", "cross")
 }
+OF_PAIRS["order_sensitivity"] = lambda model, given, n: ordered(model, tuple(given), n)
+OF_PAIRS["order_sensitivity, own"] = lambda model, given, n: ordered(
+    model, tuple(given), n, scope="own"
+)
 OF_PAIRS["ablate"] = lambda model, given, n: ablated_layers(model, tuple(given), n)
 OF_PAIRS["train_lens"] = lambda model, given, n: trained(model, tuple(given), n)
 OF_PAIRS["logit_lens"] = lambda model, given, n: lenses(model, tuple(given), n)

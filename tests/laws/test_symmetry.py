@@ -28,6 +28,7 @@ from analyses import (
     direct_logit_attribution,
     head_roles,
     logit_lens,
+    order_sensitivity,
     patch_activations,
     patch_paths,
     permutation_covariance,
@@ -104,6 +105,7 @@ ANALYSES: dict[str, Analysis] = {
     "attribute_nodes": lambda case: attribute_nodes(
         case.model, case.clean, case.corrupt, metric=case.metric, check=1000
     ),
+    "order_sensitivity": lambda case: order_sensitivity(case.model, case.clean, draws=1),
     "patch_activations": grids("resid_pre", "mlp_out", over=("layer", "pos")),
     "patch_activations, heads": grids("z", "q", over=("layer", "head")),
     "patch_activations, key/value heads": grids("v", over=("layer", "head"), direction="noise"),
