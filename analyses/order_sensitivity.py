@@ -66,7 +66,8 @@ class OrderSensitivity(Result):
     """How far heads, layers and the model are from moving with their tokens.
 
     Attributes:
-        values: s, from 0 to 2, mean over draws. NaN where a prompt has no two tokens to exchange.
+        values: s, from 0 to 2, mean over draws; 0 of a part that writes nothing, less than 1e-5 of
+            the stream. NaN where a prompt has no two tokens to exchange.
         unmoved: the control: s of outputs that do not move; NaN for ``bag``.
         variants: what the model has of mask and positions: ``mask and positions``, ``mask``,
             ``positions``, ``neither``; those that it has anyway, first the model itself.
@@ -151,8 +152,8 @@ class OrderSensitivity(Result):
             torch.stack([self.of(variant, kind) for variant in self.variants], -1),
             title=f"Sensitivity to the order of {of}: {what}",
             rows=self.parts,
-            columns=[f"with {name}" for name in self.variants],
-            axes=("part", "variant"),
+            columns=self.variants,
+            axes=("part", "what the model has"),
             unit="s",
         )
 
@@ -160,9 +161,8 @@ class OrderSensitivity(Result):
         """How many heads use order and by what; the ``top`` of them; the bag test; the control."""
         uses, n = self.uses(), self.values.shape[-1]
         s = dict(zip(self.parts, self.of(self.variants[0]).tolist(), strict=True))
-        names = [
-            name for name in sorted(uses, key=lambda name: -s[name]) if uses[name] or n < FEWEST
-        ]
+        ordered = sorted(uses, key=s.__getitem__, reverse=True)
+        names = [name for name in ordered if uses[name] or n < FEWEST]
         of = f"own inputs on {n} prompts" if self.scope == "own" else f"{n} prompts"
         lines = [self._line(name, uses[name]) for name in names[:top]]
         lines += [f"… and {len(names) - top} more heads"] if len(names) > top else []

@@ -10,10 +10,10 @@
 
 (Lee et al. 2019, "Set Transformer", for tokens; Elhage et al. 2021 for bases.) All are identities:
 in float64 they hold within rounding (1e-12; patterns under another basis of scores over 1, as many
-times that), at every head and layer and at the output. Beside each stands
-its converse: the same comparison after a change that must break it, such as the causal mask or a
-change of one factor alone. A converse that breaks nothing shows that the model does not use what
-was changed, as a head that counts does not use positions.
+times that), at every head and layer and at the output. Beside each stands its converse: the same
+comparison after a change that must break it, such as the causal mask or a change of one factor
+alone. A converse that breaks nothing shows that the model does not use what was changed, as a head
+that counts does not use positions.
 
 Tokens are random, so the size of what a converse breaks says little about text; see
 :func:`analyses.order_sensitivity` for that.
@@ -143,7 +143,7 @@ def _row(check: SymmetryCheck) -> str:
 
 
 def _column(check: SymmetryCheck) -> str:
-    return check.kind if check.quantity == "output" else f"{check.kind} {check.quantity}"
+    return f"{check.kind} {check.quantity}" if check.kind == "head" else check.kind
 
 
 def permutation_covariance(model: Transformer, *, seed: int = 0) -> PermutationCovariance:

@@ -184,6 +184,7 @@ class PermutedPrompts:
         """s of one part and of the same if it did not move, ``[prompt]``."""
         f, where = part.of(before), read[part.stack]
         moved = in_order(f, orders[part.stack])
-        stream = None if part.before is None else before[part.before]
-        s, control = (sensitivity(x, moved, where, stream) for x in (part.of(after), f))
+        s, control = (
+            sensitivity(x, moved, where, before[part.stream]) for x in (part.of(after), f)
+        )
         return s, control

@@ -35,7 +35,8 @@ class Responder:
         name: e.g. ``L0H1``, ``encoder.L0`` or ``model``.
         stack: index of the stack whose tokens it has rows for.
         place: of z, of the stream after a layer; or ``output``.
-        before: the place of the stream before its layer; ``None`` for the model.
+        stream: the place of the stream before its layer (of the model, after the last), beside
+            which what it gives out may be nothing.
         head: of a head, its index.
         coordinates: of a head, from z to what it writes, in an orthonormal basis of the space that
             it writes to: lengths are those of z W_O, in as few numbers as z has.
@@ -45,7 +46,7 @@ class Responder:
     name: str
     stack: int
     place: Place | str
-    before: Place | None = None
+    stream: Place
     head: int = 0
     coordinates: Float[Tensor, "d_head rank"] | None = None
 
@@ -54,7 +55,7 @@ class Responder:
         x = at_least_float32(responses[self.place])
         if self.coordinates is not None:
             return x[:, :, self.head] @ self.coordinates
-        return x if self.before is None else x - at_least_float32(responses[self.before])
+        return x - at_least_float32(responses[self.stream]) if self.kind == "layer" else x
 
 
 def responders(model: Network) -> list[Responder]:
@@ -80,7 +81,8 @@ def responders(model: Network) -> list[Responder]:
         Responder("layer", name, stack, end, starts[stack, name])
         for (stack, name), end in ends.items()
     ]
-    return [*found, Responder("model", "model", len(model.stacks) - 1, OUTPUT)]
+    last = len(model.stacks) - 1
+    return [*found, Responder("model", "model", last, OUTPUT, list(ends.values())[-1])]
 
 
 def _coordinates(W_O: Float[Tensor, "d_head d_model"]) -> Float[Tensor, "d_head rank"]:
@@ -132,7 +134,7 @@ def sensitivity(
     after: Float[Tensor, "batch pos width"],
     moved: Float[Tensor, "batch pos width"],
     read: Bool[Tensor, "batch pos"],
-    stream: Float[Tensor, "batch pos d_model"] | None = None,
+    stream: Float[Tensor, "batch pos d_model"],
 ) -> Float[Tensor, " batch"]:
     """s of each row.
 
@@ -140,7 +142,7 @@ def sensitivity(
         after: f(Px).
         moved: P f(x).
         read: the positions that count.
-        stream: where f is only a rounding error of this, s is 0.
+        stream: where f is only a rounding error of this in float32, s is 0.
     """
 
     def norm(x: Tensor) -> Tensor:
@@ -148,6 +150,6 @@ def sensitivity(
         return torch.linalg.vector_norm(each * read, dim=-1)
 
     size = torch.hypot(norm(after), norm(moved)) / 2**0.5
-    least = 0.0 if stream is None else relative_rounding(stream.dtype) * norm(stream)
+    least = max(map(relative_rounding, (stream.dtype, torch.float32))) * norm(stream)
     there = ~(size <= least)  # NaN is there
     return torch.where(there, norm(after - moved) / size.where(there, 1), 0)

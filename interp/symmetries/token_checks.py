@@ -17,7 +17,7 @@ from interp.symmetries.orders import (
 )
 from interp.weights.stripped import stripped
 
-NOT_MOVED = "P left out on the right"
+NOT_MOVED = "P on one side only"
 
 
 def check_tokens(case: Case) -> Rows:
@@ -63,4 +63,4 @@ def check_batch(case: Case) -> Rows:
     after = observed(case.model, [batch.rows(order) for batch in case.batches])
     symmetry = Symmetry("batch", "f(x_π) = f(x)_π")
     yield from symmetry.rows(after, lambda part: before[part][order], AT_LAYERS)
-    yield from symmetry.rows(after, before.__getitem__, AT_LAYERS, "π left out on the right")
+    yield from symmetry.rows(after, before.__getitem__, AT_LAYERS, "π on one side only")

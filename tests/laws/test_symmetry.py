@@ -105,7 +105,9 @@ ANALYSES: dict[str, Analysis] = {
     "attribute_nodes": lambda case: attribute_nodes(
         case.model, case.clean, case.corrupt, metric=case.metric, check=1000
     ),
-    "order_sensitivity": lambda case: order_sensitivity(case.model, case.clean, draws=1),
+    "order_sensitivity": lambda case: order_sensitivity(
+        case.model, case.clean, permutations=["random"], draws=1
+    ),
     "patch_activations": grids("resid_pre", "mlp_out", over=("layer", "pos")),
     "patch_activations, heads": grids("z", "q", over=("layer", "head")),
     "patch_activations, key/value heads": grids("v", over=("layer", "head"), direction="noise"),
