@@ -41,6 +41,7 @@ from interp import Transformer
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.sweeps.inputs import inputs_of
+from interp.symmetries.observed import HEAD, LAYER, MODEL
 from interp.symmetries.order_variants import (
     BAG,
     BOTH,
@@ -52,7 +53,7 @@ from interp.symmetries.order_variants import (
     order_variants,
 )
 from interp.symmetries.orders import KINDS
-from interp.symmetries.responses import OUTPUT, responders
+from interp.symmetries.responses import responders
 
 TOGETHER = "both together"
 BY = (MASK, POSITIONS, BOTH, TOGETHER)
@@ -129,7 +130,7 @@ class OrderSensitivity(Result):
         does. Of the first kind of permutation; empty for all below five prompts.
         """
         frame = self.to_frame()
-        first = frame[(frame["permutation"] == self.permutations[0]) & (frame["kind"] == "head")]
+        first = frame[(frame["permutation"] == self.permutations[0]) & (frame["kind"] == HEAD)]
         over = first.assign(over=first["low"] > LEAST).pivot_table(
             index="name", columns="variant", values="over", sort=False
         )
@@ -188,7 +189,7 @@ class OrderSensitivity(Result):
             found = [
                 f"{name} {s:.2g}"
                 for name, kind, s in zip(self.parts, self.kinds, bag.tolist(), strict=True)
-                if kind == "layer"
+                if kind == LAYER
             ]
             yield f"prefix as a bag, without positions: s at the last token {', '.join(found)}"
         if NEITHER in self.variants:
@@ -242,7 +243,7 @@ def order_sensitivity(  # noqa: PLR0913 - the settings of one analysis, by keywo
     views = order_variants(model, mask=mask, positions=positions)
     batches = model.check(*inputs_of(model, prompts))
     kinds = (*permutations, BAG)
-    parts = [part for part in responders(model) if scope == "whole" or part.place != OUTPUT]
+    parts = [part for part in responders(model) if scope == "whole" or part.kind != MODEL]
     prompts_of = PermutedPrompts(model, batches, parts, scope, range(seed, seed + draws))
     values, unmoved = prompts_of.measure(views.values(), kinds)
     if bool(values.isnan().all()):

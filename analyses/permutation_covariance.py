@@ -32,6 +32,7 @@ from interp import Transformer
 from interp.execution.provenance import Provenance
 from interp.symmetries.check import SymmetryCheck
 from interp.symmetries.checks import check_symmetries
+from interp.symmetries.observed import HEAD
 
 DIGITS = 16.0
 """Of a float64; the end of the figure's scale."""
@@ -143,7 +144,7 @@ def _row(check: SymmetryCheck) -> str:
 
 
 def _column(check: SymmetryCheck) -> str:
-    return f"{check.kind} {check.quantity}" if check.kind == "head" else check.kind
+    return f"{check.kind} {check.quantity}" if check.kind == HEAD else check.kind
 
 
 def permutation_covariance(model: Transformer, *, seed: int = 0) -> PermutationCovariance:

@@ -18,10 +18,10 @@ from interp.model.attentions import every_attention
 from interp.model.batch import Batch
 from interp.model.network import Network
 from interp.points import Place
+from interp.symmetries.observed import HEAD, LAYER, MODEL, OUTPUT
 from interp.symmetries.orders import Order, in_order
 from interp.symmetries.own_inputs import OwnInputs, layer_ends, layer_starts
 
-OUTPUT = "output"
 Responses = Mapping[Place | str, Tensor]
 """Tensors by their place; ``output`` is the model's."""
 
@@ -55,7 +55,7 @@ class Responder:
         x = at_least_float32(responses[self.place])
         if self.coordinates is not None:
             return x[:, :, self.head] @ self.coordinates
-        return x - at_least_float32(responses[self.stream]) if self.kind == "layer" else x
+        return x - at_least_float32(responses[self.stream]) if self.kind == LAYER else x
 
 
 def responders(model: Network) -> list[Responder]:
@@ -67,7 +67,7 @@ def responders(model: Network) -> list[Responder]:
         for layer, attn in enumerate(kind.layers):
             found += [
                 Responder(
-                    "head",
+                    HEAD,
                     kind.head_name(layer, head),
                     kind.query,
                     kind.z_place(layer),
@@ -78,11 +78,11 @@ def responders(model: Network) -> list[Responder]:
                 for head in range(attn.n_heads)
             ]
     found += [
-        Responder("layer", name, stack, end, starts[stack, name])
+        Responder(LAYER, name, stack, end, starts[stack, name])
         for (stack, name), end in ends.items()
     ]
     last = len(model.stacks) - 1
-    return [*found, Responder("model", "model", last, OUTPUT, list(ends.values())[-1])]
+    return [*found, Responder(MODEL, MODEL, last, OUTPUT, list(ends.values())[-1])]
 
 
 def _coordinates(W_O: Float[Tensor, "d_head d_model"]) -> Float[Tensor, "d_head rank"]:

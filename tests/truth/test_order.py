@@ -50,7 +50,7 @@ def test_each_head_of_a_program_knows_order_as_the_program_does(name):
     assert {head: by for head, by in found(name).uses().items() if by} == BY[name]
 
 
-def test_every_head_of_the_programs_that_is_live_was_asked():
+def test_a_live_head_that_counts_all_uses_no_order():
     """L0H0 of rasp-reverse and of rasp-histogram write something, and use no order."""
     for name in ("rasp-reverse", "rasp-histogram"):
         assert "L0H0" in read_card(MODEL_FOLDER / name).circuit.heads
@@ -59,7 +59,7 @@ def test_every_head_of_the_programs_that_is_live_was_asked():
 
 
 def test_the_fraction_is_counted_behind_the_mask():
-    """.65 in the trial: positions add nothing to it, and without the mask it is a count of all."""
+    """Positions add nothing to it, and without the mask it is a count of all."""
     result = found("rasp-fraction")
     part = result.parts.index("L1H0")
     of = {variant: float(result.of(variant)[part]) for variant in result.variants}
