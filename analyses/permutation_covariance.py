@@ -128,7 +128,7 @@ class PermutationCovariance(Result):
         """The changes that break nothing, at any part."""
         broken = {_row(check) for check in self.checks if check.change and not check.holds}
         every = dict.fromkeys(_row(check) for check in self.checks if check.change)
-        return [row for row in every if row not in broken]
+        return [row.replace(":", "") for row in every if row not in broken]
 
     def _lines(self, symmetry: str) -> Iterator[str]:
         own = [check for check in self.checks if check.symmetry == symmetry]

@@ -83,7 +83,7 @@ def test_a_program_that_counts_has_no_use_for_positions(name):
     """Without the mask it counts the same whatever the positions are."""
     found = permutation_covariance(interp.load(name))
     assert found.holds
-    assert "no effect: tokens: with positions" in found.summary().splitlines()[0]
+    assert "no effect: tokens with positions" in found.summary().splitlines()[0]
     others = permutation_covariance(interp.load("rasp-reverse"))
     assert "each change breaks its identity" in others.summary().splitlines()[0]
 
