@@ -12,6 +12,7 @@ from analyses.explain import Explanation, explain
 from analyses.frequencies import Frequencies, frequencies
 from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
+from analyses.order_sensitivity import OrderSensitivity, order_sensitivity
 from analyses.patch_activations import ActivationPatching, patch_activations
 from analyses.patch_paths import PathPatching, patch_paths
 from analyses.permutation_covariance import PermutationCovariance, permutation_covariance
@@ -36,6 +37,7 @@ __all__ = [
     "LensTraining",
     "LogitLens",
     "NodeAttribution",
+    "OrderSensitivity",
     "PathPatching",
     "PermutationCovariance",
     "Positions",
@@ -54,6 +56,7 @@ __all__ = [
     "frequencies",
     "head_roles",
     "logit_lens",
+    "order_sensitivity",
     "patch_activations",
     "patch_paths",
     "permutation_covariance",

@@ -16,6 +16,7 @@ from analyses import (
     HeadAblation,
     HeadRoles,
     LogitLens,
+    OrderSensitivity,
     PermutationCovariance,
     Positions,
     Pruning,
@@ -130,7 +131,18 @@ def _(result: PermutationCovariance, top: int | None = None) -> Table:
     rows = frame.groupby(["symmetry", "change"], sort=False).agg(
         error=("error", "max"), bound=("bound", "max"), holds=("holds", "sum"), of=("holds", "size")
     )
-    return table_of_frame(rows.reset_index(), top)
+    texts = rows.assign(**{name: rows[name].map("{:.1e}".format) for name in ("error", "bound")})
+    return table_of_frame(texts.reset_index(), top)
+
+
+@table.register
+def _(result: OrderSensitivity, top: int | None = None) -> Table:
+    """Of each part, s in each variant, by the first kind of permutations; largest first."""
+    frame = result.to_frame()
+    first = frame[frame["permutation"] == result.permutations[0]]
+    wide = first.pivot_table(index=["kind", "name"], columns="variant", values="mean", sort=False)
+    by_size = wide.sort_values(result.variants[0], ascending=False, kind="stable")
+    return table_of_frame(by_size.reset_index(), top)
 
 
 def _clearest_roles(result: HeadRoles) -> pd.DataFrame:

@@ -186,6 +186,10 @@ EXAMPLES = {
         'model = interp.load("addition-mod-113")',
         'analyses.frequencies(model, "16 102 =")',
         "interp frequencies --model addition-mod-113",
+    "order_sensitivity": Example(
+        on("induction-by-hand", "letters"),
+        f"analyses.order_sensitivity(model, {TEXTS})",
+        "interp order --model induction-by-hand",
     ),
     "training_history": Example(
         'name, history = "python-2l", interp.history("python-2l")',

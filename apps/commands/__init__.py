@@ -8,6 +8,7 @@ from apps.commands.dla import dla
 from apps.commands.explain import explain
 from apps.commands.frequencies import frequencies
 from apps.commands.lens import lens
+from apps.commands.order import order
 from apps.commands.patch import patch
 from apps.commands.paths import paths
 from apps.commands.patterns import patterns
@@ -33,4 +34,5 @@ COMMANDS = (
     covariance,
     top_texts,
 )
+COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, dla, lens, covariance, order)
 """In the order of ``interp --help``."""

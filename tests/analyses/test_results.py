@@ -30,6 +30,7 @@ from analyses import (
     frequencies,
     head_roles,
     logit_lens,
+    order_sensitivity,
     patch_activations,
     patch_paths,
     permutation_covariance,
@@ -65,6 +66,7 @@ MADE = {
     "NodeAttribution": lambda: attribute_nodes(interp.load(MODEL), *PAIR, metric=LOGIT),
     "ActivationPatching": lambda: patch_activations(interp.load(MODEL), *PAIR, metric=LOGIT),
     "PathPatching": lambda: patch_paths(interp.load(MODEL), *PAIR, metric=LOGIT),
+    "OrderSensitivity": lambda: order_sensitivity(interp.load(MODEL), ["abcab", "xyz"], draws=1),
     "PermutationCovariance": lambda: permutation_covariance(interp.load(MODEL)),
     "Positions": lambda: positions(interp.load(MODEL), longest=12),
     "Pruning": lambda: prune(

@@ -31,6 +31,7 @@ from analyses import (
     frequencies,
     head_roles,
     logit_lens,
+    order_sensitivity,
     patch_activations,
     patch_paths,
     permutation_covariance,
@@ -125,6 +126,8 @@ ANALYSES: dict[str, Analysis] = {
     ),
     "explain": lambda case: explain(
         case.model, case.clean, case.corrupt, metric=case.metric, steps=3
+    "order_sensitivity": lambda case: order_sensitivity(
+        case.model, case.clean, permutations=["random"], draws=1
     ),
     "patch_activations": grids("resid_pre", "mlp_out", over=("layer", "pos")),
     "patch_activations, heads": grids("z", "q", over=("layer", "head")),
