@@ -186,6 +186,7 @@ EXAMPLES = {
         'model = interp.load("addition-mod-113")',
         'analyses.frequencies(model, "16 102 =")',
         "interp frequencies --model addition-mod-113",
+    ),
     "order_sensitivity": Example(
         on("induction-by-hand", "letters"),
         f"analyses.order_sensitivity(model, {TEXTS})",

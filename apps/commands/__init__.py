@@ -32,7 +32,7 @@ COMMANDS = (
     positions,
     frequencies,
     covariance,
+    order,
     top_texts,
 )
-COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, dla, lens, covariance, order)
 """In the order of ``interp --help``."""

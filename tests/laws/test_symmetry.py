@@ -126,6 +126,7 @@ ANALYSES: dict[str, Analysis] = {
     ),
     "explain": lambda case: explain(
         case.model, case.clean, case.corrupt, metric=case.metric, steps=3
+    ),
     "order_sensitivity": lambda case: order_sensitivity(
         case.model, case.clean, permutations=["random"], draws=1
     ),
