@@ -30,7 +30,6 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 import torch
-from interp.sweeps.inputs import inputs_of
 from jaxtyping import Float
 from torch import Tensor
 
@@ -241,7 +240,7 @@ def order_sensitivity(  # noqa: PLR0913 - the settings of one analysis, by keywo
     """
     _check(permutations, scope, draws)
     views = order_variants(model, mask=mask, positions=positions)
-    batches = model.check(*inputs_of(model, prompts))
+    batches = model.batches(prompts)
     kinds = (*permutations, BAG)
     parts = [part for part in responders(model) if scope == "whole" or part.kind != MODEL]
     prompts_of = PermutedPrompts(model, batches, parts, scope, range(seed, seed + draws))
