@@ -6,6 +6,7 @@ from analyses.attention_patterns import AttentionPattern, attention_pattern
 from analyses.attention_statistics import AttentionStatistics, attention_statistics
 from analyses.attribute_edges import EdgeAttribution, attribute_edges
 from analyses.attribute_nodes import NodeAttribution, attribute_nodes
+from analyses.compare import Comparison, compare
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
 from analyses.explain import Explanation, explain
 from analyses.head_roles import HeadRoles, head_roles
@@ -21,6 +22,7 @@ __all__ = [
     "ActivationPatching",
     "AttentionPattern",
     "AttentionStatistics",
+    "Comparison",
     "DirectLogitAttribution",
     "EdgeAttribution",
     "Explanation",
@@ -38,6 +40,7 @@ __all__ = [
     "attention_statistics",
     "attribute_edges",
     "attribute_nodes",
+    "compare",
     "direct_logit_attribution",
     "explain",
     "head_roles",

@@ -162,6 +162,11 @@ EXAMPLES = {
     "train_lens": Example(
         on("python-2l", "repeated"), f"analyses.train_lens(model, {TEXTS}, steps=50)"
     ),
+    "compare": Example(
+        on("python-2l", "repeated"),
+        f'analyses.compare("python-2l@400", model, {TEXTS})',
+        "interp compare --other python-2l@400",
+    ),
     "training_history": Example(
         'name, history = "python-2l", interp.history("python-2l")',
         "analyses.training_history(name, history)",

@@ -2,6 +2,7 @@
 
 from apps.commands.ablate import ablate
 from apps.commands.attribute import attribute
+from apps.commands.compare import compare
 from apps.commands.dla import dla
 from apps.commands.explain import explain
 from apps.commands.lens import lens
@@ -11,5 +12,5 @@ from apps.commands.patterns import patterns
 from apps.commands.prune import prune
 from apps.commands.roles import roles
 
-COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, explain, dla, lens)
+COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, explain, dla, lens, compare)
 """In the order of ``interp --help``."""

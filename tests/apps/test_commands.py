@@ -27,6 +27,7 @@ RUNS = {
     "attribute": ([*PAIRS, "--check", "8"], "attribute", "edges"),
     "prune": (PAIRS, "prune", "CMD 0"),
     "explain": (PAIRS, "explain", "2 edges keep 100%"),
+    "compare": (["--model", "python-2l", "--analysis", "roles"], "compare", "L0H5 previous-token"),
     "dla": ([], "dla", "L1H"),
     "lens": (["--at", "resid_pre", "--at", "attn_out"], "lens", "Logit lens on 24 prompts"),
 }
@@ -145,6 +146,8 @@ def test_an_encoder_decoder_reads_pairs_of_texts(command, tmp_path, name):
         (["patterns"], '{"text": "ab"', "not a JSON object"),
         (["paths"], '{"text": "ab", "target": "c", "distractor": "d"}', "needs a 'corrupt'"),
         (["paths"], '{"text": "ab", "corrupt": "cab", "target": "c", "distractor": "d"}', "tokens"),
+        (["compare"], '{"text": "ab"}', "--other"),
+        (["compare", "--other", "python-2l"], '{"text": "ab"}', "do not have the same rows"),
         (["prune"], '{"text": "ab", "corrupt": "ac"}', "needs a 'target'"),
         (["prune", "--metric", "kl"], '{"text": "ab", "corrupt": "ac"}', "kl"),
     ],
