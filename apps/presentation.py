@@ -12,6 +12,7 @@ from analyses import (
     Ablation,
     AttentionStatistics,
     DirectLogitAttribution,
+    Explanation,
     HeadAblation,
     HeadRoles,
     LogitLens,
@@ -128,6 +129,21 @@ def _clearest_roles(result: HeadRoles) -> pd.DataFrame:
 @figures.register
 def _(result: Pruning) -> list[go.Figure]:
     return [result.figure(), result.circuit_figure()]
+
+
+@table.register
+def _(result: Explanation, top: int | None = None) -> Table:
+    """The components without their edges, which the figure shows; largest effects first."""
+    frame = result.to_frame().drop(columns=["reads", "feeds"])
+    return table_of_frame(frame.sort_values("effect", key=abs, ascending=False), top)
+
+
+@conclusion.register
+def _(result: Explanation) -> str:
+    """With the strongest path."""
+    first, *rest = result.summary(paths=1, rows=0).splitlines()
+    told = [_sentence(line) for line in rest if line.startswith(("path", "needed"))]
+    return " ".join([_sentence(first), *told, *result.notes])
 
 
 @table.register
