@@ -67,7 +67,7 @@ def rows_of(result: Result, column: str | None = None) -> LabelledRows:
         InvalidInput: there is no such column of numbers, or rows have equal labels.
     """
     frame, column = _frame_with(result, column)
-    axes = [name for name in map(str, frame) if name != column and _tells_rows_apart(frame, name)]
+    axes = [name for name in map(str, frame) if name != column and _is_axis(frame, name)]
     labels = [tuple(map(_plain, row)) for row in frame[axes].itertuples(index=False, name=None)]
     of_prompts = PROMPT in frame
     prompts = frame[PROMPT].tolist() if of_prompts else [0] * len(frame)
@@ -134,14 +134,14 @@ def _frame_with(result: Result, column: str | None) -> tuple[pd.DataFrame, str]:
         for name in USUAL if column is None else (column,):
             if name in frame and pd.api.types.is_numeric_dtype(frame[name]):
                 return frame, name
-    numbers = dict.fromkeys(name for own in frames for name in own.select_dtypes("number"))
+    numbers = dict.fromkeys(name for own in frames for name in own.select_dtypes("float"))
     asked = "usual column of numbers" if column is None else f"column {shorten(column)} of numbers"
     raise InvalidInput(
         f"{type(result).__name__} has no {asked}; column= is one of {', '.join(numbers)}."
     )
 
 
-def _tells_rows_apart(frame: pd.DataFrame, name: str) -> bool:
+def _is_axis(frame: pd.DataFrame, name: str) -> bool:
     """Whether a column says what a row is about, rather than what was found."""
     kind, is_at_positions = frame[name], any(own in frame for own in POSITIONS)
     if name in NO_LABELS or (name in TOKENS and is_at_positions):
