@@ -7,13 +7,18 @@ from analyses.attention_statistics import AttentionStatistics, attention_statist
 from analyses.attribute_edges import EdgeAttribution, attribute_edges
 from analyses.attribute_nodes import NodeAttribution, attribute_nodes
 from analyses.compare import Comparison, compare
+from analyses.composition import Composition, composition
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
 from analyses.explain import Explanation, explain
+from analyses.frequencies import Frequencies, frequencies
 from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
 from analyses.patch_activations import ActivationPatching, patch_activations
 from analyses.patch_paths import PathPatching, patch_paths
+from analyses.permutation_covariance import PermutationCovariance, permutation_covariance
+from analyses.positions import Positions, positions
 from analyses.prune import Pruning, prune
+from analyses.top_texts import TopTexts, top_texts
 from analyses.train_lens import LensTraining, train_lens
 from analyses.training_history import TrainingHistory, training_history
 
@@ -23,16 +28,21 @@ __all__ = [
     "AttentionPattern",
     "AttentionStatistics",
     "Comparison",
+    "Composition",
     "DirectLogitAttribution",
     "EdgeAttribution",
     "Explanation",
+    "Frequencies",
     "HeadAblation",
     "HeadRoles",
     "LensTraining",
     "LogitLens",
     "NodeAttribution",
     "PathPatching",
+    "PermutationCovariance",
+    "Positions",
     "Pruning",
+    "TopTexts",
     "TrainingHistory",
     "ablate",
     "ablate_heads",
@@ -41,13 +51,18 @@ __all__ = [
     "attribute_edges",
     "attribute_nodes",
     "compare",
+    "composition",
     "direct_logit_attribution",
     "explain",
+    "frequencies",
     "head_roles",
     "logit_lens",
     "patch_activations",
     "patch_paths",
+    "permutation_covariance",
+    "positions",
     "prune",
+    "top_texts",
     "train_lens",
     "training_history",
 ]

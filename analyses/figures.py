@@ -37,6 +37,7 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
     diverging: bool = False,
     top: float | None = None,
     hover: Sequence[Sequence[str]] | None = None,
+    text: Sequence[Sequence[str]] | None = None,
 ) -> go.Figure:
     """Heatmap of a table of numbers.
 
@@ -50,6 +51,7 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
         diverging: centre the colour scale on zero instead of starting it there.
         top: end of the colour scale, to share it between figures; ``None`` takes the largest value.
         hover: hover text of each cell; ``None`` shows row, column and value.
+        text: shown in each cell, such as tokens.
     """
     table = values.detach().cpu().double()
     numbers = table[table.isfinite()].abs().tolist()
@@ -69,6 +71,9 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
         figure.update_traces(
             hovertemplate=f"{axes[0]} %{{y}}, {axes[1]} %{{x}}: %{{z:.4g}} {unit}<extra></extra>"
         )
+    if text is not None:
+        shown = [[escaped(own) for own in row] for row in text]
+        figure.update_traces(text=shown, texttemplate="%{text}")
     figure.update_layout(**_layout(title))
     figure.update_xaxes(title=axes[1], **_ticks(columns), side="bottom", constrain="domain")
     figure.update_yaxes(title=axes[0], **_ticks(rows), autorange="reversed")

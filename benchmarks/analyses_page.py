@@ -109,6 +109,11 @@ EXAMPLES = {
     "head_roles": Example(
         'model = interp.load("python-2l")', "analyses.head_roles(model)", "interp roles"
     ),
+    "composition": Example(
+        'model = interp.load("python-4l")',
+        "analyses.composition(model)",
+        "interp circuits --model python-4l",
+    ),
     "ablate_heads": Example(
         on("python-2l", "repeated"), f"analyses.ablate_heads(model, {TEXTS})", "interp ablate"
     ),
@@ -159,6 +164,11 @@ EXAMPLES = {
     "logit_lens": Example(
         on("python-4l", "docstrings"), f"analyses.logit_lens(model, {TEXTS})", "interp lens"
     ),
+    "top_texts": Example(
+        on("python-2l", "repeated"),
+        f'analyses.top_texts(model, {TEXTS}, of="L1H0")',
+        "interp top-texts --of L1H0",
+    ),
     "train_lens": Example(
         on("python-2l", "repeated"), f"analyses.train_lens(model, {TEXTS}, steps=50)"
     ),
@@ -166,6 +176,21 @@ EXAMPLES = {
         on("python-2l", "repeated"),
         f'analyses.compare("python-2l@400", model, {TEXTS})',
         "interp compare --other python-2l@400",
+    ),
+    "permutation_covariance": Example(
+        'model = interp.load("python-4l")',
+        "analyses.permutation_covariance(model)",
+        "interp covariance --model python-4l",
+    ),
+    "positions": Example(
+        'model = interp.load("dates")',
+        "analyses.positions(model)",
+        "interp positions --model dates",
+    ),
+    "frequencies": Example(
+        'model = interp.load("addition-mod-113")',
+        'analyses.frequencies(model, "16 102 =")',
+        "interp frequencies --model addition-mod-113",
     ),
     "training_history": Example(
         'name, history = "python-2l", interp.history("python-2l")',

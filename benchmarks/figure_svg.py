@@ -69,11 +69,38 @@ def _heatmap(figure: go.Figure) -> tuple[list[str], int]:
         for column, colour in enumerate(colours)
     ]
     bottom = TOP + rows * down
+    parts += _texts(trace, left, across, down)
     parts += _rows(labels, left, [TOP + (row + 0.5) * down for row in range(rows)], down)
     xs = [left + (column + 0.5) * across for column in range(columns)]
     below, end = _below(_labels(figure.layout.xaxis), xs, bottom)
     parts += [*below, *_titles(figure, left, bottom, end)]
     return [*parts, *_colour_bar(trace)], round(max(end, TOP + 110) + 32)
+
+
+def _texts(trace: Any, left: float, across: float, down: float) -> list[str]:  # noqa: ANN401
+    """What is written in the cells, as far as there is space for it."""
+    fits = int(across / CHARACTER)
+    return [
+        _text(
+            left + (column + 0.5) * across,
+            TOP + (row + 0.7) * down,
+            _plain(own)[:fits],
+            "middle",
+            size=10,
+            colour=_readable(colour),
+        )
+        for row, (texts, colours) in enumerate(zip(trace.text or [], _colours(trace), strict=False))
+        for column, (own, colour) in enumerate(zip(texts, colours, strict=True))
+        if own
+    ]
+
+
+def _readable(colour: str) -> str:
+    """Black or white, whichever is readable on a colour."""
+    if colour == MISSING:
+        return INK
+    red, green, blue = (float(part) for part in colour.strip("rgb()").split(","))
+    return INK if 0.3 * red + 0.6 * green + 0.1 * blue > 128 else "white"  # noqa: PLR2004
 
 
 def _colours(trace: Any) -> list[list[str]]:  # noqa: ANN401 - plotly has no types

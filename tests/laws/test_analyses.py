@@ -39,6 +39,7 @@ from analyses import (
     patch_activations,
     patch_paths,
     prune,
+    top_texts,
     train_lens,
 )
 from interp import (
@@ -180,6 +181,17 @@ def trained(model: Transformer, given: Any, n: int) -> Rows:
     return [{name: own[:, i] for name, own in kl.items()} for i in range(n)]
 
 
+def top_cells(model: Transformer, given: Any, n: int, of: str = "L1H0") -> Rows:
+    """Every cell of each prompt, by position and key."""
+    found = top_texts(model, given, of=of, top=1000)
+    order = (found.pos * 1000 + found.key).argsort(stable=True)
+    control = found.control.nan_to_num(-1.0)  # of images
+    return [
+        {"value": found.value[own], "control": control[own]}
+        for own in (order[found.text[order] == i] for i in range(n))
+    ]
+
+
 def training_prompts(model: Transformer) -> Any:
     read_by = model.stacks[0].input
     if isinstance(read_by, ImageInput):
@@ -202,6 +214,7 @@ ANALYSES = {
     "patch_paths": paths,
     "prune": pruned,
     "patch_activations": patched,
+    "top_texts": top_cells,
     "train_lens": trained,
 }
 NO_EDGES = ("a ready-made batch of an encoder", "a mask", "token types")
@@ -222,6 +235,10 @@ OF_PAIRS |= {
     for which in ("encoder", "decoder", "cross")
 }
 OF_PAIRS["ablate"] = lambda model, given, n: ablated_layers(model, tuple(given), n)
+OF_PAIRS |= {
+    f"top_texts, {of}": lambda model, given, n, of=of: top_cells(model, tuple(given), n, of)
+    for of in ("encoder.L1H0", "decoder.L1H2", "cross.L0H1", "decoder.L0N3")
+}
 OF_PAIRS["train_lens"] = lambda model, given, n: trained(model, tuple(given), n)
 OF_PAIRS["logit_lens"] = lambda model, given, n: lenses(model, tuple(given), n)
 OF_PAIRS["patch_activations"] = lambda model, given, n: patched(model, tuple(given), n)
@@ -346,8 +363,12 @@ def test_every_analysis_of_prompts_is_in_the_table():
     ]
     first = {own.__name__: tuple(signature(own).parameters)[:1] for own in functions}
     of_models = {name for name, parameter in first.items() if parameter == ("model",)}
-    drawing_their_own, of_scores = {"head_roles"}, {"prune"}
+    without_prompts, of_scores = {"composition", "head_roles"}, {"prune"}
+    assert of_models | of_scores == set(ANALYSES) | without_prompts
+    drawing_their_own, of_scores = {"head_roles", "permutation_covariance"}, {"prune"}
     assert of_models | of_scores == set(ANALYSES) | drawing_their_own
+    without_prompts, of_scores = {"frequencies", "head_roles", "positions"}, {"prune"}
+    assert of_models | of_scores == set(ANALYSES) | without_prompts
 
 
 REPLACED = ["token types", "images", "padded within"]
