@@ -86,11 +86,12 @@ class Pairs:
         for kind in kinds:
             before = f"{kind}." if kind else ""
             numbers = attention_statistics(self.model, self.prompts, attention=kind)
-            found |= {before + name: told for name, told in _furthest_from_uniform(numbers).items()}
+            masses = _furthest_from_uniform(numbers)
+            found |= {before + name: mass for name, mass in masses.items()}
         if several or not isinstance(self.metric, AtPosition):
             return found
         at_answer = _furthest_from_uniform(self._attention_at_answer(self.metric.pos))
-        return found | {name: told for name, told in at_answer.items() if name in answering}
+        return found | {name: mass for name, mass in at_answer.items() if name in answering}
 
     def _attention_at_answer(self, pos: Position) -> AttentionStatistics:
         """Of the query whose prediction is measured, to equal tokens and those after them, too."""
@@ -134,7 +135,7 @@ def _furthest_from_uniform(found: AttentionStatistics) -> dict[str, str]:
     """Of each head, the value-weighted mass that exceeds that of uniform attention by most."""
     frame = found.to_frame().query("weighting == 'value-weighted'")
     frame = frame[frame["statistic"].isin(found.masses) & (frame["statistic"] != OTHER)]
-    frame = frame[::-1]  # of equal ones, a class of tokens is told rather than an offset
+    frame = frame[::-1]  # of equal ones, a class of tokens is named rather than an offset
     best = frame.loc[(frame["mean"] - frame["uniform"]).groupby(frame["name"]).idxmax()]
     columns = (best[name] for name in ("name", "statistic", "mean", "uniform"))
     return {

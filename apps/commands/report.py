@@ -18,6 +18,7 @@ SECTIONS = (
     "ablate",
     "attribute",
     "explain",
+    "circuits",
 )
 """The commands whose results are on the page if none are asked for, in its order."""
 
