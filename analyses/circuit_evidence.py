@@ -11,7 +11,7 @@ from torch import Tensor
 from analyses.ablate import ablate
 from analyses.attention_statistics import AttentionStatistics, attention_statistics
 from analyses.direct_logit_attribution import direct_logit_attribution
-from analyses.head_roles import head_roles
+from analyses.head_roles import COPYING, head_roles
 from analyses.patch_paths import patch_paths
 from interp import Transformer
 from interp.circuits.paths import LOGITS, Names, inputs_of, next_writers
@@ -128,7 +128,9 @@ class Pairs:
             found = head_roles(self.model, seed=seed).roles()
         except InvalidInput as error:
             return {}, (f"roles: not measured. {error}",)
-        return {name: ", ".join(own[:ROLES]) for name, own in found.items()}, ()
+        # Where a head attends comes first: copying is what it does with what it finds there.
+        ordered = {name: sorted(own, key=COPYING.__eq__) for name, own in found.items()}
+        return {name: ", ".join(own[:ROLES]) for name, own in ordered.items()}, ()
 
 
 def _furthest_from_uniform(found: AttentionStatistics) -> dict[str, str]:
