@@ -52,7 +52,7 @@ def layer_starts(model: Network) -> dict[tuple[int, str], Place]:
             Point.RESID_PRE, layer, stack=own
         )
         for number, stack in enumerate(model.stacks)
-        for own in [stack.name if len(model.stacks) > 1 else None]
+        for own in [stack.name_in_places]
         for layer in range(len(stack.blocks))
     }
 
@@ -78,5 +78,4 @@ def _source(model: Network, kind: Attentions, layer: int) -> Place:
     """The place of what an attention reads, after its norm."""
     stack, attn = model.stacks[kind.query], kind.layers[layer]
     (step,) = (step for step in stack.block(layer).steps if step.f is attn)
-    own = stack.name if len(model.stacks) > 1 else None
-    return replace(step.source(), layer=layer, stack=own)
+    return replace(step.source(), layer=layer, stack=stack.name_in_places)
