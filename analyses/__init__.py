@@ -6,6 +6,7 @@ from analyses.attention_patterns import AttentionPattern, attention_pattern
 from analyses.attention_statistics import AttentionStatistics, attention_statistics
 from analyses.attribute_edges import EdgeAttribution, attribute_edges
 from analyses.attribute_nodes import NodeAttribution, attribute_nodes
+from analyses.compare import Comparison, compare
 from analyses.composition import Composition, composition
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
 from analyses.explain import Explanation, explain
@@ -27,6 +28,7 @@ __all__ = [
     "ActivationPatching",
     "AttentionPattern",
     "AttentionStatistics",
+    "Comparison",
     "Composition",
     "DirectLogitAttribution",
     "EdgeAttribution",
@@ -50,6 +52,7 @@ __all__ = [
     "attention_statistics",
     "attribute_edges",
     "attribute_nodes",
+    "compare",
     "composition",
     "direct_logit_attribution",
     "explain",

@@ -13,6 +13,7 @@ from analyses import (
     AttentionStatistics,
     Composition,
     DirectLogitAttribution,
+    Explanation,
     HeadAblation,
     HeadRoles,
     LogitLens,
@@ -164,6 +165,21 @@ def _(result: Composition) -> list[go.Figure]:
 def _(result: Positions) -> list[go.Figure]:
     of_tables = [result.spectrum_figure(), result.similarity_figure()] if result.tables else []
     return [result.figure(), *of_tables]
+
+
+@table.register
+def _(result: Explanation, top: int | None = None) -> Table:
+    """The components without their edges, which the figure shows; largest effects first."""
+    frame = result.to_frame().drop(columns=["reads", "feeds"])
+    return table_of_frame(frame.sort_values("effect", key=abs, ascending=False), top)
+
+
+@conclusion.register
+def _(result: Explanation) -> str:
+    """With the strongest path."""
+    first, *rest = result.summary(paths=1, rows=0).splitlines()
+    told = [_sentence(line) for line in rest if line.startswith(("path", "needed"))]
+    return " ".join([_sentence(first), *told, *result.notes])
 
 
 @table.register

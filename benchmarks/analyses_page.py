@@ -172,6 +172,11 @@ EXAMPLES = {
     "train_lens": Example(
         on("python-2l", "repeated"), f"analyses.train_lens(model, {TEXTS}, steps=50)"
     ),
+    "compare": Example(
+        on("python-2l", "repeated"),
+        f'analyses.compare("python-2l@400", model, {TEXTS})',
+        "interp compare --other python-2l@400",
+    ),
     "permutation_covariance": Example(
         'model = interp.load("python-4l")',
         "analyses.permutation_covariance(model)",

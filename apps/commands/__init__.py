@@ -3,6 +3,7 @@
 from apps.commands.ablate import ablate
 from apps.commands.attribute import attribute
 from apps.commands.circuits import circuits
+from apps.commands.compare import compare
 from apps.commands.covariance import covariance
 from apps.commands.dla import dla
 from apps.commands.explain import explain
@@ -34,5 +35,6 @@ COMMANDS = (
     covariance,
     order,
     top_texts,
+    compare,
 )
 """In the order of ``interp --help``."""

@@ -24,6 +24,7 @@ from analyses import (
     attention_statistics,
     attribute_edges,
     attribute_nodes,
+    compare,
     composition,
     direct_logit_attribution,
     explain,
@@ -59,6 +60,7 @@ MADE = {
     "HeadRoles": lambda: head_roles(interp.load(MODEL), rows=5),
     "TrainingHistory": lambda: training_history("python-2l", interp.history("python-2l")),
     "EdgeAttribution": lambda: attribute_edges(interp.load(MODEL), *PAIR, metric=LOGIT),
+    "Comparison": lambda: compare("python-2l@0", "python-2l", ["x = 1", "import os"]),
     "Explanation": lambda: explain(interp.load(MODEL), *PAIR, metric=LOGIT),
     "DirectLogitAttribution": lambda: direct_logit_attribution(
         interp.load(MODEL), ["abcab", "xyxy"], target="c", by="source"
