@@ -10,9 +10,11 @@ from analyses.composition import Composition, composition
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
 from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
+from analyses.ov_circuit import OVCircuit, ov
 from analyses.patch_activations import ActivationPatching, patch_activations
 from analyses.patch_paths import PathPatching, patch_paths
 from analyses.prune import Pruning, prune
+from analyses.qk_circuit import QKCircuit, qk
 from analyses.train_lens import LensTraining, train_lens
 from analyses.training_history import TrainingHistory, training_history
 
@@ -29,8 +31,10 @@ __all__ = [
     "LensTraining",
     "LogitLens",
     "NodeAttribution",
+    "OVCircuit",
     "PathPatching",
     "Pruning",
+    "QKCircuit",
     "TrainingHistory",
     "ablate",
     "ablate_heads",
@@ -42,9 +46,11 @@ __all__ = [
     "direct_logit_attribution",
     "head_roles",
     "logit_lens",
+    "ov",
     "patch_activations",
     "patch_paths",
     "prune",
+    "qk",
     "train_lens",
     "training_history",
 ]

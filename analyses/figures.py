@@ -35,6 +35,7 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
     diverging: bool = False,
     top: float | None = None,
     hover: Sequence[Sequence[str]] | None = None,
+    texts: Sequence[Sequence[str]] | None = None,
 ) -> go.Figure:
     """Heatmap of a table of numbers.
 
@@ -48,6 +49,7 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
         diverging: centre the colour scale on zero instead of starting it there.
         top: end of the colour scale, to share it between figures; ``None`` takes the largest value.
         hover: hover text of each cell; ``None`` shows row, column and value.
+        texts: what stands in each cell; ``None`` for nothing.
     """
     table = values.detach().cpu().double()
     numbers = table[table.isfinite()].abs().tolist()
@@ -66,6 +68,10 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
     if hover is None:
         figure.update_traces(
             hovertemplate=f"{axes[0]} %{{y}}, {axes[1]} %{{x}}: %{{z:.4g}} {unit}<extra></extra>"
+        )
+    if texts is not None:
+        figure.update_traces(
+            text=[[escaped(text) for text in row] for row in texts], texttemplate="%{text}"
         )
     figure.update_layout(**_layout(title))
     figure.update_xaxes(title=axes[1], **_ticks(columns), side="bottom", constrain="domain")

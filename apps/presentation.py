@@ -16,7 +16,9 @@ from analyses import (
     HeadAblation,
     HeadRoles,
     LogitLens,
+    OVCircuit,
     Pruning,
+    QKCircuit,
 )
 from analyses.attention_statistics import WEIGHTINGS
 from analyses.result import Result
@@ -135,6 +137,31 @@ def _(result: Pruning) -> list[go.Figure]:
 @figures.register
 def _(result: Composition) -> list[go.Figure]:
     return [result.figure(kind) for kind in KINDS]
+
+
+@figures.register
+def _(result: OVCircuit) -> list[go.Figure]:
+    return [result.figure("out"), result.figure("in")]
+
+
+@figures.register
+def _(result: QKCircuit) -> list[go.Figure]:
+    by_offset = [result.offset_figure()] if len(result.offsets) else []
+    return [result.figure("keys"), *by_offset, result.figure("queries")]
+
+
+@table.register
+def _(result: OVCircuit, top: int | None = None) -> Table:
+    """One row a token attended to."""
+    return [("attended to", "left"), ("promoted outputs (logit)", "left")], result.promoted.rows(
+        top
+    )
+
+
+@table.register
+def _(result: QKCircuit, top: int | None = None) -> Table:
+    """One row a query."""
+    return [("query", "left"), ("keys (nats above the mean key)", "left")], result.keys.rows(top)
 
 
 @table.register

@@ -68,12 +68,37 @@ def _heatmap(figure: go.Figure) -> tuple[list[str], int]:
         for row, colours in enumerate(_colours(trace))
         for column, colour in enumerate(colours)
     ]
+    parts += _cells(trace, left, across, down)
     bottom = TOP + rows * down
     parts += _rows(labels, left, [TOP + (row + 0.5) * down for row in range(rows)], down)
     xs = [left + (column + 0.5) * across for column in range(columns)]
     below, end = _below(_labels(figure.layout.xaxis), xs, bottom)
     parts += [*below, *_titles(figure, left, bottom, end)]
     return [*parts, *_colour_bar(trace)], round(max(end, TOP + 110) + 32)
+
+
+def _cells(trace: Any, left: float, across: float, down: float) -> list[str]:  # noqa: ANN401
+    """What stands in each cell, light on dark ones."""
+    if trace.text is None:
+        return []
+    return [
+        _text(
+            left + (column + 0.5) * across,
+            TOP + (row + 0.5) * down + 4,
+            _plain(text)[: max(1, int(across / CHARACTER))],
+            side="middle",
+            colour=INK if _is_light(colour) else "white",
+        )
+        for row, (texts, colours) in enumerate(zip(trace.text, _colours(trace), strict=True))
+        for column, (text, colour) in enumerate(zip(texts, colours, strict=True))
+    ]
+
+
+def _is_light(colour: str) -> bool:
+    """Whether dark text can be read on a colour, ``#rrggbb`` or ``rgb(r, g, b)``."""
+    if colour.startswith("#"):
+        return True
+    return sum(map(float, colour[4:-1].split(","))) > 3 * 128
 
 
 def _colours(trace: Any) -> list[list[str]]:  # noqa: ANN401 - plotly has no types

@@ -28,9 +28,11 @@ from analyses import (
     direct_logit_attribution,
     head_roles,
     logit_lens,
+    ov,
     patch_activations,
     patch_paths,
     prune,
+    qk,
     train_lens,
     training_history,
 )
@@ -49,6 +51,8 @@ MADE = {
         interp.load(MODEL), ["abcab", "xyxy"], classes={"a": "a"}
     ),
     "Composition": lambda: composition(interp.load(MODEL)),
+    "OVCircuit": lambda: ov(interp.load(MODEL), 1, 0, "a"),
+    "QKCircuit": lambda: qk(interp.load(MODEL), 1, 0, ["a", "b"]),
     "HeadRoles": lambda: head_roles(interp.load(MODEL), rows=5),
     "TrainingHistory": lambda: training_history("python-2l", interp.history("python-2l")),
     "EdgeAttribution": lambda: attribute_edges(interp.load(MODEL), *PAIR, metric=LOGIT),

@@ -18,7 +18,7 @@ from interp.metrics import Metric
 from interp.model.mlp import MLP
 
 COMPONENT = re.compile(r"L\d+(H|KV|N)\d+")
-TOKEN_COLUMNS = ("token", "query_token", "key_token", "top")
+TOKEN_COLUMNS = ("token", "query_token", "key_token", "source_token", "output_token", "top")
 """Of a frame: labels of tokens."""
 INDEX_COLUMNS = ("head", "neuron")
 """Of a frame: indices in a layer."""

@@ -337,7 +337,7 @@ def test_every_analysis_of_prompts_is_in_the_table():
     ]
     first = {own.__name__: tuple(signature(own).parameters)[:1] for own in functions}
     of_models = {name for name, parameter in first.items() if parameter == ("model",)}
-    without_prompts, of_scores = {"composition", "head_roles"}, {"prune"}
+    without_prompts, of_scores = {"composition", "head_roles", "ov", "qk"}, {"prune"}
     assert of_models | of_scores == set(ANALYSES) | without_prompts
 
 
