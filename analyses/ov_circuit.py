@@ -37,7 +37,7 @@ from analyses.top_tokens import (
 )
 from interp import Transformer
 from interp.circuits.token_circuits import TokenCircuits
-from interp.circuits.top_entries import top_rows
+from interp.circuits.top_entries import strongest
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.linalg import LowRank
@@ -48,6 +48,7 @@ DRAWS = 8
 COMPONENTS = 8
 """Singular vectors that are reported."""
 COLUMNS = ("source_token", "output_token")
+UNIT = "logit × divisor"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -119,10 +120,10 @@ class OVCircuit(Result):
         if direction == "out":
             title = f"{self.head}: outputs that it promotes when it attends to a token"
             return self.promoted.figure(
-                title=title, token="attended to", top="promoted output", unit="logit"
+                title=title, token="attended to", top="promoted output", unit=UNIT
             )
         title = f"{self.head}: tokens that promote an output when it attends to them"
-        return self.promoters.figure(title=title, token="output", top="attended to", unit="logit")
+        return self.promoters.figure(title=title, token="output", top="attended to", unit=UNIT)
 
     def summary(self, top: int = 5) -> str:
         """Copying, up to ``top`` tokens with what they promote, the largest singular vectors."""
@@ -189,12 +190,12 @@ def ov(  # noqa: PLR0913 - the settings of one analysis, by keyword
     whole = LowRank(circuits.values(sources.ids), right)
     same = sources.size == outputs.size and not outputs.are_classes
     if tokens is None:
-        rows = sources.some(sources.ids[top_rows(whole, top)])
-        columns = outputs.some(top_rows(whole.T, top))
+        best, promoted = strongest(whole, top)
+        rows, columns = sources.some(sources.ids[best]), outputs.some(promoted)
     else:
         given = given_tokens(tokens, sources, *([outputs] if same else []))
         rows = sources.some(given)
-        columns = outputs.some(given if same else top_rows(whole.T, top))
+        columns = outputs.some(given if same else strongest(whole, top)[1])
     mean = whole.left.mean(0) @ right
     copying, controls = _copying(whole, sources.ids, seed) if same else (None, right.new_zeros(0))
     return OVCircuit(

@@ -38,7 +38,7 @@ from analyses.top_tokens import (
 )
 from interp import Transformer
 from interp.circuits.token_circuits import TokenCircuits
-from interp.circuits.top_entries import top_rows
+from interp.circuits.top_entries import strongest
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.linalg import LowRank
@@ -232,8 +232,8 @@ def qk(  # noqa: PLR0913 - the settings of one analysis, by keyword
     mean_key = k.mean(0)
     whole = LowRank(q, (k - mean_key).T)
     if tokens is None:
-        queries = query.some(query.ids[top_rows(whole, top)])
-        keys = key.some(key.ids[top_rows(whole.T, top)])
+        best, attended = strongest(whole, top)
+        queries, keys = query.some(query.ids[best]), key.some(key.ids[attended])
     else:
         given = given_tokens(tokens, query, key)
         queries, keys = query.some(given), key.some(given)

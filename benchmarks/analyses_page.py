@@ -116,7 +116,7 @@ EXAMPLES = {
     ),
     "ov": Example(
         'model = interp.load("python-2l")',
-        'analyses.ov(model, 1, 0, ["self", " ", "import", "):", "="])',
+        'analyses.ov(model, 1, 0, ["self", "class", "return", "None", "name"])',
         "interp circuits --ov L1H0",
     ),
     "qk": Example(

@@ -117,10 +117,10 @@ class TokenCircuits:
         """
         return streams_of_tokens(self.query, ids, self.step, position, first_mlp=self.first_mlp)
 
-    def key_stream(self, ids: Ids, position: int | None = None) -> Streams:
+    def key_stream(self, ids: Ids) -> Streams:
         """Likewise of keys and values; of cross-attention, the encoder's at its end."""
         until = None if self.weights.attn.is_cross else self.step
-        return streams_of_tokens(self.key, ids, until, position, first_mlp=self.first_mlp)
+        return streams_of_tokens(self.key, ids, until, None, first_mlp=self.first_mlp)
 
     @property
     def query_norm(self) -> Norm:
@@ -181,27 +181,24 @@ class TokenCircuits:
     # ---- the QK circuit ------------------------------------------------------------------------
 
     @torch.no_grad()
-    def queries(self, ids: Ids, position: int | None = None) -> Vectors:
+    def queries(self, ids: Ids) -> Vectors:
         """Queries of tokens, divided by the scale of the scores; normalized, not yet rotated."""
-        attn = self.weights.attn
-
-        def of(part: Ids) -> Vectors:
-            x = self.query_norm(self.query_stream(part, position)[:, None])
-            return _projected(x, attn.W_Q, attn.b_Q, attn.q_norm, self.head)
-
-        return _in_parts(of, ids) / attn.divisor
+        return _in_parts(lambda part: self._query(self.query_norm, self.query_stream(part)), ids)
 
     @torch.no_grad()
-    def keys(self, ids: Ids, position: int | None = None) -> Vectors:
+    def keys(self, ids: Ids) -> Vectors:
         """Keys of tokens; normalized, not yet rotated."""
+        return _in_parts(lambda part: self._key(self.key_norm, self.key_stream(part)), ids)
+
+    def _query(self, norm: Norm, x: Streams) -> Vectors:
+        attn = self.weights.attn
+        q = _projected(norm(x[:, None]), attn.W_Q, attn.b_Q, attn.q_norm, self.head)
+        return q / attn.divisor
+
+    def _key(self, norm: Norm, x: Streams) -> Vectors:
         attn = self.weights.attn
         head = self.head * attn.kv_heads // attn.n_heads
-
-        def of(part: Ids) -> Vectors:
-            x = self.key_norm(self.key_stream(part, position)[:, None])
-            return _projected(x, attn.W_K, attn.b_K, attn.k_norm, head)
-
-        return _in_parts(of, ids)
+        return _projected(norm(x[:, None]), attn.W_K, attn.b_K, attn.k_norm, head)
 
     @torch.no_grad()
     def query_bias(self) -> Float[Tensor, " d_head"]:
@@ -229,13 +226,11 @@ class TokenCircuits:
         """
         attn, at = self.weights.attn, torch.arange(n, device=ids.device)
         embedded = isinstance(self.query.entry, PositionEmbedding)
-        q, k, same = zip(
-            *(self._means(ids, position) for position in (range(n) if embedded else [None])),
-            strict=True,
-        )
-        query, key = (attn.positions.rotated(torch.stack(own).expand(n, -1), at) for own in (q, k))
+        means = [self._means(ids, position) for position in (range(n) if embedded else [None])]
+        q, k, same = (torch.stack(own) for own in zip(*means, strict=True))
+        query, key = (attn.positions.rotated(own.expand(n, -1), at) for own in (q, k))
         scores = query @ key.mT
-        scores.diagonal().copy_(torch.stack(same).expand(n))
+        scores.diagonal().copy_(same.expand(n))
         biases = attn.masking.add(
             scores.new_zeros(1, attn.n_heads, n, n), Context.plain(scores.new_zeros(1, n, 1))
         )
@@ -243,7 +238,12 @@ class TokenCircuits:
 
     def _means(self, ids: Ids, position: int | None) -> tuple[Tensor, Tensor, Tensor]:
         """Over all tokens: the mean query, the mean key, the mean score of a token with itself."""
-        q, k = self.queries(ids, position), self.keys(ids, position)
+
+        def of(part: Ids) -> Tensor:
+            x = self.query_stream(part, position)
+            return torch.stack([self._query(self.query_norm, x), self._key(self.key_norm, x)], 1)
+
+        q, k = _in_parts(of, ids).unbind(1)
         return q.mean(0), k.mean(0), (self.rotated(q, 0) * self.rotated(k, 0)).sum(-1).mean()
 
     # ---- what folded weights act on ----------------------------------------------------------

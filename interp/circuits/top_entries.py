@@ -19,10 +19,14 @@ def top_columns(matrix: LowRank, k: int) -> tuple[Int[Tensor, "row k"], Float[Te
     return torch.cat([own.indices for own in found]), torch.cat([own.values for own in found])
 
 
-def top_rows(matrix: LowRank, k: int) -> Int[Tensor, " row"]:
-    """The ``k`` rows (or all) whose largest entries are largest, in that order."""
-    largest = torch.cat([rows.amax(-1) for rows in _rows(matrix)])
-    return largest.topk(min(k, len(largest))).indices
+def strongest(matrix: LowRank, k: int) -> tuple[Int[Tensor, " row"], Int[Tensor, " column"]]:
+    """The ``k`` rows (or all) whose largest entries are largest, in that order; and columns."""
+    of_rows, of_columns = list[Tensor](), torch.full_like(matrix.right[0], -torch.inf)
+    for rows in _rows(matrix):
+        of_rows.append(rows.amax(-1))
+        of_columns = torch.maximum(of_columns, rows.amax(0))
+    row, column = (own.topk(min(k, len(own))).indices for own in (torch.cat(of_rows), of_columns))
+    return row, column
 
 
 def _rows(matrix: LowRank) -> Iterator[Float[Tensor, "row column"]]:

@@ -9,7 +9,7 @@ from interp import edits, run
 from interp.circuits import top_entries
 from interp.circuits.token_circuits import TokenCircuits
 from interp.circuits.token_streams import streams_of_tokens
-from interp.circuits.top_entries import top_columns, top_rows
+from interp.circuits.top_entries import strongest, top_columns
 from interp.errors import InvalidInput
 from interp.linalg import LowRank
 
@@ -142,7 +142,9 @@ def test_top_entries_are_those_of_the_matrix_formed(entries, monkeypatch):
     expected = formed.topk(5)
     assert torch.equal(columns, expected.indices)
     assert_close(values, expected.values, 1e-6)
-    assert torch.equal(top_rows(LowRank(left, right), 4), formed.amax(-1).topk(4).indices)
+    rows, columns = strongest(LowRank(left, right), 4)
+    assert torch.equal(rows, formed.amax(-1).topk(4).indices)
+    assert torch.equal(columns, formed.amax(0).topk(4).indices)
     assert top_columns(LowRank(left, right), 50)[0].shape == (17, 19)
 
 
