@@ -8,13 +8,18 @@ from analyses.attribute_edges import EdgeAttribution, attribute_edges
 from analyses.attribute_nodes import NodeAttribution, attribute_nodes
 from analyses.composition import Composition, composition
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
+from analyses.explain import Explanation, explain
+from analyses.frequencies import Frequencies, frequencies
 from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
 from analyses.ov_circuit import OVCircuit, ov
 from analyses.patch_activations import ActivationPatching, patch_activations
 from analyses.patch_paths import PathPatching, patch_paths
+from analyses.permutation_covariance import PermutationCovariance, permutation_covariance
+from analyses.positions import Positions, positions
 from analyses.prune import Pruning, prune
 from analyses.qk_circuit import QKCircuit, qk
+from analyses.top_texts import TopTexts, top_texts
 from analyses.train_lens import LensTraining, train_lens
 from analyses.training_history import TrainingHistory, training_history
 
@@ -26,6 +31,8 @@ __all__ = [
     "Composition",
     "DirectLogitAttribution",
     "EdgeAttribution",
+    "Explanation",
+    "Frequencies",
     "HeadAblation",
     "HeadRoles",
     "LensTraining",
@@ -33,8 +40,11 @@ __all__ = [
     "NodeAttribution",
     "OVCircuit",
     "PathPatching",
+    "PermutationCovariance",
+    "Positions",
     "Pruning",
     "QKCircuit",
+    "TopTexts",
     "TrainingHistory",
     "ablate",
     "ablate_heads",
@@ -44,13 +54,18 @@ __all__ = [
     "attribute_nodes",
     "composition",
     "direct_logit_attribution",
+    "explain",
+    "frequencies",
     "head_roles",
     "logit_lens",
     "ov",
     "patch_activations",
     "patch_paths",
+    "permutation_covariance",
+    "positions",
     "prune",
     "qk",
+    "top_texts",
     "train_lens",
     "training_history",
 ]

@@ -42,10 +42,11 @@ from analyses.statistics import LEVEL, interval
 from interp import Sweep, Transformer, sweep
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
+from interp.integers import as_seed, at_least
 from interp.interventions.components import KINDS, Components, Units, components_of
 from interp.interventions.replacements import Replacements
 from interp.metrics import Metric
-from interp.sweeps.inputs import inputs_of
+from interp.sweeps.validate import check_options
 
 Groups = Mapping[str, str | Sequence[str]]
 """Names of components, or one name, by the name of their group."""
@@ -263,15 +264,17 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
         UnknownPlace: a group names a component that the model does not have.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
-    batches = model.check(*inputs_of(model, prompts))
-    others = None if reference is None else model.check(*inputs_of(model, reference))
+    batches = model.batches(prompts)
+    others = None if reference is None else model.batches(reference)
+    check_options(model, memory, resume)
+    seed, rows = as_seed(seed), at_least(1, rows, "rows")
     chosen = _chosen(components_of(model, part), units, layers)
     replacements = Replacements(model, batches, method, others, per_position, seed, rows)
     measured = as_metric(metric, model, batches, rows)
     edits = replacements.edits(each for own in chosen.values() for each in own)
     table = sweep(
         model,
-        batches[0] if len(batches) == 1 else tuple(batches),
+        tuple(batches),
         [[edits[each.name] for each in own] for own in chosen.values()],
         measured,
         memory=memory,
@@ -300,12 +303,15 @@ def _chosen(components: Components, units: str | Groups, layers: Sequence[int] |
     """The units to ablate.
 
     Raises:
-        InvalidInput: an unknown kind, no unit of that kind, or layers beside groups.
+        InvalidInput: an unknown kind, no such layer, no unit of that kind, or layers beside groups.
         UnknownPlace: a name in a group that no component has.
     """
     if isinstance(units, Mapping):
         if layers is not None or not units:
-            raise InvalidInput("Give one or more groups, and no layers=, which their names tell.")
+            raise InvalidInput(
+                f"units={shorten(units)}: give one or more groups, and no layers=: component names "
+                "have it."
+            )
         return components.groups(units)
     if units not in KINDS:
         raise InvalidInput(
@@ -338,8 +344,8 @@ def _cells(kind: str, chosen: Units) -> dict[str, tuple[object, ...]]:
         "head": tuple(each.head for each in first),
         "neuron": tuple(each.unit for each in first),
     }
-    told = {name: each for name, each in columns.items() if set(each).isdisjoint({"", None})}
-    return {**told, "name": names}
+    full = {name: each for name, each in columns.items() if set(each).isdisjoint({"", None})}
+    return {**full, "name": names}
 
 
 def _left(table: Sweep) -> list[str]:

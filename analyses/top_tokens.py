@@ -70,7 +70,7 @@ class TopTokens:
             axes=(token, f"{top}, by rank"),
             unit=unit,
             diverging=True,
-            texts=self.top_labels,
+            text=self.top_labels,
         )
 
     def rows(self, most: int | None = None, shown: int = 5) -> list[tuple[str, str]]:

@@ -17,6 +17,8 @@ from analyses import (
     HeadRoles,
     LogitLens,
     OVCircuit,
+    PermutationCovariance,
+    Positions,
     Pruning,
     QKCircuit,
 )
@@ -123,6 +125,16 @@ def _(result: HeadRoles) -> str:
     return " ".join([_sentence(result.summary().splitlines()[0]), *clearest, *result.notes])
 
 
+@table.register
+def _(result: PermutationCovariance, top: int | None = None) -> Table:
+    """Of each symmetry, and of what breaks it, the largest error."""
+    frame = result.to_frame()
+    rows = frame.groupby(["symmetry", "change"], sort=False).agg(
+        error=("error", "max"), bound=("bound", "max"), holds=("holds", "sum"), of=("holds", "size")
+    )
+    return table_of_frame(rows.reset_index(), top)
+
+
 def _clearest_roles(result: HeadRoles) -> pd.DataFrame:
     """Roles that heads have, the clearest first; then the others."""
     order = ["has_role", "difference"]
@@ -153,15 +165,21 @@ def _(result: QKCircuit) -> list[go.Figure]:
 @table.register
 def _(result: OVCircuit, top: int | None = None) -> Table:
     """One row a token attended to."""
-    return [("attended to", "left"), ("promoted outputs (logit)", "left")], result.promoted.rows(
-        top
-    )
+    columns = [("attended to", "left"), ("promoted outputs (logit × divisor)", "left")]
+    return columns, [*result.promoted.rows(top)]
 
 
 @table.register
 def _(result: QKCircuit, top: int | None = None) -> Table:
     """One row a query."""
-    return [("query", "left"), ("keys (nats above the mean key)", "left")], result.keys.rows(top)
+    columns = [("query", "left"), ("keys (nats above the mean key)", "left")]
+    return columns, [*result.keys.rows(top)]
+
+
+@figures.register
+def _(result: Positions) -> list[go.Figure]:
+    of_tables = [result.spectrum_figure(), result.similarity_figure()] if result.tables else []
+    return [result.figure(), *of_tables]
 
 
 @table.register

@@ -116,8 +116,8 @@ EXAMPLES = {
     ),
     "ov": Example(
         'model = interp.load("python-2l")',
-        'analyses.ov(model, 1, 0, ["self", "class", "return", "None", "name"])',
-        "interp circuits --ov L1H0",
+        'analyses.ov(model, 1, 0, ["self", "class", "return"])',
+        "interp circuits --ov L1H0 --token self --token class --token return",
     ),
     "qk": Example(
         'model = interp.load("python-2l")',
@@ -158,6 +158,13 @@ EXAMPLES = {
         "interp prune",
         "circuit_figure",
     ),
+    "explain": Example(
+        on("rasp-reverse", "rasp-reverse-pairs"),
+        "analyses.explain(\n    model,\n"
+        f"    {TEXTS},\n    {CORRUPT},\n"
+        "    metric=logit_diff_of_prompts(model.to_single_token, prompts),\n)",
+        "interp explain --model rasp-reverse",
+    ),
     "direct_logit_attribution": Example(
         on("python-2l", "repeated"),
         "analyses.direct_logit_attribution(\n    model,\n"
@@ -168,8 +175,28 @@ EXAMPLES = {
     "logit_lens": Example(
         on("python-4l", "docstrings"), f"analyses.logit_lens(model, {TEXTS})", "interp lens"
     ),
+    "top_texts": Example(
+        on("python-2l", "repeated"),
+        f'analyses.top_texts(model, {TEXTS}, of="L1H0")',
+        "interp top-texts --of L1H0",
+    ),
     "train_lens": Example(
         on("python-2l", "repeated"), f"analyses.train_lens(model, {TEXTS}, steps=50)"
+    ),
+    "permutation_covariance": Example(
+        'model = interp.load("python-4l")',
+        "analyses.permutation_covariance(model)",
+        "interp covariance --model python-4l",
+    ),
+    "positions": Example(
+        'model = interp.load("dates")',
+        "analyses.positions(model)",
+        "interp positions --model dates",
+    ),
+    "frequencies": Example(
+        'model = interp.load("addition-mod-113")',
+        'analyses.frequencies(model, "16 102 =")',
+        "interp frequencies --model addition-mod-113",
     ),
     "training_history": Example(
         'name, history = "python-2l", interp.history("python-2l")',

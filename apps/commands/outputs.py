@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from analyses import Ablation, HeadAblation, OVCircuit, Pruning, QKCircuit
+from analyses import Ablation, Explanation, HeadAblation, OVCircuit, Pruning, QKCircuit
 from analyses.result import Result
 from apps.commands.analysis_run import AnalysisRun
 from apps.presentation import conclusion, provenance_of
@@ -33,7 +33,7 @@ def tables(run: AnalysisRun) -> dict[str, pd.DataFrame]:
     more: dict[str, pd.DataFrame] = {}
     if isinstance(run.result, Ablation) and run.result.units == "pairs":
         more["interactions"] = run.result.interaction_frame()
-    if isinstance(run.result, Pruning):
+    if isinstance(run.result, Explanation | Pruning):
         more["edges"] = run.result.edge_frame()
     if isinstance(run.result, OVCircuit | QKCircuit):
         more["singular_vectors"] = run.result.singular_frame()

@@ -68,6 +68,7 @@ def _provenance(result: Result) -> dict[str, str]:
         "model": origin.model,
         "weights SHA-256": origin.weights,
         "tokens SHA-256": origin.tokens,
+        **({} if origin.lens is None else {"lens SHA-256": origin.lens}),
         **method,
         **metric,
         "dtype, device": f"{origin.dtype} (products {origin.precision}), {origin.device}",

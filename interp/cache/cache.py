@@ -131,8 +131,7 @@ class Cache:
             NotRecorded: the run lacks the embeddings, ``result`` or ``mlp_out``.
             StaleCache: as when something derived is read.
         """
-        wanted = self._model.stack(stack).name
-        name = wanted if len(self._model.stacks) > 1 else None
+        name = self._model.stack(stack).name_in_places
         writers = [one for one in computation_graph(self._model).writers if one.stack == name]
         return writes_of(writers, self.__getitem__, self._weight)
 

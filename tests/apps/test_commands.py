@@ -12,11 +12,12 @@ from tables import each
 
 from analyses import train_lens
 from apps.commands import COMMANDS
+from apps.commands.command import name_of
 from apps.frame_table import table_of_frame
 from interp import load
 
 MODEL = "induction-by-hand"
-NAMES = {command.__name__ for command in COMMANDS}
+NAMES = {name_of(command) for command in COMMANDS}
 PAIRS = ["--model", "rasp-reverse"]
 RUNS = {
     "patterns": ([], "patterns", "L0H0 (previous 1.00)"),
@@ -27,7 +28,12 @@ RUNS = {
     "paths": ([*PAIRS, "--kind", "zero"], "paths", "edges matter (zero"),
     "attribute": ([*PAIRS, "--check", "8"], "attribute", "edges"),
     "prune": (PAIRS, "prune", "CMD 0"),
+    "explain": (PAIRS, "explain", "2 edges keep 100%"),
     "dla": ([], "dla", "L1H"),
+    "covariance": ([], "covariance", "6 symmetries"),
+    "positions": ([], "positions", "the shift by 1 is no linear map"),
+    "frequencies": (["--model", "addition-mod-113"], "frequencies", "frequencies 27, 10, 9"),
+    "top-texts": (["--of", "L1H0"], "top-texts", "L1H0 attention on 24 texts"),
     "lens": (["--at", "resid_pre", "--at", "attn_out"], "lens", "Logit lens on 24 prompts"),
 }
 """Each command's own options, the name of its table, and a part of what it finds."""
@@ -102,6 +108,8 @@ def test_a_saved_lens_is_applied_and_one_of_another_model_refused(command, tmp_p
     assert done.exit_code == 0, done.output
     described = json.loads((tmp_path / "out" / "run.json").read_text())
     assert described["settings"]["tuned"] == str(tmp_path / "lens.safetensors")
+    assert described["provenance"]["lens"] == lens.digest
+    assert lens.digest in (tmp_path / "out" / "report.html").read_text()
     done = command("lens", "--model", MODEL, "--prompts", prompts, *words)
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
 
@@ -181,6 +189,7 @@ def test_an_encoder_decoder_reads_pairs_of_texts(command, tmp_path, name):
         (["lens"], '{"text": "ab", "target": "xyz"}', "target: "),
         (["patterns", "--offsets", "0"], '{"text": "ab"}', "--offsets"),
         (["patterns", "--attention", "cross"], '{"text": "ab"}', "attention"),
+        (["frequencies"], '{"text": "ab"}', "has no residue task"),
         (["patterns"], '{"text": "ab"', "not a JSON object"),
         (["paths"], '{"text": "ab", "target": "c", "distractor": "d"}', "needs a 'corrupt'"),
         (["paths"], '{"text": "ab", "corrupt": "cab", "target": "c", "distractor": "d"}', "tokens"),
