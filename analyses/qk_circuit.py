@@ -281,10 +281,9 @@ def _singular(
     circuits: TokenCircuits, offset: int, sides: tuple[Side, Side], k: int
 ) -> SingularTokens:
     """The singular vectors of W_Q R W_Kᵀ / scale, read through the embedding."""
-    weights, head = circuits.weights, circuits.head
-    query = circuits.rotated(weights.W_Q[head], 0) / weights.attn.divisor
-    key = circuits.rotated(weights.W_K[head], -offset)
-    left, values, right = LowRank(query, key.T).svd()
-    read = circuits.read_queries(sides[0].ids, left[:, :COMPONENTS])
-    other = circuits.read_keys(sides[1].ids, right[:COMPONENTS].T)
-    return singular_tokens(values[:COMPONENTS], (sides[0], read), (sides[1], other), k)
+    query, key = sides
+    left, values, right = circuits.weights.Y(offset)[circuits.head].svd()
+    of_queries = circuits.read_queries(query.ids, left[:, :COMPONENTS])
+    of_keys = circuits.read_keys(key.ids, right[:COMPONENTS].T)
+    scaled = values[:COMPONENTS] / circuits.weights.attn.divisor
+    return singular_tokens(scaled, (query, of_queries), (key, of_keys), k)

@@ -68,10 +68,6 @@ class FoldedHeads:
             at_least_float32(attn.b_Q) + constant,
         )
 
-    def S(self) -> LowRank:
-        """W_V′ W_O of each head, ``[head d_model d_model]``."""
-        return LowRank(self.W_V, self.W_O)
-
     def Y(self, offset: int = 0) -> LowRank:
         """W_Q′ W_K′ᵀ of each head, ``[head d_model d_model]``.
 

@@ -20,7 +20,6 @@ from interp.circuits.folded_heads import FoldedHeads, norm_of, normalized, writt
 from interp.circuits.token_streams import TOKENS, Ids, Streams, streams_of_tokens
 from interp.errors import InvalidInput
 from interp.metrics import at_least_float32
-from interp.model.attention.attention import Attention
 from interp.model.attentions import AttentionName, attentions_of
 from interp.model.batch import ImageInput
 from interp.model.context import Context
@@ -44,8 +43,7 @@ class TokenCircuits:
         name: of the head; in an encoder–decoder ``cross.L1H4``.
         layer: its layer.
         head: its index there.
-        step: the residual step that it is in.
-        branch: of a parallel block, the step of attention by itself; else the same.
+        step: the residual step of its attention.
         query: the stack that queries are computed from.
         key: the stack that keys and values are computed from.
         first_mlp: whether the first MLP acts on embeddings.
@@ -57,7 +55,6 @@ class TokenCircuits:
     layer: int
     head: int
     step: Step
-    branch: Step
     query: Stack
     key: Stack
     first_mlp: bool
@@ -88,10 +85,10 @@ class TokenCircuits:
         attn = kind.layers[at]
         if not -attn.n_heads <= head < attn.n_heads:
             raise InvalidInput(f"Head {head}: layer {at} has heads 0..{attn.n_heads - 1}.")
-        step, branch = _step_of(query, at, attn)
+        step = next(own for own in query.block(at).steps if own.f is attn)
         if first_mlp:
             _check_first_mlp(at, query, key)
-        source = key.final_norm if kind.is_cross else branch.input_norm
+        source = key.final_norm if kind.is_cross else step.input_norm
         prefix = "" if kind.name is None else f"{kind.name}."
         return cls(
             model,
@@ -99,11 +96,10 @@ class TokenCircuits:
             at,
             head % attn.n_heads,
             step,
-            branch,
             query,
             key,
             first_mlp,
-            FoldedHeads.of(attn, branch, source),
+            FoldedHeads.of(attn, step, source),
         )
 
     # ---- what the head reads -------------------------------------------------------------------
@@ -125,12 +121,12 @@ class TokenCircuits:
     @property
     def query_norm(self) -> Norm:
         """The norm that queries are read through."""
-        return self.branch.input_norm
+        return self.step.input_norm
 
     @property
     def key_norm(self) -> Norm:
         """The norm that keys and values are read through."""
-        return self.key.final_norm if self.weights.attn.is_cross else self.branch.input_norm
+        return self.key.final_norm if self.weights.attn.is_cross else self.step.input_norm
 
     # ---- the OV circuit ------------------------------------------------------------------------
 
@@ -290,12 +286,6 @@ def _projected(
         every = norm(einsum(x, W, "token pos d_model, head d_model d -> token pos head d") + b)
         return at_least_float32(every[:, 0, head])
     return at_least_float32(norm((x @ W[head] + b[head])[:, :, None])[:, 0, 0])
-
-
-def _step_of(stack: Stack, layer: int, attn: Attention) -> tuple[Step, Step]:
-    """The step of an attention, and the branch of it that is the attention."""
-    steps = stack.block(layer).steps
-    return next((step, own) for step in steps for own in step.branches if own.f is attn)
 
 
 def _steps_after(stack: Stack, step: Step) -> list[Step]:

@@ -40,6 +40,24 @@ def test_queries_of_a_key_are_the_largest_of_its_column():
     assert torch.equal(found.queries.tokens, matrix.amax(0).topk(2).indices)
 
 
+def test_singular_vectors_add_up_to_the_scores():
+    """Of heads without biases and norms of queries, which are no part of W_Q W_Kᵀ."""
+    result = qk(build("llama"), 1, 2, IDS, offset=3, top=13)
+    rebuilt = torch.zeros(13, 13, dtype=torch.float64)
+    for _, own in result.singular_frame().query("end == '+'").groupby("component"):
+        queries, keys = (
+            torch.tensor(
+                own.sort_values(f"{side}_token", key=lambda labels: labels.astype(int))[
+                    f"{side}_token_reading"
+                ].to_numpy()
+            )
+            for side in ("query", "key")
+        )
+        rebuilt += own["singular_value"].iloc[0] * torch.outer(queries, keys)
+    expected = torch.zeros_like(rebuilt).scatter_(1, result.keys.top, result.keys.values)
+    assert_close(rebuilt - rebuilt.mean(1, keepdim=True), expected)
+
+
 def test_the_bias_is_what_a_model_without_it_lacks():
     """The biases of queries and of the norm together, as in a model where both are folded."""
     model = build("gpt2").processed()
