@@ -3,10 +3,10 @@
     logits(source, output) = n_source W_V W_O W_U,   n = norm(x),  x = W_E[source]
 
 n is the token's embedding alone, without a position (on request with what the first MLP makes of
-it), behind the norm that the head reads through. W_V has that norm's gain folded in, W_O the gains of later norms, and
-W_U is centred over the vocabulary; of later norms the divisors are left out, so the unit is logits
-times the divisor of the final norm, the same for all outputs. Beside each entry stands its mean
-over all tokens, as a head may promote some outputs whatever it attends to.
+it), behind the norm that the head reads through. W_V has that norm's gain folded in, W_O the gains
+of later norms, and W_U is centred over the vocabulary; of later norms the divisors are left out, so
+the unit is logits times the divisor of the final norm, the same for all outputs. Beside each entry
+stands its mean over all tokens, as a head may promote some outputs whatever it attends to.
 
 Copying is Σλ / Σ|λ| over the eigenvalues of that matrix, from −1 to 1 (Elhage et al. 2021, "A
 Mathematical Framework for Transformer Circuits"), with W_U centred over the tokens compared, so

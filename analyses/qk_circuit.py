@@ -3,11 +3,12 @@
     score(query, key) = (x_query W_Q + b_Q) R (x_key W_K + b_K)ᵀ / scale,   x = norm(W_E[token])
 
 x is the token's embedding alone, without a position (on request with what the first MLP makes of
-it), behind the norm that the head reads through; norms of queries and keys are applied too. R rotates by the offset
-(query position − key position) where positions are rotary (Elhage et al. 2021, "A Mathematical
-Framework for Transformer Circuits"). Scores are in nats of log attention, before any soft-cap.
-Those by content have the mean over all keys subtracted, which no softmax depends on. Beside each
-stands its mean over all queries, and the part that b_Q and the bias of the norm make by themselves.
+it), behind the norm that the head reads through; norms of queries and keys are applied too. R
+rotates by the offset (query position − key position) where positions are rotary (Elhage et al.
+2021, "A Mathematical Framework for Transformer Circuits"). Scores are in nats of log attention,
+before any soft-cap. Those by content have the mean over all keys subtracted, which no softmax
+depends on. Beside each stands its mean over all queries, and the part that b_Q and the bias of the
+norm make by themselves.
 
 By offset: scores of the first positions, averaged over all pairs of tokens, with the embeddings of
 positions, rotations and biases (ALiBi, T5) that the model has. Singular vectors are those of
