@@ -26,7 +26,7 @@ from torch import Tensor
 
 from analyses.agreement import Agreement, cells_to_check, checked_frame
 from analyses.effects import Progress, as_metric, effect_lines, in_cells, prompt_frame, rounding
-from analyses.figures import heatmap
+from analyses.figures import cell_heatmap
 from analyses.result import Result
 from interp import Sweep, Transformer, sweep
 from interp.attribution.nodes import NodeRuns, nodes_of
@@ -95,19 +95,11 @@ class NodeAttribution(Result):
 
     def figure(self) -> go.Figure:
         """Heatmap of the mean effect: layers and kinds down, heads across."""
-        cells = [_cell(name) for name in self.nodes]
-        rows = list(dict.fromkeys(row for row, _ in cells))
-        mean = torch.full((len(rows), 1 + max(head for _, head in cells)), torch.nan).double()
-        for (row, head), effect in zip(cells, self.effect.mean(-1), strict=True):
-            mean[rows.index(row), head] = effect
-        return heatmap(
-            mean,
-            title=f"Effect of each node on {self.metric} ({self.method})",
-            rows=rows,
-            columns=[str(head) for head in range(mean.shape[1])],
-            axes=("node", "head"),
-            unit=self.unit,
-            diverging=True,
+        rows, heads = zip(*map(_cell, self.nodes), strict=True)
+        title = f"Effect of each node on {self.metric} ({self.method})"
+        axes = ("node", "head")
+        return cell_heatmap(
+            self.effect.mean(-1), rows, heads, title=title, axes=axes, unit=self.unit
         )
 
     def summary(self, top: int = 10) -> str:

@@ -29,11 +29,13 @@ RUNS = {
     "attribute": ([*PAIRS, "--check", "8"], "attribute", "edges"),
     "prune": (PAIRS, "prune", "CMD 0"),
     "explain": (PAIRS, "explain", "2 edges keep 100%"),
+    "compare": (["--model", "python-2l", "--analysis", "roles"], "compare", "L0H5 previous-token"),
     "dla": ([], "dla", "L1H"),
     "covariance": ([], "covariance", "6 symmetries"),
     "positions": ([], "positions", "the shift by 1 is no linear map"),
     "frequencies": (["--model", "addition-mod-113"], "frequencies", "frequencies 27, 10, 9"),
     "top-texts": (["--of", "L1H0"], "top-texts", "L1H0 attention on 24 texts"),
+    "order": (["--draws", "1"], "order", "2 of 8 heads use order"),
     "lens": (["--at", "resid_pre", "--at", "attn_out"], "lens", "Logit lens on 24 prompts"),
 }
 """Each command's own options, the name of its table, and a part of what it finds."""
@@ -193,6 +195,8 @@ def test_an_encoder_decoder_reads_pairs_of_texts(command, tmp_path, name):
         (["patterns"], '{"text": "ab"', "not a JSON object"),
         (["paths"], '{"text": "ab", "target": "c", "distractor": "d"}', "needs a 'corrupt'"),
         (["paths"], '{"text": "ab", "corrupt": "cab", "target": "c", "distractor": "d"}', "tokens"),
+        (["compare"], '{"text": "ab"}', "--other"),
+        (["compare", "--other", "python-2l"], '{"text": "ab"}', "do not have the same rows"),
         (["prune"], '{"text": "ab", "corrupt": "ac"}', "needs a 'target'"),
         (["prune", "--metric", "kl"], '{"text": "ab", "corrupt": "ac"}', "kl"),
     ],
