@@ -14,11 +14,13 @@ from analyses.frequencies import Frequencies, frequencies
 from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
 from analyses.order_sensitivity import OrderSensitivity, order_sensitivity
+from analyses.ov_circuit import OVCircuit, ov
 from analyses.patch_activations import ActivationPatching, patch_activations
 from analyses.patch_paths import PathPatching, patch_paths
 from analyses.permutation_covariance import PermutationCovariance, permutation_covariance
 from analyses.positions import Positions, positions
 from analyses.prune import Pruning, prune
+from analyses.qk_circuit import QKCircuit, qk
 from analyses.top_texts import TopTexts, top_texts
 from analyses.train_lens import LensTraining, train_lens
 from analyses.training_history import TrainingHistory, training_history
@@ -39,11 +41,13 @@ __all__ = [
     "LensTraining",
     "LogitLens",
     "NodeAttribution",
+    "OVCircuit",
     "OrderSensitivity",
     "PathPatching",
     "PermutationCovariance",
     "Positions",
     "Pruning",
+    "QKCircuit",
     "TopTexts",
     "TrainingHistory",
     "ablate",
@@ -60,11 +64,13 @@ __all__ = [
     "head_roles",
     "logit_lens",
     "order_sensitivity",
+    "ov",
     "patch_activations",
     "patch_paths",
     "permutation_covariance",
     "positions",
     "prune",
+    "qk",
     "top_texts",
     "train_lens",
     "training_history",

@@ -114,6 +114,17 @@ EXAMPLES = {
         "analyses.composition(model)",
         "interp circuits --model python-4l",
     ),
+    "ov": Example(
+        'model = interp.load("python-2l")',
+        'analyses.ov(model, 1, 0, ["self", "class", "return"])',
+        "interp circuits --ov L1H0 --token self --token class --token return",
+    ),
+    "qk": Example(
+        'model = interp.load("python-2l")',
+        "analyses.qk(model, 0, 5)",
+        "interp circuits --qk L0H5",
+        "offset_figure",
+    ),
     "ablate_heads": Example(
         on("python-2l", "repeated"), f"analyses.ablate_heads(model, {TEXTS})", "interp ablate"
     ),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from analyses import Ablation, Explanation, HeadAblation, Pruning
+from analyses import Ablation, Explanation, HeadAblation, OVCircuit, Pruning, QKCircuit
 from analyses.result import Result
 from apps.commands.analysis_run import AnalysisRun
 from apps.presentation import conclusion, provenance_of
@@ -45,6 +45,10 @@ def tables(run: AnalysisRun) -> dict[str, pd.DataFrame]:
         more["interactions"] = run.result.interaction_frame()
     if isinstance(run.result, Explanation | Pruning):
         more["edges"] = run.result.edge_frame()
+    if isinstance(run.result, OVCircuit | QKCircuit):
+        more["singular_vectors"] = run.result.singular_frame()
+    if isinstance(run.result, QKCircuit):
+        more["offsets"] = run.result.offset_frame()
     return {name: run.result.to_frame(), **more}
 
 

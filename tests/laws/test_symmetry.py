@@ -34,11 +34,13 @@ from analyses import (
     head_roles,
     logit_lens,
     order_sensitivity,
+    ov,
     patch_activations,
     patch_paths,
     permutation_covariance,
     positions,
     prune,
+    qk,
     top_texts,
     train_lens,
 )
@@ -64,6 +66,20 @@ def patterns(case: Case) -> Frames:
         for head in range(case.model.blocks[1].attn.n_heads)
     ]
     return {"patterns": pd.concat(shown)}
+
+
+def of_every_head(ask: Callable[..., Result], **settings: object) -> Analysis:
+    """All tables of every head of layer 1, one below another."""
+
+    def frames(case: Case) -> Frames:
+        heads = range(case.model.blocks[1].attn.n_heads)
+        found = [ask(case.model, 1, head, top=4, **settings) for head in heads]
+        return {
+            name: pd.concat([tables(own)[name].assign(name=own.head) for own in found])
+            for name in tables(found[0])
+        }
+
+    return frames
 
 
 def scaled(model: Transformer) -> Transformer:
@@ -117,6 +133,9 @@ ANALYSES: dict[str, Analysis] = {
     "attention_statistics": lambda case: attention_statistics(
         case.model, case.clean, classes={"some": case.some}
     ),
+    "ov": of_every_head(ov),
+    "qk": of_every_head(qk, positions=4),
+    "qk, given tokens": lambda case: of_every_head(qk, tokens=case.some, positions=4)(case),
     "compare": lambda case: compare(
         case.model,
         scaled(case.model),
