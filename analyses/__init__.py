@@ -9,6 +9,7 @@ from analyses.attribute_nodes import NodeAttribution, attribute_nodes
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
 from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
+from analyses.neurons import Neurons, neurons
 from analyses.patch_activations import ActivationPatching, patch_activations
 from analyses.patch_paths import PathPatching, patch_paths
 from analyses.prune import Pruning, prune
@@ -27,6 +28,7 @@ __all__ = [
     "HeadRoles",
     "LensTraining",
     "LogitLens",
+    "Neurons",
     "NodeAttribution",
     "PathPatching",
     "Pruning",
@@ -41,6 +43,7 @@ __all__ = [
     "direct_logit_attribution",
     "head_roles",
     "logit_lens",
+    "neurons",
     "patch_activations",
     "patch_paths",
     "prune",

@@ -157,6 +157,11 @@ EXAMPLES = {
         f'analyses.top_texts(model, {TEXTS}, of="L1H0")',
         "interp top-texts --of L1H0",
     ),
+    "neurons": Example(
+        on("python-4l", "docstrings"),
+        f"analyses.neurons(model, {TEXTS}, layer=3, neurons=range(400, 432))",
+        "interp neurons --model python-4l --layer 3 --neuron 411",
+    ),
     "train_lens": Example(
         on("python-2l", "repeated"), f"analyses.train_lens(model, {TEXTS}, steps=50)"
     ),

@@ -27,6 +27,7 @@ from analyses import (
     direct_logit_attribution,
     head_roles,
     logit_lens,
+    neurons,
     patch_activations,
     patch_paths,
     prune,
@@ -54,6 +55,7 @@ MADE = {
     "DirectLogitAttribution": lambda: direct_logit_attribution(
         interp.load(MODEL), ["abcab", "xyxy"], target="c", by="source"
     ),
+    "Neurons": lambda: neurons(interp.load("rasp-reverse"), ["abc", "bca"], layer=1, ablate=2),
     "NodeAttribution": lambda: attribute_nodes(interp.load(MODEL), *PAIR, metric=LOGIT),
     "ActivationPatching": lambda: patch_activations(interp.load(MODEL), *PAIR, metric=LOGIT),
     "PathPatching": lambda: patch_paths(interp.load(MODEL), *PAIR, metric=LOGIT),

@@ -28,6 +28,11 @@ RUNS = {
     "attribute": ([*PAIRS, "--check", "8"], "attribute", "edges"),
     "prune": (PAIRS, "prune", "CMD 0"),
     "dla": ([], "dla", "L1H"),
+    "neurons": (
+        ["--model", "rasp-reverse", "--neuron", "3", "--neuron", "0", "--layer", "1"],
+        "neurons",
+        "2 neurons of L1MLP",
+    ),
     "top-texts": (["--of", "L1H0"], "top-texts", "L1H0 attention on 24 texts"),
     "lens": (["--at", "resid_pre", "--at", "attn_out"], "lens", "Logit lens on 24 prompts"),
 }

@@ -35,6 +35,7 @@ from analyses import (
     attribute_nodes,
     direct_logit_attribution,
     logit_lens,
+    neurons,
     patch_activations,
     patch_paths,
     prune,
@@ -185,6 +186,22 @@ def top_cells(model: Transformer, given: Any, n: int, of: str = "L1H0") -> Rows:
     ]
 
 
+def all_neurons(model: Transformer, given: Any, n: int, stack: str | None = None) -> Rows:
+    """Every activation of each prompt, and what its ablation does."""
+    settings = {"layer": 0, "stack": stack, "top": 1000, "method": "zero", "metric": METRIC}
+    found = neurons(model, given, **settings)
+    order = found.pos.argsort(dim=-1, stable=True)
+    text, value = (own.gather(-1, order) for own in (found.text, found.value))
+    return [
+        {
+            "value": torch.stack([v[t == i] for v, t in zip(value, text, strict=True)]),
+            "clean": found.ablation.clean[i],
+            "ablated": found.ablation.ablated[:, i],
+        }
+        for i in range(n)
+    ]
+
+
 def training_prompts(model: Transformer) -> Any:
     read_by = model.stacks[0].input
     if isinstance(read_by, ImageInput):
@@ -203,6 +220,7 @@ ANALYSES = {
     "direct_logit_attribution": attributed,
     "attention_statistics": statistics,
     "logit_lens": lenses,
+    "neurons": all_neurons,
     "patch_paths": paths,
     "prune": pruned,
     "patch_activations": patched,
@@ -213,6 +231,7 @@ NO_EDGES = ("a ready-made batch of an encoder", "a mask", "token types")
 """Prompts of a model whose norms change the stream."""
 OF_EDGES = ("attribute_edges", "patch_paths", "prune")
 REFUSED = {(name, given) for name in OF_EDGES for given in NO_EDGES}
+REFUSED.add(("neurons", "texts"))  # of which the model has none
 REFUSED.add(("prune", "texts"))  # one of which is answered alike by all edges and by none
 OF_PAIRS = {
     f"attention_pattern, {which}": patterns_of_pairs(which)
@@ -229,6 +248,12 @@ OF_PAIRS["ablate"] = lambda model, given, n: ablated_layers(model, tuple(given),
 OF_PAIRS |= {
     f"top_texts, {of}": lambda model, given, n, of=of: top_cells(model, tuple(given), n, of)
     for of in ("encoder.L1H0", "decoder.L1H2", "cross.L0H1", "decoder.L0N3")
+}
+OF_PAIRS |= {
+    f"neurons, {which}": lambda model, given, n, which=which: all_neurons(
+        model, tuple(given), n, which
+    )
+    for which in ("encoder", "decoder")
 }
 OF_PAIRS["train_lens"] = lambda model, given, n: trained(model, tuple(given), n)
 OF_PAIRS["logit_lens"] = lambda model, given, n: lenses(model, tuple(given), n)
@@ -323,7 +348,7 @@ def test_each_prompt_has_the_numbers_that_it_has_alone(analysis, given):
 def test_a_question_that_a_model_does_not_have_is_refused(analysis, given):
     model, together, each = GIVEN[given]()
     with pytest.raises(
-        InvalidInput, match=r"normalizes the stream itself|faithfulness is undefined"
+        InvalidInput, match=r"normalizes the stream itself|faithfulness is undefined|no MLP"
     ):
         ANALYSES[analysis](model, each[0:1] if given == "texts" else together, len(each))
 

@@ -28,6 +28,7 @@ from analyses import (
     direct_logit_attribution,
     head_roles,
     logit_lens,
+    neurons,
     patch_activations,
     patch_paths,
     prune,
@@ -114,6 +115,7 @@ ANALYSES: dict[str, Analysis] = {
     "attribute_nodes": lambda case: attribute_nodes(
         case.model, case.clean, case.corrupt, metric=case.metric, check=1000
     ),
+    "neurons": lambda case: neurons(case.model, case.clean, layer=1, top=999, metric=case.metric),
     "patch_activations": grids("resid_pre", "mlp_out", over=("layer", "pos")),
     "patch_activations, heads": grids("z", "q", over=("layer", "head")),
     "patch_activations, key/value heads": grids("v", over=("layer", "head"), direction="noise"),
@@ -134,6 +136,7 @@ ANALYSES: dict[str, Analysis] = {
 }
 LEFT_OUT = {
     "direct_logit_attribution": ["control"],
+    "neurons": ["rank"],
     "prune": ["random", "place"],
     "top_texts": ["rank", "source"],
 }
