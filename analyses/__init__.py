@@ -13,6 +13,7 @@ from analyses.neurons import Neurons, neurons
 from analyses.patch_activations import ActivationPatching, patch_activations
 from analyses.patch_paths import PathPatching, patch_paths
 from analyses.prune import Pruning, prune
+from analyses.steer import Steering, steer
 from analyses.top_texts import TopTexts, top_texts
 from analyses.train_lens import LensTraining, train_lens
 from analyses.training_history import TrainingHistory, training_history
@@ -32,6 +33,7 @@ __all__ = [
     "NodeAttribution",
     "PathPatching",
     "Pruning",
+    "Steering",
     "TopTexts",
     "TrainingHistory",
     "ablate",
@@ -47,6 +49,7 @@ __all__ = [
     "patch_activations",
     "patch_paths",
     "prune",
+    "steer",
     "top_texts",
     "train_lens",
     "training_history",

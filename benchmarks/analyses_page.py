@@ -162,6 +162,11 @@ EXAMPLES = {
         f"analyses.neurons(model, {TEXTS}, layer=3, neurons=range(400, 432))",
         "interp neurons --model python-4l --layer 3 --neuron 411",
     ),
+    "steer": Example(
+        on("python-2l", "python-2l-pairs"),
+        f"analyses.steer(\n    model, {CORRUPT}, layer=1, contrast=({TEXTS}, {CORRUPT})\n)",
+        "interp steer",
+    ),
     "train_lens": Example(
         on("python-2l", "repeated"), f"analyses.train_lens(model, {TEXTS}, steps=50)"
     ),

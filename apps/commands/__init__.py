@@ -10,7 +10,21 @@ from apps.commands.paths import paths
 from apps.commands.patterns import patterns
 from apps.commands.prune import prune
 from apps.commands.roles import roles
+from apps.commands.steer import steer
 from apps.commands.top_texts import top_texts
 
-COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, dla, lens, top_texts, neurons)
+COMMANDS = (
+    patterns,
+    roles,
+    ablate,
+    patch,
+    paths,
+    attribute,
+    prune,
+    dla,
+    lens,
+    top_texts,
+    neurons,
+    steer,
+)
 """In the order of ``interp --help``."""

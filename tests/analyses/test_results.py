@@ -31,6 +31,7 @@ from analyses import (
     patch_activations,
     patch_paths,
     prune,
+    steer,
     top_texts,
     train_lens,
     training_history,
@@ -64,6 +65,9 @@ MADE = {
         interp.load(MODEL),
         *PAIR,
         metric=LOGIT,
+    ),
+    "Steering": lambda: steer(
+        interp.load(MODEL), ["abcab", "xy"], layer=1, contrast=("ab", "xyz"), new_tokens=3
     ),
     "TopTexts": lambda: top_texts(interp.load(MODEL), ["abcab", "xyxy"], of="L1H0"),
     "LensTraining": lambda: train_lens(interp.load(MODEL), ["abcab", "xy"], steps=2),

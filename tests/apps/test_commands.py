@@ -33,6 +33,11 @@ RUNS = {
         "neurons",
         "2 neurons of L1MLP",
     ),
+    "steer": (
+        ["--model", "python-2l", "--layer", "1", "--new-tokens", "3"],
+        "steer",
+        "Steering at resid_pre 1 on 36 prompts",
+    ),
     "top-texts": (["--of", "L1H0"], "top-texts", "L1H0 attention on 24 texts"),
     "lens": (["--at", "resid_pre", "--at", "attn_out"], "lens", "Logit lens on 24 prompts"),
 }

@@ -39,6 +39,7 @@ from analyses import (
     patch_activations,
     patch_paths,
     prune,
+    steer,
     top_texts,
     train_lens,
 )
@@ -202,6 +203,15 @@ def all_neurons(model: Transformer, given: Any, n: int, stack: str | None = None
     ]
 
 
+def steered(model: Transformer, given: Any, n: int) -> Rows:
+    """With a fixed vector, each prompt is continued as it is alone."""
+    generator = torch.Generator().manual_seed(0)
+    vector = torch.randn(model.d_model, generator=generator, dtype=torch.float64)
+    found = steer(model, given, vector=vector, layer=0, new_tokens=3)
+    numbers = {"kl": found.kl, "control": found.control, "steered": found.steered.double()}
+    return [{name: own[:, i] for name, own in numbers.items()} for i in range(n)]
+
+
 def training_prompts(model: Transformer) -> Any:
     read_by = model.stacks[0].input
     if isinstance(read_by, ImageInput):
@@ -224,6 +234,7 @@ ANALYSES = {
     "patch_paths": paths,
     "prune": pruned,
     "patch_activations": patched,
+    "steer": steered,
     "top_texts": top_cells,
     "train_lens": trained,
 }
@@ -231,6 +242,10 @@ NO_EDGES = ("a ready-made batch of an encoder", "a mask", "token types")
 """Prompts of a model whose norms change the stream."""
 OF_EDGES = ("attribute_edges", "patch_paths", "prune")
 REFUSED = {(name, given) for name in OF_EDGES for given in NO_EDGES}
+REFUSED |= {
+    ("steer", given)
+    for given in (*NO_EDGES, "images", "a ready-made batch of images")  # of encoders
+}
 REFUSED.add(("neurons", "texts"))  # of which the model has none
 REFUSED.add(("prune", "texts"))  # one of which is answered alike by all edges and by none
 OF_PAIRS = {
@@ -249,6 +264,7 @@ OF_PAIRS |= {
     f"top_texts, {of}": lambda model, given, n, of=of: top_cells(model, tuple(given), n, of)
     for of in ("encoder.L1H0", "decoder.L1H2", "cross.L0H1", "decoder.L0N3")
 }
+OF_PAIRS["steer"] = lambda model, given, n: steered(model, tuple(given), n)
 OF_PAIRS |= {
     f"neurons, {which}": lambda model, given, n, which=which: all_neurons(
         model, tuple(given), n, which
@@ -348,7 +364,8 @@ def test_each_prompt_has_the_numbers_that_it_has_alone(analysis, given):
 def test_a_question_that_a_model_does_not_have_is_refused(analysis, given):
     model, together, each = GIVEN[given]()
     with pytest.raises(
-        InvalidInput, match=r"normalizes the stream itself|faithfulness is undefined|no MLP"
+        InvalidInput,
+        match=r"normalizes the stream itself|faithfulness is undefined|no MLP|continue a text",
     ):
         ANALYSES[analysis](model, each[0:1] if given == "texts" else together, len(each))
 

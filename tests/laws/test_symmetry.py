@@ -32,6 +32,7 @@ from analyses import (
     patch_activations,
     patch_paths,
     prune,
+    steer,
     top_texts,
     train_lens,
 )
@@ -75,6 +76,13 @@ def tops(case: Case) -> Frames:
         for kind, frame in tables(result).items():
             found.setdefault(kind, []).append(frame.assign(name=f"L1H{head}"))
     return {kind: pd.concat(own) for kind, own in found.items()}
+
+
+def steered(case: Case) -> Frames:
+    """Continuations of the prompts, with the strength as a label."""
+    settings = {"layer": 1, "contrast": (case.clean, case.corrupt), "new_tokens": 4}
+    found = steer(case.model, case.clean, strengths=(0.0, 3.0), **settings)
+    return {name: own.astype({"strength": str}) for name, own in tables(found).items()}
 
 
 def grids(*at: str, **settings: object) -> Analysis:
@@ -126,6 +134,7 @@ ANALYSES: dict[str, Analysis] = {
     "prune": lambda case: prune(
         paths(case).scores, case.model, case.clean, case.corrupt, metric=case.metric, draws=1
     ),
+    "steer": steered,
     "top_texts": tops,
     "top_texts, a stream": lambda case: top_texts(
         case.model, case.clean, of=("resid_post", 1), top=999
