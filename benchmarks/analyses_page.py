@@ -164,7 +164,8 @@ EXAMPLES = {
     ),
     "steer": Example(
         on("python-2l", "python-2l-pairs"),
-        f"analyses.steer(\n    model, {CORRUPT}, layer=1, contrast=({TEXTS}, {CORRUPT})\n)",
+        f"analyses.steer(\n    model,\n    {CORRUPT},\n    layer=1,\n"
+        f"    contrast=({TEXTS}, {CORRUPT}),\n)",
         "interp steer",
     ),
     "train_lens": Example(
