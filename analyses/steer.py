@@ -141,22 +141,16 @@ class Steering(Result):
         return frame.dropna(ignore_index=True)
 
     def figure(self) -> go.Figure:
-        """KL at each token of the plain text, mean over prompts, for each strength."""
-        pos = list(range(self.plain.shape[1]))
-
-        def lines(values: Tensor, *, faint: bool) -> list[Curve]:
-            return [
-                Curve(f"strength {strength:g}{', random' * faint}", pos, own.tolist(), faint)
-                for strength, own in zip(self.strengths, values.nanmean(1), strict=True)
-            ]
-
+        """KL at each token of the plain text, mean over prompts: each strength, and the control."""
+        pos, last = list(range(self.plain.shape[1])), self._strongest
+        lines = [
+            Curve(f"strength {strength:g}", pos, own.tolist())
+            for strength, own in zip(self.strengths, self.kl.nanmean(1), strict=True)
+        ]
+        name = f"random vector, strength {self.strengths[last]:g}"
+        lines.append(Curve(name, pos, self.control[last].nanmean(0).tolist(), faint=True))
         return curves(
-            {
-                "KL(plain ‖ steered)": [
-                    *lines(self.kl, faint=False),
-                    *lines(self.control, faint=True),
-                ]
-            },
+            {"KL(plain ‖ steered)": lines},
             title=f"Steering at {self.place}: divergence on the plain text",
             axis="new token",
             units=["nats"],
