@@ -170,7 +170,10 @@ class TopTexts(Result):
             for value, control, text, own in rows
         ]
         control = "control: the value with the other tokens of the text in random order"
-        return "\n".join([self._found(), *lines, control, *self.notes])
+        contexts = len({own.marked for own in self.snippets})
+        repeated = [f"the corpus repeats itself: these are {contexts} different contexts"]
+        shown = repeated if contexts < len(lines) else []
+        return "\n".join([self._found(), *lines, control, *shown, *self.notes])
 
     def _found(self) -> str:
         """What was found, in a line."""
