@@ -13,6 +13,7 @@ from analyses.explain import Explanation, explain
 from analyses.frequencies import Frequencies, frequencies
 from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
+from analyses.neurons import Neurons, neurons
 from analyses.order_sensitivity import OrderSensitivity, order_sensitivity
 from analyses.ov_circuit import OVCircuit, ov
 from analyses.patch_activations import ActivationPatching, patch_activations
@@ -21,6 +22,7 @@ from analyses.permutation_covariance import PermutationCovariance, permutation_c
 from analyses.positions import Positions, positions
 from analyses.prune import Pruning, prune
 from analyses.qk_circuit import QKCircuit, qk
+from analyses.steer import Steering, steer
 from analyses.top_texts import TopTexts, top_texts
 from analyses.train_lens import LensTraining, train_lens
 from analyses.training_history import TrainingHistory, training_history
@@ -40,6 +42,7 @@ __all__ = [
     "HeadRoles",
     "LensTraining",
     "LogitLens",
+    "Neurons",
     "NodeAttribution",
     "OVCircuit",
     "OrderSensitivity",
@@ -48,6 +51,7 @@ __all__ = [
     "Positions",
     "Pruning",
     "QKCircuit",
+    "Steering",
     "TopTexts",
     "TrainingHistory",
     "ablate",
@@ -63,6 +67,7 @@ __all__ = [
     "frequencies",
     "head_roles",
     "logit_lens",
+    "neurons",
     "order_sensitivity",
     "ov",
     "patch_activations",
@@ -71,6 +76,7 @@ __all__ = [
     "positions",
     "prune",
     "qk",
+    "steer",
     "top_texts",
     "train_lens",
     "training_history",

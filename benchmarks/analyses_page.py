@@ -180,6 +180,17 @@ EXAMPLES = {
         f'analyses.top_texts(model, {TEXTS}, of="L1H0")',
         "interp top-texts --of L1H0",
     ),
+    "neurons": Example(
+        on("python-4l", "docstrings"),
+        f"analyses.neurons(model, {TEXTS}, layer=3, neurons=range(400, 432))",
+        "interp neurons --model python-4l --layer 3 --neuron 411",
+    ),
+    "steer": Example(
+        on("python-2l", "python-2l-pairs"),
+        f"analyses.steer(\n    model,\n    {CORRUPT},\n    layer=1,\n"
+        f"    contrast=({TEXTS}, {CORRUPT}),\n)",
+        "interp steer",
+    ),
     "train_lens": Example(
         on("python-2l", "repeated"), f"analyses.train_lens(model, {TEXTS}, steps=50)"
     ),

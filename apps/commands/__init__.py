@@ -9,6 +9,7 @@ from apps.commands.dla import dla
 from apps.commands.explain import explain
 from apps.commands.frequencies import frequencies
 from apps.commands.lens import lens
+from apps.commands.neurons import neurons
 from apps.commands.order import order
 from apps.commands.patch import patch
 from apps.commands.paths import paths
@@ -16,6 +17,7 @@ from apps.commands.patterns import patterns
 from apps.commands.positions import positions
 from apps.commands.prune import prune
 from apps.commands.roles import roles
+from apps.commands.steer import steer
 from apps.commands.top_texts import top_texts
 
 COMMANDS = (
@@ -36,5 +38,7 @@ COMMANDS = (
     order,
     top_texts,
     compare,
+    neurons,
+    steer,
 )
 """In the order of ``interp --help``."""

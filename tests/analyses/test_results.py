@@ -31,6 +31,7 @@ from analyses import (
     frequencies,
     head_roles,
     logit_lens,
+    neurons,
     order_sensitivity,
     ov,
     patch_activations,
@@ -39,6 +40,7 @@ from analyses import (
     positions,
     prune,
     qk,
+    steer,
     top_texts,
     train_lens,
     training_history,
@@ -69,6 +71,7 @@ MADE = {
     "DirectLogitAttribution": lambda: direct_logit_attribution(
         interp.load(MODEL), ["abcab", "xyxy"], target="c", by="source"
     ),
+    "Neurons": lambda: neurons(interp.load("rasp-reverse"), ["abc", "bca"], layer=1, ablate=2),
     "NodeAttribution": lambda: attribute_nodes(interp.load(MODEL), *PAIR, metric=LOGIT),
     "ActivationPatching": lambda: patch_activations(interp.load(MODEL), *PAIR, metric=LOGIT),
     "PathPatching": lambda: patch_paths(interp.load(MODEL), *PAIR, metric=LOGIT),
@@ -80,6 +83,9 @@ MADE = {
         interp.load(MODEL),
         *PAIR,
         metric=LOGIT,
+    ),
+    "Steering": lambda: steer(
+        interp.load(MODEL), ["abcab", "xy"], layer=1, contrast=("ab", "xyz"), new_tokens=3
     ),
     "TopTexts": lambda: top_texts(interp.load(MODEL), ["abcab", "xyxy"], of="L1H0"),
     "LensTraining": lambda: train_lens(interp.load(MODEL), ["abcab", "xy"], steps=2),

@@ -34,6 +34,16 @@ RUNS = {
     "covariance": ([], "covariance", "6 symmetries"),
     "positions": ([], "positions", "the shift by 1 is no linear map"),
     "frequencies": (["--model", "addition-mod-113"], "frequencies", "frequencies 27, 10, 9"),
+    "neurons": (
+        ["--model", "rasp-reverse", "--neuron", "3", "--neuron", "0", "--layer", "1"],
+        "neurons",
+        "2 neurons of L1MLP",
+    ),
+    "steer": (
+        ["--model", "python-2l", "--layer", "1", "--new-tokens", "3"],
+        "steer",
+        "Steering at resid_pre 1 on 36 prompts",
+    ),
     "top-texts": (["--of", "L1H0"], "top-texts", "L1H0 attention on 24 texts"),
     "order": (["--draws", "1"], "order", "2 of 8 heads use order"),
     "lens": (["--at", "resid_pre", "--at", "attn_out"], "lens", "Logit lens on 24 prompts"),

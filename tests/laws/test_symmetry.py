@@ -33,6 +33,7 @@ from analyses import (
     frequencies,
     head_roles,
     logit_lens,
+    neurons,
     order_sensitivity,
     ov,
     patch_activations,
@@ -41,6 +42,7 @@ from analyses import (
     positions,
     prune,
     qk,
+    steer,
     top_texts,
     train_lens,
 )
@@ -109,6 +111,13 @@ def tops(case: Case) -> Frames:
     return {kind: pd.concat(own) for kind, own in found.items()}
 
 
+def steered(case: Case) -> Frames:
+    """Continuations of the prompts, with the strength as a label."""
+    settings = {"layer": 1, "contrast": (case.clean, case.corrupt), "new_tokens": 4}
+    found = steer(case.model, case.clean, strengths=(0.0, 3.0), **settings)
+    return {name: own.astype({"strength": str}) for name, own in tables(found).items()}
+
+
 def grids(*at: str, **settings: object) -> Analysis:
     return lambda case: patch_activations(
         case.model, case.clean, case.corrupt, metric=case.metric, at=at, **settings
@@ -166,6 +175,7 @@ ANALYSES: dict[str, Analysis] = {
     "order_sensitivity": lambda case: order_sensitivity(
         case.model, case.clean, permutations=["random"], draws=1
     ),
+    "neurons": lambda case: neurons(case.model, case.clean, layer=1, top=999, metric=case.metric),
     "patch_activations": grids("resid_pre", "mlp_out", over=("layer", "pos")),
     "patch_activations, heads": grids("z", "q", over=("layer", "head")),
     "patch_activations, key/value heads": grids("v", over=("layer", "head"), direction="noise"),
@@ -178,6 +188,7 @@ ANALYSES: dict[str, Analysis] = {
     "prune": lambda case: prune(
         paths(case).scores, case.model, case.clean, case.corrupt, metric=case.metric, draws=1
     ),
+    "steer": steered,
     "top_texts": tops,
     "top_texts, a stream": lambda case: top_texts(
         case.model, case.clean, of=("resid_post", 1), top=999
@@ -189,6 +200,7 @@ ANALYSES: dict[str, Analysis] = {
 LEFT_OUT = {
     "direct_logit_attribution": ["control"],
     "permutation_covariance": ["error"],
+    "neurons": ["rank"],
     "prune": ["random", "place"],
     "top_texts": ["rank", "source"],
 }
@@ -199,6 +211,9 @@ OWN_PROMPTS = {"explain", "head_roles"}
 NO_EDGES = {"attribute_edges", "explain", "patch_paths", "prune"}
 """Analyses of edges, which a model that normalizes its stream lacks."""
 POST_NORM = {"bert"}
+OF_TEXTS = {"steer"}
+"""Analyses of generated texts, which an encoder can't continue."""
+ENCODERS = {"bert"}
 FAST = ["gpt2", "llama", "neox"]
 SLOW = ["bert", "gptj", "gemma2"]
 
@@ -254,6 +269,8 @@ def in_turn() -> list[object]:
         fast = next(names)
         for name in (*FAST, *SLOW):
             if named(analysis) in NO_EDGES and name in POST_NORM:
+                continue
+            if named(analysis) in OF_TEXTS and name in ENCODERS:
                 continue
             found.append(
                 pytest.param(analysis, name, marks=[] if name == fast else pytest.mark.slow)
