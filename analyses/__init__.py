@@ -13,6 +13,7 @@ from analyses.logit_lens import LogitLens, logit_lens
 from analyses.patch_activations import ActivationPatching, patch_activations
 from analyses.patch_paths import PathPatching, patch_paths
 from analyses.positions import Positions, positions
+from analyses.probe import Probe, probe
 from analyses.prune import Pruning, prune
 from analyses.train_lens import LensTraining, train_lens
 from analyses.training_history import TrainingHistory, training_history
@@ -32,6 +33,7 @@ __all__ = [
     "NodeAttribution",
     "PathPatching",
     "Positions",
+    "Probe",
     "Pruning",
     "TrainingHistory",
     "ablate",
@@ -47,6 +49,7 @@ __all__ = [
     "patch_activations",
     "patch_paths",
     "positions",
+    "probe",
     "prune",
     "train_lens",
     "training_history",

@@ -165,6 +165,11 @@ EXAMPLES = {
         'analyses.frequencies(model, "16 102 =")',
         "interp frequencies --model addition-mod-113",
     ),
+    "probe": Example(
+        on("python-4l", "python-brackets"),
+        f"analyses.probe(model, {TEXTS}, [p.target for p in prompts])",
+        "interp probe --model python-4l --prompts python-brackets",
+    ),
     "training_history": Example(
         'name, history = "python-2l", interp.history("python-2l")',
         "analyses.training_history(name, history)",

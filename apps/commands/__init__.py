@@ -9,11 +9,12 @@ from apps.commands.patch import patch
 from apps.commands.paths import paths
 from apps.commands.patterns import patterns
 from apps.commands.positions import positions
+from apps.commands.probe import probe
 from apps.commands.prune import prune
 from apps.commands.roles import roles
 
 COMMANDS = (
     *(patterns, roles, ablate, patch, paths, attribute, prune, dla, lens),
-    *(positions, frequencies),
+    *(positions, frequencies, probe),
 )
 """In the order of ``interp --help``."""

@@ -31,6 +31,7 @@ from analyses import (
     patch_activations,
     patch_paths,
     positions,
+    probe,
     prune,
     train_lens,
     training_history,
@@ -60,6 +61,7 @@ MADE = {
     "ActivationPatching": lambda: patch_activations(interp.load(MODEL), *PAIR, metric=LOGIT),
     "PathPatching": lambda: patch_paths(interp.load(MODEL), *PAIR, metric=LOGIT),
     "Positions": lambda: positions(interp.load(MODEL), longest=12),
+    "Probe": lambda: probe(interp.load(MODEL), ["ab", "cb", "xa", "ya"], "bbaa", folds=2),
     "Pruning": lambda: prune(
         patch_paths(interp.load(MODEL), *PAIR, metric=LOGIT).scores,
         interp.load(MODEL),

@@ -29,6 +29,7 @@ RUNS = {
     "dla": ([], "dla", "L1H"),
     "positions": ([], "positions", "the shift by 1 is no linear map"),
     "frequencies": (["--model", "addition-mod-113"], "frequencies", "frequencies 27, 10, 9"),
+    "probe": (["--model", "rasp-histogram"], "probe", "at resid_post 0: accuracy 1.00"),
     "lens": (["--at", "resid_pre", "--at", "attn_out"], "lens", "Logit lens on 24 prompts"),
 }
 """Each command's own options, the name of its table, and a part of what it finds."""
@@ -144,6 +145,8 @@ def test_an_encoder_decoder_reads_pairs_of_texts(command, tmp_path, name):
         (["patterns", "--offsets", "0"], '{"text": "ab"}', "--offsets"),
         (["patterns", "--attention", "cross"], '{"text": "ab"}', "attention"),
         (["frequencies"], '{"text": "ab"}', "has no residue task"),
+        (["probe"], '{"text": "ab"}', "it has none"),
+        (["probe"], '{"text": "ab", "target": "long"}', "nothing to tell apart"),
         (["patterns"], '{"text": "ab"', "not a JSON object"),
         (["paths"], '{"text": "ab", "target": "c", "distractor": "d"}', "needs a 'corrupt'"),
         (["paths"], '{"text": "ab", "corrupt": "cab", "target": "c", "distractor": "d"}', "tokens"),

@@ -32,6 +32,7 @@ from analyses import (
     patch_activations,
     patch_paths,
     positions,
+    probe,
     prune,
     train_lens,
 )
@@ -70,6 +71,19 @@ def paths(case: Case, **settings: object) -> Result:
 def grids(*at: str, **settings: object) -> Analysis:
     return lambda case: patch_activations(
         case.model, case.clean, case.corrupt, metric=case.metric, at=at, **settings
+    )
+
+
+def predicted(case: Case) -> pd.DataFrame:
+    """Which prompts are long, predicted of prompts that are even in length by others; and back."""
+    lengths = (case.clean != PAD).sum(-1)
+    found = probe(case.model, case.clean, lengths > 4, at=("resid_post", "z"), folds=lengths % 2)
+    return pd.DataFrame(
+        [
+            {"name": place, "prompt": prompt, "correct": float(correct)}
+            for place, row in enumerate(found.correct)
+            for prompt, correct in enumerate(row)
+        ]
     )
 
 
@@ -116,6 +130,7 @@ ANALYSES: dict[str, Analysis] = {
         case, kind="mean", mode="frozen heads", edges=to_logits(case)
     ),
     "positions": lambda case: positions(case.model),
+    "probe": lambda case: {"accuracy": predicted(case)},
     "prune": lambda case: prune(
         paths(case).scores, case.model, case.clean, case.corrupt, metric=case.metric, draws=1
     ),
