@@ -7,6 +7,7 @@ from analyses.attention_statistics import AttentionStatistics, attention_statist
 from analyses.attribute_edges import EdgeAttribution, attribute_edges
 from analyses.attribute_nodes import NodeAttribution, attribute_nodes
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
+from analyses.erase import Erasing, erase
 from analyses.frequencies import Frequencies, frequencies
 from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
@@ -25,6 +26,7 @@ __all__ = [
     "AttentionStatistics",
     "DirectLogitAttribution",
     "EdgeAttribution",
+    "Erasing",
     "Frequencies",
     "HeadAblation",
     "HeadRoles",
@@ -43,6 +45,7 @@ __all__ = [
     "attribute_edges",
     "attribute_nodes",
     "direct_logit_attribution",
+    "erase",
     "frequencies",
     "head_roles",
     "logit_lens",

@@ -170,6 +170,11 @@ EXAMPLES = {
         f"analyses.probe(model, {TEXTS}, [p.target for p in prompts])",
         "interp probe --model python-4l --prompts python-brackets",
     ),
+    "erase": Example(
+        on("python-4l", "python-brackets"),
+        f"analyses.erase(model, {TEXTS}, [p.target for p in prompts])",
+        "interp erase --model python-4l --prompts python-brackets --metric kl",
+    ),
     "training_history": Example(
         'name, history = "python-2l", interp.history("python-2l")',
         "analyses.training_history(name, history)",

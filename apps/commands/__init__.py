@@ -3,6 +3,7 @@
 from apps.commands.ablate import ablate
 from apps.commands.attribute import attribute
 from apps.commands.dla import dla
+from apps.commands.erase import erase
 from apps.commands.frequencies import frequencies
 from apps.commands.lens import lens
 from apps.commands.patch import patch
@@ -15,6 +16,6 @@ from apps.commands.roles import roles
 
 COMMANDS = (
     *(patterns, roles, ablate, patch, paths, attribute, prune, dla, lens),
-    *(positions, frequencies, probe),
+    *(positions, frequencies, probe, erase),
 )
 """In the order of ``interp --help``."""

@@ -25,6 +25,7 @@ from analyses import (
     attribute_edges,
     attribute_nodes,
     direct_logit_attribution,
+    erase,
     frequencies,
     head_roles,
     logit_lens,
@@ -50,6 +51,7 @@ MADE = {
     "AttentionStatistics": lambda: attention_statistics(
         interp.load(MODEL), ["abcab", "xyxy"], classes={"a": "a"}
     ),
+    "Erasing": lambda: erase(interp.load(MODEL), ["ab", "cb", "xa", "ya"], "bbaa"),
     "Frequencies": lambda: frequencies(interp.load(MODEL), [[2, 3]], residues=range(6)),
     "HeadRoles": lambda: head_roles(interp.load(MODEL), rows=5),
     "TrainingHistory": lambda: training_history("python-2l", interp.history("python-2l")),

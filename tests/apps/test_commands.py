@@ -30,6 +30,7 @@ RUNS = {
     "positions": ([], "positions", "the shift by 1 is no linear map"),
     "frequencies": (["--model", "addition-mod-113"], "frequencies", "frequencies 27, 10, 9"),
     "probe": (["--model", "rasp-histogram"], "probe", "at resid_post 0: accuracy 1.00"),
+    "erase": (["--model", "rasp-histogram", "--metric", "kl"], "erase", "erased at resid_post 0"),
     "lens": (["--at", "resid_pre", "--at", "attn_out"], "lens", "Logit lens on 24 prompts"),
 }
 """Each command's own options, the name of its table, and a part of what it finds."""

@@ -338,7 +338,7 @@ def test_every_analysis_of_prompts_is_in_the_table():
     first = {own.__name__: tuple(signature(own).parameters)[:1] for own in functions}
     of_models = {name for name, parameter in first.items() if parameter == ("model",)}
     without_prompts, of_scores = {"frequencies", "head_roles", "positions"}, {"prune"}
-    of_all_prompts_together = {"probe"}
+    of_all_prompts_together = {"erase", "probe"}
     left_out = without_prompts | of_all_prompts_together
     assert of_models | of_scores == set(ANALYSES) | left_out
 

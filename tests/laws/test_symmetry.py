@@ -26,6 +26,7 @@ from analyses import (
     attribute_edges,
     attribute_nodes,
     direct_logit_attribution,
+    erase,
     frequencies,
     head_roles,
     logit_lens,
@@ -74,10 +75,15 @@ def grids(*at: str, **settings: object) -> Analysis:
     )
 
 
+def is_long(case: Case) -> torch.Tensor:
+    """A label that does not depend on the order of prompts or tokens."""
+    return (case.clean != PAD).sum(-1) > 4
+
+
 def predicted(case: Case) -> pd.DataFrame:
     """Which prompts are long, predicted of prompts that are even in length by others; and back."""
-    lengths = (case.clean != PAD).sum(-1)
-    found = probe(case.model, case.clean, lengths > 4, at=("resid_post", "z"), folds=lengths % 2)
+    folds = (case.clean != PAD).sum(-1) % 2
+    found = probe(case.model, case.clean, is_long(case), at=("resid_post", "z"), folds=folds)
     return pd.DataFrame(
         [
             {"name": place, "prompt": prompt, "correct": float(correct)}
@@ -108,6 +114,9 @@ ANALYSES: dict[str, Analysis] = {
     "direct_logit_attribution, component": attribution("component"),
     "direct_logit_attribution, head": attribution("head"),
     "direct_logit_attribution, source": attribution("source"),
+    "erase": lambda case: erase(
+        case.model, case.clean, is_long(case), metric=case.metric, at=("resid_pre", "z")
+    ),
     "frequencies": lambda case: frequencies(
         case.model, torch.tensor([case.some[:2]]), residues=case.some
     ),
@@ -138,7 +147,11 @@ ANALYSES: dict[str, Analysis] = {
         case.model, case.clean, held_out=case.corrupt, steps=3, rows=len(case.clean)
     ),
 }
-LEFT_OUT = {"direct_logit_attribution": ["control"], "prune": ["random", "place"]}
+LEFT_OUT = {
+    "direct_logit_attribution": ["control"],
+    "erase": ["control", "removed_control"],
+    "prune": ["random", "place"],
+}
 """Columns of what is drawn at random, and the rank of edges that may have equal scores."""
 OWN_PROMPTS = {"head_roles"}
 """Analyses that draw token ids: asked of the same vocabulary."""
