@@ -33,6 +33,7 @@ from interp.edits.edit import Replace
 from interp.execution.provenance import Provenance
 from interp.interventions.labelled import Labelled, labelled_activations
 from interp.metrics import Metric
+from interp.metrics.logits import relative_rounding
 from interp.points import Place
 from interp.regression.erasure import Erasure
 
@@ -233,7 +234,8 @@ def erase(  # noqa: PLR0913 - the settings of one analysis, by keyword
 def _erased(given: Labelled, place: Place, order: Tensor) -> tuple[Replace, float]:
     """The edit that erases the labels in an order, and the share of the variance that it takes."""
     x, activations = given.rows_at(place), given.activations[place]
-    erased = Erasure.of(x, one_hot(given.targets[order], len(given.classes)).double())(x)
+    classes = one_hot(given.targets[order], len(given.classes)).double()
+    erased = Erasure.of(x, classes, relative_rounding(activations.dtype))(x)
     removed = (x - erased).square().sum() / (x - x.mean(0)).square().sum().clamp(min=1e-300)
     values = erased.to(activations).view_as(activations)
     return edits.replace(place, values, pos=given.pos), removed.item()

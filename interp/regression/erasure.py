@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-RANK = 1e-9
-"""Singular values below this share of the largest are zero."""
+ROUNDING = 1e-9
+"""Singular values below this share of the largest are rounding errors."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,20 +34,31 @@ class Erasure:
     right: Float[Tensor, "rank dim"]
 
     @classmethod
-    def of(cls, x: Float[Tensor, "row dim"], z: Float[Tensor, "row concept"]) -> "Erasure":
+    def of(
+        cls,
+        x: Float[Tensor, "row dim"],
+        z: Float[Tensor, "row concept"],
+        rounding: float = ROUNDING,
+    ) -> "Erasure":
         """The erasure of z from x, fitted to these rows in float64.
 
         With x̃ = U s Vᵀ, Σ^{−1/2} Cov(x, z) is V Uᵀz̃ but for a factor, and P follows from the
         range of Uᵀz̃ alone.
+
+        Args:
+            x: the rows.
+            z: what is erased from them.
+            rounding: directions of x whose singular value is below this share of the largest are
+                left out; of activations in float32, such directions hold rounding errors.
         """
         rows, labels = x.double(), z.double()
         mean = rows.mean(0)
         left, size, right = torch.linalg.svd(rows - mean, full_matrices=False)
-        kept = size > RANK * size.max()
+        kept = size > rounding * size.max()
         left, size, right = left[:, kept], size[kept], right[kept]
         centred = labels - labels.mean(0)
         read, found, _ = torch.linalg.svd(left.mT @ centred, full_matrices=False)
-        basis = read[:, found > RANK * centred.norm()]
+        basis = read[:, found > ROUNDING * centred.norm()]
         return cls(mean, right.mT @ (basis / size[:, None]), (basis.mT * size) @ right)
 
     def __call__(self, x: Float[Tensor, "row dim"]) -> Float[Tensor, "row dim"]:

@@ -94,6 +94,18 @@ def test_erasure_changes_least_and_nothing_twice():
     assert (erased - x).square().sum() < 0.9 * (orthogonal - x).square().sum()
 
 
+def test_directions_of_rounding_errors_are_no_part_of_the_rows():
+    """Through them, any labels could be read of few rows."""
+    x, labels = normal(8, 12), torch.arange(8) % 2
+    exact = torch.cat([x[:, :1], torch.zeros(8, 11)], 1).double()
+    noisy = exact + 1e-8 * x
+    z = one_hot(labels, 2).double()
+    assert_close(Erasure.of(noisy, z, 1e-5)(noisy), Erasure.of(exact, z)(exact), 1e-6)
+    assert (Erasure.of(noisy, z)(noisy) - Erasure.of(exact, z)(exact)).abs().max() > 1e-2
+    same = torch.ones(8, 3).double()
+    assert_close(Erasure.of(same, z)(same), same)
+
+
 def test_what_is_not_in_x_is_left_in_peace():
     x = normal(50, 4)
     z = normal(50, 1, seed=1)
