@@ -30,22 +30,24 @@ from torch import Tensor
 from analyses.effects import (
     Progress,
     as_metric,
+    cancelled_note,
     effect_frame,
     effect_lines,
     in_cells,
     prompt_frame,
     rounding,
 )
-from analyses.figures import bars, heatmap
+from analyses.figures import bars, cell_heatmap
 from analyses.result import Result
 from analyses.statistics import LEVEL, interval
 from interp import Sweep, Transformer, sweep
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
+from interp.integers import as_seed, at_least
 from interp.interventions.components import KINDS, Components, Units, components_of
 from interp.interventions.replacements import Replacements
 from interp.metrics import Metric
-from interp.sweeps.inputs import inputs_of
+from interp.sweeps.validate import check_options
 
 Groups = Mapping[str, str | Sequence[str]]
 """Names of components, or one name, by the name of their group."""
@@ -172,14 +174,18 @@ class Ablation(Result):
         rows = [f"{stack} {n}" for stack, n in zip(stacks, self.cells["layer"], strict=True)]
         title = f"Change of {self.metric} under {self.method} ablation of each head"
         mean = self.effect.mean(-1)
-        return _map(mean, rows, self.cells["head"], title, ("layer", "head"), self.unit)
+        return cell_heatmap(
+            mean, rows, self.cells["head"], title=title, axes=("layer", "head"), unit=self.unit
+        )
 
     def _map_of_pairs(self) -> go.Figure:
         """The mean interaction of each two heads, on both sides of the diagonal."""
         one, other = ([own[end] for own in self.members] for end in (0, -1))
         mean = self.interaction.mean(-1).repeat(2)
         title = f"Interaction of each two heads in {self.metric} under {self.method} ablation"
-        return _map(mean, one + other, other + one, title, ("head", "head"), self.unit)
+        return cell_heatmap(
+            mean, one + other, other + one, title=title, axes=("head", "head"), unit=self.unit
+        )
 
     def _bars(self) -> go.Figure:
         """The mean effect of each unit, or of those of the largest size."""
@@ -263,15 +269,17 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
         UnknownPlace: a group names a component that the model does not have.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
-    batches = model.check(*inputs_of(model, prompts))
-    others = None if reference is None else model.check(*inputs_of(model, reference))
+    batches = model.batches(prompts)
+    others = None if reference is None else model.batches(reference)
+    check_options(model, memory, resume)
+    seed, rows = as_seed(seed), at_least(1, rows, "rows")
     chosen = _chosen(components_of(model, part), units, layers)
     replacements = Replacements(model, batches, method, others, per_position, seed, rows)
     measured = as_metric(metric, model, batches, rows)
     edits = replacements.edits(each for own in chosen.values() for each in own)
     table = sweep(
         model,
-        batches[0] if len(batches) == 1 else tuple(batches),
+        tuple(batches),
         [[edits[each.name] for each in own] for own in chosen.values()],
         measured,
         memory=memory,
@@ -291,7 +299,7 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
         method=method,
         part=part,
         provenance=replace(table.provenance, seed=seed),
-        notes=(*table.notes, *_left(table)),
+        notes=(*table.notes, *cancelled_note(table, "unit")),
         partial=None if table.complete else table,
     )
 
@@ -300,12 +308,15 @@ def _chosen(components: Components, units: str | Groups, layers: Sequence[int] |
     """The units to ablate.
 
     Raises:
-        InvalidInput: an unknown kind, no unit of that kind, or layers beside groups.
+        InvalidInput: an unknown kind, no such layer, no unit of that kind, or layers beside groups.
         UnknownPlace: a name in a group that no component has.
     """
     if isinstance(units, Mapping):
         if layers is not None or not units:
-            raise InvalidInput("Give one or more groups, and no layers=, which their names tell.")
+            raise InvalidInput(
+                f"units={shorten(units)}: give one or more groups, and no layers=: component names "
+                "have it."
+            )
         return components.groups(units)
     if units not in KINDS:
         raise InvalidInput(
@@ -338,39 +349,5 @@ def _cells(kind: str, chosen: Units) -> dict[str, tuple[object, ...]]:
         "head": tuple(each.head for each in first),
         "neuron": tuple(each.unit for each in first),
     }
-    told = {name: each for name, each in columns.items() if set(each).isdisjoint({"", None})}
-    return {**told, "name": names}
-
-
-def _left(table: Sweep) -> list[str]:
-    """What is missing of a cancelled sweep."""
-    if table.complete:
-        return []
-    return [
-        f"cancelled: {int(table.done.sum())} of {table.done.numel()} pairs of unit and prompt were "
-        "measured, the rest are NaN; resume= continues from .partial"
-    ]
-
-
-def _map(
-    values: Float[Tensor, " cell"],
-    rows: Sequence[object],
-    columns: Sequence[object],
-    title: str,
-    axes: tuple[str, str],
-    unit: str,
-) -> go.Figure:
-    """Heatmap of cells given by the labels of their row and column; others stay empty."""
-    down, across = list(dict.fromkeys(rows)), list(dict.fromkeys(columns))
-    table = torch.full((len(down), len(across)), torch.nan, dtype=values.dtype)
-    for row, column, value in zip(rows, columns, values, strict=True):
-        table[down.index(row), across.index(column)] = value
-    return heatmap(
-        table,
-        title=title,
-        rows=[str(row).strip() for row in down],
-        columns=[str(column) for column in across],
-        axes=axes,
-        unit=unit,
-        diverging=True,
-    )
+    full = {name: each for name, each in columns.items() if set(each).isdisjoint({"", None})}
+    return {**full, "name": names}

@@ -35,9 +35,11 @@ from analyses.statistics import LEVEL, Interval, interval
 from interp import Sweep, Transformer, sweep
 from interp.errors import InvalidInput
 from interp.execution.provenance import Provenance
+from interp.integers import as_seed, at_least
 from interp.interventions.components import components_of
 from interp.interventions.replacements import Replacements
 from interp.metrics import Metric
+from interp.sweeps.validate import check_options
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -175,7 +177,8 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
     """
     if len(model.stacks) > 1:
         raise InvalidInput("ablate_heads takes models with one stack; ablate takes those with two.")
-    batch = model.batch(prompts)
+    check_options(model, memory, resume)
+    batch, seed, rows = model.batch(prompts), as_seed(seed), at_least(1, rows, "rows")
     replacements = Replacements(model, [batch], method, seed=seed, rows=rows)
     measured = as_metric(metric, model, [batch], rows)
     edits = replacements.edits(components_of(model).heads)

@@ -8,9 +8,12 @@ rise with the share of large effects among the cells compared.
 
 from dataclasses import dataclass
 
+import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from analyses.effects import Cells, effect_frame
 
 TOP = 20
 """Cells whose overlap is counted."""
@@ -48,6 +51,15 @@ class Agreement:
         """Whether the estimates correlate with the exact effects; True if there are none."""
         return self.n == 0 or self.pearson >= LEAST
 
+    def warnings(self, cell: str) -> list[str]:
+        """For a summary: what to do where the scores of each ``cell`` should not be relied on."""
+        if self.is_good:
+            return []
+        return [
+            f"WARNING: the scores correlate with exact patching below {LEAST}: "
+            f'method="exact" patches every {cell}'
+        ]
+
     def __str__(self) -> str:
         """In a few words."""
         shared = "" if self.overlap != self.overlap else f", top-{TOP} overlap {self.overlap:.0%}"
@@ -70,6 +82,29 @@ def cells_to_check(sizes: Float[Tensor, " cell"], n: int, seed: int = 0) -> Int[
     generator = torch.Generator().manual_seed(seed)
     drawn = [own[torch.randint(len(own), (1,), generator=generator)] for own in strata]
     return torch.cat([largest, *drawn])
+
+
+def checked_frame(
+    cells: Cells,
+    effect: Float[Tensor, "cell prompt"],
+    noise: float,
+    checked: Int[Tensor, " checked"],
+    exact: Float[Tensor, "checked prompt"],
+) -> pd.DataFrame:
+    """:func:`analyses.effects.effect_frame` of estimates, with the mean exact effect beside them.
+
+    Args:
+        cells: the columns that name the cells.
+        effect: the estimate of each cell on each prompt.
+        noise: means within ±noise count as zero in p-values.
+        checked: numbers of the cells that were measured exactly.
+        exact: their exact effects, whose means are the last column, ``exact``; NaN elsewhere.
+    """
+    column = torch.full((len(effect),), torch.nan, dtype=torch.float64)
+    column[checked] = exact.double().mean(-1)
+    frame = effect_frame({**cells, "exact": column.tolist()}, effect, noise)
+    frame["exact"] = frame.pop("exact")
+    return frame
 
 
 def _ranks(x: Float[Tensor, " cell"]) -> Float[Tensor, " cell"]:

@@ -19,6 +19,7 @@ from analyses.figures import escaped, heatmap
 from analyses.result import Result
 from interp import Transformer, run
 from interp.errors import InvalidInput
+from interp.integers import within
 from interp.model.attentions import AttentionName, attentions_of
 from interp.model.batch import Batch, ImageInput
 
@@ -48,8 +49,8 @@ class AttentionPattern(Result):
 
     @property
     def name(self) -> str:
-        """The head, e.g. ``L1H4``, or ``cross L1H4`` in an encoder–decoder."""
-        which = f"{self.attention} " if self.attention else ""
+        """The head, e.g. ``L1H4``, or ``cross.L1H4`` in an encoder–decoder."""
+        which = f"{self.attention}." if self.attention else ""
         return f"{which}L{self.layer}H{self.head}"
 
     def to_frame(self) -> pd.DataFrame:
@@ -123,9 +124,8 @@ def attention_pattern(
             stack to itself, or ``"cross"``: queries from the decoder, keys from the encoder.
 
     Raises:
-        UnknownPlace: the model has no such layer or attention.
-        InvalidInput: the layer has no such head, several prompts were given, or ``target`` and
-            ``attention`` do not match the model's stacks.
+        InvalidInput: the model has no such layer or head, several prompts were given, or ``target``
+            and ``attention`` do not match the model's stacks.
     """
     pair = len(model.stacks) > 1
     if pair and (target is None or attention is None):
@@ -137,17 +137,19 @@ def attention_pattern(
     for batch in batches:
         if len(batch.ids) != 1:
             raise InvalidInput(f"attention_pattern takes one prompt; got {len(batch.ids)}.")
+    n_layers = len(kind.layers)
+    layer = within(-n_layers, n_layers - 1, layer, "layer") % n_layers
+    n_heads = kind.layers[layer].n_heads
+    head = within(-n_heads, n_heads - 1, head, "head") % n_heads
     place = model.names.resolve(kind.places(layer)[0])
     pattern = run(model, *batches, record=place).cache[place][0]
-    if not -len(pattern) <= head < len(pattern):
-        raise InvalidInput(f"Head {head}: layer {place.layer} has heads 0..{len(pattern) - 1}.")
     queries, keys = batches[kind.query].is_real[0], batches[kind.key].is_real[0]
     return AttentionPattern(
         pattern[head][queries][:, keys].cpu(),
         _labels(model, kind.query, batches[kind.query]),
         _labels(model, kind.key, batches[kind.key]),
-        place.layer or 0,
-        head % len(pattern),
+        layer,
+        head,
         attention,
     )
 

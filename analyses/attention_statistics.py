@@ -39,13 +39,15 @@ from interp.heads.attention_averages import (
     visible_keys,
 )
 from interp.heads.token_classes import Classes, selected_tokens, tokens_of_classes
+from interp.integers import within
 from interp.model.attentions import AttentionName, Attentions, attentions_of
 from interp.model.batch import Batch
-from interp.sweeps.inputs import inputs_of
 
 WEIGHTINGS = ("attention", "value-weighted")
 ENTROPY, NORMALIZED, DISTANCE = "entropy", "normalized entropy", "distance"
 BOS = "bos"
+FARTHEST = 2**16
+"""The most offsets."""
 CHUNK = 2**24
 """Attention weights of a layer formed at a time."""
 
@@ -87,7 +89,7 @@ class AttentionStatistics(Result):
         """One row a head, statistic and weighting, without those that no prompt has.
 
         Columns:
-            layer, head, name: of the head.
+            layer, head, name: of the head; the name is that of :func:`interp.computation_graph`.
             statistic: its name.
             weighting: ``attention`` or ``value-weighted``.
             mean, low, high: over prompts, with the 95 % interval (NaN below five prompts).
@@ -136,9 +138,9 @@ class AttentionStatistics(Result):
         control = self.uniform[..., self._index(statistic)].nanmean(-1)
         mass, weighted = self.of(statistic), self.of(statistic, WEIGHTINGS[1])
         best = int((mass - control[:, None]).flatten().nan_to_num(-1.0).argmax())
-        layer = best // mass.shape[1]
+        layer, width = best // mass.shape[1], max(map(len, self._heads))
         return (
-            f"{statistic:<12} {self._heads[best]:<6} {mass.flatten()[best]:.3f}  "
+            f"{statistic:<12} {self._heads[best]:<{width}} {mass.flatten()[best]:.3f}  "
             f"(value-weighted {weighted.flatten()[best]:.3f}, uniform {control[layer]:.3f})"
         )
 
@@ -155,8 +157,9 @@ class AttentionStatistics(Result):
 
     @property
     def _heads(self) -> list[str]:
-        layers, heads = self.values.shape[1:3]
-        return [f"L{layer}H{head}" for layer in range(layers) for head in range(heads)]
+        stack = f"{self.attention}." if self.attention else ""
+        layers, heads = (range(n) for n in self.values.shape[1:3])
+        return [f"{stack}L{layer}H{head}" for layer in layers for head in heads]
 
     @property
     def _by_cell(self) -> Float[Tensor, "cell prompt"]:
@@ -166,11 +169,11 @@ class AttentionStatistics(Result):
     def _cells(self) -> dict[str, list[object]]:
         layers, heads = (range(n) for n in self.values.shape[1:3])
         cells = grid(weighting=WEIGHTINGS, layer=layers, head=heads, statistic=self.statistics)
-        pairs = zip(cells["layer"], cells["head"], strict=True)
+        each = len(self.statistics)
         return {
             "layer": cells["layer"],
             "head": cells["head"],
-            "name": [f"L{layer}H{head}" for layer, head in pairs],
+            "name": [name for name in self._heads for _ in range(each)] * len(WEIGHTINGS),
             "statistic": cells["statistic"],
             "weighting": cells["weighting"],
         }
@@ -214,9 +217,8 @@ def attention_statistics(
             does not match the model's stacks.
     """
     kind = attentions_of(model, attention)
-    batches = model.check(*inputs_of(model, prompts))
-    if offsets < 1:
-        raise InvalidInput(f"offsets={offsets} should be 1 or more.")
+    batches = model.batches(prompts)
+    offsets = within(1, FARTHEST, offsets, "offsets")
     query_batch, key_batch = batches[kind.query], batches[kind.key]
     counted = query_batch.is_real
     if queries is not None:

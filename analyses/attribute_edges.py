@@ -25,17 +25,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from analyses.agreement import LEAST, Agreement, cells_to_check
-from analyses.effects import (
-    Progress,
-    as_metric,
-    effect_frame,
-    effect_lines,
-    in_cells,
-    prompt_frame,
-    rounding,
-)
-from analyses.figures import heatmap
+from analyses.agreement import Agreement, cells_to_check, checked_frame
+from analyses.edge_table import edge_cells, edge_heatmap, scores_by_edge
+from analyses.effects import Progress, as_metric, effect_lines, in_cells, prompt_frame, rounding
 from analyses.result import Result
 from interp import Sweep, Transformer, computation_graph, sweep
 from interp.attribution.cuts import cuts_of
@@ -47,9 +39,11 @@ from interp.edits import Edge, Edit, Selection
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.graph import Graph
-from interp.integers import as_integer
+from interp.integers import as_seed, at_least
 from interp.interventions.minimal_pairs import Batches, aligned
-from interp.metrics import Metric, measure
+from interp.metrics import Metric
+from interp.metrics.measuring import measure_prompts
+from interp.sweeps.validate import check_options
 from interp.tensor_data import TensorData
 
 METHODS = (*RULES, "exact")
@@ -101,7 +95,7 @@ class EdgeAttribution(Result):
     @property
     def scores(self) -> dict[tuple[str, str], float]:
         """The mean effect of each edge, for :func:`analyses.prune`."""
-        return dict(zip(self.edges, self.effect.mean(-1).tolist(), strict=True))
+        return scores_by_edge(self.edges, self.effect)
 
     @property
     def agreement(self) -> Agreement:
@@ -120,15 +114,13 @@ class EdgeAttribution(Result):
         Columns: writer, reader, name, those of :func:`analyses.effects.effect_frame`, and exact,
         the mean effect by exact patching; NaN for edges that were not checked.
         """
-        exact = torch.full((len(self.edges),), torch.nan, dtype=torch.float64)
-        exact[self.checked] = self.exact.double().mean(-1)
         noise = rounding(self.clean, self.provenance.dtype)
-        frame = effect_frame({**self._cells, "exact": exact.tolist()}, self.effect, noise)
-        return frame[[*(name for name in frame if name != "exact"), "exact"]]
+        cells = edge_cells(self.edges)
+        return checked_frame(cells, self.effect, noise, self.checked, self.exact)
 
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row an edge and prompt: writer, reader, name, prompt, effect."""
-        return prompt_frame(self._cells, effect=self.effect)
+        return prompt_frame(edge_cells(self.edges), effect=self.effect)
 
     def to_cut_frame(self) -> pd.DataFrame:
         """One row a cut: its name, mean sum, mean change of the metric, and the error's share."""
@@ -139,20 +131,8 @@ class EdgeAttribution(Result):
 
     def figure(self) -> go.Figure:
         """Heatmap of the mean effect: writers down, readers across."""
-        writers, readers = (list(dict.fromkeys(own)) for own in zip(*self.edges, strict=True))
-        rows, columns = ({name: n for n, name in enumerate(own)} for own in (writers, readers))
-        mean = torch.full((len(writers), len(readers)), torch.nan, dtype=torch.float64)
-        for (writer, reader), effect in zip(self.edges, self.effect.mean(-1), strict=True):
-            mean[rows[writer], columns[reader]] = effect
-        return heatmap(
-            mean,
-            title=f"Effect of each edge on {self.metric} ({self.method})",
-            rows=writers,
-            columns=readers,
-            axes=("writer", "reader"),
-            unit=self.unit,
-            diverging=True,
-        )
+        title = f"Effect of each edge on {self.metric} ({self.method})"
+        return edge_heatmap(self.edges, self.effect, title=title, unit=self.unit)
 
     def summary(self, top: int = 10) -> str:
         """The change of the metric, how far the scores can be trusted, and ``top`` edges."""
@@ -178,26 +158,13 @@ class EdgeAttribution(Result):
             lines.append(f"with exact patching of {agreement.n} edges: {agreement}")
         if error[worst] > INCOMPLETE:
             lines.append(f"WARNING: sums are off by more than {INCOMPLETE:.0%}; {self._advice}")
-        if not agreement.is_good:
-            lines.append(
-                f"WARNING: the scores correlate with exact patching below {LEAST}: "
-                'method="exact" patches every edge'
-            )
-        return lines
+        return [*lines, *agreement.warnings("edge")]
 
     @property
     def _advice(self) -> str:
         if self.method == "conductance":
             return "take more steps= and adaptive=True; where tokens are routed, no steps suffice"
         return 'only method="conductance" is complete over every cut'
-
-    @property
-    def _cells(self) -> dict[str, list[object]]:
-        return {
-            "writer": [writer for writer, _ in self.edges],
-            "reader": [reader for _, reader in self.edges],
-            "name": [f"{writer} → {reader}" for writer, reader in self.edges],
-        }
 
 
 def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
@@ -250,7 +217,10 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
         raise InvalidInput(
             f"method={shorten(method)} is not known; it is one of {', '.join(METHODS)}."
         )
-    steps, check = _at_least(1, steps, "steps"), _at_least(0, check, "check")
+    steps, check, seed = at_least(1, steps, "steps"), at_least(0, check, "check"), as_seed(seed)
+    check_options(model, memory, resume)
+    if not isinstance(adaptive, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"adaptive={shorten(adaptive)} should be True or False.")
     own, other = aligned(model, clean, corrupt)
     graph, measured = computation_graph(model), as_metric(metric, model, own)
     scores: EdgeScores | None = None
@@ -277,8 +247,8 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
     effect = exact if scores is None else scores.scores.cpu().double()
     cuts = cuts_of(graph)
     return EdgeAttribution(
-        clean=_measured(model, own, own, measured),
-        corrupt=_measured(model, other, own, measured),
+        clean=measure_prompts(measured, model, own),
+        corrupt=measure_prompts(measured, model, other, own[-1]),
         effect=effect,
         edges=tuple((writer.name, reader.name) for writer, reader in graph.edges),
         cuts=tuple(cut.name for cut in cuts),
@@ -295,14 +265,6 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
     )
 
 
-def _measured(
-    model: Transformer, batches: Batches, clean: Batches, metric: Metric
-) -> Float[Tensor, " prompt"]:
-    """The metric of some prompts, read with the clean tokens."""
-    with torch.no_grad():
-        return measure(metric, model(*batches), clean[-1]).cpu().double()
-
-
 def _edits(
     model: Transformer, graph: Graph, corrupt: Batches, chosen: Int[Tensor, " checked"]
 ) -> list[Edit]:
@@ -311,10 +273,3 @@ def _edits(
     values = written(model, corrupt) if edges else {}
     data = {writer: TensorData(values[writer.name]) for writer, _ in dict.fromkeys(edges)}
     return [Edge((writer.name, reader.name), Selection(), data[writer]) for writer, reader in edges]
-
-
-def _at_least(least: int, given: object, name: str) -> int:
-    number = as_integer(given)
-    if number is None or number < least:
-        raise InvalidInput(f"{name}={shorten(given)} should be a whole number from {least} on.")
-    return number

@@ -24,25 +24,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from analyses.agreement import LEAST, Agreement, cells_to_check
-from analyses.effects import (
-    Progress,
-    as_metric,
-    effect_frame,
-    effect_lines,
-    in_cells,
-    prompt_frame,
-    rounding,
-)
-from analyses.figures import heatmap
+from analyses.agreement import Agreement, cells_to_check, checked_frame
+from analyses.effects import Progress, as_metric, effect_lines, in_cells, prompt_frame, rounding
+from analyses.figures import cell_heatmap
 from analyses.result import Result
 from interp import Sweep, Transformer, sweep
 from interp.attribution.nodes import NodeRuns, nodes_of
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
-from interp.integers import as_integer
+from interp.integers import as_seed, at_least
 from interp.interventions.minimal_pairs import aligned
 from interp.metrics import Metric
+from interp.sweeps.validate import check_options
 
 METHODS = ("atp", "atp*", "exact")
 ROWS = 16
@@ -68,6 +61,8 @@ class NodeAttribution(Result):
         partial: of a cancelled call, what ``resume=`` takes.
     """
 
+    working = ("partial",)
+
     clean: Float[Tensor, " prompt"]
     effect: Float[Tensor, "node prompt"]
     nodes: tuple[str, ...]
@@ -91,32 +86,20 @@ class NodeAttribution(Result):
         Columns: name, those of :func:`analyses.effects.effect_frame`, and exact, the mean effect by
         exact patching; NaN for nodes that were not checked.
         """
-        exact = torch.full((len(self.nodes),), torch.nan, dtype=torch.float64)
-        exact[self.checked] = self.exact.double().mean(-1)
         noise = rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
-        cells = {"name": [*self.nodes], "exact": exact.tolist()}
-        frame = effect_frame(cells, self.effect, noise)
-        return frame[[*(name for name in frame if name != "exact"), "exact"]]
+        return checked_frame({"name": self.nodes}, self.effect, noise, self.checked, self.exact)
 
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row a node and prompt: name, prompt, effect."""
-        return prompt_frame({"name": [*self.nodes]}, effect=self.effect)
+        return prompt_frame({"name": self.nodes}, effect=self.effect)
 
     def figure(self) -> go.Figure:
         """Heatmap of the mean effect: layers and kinds down, heads across."""
-        cells = [_cell(name) for name in self.nodes]
-        rows = list(dict.fromkeys(row for row, _ in cells))
-        mean = torch.full((len(rows), 1 + max(head for _, head in cells)), torch.nan).double()
-        for (row, head), effect in zip(cells, self.effect.mean(-1), strict=True):
-            mean[rows.index(row), head] = effect
-        return heatmap(
-            mean,
-            title=f"Effect of each node on {self.metric} ({self.method})",
-            rows=rows,
-            columns=[str(head) for head in range(mean.shape[1])],
-            axes=("node", "head"),
-            unit=self.unit,
-            diverging=True,
+        rows, heads = zip(*map(_cell, self.nodes), strict=True)
+        title = f"Effect of each node on {self.metric} ({self.method})"
+        axes = ("node", "head")
+        return cell_heatmap(
+            self.effect.mean(-1), rows, heads, title=title, axes=axes, unit=self.unit
         )
 
     def summary(self, top: int = 10) -> str:
@@ -129,16 +112,8 @@ class NodeAttribution(Result):
         if self.method != "exact":
             agreement = self.agreement
             lines.append(f"with exact patching of {agreement.n} nodes: {agreement}")
-            if not agreement.is_good:
-                lines.append(
-                    f"WARNING: the scores correlate with exact patching below {LEAST}: "
-                    'method="exact" patches every node'
-                )
+            lines += agreement.warnings("node")
         return "\n".join([*lines, *effect_lines(frame, self.unit, "nodes", top), *self.notes])
-
-    def payload(self) -> dict[str, Any]:
-        """The fields as plain data, but for ``partial``, which only this program can use."""
-        return super(NodeAttribution, replace(self, partial=None)).payload()
 
 
 def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
@@ -182,9 +157,8 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
         raise InvalidInput(
             f"method={shorten(method)} is not known; it is one of {', '.join(METHODS)}."
         )
-    wanted = as_integer(check)
-    if wanted is None or wanted < 1:
-        raise InvalidInput(f"check={shorten(check)} should be a whole number from 1 on.")
+    check_options(model, memory, resume)
+    check, seed = at_least(1, check, "check"), as_seed(seed)
     nodes = nodes_of(model)
     (own,), (other,) = aligned(model, clean, corrupt)
     measured = as_metric(metric, model, (own,))
@@ -203,7 +177,7 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
         scores = torch.cat(
             [runs.atp() if method == "atp" else runs.atp_star() for runs in parts], 1
         )
-        chosen = cells_to_check(scores.abs().mean(-1), wanted, seed)
+        chosen = cells_to_check(scores.abs().mean(-1), check, seed)
     runs = NodeRuns.of(model, own, other, measured)
     table = sweep(
         model,

@@ -26,24 +26,22 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from analyses.effects import effect_frame, prompt_frame, rounding
+from analyses.effects import Tokens, effect_frame, prompt_frame, rounding, token_ids
 from analyses.figures import bars, heatmap
 from analyses.result import Result
 from analyses.statistics import Interval, interval
 from interp import Cache, Transformer, run
 from interp.attribution.logit_terms import Part, heads_together
-from interp.attribution.token_logits import TokenLogits, places_of_logits, unembedding_of
+from interp.attribution.token_logits import TokenLogits, places_of_logits
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
-from interp.metrics import Position, as_position, columns_read, logit
-from interp.metrics.logits import at_least_float32, row_targets
+from interp.integers import as_seed, within
+from interp.metrics import Position, as_position, columns_read
+from interp.metrics.logits import at_least_float32, parts_of_rows
 from interp.model.batch import Batch
+from interp.model.network import unembedding_of
 
-Tokens = int | str | Sequence[int | str] | Tensor
-"""A token (its id, or a text of a single token), or one a prompt."""
 BY = ("component", "head", "source")
-CHUNK = 2**26
-"""Logits formed at a time, in elements."""
 ROWS = 64
 """Prompts run at a time, at most."""
 SHOWN = 30
@@ -120,7 +118,12 @@ class DirectLogitAttribution(Result):
         return _with_integers(prompt_frame(self._cells, effect=self.terms, control=self.control))
 
     def figure(self, prompt: int = 0) -> go.Figure:
-        """By component, bars; by head, layers × heads; by source, heads × tokens of ``prompt``."""
+        """By component, bars; by head, layers × heads; by source, heads × tokens of ``prompt``.
+
+        Raises:
+            InvalidInput: there is no such prompt.
+        """
+        prompt = within(0, len(self.value) - 1, prompt, "prompt")
         if self.sources is not None:
             return self._source_figure(self.sources, prompt)
         return self._component_figure() if self.by == "component" else self._head_figure()
@@ -286,12 +289,13 @@ def direct_logit_attribution(  # noqa: PLR0913 - the settings of one analysis, b
     """
     if by not in BY:
         raise InvalidInput(f"by={shorten(by)} is not one of {', '.join(BY)}.")
+    seed = as_seed(seed)
     unembedding_of(model)
     is_pair = len(model.stacks) > 1 and isinstance(prompts, list | tuple)
     batches = model.check(*(prompts if is_pair else [prompts]))
     column = columns_read(batches[-1], as_position(pos))
-    given = [target] if distractor is None else [target, distractor]
-    ids = torch.stack([_token_ids(model, each, len(column)) for each in given])
+    given = {"target": target} | ({} if distractor is None else {"distractor": distractor})
+    ids = torch.stack([token_ids(model, own, len(column), name) for name, own in given.items()])
     drawn = _drawn(ids, model.config.n_logits, seed)
     parts, numbers = _attributed(model, batches, column, ids, drawn, by)
     labels = [tuple(model.label(token) for token in each) for each in ids.tolist()]
@@ -326,7 +330,8 @@ def _attributed(
     """What writes the terms, and the tensors of the result, prompts first."""
     parts: tuple[Part, ...] = ()
     numbers: dict[str, list[Tensor]] = defaultdict(list)
-    for rows in _chunks(model, batches[-1]):
+    shape = (*batches[-1].ids.shape, model.config.n_logits)
+    for rows in parts_of_rows(shape, model.device, most=ROWS):
         some = [batch.rows(rows) for batch in batches]
         cache = run(model, *some, record=places_of_logits(model, sources=by == "source")).cache
         own, other = (TokenLogits(model, cache, column[rows], of[:, rows]) for of in (ids, drawn))
@@ -370,29 +375,11 @@ def _by_key(
     return torch.stack(found, 1)
 
 
-def _token_ids(model: Transformer, given: Tokens, n: int) -> Int[Tensor, " prompt"]:
-    """The token of each of ``n`` prompts, checked."""
-
-    def id_of(token: Any) -> Any:  # noqa: ANN401 - checked by the metric
-        return model.to_single_token(token) if isinstance(token, str) else token
-
-    several = [id_of(token) for token in given] if isinstance(given, list | tuple) else id_of(given)
-    no_logits = torch.empty(1, device=model.device).expand(n, model.config.n_logits)
-    return row_targets(no_logits, logit(several).target)
-
-
 def _drawn(ids: Ids, n_logits: int, seed: int) -> Ids:
     """Other tokens at random: not the target, and a distractor that is not the new target."""
     generator = torch.Generator().manual_seed(seed)
     steps = torch.randint(1, max(n_logits, 2), ids.shape, generator=generator).to(ids.device)
     return (ids[:1] + steps.cumsum(0)) % n_logits
-
-
-def _chunks(model: Transformer, batch: Batch) -> tuple[Int[Tensor, " row"], ...]:
-    """The rows in parts whose logits are few enough to be formed at a time."""
-    n, width = batch.ids.shape
-    rows = CHUNK // (width * model.config.n_logits)
-    return torch.arange(n, device=batch.ids.device).split(max(1, min(rows, ROWS)))
 
 
 def _labels(model: Transformer, batches: Sequence[Batch]) -> tuple[tuple[str | None, ...], ...]:

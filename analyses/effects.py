@@ -1,27 +1,32 @@
-"""Effects on a metric as tables: one row a cell, or one a cell and prompt.
+"""What analyses share: their metric and tokens, checked; effects as tables.
 
-A cell is what was changed (a head, a layer and position, an edge); its effect on a prompt is the
-metric with the change minus the metric without it.
+A table has one row a cell, or one a cell and prompt. A cell is what was changed (a head, a layer
+and position, an edge); its effect on a prompt is the metric with the change minus the metric
+without it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
+from typing import Any
 
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from analyses.statistics import FEWEST, LEVEL, false_discovery_rates, interval
-from interp import run
+from interp import Sweep, run
 from interp.errors import InvalidInput, shorten
-from interp.metrics import Loss, Metric, kl
-from interp.metrics.logits import relative_rounding
+from interp.metrics import Loss, Metric, kl, logit
+from interp.metrics.logits import relative_rounding, row_targets
 from interp.model.batch import Batch
-from interp.model.network import Network
+from interp.model.network import Network, unembedding_of
+from interp.text_network import TextNetwork
 
 Cells = Mapping[str, Sequence[object]]
 """The columns that name the cells, each with an entry a cell."""
+Tokens = int | str | Sequence[int | str] | Tensor
+"""A token (its id, or a text of a single token), or one a prompt."""
 Progress = Callable[[int, int], None]
 """Called with the number of cells done, and of all."""
 
@@ -178,14 +183,42 @@ def _own_logits(
     model: Network, batches: Sequence[Batch], rows: int
 ) -> Float[Tensor, "prompt pos vocab"]:
     """The logits of all prompts."""
-    if not model.config.unembeds:
-        raise InvalidInput('metric="kl" compares logits; this model has none.')
+    unembedding_of(model)
     first = batches[0].ids
-    found: list[Tensor] = []
-    for part in torch.arange(len(first), device=first.device).split(rows):
-        logits = run(model, *(batch.rows(part) for batch in batches)).logits
-        found += [] if logits is None else [logits]
-    return torch.cat(found)
+    parts = torch.arange(len(first), device=first.device).split(rows)
+    return torch.cat(
+        [run(model, *(batch.rows(part) for batch in batches)).require_logits() for part in parts]
+    )
+
+
+def token_ids(model: TextNetwork, given: Tokens, n: int, name: str) -> Int[Tensor, " prompt"]:
+    """The token of each of ``n`` prompts, as the argument ``name`` gives it.
+
+    Raises:
+        InvalidInput: neither one token nor one a prompt, or one outside the vocabulary.
+        InvalidTokens: a text is not one token; the message shows how it is split.
+    """
+
+    def id_of(token: Any) -> Any:  # noqa: ANN401 - checked by the metric
+        return model.to_single_token(token) if isinstance(token, str) else token
+
+    several = isinstance(given, list | tuple)
+    no_logits = torch.empty(1, device=model.device).expand(n, model.config.n_logits)
+    try:
+        ids = [id_of(token) for token in given] if several else id_of(given)
+        return row_targets(no_logits, logit(ids).target)
+    except InvalidInput as error:
+        raise type(error)(f"{name}={shorten(given)}: {error}") from error
+
+
+def cancelled_note(table: Sweep, cell: str) -> list[str]:
+    """What is missing of a cancelled sweep of each ``cell``; nothing, if it is complete."""
+    if table.complete:
+        return []
+    return [
+        f"cancelled: {int(table.done.sum())} of {table.done.numel()} pairs of {cell} and prompt "
+        "were measured, the rest are NaN; resume= continues from .partial"
+    ]
 
 
 def in_cells(progress: Progress | None, prompts: int) -> Progress | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from math import isfinite
+from math import isfinite, nan
 from typing import Any
 
 import plotly.graph_objects as go
@@ -22,6 +22,8 @@ ABOVE, BELOW = "#b35806", "#542788"
 """The ends of the diverging scale, for lines."""
 FAINT = "#b8bfca"
 FONT = "system-ui, sans-serif"
+BELOW_NODE = 0.27
+"""Where the label of a node stands, in rows."""
 
 
 def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alone
@@ -35,6 +37,7 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
     diverging: bool = False,
     top: float | None = None,
     hover: Sequence[Sequence[str]] | None = None,
+    text: Sequence[Sequence[str]] | None = None,
 ) -> go.Figure:
     """Heatmap of a table of numbers.
 
@@ -48,6 +51,7 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
         diverging: centre the colour scale on zero instead of starting it there.
         top: end of the colour scale, to share it between figures; ``None`` takes the largest value.
         hover: hover text of each cell; ``None`` shows row, column and value.
+        text: shown in each cell, such as tokens.
     """
     table = values.detach().cpu().double()
     numbers = table[table.isfinite()].abs().tolist()
@@ -67,10 +71,49 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
         figure.update_traces(
             hovertemplate=f"{axes[0]} %{{y}}, {axes[1]} %{{x}}: %{{z:.4g}} {unit}<extra></extra>"
         )
+    if text is not None:
+        shown = [[escaped(own) for own in row] for row in text]
+        figure.update_traces(text=shown, texttemplate="%{text}")
     figure.update_layout(**_layout(title))
     figure.update_xaxes(title=axes[1], **_ticks(columns), side="bottom", constrain="domain")
     figure.update_yaxes(title=axes[0], **_ticks(rows), autorange="reversed")
     return figure
+
+
+def cell_heatmap(
+    values: Float[Tensor, " cell"],
+    rows: Sequence[object],
+    columns: Sequence[object],
+    *,
+    title: str,
+    axes: tuple[str, str],
+    unit: str,
+) -> go.Figure:
+    """Heatmap of cells that are given by the labels of their row and column; others stay empty.
+
+    Args:
+        values: of the cells; the scale is centred on zero.
+        rows: the row of each cell; rows stand in the order in which they come first.
+        columns: likewise.
+        title: of the figure.
+        axes: titles of the row axis and the column axis.
+        unit: of the values.
+    """
+    down, across = (
+        {label: n for n, label in enumerate(dict.fromkeys(own))} for own in (rows, columns)
+    )
+    table = values.new_full((len(down), len(across)), nan)
+    for row, column, value in zip(rows, columns, values, strict=True):
+        table[down[row], across[column]] = value
+    return heatmap(
+        table,
+        title=title,
+        rows=[str(row).strip() for row in down],
+        columns=[str(column) for column in across],
+        axes=axes,
+        unit=unit,
+        diverging=True,
+    )
 
 
 def bars(
@@ -170,11 +213,13 @@ class Node:
         name: its label.
         x: its column.
         y: its row; rows are counted from below.
+        label: what stands below its name.
     """
 
     name: str
     x: float
     y: float
+    label: str = ""
 
 
 def network(
@@ -209,6 +254,17 @@ def network(
                 hovertemplate=f"{text}<extra></extra>",
             )
         )
+    labelled = [node for node in nodes if node.label]
+    figure.add_trace(
+        go.Scatter(
+            x=[node.x for node in labelled],
+            y=[node.y - BELOW_NODE for node in labelled],
+            mode="text",
+            text=[escaped(node.label) for node in labelled],
+            textfont={"size": 9},
+            hoverinfo="skip",
+        )
+    )
     figure.add_trace(
         go.Scatter(
             x=[node.x for node in nodes],

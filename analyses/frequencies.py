@@ -32,10 +32,10 @@ from interp import Transformer
 from interp.errors import InvalidInput
 from interp.execution.provenance import Provenance
 from interp.interventions.components import components_of
-from interp.lens.decode import check_unembeds
 from interp.metrics.logits import required_columns
 from interp.model.batch import ImageInput
 from interp.model.inputs import whole_numbers
+from interp.model.network import unembedding_of
 from interp.points import Place, Point
 from interp.spectra.fourier import frequency_shares, joint_shares
 from interp.spectra.residues import over_residues, residue_prompts
@@ -251,7 +251,7 @@ def _check(model: Transformer) -> None:
     """Make sure that the model reads tokens and has logits of them."""
     if len(model.stacks) > 1 or isinstance(model.stacks[0].input, ImageInput):
         raise InvalidInput("frequencies puts residues into a prompt of tokens of a single stack.")
-    check_unembeds(model, "frequencies")
+    unembedding_of(model)
     if model.config.n_classes is not None:
         raise InvalidInput("frequencies needs logits of tokens; this model has those of classes.")
 

@@ -15,7 +15,8 @@ tokens; Xiao et al. 2023 for sinks). On unrepeated rows, BOS x y, the same cells
 repeats; attention by offset is the same there, so its control is uniform. Copying is of weights
 alone, S = W_V W_O with norms left out (Elhage et al. 2021): a head that raises the logits of the
 tokens it attends to has eigenvalues λ of positive real part. It is measured on eight groups of
-tokens, of 512 at most.
+tokens, of 512 at most, each with the columns of W_U less their mean, which would raise the logits
+of all its tokens alike and so change no odds.
 
 A head has a role if its score exceeds the control by more than 0.1 and the 95 % interval of that
 difference, over rows (or groups), leaves out 0. Roles are of these rows: on text a head may do
@@ -47,6 +48,7 @@ from interp.heads.attention_averages import (
     visible_keys,
 )
 from interp.heads.repetition import RepeatedRows, repeated_rows
+from interp.integers import as_seed
 from interp.metrics.logits import at_least_float32, relative_rounding
 from interp.model.attention.attention import Attention
 from interp.model.attentions import attentions_of
@@ -210,6 +212,7 @@ def head_roles(
             "head_roles repeats random tokens, which models of pairs and of images do not read; "
             "attention_statistics takes them."
         )
+    seed = as_seed(seed)
     ids = whole_numbers(trained_tokens(model) if tokens is None else tokens).cpu().unique()
     drawn = repeated_rows(model, ids, half=half, rows=rows, repeats=repeats, seed=seed)
     scores, controls, silent = _attention_scores(model, drawn)
@@ -278,13 +281,13 @@ def _copying(
     if (reason := _no_copying(model, size)) is not None:
         return None, [f"copying: not measured, for {reason}"]
     groups = ids[: size * GROUPS].view(GROUPS, 1, size).to(model.device)
-    W_E = at_least_float32(model.W_E)[groups]
-    W_U = at_least_float32(model.W_U).mT[groups].mT
+    W_E, columns = (at_least_float32(own[groups]) for own in (model.W_E, model.W_U.mT))
+    centred = (columns - columns.mean(-2, keepdim=True)).mT
     found: list[Tensor] = []
     for block in model.blocks:
         attn = block.attn
         factors = attn.each_query(attn.W_V, axis=0), attn.W_O
-        paths = W_E @ LowRank(*(at_least_float32(own) for own in factors)) @ W_U
+        paths = W_E @ LowRank(*(at_least_float32(own) for own in factors)) @ centred
         # Groups are in random order: shifting them by one gives each token another's column.
         permuted = LowRank(paths.left, paths.right.roll(1, -1))
         found.append(torch.stack([own.positive_fraction().T for own in (paths, permuted)]))

@@ -11,7 +11,7 @@ with the Tuned Lens"). A prediction that a lens does show need not be what later
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -20,18 +20,19 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from analyses.effects import Tokens, token_ids
 from analyses.figures import heatmap
 from analyses.result import Result
 from interp import Transformer, TunedLens, run
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
-from interp.lens.decode import check_unembeds, decode, decoded_places, final_scale
-from interp.metrics.logits import Targets, at_least_float32, row_targets
+from interp.integers import within
+from interp.lens.decode import decode, decoded_places, final_scale
+from interp.metrics.divergence import divergence
+from interp.metrics.logits import at_least_float32, parts_of_rows
+from interp.model.network import unembedding_of
 from interp.points import Point
-from interp.sweeps.inputs import inputs_of
 
-CHUNK = 2**26
-"""Logits formed at a time, in elements."""
 NORMS = ("recomputed", "final")
 
 
@@ -53,8 +54,8 @@ class LogitLens(Result):
         real: where there is a token and not padding; the numbers at padding mean nothing.
         labels: of the tokens of each prompt, padding included.
         names: of the tokens in ``top``.
-        targets: token ids, one or one a prompt; ``None`` if none were given.
-        provenance: model and tokens that the numbers depend on.
+        targets: token ids, one a prompt; ``None`` if none were given.
+        provenance: model, tokens and lens that the numbers depend on.
     """
 
     points: tuple[str, ...]
@@ -70,7 +71,7 @@ class LogitLens(Result):
     real: Bool[Tensor, "prompt pos"]
     labels: tuple[tuple[str, ...], ...]
     names: dict[int, str]
-    targets: Targets | None
+    targets: tuple[int, ...] | None
     provenance: Provenance
 
     def to_frame(self) -> pd.DataFrame:
@@ -106,7 +107,12 @@ class LogitLens(Result):
         return pd.DataFrame(columns)
 
     def figure(self, prompt: int = 0) -> go.Figure:
-        """Heatmap of the likeliest token's probability: places down, one prompt's tokens across."""
+        """Heatmap of the likeliest token's probability: places down, one prompt's tokens across.
+
+        Raises:
+            InvalidInput: there is no such prompt.
+        """
+        prompt = within(0, len(self.real) - 1, prompt, "prompt")
         shown = self.real[prompt]
         probability = self.probability[:, prompt, shown, 0]
         labels = [label for label, real in zip(self.labels[prompt], shown, strict=True) if real]
@@ -167,7 +173,7 @@ def logit_lens(  # noqa: PLR0913 - the settings of one analysis, by keyword
     at: str | Point | Sequence[str | Point] = "resid_pre",
     norm: str = "recomputed",
     lens: TunedLens | None = None,
-    targets: Targets | Sequence[int] | None = None,
+    targets: Tokens | None = None,
     top: int = 5,
 ) -> LogitLens:
     """Read a prediction from the stream before each block, or elsewhere, and at the end.
@@ -182,7 +188,7 @@ def logit_lens(  # noqa: PLR0913 - the settings of one analysis, by keyword
         norm: the divisor of the final norm: ``recomputed`` from what is read, or ``final``, that of
             the run's last stream.
         lens: a tuned lens of this model, which translates the stream before each block first.
-        targets: token ids, one or one a prompt, whose rank and probability are wanted.
+        targets: a token (its id or text), or one a prompt, whose rank and probability are wanted.
         top: how many of the likeliest tokens to report.
 
     Returns:
@@ -191,26 +197,27 @@ def logit_lens(  # noqa: PLR0913 - the settings of one analysis, by keyword
     Raises:
         InvalidInput: the model has no logits or no such point, ``norm`` is another, ``lens`` is of
             another model, ``top`` is not within its vocabulary, or a target is outside it.
+        InvalidTokens: a target's text is not one token; the message shows how it is split.
     """
     _check(model, norm, lens, top)
     places = decoded_places(model, at)
     if lens is not None and {point for point, _ in places} != {"resid_pre", "resid_post"}:
         raise InvalidInput(f"at={shorten(at)}: a tuned lens translates resid_pre alone.")
-    batches = model.check(*inputs_of(model, prompts))
+    batches = model.batches(prompts)
+    n = len(batches[0].ids)
+    wanted = None if targets is None else token_ids(model, targets, n, "targets")
     divisor = final_scale(model) if norm == "final" else None
     done = run(model, *batches, record=[*places.values(), *([divisor] if divisor else [])])
-    if done.logits is None:
-        raise InvalidInput("This run has no logits to compare with.")
-    wanted = None if targets is None else row_targets(done.logits[:, 0], _as_targets(targets))
+    logits = done.require_logits()
     scale = None if divisor is None else done.cache[divisor]
     found: list[dict[str, Tensor]] = []
     *before, end = places.items()
     for (_, layer), place in before:
         x = done.cache[place]
         x = x if lens is None else lens.translate(x, layer)
-        found.append(_at_place(model, x, scale, done.logits, wanted, top))
+        found.append(_at_place(model, x, scale, logits, wanted, top))
     # The last stream's own divisor is the final one: recomputed, its logits are the output.
-    found.append(_at_place(model, done.cache[end[1]], None, done.logits, wanted, top))
+    found.append(_at_place(model, done.cache[end[1]], None, logits, wanted, top))
     numbers = {name: torch.stack([own[name] for own in found]).cpu() for name in found[0]}
     batch = batches[-1]
     return LogitLens(
@@ -227,8 +234,10 @@ def logit_lens(  # noqa: PLR0913 - the settings of one analysis, by keyword
         real=batch.is_real.cpu(),
         labels=tuple(tuple(model.to_labels(ids)) for ids in batch.ids),
         names=_names(model, numbers["top"]),
-        targets=None if targets is None else _as_targets(targets),
-        provenance=Provenance.of(model, *batches),
+        targets=None if wanted is None else tuple(wanted.tolist()),
+        provenance=replace(
+            Provenance.of(model, *batches), lens=None if lens is None else lens.digest
+        ),
     )
 
 
@@ -238,11 +247,10 @@ def _check(model: Transformer, norm: object, lens: object, top: int) -> None:
     Raises:
         InvalidInput: see :func:`logit_lens`.
     """
-    check_unembeds(model, "logit_lens")
+    unembedding_of(model)
     if norm not in NORMS:
         raise InvalidInput(f"norm={shorten(norm)} should be one of {', '.join(NORMS)}.")
-    if not 1 <= top <= model.config.n_logits:
-        raise InvalidInput(f"top={top} is outside 1..{model.config.n_logits}.")
+    within(1, model.config.n_logits, top, "top")
     if not isinstance(lens, TunedLens | None):
         raise InvalidInput(f"lens={shorten(lens)} should be an interp.TunedLens.")
     if lens is not None:
@@ -259,7 +267,7 @@ def _at_place(
 ) -> dict[str, Tensor]:
     """What is reported of one place, a part of the prompts at a time."""
     parts: list[dict[str, Tensor]] = []
-    for rows in _chunks(final):
+    for rows in parts_of_rows(final.shape, final.device):
         with torch.no_grad():
             logits = decode(model, x[rows], None if scale is None else scale[rows])
         own = None if target is None else target[rows]
@@ -274,14 +282,14 @@ def _predictions(
     top: int,
 ) -> dict[str, Tensor]:
     """What is reported of logits, given the model's own and the target of each prompt."""
-    log_p = at_least_float32(logits).log_softmax(-1)
-    log_final = at_least_float32(final).log_softmax(-1)
+    logits = at_least_float32(logits)
+    log_p = logits.log_softmax(-1)
     likeliest = log_p.topk(top, dim=-1)
     numbers = {
         "top": likeliest.indices,
         "probability": likeliest.values.exp(),
         "entropy": -(log_p.exp() * log_p).sum(-1),
-        "kl": (log_final.exp() * (log_final - log_p)).sum(-1),
+        "kl": divergence(at_least_float32(final), logits),
     }
     if target is not None:
         own = log_p.gather(-1, target[:, None, None].expand(*log_p.shape[:2], 1))
@@ -289,18 +297,8 @@ def _predictions(
     return numbers
 
 
-def _chunks(logits: Float[Tensor, "prompt pos vocab"]) -> tuple[Int[Tensor, " row"], ...]:
-    """The rows in parts whose logits are few enough to be formed at a time."""
-    rows = max(1, CHUNK // logits[0].numel())
-    return torch.arange(len(logits), device=logits.device).split(rows)
-
-
 def _names(model: Transformer, top: Int[Tensor, "place prompt pos k"]) -> dict[int, str]:
     """The label of each token reported; of classes, their numbers."""
     ids = top.unique()
     labels = map(str, ids.tolist()) if model.config.n_classes else model.to_labels(ids)
     return dict(zip(ids.tolist(), labels, strict=True))
-
-
-def _as_targets(targets: Targets | Sequence[int]) -> Targets:
-    return targets if isinstance(targets, int) else tuple(targets)

@@ -1,4 +1,4 @@
-"""Where does the model hold what tells two texts apart? Activation patching on minimal pairs.
+"""Where does the model hold what two texts differ in? Activation patching on minimal pairs.
 
 The run of one text, the base, gets activations of the run of the other, the source:
 
@@ -28,9 +28,9 @@ from torch import Tensor
 
 from analyses.effects import (
     Progress,
+    cancelled_note,
     effect_frame,
     effect_lines,
-    grid,
     in_cells,
     prompt_frame,
     rounding,
@@ -41,11 +41,12 @@ from analyses.statistics import LEVEL
 from interp import Sweep, Transformer, sweep
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
-from interp.interventions.components import components_of
+from interp.integers import at_least
+from interp.interventions.cells import AXES, cell_columns, edits_of_cells, shape_of
 from interp.interventions.minimal_pairs import aligned, position_labels
-from interp.interventions.patching import AXES, Recorded, edits_of_cells, places_of, shape_of
+from interp.interventions.patching import Recorded, places_of
 from interp.metrics import Loss, Metric
-from interp.points import Place
+from interp.sweeps.validate import check_options
 
 VERBS = {"denoise": "restores", "noise": "removes"}
 """What patching does to the difference, by direction."""
@@ -75,6 +76,8 @@ class ActivationPatching(Result):
         notes: what a reader should know of how they were computed, such as where they are NaN.
         partial: of a cancelled call, what ``resume=`` takes.
     """
+
+    working = ("partial",)
 
     clean: Float[Tensor, " prompt"]
     corrupt: Float[Tensor, " prompt"]
@@ -165,10 +168,6 @@ class ActivationPatching(Result):
         lines = effect_lines(frame, "", "cells", top)
         return "\n".join([first, difference, *lines, *controls, *self.notes])
 
-    def payload(self) -> dict[str, Any]:
-        """The fields as plain data, but for ``partial``, which only this program can use."""
-        return super(ActivationPatching, replace(self, partial=None)).payload()
-
     def _share(self, values: Float[Tensor, "*cell prompt"]) -> Float[Tensor, "*cell prompt"]:
         """How far values are from the base towards the source."""
         denoises = self.direction == "denoise"
@@ -217,8 +216,8 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
             must differ between the two texts of every pair.
         at: what is patched: the label of a point that every layer has, such as ``resid_pre``,
             ``attn_out``, ``mlp_out``, ``z``, ``q``, ``pattern``; or several, each by itself.
-        over: what cells are told apart by: some of ``layer``, ``head`` and ``pos``. A cell is all
-            of the point along the others: ``("layer", "pos")`` patches all heads at a position,
+        over: the axes of a cell: some of ``layer``, ``head`` and ``pos``. A cell is all of
+            the point along the others: ``("layer", "pos")`` patches all heads at a position,
             ``("pos",)`` all layers at once.
         direction: ``denoise``: clean activations into the corrupted run; ``noise``: corrupted ones
             into the clean run.
@@ -241,9 +240,11 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
         UnknownPlace: the model has no such point.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
-    axes = _check(metric, over, direction)
+    check_options(model, memory, resume)
+    axes, rows = _check(metric, over, direction), at_least(1, rows, "rows")
+    points: list[Any] = list(at) if isinstance(at, list | tuple) else [at]
     pair = aligned(model, clean, corrupt)
-    places = places_of(model, [at] if isinstance(at, str) else at, model.stack(stack).name)
+    places = places_of(model, points, model.stack(stack).name)
     every = [place for own in places.values() for place in own]
     recorded = [Recorded.of(model, batches, every, metric, rows) for batches in pair]
     provenance = Provenance.of(model, *pair[0], *pair[1])
@@ -275,13 +276,13 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
         together=values[:, 1],
         points=tuple(places),
         axes=axes,
-        cells=_cells(_heads(model, places), dict(zip(axes, shape, strict=True)), tokens),
+        cells=cell_columns(model, places, dict(zip(axes, shape, strict=True)), tokens),
         lengths=source.lengths(stack),
         direction=direction,
         metric=table.metric,
         unit=table.unit,
         provenance=replace(provenance, edits=table.provenance.edits),
-        notes=(*table.notes, *_left(table)),
+        notes=(*table.notes, *cancelled_note(table, "cell")),
         partial=None if table.complete else table,
     )
 
@@ -297,52 +298,12 @@ def _check(metric: object, over: object, direction: object) -> tuple[str, ...]:
             f"metric={shorten(metric)} should be one of interp.metrics that asks both texts the "
             "same, such as logit_diff(target, distractor); a loss is of each text's own tokens."
         )
-    if direction not in VERBS:
+    if not isinstance(direction, str) or direction not in VERBS:
         raise InvalidInput(f"direction={shorten(direction)} is one of {', '.join(VERBS)}.")
     given = [over] if isinstance(over, str) else over
     if not isinstance(given, list | tuple) or not given or not set(given) <= set(AXES):
         raise InvalidInput(f"over={shorten(over)} should be some of {', '.join(AXES)}.")
     return tuple(axis for axis in AXES if axis in given)
-
-
-def _heads(model: Transformer, places: Mapping[str, Sequence[Place]]) -> dict[str, str]:
-    """The letter of each point's heads: ``KV`` where several heads share one, as in L0KV1."""
-    grouped = any("KV" in each.name for each in components_of(model, "v").heads)
-    return {
-        point: "KV" if grouped and "kv_head" in own[0].point.axes else "H"
-        for point, own in places.items()
-    }
-
-
-def _cells(
-    heads: Mapping[str, str], sizes: Mapping[str, int], tokens: Sequence[str]
-) -> dict[str, tuple[object, ...]]:
-    """The columns that name the cells: point, layer, head, pos, token and name, as far as there.
-
-    Args:
-        heads: the letter of each point's heads.
-        sizes: of the axes.
-        tokens: label of each position.
-    """
-    axes = {axis: range(size) for axis, size in sizes.items()}
-    cells: dict[str, Sequence[object]] = {**grid(point=tuple(heads), **axes)}
-    rows = [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
-    if "pos" in sizes:
-        cells["token"] = [tokens[row["pos"]] for row in rows]
-    several = len(heads) > 1
-    cells["name"] = [
-        _name({**row, "letter": heads[row["point"]]}, tokens, several=several) for row in rows
-    ]
-    return {name: tuple(own) for name, own in cells.items()}
-
-
-def _name(cell: Mapping[str, Any], tokens: Sequence[str], *, several: bool) -> str:
-    """``L1H0 pos 3``, with the token; with the point before it if there are several."""
-    letters = {"layer": "L", "head": cell["letter"]}
-    parts = [f"{letter}{cell[axis]}" for axis, letter in letters.items() if axis in cell]
-    words = [cell["point"] if several else "", "".join(parts)]
-    words += ["pos", str(cell["pos"]), tokens[cell["pos"]]] if "pos" in cell else []
-    return " ".join(filter(None, words))
 
 
 def _check_difference(
@@ -357,13 +318,3 @@ def _check_difference(
             "corrupted, so there is no difference to restore. Leave the prompt out, change its "
             "corrupted text, or measure what differs."
         )
-
-
-def _left(table: Sweep) -> list[str]:
-    """What is missing of a cancelled sweep."""
-    if table.complete:
-        return []
-    return [
-        f"cancelled: {int(table.done.sum())} of {table.done.numel()} pairs of cell and prompt were "
-        "measured, the rest are NaN; resume= continues from .partial"
-    ]

@@ -18,10 +18,10 @@ from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from analyses.edge_table import edge_cells, edge_heatmap, scores_by_edge
 from analyses.effects import (
     Progress,
     as_metric,
@@ -31,7 +31,6 @@ from analyses.effects import (
     prompt_frame,
     rounding,
 )
-from analyses.figures import heatmap
 from analyses.result import Result
 from analyses.statistics import LEVEL
 from interp import Sweep, Transformer, computation_graph, edits, run, sweep
@@ -41,8 +40,10 @@ from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.graph import Reader, Writer, pairs_of
 from interp.interventions.minimal_pairs import Batches, aligned
-from interp.metrics import Metric, measure
+from interp.metrics import Metric
+from interp.metrics.measuring import measure_prompts
 from interp.points import Point
+from interp.sweeps.validate import check_options
 from interp.tensor_data import TensorData
 
 MODES = ("edge", "frozen heads")
@@ -90,33 +91,24 @@ class PathPatching(Result):
     @property
     def scores(self) -> dict[tuple[str, str], float]:
         """The mean effect of each edge, for :func:`analyses.prune`."""
-        return dict(zip(self.edges, self.effect.mean(-1).tolist(), strict=True))
+        return scores_by_edge(self.edges, self.effect)
 
     def to_frame(self) -> pd.DataFrame:
         """One row an edge, largest size first: writer, reader, name, then as of `effect_frame`."""
         noise = rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
-        return effect_frame(self._cells, self.effect, noise)
+        return effect_frame(edge_cells(self.edges), self.effect, noise)
 
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row an edge and prompt: writer, reader, name, prompt, clean, patched, effect."""
         clean = self.clean.expand_as(self.patched)
-        return prompt_frame(self._cells, clean=clean, patched=self.patched, effect=self.effect)
+        return prompt_frame(
+            edge_cells(self.edges), clean=clean, patched=self.patched, effect=self.effect
+        )
 
     def figure(self) -> go.Figure:
         """Heatmap of the mean effect: writers down, readers across."""
-        writers, readers = (list(dict.fromkeys(own)) for own in zip(*self.edges, strict=True))
-        mean = torch.full((len(writers), len(readers)), torch.nan, dtype=torch.float64)
-        for (writer, reader), effect in zip(self.edges, self.effect.mean(-1), strict=True):
-            mean[writers.index(writer), readers.index(reader)] = effect
-        return heatmap(
-            mean,
-            title=f"Change of {self.metric} when one edge is patched ({self.kind})",
-            rows=writers,
-            columns=readers,
-            axes=("writer", "reader"),
-            unit=self.unit,
-            diverging=True,
-        )
+        title = f"Change of {self.metric} when one edge is patched ({self.kind})"
+        return edge_heatmap(self.edges, self.effect, title=title, unit=self.unit)
 
     def summary(self, top: int = 10) -> str:
         """The metric on both prompts, and up to ``top`` edges that matter."""
@@ -127,14 +119,6 @@ class PathPatching(Result):
             f"{frame['matters'].sum()} of {len(frame)} edges matter ({self.kind}, q ≤ {LEVEL})"
         )
         return "\n".join([first, *effect_lines(frame, self.unit, "edges", top), *self.notes])
-
-    @property
-    def _cells(self) -> dict[str, list[object]]:
-        return {
-            "writer": [writer for writer, _ in self.edges],
-            "reader": [reader for _, reader in self.edges],
-            "name": [f"{writer} → {reader}" for writer, reader in self.edges],
-        }
 
 
 def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
@@ -176,6 +160,7 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
         UnknownPlace: an edge names what the model does not have.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
+    check_options(model, memory, resume)
     own, other = aligned(model, clean, corrupt)
     graph = computation_graph(model)
     if mode not in MODES:
@@ -191,7 +176,7 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
     made = edits_of(model, own, chosen, values)
     table = sweep(
         model,
-        own[0] if len(own) == 1 else own,
+        own,
         made,
         measured,
         memory=memory,
@@ -199,11 +184,9 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
         cancelled=cancelled,
         resume=resume,
     )
-    with torch.no_grad():
-        corrupted = measure(measured, model(*other), own[-1])
     return PathPatching(
         clean=table.baseline,
-        corrupt=corrupted.cpu().double(),
+        corrupt=measure_prompts(measured, model, other, own[-1]),
         patched=table.values,
         edges=tuple((writer.name, reader.name) for writer, reader in chosen),
         metric=table.metric,

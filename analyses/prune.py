@@ -34,9 +34,10 @@ from interp.circuits.written import replaced
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.graph import Graph
-from interp.integers import as_integer
+from interp.integers import as_seed, at_least
 from interp.interventions.minimal_pairs import aligned
 from interp.metrics import Metric
+from interp.sweeps.validate import check_options
 
 Scores = Mapping[tuple[str, str], float]
 """Of each edge, by the names of writer and reader: what patching it changes."""
@@ -230,21 +231,24 @@ def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
     given = _scores_of(graph, scores)
     if rank not in RANKS:
         raise InvalidInput(f"rank={shorten(rank)} is not known; it is one of {', '.join(RANKS)}.")
-    if (as_integer(draws) or 0) < 1:
-        raise InvalidInput(f"draws={shorten(draws)} should be a whole number from 1 on.")
+    check_options(model, memory, resume=None)
+    counts = _counts(sizes, len(given))
+    draws, seed = at_least(1, draws, "draws"), as_seed(seed)
     if heldout is not None:
-        if len(heldout) != 3:  # noqa: PLR2004 # pyright: ignore[reportUnnecessaryComparison]
-            raise InvalidInput("heldout= takes clean prompts, corrupted prompts and their metric.")
+        if not isinstance(heldout, tuple) or len(heldout) != 3:  # noqa: PLR2004 # pyright: ignore[reportUnnecessaryComparison, reportUnnecessaryIsInstance]
+            raise InvalidInput(
+                f"heldout={shorten(heldout)} should be a tuple of clean prompts, corrupted prompts "
+                "and their metric."
+            )
         clean, corrupt, metric = heldout
     own, other = aligned(model, clean, corrupt)
     measured = as_metric(metric, model, own)
     values = replaced(model, own, other, kind)
-    counts = _counts(sizes, len(given))
 
     def measure_all(circuits: Bool[Tensor, "circuit edge"]) -> Float[Tensor, "circuit prompt"]:
         return run_circuits(
             model,
-            own[0] if len(own) == 1 else own,
+            own,
             circuits,
             values,
             measured,

@@ -18,7 +18,8 @@ class Result(ABC):
     """The result of an analysis: a frozen dataclass of tensors, which pickles and copies.
 
     Attributes:
-        working: fields that go on with the analysis and are no numbers of it; not in the payload.
+        working: names of fields that are not in the payload: objects from which the analysis can
+            be resumed, such as a partial sweep.
     """
 
     working: ClassVar[tuple[str, ...]] = ()

@@ -27,11 +27,10 @@ from analyses.figures import Curve, curves
 from analyses.result import Result
 from analyses.statistics import FEWEST
 from interp import Transformer, TunedLens
-from interp.errors import InvalidInput
+from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.lens.training import Settings, Training, lens_divergence, train
 from interp.model.batch import Batch
-from interp.sweeps.inputs import inputs_of
 
 HELD_OUT = 5
 """One in so many prompts is held out, if none are given for it."""
@@ -155,10 +154,15 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
         InvalidInput: the model has no logits, there is a single prompt and none is held out, a
             setting can't be used, ``resume`` is of another call, or the KL is not finite.
     """
-    settings = Settings(steps, rows, lr, seed)
-    settings.check()
-    given = _checked(model, prompts)
-    used, measured = _split(given, seed) if held_out is None else (given, _checked(model, held_out))
+    settings = Settings(steps, rows, lr, seed).checked()
+    if not isinstance(resume, LensTraining | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(
+            f"resume={shorten(resume)} should be what a cancelled train_lens returned."
+        )
+    given = model.batches(prompts)
+    used, measured = (
+        _split(given, settings.seed) if held_out is None else (given, model.batches(held_out))
+    )
     training = train(
         model,
         used,
@@ -168,19 +172,17 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
         resume=None if resume is None else resume.training,
     )
     control = TunedLens.untrained(model, training.lens.provenance)
-    kl = [lens_divergence(model, lens, measured, rows).cpu() for lens in (control, training.lens)]
+    kl = [
+        lens_divergence(model, lens, measured, settings.rows).cpu()
+        for lens in (control, training.lens)
+    ]
     return LensTraining(
         logit_lens=kl[0],
         tuned_lens=kl[1],
         training_kl=training.kl.cpu(),
         training=training,
-        provenance=Provenance.of(model, *used, *measured, seed=seed),
+        provenance=Provenance.of(model, *used, *measured, seed=settings.seed),
     )
-
-
-def _checked(model: Transformer, prompts: Any) -> list[Batch]:  # noqa: ANN401 - checked here
-    """The batch of each stack."""
-    return model.check(*inputs_of(model, prompts))
 
 
 def _split(batches: Sequence[Batch], seed: int) -> tuple[list[Batch], list[Batch]]:

@@ -18,7 +18,7 @@ def table_of_frame(frame: pd.DataFrame, top: int | None = None) -> Table:
     """The first ``top`` rows, or all.
 
     ``low`` and ``high`` become one column; p and n are left out, and layer and head where a name
-    tells them.
+    holds them.
     """
     kept = frame.drop(columns=_left_out(frame))
     columns: list[tuple[str, str]] = []

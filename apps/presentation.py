@@ -11,10 +11,14 @@ import plotly.graph_objects as go
 from analyses import (
     Ablation,
     AttentionStatistics,
+    Composition,
     DirectLogitAttribution,
+    Explanation,
     HeadAblation,
     HeadRoles,
     LogitLens,
+    OrderSensitivity,
+    PermutationCovariance,
     Positions,
     Pruning,
 )
@@ -22,6 +26,7 @@ from analyses.attention_statistics import WEIGHTINGS
 from analyses.result import Result
 from apps import wording
 from apps.frame_table import Table, table_of_frame
+from interp.circuits.composition import KINDS
 from interp.execution.provenance import Provenance
 
 CHECKS = ("WARNING", "with exact patching")
@@ -120,6 +125,27 @@ def _(result: HeadRoles) -> str:
     return " ".join([_sentence(result.summary().splitlines()[0]), *clearest, *result.notes])
 
 
+@table.register
+def _(result: PermutationCovariance, top: int | None = None) -> Table:
+    """Of each symmetry, and of what breaks it, the largest error."""
+    frame = result.to_frame()
+    rows = frame.groupby(["symmetry", "change"], sort=False).agg(
+        error=("error", "max"), bound=("bound", "max"), holds=("holds", "sum"), of=("holds", "size")
+    )
+    texts = rows.assign(**{name: rows[name].map("{:.1e}".format) for name in ("error", "bound")})
+    return table_of_frame(texts.reset_index(), top)
+
+
+@table.register
+def _(result: OrderSensitivity, top: int | None = None) -> Table:
+    """Of each part, s in each variant, by the first kind of permutations; largest first."""
+    frame = result.to_frame()
+    first = frame[frame["permutation"] == result.permutations[0]]
+    wide = first.pivot_table(index=["kind", "name"], columns="variant", values="mean", sort=False)
+    by_size = wide.sort_values(result.variants[0], ascending=False, kind="stable")
+    return table_of_frame(by_size.reset_index(), top)
+
+
 def _clearest_roles(result: HeadRoles) -> pd.DataFrame:
     """Roles that heads have, the clearest first; then the others."""
     order = ["has_role", "difference"]
@@ -132,9 +158,28 @@ def _(result: Pruning) -> list[go.Figure]:
 
 
 @figures.register
+def _(result: Composition) -> list[go.Figure]:
+    return [result.figure(kind) for kind in KINDS]
+
+
 def _(result: Positions) -> list[go.Figure]:
     of_tables = [result.spectrum_figure(), result.similarity_figure()] if result.tables else []
     return [result.figure(), *of_tables]
+
+
+@table.register
+def _(result: Explanation, top: int | None = None) -> Table:
+    """The components without their edges, which the figure shows; largest effects first."""
+    frame = result.to_frame().drop(columns=["reads", "feeds"])
+    return table_of_frame(frame.sort_values("effect", key=abs, ascending=False), top)
+
+
+@conclusion.register
+def _(result: Explanation) -> str:
+    """With the strongest path."""
+    first, *rest = result.summary(paths=1, rows=0).splitlines()
+    told = [_sentence(line) for line in rest if line.startswith(("path", "needed"))]
+    return " ".join([_sentence(first), *told, *result.notes])
 
 
 @table.register

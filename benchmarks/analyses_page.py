@@ -109,6 +109,11 @@ EXAMPLES = {
     "head_roles": Example(
         'model = interp.load("python-2l")', "analyses.head_roles(model)", "interp roles"
     ),
+    "composition": Example(
+        'model = interp.load("python-4l")',
+        "analyses.composition(model)",
+        "interp circuits --model python-4l",
+    ),
     "ablate_heads": Example(
         on("python-2l", "repeated"), f"analyses.ablate_heads(model, {TEXTS})", "interp ablate"
     ),
@@ -142,6 +147,13 @@ EXAMPLES = {
         "interp prune",
         "circuit_figure",
     ),
+    "explain": Example(
+        on("rasp-reverse", "rasp-reverse-pairs"),
+        "analyses.explain(\n    model,\n"
+        f"    {TEXTS},\n    {CORRUPT},\n"
+        "    metric=logit_diff_of_prompts(model.to_single_token, prompts),\n)",
+        "interp explain --model rasp-reverse",
+    ),
     "direct_logit_attribution": Example(
         on("python-2l", "repeated"),
         "analyses.direct_logit_attribution(\n    model,\n"
@@ -152,8 +164,23 @@ EXAMPLES = {
     "logit_lens": Example(
         on("python-4l", "docstrings"), f"analyses.logit_lens(model, {TEXTS})", "interp lens"
     ),
+    "top_texts": Example(
+        on("python-2l", "repeated"),
+        f'analyses.top_texts(model, {TEXTS}, of="L1H0")',
+        "interp top-texts --of L1H0",
+    ),
     "train_lens": Example(
         on("python-2l", "repeated"), f"analyses.train_lens(model, {TEXTS}, steps=50)"
+    ),
+    "compare": Example(
+        on("python-2l", "repeated"),
+        f'analyses.compare("python-2l@400", model, {TEXTS})',
+        "interp compare --other python-2l@400",
+    ),
+    "permutation_covariance": Example(
+        'model = interp.load("python-4l")',
+        "analyses.permutation_covariance(model)",
+        "interp covariance --model python-4l",
     ),
     "positions": Example(
         'model = interp.load("dates")',
@@ -174,6 +201,11 @@ EXAMPLES = {
         on("python-4l", "python-brackets"),
         f"analyses.erase(model, {TEXTS}, [p.target for p in prompts])",
         "interp erase --model python-4l --prompts python-brackets --metric kl",
+    ),
+    "order_sensitivity": Example(
+        on("induction-by-hand", "letters"),
+        f"analyses.order_sensitivity(model, {TEXTS})",
+        "interp order --model induction-by-hand",
     ),
     "training_history": Example(
         'name, history = "python-2l", interp.history("python-2l")',

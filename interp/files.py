@@ -55,7 +55,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
             force(new)
             new.replace(path)
             force(path.parent)
-        except SafetensorError as error:  # as a full disk is told where tensors are written
+        except SafetensorError as error:  # which safetensors raises if the disk is full
             raise OSError(f"{path.name} can't be written: {error}") from error
         finally:
             new.unlink(missing_ok=True)

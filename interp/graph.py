@@ -18,7 +18,7 @@ norm follows a sub-layer's output, its heads do not add up, and the whole output
 cross-attention, ``cross.``, whose keys and values read the encoder's stream.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -84,6 +84,8 @@ class Reader:
 
 
 Node = TypeVar("Node", Writer, Reader)
+NAMES = (str, Writer, Reader)
+"""What names an end of an edge."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,9 +150,13 @@ def pairs_of(edges: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - checked her
     Raises:
         InvalidInput: they are something else.
     """
-    pairs: list[Any] = list(edges) if isinstance(edges, Iterable) else [edges]
+    try:
+        pairs: list[Any] = list(edges)
+    except TypeError:
+        pairs = [edges]
     for pair in pairs:
-        if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:  # noqa: PLR2004
+        several = isinstance(pair, Sequence) and not isinstance(pair, str)
+        if not several or not all(isinstance(own, NAMES) for own in pair) or len(pair) != 2:  # noqa: PLR2004
             raise InvalidInput(
                 f'An edge is a pair of names, as ("L0H1", "L1H0.q"); got {shorten(pair)}.'
             )
@@ -177,7 +183,7 @@ def _build(model: Network) -> Graph:
     readers: list[Reader] = []
     before: _Stream | None = None
     for stack in model.stacks:
-        stream = _Stream(stack, model, before)
+        stream = _Stream(stack, before)
         readers += stream.readers
         writers += stream.writers
         before = stream
@@ -189,9 +195,8 @@ def _build(model: Network) -> Graph:
 class _Stream:
     """The writers and readers of one stack's stream."""
 
-    def __init__(self, stack: Stack, model: Network, encoder: "_Stream | None") -> None:
+    def __init__(self, stack: Stack, encoder: "_Stream | None") -> None:
         self.stack = stack
-        self.paired = len(model.stacks) > 1
         self.encoder = encoder
         self.writers: list[Writer] = [*self._entry()]
         self.readers: list[Reader] = []
@@ -286,7 +291,7 @@ class _Stream:
         *,
         cross: bool = False,
     ) -> Writer:
-        stack = self.stack.name if self.paired else None
+        stack = self.stack.name_in_places
         return Writer(self._name(name, cross=cross), place, head, stack=stack)
 
     def _parameter(self, step: Step, layer: int, name: str) -> str:
@@ -294,12 +299,13 @@ class _Stream:
         return f"{self.stack.name}.blocks.{layer}.{step.part}.{name}"
 
     def _name(self, name: str, *, cross: bool = False) -> str:
-        if not self.paired:
+        stack = self.stack.name_in_places
+        if stack is None:
             return name
-        return f"{'cross' if cross else self.stack.name}.{name}"
+        return f"{'cross' if cross else stack}.{name}"
 
     def _place(self, point: Point, layer: int | None = None) -> Place:
-        return Place(point, layer, stack=self.stack.name if self.paired else None)
+        return Place(point, layer, stack=self.stack.name_in_places)
 
 
 def _named(name: str, nodes: Mapping[str, Node], does: str) -> Node:

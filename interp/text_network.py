@@ -80,7 +80,7 @@ class TextNetwork(Network):
         """The text of each token; those of each row, if several are given.
 
         Padding is left out, so that an index is the token's position. Texts of parts of a character
-        hold U+FFFD; :meth:`to_labels` tells them apart.
+        hold U+FFFD; :meth:`to_labels` shows their bytes.
 
         Args:
             tokens: a text, or ids ``[pos]``; several texts, or ids ``[batch pos]``.

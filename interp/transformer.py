@@ -14,7 +14,7 @@ from interp.edits.edit import Apply
 from interp.errors import InvalidInput, UnknownPlace, shorten
 from interp.execution.generate import generate, with_start
 from interp.execution.run import run, run_edited
-from interp.integers import as_integer
+from interp.integers import at_least
 from interp.metrics import Position, as_position, batch_loss
 from interp.names import Request
 from interp.paths import as_path
@@ -83,9 +83,7 @@ class Transformer(TextNetwork):
         Raises:
             InvalidInput: several prompts, or the model has no logits.
         """
-        n, position = as_integer(k), as_position(pos)
-        if n is None or n < 1:
-            raise InvalidInput(f"k={shorten(k)} must be an integer of at least 1.")
+        n, position = at_least(1, k, "k"), as_position(pos)
         if not self.config.unembeds:
             raise InvalidInput("This model has no logits: it predicts no token.")
         wanted = None if answer is None else self._token_id(answer, "answer")

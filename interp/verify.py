@@ -62,7 +62,7 @@ def verify(model: Network, seed: int = 0) -> list[Identity]:
         Every identity that applies to a model of this kind, with its error.
     """
     exact = copy.deepcopy(as_network(model)).double().eval()
-    tokens = _inputs(exact, seed)
+    tokens = random_inputs(exact, seed)
     recorded = run(exact, *tokens, record="all")
     checks: list[Callable[[], Iterator[Identity]]] = [
         lambda: _inert(exact, tokens, recorded),
@@ -94,8 +94,8 @@ def difference(found: Tensor, expected: Tensor) -> float:
     return ((found - expected).abs().max() / expected.abs().max().clamp(min=1.0)).item()
 
 
-def _inputs(model: Network, seed: int, rows: int = 3) -> list[Tensor]:
-    """Random tokens for each stack, or images."""
+def random_inputs(model: Network, seed: int, rows: int = 3) -> list[Tensor]:
+    """Random tokens for each stack of a model in float64, or images."""
     generator = torch.Generator().manual_seed(seed)
     first = model.stacks[0].tokens
     if isinstance(first, Patches):
@@ -116,9 +116,8 @@ def _output(done: Run) -> Tensor:
 
 def _layers(model: Network) -> Iterator[tuple[Stack, str | None, int]]:
     for stack in model.stacks:
-        name = stack.name if len(model.stacks) > 1 else None
         for layer in range(len(stack.blocks)):
-            yield stack, name, layer
+            yield stack, stack.name_in_places, layer
 
 
 def _inert(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Identity]:
@@ -135,9 +134,8 @@ def _residual(model: Network, recorded: Run) -> Iterator[Identity]:
     worst = worst_sum = 0.0
     adding = [s for s in model.stacks if all(step.preserves_stream for step in s.block(0).steps)]
     for stack in model.stacks:
-        name = stack.name if len(model.stacks) > 1 else None
 
-        def at(place: Place, layer: int, name: str | None = name) -> Tensor:
+        def at(place: Place, layer: int, name: str | None = stack.name_in_places) -> Tensor:
             return recorded.cache[replace(place, layer=layer, stack=name)]
 
         total = at(Place(Point.RESID_PRE), 0)
@@ -208,9 +206,9 @@ def _derived(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Id
 def _restart(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Identity]:
     worst = 0.0
     last = model.stacks[-1]
-    name = last.name if len(model.stacks) > 1 else None
     for layer in range(len(last.blocks)):
-        start = Start(layer, recorded.cache[Place(Point.RESID_PRE, layer, None, name)])
+        place = Place(Point.RESID_PRE, layer, None, last.name_in_places)
+        start = Start(layer, recorded.cache[place])
         again = _output(run(model, *tokens, start=start))
         worst = max(worst, difference(again, _output(recorded)))
     yield Identity("starting at a layer = running from the tokens", worst, TIGHT)

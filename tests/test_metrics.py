@@ -7,7 +7,8 @@ from tables import each
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from interp import PAD, InterpError, metrics, run
-from interp.metrics import measure
+from interp.metrics import logits, measure
+from interp.metrics.measuring import measure_prompts
 from interp.model.batch import Batch
 
 N_CTX = 16
@@ -298,3 +299,24 @@ def test_a_metric_that_returns_no_tensor_is_told():
 def test_a_metric_without_a_gradient_is_told():
     with pytest.raises(InterpError, match="no gradient"):
         run(build("gpt2"), torch.tensor([[1, 2]]), record="z", gradients_of=metrics.accuracy(3))
+
+
+@pytest.mark.parametrize("name", ["loss", "logit-of-each", "logit-diff-of-each"])
+def test_prompts_are_measured_in_parts(monkeypatch, name):
+    metric, batch = all_metrics()[name], MODEL.batch(padded(ROWS, "left"))
+    metric = metrics.logit((1, 2, 3)) if name == "logit-of-each" else metric
+    whole = measure(metric, MODEL(batch), batch)
+    monkeypatch.setattr(logits, "AT_A_TIME", 1)
+    assert_close(measure_prompts(metric, MODEL, [batch]), whole)
+
+
+def test_prompts_may_be_measured_with_the_tokens_of_others():
+    """The loss, which reads tokens, differs; a logit, which reads none, does not."""
+    own, other = MODEL.batch(TOKENS), MODEL.batch((TOKENS + 1) % D_VOCAB)
+    loss, logit = metrics.loss(), metrics.logit(3)
+    expected = loss(MODEL(own), other)
+    assert_close(measure_prompts(loss, MODEL, [own], other), expected)
+    assert not torch.allclose(measure_prompts(loss, MODEL, [own]), expected)
+    assert_identical(
+        measure_prompts(logit, MODEL, [own], other), measure_prompts(logit, MODEL, [own])
+    )

@@ -2,10 +2,15 @@
 
 from apps.commands.ablate import ablate
 from apps.commands.attribute import attribute
+from apps.commands.circuits import circuits
+from apps.commands.compare import compare
+from apps.commands.covariance import covariance
 from apps.commands.dla import dla
 from apps.commands.erase import erase
+from apps.commands.explain import explain
 from apps.commands.frequencies import frequencies
 from apps.commands.lens import lens
+from apps.commands.order import order
 from apps.commands.patch import patch
 from apps.commands.paths import paths
 from apps.commands.patterns import patterns
@@ -13,9 +18,27 @@ from apps.commands.positions import positions
 from apps.commands.probe import probe
 from apps.commands.prune import prune
 from apps.commands.roles import roles
+from apps.commands.top_texts import top_texts
 
 COMMANDS = (
-    *(patterns, roles, ablate, patch, paths, attribute, prune, dla, lens),
-    *(positions, frequencies, probe, erase),
+    patterns,
+    roles,
+    ablate,
+    patch,
+    paths,
+    attribute,
+    prune,
+    explain,
+    dla,
+    lens,
+    circuits,
+    positions,
+    frequencies,
+    probe,
+    erase,
+    covariance,
+    order,
+    top_texts,
+    compare,
 )
 """In the order of ``interp --help``."""

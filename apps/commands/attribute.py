@@ -1,30 +1,25 @@
 """``interp attribute``: which edges carry the difference between two prompts, by gradients?"""
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import PairMetric, PairMetricName, analysis_command
+from apps.commands.command import (
+    AttributionName,
+    PairMetric,
+    PairMetricName,
+    Seed,
+    analysis_command,
+)
 
 if TYPE_CHECKING:
     from analyses import EdgeAttribution
     from apps.commands.inputs import Inputs
 
 
-class AttributionName(StrEnum):
-    """How effects are estimated."""
-
-    CONDUCTANCE = "conductance"
-    EAP = "eap"
-    EAP_IG = "eap-ig"
-    EXACT = "exact"
-
-
 Method = Annotated[AttributionName, typer.Option(help="How effects are estimated.")]
 Steps = Annotated[int, typer.Option(help="Of the path from clean to corrupted embeddings.", min=1)]
 Check = Annotated[int, typer.Option(help="Edges that are patched exactly.", min=1)]
-Seed = Annotated[int, typer.Option(help="Random seed of which edges are checked.")]
 
 
 @analysis_command("Checking against exact patching", reads=("text", "corrupt"))

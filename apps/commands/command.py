@@ -14,6 +14,7 @@ with commands import torch, pandas and plotly inside the functions only.
 import inspect
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from analyses.result import Result
 
 DEFAULT_MODEL = "python-2l"
+QUESTION = "question"
+"""The attribute of a command that holds what it asks."""
 
 
 class MetricName(StrEnum):
@@ -44,6 +47,23 @@ class PairMetricName(StrEnum):
     PROB = "prob"
 
 
+class AttributionName(StrEnum):
+    """How effects are estimated."""
+
+    CONDUCTANCE = "conductance"
+    EAP = "eap"
+    EAP_IG = "eap-ig"
+    EXACT = "exact"
+
+
+class KindName(StrEnum):
+    """What an edge carries in place of its own value."""
+
+    RESAMPLE = "resample"
+    MEAN = "mean"
+    ZERO = "zero"
+
+
 Model = Annotated[str, typer.Option("--model", "-m", help="A bundled model or a folder.")]
 Metric = Annotated[
     MetricName | None,
@@ -59,9 +79,42 @@ Prompts = Annotated[
     str | None,
     typer.Option(help="A prompt file or a bundled set.", show_default="the model's own"),
 ]
-Seed = Annotated[int, typer.Option(help="Random seed of resampling.")]
+Kind = Annotated[
+    KindName, typer.Option(help="What a patched edge carries: the corrupted prompt's, a mean, 0.")
+]
+Seed = Annotated[int, typer.Option(help="Random seed of what is drawn.")]
 Device = Annotated[str, typer.Option(help="Device: cpu, cuda, cuda:1, …")]
 Top = Annotated[int, typer.Option(help="Rows of the printed table.", min=1)]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a command asks.
+
+    Attributes:
+        analysis: the function of its inputs and its own options.
+        label: what is being done, beside the progress.
+        reads: the fields of prompts that are read.
+    """
+
+    analysis: Callable[..., "Result"]
+    label: str
+    reads: tuple[str, ...]
+
+    def defaults(self, model: str) -> dict[str, Any]:
+        """Its options where none is given; of the metric, that of the model's card."""
+        from apps.defaults import default_metric  # noqa: PLC0415
+
+        own = list(inspect.signature(self.analysis).parameters.values())[1:]
+        options = {one.name: one.default for one in own}
+        if options.get("metric", "") is None:
+            options["metric"] = default_metric(model)
+        return options
+
+
+def question_of(command: Callable[..., None]) -> Question:
+    """What a command that :func:`analysis_command` made asks."""
+    return vars(command)[QUESTION]
 
 
 def analysis_command(
@@ -84,14 +137,20 @@ def analysis_command(
             _run(analysis, options, label, folder, reads)
 
         own = list(inspect.signature(analysis).parameters.values())[1:]
-        place = folder.replace("{command}", analysis.__name__)
+        place = folder.replace("{command}", name_of(analysis))
         parameters = _with_shared_options(own, place, has_prompts=bool(reads))
         vars(command)["__signature__"] = inspect.Signature(parameters)
         command.__annotations__ = {one.name: one.annotation for one in parameters}
         command.__name__, command.__doc__ = analysis.__name__, analysis.__doc__
+        vars(command)[QUESTION] = Question(analysis, label, reads)
         return command
 
     return decorate
+
+
+def name_of(analysis: Callable[..., object]) -> str:
+    """The name of a command, as it is typed."""
+    return analysis.__name__.replace("_", "-")
 
 
 def _with_shared_options(
@@ -128,7 +187,7 @@ def _folder_name(
         and value != defaults[name].default
         and f"{{{name}}}" not in folder
     ]
-    return "-".join([folder.format(**options, model=model, command=analysis.__name__), *others])
+    return "-".join([folder.format(**options, model=model, command=name_of(analysis)), *others])
 
 
 def _run(
@@ -149,7 +208,7 @@ def _run(
     prompts = options.pop("prompts", None)
     if options.get("metric", "") is None:
         options["metric"] = default_metric(model)
-    settings = Settings(analysis.__name__, model, prompts, options, device, reads)
+    settings = Settings(name_of(analysis), model, prompts, options, device, reads)
     place = out or Path("reports") / _folder_name(
         analysis, folder, Path(model).resolve().name, options
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from analyses import Ablation, HeadAblation, Pruning
+from analyses import Ablation, Explanation, HeadAblation, Pruning
 from analyses.result import Result
 from apps.commands.analysis_run import AnalysisRun
 from apps.presentation import conclusion, provenance_of
@@ -17,14 +17,24 @@ from apps.wording import ranked_heads
 
 def write_files(run: AnalysisRun, folder: Path) -> None:
     """Write ``report.html``, ``run.json`` and tables as CSV and Parquet into ``folder``."""
+    write_tables(run, folder)
+    write_run(run, folder)
+    write_report(to_report(run), folder / "report.html")
+
+
+def write_tables(run: AnalysisRun, folder: Path) -> None:
+    """Write the tables as CSV and Parquet."""
     for name, frame in tables(run).items():
         frame.to_csv(folder / f"{name}.csv", index=False)
         with (folder / f"{name}.parquet").open("wb") as file:  # pyarrow opens UTF-8 paths alone
             frame.to_parquet(file, index=False)
+
+
+def write_run(run: AnalysisRun, folder: Path) -> None:
+    """Write ``run.json``: settings, results and provenance."""
     text = json.dumps(describe(run), indent=2, ensure_ascii=False)
     # A path that is not UTF-8 has lone surrogates, which are escaped as JSON does.
     (folder / "run.json").write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
-    write_report(to_report(run), folder / "report.html")
 
 
 def tables(run: AnalysisRun) -> dict[str, pd.DataFrame]:
@@ -33,7 +43,7 @@ def tables(run: AnalysisRun) -> dict[str, pd.DataFrame]:
     more: dict[str, pd.DataFrame] = {}
     if isinstance(run.result, Ablation) and run.result.units == "pairs":
         more["interactions"] = run.result.interaction_frame()
-    if isinstance(run.result, Pruning):
+    if isinstance(run.result, Explanation | Pruning):
         more["edges"] = run.result.edge_frame()
     return {name: run.result.to_frame(), **more}
 

@@ -1,4 +1,4 @@
-"""``interp patch``: where does the model hold what tells two texts apart?"""
+"""``interp patch``: where does the model hold what two texts differ in?"""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -28,7 +28,7 @@ class PointName(StrEnum):
 
 
 class CellName(StrEnum):
-    """What the cells are told apart by."""
+    """The axes of a cell."""
 
     LAYER_POS = "layer-pos"
     LAYER_HEAD = "layer-head"
@@ -45,7 +45,7 @@ class DirectionName(StrEnum):
 
 
 At = Annotated[PointName, typer.Option(help="What is patched.")]
-Over = Annotated[CellName, typer.Option(help="What cells are told apart by.")]
+Over = Annotated[CellName, typer.Option(help="The axes of a cell; it is whole along the others.")]
 Direction = Annotated[
     DirectionName, typer.Option(help="denoise: clean into corrupted; noise: the reverse.")
 ]

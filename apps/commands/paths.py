@@ -5,19 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import MetricName, analysis_command
+from apps.commands.command import Kind, KindName, MetricName, analysis_command
 
 if TYPE_CHECKING:
     from analyses import PathPatching
     from apps.commands.inputs import Inputs
-
-
-class KindName(StrEnum):
-    """What an edge carries in place of its own value."""
-
-    RESAMPLE = "resample"
-    MEAN = "mean"
-    ZERO = "zero"
 
 
 class ModeName(StrEnum):
@@ -27,9 +19,6 @@ class ModeName(StrEnum):
     FROZEN_HEADS = "frozen-heads"
 
 
-Kind = Annotated[
-    KindName, typer.Option(help="What a patched edge carries: the corrupted prompt's, a mean, 0.")
-]
 Mode = Annotated[
     ModeName, typer.Option(help="frozen-heads: from head to head through MLPs, all else frozen.")
 ]

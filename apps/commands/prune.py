@@ -5,9 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.attribute import AttributionName
-from apps.commands.command import PairMetric, PairMetricName, analysis_command
-from apps.commands.paths import Kind, KindName
+from apps.commands.command import (
+    AttributionName,
+    Kind,
+    KindName,
+    PairMetric,
+    PairMetricName,
+    Seed,
+    analysis_command,
+)
 
 if TYPE_CHECKING:
     from analyses import Pruning
@@ -27,7 +33,6 @@ Scores = Annotated[
 Rank = Annotated[
     RankName, typer.Option(help="Rank edges by |score|, or by how much of the metric they carry.")
 ]
-Seed = Annotated[int, typer.Option(help="Random seed of the control's orders.")]
 
 
 @analysis_command("Running circuits", reads=("text", "corrupt"))

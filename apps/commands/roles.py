@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import analysis_command
+from apps.commands.command import Seed, analysis_command
 
 if TYPE_CHECKING:
     from analyses import HeadRoles
@@ -16,7 +16,6 @@ Half = Annotated[
 ]
 Rows = Annotated[int, typer.Option(help="Rows of random tokens.", min=1)]
 Repeats = Annotated[int, typer.Option(help="How often the tokens stand in a row.", min=2)]
-Seed = Annotated[int, typer.Option(help="Random seed of the tokens.")]
 
 
 @analysis_command("Measuring roles", reads=())

@@ -73,7 +73,7 @@ def _killing(function: Callable[..., object], calls: count, step: int) -> Callab
 
 
 def _exit_code(act: Callable[[], object], before: Callable[[], object], stderr: Path) -> int:
-    """What the process exits with; nothing of the parent's goes on in it."""
+    """The exit code of the forked process, which runs ``act`` and nothing else of the parent."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(os.open(stderr, os.O_WRONLY), 2)
     try:

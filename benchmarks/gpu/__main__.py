@@ -185,7 +185,7 @@ NAMES = tuple(dict.fromkeys([TESTS, *(step.name for step in steps(Path()))]))
 
 
 def _guarded(step: Step, bench: Bench, report: Report) -> Iterator[Measurement]:
-    """The measurements of a step; if it raises, a row with the error, and the run goes on."""
+    """The measurements of a step; if it raises, a row with the error, so that later steps run."""
     print(f"measuring {step.name} in {step.precision.name} …", file=sys.stderr, flush=True)
     try:
         with matmul_precision(step.precision.matmul):

@@ -1,4 +1,4 @@
-"""Where the time goes on a GPU: waits of the host for the device, and the share it is busy."""
+"""What takes the time on a GPU: waits of the host for the device, and the share it is busy."""
 
 import warnings
 from collections import Counter

@@ -139,19 +139,14 @@ def source_terms(
 def places_of_terms(model: Network, *, sources: bool = False) -> list[Place]:
     """What a run must record for :func:`logit_terms`, or for :func:`source_terms` too."""
     last = model.stacks[-1]
-    name = last.name if len(model.stacks) > 1 else None
-    steps = [
-        step
-        for layer in range(len(last.blocks))
-        for whole in last.block(layer).steps
-        for step in whole.branches
-    ]
+    steps = [step for _, step in last.branches()]
     points = {Point.SCALE, Point.FINAL_SCALE, Point.EMBED_SCALE}
     points |= {place.point for place in last.terms()} | {_read_of(step) for step in steps}
     if sources:
         attentions = [step.f for step in steps if isinstance(step.f, Attention)]
         points |= {p for f in attentions for p in (f.points.pattern, f.points.v)}
-    return [place for place in model.layout if place.point in points and place.stack == name]
+    own = (place for place in model.layout if place.stack == last.name_in_places)
+    return [place for place in own if place.point in points]
 
 
 def _read_of(step: Step) -> Point:
@@ -174,8 +169,8 @@ class _Walk:
                 "the stream; its logits are no sum of what was written."
             )
         self.stack, self.cache, self.column = model.stacks[-1], cache, column
-        self.paired = len(model.stacks) > 1
-        self.prefix = f"{self.stack.name}." if self.paired else ""
+        name = self.stack.name_in_places
+        self.prefix = "" if name is None else f"{name}."
         self.written: list[tuple[int, Step, Direction]] = []
         self.constants: Terms = {}
 
@@ -226,10 +221,10 @@ class _Walk:
 
     def place(self, point: Point, layer: int | None = None, norm: str | None = None) -> Place:
         """A place of the stack."""
-        return Place(point, layer, norm, self.stack.name if self.paired else None)
+        return Place(point, layer, norm, self.stack.name_in_places)
 
     def _through_step(self, step: Step, layer: int, w: Direction) -> Direction:
-        """The direction before a step, whose sub-layers are noted with theirs."""
+        """The direction before a step; those of its sub-layers are added to ``written``."""
         w = self._through_block_norm(step.norms.sum, layer, w)
         for branch in reversed(step.branches):
             own = self._through_block_norm(branch.norms.output, layer, w)
@@ -243,7 +238,7 @@ class _Walk:
         return self._through(norm.norm, f"L{layer}.{norm.name}", scale, w)
 
     def _through(self, norm: Norm, name: str, scale: Place, w: Direction) -> Direction:
-        """The direction before a norm, whose constant is noted."""
+        """The direction before a norm, whose constant is added to ``constants``."""
         if not isinstance(norm, ScaledNorm):
             return w
         w, constant = norm.pull_back(w, self.at(scale))

@@ -64,21 +64,20 @@ def nodes_of(model: Network) -> list[Node]:
     if len(model.stacks) > 1:
         raise InvalidInput("Nodes are those of models with one stack; this one has two.")
     found: list[Node] = []
-    for layer, block in enumerate(model.blocks):
-        for step in (branch for whole in block.steps for branch in whole.branches):
-            if not isinstance(step.f, Attention):
-                found.append(Node(f"L{layer}MLP", Place(step.points.writes, layer)))
-                continue
-            at, heads, shared = step.f.points, step.f.n_heads, step.f.kv_heads
-            kv = "H" if shared == heads else "KV"
-            for point, n, name in (
-                (at.q, heads, "H{}.q"),
-                (at.k, shared, kv + "{}.k"),
-                (at.v, shared, kv + "{}.v"),
-                (at.z, heads, "H{}"),
-            ):
-                place = Place(point, layer)
-                found += [Node(f"L{layer}{name.format(head)}", place, head) for head in range(n)]
+    for layer, step in model.stacks[0].branches():
+        if not isinstance(step.f, Attention):
+            found.append(Node(f"L{layer}MLP", Place(step.points.writes, layer)))
+            continue
+        at, heads, shared = step.f.points, step.f.n_heads, step.f.kv_heads
+        kv = "H" if shared == heads else "KV"
+        for point, n, name in (
+            (at.q, heads, "H{}.q"),
+            (at.k, shared, kv + "{}.k"),
+            (at.v, shared, kv + "{}.v"),
+            (at.z, heads, "H{}"),
+        ):
+            place = Place(point, layer)
+            found += [Node(f"L{layer}{name.format(head)}", place, head) for head in range(n)]
     return found
 
 
@@ -183,12 +182,7 @@ class NodeRuns:
 
 def _writes(model: Network) -> list[Place]:
     """The places of all that is added to the stream."""
-    return [
-        Place(point, layer)
-        for layer, block in enumerate(model.blocks)
-        for step in block.steps
-        for point in step.written
-    ]
+    return [Place(step.points.writes, layer) for layer, step in model.stacks[0].branches()]
 
 
 def _gradient(cache: Cache, place: Place) -> Tensor:

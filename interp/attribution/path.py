@@ -16,7 +16,6 @@ from torch import Tensor
 
 from interp import edits
 from interp.cache.cache import Cache
-from interp.errors import InvalidInput
 from interp.execution.run import run
 from interp.graph import Graph
 from interp.metrics import Metric, measure
@@ -121,9 +120,7 @@ class Path:
             edits=[edits.replace(place, _between(times, *x)) for place, x in self.ends.items()],
             gradients_of=metric,
         )
-        if done.logits is None:
-            raise InvalidInput("This model has no logits that a metric could measure.")
-        values = measure(metric, done.logits, done.batch)
+        values = measure(metric, done.require_logits(), done.batch)
         return Points(done.cache, times, values.to(times.dtype).unflatten(0, times.shape))
 
 

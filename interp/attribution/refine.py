@@ -107,21 +107,17 @@ def cuts_of_streams(model: Network) -> list[list[Place]]:
     In an encoder–decoder: each stream of the encoder with what enters the decoder, and the last
     stream of the decoder. (Streams of the decoder in between do not cut off the encoder.)
     """
-    *before, last = (_streams(stack, model) for stack in model.stacks)
+    *before, last = (_streams(stack) for stack in model.stacks)
     if not before:
         return [[place] for place in last]
     return [*([place, last[0]] for streams in before for place in streams), [last[-1]]]
 
 
-def _streams(stack: Stack, model: Network) -> list[Place]:
+def _streams(stack: Stack) -> list[Place]:
     """The streams of a stack: before its first step, and after each."""
-    name = stack.name if len(model.stacks) > 1 else None
-    sums = [
-        Place(step.points.sum, layer, stack=name)
-        for layer in range(len(stack.blocks))
-        for step in stack.block(layer).steps
-    ]
-    return [Place(Point.RESID_PRE, 0, stack=name), *sums]
+    name = stack.name_in_places
+    sums = (Place(step.points.sum, layer, stack=name) for layer, step in stack.branches())
+    return [Place(Point.RESID_PRE, 0, stack=name), *dict.fromkeys(sums)]
 
 
 def _tolerated(

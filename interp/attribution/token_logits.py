@@ -18,9 +18,7 @@ from interp.attribution.logit_terms import (
     source_terms,
 )
 from interp.cache.cache import Cache
-from interp.errors import InvalidInput
-from interp.model.network import Network
-from interp.model.unembedding import Unembedding
+from interp.model.network import Network, unembedding_of
 from interp.points import Place
 
 
@@ -49,7 +47,7 @@ class TokenLogits:
         return own[0] if len(own) == 1 else own[0] - own[1]
 
     def terms(self) -> Terms:
-        """What sums to them; b_U is a term too: :func:`~interp.attribution.logit_terms.logit_terms`.
+        """What sums to them, b_U included; see :func:`interp.attribution.logit_terms.logit_terms`.
 
         Raises:
             InvalidInput: the logits are not linear in the stream.
@@ -68,19 +66,8 @@ def places_of_logits(model: Network, *, sources: bool = False) -> list[Place]:
     return [*places_of_terms(model, sources=sources), _end(model)]
 
 
-def unembedding_of(model: Network) -> Unembedding:
-    """The unembedding of a model.
-
-    Raises:
-        InvalidInput: it has no logits.
-    """
-    if not isinstance(model.unembed, Unembedding):
-        raise InvalidInput("This model has no logits: it returns its last stream.")
-    return model.unembed
-
-
 def _end(model: Network) -> Place:
     """The place of the stream after the last block."""
     stack = model.stacks[-1]
-    end, name = stack.end, stack.name if len(model.stacks) > 1 else None
-    return Place(end.point, len(stack.blocks) - 1, end.norm, name)
+    end = stack.end
+    return Place(end.point, len(stack.blocks) - 1, end.norm, stack.name_in_places)

@@ -29,7 +29,6 @@ from interp.metrics import AtPosition, Metric, at_least_float32, columns_read, m
 from interp.model.batch import Batch
 from interp.model.network import Network
 from interp.points import Place
-from interp.sweeps.inputs import inputs_of
 from interp.sweeps.memory import Budget, Footprint, footprint
 from interp.sweeps.validate import check_metric, on_cpu
 from interp.sweeps.worker import logits_formed
@@ -68,7 +67,7 @@ def run_circuits(  # noqa: PLR0913 - independent options, by keyword
             values of a writer are missing, or of another shape or dtype.
         UnknownPlace: an edge between names that the model does not have.
     """
-    batches = tuple(model.check(*inputs_of(model, tokens), mask=mask))
+    batches = tuple(model.batches(tokens, mask))
     check_metric(metric, model, on_cpu(batches)[-1])
     graph = computation_graph(model)
     kept = masks_of(graph, circuits)

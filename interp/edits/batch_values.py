@@ -14,14 +14,18 @@ from interp.errors import InvalidEdit, InvalidInput
 from interp.model.batch import tokens_first
 
 
+def summing_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of sums: float32 for half precision, in which they would overflow or be rounded."""
+    return torch.promote_types(dtype, torch.float32)
+
+
 def token_mean(
     x: Float[Tensor, "batch pos *rest"], real: Bool[Tensor, "batch pos"] | None
 ) -> Float[Tensor, "1 1 *rest"]:
     """The mean over all tokens; ``real`` marks those that are not padding."""
     if real is None:
         return x.mean((0, 1), keepdim=True)
-    half = x.dtype in (torch.float16, torch.bfloat16)  # whose sums would overflow, or be rounded
-    wide = torch.float32 if half else x.dtype
+    wide = summing_dtype(x.dtype)
     weight = real.to(wide).reshape(*x.shape[:2], *[1] * (x.ndim - 2))
     return ((x * weight).sum((0, 1), keepdim=True) / weight.sum()).to(x.dtype)
 

@@ -159,7 +159,7 @@ class Edge(Edit):
     def to_dict(
         self, of_tensor: Callable[[TensorData], object] = TensorData.to_json
     ) -> dict[str, Any]:
-        """Plain data; the head is told by the reader's name."""
+        """Plain data, without the head, which the reader's name holds."""
         plain = super().to_dict(of_tensor)
         return {name: value for name, value in plain.items() if name not in ("head", "ends")}
 
@@ -219,8 +219,8 @@ def input_of(
 
 def attention_at(model: Network, place: Place) -> tuple[Step, Attention]:
     """The step and the attention that a place belongs to."""
-    steps = model.stack(place.stack).block(place.layer or 0).steps
-    for step in (branch for whole in steps for branch in whole.branches):
+    branches = model.stack(place.stack).branches()
+    for step in (step for layer, step in branches if layer == place.layer):
         if isinstance(step.f, Attention) and place.point in vars(step.f.points).values():
             return step, step.f
     raise InvalidEdit(f"{place} is not of an attention.")

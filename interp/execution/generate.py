@@ -18,14 +18,11 @@ from interp.edits import Edit
 from interp.errors import InvalidInput, InvalidTokens, shorten
 from interp.execution.plan import plan_of_edits
 from interp.execution.recorder import Recorder
-from interp.integers import as_integer
+from interp.integers import as_seed, at_least
 from interp.model.batch import Batch
 from interp.model.context import Context
 from interp.model.kv_cache import KVCache
 from interp.model.network import Network
-
-SEEDS = 2**64
-"""Number of the seeds of PyTorch's generators."""
 
 
 def generate(  # noqa: PLR0913 - each is a setting of its own
@@ -154,12 +151,8 @@ def _check_numbers(
 ) -> None:
     counts = {"max_new_tokens": max_new_tokens} | ({} if top_k is None else {"top_k": top_k})
     for name, given in counts.items():
-        count = as_integer(given)
-        if count is None or count < 1:
-            raise InvalidInput(f"{name}={shorten(given)} must be an integer of at least 1.")
-    number = as_integer(seed)
-    if number is None or not -SEEDS // 2 <= number < SEEDS:
-        raise InvalidInput(f"seed={shorten(seed)} must be an integer of 64 bits.")
+        at_least(1, given, name)
+    as_seed(seed)
     # NaN too is not at least 0; typeshed's Real has no comparisons.
     if not isinstance(temperature, Real) or not temperature >= 0:  # pyright: ignore[reportOperatorIssue]
         raise InvalidInput(

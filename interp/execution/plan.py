@@ -34,7 +34,7 @@ class Plan:
         explicit: whether every attention forms its matrix (``kernel="explicit"``).
         differentiate: whether gradients by what is stored are wanted.
         keep_graph: whether what is stored stays in the autograd graph.
-        hooks: the TransformerLens name of each place, which functions of edits are told.
+        hooks: the TransformerLens name of each place, which functions of edits receive.
         paired: whether places name their stack.
     """
 
@@ -120,7 +120,7 @@ def plan_of(  # noqa: PLR0913 - settings by keyword
 
 def places_in(model: Network, span: Span) -> list[Place]:
     """The places that a run of ``span`` passes, in order."""
-    last = model.stacks[-1].name if len(model.stacks) > 1 else None
+    last = model.stacks[-1].name_in_places
     stop = len(model.stacks[-1].blocks) if span.stop is None else span.stop
 
     def passed(place: Place) -> bool:

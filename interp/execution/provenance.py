@@ -35,6 +35,7 @@ class Provenance:
         versions: of Python, torch and interp.
         agreement: largest relative difference from the live model that it was loaded from; ``None``
             if it was not loaded from one.
+        lens: SHA-256 of the tuned lens that was applied; ``None`` if there was none.
     """
 
     model: str
@@ -50,6 +51,7 @@ class Provenance:
     seed: int | None
     versions: dict[str, str]
     agreement: float | None
+    lens: str | None = None
 
     @classmethod
     def of(

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from interp.cache.cache import Cache
 from interp.edits import Edit
+from interp.errors import InvalidInput
 from interp.execution.estimate import refuse_too_large
 from interp.execution.plan import plan_of_edits
 from interp.execution.prepared import Start, execute, logits_of, prepare
@@ -46,6 +47,19 @@ class Run:
     cache: Cache
     batch: Batch
     edits: tuple[Edit, ...]
+
+    def require_logits(self) -> Float[Tensor, "batch pos vocab"]:
+        """The logits.
+
+        Raises:
+            InvalidInput: there are none.
+        """
+        if self.logits is None:
+            raise InvalidInput(
+                "This run has no logits: it stopped before them, or its model returns its last "
+                "stream."
+            )
+        return self.logits
 
     def __repr__(self) -> str:
         return self.description().to_text()

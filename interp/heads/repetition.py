@@ -14,6 +14,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.errors import InvalidInput
+from interp.integers import as_seed, at_least
 from interp.model.batch import Batch
 from interp.model.network import Network
 
@@ -92,13 +93,12 @@ def repeated_rows(
         InvalidInput: fewer than one row, two repeats or three tokens to repeat; or more of these
             than the context or ``ids`` allow.
     """
-    if repeats < 2 or rows < 1:  # noqa: PLR2004 - once more
-        raise InvalidInput(f"Repeated rows need repeats ≥ 2 and rows ≥ 1; got {repeats}, {rows}.")
+    repeats, rows, seed = at_least(2, repeats, "repeats"), at_least(1, rows, "rows"), as_seed(seed)
     special = model.config.tokens
     bos = [special.bos] if special.prepend_bos and special.bos is not None else []
     n_ctx = model.config.n_ctx - len(bos)
     most = min(n_ctx, len(ids)) // repeats
-    half = min(HALF, most) if half is None else half
+    half = min(HALF, most) if half is None else at_least(SHORTEST, half, "half")
     if not SHORTEST <= half <= most:
         raise InvalidInput(
             f"Rows of {repeats} × {half} tokens can't be drawn: at least {SHORTEST} are repeated, "

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.errors import InvalidInput, shorten
+from interp.errors import InvalidInput, InvalidTokens, shorten
 from interp.model.batch import Batch
 from interp.model.inputs import whole_numbers
 from interp.text_network import TextNetwork
@@ -22,9 +22,15 @@ def tokens_of_classes(
     """Where the tokens of each class are, and those of none (``other``); never padding.
 
     Raises:
-        InvalidInput: a class is called ``other``, or a tensor is not boolean ``[batch pos]``.
-        InvalidTokens: a text is not a single token.
+        InvalidInput: not classes by name; a class is called ``other``; a tensor is not boolean
+            ``[batch pos]``.
+        InvalidTokens: a text is not a single token, or an id not of the vocabulary.
     """
+    if not isinstance(classes, Mapping) or not all(isinstance(name, str) for name in classes):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(
+            f"classes={shorten(classes)} should be tokens by the name of their class, as in "
+            '{"digits": ["0", "1"]}.'
+        )
     if OTHER in classes:
         raise InvalidInput(f"A class can't be called {OTHER}: the tokens in no class are.")
     real = batch.is_real
@@ -57,6 +63,24 @@ def _tokens_of(
 ) -> Bool[Tensor, "batch pos"]:
     if isinstance(given, Tensor) or batch.images is not None:  # patches have no token ids
         return selected_tokens(given, batch, f"classes[{shorten(name)}]")
-    several = [given] if isinstance(given, int | str) else given
-    ids = [model.to_single_token(one) if isinstance(one, str) else one for one in several]
-    return torch.isin(batch.ids, whole_numbers(ids).to(batch.ids.device))
+    several = given if isinstance(given, Collection) and not isinstance(given, str) else [given]
+    try:
+        ids = [model.to_single_token(one) if isinstance(one, str) else one for one in several]
+        return torch.isin(batch.ids, _checked(ids, model.d_vocab).to(batch.ids.device))
+    except InvalidInput as error:
+        raise type(error)(f"classes[{shorten(name)}]: {error}") from error
+
+
+def _checked(ids: object, d_vocab: int) -> Int[Tensor, " token"]:
+    """Ids of the vocabulary.
+
+    Raises:
+        InvalidTokens: they are something else.
+    """
+    found = whole_numbers(ids).flatten()
+    outside = found[(found < 0) | (found >= d_vocab)]
+    if len(outside):
+        raise InvalidTokens(
+            f"Token id {int(outside[0])} is outside the vocabulary 0..{d_vocab - 1}."
+        )
+    return found

@@ -15,12 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import combinations
+from typing import Any
 
 from interp.errors import InvalidInput, UnknownPlace, shorten
+from interp.integers import within
 from interp.model.attention.attention import Attention
 from interp.model.mlp import MLP
 from interp.model.network import Network
-from interp.model.residual import Step
 from interp.points import Place, Point
 
 PARTS = ("z", "pattern", "v")
@@ -96,9 +97,20 @@ class Components:
         return tuple(each for each in self.sublayers if each.name.endswith("MLP"))
 
     def in_layers(self, layers: Sequence[int]) -> "Components":
-        """Those in some layers (of each stack)."""
+        """Those in some layers (of each stack).
+
+        Raises:
+            InvalidInput: not a sequence of layers, or one that no stack has.
+        """
+        last = max((each.layer for each in self.sublayers), default=0)
+        try:
+            chosen = {within(0, last, layer, "layers") for layer in layers}
+        except TypeError as error:
+            raise InvalidInput(
+                f"layers={shorten(layers)} should be several layers, such as [0, 1]."
+            ) from error
         heads, sublayers = (
-            tuple(each for each in own if each.layer in layers)
+            tuple(each for each in own if each.layer in chosen)
             for own in (self.heads, self.sublayers)
         )
         return Components(heads, sublayers)
@@ -127,14 +139,18 @@ class Components:
         """The components of each group.
 
         Raises:
-            InvalidInput: a group that names a component twice.
+            InvalidInput: a group of something else than names, or that names a component twice.
             UnknownPlace: a name of no component.
         """
         found: Units = {}
         for name, own in names.items():
-            members = [own] if isinstance(own, str) else list(own)
+            members: list[Any] = list(own) if isinstance(own, list | tuple) else [own]
+            if not all(isinstance(member, str) for member in members):
+                raise InvalidInput(
+                    f"units={{{shorten(name)}: {shorten(own)}}}: a group is names of components."
+                )
             if len(set(members)) < len(members):
-                raise InvalidInput(f"The group {shorten(name)} names a component twice.")
+                raise InvalidInput(f"units=: the group {shorten(name)} names a component twice.")
             found[name] = tuple(self.named(member) for member in members)
         return found
 
@@ -181,7 +197,8 @@ def components_of(model: Network, part: str = "z") -> Components:
         raise InvalidInput(f"part={shorten(part)} is not known; it is one of {', '.join(PARTS)}.")
     heads: list[Component] = []
     sublayers: list[Component] = []
-    for step, layer, stack in _steps(model):
+    steps = [(own.name_in_places, *each) for own in model.stacks for each in own.branches()]
+    for stack, layer, step in steps:
         out, f = Place(step.points.writes, layer, stack=stack), step.f
         if isinstance(f, Attention):
             name = f"{'cross' if f.is_cross else stack}.L{layer}" if stack else f"L{layer}"
@@ -192,15 +209,6 @@ def components_of(model: Network, part: str = "z") -> Components:
             n_neurons = f.W_out.shape[0] if isinstance(f, MLP) else 0
             sublayers.append(Component(name, out, n_neurons=n_neurons))
     return Components(tuple(heads), tuple(sublayers))
-
-
-def _steps(model: Network) -> Iterator[tuple[Step, int, str | None]]:
-    """Every sub-layer's step with its layer and, in a pair, its stack."""
-    for stack in model.stacks:
-        name = stack.name if len(model.stacks) > 1 else None
-        for layer in range(len(stack.blocks)):
-            for step in stack.block(layer).steps:
-                yield from ((branch, layer, name) for branch in step.branches)
 
 
 def _heads(attn: Attention, name: str, place: Place) -> Iterator[Component]:

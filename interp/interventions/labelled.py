@@ -15,7 +15,6 @@ from interp.interventions.patching import places_of
 from interp.model.batch import Batch
 from interp.model.network import Network
 from interp.points import Place
-from interp.sweeps.inputs import inputs_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +89,7 @@ def labelled_activations(  # noqa: PLR0913 - what is read, and of what
         InvalidEdit: a prompt that is too short to have the position.
         UnknownPlace: the model has no such point.
     """
-    batches = model.check(*inputs_of(model, prompts))
+    batches = model.batches(prompts)
     names = _checked(labels, len(batches[0].ids))
     places = places_of(model, [at] if isinstance(at, str) else at, model.stack(stack).name)
     every = [place for own in places.values() for place in own]

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from interp.errors import InvalidInput
 from interp.model.batch import PAD, Batch
-from interp.sweeps.inputs import inputs_of
 from interp.text.prompts import Prompt
 from interp.text_network import TextNetwork
 
@@ -50,8 +49,8 @@ def aligned(
         InvalidInput: they are not as many, a pair differs in length (the message shows the tokens
             of both from where they differ) or in where its mask token stands, or is identical.
     """
-    left = model.check(*inputs_of(model, clean))
-    right = model.check(*inputs_of(model, corrupt))
+    left = model.batches(clean)
+    right = model.batches(corrupt)
     if len(left[0].ids) != len(right[0].ids):
         raise InvalidInput(
             f"There are {len(left[0].ids)} clean prompts and {len(right[0].ids)} corrupted ones; "

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from interp import edits
 from interp.edits import Edit
-from interp.edits.batch_values import donor_tokens, token_mean
+from interp.edits.batch_values import donor_tokens, summing_dtype, token_mean
 from interp.errors import InvalidInput, shorten
 from interp.execution.run import run
 from interp.interventions.components import Component
@@ -57,6 +57,10 @@ class Replacements:
         if self.method not in METHODS:
             raise InvalidInput(
                 f"method={shorten(self.method)} is not known; it is one of {', '.join(METHODS)}."
+            )
+        if not isinstance(self.per_position, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(
+                f"per_position={shorten(self.per_position)} should be True or False."
             )
         if self.per_position and self.method != "mean":
             raise InvalidInput('per_position=True is of means; give method="mean" with it.')
@@ -153,8 +157,7 @@ def _means_by_position(
     order, lengths = tokens_first(real), real.sum(-1, keepdim=True)
     has = torch.arange(real.shape[1], device=real.device) < lengths
     tokens = x[torch.arange(len(x), device=x.device)[:, None], order]
-    half = x.dtype in (torch.float16, torch.bfloat16)  # whose sums would overflow, or be rounded
-    wide = torch.float32 if half else x.dtype
+    wide = summing_dtype(x.dtype)
     tokens = tokens * has.to(wide).reshape(*has.shape, *[1] * (x.ndim - 2))
     counts = has.sum(0).clamp(min=1).to(wide).reshape(-1, *[1] * (x.ndim - 2))
     return (tokens.sum(0) / counts).to(x.dtype)

@@ -15,7 +15,6 @@ from interp.model.network import Network
 from interp.model.residual import Step
 from interp.model.shapes import Logits, Stream
 from interp.model.tap import Untouched, untouched
-from interp.model.unembedding import Unembedding
 from interp.points import Place, Point
 
 STREAMS = ("resid_pre", "resid_mid")
@@ -53,19 +52,9 @@ class GivenScale(Untouched):
         return Point.FINAL_SCALE in points
 
 
-def check_unembeds(model: Network, caller: str) -> None:
-    """Make sure that the model has an unembedding.
-
-    Raises:
-        InvalidInput: it returns its last stream.
-    """
-    if not isinstance(model.unembed, Unembedding):
-        raise InvalidInput(f"{caller} needs logits; this model returns its last stream.")
-
-
 def final_scale(model: Network) -> Place | None:
     """The place of the divisor of the final norm; ``None`` if there is no such norm."""
-    place = Place(Point.FINAL_SCALE, stack=_stack_name(model))
+    place = Place(Point.FINAL_SCALE, stack=model.stacks[-1].name_in_places)
     return place if place in model.layout else None
 
 
@@ -100,7 +89,7 @@ def decoded_places(model: Network, at: object = "resid_pre") -> PlaceNames:
     if lacking:
         raise InvalidInput(f"at={shorten(at)}: this model has no {min(lacking)}.")
     found["resid_post", len(blocks) - 1] = stack.end
-    name = _stack_name(model)
+    name = stack.name_in_places
     return {key: Place(place.point, key[1], place.norm, name) for key, place in found.items()}
 
 
@@ -130,7 +119,3 @@ def _written(step: Step, names: set[str]) -> Iterator[tuple[str, Place]]:
                     "resid_mid."
                 )
             yield name, Place(branch.points.writes)
-
-
-def _stack_name(model: Network) -> str | None:
-    return model.stacks[-1].name if len(model.stacks) > 1 else None

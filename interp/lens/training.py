@@ -21,7 +21,7 @@ from torch import Tensor
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.execution.run import run
-from interp.integers import as_integer
+from interp.integers import as_seed, at_least
 from interp.lens.decode import decode, decoded_places
 from interp.lens.tuned_lens import TunedLens, translated
 from interp.metrics import at_least_float32
@@ -50,21 +50,17 @@ class Settings:
     lr: float
     seed: int
 
-    def check(self) -> None:
-        """Make sure that they can be used.
+    def checked(self) -> "Settings":
+        """The same, as Python's own numbers.
 
         Raises:
-            InvalidInput: they can't.
+            InvalidInput: they can't be used.
         """
-        for name in ("steps", "rows"):
-            given = as_integer(getattr(self, name))
-            if given is None or given < 1:
-                raise InvalidInput(
-                    f"{name}={shorten(getattr(self, name))} must be an integer of at least 1."
-                )
-        is_number = isinstance(self.lr, int | float)  # pyright: ignore[reportUnnecessaryIsInstance]
+        is_number = isinstance(self.lr, int | float) and self.lr is not True  # pyright: ignore[reportUnnecessaryIsInstance]
         if not is_number or not 0 < self.lr < float("inf"):
             raise InvalidInput(f"lr={shorten(self.lr)} must be a positive number.")
+        steps, rows = at_least(1, self.steps, "steps"), at_least(1, self.rows, "rows")
+        return Settings(steps, rows, float(self.lr), as_seed(self.seed))
 
     def prompts_of_steps(self, n: int) -> Iterator[Int[Tensor, " row"]]:
         """The prompts of each step: all ``n`` in random order, then all again in another order."""
@@ -118,7 +114,7 @@ def train(
         InvalidInput: settings that can't be used, ``resume`` of another call, or a loss that is not
             finite.
     """
-    settings.check()
+    settings = settings.checked()
     lens = TunedLens.untrained(model, Provenance.of(model, *batches, seed=settings.seed))
     optimizer = torch.optim.Adam([lens.A, lens.b], lr=settings.lr)
     found: list[Tensor] = []
@@ -198,9 +194,7 @@ def _forward(model: Network, batches: Sequence[Batch]) -> tuple[list[Stream], Lo
     """The stream before each block of the last stack, and the logits."""
     *places, _ = decoded_places(model).values()
     done = run(model, *batches, record=places)
-    if done.logits is None:
-        raise InvalidInput("This run has no logits to train a lens on.")
-    return [done.cache[place] for place in places], done.logits
+    return [done.cache[place] for place in places], done.require_logits()
 
 
 def _divergence(model: Network, x: Stream, final: Logits) -> Float[Tensor, "batch pos"]:

@@ -6,6 +6,7 @@
 A = 0 and b = 0 it is the logit lens. The stream after the last block is not translated.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,12 +21,12 @@ from interp.errors import InvalidInput, OutOfResources, reason
 from interp.execution.provenance import Provenance
 from interp.files import is_file, write_whole
 from interp.json_text import parse_json
-from interp.lens.decode import check_unembeds
 from interp.metrics import at_least_float32
-from interp.model.network import Network, as_network
+from interp.model.network import Network, as_network, unembedding_of
 from interp.model.shapes import Stream
 from interp.paths import as_path
 from interp.schema import build, without_version
+from interp.tensor_data import tensor_bytes
 from interp.tensor_file import DAMAGED, read_header, save_tensors, verify_checksum
 from interp.weights.hash import weight_hash
 
@@ -54,7 +55,7 @@ class TunedLens:
         Raises:
             InvalidInput: the model has no unembedding.
         """
-        check_unembeds(model, "A lens")
+        unembedding_of(model)
         shape = (len(model.stacks[-1].blocks), model.d_model)
         like = at_least_float32(torch.empty(0, dtype=model.dtype, device=model.device))
         return cls(
@@ -62,6 +63,14 @@ class TunedLens:
             like.new_zeros(shape),
             Provenance.of(model) if provenance is None else provenance,
         )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of A and b; independent of the device."""
+        digest = hashlib.sha256()
+        for own in (self.A, self.b):
+            digest.update(f"{own.dtype} {tuple(own.shape)}".encode() + tensor_bytes(own))
+        return digest.hexdigest()
 
     def translate(self, x: Stream, layer: int) -> Stream:
         """``x + x·A_l + b_l``, where ``x`` is the stream before block ``layer``."""

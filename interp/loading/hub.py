@@ -16,7 +16,7 @@ PATTERNS = [
     *("*.safetensors", "*.safetensors.index.json"),
 ]
 REQUIRED = ["config.json", "generation_config.json", "tokenizer.json"]
-"""Files that the cache must have if the repository has them; its index tells which shards."""
+"""Files that the cache must have if the repository has them; which shards, its index lists."""
 ORGANISATIONS = {
     "EleutherAI": "gpt-neo-125m gpt-neo-1.3b gpt-neo-2.7b gpt-j-6b pythia-14m pythia-31m "
     "pythia-70m pythia-160m pythia-410m pythia-1b pythia-1.4b pythia-2.8b pythia-6.9b pythia-12b",

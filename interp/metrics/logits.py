@@ -1,5 +1,6 @@
 """Losses of tokens, and logits selected by position and by target."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -14,6 +15,9 @@ Targets = int | tuple[int, ...]
 Position = int | Literal["mask"] | None
 """A position among a row's real tokens, that of its mask token, or the default (see
 :func:`columns_read`)."""
+
+AT_A_TIME = 2**26
+"""Logits that are formed at a time, in elements."""
 
 
 def next_token_losses(
@@ -54,6 +58,21 @@ def _next_token_ids(batch: Batch) -> Int[Tensor, "batch pos"]:
 def at_least_float32(logits: Tensor) -> Tensor:
     """Logits in float32 if they are in half precision, else unchanged."""
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+
+
+def parts_of_rows(
+    shape: Sequence[int], device: torch.device, most: int | None = None
+) -> tuple[Int[Tensor, " row"], ...]:
+    """The rows of logits in parts that are few enough to be formed at a time.
+
+    Args:
+        shape: of the logits, ``[batch pos vocab]``.
+        device: of the row numbers.
+        most: rows of a part; ``None`` for as many as there may be.
+    """
+    n, width, vocab = shape
+    rows = min(AT_A_TIME // (width * vocab), most or n)
+    return torch.arange(n, device=device).split(max(1, rows))
 
 
 def relative_rounding(dtype: torch.dtype) -> float:

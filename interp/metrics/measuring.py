@@ -1,6 +1,6 @@
 """Computing a metric, or a plain function, from the logits of a batch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import Parameter, signature
 
 import torch
@@ -9,9 +9,12 @@ from torch import Tensor
 
 from interp.errors import InvalidInput, shorten
 from interp.metrics.kinds import Metric
-from interp.metrics.logits import at_least_float32
+from interp.metrics.logits import at_least_float32, parts_of_rows
 from interp.model.batch import Batch
+from interp.model.network import Network, unembedding_of
 
+ROWS = 64
+"""Prompts a forward, at most."""
 MetricLike = Callable[[Tensor], Tensor] | Callable[[Tensor, Batch], Tensor]
 """A plain function of the logits, or of the logits and their batch."""
 
@@ -34,6 +37,32 @@ def measure(
     if bool(values.isnan().any()):
         raise InvalidInput(f"The metric is NaN: {cause_of_nan(metric, batch)}")
     return values
+
+
+@torch.no_grad()
+def measure_prompts(
+    metric: Metric, model: Network, batches: Sequence[Batch], tokens: Batch | None = None
+) -> Float[Tensor, " prompt"]:
+    """The same of a model's own logits, some prompts at a time; in float64, on the CPU.
+
+    Args:
+        metric: one number a prompt.
+        model: the model.
+        batches: the prompts, of each stack.
+        tokens: the tokens that the metric reads; by default those of the last stack.
+
+    Raises:
+        InvalidInput: the model has no logits, or the metric is NaN.
+    """
+    unembedding_of(model)
+    read = batches[-1] if tokens is None else tokens
+    n, found = len(read.ids), list[Tensor]()
+    shape = (*read.ids.shape, model.config.n_logits)
+    for rows in parts_of_rows(shape, read.ids.device, most=ROWS):
+        logits = model(*(batch.rows(rows) for batch in batches))
+        own = metric.for_rows(rows.tolist(), n)
+        found.append(measure(own, logits, read.rows(rows)).cpu().double())
+    return torch.cat(found)
 
 
 def measured(

@@ -124,6 +124,27 @@ class Network(nn.Module):
             raise InvalidTokens(f"Source and target must have as many rows; got {rows}.")
         return batches
 
+    def batches(self, tokens: Any, mask: object = None) -> list[Batch]:  # noqa: ANN401
+        """The tokens of each stack, checked; those of a pair are given together.
+
+        Args:
+            tokens: what ``model(...)`` takes, for an encoder–decoder ``(source, target)``; or a
+                tuple of checked batches, one a stack.
+            mask: as of ``model(...)``.
+
+        Raises:
+            InvalidTokens: as for :meth:`check`.
+            InvalidInput: not a tuple of source and target, for an encoder–decoder.
+        """
+        is_whole = isinstance(tokens, tuple) and len(tokens) == len(self.stacks)
+        if len(self.stacks) > 1 and not is_whole:
+            raise InvalidInput(
+                "This model reads two inputs: give both as the tuple (source, target)."
+            )
+        if is_whole and (len(self.stacks) > 1 or isinstance(tokens[0], Batch)):
+            return self.check(*tokens, mask=mask)
+        return self.check(tokens, mask=mask)
+
     def stream(self, batches: Sequence[Batch], tap: Tap = untouched, span: Span = WHOLE) -> Stream:
         """The last stack's stream after ``span``, which is a part of that stack alone."""
         *encoders, last = self.stacks
@@ -321,6 +342,17 @@ class Network(nn.Module):
         own = getattr(type(self), name, None)
         # Python comes here also where a property raised AttributeError, whose message is wanted.
         return own.__get__(self) if isinstance(own, property) else super().__getattr__(name)
+
+
+def unembedding_of(model: Network) -> Unembedding:
+    """The unembedding of a model.
+
+    Raises:
+        InvalidInput: it has no logits.
+    """
+    if not isinstance(model.unembed, Unembedding):
+        raise InvalidInput("This model has no logits: it returns its last stream.")
+    return model.unembed
 
 
 def as_network(model: object) -> Network:

@@ -13,9 +13,8 @@ def layout_of(stacks: Sequence[Stack], unembed: Exit) -> Layout:
     """The places of all stacks and of the exit, each with its recipe."""
     places: Layout = {}
     for stack in stacks:
-        name = stack.name if len(stacks) > 1 else None
         places |= {
-            Place(place.point, place.layer, place.norm, name): recipe
+            Place(place.point, place.layer, place.norm, stack.name_in_places): recipe
             for place, recipe in stack.layout().items()
         }
     return places | unembed.layout()

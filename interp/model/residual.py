@@ -10,7 +10,7 @@
 ``__call__`` is that formula. The other methods continue it from a state in its middle: from f's
 hidden tensor (z of attention, the neurons of an MLP), or from the sum. These states are where a
 sweep restarts a forward. ``resid_mid`` and ``resid_post`` are the *sums*, as in TransformerLens;
-with post-norm the stream that goes on is then ``("normalized", layer, "ln1")``.
+with post-norm the stream that later steps read is then ``("normalized", layer, "ln1")``.
 """
 
 from dataclasses import dataclass

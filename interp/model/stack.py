@@ -15,6 +15,7 @@ from interp.model.embeddings import position_embedding_of, token_types_of, token
 from interp.model.norm import EMBEDDED, FINAL, Norm, norm_of
 from interp.model.positions.build import attention_positions, bias_table_of
 from interp.model.recipe import STORED, Layout, Reader, Recipe, owned
+from interp.model.residual import Step
 from interp.model.shapes import Stream
 from interp.model.tap import Tap, untouched
 from interp.model.unembedding import MaskedHead
@@ -46,12 +47,16 @@ class Stack(nn.Module):
         config: of the whole model.
         name: which of its stacks: ``encoder`` or ``decoder``.
         shared: the token embedding of another stack, if it is this one's too.
+
+    Attributes:
+        name_in_places: its name where a model has two stacks; ``None`` where it is the only one.
     """
 
     def __init__(self, config: Config, name: str, shared: nn.Parameter | None = None) -> None:
         super().__init__()
         own, d_model = config.stacks[name], config.d_model
         self.name = name
+        self.name_in_places = name if len(config.stacks) > 1 else None
         self.input = input_of(config, name)
         self.weight_e = token_weights(config, name) if shared is None else shared
         self.tokens = tokens_of(own.embedding, d_model)
@@ -98,6 +103,12 @@ class Stack(nn.Module):
         if not isinstance(block, Block):
             raise TypeError(f"blocks[{layer}] is a {type(block).__name__}, not a Block.")
         return block
+
+    def branches(self) -> Iterator[tuple[int, Step]]:
+        """Layer and step of every sub-layer, in the order of the forward."""
+        for layer in range(len(self.blocks)):
+            for step in self.block(layer).steps:
+                yield from ((layer, branch) for branch in step.branches)
 
     def layout(self) -> Layout:
         """Its places in the order of the forward."""

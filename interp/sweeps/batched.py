@@ -20,8 +20,7 @@ from interp.execution.recorder import Recorder
 from interp.metrics import AtPosition, at_least_float32, check_values, columns_read, measured
 from interp.model.batch import repeated
 from interp.model.context import Context
-from interp.model.network import Network
-from interp.model.unembedding import Unembedding
+from interp.model.network import unembedding_of
 from interp.points import Place, Point
 from interp.sweeps.baseline import Baseline
 from interp.sweeps.cases import Case
@@ -267,13 +266,6 @@ class BatchedForward:
     def _is_pointwise(self, place: Place) -> bool:
         """Whether the edits of a place at one column do not depend on other columns."""
         return all(edit.pointwise for _, edit in self.edits[place])
-
-
-def unembedding_of(model: Network) -> Unembedding:
-    """The unembedding, which a model whose metric is measured has."""
-    if not isinstance(model.unembed, Unembedding):
-        raise InvalidInput("This model has no logits that a metric could measure.")
-    return model.unembed
 
 
 def at(x: Float[Tensor, "row pos n"], column: Int[Tensor, " row"]) -> Float[Tensor, "row n"]:

@@ -20,7 +20,6 @@ from interp.points import Point
 from interp.sweeps.baseline import Baseline
 from interp.sweeps.batched import BatchedForward
 from interp.sweeps.cases import Case, cases_of
-from interp.sweeps.inputs import inputs_of
 from interp.sweeps.memory import Budget
 from interp.sweeps.restart_map import RestartMap
 from interp.sweeps.schedule import Job, groups_of, jobs_of
@@ -53,7 +52,7 @@ def estimate_sweep(
     Raises:
         InterpError: as of :func:`interp.sweep`, for what it refuses before the first forward.
     """
-    batches = on_cpu(model.check(*inputs_of(model, tokens), mask=mask))
+    batches = on_cpu(model.batches(tokens, mask))
     restart_map = RestartMap(Shapes(model))
     cases = cases_of(restart_map, edits)
     check_cases(restart_map, batches, cases)

@@ -1,4 +1,4 @@
-"""The file format of a sweep: its numbers, and what is needed to go on with it.
+"""The file format of a sweep: its numbers, and what is needed to resume it.
 
 One safetensors file. The tensors are the table, and those that edits and the metric hold; all else
 is JSON in the header, under ``interp_sweep``. No pickle is read or written.

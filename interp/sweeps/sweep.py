@@ -21,7 +21,6 @@ from interp.metrics import Metric, MetricLike
 from interp.model.network import Network, as_network
 from interp.sweeps.cases import cases_of
 from interp.sweeps.executors import executor_of
-from interp.sweeps.inputs import inputs_of
 from interp.sweeps.memory import Budget
 from interp.sweeps.restart_map import RestartMap
 from interp.sweeps.result import Interrupted, Sweep
@@ -76,7 +75,7 @@ def sweep(  # noqa: PLR0913 - independent options, all but the first by keyword
             in the table, and :attr:`Sweep.notes` say where.
         OutOfResources: not even one edited forward is within the budget.
     """
-    batches = tuple(as_network(model).check(*inputs_of(model, tokens), mask=mask))
+    batches = tuple(as_network(model).batches(tokens, mask))
     restart_map = RestartMap(model)
     cases = cases_of(restart_map, edits)
     cpu_batches = on_cpu(batches)

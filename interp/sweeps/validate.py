@@ -15,9 +15,11 @@ from interp.errors import InvalidInput, shorten
 from interp.execution.estimate import shape_at
 from interp.metrics import AtPosition, Loss, Metric, columns_read
 from interp.model.batch import Batch
-from interp.model.network import Network
+from interp.model.network import Network, unembedding_of
 from interp.sweeps.cases import Case
+from interp.sweeps.memory import Budget
 from interp.sweeps.restart_map import RestartMap
+from interp.sweeps.result import Sweep
 
 
 def on_cpu(batches: Sequence[Batch]) -> list[Batch]:
@@ -58,11 +60,11 @@ def check_metric(metric: object, model: Network, batch: Batch) -> None:
     """Make sure before anything is run that a metric can be computed.
 
     Raises:
-        InvalidInput: not a metric, a target outside the vocabulary, not one target per prompt, a
-            reference of another shape, a prompt too short for it, or without a mask token.
+        InvalidInput: the model has no logits; not a metric, a target outside the vocabulary, not
+            one target per prompt, a reference of another shape, a prompt too short for it, or
+            without a mask token.
     """
-    if not model.config.unembeds:
-        raise InvalidInput("This model has no logits that a metric could measure.")
+    unembedding_of(model)
     if isinstance(metric, Loss) and model.config.n_classes is not None:
         raise InvalidInput("loss() is of next tokens; this model's logits are scores of classes.")
     if not isinstance(metric, Metric):
@@ -80,3 +82,16 @@ def check_metric(metric: object, model: Network, batch: Batch) -> None:
     with suppress(RuntimeError):  # without data only shapes can be checked
         metric(logits, batch)
     metric.for_rows(range(len(batch.ids)), len(batch.ids))
+
+
+def check_options(model: Network, memory: object, resume: object) -> None:
+    """Make sure of options before the values of edits are computed, which may take long.
+
+    Raises:
+        InvalidInput: not a positive number of bytes, or ``resume`` is no sweep.
+    """
+    Budget.of(model, memory)
+    if not isinstance(resume, Sweep | None):
+        raise InvalidInput(
+            f"resume={shorten(resume)} should be the result of a sweep of the same arguments."
+        )

@@ -5,7 +5,7 @@ import torch
 
 import interp
 from analyses import attention_pattern
-from interp.errors import InvalidInput, UnknownPlace
+from interp.errors import InvalidInput
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +44,9 @@ def test_frame_figure_and_summary(model):
 
 
 def test_what_it_refuses(model):
-    with pytest.raises(InvalidInput, match=r"heads 0\.\.3"):
+    with pytest.raises(InvalidInput, match=r"head=4 must be .* from -4 to 3"):
         attention_pattern(model, "ab", 0, 4)
-    with pytest.raises(UnknownPlace, match='"pattern", 0'):
+    with pytest.raises(InvalidInput, match=r"layer=7 must be .* from -2 to 1"):
         attention_pattern(model, "ab", 7, 0)
     with pytest.raises(InvalidInput, match="one prompt"):
         attention_pattern(model, ["ab", "cd"], 0, 0)
@@ -86,7 +86,7 @@ class TestEncoderDecoder:
         assert shown.keys == ("3", "·", "March", "·", "2", "0", "2", "1", "<|end|>")
         assert shown.queries[:5] == ("<|start|>", "2", "0", "2", "1")
         assert shown.pattern[:4, 4:8].sum(-1).mean() > 0.8
-        assert shown.name == f"cross L{layer}H{head}"
+        assert shown.name == f"cross.L{layer}H{head}"
         frame = shown.to_frame()
         assert len(frame) == 12 * 9
         cell = frame[(frame["query"] == 1) & (frame["key"] == 2)].iloc[0]
@@ -116,5 +116,5 @@ class TestEncoderDecoder:
         two = [one.repeat(2, 1) for one in ids]
         with pytest.raises(InvalidInput, match="one prompt"):
             attention_pattern(dates, two[0], 0, 0, target=two[1], attention="cross")
-        with pytest.raises(UnknownPlace, match='"cross_pattern", 7'):
+        with pytest.raises(InvalidInput, match="layer=7 must be"):
             attention_pattern(dates, ids[0], 7, 0, target=ids[1], attention="cross")

@@ -18,7 +18,7 @@ from architectures import (
 import interp
 from analyses import attention_statistics
 from analyses.attention_statistics import WEIGHTINGS
-from interp import PAD, run
+from interp import PAD, computation_graph, run
 from interp.errors import InvalidInput, InvalidTokens
 from interp.zoo.training.calendar import FORMATS, WrittenDate
 from interp.zoo.training.evaluations.alignment import FIELDS, PREDICTING, alignment
@@ -213,6 +213,11 @@ def test_the_attentions_of_a_pair(attention):
     total = sum(statistic(found, one) for one in (*CLASSES, "other"))
     assert_close(total, torch.ones_like(total))
     assert found.summary().startswith(f"{attention} attention, ")
+    graph = [own.name for own in computation_graph(model).writers if own.head is not None]
+    names = [name for name in graph if name.startswith(f"{attention}.")]
+    assert list(found.to_frame()["name"].unique()) == names
+    assert list(found.figure().layout.yaxis.ticktext) == names
+    assert f" {attention}.L" in found.summary()
 
 
 @pytest.fixture(scope="module")
@@ -244,7 +249,7 @@ def test_dates_aligns_as_its_card_has_it(dates, field):
     card = figures[f"its attention to the {field} where that is predicted"]
     assert float(mass.max()) == pytest.approx(card, abs=0.02)
     lines = [line.split() for line in found.summary().split("\n")]
-    assert next(words[1] for words in lines if words[0] == field) == best
+    assert next(words[1] for words in lines if words[0] == field) == f"cross.{best}"
     expected = alignment(model, sources, targets, fields)
     assert_close(mass, expected.scores[field], 1e-5)
     uniform = found.uniform[..., found.statistics.index(field)].mean(-1)
@@ -258,7 +263,7 @@ def test_what_it_refuses():
     model, ids = build("gpt2"), torch.tensor([[1, 2, 3]])
     for wrong, match in [
         ({"attention": "cross"}, "this model has one stack"),
-        ({"offsets": 0}, "offsets=0 should be 1 or more"),
+        ({"offsets": 0}, "offsets=0 must be an integer from 1"),
         ({"classes": {"other": 1}}, "can't be called other"),
         ({"classes": {"self": 1}}, "can't be called self"),
         ({"classes": {"a": torch.tensor([True])}}, r"classes\['a'\] should have an entry for each"),

@@ -101,8 +101,8 @@ def test_the_metric_is_read_with_the_clean_tokens():
     ("settings", "message"),
     [
         ({"method": "gradient"}, "method='gradient' is not known"),
-        ({"steps": 0}, "steps=0 should be a whole number from 1 on"),
-        ({"check": -1}, "check=-1 should be a whole number from 0 on"),
+        ({"steps": 0}, "steps=0 must be an integer of at least 1"),
+        ({"check": -1}, "check=-1 must be an integer of at least 0"),
         ({"metric": metrics.accuracy(3)}, "no gradient"),
     ],
 )

@@ -144,7 +144,7 @@ def test_where_a_softmax_saturates_the_summary_warns():
     ("settings", "message"),
     [
         ({"method": "eap"}, "method='eap' is not known"),
-        ({"check": 0}, "check=0 should be a whole number from 1 on"),
+        ({"check": 0}, "check=0 must be an integer of at least 1"),
         ({"metric": metrics.accuracy(3)}, "no gradient"),
     ],
 )

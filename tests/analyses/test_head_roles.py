@@ -115,6 +115,27 @@ def test_a_head_that_moves_it_to_the_opposite_does_not():
     assert "copying" not in found.roles()["L0H0"]
 
 
+def copying_with(change):
+    """The copying scores of a random model whose W_U [vocab d_model] is changed."""
+    model = untied_model()
+    with torch.no_grad():
+        model.unembed.weight += change
+    return head_roles(model, rows=5).scores["copying"]
+
+
+def untied_model():
+    attention = AttentionConfig(2, 4, bias_q=False, bias_k=False, bias_v=False, bias_o=False)
+    torch.manual_seed(0)
+    return Transformer(Config(12, 40, 16, decoder=StackConfig(2, attention, None))).double()
+
+
+def test_a_vector_added_to_every_column_of_W_U_changes_no_copying_score():
+    constant, other = torch.randn(12, dtype=torch.float64), torch.randn(40, 12).double()
+    scores = copying_with(0.0)
+    assert_close(copying_with(10 * constant), scores, 1e-9)
+    assert (copying_with(other) - scores).abs().amax(-1).min() > 0.01
+
+
 @pytest.mark.parametrize("weight", ["W_V", "W_O"])
 def test_a_head_that_writes_nothing_is_silent(weight):
     model = build_new("llama")
@@ -228,8 +249,8 @@ def test_models_that_it_refuses(name, match):
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"repeats": 1}, "repeats ≥ 2"),
-        ({"rows": 0}, "rows ≥ 1"),
+        ({"repeats": 1}, "repeats=1 must be an integer of at least 2"),
+        ({"rows": 0}, "rows=0 must be an integer of at least 1"),
         ({"half": 9}, "half=6 is the most"),
         ({"tokens": [1, 2, 3]}, "there are 3 of them"),
     ],

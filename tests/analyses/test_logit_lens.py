@@ -1,6 +1,5 @@
 """The logit lens: the unembedding of every stream, which ends in the model's own prediction."""
 
-import sys
 from dataclasses import replace
 
 import pytest
@@ -9,9 +8,10 @@ from architectures import ARCHITECTURES, assert_close, assert_identical, build, 
 
 from analyses import logit_lens
 from analyses.logit_lens import NORMS
-from interp import load, run
+from interp import TunedLens, load, run
 from interp.errors import InvalidInput
 from interp.lens.decode import decode
+from interp.metrics import logits
 from interp.model.unembedding import Unembedding
 
 STREAMS = [("resid_pre", 0), ("resid_pre", 1), ("resid_post", 1)]
@@ -62,7 +62,7 @@ def test_few_logits_at_a_time_give_the_same(monkeypatch):
     model, rows = build("llama"), [torch.tensor([1, 2, 3]), torch.tensor([4]), torch.tensor([5, 6])]
     tokens = padded(rows, "left")
     whole = logit_lens(model, tokens, targets=[1, 2, 3])
-    monkeypatch.setattr(sys.modules[logit_lens.__module__], "CHUNK", 1)
+    monkeypatch.setattr(logits, "AT_A_TIME", 1)
     chunked = logit_lens(model, tokens, targets=[1, 2, 3])
     assert_close(chunked.kl, whole.kl)
     assert torch.equal(chunked.rank, whole.rank)
@@ -129,11 +129,23 @@ def test_the_figure_and_the_summary_of_a_bundled_model():
     assert lines[-1].startswith("resid_post 1 KL 0.000 nats")
 
 
+def test_the_provenance_has_the_lens():
+    """Two lenses are told apart, and each from none; the same numbers are the same lens."""
+    model, lens = build("gpt2"), TunedLens.untrained(build("gpt2"))
+    same, other = (replace(lens, A=lens.A + more) for more in (0.0, 1e-3))
+    logit, first, again, second = (
+        logit_lens(model, given("gpt2"), lens=own).provenance for own in (None, lens, same, other)
+    )
+    assert logit.lens is None
+    assert first == again == replace(logit, lens=lens.digest)
+    assert first.lens not in (None, second.lens)
+
+
 def test_what_has_no_logits_or_no_such_token_is_refused():
     without = build(replace(ARCHITECTURES["gpt2"], unembeds=False, tied=False))
     with pytest.raises(InvalidInput, match="returns its last stream"):
         logit_lens(without, given("gpt2"))
-    with pytest.raises(InvalidInput, match=r"top=99 is outside 1\.\.13"):
+    with pytest.raises(InvalidInput, match="top=99 must be an integer from 1 to 13"):
         logit_lens(build("gpt2"), given("gpt2"), top=99)
     with pytest.raises(InvalidInput, match="Target 13 is outside"):
         logit_lens(build("gpt2"), given("gpt2"), targets=13)

@@ -201,7 +201,7 @@ def test_a_cancelled_call_is_resumed_and_an_interrupted_one_too():
         ({"metric": metrics.loss()}, InvalidInput, "a loss is of each text's own tokens"),
         ({"over": ("layer", "neuron")}, InvalidInput, "over=.* some of layer, head, pos"),
         ({"over": ()}, InvalidInput, "over="),
-        ({"over": ("layer", "head")}, InvalidInput, r"resid_pre has the axes .* by head"),
+        ({"over": ("layer", "head")}, InvalidInput, r"resid_pre has the axes .* no head"),
         ({"at": "q_normalized"}, UnknownPlace, "q_normalized"),
         ({"at": "embed"}, InvalidInput, "at='embed' should be the label"),
         ({"at": []}, InvalidInput, "at= names no point"),

@@ -12,25 +12,32 @@ from tables import each
 
 from analyses import train_lens
 from apps.commands import COMMANDS
+from apps.commands.command import name_of
 from apps.frame_table import table_of_frame
 from interp import load
 
 MODEL = "induction-by-hand"
-NAMES = {command.__name__ for command in COMMANDS}
+NAMES = {name_of(command) for command in COMMANDS}
 PAIRS = ["--model", "rasp-reverse"]
 RUNS = {
     "patterns": ([], "patterns", "L0H0 (previous 1.00)"),
     "roles": (["--rows", "8"], "roles", "heads have a role"),
+    "circuits": ([], "circuits", "L0H0 → L1H0"),
     "ablate": (["--units", "layers"], "layers", "2 of 2 layers matter"),
     "patch": ([*PAIRS, "--at", "z", "--over", "layer-head"], "patch", "L2H0"),
     "paths": ([*PAIRS, "--kind", "zero"], "paths", "edges matter (zero"),
     "attribute": ([*PAIRS, "--check", "8"], "attribute", "edges"),
     "prune": (PAIRS, "prune", "CMD 0"),
+    "explain": (PAIRS, "explain", "2 edges keep 100%"),
+    "compare": (["--model", "python-2l", "--analysis", "roles"], "compare", "L0H5 previous-token"),
     "dla": ([], "dla", "L1H"),
+    "covariance": ([], "covariance", "6 symmetries"),
     "positions": ([], "positions", "the shift by 1 is no linear map"),
     "frequencies": (["--model", "addition-mod-113"], "frequencies", "frequencies 27, 10, 9"),
     "probe": (["--model", "rasp-histogram"], "probe", "at resid_post 0: accuracy 1.00"),
     "erase": (["--model", "rasp-histogram", "--metric", "kl"], "erase", "erased at resid_post 0"),
+    "top-texts": (["--of", "L1H0"], "top-texts", "L1H0 attention on 24 texts"),
+    "order": (["--draws", "1"], "order", "2 of 8 heads use order"),
     "lens": (["--at", "resid_pre", "--at", "attn_out"], "lens", "Logit lens on 24 prompts"),
 }
 """Each command's own options, the name of its table, and a part of what it finds."""
@@ -105,6 +112,8 @@ def test_a_saved_lens_is_applied_and_one_of_another_model_refused(command, tmp_p
     assert done.exit_code == 0, done.output
     described = json.loads((tmp_path / "out" / "run.json").read_text())
     assert described["settings"]["tuned"] == str(tmp_path / "lens.safetensors")
+    assert described["provenance"]["lens"] == lens.digest
+    assert lens.digest in (tmp_path / "out" / "report.html").read_text()
     done = command("lens", "--model", MODEL, "--prompts", prompts, *words)
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
 
@@ -151,6 +160,8 @@ def test_an_encoder_decoder_reads_pairs_of_texts(command, tmp_path, name):
         (["patterns"], '{"text": "ab"', "not a JSON object"),
         (["paths"], '{"text": "ab", "target": "c", "distractor": "d"}', "needs a 'corrupt'"),
         (["paths"], '{"text": "ab", "corrupt": "cab", "target": "c", "distractor": "d"}', "tokens"),
+        (["compare"], '{"text": "ab"}', "--other"),
+        (["compare", "--other", "python-2l"], '{"text": "ab"}', "do not have the same rows"),
         (["prune"], '{"text": "ab", "corrupt": "ac"}', "needs a 'target'"),
         (["prune", "--metric", "kl"], '{"text": "ab", "corrupt": "ac"}', "kl"),
     ],

@@ -34,10 +34,13 @@ from analyses import (
     attribute_edges,
     attribute_nodes,
     direct_logit_attribution,
+    explain,
     logit_lens,
+    order_sensitivity,
     patch_activations,
     patch_paths,
     prune,
+    top_texts,
     train_lens,
 )
 from interp import (
@@ -116,6 +119,12 @@ def attributed(model: Transformer, given: Any, n: int) -> Rows:
     return [{"terms": found.terms[:, i], "sources": found.sources[:, i, real[i]]} for i in range(n)]
 
 
+def ordered(model: Transformer, given: Any, n: int, **settings: Any) -> Rows:
+    found = order_sensitivity(model, given, permutations=["random"], draws=1, **settings)
+    numbers = {"values": found.values, "unmoved": found.unmoved}
+    return [{name: x[..., i].nan_to_num(-1) for name, x in numbers.items()} for i in range(n)]
+
+
 def other_tokens(model: Transformer, given: Any, stack: str | None = None) -> Batch:
     """The same prompts with every token, or pixel, another."""
     batch = model.batch(given, stack=stack)
@@ -137,6 +146,12 @@ def attributed_edges(model: Transformer, given: Any, n: int) -> Rows:
         model, given, other_tokens(model, given), metric=METRIC, steps=2, check=0
     )
     return [{"effect": result.effect[:, i], "sums": result.sums[:, i]} for i in range(n)]
+
+
+def explained(model: Transformer, given: Any, n: int) -> Rows:
+    """Which circuit is found depends on all prompts; its ends are those of each."""
+    result = explain(model, given, other_tokens(model, given), metric=METRIC, steps=2)
+    return [{"whole": result.whole[i], "empty": result.empty[i]} for i in range(n)]
 
 
 def attributed_nodes(model: Transformer, given: Any, n: int) -> Rows:
@@ -173,6 +188,17 @@ def trained(model: Transformer, given: Any, n: int) -> Rows:
     return [{name: own[:, i] for name, own in kl.items()} for i in range(n)]
 
 
+def top_cells(model: Transformer, given: Any, n: int, of: str = "L1H0") -> Rows:
+    """Every cell of each prompt, by position and key."""
+    found = top_texts(model, given, of=of, top=1000)
+    order = (found.pos * 1000 + found.key).argsort(stable=True)
+    control = found.control.nan_to_num(-1.0)  # of images
+    return [
+        {"value": found.value[own], "control": control[own]}
+        for own in (order[found.text[order] == i] for i in range(n))
+    ]
+
+
 def training_prompts(model: Transformer) -> Any:
     read_by = model.stacks[0].input
     if isinstance(read_by, ImageInput):
@@ -190,17 +216,21 @@ ANALYSES = {
     "attribute_nodes": attributed_nodes,
     "direct_logit_attribution": attributed,
     "attention_statistics": statistics,
+    "explain": explained,
     "logit_lens": lenses,
+    "order_sensitivity": ordered,
     "patch_paths": paths,
     "prune": pruned,
     "patch_activations": patched,
+    "top_texts": top_cells,
     "train_lens": trained,
 }
 NO_EDGES = ("a ready-made batch of an encoder", "a mask", "token types")
 """Prompts of a model whose norms change the stream."""
-OF_EDGES = ("attribute_edges", "patch_paths", "prune")
+OF_EDGES = ("attribute_edges", "explain", "patch_paths", "prune")
 REFUSED = {(name, given) for name in OF_EDGES for given in NO_EDGES}
-REFUSED.add(("prune", "texts"))  # one of which is answered alike by all edges and by none
+# One of the texts is answered alike by all edges and by none.
+REFUSED |= {(name, "texts") for name in ("explain", "prune")}
 OF_PAIRS = {
     f"attention_pattern, {which}": patterns_of_pairs(which)
     for which in ("encoder", "decoder", "cross")
@@ -212,7 +242,15 @@ OF_PAIRS |= {
     )
     for which in ("encoder", "decoder", "cross")
 }
+OF_PAIRS["order_sensitivity"] = lambda model, given, n: ordered(model, tuple(given), n)
+OF_PAIRS["order_sensitivity, own"] = lambda model, given, n: ordered(
+    model, tuple(given), n, scope="own"
+)
 OF_PAIRS["ablate"] = lambda model, given, n: ablated_layers(model, tuple(given), n)
+OF_PAIRS |= {
+    f"top_texts, {of}": lambda model, given, n, of=of: top_cells(model, tuple(given), n, of)
+    for of in ("encoder.L1H0", "decoder.L1H2", "cross.L0H1", "decoder.L0N3")
+}
 OF_PAIRS["train_lens"] = lambda model, given, n: trained(model, tuple(given), n)
 OF_PAIRS["logit_lens"] = lambda model, given, n: lenses(model, tuple(given), n)
 OF_PAIRS["patch_activations"] = lambda model, given, n: patched(model, tuple(given), n)
@@ -337,8 +375,10 @@ def test_every_analysis_of_prompts_is_in_the_table():
     ]
     first = {own.__name__: tuple(signature(own).parameters)[:1] for own in functions}
     of_models = {name for name, parameter in first.items() if parameter == ("model",)}
-    without_prompts, of_scores = {"frequencies", "head_roles", "positions"}, {"prune"}
-    of_all_prompts_together = {"erase", "probe"}
+    without_prompts = {
+        *("composition", "frequencies", "head_roles", "permutation_covariance", "positions"),
+    }
+    of_all_prompts_together, of_scores = {"erase", "probe"}, {"prune"}
     left_out = without_prompts | of_all_prompts_together
     assert of_models | of_scores == set(ANALYSES) | left_out
 

@@ -7,6 +7,7 @@ the numbers of all its tables, by the labels of their rows.
 """
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import fields
 from inspect import isfunction, signature
 from itertools import cycle
@@ -25,20 +26,26 @@ from analyses import (
     attention_statistics,
     attribute_edges,
     attribute_nodes,
+    compare,
+    composition,
     direct_logit_attribution,
     erase,
+    explain,
     frequencies,
     head_roles,
     logit_lens,
+    order_sensitivity,
     patch_activations,
     patch_paths,
+    permutation_covariance,
     positions,
     probe,
     prune,
+    top_texts,
     train_lens,
 )
 from analyses.result import Result
-from interp import PAD, computation_graph
+from interp import PAD, Transformer, computation_graph
 
 BOUND = 1e-10
 Frames = dict[str, pd.DataFrame]
@@ -61,12 +68,31 @@ def patterns(case: Case) -> Frames:
     return {"patterns": pd.concat(shown)}
 
 
+def scaled(model: Transformer) -> Transformer:
+    """Another model of the same shape: all weights are a tenth larger."""
+    other = deepcopy(model)
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight.mul_(1.1)
+    return other
+
+
 def ablation(units: str, **settings: object) -> Analysis:
     return lambda case: ablate(case.model, case.clean, units=units, metric=case.metric, **settings)
 
 
 def paths(case: Case, **settings: object) -> Result:
     return patch_paths(case.model, case.clean, case.corrupt, metric=case.metric, **settings)
+
+
+def tops(case: Case) -> Frames:
+    """All cells of the heads of a layer."""
+    found: dict[str, list[pd.DataFrame]] = {}
+    for head in range(case.model.blocks[1].attn.n_heads):
+        result = top_texts(case.model, case.clean, of=f"L1H{head}", top=999)
+        for kind, frame in tables(result).items():
+            found.setdefault(kind, []).append(frame.assign(name=f"L1H{head}"))
+    return {kind: pd.concat(own) for kind, own in found.items()}
 
 
 def grids(*at: str, **settings: object) -> Analysis:
@@ -111,6 +137,13 @@ ANALYSES: dict[str, Analysis] = {
     "attention_statistics": lambda case: attention_statistics(
         case.model, case.clean, classes={"some": case.some}
     ),
+    "compare": lambda case: compare(
+        case.model,
+        scaled(case.model),
+        case.clean,
+        analysis=lambda model, prompts: ablate_heads(model, prompts, metric="kl"),
+    ),
+    "composition": lambda case: composition(case.model, offset=2),
     "direct_logit_attribution, component": attribution("component"),
     "direct_logit_attribution, head": attribution("head"),
     "direct_logit_attribution, source": attribution("source"),
@@ -131,6 +164,12 @@ ANALYSES: dict[str, Analysis] = {
     "attribute_nodes": lambda case: attribute_nodes(
         case.model, case.clean, case.corrupt, metric=case.metric, check=1000
     ),
+    "explain": lambda case: explain(
+        case.model, case.clean, case.corrupt, metric=case.metric, steps=3
+    ),
+    "order_sensitivity": lambda case: order_sensitivity(
+        case.model, case.clean, permutations=["random"], draws=1
+    ),
     "patch_activations": grids("resid_pre", "mlp_out", over=("layer", "pos")),
     "patch_activations, heads": grids("z", "q", over=("layer", "head")),
     "patch_activations, key/value heads": grids("v", over=("layer", "head"), direction="noise"),
@@ -138,10 +177,15 @@ ANALYSES: dict[str, Analysis] = {
     "patch_paths, frozen heads": lambda case: paths(
         case, kind="mean", mode="frozen heads", edges=to_logits(case)
     ),
+    "permutation_covariance": lambda case: permutation_covariance(case.model),
     "positions": lambda case: positions(case.model),
     "probe": lambda case: {"accuracy": predicted(case)},
     "prune": lambda case: prune(
         paths(case).scores, case.model, case.clean, case.corrupt, metric=case.metric, draws=1
+    ),
+    "top_texts": tops,
+    "top_texts, a stream": lambda case: top_texts(
+        case.model, case.clean, of=("resid_post", 1), top=999
     ),
     "train_lens": lambda case: train_lens(
         case.model, case.clean, held_out=case.corrupt, steps=3, rows=len(case.clean)
@@ -150,12 +194,15 @@ ANALYSES: dict[str, Analysis] = {
 LEFT_OUT = {
     "direct_logit_attribution": ["control"],
     "erase": ["control", "removed_control"],
+    "permutation_covariance": ["error"],
     "prune": ["random", "place"],
+    "top_texts": ["rank", "source"],
 }
-"""Columns of what is drawn at random, and the rank of edges that may have equal scores."""
-OWN_PROMPTS = {"head_roles"}
+"""Columns of what is drawn at random, the rank of what may have equal values, and names of prompts
+by their number."""
+OWN_PROMPTS = {"explain", "head_roles"}
 """Analyses that draw token ids: asked of the same vocabulary."""
-NO_EDGES = {"attribute_edges", "patch_paths", "prune"}
+NO_EDGES = {"attribute_edges", "explain", "patch_paths", "prune"}
 """Analyses of edges, which a model that normalizes its stream lacks."""
 POST_NORM = {"bert"}
 FAST = ["gpt2", "llama", "neox"]
@@ -295,6 +342,7 @@ def test_every_analysis_of_a_model_is_in_the_table():
     of_models = {
         name
         for name, function in exported.items()
-        if isfunction(function) and "model" in signature(function).parameters
+        if isfunction(function)
+        and any(own in signature(function).parameters for own in ("model", "model_a"))
     }
     assert of_models == set(map(named, ANALYSES))

@@ -145,7 +145,7 @@ def test_each_pass_takes_every_prompt_once(n, rows):
 def test_settings_that_cannot_be_used_are_refused(name, value):
     settings = Settings(**{**vars(SETTINGS), name: value})
     with pytest.raises(InvalidInput, match=f"{name}="):
-        settings.check()
+        settings.checked()
 
 
 def test_a_training_that_diverges_is_refused():

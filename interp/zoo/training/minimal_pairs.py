@@ -1,8 +1,8 @@
 """The bundled minimal pairs: a clean and a corrupted text of equal length, one change apart.
 
 The target is the right answer to the clean text, the distractor the right answer to the corrupted
-one. Pairs are drawn at random, and those are kept that the model tells apart (:func:`is_answered`):
-what is found on them holds where the model is right.
+one. Pairs are drawn at random, and those are kept that the model answers rightly
+(:func:`is_answered`): what is found on them holds where the model is right.
 
 rasp-*             a row of letters; one letter is another
 addition-mod-113   a sum; one number is another
@@ -72,7 +72,7 @@ def is_aligned(model: Transformer, pair: Prompt) -> bool:
 
 
 def is_answered(model: Transformer, pairs: Sequence[Prompt]) -> list[bool]:
-    """Whether the model tells the two texts of each pair apart.
+    """Whether the model answers both texts of each pair rightly.
 
     After the clean text its likeliest token is the target, and after the corrupted one it prefers
     the distractor, each by a logit difference of ``MARGIN`` or more.
