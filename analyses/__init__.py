@@ -9,6 +9,7 @@ from analyses.attribute_nodes import NodeAttribution, attribute_nodes
 from analyses.compare import Comparison, compare
 from analyses.composition import Composition, composition
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
+from analyses.erase import Erasing, erase
 from analyses.explain import Explanation, explain
 from analyses.frequencies import Frequencies, frequencies
 from analyses.head_roles import HeadRoles, head_roles
@@ -20,6 +21,7 @@ from analyses.patch_activations import ActivationPatching, patch_activations
 from analyses.patch_paths import PathPatching, patch_paths
 from analyses.permutation_covariance import PermutationCovariance, permutation_covariance
 from analyses.positions import Positions, positions
+from analyses.probe import Probe, probe
 from analyses.prune import Pruning, prune
 from analyses.qk_circuit import QKCircuit, qk
 from analyses.steer import Steering, steer
@@ -36,6 +38,7 @@ __all__ = [
     "Composition",
     "DirectLogitAttribution",
     "EdgeAttribution",
+    "Erasing",
     "Explanation",
     "Frequencies",
     "HeadAblation",
@@ -49,6 +52,7 @@ __all__ = [
     "PathPatching",
     "PermutationCovariance",
     "Positions",
+    "Probe",
     "Pruning",
     "QKCircuit",
     "Steering",
@@ -63,6 +67,7 @@ __all__ = [
     "compare",
     "composition",
     "direct_logit_attribution",
+    "erase",
     "explain",
     "frequencies",
     "head_roles",
@@ -74,6 +79,7 @@ __all__ = [
     "patch_paths",
     "permutation_covariance",
     "positions",
+    "probe",
     "prune",
     "qk",
     "steer",

@@ -214,6 +214,16 @@ EXAMPLES = {
         'analyses.frequencies(model, "16 102 =")',
         "interp frequencies --model addition-mod-113",
     ),
+    "probe": Example(
+        on("python-4l", "python-brackets"),
+        f"analyses.probe(model, {TEXTS}, [p.target for p in prompts])",
+        "interp probe --model python-4l --prompts python-brackets",
+    ),
+    "erase": Example(
+        on("python-4l", "python-brackets"),
+        f"analyses.erase(model, {TEXTS}, [p.target for p in prompts])",
+        "interp erase --model python-4l --prompts python-brackets --metric kl",
+    ),
     "order_sensitivity": Example(
         on("induction-by-hand", "letters"),
         f"analyses.order_sensitivity(model, {TEXTS})",

@@ -6,6 +6,7 @@ from apps.commands.circuits import circuits
 from apps.commands.compare import compare
 from apps.commands.covariance import covariance
 from apps.commands.dla import dla
+from apps.commands.erase import erase
 from apps.commands.explain import explain
 from apps.commands.frequencies import frequencies
 from apps.commands.lens import lens
@@ -15,6 +16,7 @@ from apps.commands.patch import patch
 from apps.commands.paths import paths
 from apps.commands.patterns import patterns
 from apps.commands.positions import positions
+from apps.commands.probe import probe
 from apps.commands.prune import prune
 from apps.commands.roles import roles
 from apps.commands.steer import steer
@@ -34,6 +36,8 @@ COMMANDS = (
     circuits,
     positions,
     frequencies,
+    probe,
+    erase,
     covariance,
     order,
     top_texts,

@@ -27,6 +27,7 @@ from analyses import (
     compare,
     composition,
     direct_logit_attribution,
+    erase,
     explain,
     frequencies,
     head_roles,
@@ -38,6 +39,7 @@ from analyses import (
     patch_paths,
     permutation_covariance,
     positions,
+    probe,
     prune,
     qk,
     steer,
@@ -59,6 +61,7 @@ MADE = {
     "AttentionStatistics": lambda: attention_statistics(
         interp.load(MODEL), ["abcab", "xyxy"], classes={"a": "a"}
     ),
+    "Erasing": lambda: erase(interp.load(MODEL), ["ab", "cb", "xa", "ya"], "bbaa"),
     "Composition": lambda: composition(interp.load(MODEL)),
     "OVCircuit": lambda: ov(interp.load(MODEL), 1, 0, "a"),
     "QKCircuit": lambda: qk(interp.load(MODEL), 1, 0, ["a", "b"]),
@@ -78,6 +81,7 @@ MADE = {
     "OrderSensitivity": lambda: order_sensitivity(interp.load(MODEL), ["abcab", "xyz"], draws=1),
     "PermutationCovariance": lambda: permutation_covariance(interp.load(MODEL)),
     "Positions": lambda: positions(interp.load(MODEL), longest=12),
+    "Probe": lambda: probe(interp.load(MODEL), ["ab", "cb", "xa", "ya"], "bbaa", folds=2),
     "Pruning": lambda: prune(
         patch_paths(interp.load(MODEL), *PAIR, metric=LOGIT).scores,
         interp.load(MODEL),

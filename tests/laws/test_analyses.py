@@ -419,7 +419,9 @@ def test_every_analysis_of_prompts_is_in_the_table():
     of_models = {name for name, parameter in first.items() if parameter == ("model",)}
     without_prompts = {"composition", "head_roles", "ov", "positions", "qk"}
     drawing_their_own = {"frequencies", "permutation_covariance"}
-    assert of_models | {"prune"} == set(ANALYSES) | without_prompts | drawing_their_own
+    of_all_prompts_together, of_scores = {"erase", "probe"}, {"prune"}
+    left_out = without_prompts | drawing_their_own | of_all_prompts_together
+    assert of_models | of_scores == set(ANALYSES) | left_out
 
 
 REPLACED = ["token types", "images", "padded within"]

@@ -29,6 +29,7 @@ from analyses import (
     compare,
     composition,
     direct_logit_attribution,
+    erase,
     explain,
     frequencies,
     head_roles,
@@ -40,6 +41,7 @@ from analyses import (
     patch_paths,
     permutation_covariance,
     positions,
+    probe,
     prune,
     qk,
     steer,
@@ -124,6 +126,24 @@ def grids(*at: str, **settings: object) -> Analysis:
     )
 
 
+def is_long(case: Case) -> torch.Tensor:
+    """A label that does not depend on the order of prompts or tokens."""
+    return (case.clean != PAD).sum(-1) > 4
+
+
+def predicted(case: Case) -> pd.DataFrame:
+    """Which prompts are long, predicted of prompts that are even in length by others; and back."""
+    folds = (case.clean != PAD).sum(-1) % 2
+    found = probe(case.model, case.clean, is_long(case), at=("resid_post", "z"), folds=folds)
+    return pd.DataFrame(
+        [
+            {"name": place, "prompt": prompt, "correct": float(correct)}
+            for place, row in enumerate(found.correct)
+            for prompt, correct in enumerate(row)
+        ]
+    )
+
+
 def to_logits(case: Case) -> list[tuple[str, str]]:
     """The edges from whatever is computed from a prompt."""
     sources = computation_graph(case.model).reader("logits").sources
@@ -155,6 +175,9 @@ ANALYSES: dict[str, Analysis] = {
     "direct_logit_attribution, component": attribution("component"),
     "direct_logit_attribution, head": attribution("head"),
     "direct_logit_attribution, source": attribution("source"),
+    "erase": lambda case: erase(
+        case.model, case.clean, is_long(case), metric=case.metric, at=("resid_pre", "z")
+    ),
     "frequencies": lambda case: frequencies(
         case.model, torch.tensor([case.some[:2]]), residues=case.some
     ),
@@ -185,6 +208,7 @@ ANALYSES: dict[str, Analysis] = {
     ),
     "permutation_covariance": lambda case: permutation_covariance(case.model),
     "positions": lambda case: positions(case.model),
+    "probe": lambda case: {"accuracy": predicted(case)},
     "prune": lambda case: prune(
         paths(case).scores, case.model, case.clean, case.corrupt, metric=case.metric, draws=1
     ),
@@ -199,6 +223,7 @@ ANALYSES: dict[str, Analysis] = {
 }
 LEFT_OUT = {
     "direct_logit_attribution": ["control"],
+    "erase": ["control", "removed_control"],
     "permutation_covariance": ["error"],
     "neurons": ["rank"],
     "prune": ["random", "place"],
