@@ -20,7 +20,6 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 import torch
-from interp.sweeps.inputs import inputs_of
 from jaxtyping import Float, Int
 from torch import Tensor
 

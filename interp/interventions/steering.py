@@ -25,7 +25,6 @@ from interp.metrics.logits import at_least_float32, at_position
 from interp.model.batch import PAD, Batch
 from interp.model.network import Network
 from interp.points import Place, Point
-from interp.sweeps.inputs import inputs_of
 
 Vector = Float[Tensor, " d_model"]
 
@@ -72,7 +71,7 @@ def contrast_vector(
 
 
 def _mean_of(model: Network, prompts: Any, place: Place, pos: int | None) -> Vector:  # noqa: ANN401
-    batches = model.check(*inputs_of(model, prompts))
+    batches = model.batches(prompts)
     x = at_least_float32(run(model, *batches, record=place).cache[place])
     names = [stack.name for stack in model.stacks]
     batch = batches[names.index(place.stack) if place.stack else -1]
