@@ -9,6 +9,7 @@ from apps.commands.paths import paths
 from apps.commands.patterns import patterns
 from apps.commands.prune import prune
 from apps.commands.roles import roles
+from apps.commands.train_lens import train_lens
 
-COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, dla, lens)
+COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, dla, lens, train_lens)
 """In the order of ``interp --help``."""

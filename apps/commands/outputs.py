@@ -7,20 +7,28 @@ from typing import Any
 
 import pandas as pd
 
-from analyses import Ablation, HeadAblation, Pruning
+from analyses import Ablation, HeadAblation, LensTraining, Pruning
 from analyses.result import Result
 from apps.commands.analysis_run import AnalysisRun
 from apps.presentation import conclusion, provenance_of
 from apps.report import Report, write_report
 from apps.wording import ranked_heads
 
+LENS_FILE = "lens.safetensors"
+"""The lens that was trained, in the folder of its run."""
+
 
 def write_files(run: AnalysisRun, folder: Path) -> None:
-    """Write ``report.html``, ``run.json`` and tables as CSV and Parquet into ``folder``."""
+    """Write ``report.html``, ``run.json`` and tables as CSV and Parquet into ``folder``.
+
+    And the lens of a training.
+    """
     for name, frame in tables(run).items():
         frame.to_csv(folder / f"{name}.csv", index=False)
         with (folder / f"{name}.parquet").open("wb") as file:  # pyarrow opens UTF-8 paths alone
             frame.to_parquet(file, index=False)
+    if isinstance(run.result, LensTraining):
+        run.result.lens.save(folder / LENS_FILE)
     text = json.dumps(describe(run), indent=2, ensure_ascii=False)
     # A path that is not UTF-8 has lone surrogates, which are escaped as JSON does.
     (folder / "run.json").write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
