@@ -15,6 +15,7 @@ from analyses import (
     HeadAblation,
     HeadRoles,
     LogitLens,
+    NodeAttribution,
     Pruning,
 )
 from analyses.attention_statistics import WEIGHTINGS
@@ -128,6 +129,12 @@ def _clearest_roles(result: HeadRoles) -> pd.DataFrame:
 @figures.register
 def _(result: Pruning) -> list[go.Figure]:
     return [result.figure(), result.circuit_figure()]
+
+
+@figures.register
+def _(result: NodeAttribution) -> list[go.Figure]:
+    by_position = [] if result.by_position is None else [result.position_figure()]
+    return [result.figure(), *by_position]
 
 
 @table.register

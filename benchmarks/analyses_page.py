@@ -133,7 +133,9 @@ EXAMPLES = {
         "interp attribute",
     ),
     "attribute_nodes": Example(
-        of_pairs("python-2l"), "analyses.attribute_nodes(model, *pairs, metric=metric)"
+        of_pairs("python-2l"),
+        "analyses.attribute_nodes(model, *pairs, metric=metric)",
+        "interp nodes",
     ),
     "prune": Example(
         of_pairs("python-2l"),
@@ -153,7 +155,9 @@ EXAMPLES = {
         on("python-4l", "docstrings"), f"analyses.logit_lens(model, {TEXTS})", "interp lens"
     ),
     "train_lens": Example(
-        on("python-2l", "repeated"), f"analyses.train_lens(model, {TEXTS}, steps=50)"
+        on("python-2l", "repeated"),
+        f"analyses.train_lens(model, {TEXTS}, steps=50)",
+        "interp train-lens",
     ),
     "training_history": Example(
         'name, history = "python-2l", interp.history("python-2l")',

@@ -4,6 +4,7 @@ from apps.commands.ablate import ablate
 from apps.commands.attribute import attribute
 from apps.commands.dla import dla
 from apps.commands.lens import lens
+from apps.commands.nodes import nodes
 from apps.commands.patch import patch
 from apps.commands.paths import paths
 from apps.commands.patterns import patterns
@@ -11,5 +12,5 @@ from apps.commands.prune import prune
 from apps.commands.roles import roles
 from apps.commands.train_lens import train_lens
 
-COMMANDS = (patterns, roles, ablate, patch, paths, attribute, prune, dla, lens, train_lens)
+COMMANDS = (patterns, roles, ablate, patch, paths, attribute, nodes, prune, dla, lens, train_lens)
 """In the order of ``interp --help``."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from analyses import Ablation, HeadAblation, LensTraining, Pruning
+from analyses import Ablation, HeadAblation, LensTraining, NodeAttribution, Pruning
 from analyses.result import Result
 from apps.commands.analysis_run import AnalysisRun
 from apps.presentation import conclusion, provenance_of
@@ -43,6 +43,8 @@ def tables(run: AnalysisRun) -> dict[str, pd.DataFrame]:
         more["interactions"] = run.result.interaction_frame()
     if isinstance(run.result, Pruning):
         more["edges"] = run.result.edge_frame()
+    if isinstance(run.result, NodeAttribution) and run.result.by_position is not None:
+        more["positions"] = run.result.to_position_frame()
     return {name: run.result.to_frame(), **more}
 
 

@@ -27,13 +27,16 @@ RUNS = {
     "patch": ([*PAIRS, "--at", "z", "--over", "layer-head"], "patch", "L2H0"),
     "paths": ([*PAIRS, "--kind", "zero"], "paths", "edges matter (zero"),
     "attribute": ([*PAIRS, "--check", "8"], "attribute", "edges"),
+    "nodes": ([*PAIRS, "--method", "atp", "--positions"], "nodes", "nodes on logit difference"),
     "prune": (PAIRS, "prune", "CMD 0"),
     "dla": ([], "dla", "L1H"),
     "lens": (["--at", "resid_pre", "--at", "attn_out"], "lens", "Logit lens on 24 prompts"),
     "train-lens": (["--steps", "3"], "train-lens", "Tuned lens, 3 steps: closer"),
 }
 """Each command's own options, the name of its table, and a part of what it finds."""
-MORE = {"edges.csv", "edges.parquet", "lens.safetensors"}
+MORE = {
+    *("edges.csv", "edges.parquet", "positions.csv", "positions.parquet", "lens.safetensors"),
+}
 """Files that only some commands write."""
 
 
@@ -213,6 +216,7 @@ PAIR = '{"text": "ab", "corrupt": "ac", "target": "c", "distractor": "d"}'
         (["patterns", "--classes", "digits"], '{"text": "ab"}', "--classes"),
         (["patterns", "--classes", "[1]"], '{"text": "ab"}', "--classes"),
         (["patterns", "--classes", '{"a": "abc"}'], '{"text": "ab"}', "classes['a']"),
+        (["nodes", "--positions"], PAIR, "positions=True"),
         (["prune", "--heldout", "1.5"], PAIR, "--heldout"),
         (["prune", "--heldout", "0.5"], PAIR, "single prompt"),
         (["patterns", "--offsets", "0"], '{"text": "ab"}', "--offsets"),
