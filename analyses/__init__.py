@@ -6,12 +6,18 @@ from analyses.attention_patterns import AttentionPattern, attention_pattern
 from analyses.attention_statistics import AttentionStatistics, attention_statistics
 from analyses.attribute_edges import EdgeAttribution, attribute_edges
 from analyses.attribute_nodes import NodeAttribution, attribute_nodes
+from analyses.composition import Composition, composition
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
+from analyses.explain import Explanation, explain
+from analyses.frequencies import Frequencies, frequencies
 from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
 from analyses.patch_activations import ActivationPatching, patch_activations
 from analyses.patch_paths import PathPatching, patch_paths
+from analyses.permutation_covariance import PermutationCovariance, permutation_covariance
+from analyses.positions import Positions, positions
 from analyses.prune import Pruning, prune
+from analyses.top_texts import TopTexts, top_texts
 from analyses.train_lens import LensTraining, train_lens
 from analyses.training_history import TrainingHistory, training_history
 
@@ -20,15 +26,21 @@ __all__ = [
     "ActivationPatching",
     "AttentionPattern",
     "AttentionStatistics",
+    "Composition",
     "DirectLogitAttribution",
     "EdgeAttribution",
+    "Explanation",
+    "Frequencies",
     "HeadAblation",
     "HeadRoles",
     "LensTraining",
     "LogitLens",
     "NodeAttribution",
     "PathPatching",
+    "PermutationCovariance",
+    "Positions",
     "Pruning",
+    "TopTexts",
     "TrainingHistory",
     "ablate",
     "ablate_heads",
@@ -36,12 +48,18 @@ __all__ = [
     "attention_statistics",
     "attribute_edges",
     "attribute_nodes",
+    "composition",
     "direct_logit_attribution",
+    "explain",
+    "frequencies",
     "head_roles",
     "logit_lens",
     "patch_activations",
     "patch_paths",
+    "permutation_covariance",
+    "positions",
     "prune",
+    "top_texts",
     "train_lens",
     "training_history",
 ]

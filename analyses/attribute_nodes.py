@@ -114,12 +114,11 @@ class NodeAttribution(Result):
         """One row a node and position, largest size first.
 
         Columns: name, pos, token, and those of :func:`analyses.effects.effect_frame`; n counts the
-        prompts that have the position.
-
-        Raises:
-            InvalidInput: positions were not told apart.
+        prompts that have the position. No rows if positions were not told apart.
         """
-        effect = self._by_position().transpose(1, 2).flatten(0, 1)
+        if self.by_position is None:
+            return pd.DataFrame(columns=["name", "pos", "token"])
+        effect = self.by_position.transpose(1, 2).flatten(0, 1)
         cells: dict[str, list[Any]] = {**grid(name=self.nodes, pos=range(len(self.tokens)))}
         cells["token"] = [self.tokens[pos] for pos in cells["pos"]]
         noise = rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
@@ -131,7 +130,9 @@ class NodeAttribution(Result):
         Raises:
             InvalidInput: positions were not told apart.
         """
-        mean = self._by_position().nanmean(1)
+        if self.by_position is None:
+            raise InvalidInput("Positions were not told apart; ask with positions=True.")
+        mean = self.by_position.nanmean(1)
         shown = sorted(mean.abs().amax(-1).argsort(descending=True, stable=True)[:SHOWN].tolist())
         return heatmap(
             mean[shown],
@@ -142,11 +143,6 @@ class NodeAttribution(Result):
             unit=self.unit,
             diverging=True,
         )
-
-    def _by_position(self) -> Float[Tensor, "node prompt pos"]:
-        if self.by_position is None:
-            raise InvalidInput("Positions were not told apart; ask with positions=True.")
-        return self.by_position
 
     def figure(self) -> go.Figure:
         """Heatmap of the mean effect: layers and kinds down, heads across."""

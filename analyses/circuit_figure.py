@@ -16,7 +16,13 @@ NAME = re.compile(
 ENTRY, EXIT = -1, 10**6
 
 
-def drawn(edges: Mapping[tuple[str, str], float], *, title: str, unit: str) -> go.Figure:
+def drawn(
+    edges: Mapping[tuple[str, str], float],
+    *,
+    title: str,
+    unit: str,
+    labels: Mapping[str, str] | None = None,
+) -> go.Figure:
     """The graph of some edges, inputs at the bottom and logits at the top.
 
     A head's queries, keys and values are one node, whose edges from one writer are added up.
@@ -25,8 +31,9 @@ def drawn(edges: Mapping[tuple[str, str], float], *, title: str, unit: str) -> g
         edges: the weight of each, by the names of writer and reader.
         title: of the figure.
         unit: of the weights.
+        labels: what stands below the names of some nodes.
     """
-    nodes = _laid_out(name for pair in edges for name in pair)
+    nodes = _laid_out((name for pair in edges for name in pair), labels or {})
     number = {node.name: index for index, node in enumerate(nodes)}
     weights: dict[tuple[int, int], float] = {}
     for (writer, reader), weight in edges.items():
@@ -35,7 +42,7 @@ def drawn(edges: Mapping[tuple[str, str], float], *, title: str, unit: str) -> g
     return network(nodes, weights, title=title, unit=unit)
 
 
-def _laid_out(names: Iterable[str]) -> list[Node]:
+def _laid_out(names: Iterable[str], labels: Mapping[str, str]) -> list[Node]:
     """Each node once: a row for the embeddings, one for each sub-layer, one for the logits."""
     rows: dict[tuple[int, int, int], set[str]] = {}
     for name in names:
@@ -43,7 +50,11 @@ def _laid_out(names: Iterable[str]) -> list[Node]:
     nodes: list[Node] = []
     for height, row in enumerate(sorted(rows)):
         own = sorted(rows[row])
-        nodes += [Node(name, at - (len(own) - 1) / 2, float(height)) for at, name in enumerate(own)]
+        left = (len(own) - 1) / 2
+        nodes += [
+            Node(name, at - left, float(height), labels.get(name, ""))
+            for at, name in enumerate(own)
+        ]
     return nodes
 
 

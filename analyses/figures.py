@@ -22,6 +22,8 @@ ABOVE, BELOW = "#b35806", "#542788"
 """The ends of the diverging scale, for lines."""
 FAINT = "#b8bfca"
 FONT = "system-ui, sans-serif"
+BELOW_NODE = 0.27
+"""Where the label of a node stands, in rows."""
 
 
 def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alone
@@ -35,6 +37,7 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
     diverging: bool = False,
     top: float | None = None,
     hover: Sequence[Sequence[str]] | None = None,
+    text: Sequence[Sequence[str]] | None = None,
 ) -> go.Figure:
     """Heatmap of a table of numbers.
 
@@ -48,6 +51,7 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
         diverging: centre the colour scale on zero instead of starting it there.
         top: end of the colour scale, to share it between figures; ``None`` takes the largest value.
         hover: hover text of each cell; ``None`` shows row, column and value.
+        text: shown in each cell, such as tokens.
     """
     table = values.detach().cpu().double()
     numbers = table[table.isfinite()].abs().tolist()
@@ -67,6 +71,9 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
         figure.update_traces(
             hovertemplate=f"{axes[0]} %{{y}}, {axes[1]} %{{x}}: %{{z:.4g}} {unit}<extra></extra>"
         )
+    if text is not None:
+        shown = [[escaped(own) for own in row] for row in text]
+        figure.update_traces(text=shown, texttemplate="%{text}")
     figure.update_layout(**_layout(title))
     figure.update_xaxes(title=axes[1], **_ticks(columns), side="bottom", constrain="domain")
     figure.update_yaxes(title=axes[0], **_ticks(rows), autorange="reversed")
@@ -170,11 +177,13 @@ class Node:
         name: its label.
         x: its column.
         y: its row; rows are counted from below.
+        label: what stands below its name.
     """
 
     name: str
     x: float
     y: float
+    label: str = ""
 
 
 def network(
@@ -209,6 +218,17 @@ def network(
                 hovertemplate=f"{text}<extra></extra>",
             )
         )
+    labelled = [node for node in nodes if node.label]
+    figure.add_trace(
+        go.Scatter(
+            x=[node.x for node in labelled],
+            y=[node.y - BELOW_NODE for node in labelled],
+            mode="text",
+            text=[escaped(node.label) for node in labelled],
+            textfont={"size": 9},
+            hoverinfo="skip",
+        )
+    )
     figure.add_trace(
         go.Scatter(
             x=[node.x for node in nodes],

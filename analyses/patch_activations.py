@@ -30,7 +30,6 @@ from analyses.effects import (
     Progress,
     effect_frame,
     effect_lines,
-    grid,
     in_cells,
     prompt_frame,
     rounding,
@@ -42,11 +41,10 @@ from interp import Sweep, Transformer, sweep
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.integers import at_least
-from interp.interventions.components import components_of
+from interp.interventions.cells import AXES, cell_columns, edits_of_cells, shape_of
 from interp.interventions.minimal_pairs import aligned, position_labels
-from interp.interventions.patching import AXES, Recorded, edits_of_cells, places_of, shape_of
+from interp.interventions.patching import Recorded, places_of
 from interp.metrics import Loss, Metric
-from interp.points import Place
 from interp.sweeps.validate import check_options
 
 VERBS = {"denoise": "restores", "noise": "removes"}
@@ -279,7 +277,7 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
         together=values[:, 1],
         points=tuple(places),
         axes=axes,
-        cells=_cells(_heads(model, places), dict(zip(axes, shape, strict=True)), tokens),
+        cells=cell_columns(model, places, dict(zip(axes, shape, strict=True)), tokens),
         lengths=source.lengths(stack),
         direction=direction,
         metric=table.metric,
@@ -307,46 +305,6 @@ def _check(metric: object, over: object, direction: object) -> tuple[str, ...]:
     if not isinstance(given, list | tuple) or not given or not set(given) <= set(AXES):
         raise InvalidInput(f"over={shorten(over)} should be some of {', '.join(AXES)}.")
     return tuple(axis for axis in AXES if axis in given)
-
-
-def _heads(model: Transformer, places: Mapping[str, Sequence[Place]]) -> dict[str, str]:
-    """The letter of each point's heads: ``KV`` where several heads share one, as in L0KV1."""
-    grouped = any("KV" in each.name for each in components_of(model, "v").heads)
-    return {
-        point: "KV" if grouped and "kv_head" in own[0].point.axes else "H"
-        for point, own in places.items()
-    }
-
-
-def _cells(
-    heads: Mapping[str, str], sizes: Mapping[str, int], tokens: Sequence[str]
-) -> dict[str, tuple[object, ...]]:
-    """The columns that name the cells: point, layer, head, pos, token and name, as far as there.
-
-    Args:
-        heads: the letter of each point's heads.
-        sizes: of the axes.
-        tokens: label of each position.
-    """
-    axes = {axis: range(size) for axis, size in sizes.items()}
-    cells: dict[str, Sequence[object]] = {**grid(point=tuple(heads), **axes)}
-    rows = [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
-    if "pos" in sizes:
-        cells["token"] = [tokens[row["pos"]] for row in rows]
-    several = len(heads) > 1
-    cells["name"] = [
-        _name({**row, "letter": heads[row["point"]]}, tokens, several=several) for row in rows
-    ]
-    return {name: tuple(own) for name, own in cells.items()}
-
-
-def _name(cell: Mapping[str, Any], tokens: Sequence[str], *, several: bool) -> str:
-    """``L1H0 pos 3``, with the token; with the point before it if there are several."""
-    letters = {"layer": "L", "head": cell["letter"]}
-    parts = [f"{letter}{cell[axis]}" for axis, letter in letters.items() if axis in cell]
-    words = [cell["point"] if several else "", "".join(parts)]
-    words += ["pos", str(cell["pos"]), tokens[cell["pos"]]] if "pos" in cell else []
-    return " ".join(filter(None, words))
 
 
 def _check_difference(

@@ -13,8 +13,13 @@ LOSS, LOGIT_DIFF = "loss", "logit-diff"
 """The metrics, by the names that the command line gives them."""
 
 
-def default_prompts(model: str, *, pairs: bool = False) -> str:
+def default_prompts(model: str, *, pairs: bool = False, option: str = "--prompts") -> str:
     """The bundled prompt set that a model's card names, or the minimal pairs written for it.
+
+    Args:
+        model: a bundled name or a folder.
+        pairs: whether minimal pairs are wanted.
+        option: the option that names others, for the message.
 
     Raises:
         InvalidInput: the model has no card, or there are no such pairs.
@@ -26,7 +31,7 @@ def default_prompts(model: str, *, pairs: bool = False) -> str:
     what = "minimal pairs (prompts with a corrupted text)" if pairs else "prompts"
     known = [name for name in bundled_prompts() if name.endswith("-pairs") or not pairs]
     raise InvalidInput(
-        f"{model!r} has no {what} of its own: give --prompts, a file or a bundled set "
+        f"{model!r} has no {what} of its own: give {option}, a file or a bundled set "
         f"({', '.join(known)}) that its vocabulary can encode."
     )
 

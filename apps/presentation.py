@@ -11,17 +11,21 @@ import plotly.graph_objects as go
 from analyses import (
     Ablation,
     AttentionStatistics,
+    Composition,
     DirectLogitAttribution,
     HeadAblation,
     HeadRoles,
     LogitLens,
     NodeAttribution,
+    PermutationCovariance,
+    Positions,
     Pruning,
 )
 from analyses.attention_statistics import WEIGHTINGS
 from analyses.result import Result
 from apps import wording
 from apps.frame_table import Table, table_of_frame
+from interp.circuits.composition import KINDS
 from interp.execution.provenance import Provenance
 
 CHECKS = ("WARNING", "with exact patching")
@@ -120,6 +124,16 @@ def _(result: HeadRoles) -> str:
     return " ".join([_sentence(result.summary().splitlines()[0]), *clearest, *result.notes])
 
 
+@table.register
+def _(result: PermutationCovariance, top: int | None = None) -> Table:
+    """Of each symmetry, and of what breaks it, the largest error."""
+    frame = result.to_frame()
+    rows = frame.groupby(["symmetry", "change"], sort=False).agg(
+        error=("error", "max"), bound=("bound", "max"), holds=("holds", "sum"), of=("holds", "size")
+    )
+    return table_of_frame(rows.reset_index(), top)
+
+
 def _clearest_roles(result: HeadRoles) -> pd.DataFrame:
     """Roles that heads have, the clearest first; then the others."""
     order = ["has_role", "difference"]
@@ -135,6 +149,17 @@ def _(result: Pruning) -> list[go.Figure]:
 def _(result: NodeAttribution) -> list[go.Figure]:
     by_position = [] if result.by_position is None else [result.position_figure()]
     return [result.figure(), *by_position]
+
+
+@figures.register
+def _(result: Composition) -> list[go.Figure]:
+    return [result.figure(kind) for kind in KINDS]
+
+
+@figures.register
+def _(result: Positions) -> list[go.Figure]:
+    of_tables = [result.spectrum_figure(), result.similarity_figure()] if result.tables else []
+    return [result.figure(), *of_tables]
 
 
 @table.register

@@ -109,6 +109,11 @@ EXAMPLES = {
     "head_roles": Example(
         'model = interp.load("python-2l")', "analyses.head_roles(model)", "interp roles"
     ),
+    "composition": Example(
+        'model = interp.load("python-4l")',
+        "analyses.composition(model)",
+        "interp circuits --model python-4l",
+    ),
     "ablate_heads": Example(
         on("python-2l", "repeated"), f"analyses.ablate_heads(model, {TEXTS})", "interp ablate"
     ),
@@ -144,6 +149,13 @@ EXAMPLES = {
         "interp prune",
         "circuit_figure",
     ),
+    "explain": Example(
+        on("rasp-reverse", "rasp-reverse-pairs"),
+        "analyses.explain(\n    model,\n"
+        f"    {TEXTS},\n    {CORRUPT},\n"
+        "    metric=logit_diff_of_prompts(model.to_single_token, prompts),\n)",
+        "interp explain --model rasp-reverse",
+    ),
     "direct_logit_attribution": Example(
         on("python-2l", "repeated"),
         "analyses.direct_logit_attribution(\n    model,\n"
@@ -154,10 +166,30 @@ EXAMPLES = {
     "logit_lens": Example(
         on("python-4l", "docstrings"), f"analyses.logit_lens(model, {TEXTS})", "interp lens"
     ),
+    "top_texts": Example(
+        on("python-2l", "repeated"),
+        f'analyses.top_texts(model, {TEXTS}, of="L1H0")',
+        "interp top-texts --of L1H0",
+    ),
     "train_lens": Example(
         on("python-2l", "repeated"),
         f"analyses.train_lens(model, {TEXTS}, steps=50)",
         "interp train-lens",
+    ),
+    "permutation_covariance": Example(
+        'model = interp.load("python-4l")',
+        "analyses.permutation_covariance(model)",
+        "interp covariance --model python-4l",
+    ),
+    "positions": Example(
+        'model = interp.load("dates")',
+        "analyses.positions(model)",
+        "interp positions --model dates",
+    ),
+    "frequencies": Example(
+        'model = interp.load("addition-mod-113")',
+        'analyses.frequencies(model, "16 102 =")',
+        "interp frequencies --model addition-mod-113",
     ),
     "training_history": Example(
         'name, history = "python-2l", interp.history("python-2l")',

@@ -69,11 +69,38 @@ def _heatmap(figure: go.Figure) -> tuple[list[str], int]:
         for column, colour in enumerate(colours)
     ]
     bottom = TOP + rows * down
+    parts += _texts(trace, left, across, down)
     parts += _rows(labels, left, [TOP + (row + 0.5) * down for row in range(rows)], down)
     xs = [left + (column + 0.5) * across for column in range(columns)]
     below, end = _below(_labels(figure.layout.xaxis), xs, bottom)
     parts += [*below, *_titles(figure, left, bottom, end)]
     return [*parts, *_colour_bar(trace)], round(max(end, TOP + 110) + 32)
+
+
+def _texts(trace: Any, left: float, across: float, down: float) -> list[str]:  # noqa: ANN401
+    """What is written in the cells, as far as there is space for it."""
+    fits = int(across / CHARACTER)
+    return [
+        _text(
+            left + (column + 0.5) * across,
+            TOP + (row + 0.7) * down,
+            _plain(own)[:fits],
+            "middle",
+            size=10,
+            colour=_readable(colour),
+        )
+        for row, (texts, colours) in enumerate(zip(trace.text or [], _colours(trace), strict=False))
+        for column, (own, colour) in enumerate(zip(texts, colours, strict=True))
+        if own
+    ]
+
+
+def _readable(colour: str) -> str:
+    """Black or white, whichever is readable on a colour."""
+    if colour == MISSING:
+        return INK
+    red, green, blue = (float(part) for part in colour.strip("rgb()").split(","))
+    return INK if 0.3 * red + 0.6 * green + 0.1 * blue > 128 else "white"  # noqa: PLR2004
 
 
 def _colours(trace: Any) -> list[list[str]]:  # noqa: ANN401 - plotly has no types
@@ -184,7 +211,7 @@ def _curves(figure: go.Figure) -> tuple[list[str], int]:
 
 def _network(figure: go.Figure) -> tuple[list[str], int]:
     """Lines between nodes, as wide as the figure's; nodes with their names."""
-    *edges, nodes = figure.data
+    *edges, labels, nodes = figure.data
     height = 90 * len(set(nodes.y))
     across = _Scale(list(nodes.x), 40, WIDTH - 40)
     up = _Scale(list(nodes.y), TOP + height, TOP + 24)
@@ -200,6 +227,8 @@ def _network(figure: go.Figure) -> tuple[list[str], int]:
             f'stroke="{nodes.marker.line.color}" stroke-width="1.5"/>',
             _text(across(x), up(y) + 4, _plain(name), side="middle", size=10, colour=INK),
         ]
+    for x, y, label in zip(labels.x, labels.y, labels.text, strict=True):
+        parts.append(_text(across(x), up(y) + 4, _plain(label), side="middle", size=9))
     notes = [_plain(one.text) for one in figure.layout.annotations]
     parts += [_text(8, TOP + height + 48 + 16 * row, note) for row, note in enumerate(notes)]
     return parts, TOP + height + 48 + 16 * len(notes)

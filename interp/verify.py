@@ -62,7 +62,7 @@ def verify(model: Network, seed: int = 0) -> list[Identity]:
         Every identity that applies to a model of this kind, with its error.
     """
     exact = copy.deepcopy(as_network(model)).double().eval()
-    tokens = _inputs(exact, seed)
+    tokens = random_inputs(exact, seed)
     recorded = run(exact, *tokens, record="all")
     checks: list[Callable[[], Iterator[Identity]]] = [
         lambda: _inert(exact, tokens, recorded),
@@ -94,8 +94,8 @@ def difference(found: Tensor, expected: Tensor) -> float:
     return ((found - expected).abs().max() / expected.abs().max().clamp(min=1.0)).item()
 
 
-def _inputs(model: Network, seed: int, rows: int = 3) -> list[Tensor]:
-    """Random tokens for each stack, or images."""
+def random_inputs(model: Network, seed: int, rows: int = 3) -> list[Tensor]:
+    """Random tokens for each stack of a model in float64, or images."""
     generator = torch.Generator().manual_seed(seed)
     first = model.stacks[0].tokens
     if isinstance(first, Patches):

@@ -7,7 +7,6 @@ gain and bias is random and well away from zero, so that no term of a formula ca
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import cycle
 from typing import Any
 
 import pytest
@@ -304,14 +303,28 @@ def covering(names: Iterable[str], some: Iterable[str] = COVERING) -> list[Any]:
 
 
 def in_turn(
-    names: Iterable[str], kinds: Sequence[Any], some: Iterable[str] = COVERING
+    names: Iterable[str],
+    kinds: Sequence[Any],
+    some: Iterable[str] = COVERING,
+    kinds_a_name: int | None = None,
 ) -> list[Any]:
-    """Every name with every kind; but for one kind of each of ``some``, in turn, marked slow."""
-    kept = dict(zip(some, cycle(kinds), strict=False))
+    """Every name with every kind, marked slow; but for one kind of each of ``some``, in turn.
+
+    With ``kinds_a_name``, all but so many kinds of each name, in turn, are marked nightly.
+    """
+    names, some = list(names), list(some)
+    turns = {name: turn for turn, name in enumerate(dict.fromkeys([*some, *names]))}
+
+    def marks(name: str, number: int) -> list[pytest.MarkDecorator]:
+        later = (number - turns[name]) % len(kinds)
+        if later >= (kinds_a_name or len(kinds)):
+            return [pytest.mark.nightly]
+        return [] if later == 0 and name in some else [pytest.mark.slow]
+
     return [
-        pytest.param(name, kind, marks=[] if kept.get(name) == kind else pytest.mark.slow)
+        pytest.param(name, kind, marks=marks(name, number))
         for name in names
-        for kind in kinds
+        for number, kind in enumerate(kinds)
     ]
 
 

@@ -2,15 +2,39 @@
 
 from apps.commands.ablate import ablate
 from apps.commands.attribute import attribute
+from apps.commands.circuits import circuits
+from apps.commands.covariance import covariance
 from apps.commands.dla import dla
+from apps.commands.explain import explain
+from apps.commands.frequencies import frequencies
 from apps.commands.lens import lens
 from apps.commands.nodes import nodes
 from apps.commands.patch import patch
 from apps.commands.paths import paths
 from apps.commands.patterns import patterns
+from apps.commands.positions import positions
 from apps.commands.prune import prune
 from apps.commands.roles import roles
+from apps.commands.top_texts import top_texts
 from apps.commands.train_lens import train_lens
 
-COMMANDS = (patterns, roles, ablate, patch, paths, attribute, nodes, prune, dla, lens, train_lens)
+COMMANDS = (
+    patterns,
+    roles,
+    ablate,
+    patch,
+    paths,
+    attribute,
+    nodes,
+    prune,
+    explain,
+    dla,
+    lens,
+    train_lens,
+    circuits,
+    positions,
+    frequencies,
+    covariance,
+    top_texts,
+)
 """In the order of ``interp --help``."""

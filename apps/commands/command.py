@@ -104,19 +104,18 @@ def analysis_command(
             _run(analysis, options, label, folder, reads)
 
         own = list(inspect.signature(analysis).parameters.values())[1:]
-        name = _name(analysis)
-        place = folder.replace("{command}", name)
+        place = folder.replace("{command}", name_of(analysis))
         parameters = _with_shared_options(own, place, has_prompts=bool(reads))
         vars(command)["__signature__"] = inspect.Signature(parameters)
         command.__annotations__ = {one.name: one.annotation for one in parameters}
-        command.__name__, command.__doc__ = name, analysis.__doc__
+        command.__name__, command.__doc__ = analysis.__name__, analysis.__doc__
         return command
 
     return decorate
 
 
-def _name(analysis: Callable[..., "Result"]) -> str:
-    """The name of the command that runs an analysis."""
+def name_of(analysis: Callable[..., object]) -> str:
+    """The name of a command, as it is typed."""
     return analysis.__name__.replace("_", "-")
 
 
@@ -154,7 +153,7 @@ def _folder_name(
         and value != defaults[name].default
         and f"{{{name}}}" not in folder
     ]
-    return "-".join([folder.format(**options, model=model, command=_name(analysis)), *others])
+    return "-".join([folder.format(**options, model=model, command=name_of(analysis)), *others])
 
 
 def _run(
@@ -175,7 +174,7 @@ def _run(
     prompts = options.pop("prompts", None)
     if options.get("metric", "") is None:
         options["metric"] = default_metric(model)
-    settings = Settings(_name(analysis), model, prompts, options, device, reads)
+    settings = Settings(name_of(analysis), model, prompts, options, device, reads)
     place = out or Path("reports") / _folder_name(
         analysis, folder, Path(model).resolve().name, options
     )

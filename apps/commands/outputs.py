@@ -7,7 +7,14 @@ from typing import Any
 
 import pandas as pd
 
-from analyses import Ablation, HeadAblation, LensTraining, NodeAttribution, Pruning
+from analyses import (
+    Ablation,
+    Explanation,
+    HeadAblation,
+    LensTraining,
+    NodeAttribution,
+    Pruning,
+)
 from analyses.result import Result
 from apps.commands.analysis_run import AnalysisRun
 from apps.presentation import conclusion, provenance_of
@@ -41,10 +48,10 @@ def tables(run: AnalysisRun) -> dict[str, pd.DataFrame]:
     more: dict[str, pd.DataFrame] = {}
     if isinstance(run.result, Ablation) and run.result.units == "pairs":
         more["interactions"] = run.result.interaction_frame()
-    if isinstance(run.result, Pruning):
+    if isinstance(run.result, Explanation | Pruning):
         more["edges"] = run.result.edge_frame()
     if isinstance(run.result, NodeAttribution) and run.result.by_position is not None:
-        more["positions"] = run.result.to_position_frame()
+        more["by_position"] = run.result.to_position_frame()
     return {name: run.result.to_frame(), **more}
 
 

@@ -8,17 +8,16 @@ Heimersheim and Nanda 2024, "How to Use and Interpret Activation Patching".) Pro
 pairs, :mod:`interp.interventions.minimal_pairs`, so that both runs have the same columns.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp import edits
-from interp.edits import Edit, EditSite, Selection
+from interp.edits import EditSite, Selection
 from interp.edits.edit import Replace
 from interp.errors import InvalidInput, shorten
 from interp.execution.run import run
@@ -28,10 +27,6 @@ from interp.model.context import Context
 from interp.model.network import Network
 from interp.points import Place
 
-AXES = ("layer", "head", "pos")
-"""The axes that cells may have, in this order."""
-TOKENS = {"pos", "query"}
-"""Axes of a tensor that ``pos`` counts."""
 HEADS = ("head", "kv_head")
 """Axes that count heads."""
 
@@ -134,51 +129,3 @@ def places_of(model: Network, at: Sequence[str], stack: str) -> dict[str, list[P
     if not found:
         raise InvalidInput("at= names no point to patch; give one, such as resid_pre.")
     return found
-
-
-def shape_of(
-    source: Recorded, places: Mapping[str, Sequence[Place]], axes: tuple[str, ...]
-) -> tuple[int, ...]:
-    """The number of cells along each axis, which all points share.
-
-    Raises:
-        InvalidInput: a point lacks an axis, or points or layers differ in their heads.
-    """
-    longest = int(source.lengths(next(iter(places.values()))[0].stack).max())
-    shapes: dict[tuple[int, ...], str] = {}
-    for point, own in places.items():
-        for place in own:
-            sizes = {"layer": len(own), "head": source.n_heads(place), "pos": longest}
-            if not TOKENS & set(place.point.axes):
-                sizes["pos"] = None
-            lacking = [axis for axis in axes if sizes[axis] is None]
-            if lacking:
-                raise InvalidInput(
-                    f"{point} has the axes [{' '.join(place.point.axes)}], so its cells have no "
-                    f"{lacking[0]}; leave that out of over=."
-                )
-            shapes[tuple(sizes[axis] or 0 for axis in axes)] = point
-    if len(shapes) > 1:
-        raise InvalidInput(
-            f"Along {', '.join(axes)} there are {' or '.join(map(str, shapes))} cells, as in "
-            f"{' or '.join(shapes.values())}: patch points with as many heads in every layer, one "
-            "point at a time, or leave head out of over=."
-        )
-    return next(iter(shapes))
-
-
-def edits_of_cells(
-    base: Recorded,
-    source: Recorded,
-    places: Sequence[Place],
-    axes: tuple[str, ...],
-    shape: tuple[int, ...],
-) -> Iterator[list[Edit]]:
-    """The edits of a point: the two controls, own and together, then those of each cell."""
-    yield [base.edit(place) for place in places]
-    yield [source.edit(place) for place in places]
-    for index in product(*map(range, shape)):
-        at = dict(zip(axes, index, strict=True))
-        layer = at.pop("layer", None)
-        own = places if layer is None else [places[layer]]
-        yield [source.edit(place, **at) for place in own]

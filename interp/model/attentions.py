@@ -6,7 +6,7 @@ from typing import Literal, get_args
 from interp.errors import InvalidInput, shorten
 from interp.model.attention.attention import Attention
 from interp.model.network import Network
-from interp.points import Place
+from interp.points import Place, Point
 
 AttentionName = Literal["encoder", "decoder", "cross"]
 
@@ -39,8 +39,26 @@ class Attentions:
 
     def places(self, layer: int) -> tuple[Place, Place]:
         """The places of a layer's pattern and values."""
-        points, stack = self.layers[0].points, None if self.is_cross else self.name
-        return Place(points.pattern, layer, stack=stack), Place(points.v, layer, stack=stack)
+        points = self.layers[0].points
+        return self._place(points.pattern, layer), self._place(points.v, layer)
+
+    def z_place(self, layer: int) -> Place:
+        """The place of a layer's z."""
+        return self._place(self.layers[0].points.z, layer)
+
+    def head_name(self, layer: int, head: int) -> str:
+        """Name of a head, as :mod:`interp.interventions.components` has it."""
+        before = f"{self.name}." if self.name else ""
+        return f"{before}L{layer}H{head}"
+
+    def _place(self, point: Point, layer: int) -> Place:
+        return Place(point, layer, stack=None if self.is_cross else self.name)
+
+
+def every_attention(model: Network) -> tuple[Attentions, ...]:
+    """All attentions of a model: one, or the three of an encoder–decoder."""
+    names = (None,) if len(model.stacks) == 1 else get_args(AttentionName)
+    return tuple(attentions_of(model, name) for name in names)
 
 
 def attentions_of(model: Network, name: AttentionName | None = None) -> Attentions:

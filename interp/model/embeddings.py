@@ -18,7 +18,7 @@ from interp.model.batch import Batch
 from interp.model.context import Context
 from interp.model.linear import Linear
 from interp.model.mlp import matrix
-from interp.model.positions.rotary import PAIRS
+from interp.model.positions.rotary import PAIRS, Frequencies, Rotary
 from interp.model.recipe import STORED, Layout, Reader, Recipe
 from interp.model.shapes import Stream
 from interp.model.tap import Tap
@@ -97,6 +97,14 @@ class SinusoidalPositions(PositionEmbedding):
     def table(self) -> Tensor:
         """Those of every position."""
         return self.at(torch.arange(self.n_ctx, device=self.like.device))
+
+    def shift(self, offset: int) -> Float[Tensor, "d_model d_model"]:
+        """R with W_pos[k + offset] = W_pos[k] R, in float64: a rotation of each pair of dimensions.
+
+        Sine and cosine of a sum of angles; rotary positions rotate by the same angles.
+        """
+        rotary = Rotary(Frequencies(self.base), self.pairs)
+        return rotary.rotated(torch.eye(self.d_model).double(), torch.tensor(-offset))
 
 
 class TokenTypes(NoEmbedding):

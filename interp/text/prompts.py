@@ -82,8 +82,7 @@ def read_prompt_file(path: str | Path) -> PromptFile:
     Raises:
         InvalidInput: see :func:`read_prompts`.
     """
-    path = as_path(path)
-    file = PROMPT_FOLDER / f"{path}.jsonl" if str(path) in bundled_prompts() else path
+    file = path_of_prompts(path)
     parse = _json_prompt if file.suffix == ".jsonl" else _plain_prompt
     data = _content(file)
     text = data.removeprefix(BOM_UTF8).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
@@ -99,6 +98,12 @@ def read_prompt_file(path: str | Path) -> PromptFile:
     if not prompts:
         raise InvalidInput(f"{file} holds no prompts; write one a line.")
     return PromptFile(file, tuple(prompts), sha256(data).hexdigest())
+
+
+def path_of_prompts(path: str | Path) -> Path:
+    """The file of a bundled set given by name, or the path itself."""
+    path = as_path(path)
+    return PROMPT_FOLDER / f"{path}.jsonl" if str(path) in bundled_prompts() else path
 
 
 def _content(file: Path) -> bytes:

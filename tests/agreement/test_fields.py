@@ -108,7 +108,7 @@ def test_a_changed_field_is_followed_or_refused(family, name):
 def test_many_changed_fields_are_followed_or_refused(family, name):
     """Alone and in pairs; some of each are followed."""
     case = family.cases[name]
-    found, counts = faults(case, [*drawn(case, 30), *drawn(case, 20, together=2)])
+    found, counts = faults(case, [*drawn(case, 15), *drawn(case, 10, together=2)])
     assert not found, counts
     assert counts[AGREED] > 5
 

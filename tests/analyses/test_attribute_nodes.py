@@ -100,8 +100,10 @@ def test_scores_at_positions_are_slopes_there_and_sum_to_the_node_s():
     frame = found.to_position_frame()
     assert frame.set_index(["name", "pos"])["n"]["L1MLP"].to_dict() == {0: 3, 1: 3, 2: 2, 3: 1}
     assert list(found.position_figure().layout.xaxis.ticktext) == ["0", "1", "2", "3 4/7"]
+    plain = attribute_nodes(model, clean, corrupt, **given)
+    assert plain.to_position_frame().empty
     with pytest.raises(InvalidInput, match="positions=True"):
-        attribute_nodes(model, clean, corrupt, **given).to_position_frame()
+        plain.position_figure()
 
 
 def test_sizes_with_dropped_layers_are_means_of_slopes_with_their_writes_held():

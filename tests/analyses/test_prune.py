@@ -80,7 +80,7 @@ def test_the_circuit_is_drawn_by_layers():
     names = {name for pair in result.circuit(40) for name in pair}
     assert set(heights) == {n[:-2] if n[-2:] in (".q", ".k", ".v") else n for n in names}
     assert heights["logits"] == max(heights.values())
-    assert len(figure.data) - 1 <= 40
+    assert len(figure.data) - 2 <= 40
 
 
 @pytest.mark.parametrize(

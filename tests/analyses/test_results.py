@@ -24,12 +24,18 @@ from analyses import (
     attention_statistics,
     attribute_edges,
     attribute_nodes,
+    composition,
     direct_logit_attribution,
+    explain,
+    frequencies,
     head_roles,
     logit_lens,
     patch_activations,
     patch_paths,
+    permutation_covariance,
+    positions,
     prune,
+    top_texts,
     train_lens,
     training_history,
 )
@@ -47,21 +53,27 @@ MADE = {
     "AttentionStatistics": lambda: attention_statistics(
         interp.load(MODEL), ["abcab", "xyxy"], classes={"a": "a"}
     ),
+    "Composition": lambda: composition(interp.load(MODEL)),
+    "Frequencies": lambda: frequencies(interp.load(MODEL), [[2, 3]], residues=range(6)),
     "HeadRoles": lambda: head_roles(interp.load(MODEL), rows=5),
     "TrainingHistory": lambda: training_history("python-2l", interp.history("python-2l")),
     "EdgeAttribution": lambda: attribute_edges(interp.load(MODEL), *PAIR, metric=LOGIT),
+    "Explanation": lambda: explain(interp.load(MODEL), *PAIR, metric=LOGIT),
     "DirectLogitAttribution": lambda: direct_logit_attribution(
         interp.load(MODEL), ["abcab", "xyxy"], target="c", by="source"
     ),
     "NodeAttribution": lambda: attribute_nodes(interp.load(MODEL), *PAIR, metric=LOGIT),
     "ActivationPatching": lambda: patch_activations(interp.load(MODEL), *PAIR, metric=LOGIT),
     "PathPatching": lambda: patch_paths(interp.load(MODEL), *PAIR, metric=LOGIT),
+    "PermutationCovariance": lambda: permutation_covariance(interp.load(MODEL)),
+    "Positions": lambda: positions(interp.load(MODEL), longest=12),
     "Pruning": lambda: prune(
         patch_paths(interp.load(MODEL), *PAIR, metric=LOGIT).scores,
         interp.load(MODEL),
         *PAIR,
         metric=LOGIT,
     ),
+    "TopTexts": lambda: top_texts(interp.load(MODEL), ["abcab", "xyxy"], of="L1H0"),
     "LensTraining": lambda: train_lens(interp.load(MODEL), ["abcab", "xy"], steps=2),
     "LogitLens": lambda: logit_lens(interp.load(MODEL), ["abcab", "xy"], targets=3),
 }

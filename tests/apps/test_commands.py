@@ -13,29 +13,36 @@ from tables import each
 
 from analyses import ablate
 from apps.commands import COMMANDS
+from apps.commands.command import name_of
 from apps.frame_table import table_of_frame
 from interp import TunedLens, load, read_prompts
 from interp.text.prompts import PROMPT_FOLDER
 
 MODEL = "induction-by-hand"
-NAMES = {command.__name__ for command in COMMANDS}
+NAMES = {name_of(command) for command in COMMANDS}
 PAIRS = ["--model", "rasp-reverse"]
 RUNS = {
     "patterns": ([], "patterns", "L0H0 (previous 1.00)"),
     "roles": (["--rows", "8"], "roles", "heads have a role"),
+    "circuits": ([], "circuits", "L0H0 → L1H0"),
     "ablate": (["--units", "layers"], "layers", "2 of 2 layers matter"),
     "patch": ([*PAIRS, "--at", "z", "--over", "layer-head"], "patch", "L2H0"),
     "paths": ([*PAIRS, "--kind", "zero"], "paths", "edges matter (zero"),
     "attribute": ([*PAIRS, "--check", "8"], "attribute", "edges"),
     "nodes": ([*PAIRS, "--method", "atp", "--positions"], "nodes", "nodes on logit difference"),
     "prune": (PAIRS, "prune", "CMD 0"),
+    "explain": (PAIRS, "explain", "2 edges keep 100%"),
     "dla": ([], "dla", "L1H"),
+    "covariance": ([], "covariance", "6 symmetries"),
+    "positions": ([], "positions", "the shift by 1 is no linear map"),
+    "frequencies": (["--model", "addition-mod-113"], "frequencies", "frequencies 27, 10, 9"),
+    "top-texts": (["--of", "L1H0"], "top-texts", "L1H0 attention on 24 texts"),
     "lens": (["--at", "resid_pre", "--at", "attn_out"], "lens", "Logit lens on 24 prompts"),
     "train-lens": (["--steps", "3"], "train-lens", "Tuned lens, 3 steps: closer"),
 }
 """Each command's own options, the name of its table, and a part of what it finds."""
 MORE = {
-    *("edges.csv", "edges.parquet", "positions.csv", "positions.parquet", "lens.safetensors"),
+    *("edges.csv", "edges.parquet", "by_position.csv", "by_position.parquet", "lens.safetensors"),
 }
 """Files that only some commands write."""
 
@@ -221,6 +228,7 @@ PAIR = '{"text": "ab", "corrupt": "ac", "target": "c", "distractor": "d"}'
         (["prune", "--heldout", "0.5"], PAIR, "single prompt"),
         (["patterns", "--offsets", "0"], '{"text": "ab"}', "--offsets"),
         (["patterns", "--attention", "cross"], '{"text": "ab"}', "attention"),
+        (["frequencies"], '{"text": "ab"}', "has no residue task"),
         (["patterns"], '{"text": "ab"', "not a JSON object"),
         (["paths"], '{"text": "ab", "target": "c", "distractor": "d"}', "needs a 'corrupt'"),
         (["paths"], '{"text": "ab", "corrupt": "cab", "target": "c", "distractor": "d"}', "tokens"),

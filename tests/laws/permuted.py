@@ -16,10 +16,21 @@ from torch import Tensor
 from interp import PAD, Transformer, metrics
 from interp.metrics import Metric
 from interp.model.mlp import MLP
+from interp.symmetries.orders import other_order
+from interp.symmetries.parts import (
+    head_orders,
+    reorder_heads,
+    reorder_neurons,
+    reorder_vocabulary,
+)
 
 COMPONENT = re.compile(r"L\d+(H|KV|N)\d+")
 TOKEN_COLUMNS = ("token", "query_token", "key_token", "top")
 """Of a frame: labels of tokens."""
+TEXT_COLUMNS = ("context",)
+"""Of a frame: several labels of tokens."""
+PROMPT_COLUMNS = ("prompt", "text")
+"""Of a frame: the number of a prompt."""
 INDEX_COLUMNS = ("head", "neuron")
 """Of a frame: indices in a layer."""
 TOGETHER = " + "
@@ -94,13 +105,15 @@ class Permutation:
         """At random; every order is other than the given one."""
         generator = torch.Generator().manual_seed(seed)
         blocks = list(case.model.blocks)
-        heads, kv_heads = zip(*(_of_heads(block.attn, generator) for block in blocks), strict=True)
+        heads, kv_heads = zip(
+            *(head_orders(block.attn, generator) for block in blocks), strict=True
+        )
         neurons = {
-            layer: _order(len(block.mlp.W_out), generator)
+            layer: other_order(len(block.mlp.W_out), generator)
             for layer, block in enumerate(blocks)
             if isinstance(block.mlp, MLP)
         }
-        vocabulary, prompts = (_order(n, generator) for n in (D_VOCAB, len(case.clean)))
+        vocabulary, prompts = (other_order(n, generator) for n in (D_VOCAB, len(case.clean)))
         return cls(heads, kv_heads, neurons, vocabulary, prompts)
 
     # ---- what is asked -----------------------------------------------------------------------
@@ -120,21 +133,14 @@ class Permutation:
             tuple(self._tokens(torch.tensor(case.some)).tolist()),
         )
 
-    @torch.no_grad()
     def _model(self, model: Transformer) -> Transformer:
         new = build_new(model.config)
         new.load_state_dict(model.state_dict())
         for layer, block in enumerate(new.blocks):
-            attn, heads, kv_heads = block.attn, self.heads[layer], self.kv_heads[layer]
-            _reorder(heads, attn.W_Q, attn.W_O)
-            _reorder(kv_heads, attn.W_K, attn.W_V)
-            for order, bias in ((heads, attn.b_q), (kv_heads, attn.b_k), (kv_heads, attn.b_v)):
-                _reorder(order, None if bias is None else bias.view(len(order), -1))
+            reorder_heads(block.attn, self.heads[layer], self.kv_heads[layer])
             if layer in self.neurons:
-                rows = ("W_out", "weight_in", "weight_gate", "b_in", "b_gate")
-                _reorder(self.neurons[layer], *(getattr(block.mlp, n, None) for n in rows))
-        tables = [*new.stacks[0].parameters(recurse=False), new.unembed.weight, new.unembed.b_U]
-        _reorder(self.vocabulary, *{id(own): own for own in tables if own is not None}.values())
+                reorder_neurons(block.mlp, self.neurons[layer])
+        reorder_vocabulary(new, {new.stacks[0].name: self.vocabulary})
         return new
 
     def _tokens(self, ids: Tensor) -> Tensor:
@@ -152,9 +158,12 @@ class Permutation:
         value = row[column]
         if column in TOKEN_COLUMNS and isinstance(value, str) and value.isdigit():
             return str(int(self._tokens(torch.tensor(int(value)))))
+        if column in TEXT_COLUMNS:
+            ids = (int(own) for own in re.findall(r"\d+", str(value)))
+            return tuple(int(self._tokens(torch.tensor(own))) for own in ids)
         if isinstance(value, str):
             return TOGETHER.join(sorted(map(self.name, value.split(TOGETHER))))
-        if column == "prompt":
+        if column in PROMPT_COLUMNS:
             return int(self.prompts.argsort()[int(value)])
         if column in INDEX_COLUMNS and not pd.isna(value):
             component = COMPONENT.search(str(row.get("name")))
@@ -206,26 +215,3 @@ def labelled(frame: pd.DataFrame, permutation: Permutation) -> Rows:
     }
     assert len(found) == len(frame), f"rows of equal labels: {labels}"
     return found
-
-
-# ---- orders --------------------------------------------------------------------------------------
-
-
-def _order(n: int, generator: torch.Generator) -> Tensor:
-    """A random order, other than the given one where there is another."""
-    order = torch.randperm(n, generator=generator)
-    return order.roll(1) if order.equal(torch.arange(n)) else order
-
-
-def _of_heads(attn: torch.nn.Module, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Orders of heads and of key/value heads: heads of a group stay together."""
-    size = attn.n_heads // attn.kv_heads
-    groups = _order(attn.kv_heads, generator)
-    heads = [group * size + _order(size, generator) for group in groups]
-    return torch.cat(heads), groups
-
-
-def _reorder(order: Tensor, *weights: Tensor | None) -> None:
-    for weight in weights:
-        if weight is not None:
-            weight.copy_(weight[order])

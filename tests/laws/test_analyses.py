@@ -34,10 +34,12 @@ from analyses import (
     attribute_edges,
     attribute_nodes,
     direct_logit_attribution,
+    explain,
     logit_lens,
     patch_activations,
     patch_paths,
     prune,
+    top_texts,
     train_lens,
 )
 from interp import (
@@ -67,6 +69,8 @@ def row_of(given: Any, number: int) -> Any:
     """One prompt of several, with the padding that it has beside the others."""
     if isinstance(given, Batch):
         return given.rows(torch.tensor([number]))
+    if isinstance(given[0], Batch):
+        return [row_of(given[0], number)]
     return given[number : number + 1]
 
 
@@ -118,7 +122,8 @@ def attributed(model: Transformer, given: Any, n: int) -> Rows:
 
 def other_tokens(model: Transformer, given: Any, stack: str | None = None) -> Batch:
     """The same prompts with every token, or pixel, another."""
-    batch = model.batch(given, stack=stack)
+    listed = isinstance(given, list) and isinstance(given[0], Batch)
+    batch = model.batch(given[0] if listed else given, stack=stack)
     if batch.images is not None:
         return replace(batch, images=batch.images + 1)
     return replace(batch, ids=(batch.ids + 1) % model.d_vocab)
@@ -139,6 +144,12 @@ def attributed_edges(model: Transformer, given: Any, n: int) -> Rows:
     return [{"effect": result.effect[:, i], "sums": result.sums[:, i]} for i in range(n)]
 
 
+def explained(model: Transformer, given: Any, n: int) -> Rows:
+    """Which circuit is found depends on all prompts; its ends are those of each."""
+    result = explain(model, given, other_tokens(model, given), metric=METRIC, steps=2)
+    return [{"whole": result.whole[i], "empty": result.empty[i]} for i in range(n)]
+
+
 def attributed_nodes(model: Transformer, given: Any, n: int) -> Rows:
     result = attribute_nodes(model, given, other_tokens(model, given), metric=METRIC, check=1)
     return [{"clean": result.clean[i], "effect": result.effect[:, i]} for i in range(n)]
@@ -154,9 +165,10 @@ def pruned(model: Transformer, given: Any, n: int) -> Rows:
 
 
 def patched(model: Transformer, given: Any, n: int) -> Rows:
-    if isinstance(given, list):
+    if isinstance(given, list) and isinstance(given[0], str):
         given = [2 * text for text in given]  # of which the last token is predicted
-    pair = given if len(model.stacks) > 1 else (given,)
+    several = isinstance(given, list | tuple) and not isinstance(given[0], str)
+    pair = given if several else (given,)
     done = run(model, *pair)
     metric = metrics.logit(at_position(done.logits, done.batch, None).argmax(-1))
     names = [stack.name for stack in model.stacks]
@@ -171,6 +183,17 @@ def trained(model: Transformer, given: Any, n: int) -> Rows:
     found = train_lens(model, training_prompts(model), held_out=given, steps=1)
     kl = {"logit lens": found.logit_lens, "tuned lens": found.tuned_lens}
     return [{name: own[:, i] for name, own in kl.items()} for i in range(n)]
+
+
+def top_cells(model: Transformer, given: Any, n: int, of: str = "L1H0") -> Rows:
+    """Every cell of each prompt, by position and key."""
+    found = top_texts(model, given, of=of, top=1000)
+    order = (found.pos * 1000 + found.key).argsort(stable=True)
+    control = found.control.nan_to_num(-1.0)  # of images
+    return [
+        {"value": found.value[own], "control": control[own]}
+        for own in (order[found.text[order] == i] for i in range(n))
+    ]
 
 
 def training_prompts(model: Transformer) -> Any:
@@ -190,17 +213,20 @@ ANALYSES = {
     "attribute_nodes": attributed_nodes,
     "direct_logit_attribution": attributed,
     "attention_statistics": statistics,
+    "explain": explained,
     "logit_lens": lenses,
     "patch_paths": paths,
     "prune": pruned,
     "patch_activations": patched,
+    "top_texts": top_cells,
     "train_lens": trained,
 }
 NO_EDGES = ("a ready-made batch of an encoder", "a mask", "token types")
 """Prompts of a model whose norms change the stream."""
-OF_EDGES = ("attribute_edges", "patch_paths", "prune")
+OF_EDGES = ("attribute_edges", "explain", "patch_paths", "prune")
 REFUSED = {(name, given) for name in OF_EDGES for given in NO_EDGES}
-REFUSED.add(("prune", "texts"))  # one of which is answered alike by all edges and by none
+# One of the texts is answered alike by all edges and by none.
+REFUSED |= {(name, "texts") for name in ("explain", "prune")}
 OF_PAIRS = {
     f"attention_pattern, {which}": patterns_of_pairs(which)
     for which in ("encoder", "decoder", "cross")
@@ -213,6 +239,10 @@ OF_PAIRS |= {
     for which in ("encoder", "decoder", "cross")
 }
 OF_PAIRS["ablate"] = lambda model, given, n: ablated_layers(model, tuple(given), n)
+OF_PAIRS |= {
+    f"top_texts, {of}": lambda model, given, n, of=of: top_cells(model, tuple(given), n, of)
+    for of in ("encoder.L1H0", "decoder.L1H2", "cross.L0H1", "decoder.L0N3")
+}
 OF_PAIRS["train_lens"] = lambda model, given, n: trained(model, tuple(given), n)
 OF_PAIRS["logit_lens"] = lambda model, given, n: lenses(model, tuple(given), n)
 OF_PAIRS["patch_activations"] = lambda model, given, n: patched(model, tuple(given), n)
@@ -241,6 +271,12 @@ def ready_made(name: str) -> tuple[Transformer, Any, list[Any]]:
     model, rows = build(name), ids_of((4, 2, 6))
     given = padded(rows, "left")
     return model, model.batch(given), [model.batch(row) for row in rows]
+
+
+def in_a_list() -> tuple[Transformer, Any, list[Any]]:
+    """As ``model.check`` returns it."""
+    model, given, each = ready_made("gpt2")
+    return model, [given], [[one] for one in each]
 
 
 def masked() -> tuple[Transformer, Any, list[Any]]:
@@ -279,6 +315,7 @@ GIVEN = {
     "padded within": with_holes,
     "a ready-made batch": lambda: ready_made("gemma2"),
     "a ready-made batch of an encoder": lambda: ready_made("bert"),
+    "a list of a ready-made batch": in_a_list,
     "a mask": masked,
     "token types": typed,
     "images": lambda: images(batch=False),
@@ -337,8 +374,12 @@ def test_every_analysis_of_prompts_is_in_the_table():
     ]
     first = {own.__name__: tuple(signature(own).parameters)[:1] for own in functions}
     of_models = {name for name, parameter in first.items() if parameter == ("model",)}
-    drawing_their_own, of_scores = {"head_roles"}, {"prune"}
+    without_prompts, of_scores = {"composition", "head_roles"}, {"prune"}
+    assert of_models | of_scores == set(ANALYSES) | without_prompts
+    drawing_their_own, of_scores = {"head_roles", "permutation_covariance"}, {"prune"}
     assert of_models | of_scores == set(ANALYSES) | drawing_their_own
+    without_prompts, of_scores = {"frequencies", "head_roles", "positions"}, {"prune"}
+    assert of_models | of_scores == set(ANALYSES) | without_prompts
 
 
 REPLACED = ["token types", "images", "padded within"]

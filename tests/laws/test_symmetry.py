@@ -25,12 +25,18 @@ from analyses import (
     attention_statistics,
     attribute_edges,
     attribute_nodes,
+    composition,
     direct_logit_attribution,
+    explain,
+    frequencies,
     head_roles,
     logit_lens,
     patch_activations,
     patch_paths,
+    permutation_covariance,
+    positions,
     prune,
+    top_texts,
     train_lens,
 )
 from analyses.result import Result
@@ -65,6 +71,16 @@ def paths(case: Case, **settings: object) -> Result:
     return patch_paths(case.model, case.clean, case.corrupt, metric=case.metric, **settings)
 
 
+def tops(case: Case) -> Frames:
+    """All cells of the heads of a layer."""
+    found: dict[str, list[pd.DataFrame]] = {}
+    for head in range(case.model.blocks[1].attn.n_heads):
+        result = top_texts(case.model, case.clean, of=f"L1H{head}", top=999)
+        for kind, frame in tables(result).items():
+            found.setdefault(kind, []).append(frame.assign(name=f"L1H{head}"))
+    return {kind: pd.concat(own) for kind, own in found.items()}
+
+
 def grids(*at: str, **settings: object) -> Analysis:
     return lambda case: patch_activations(
         case.model, case.clean, case.corrupt, metric=case.metric, at=at, **settings
@@ -89,9 +105,13 @@ ANALYSES: dict[str, Analysis] = {
     "attention_statistics": lambda case: attention_statistics(
         case.model, case.clean, classes={"some": case.some}
     ),
+    "composition": lambda case: composition(case.model, offset=2),
     "direct_logit_attribution, component": attribution("component"),
     "direct_logit_attribution, head": attribution("head"),
     "direct_logit_attribution, source": attribution("source"),
+    "frequencies": lambda case: frequencies(
+        case.model, torch.tensor([case.some[:2]]), residues=case.some
+    ),
     "head_roles": lambda case: head_roles(case.model, rows=5, half=4),
     "logit_lens": lambda case: logit_lens(case.model, case.clean, targets=case.target),
     "attribute_edges": lambda case: attribute_edges(
@@ -103,6 +123,12 @@ ANALYSES: dict[str, Analysis] = {
     "attribute_nodes": lambda case: attribute_nodes(
         case.model, case.clean, case.corrupt, metric=case.metric, check=1000
     ),
+    "explain": lambda case: explain(
+        case.model, case.clean, case.corrupt, metric=case.metric, steps=3
+    ),
+    "attribute_nodes, positions": lambda case: attribute_nodes(
+        case.model, case.clean, case.corrupt, metric=case.metric, method="atp", positions=True
+    ),
     "patch_activations": grids("resid_pre", "mlp_out", over=("layer", "pos")),
     "patch_activations, heads": grids("z", "q", over=("layer", "head")),
     "patch_activations, key/value heads": grids("v", over=("layer", "head"), direction="noise"),
@@ -110,18 +136,30 @@ ANALYSES: dict[str, Analysis] = {
     "patch_paths, frozen heads": lambda case: paths(
         case, kind="mean", mode="frozen heads", edges=to_logits(case)
     ),
+    "permutation_covariance": lambda case: permutation_covariance(case.model),
+    "positions": lambda case: positions(case.model),
     "prune": lambda case: prune(
         paths(case).scores, case.model, case.clean, case.corrupt, metric=case.metric, draws=1
+    ),
+    "top_texts": tops,
+    "top_texts, a stream": lambda case: top_texts(
+        case.model, case.clean, of=("resid_post", 1), top=999
     ),
     "train_lens": lambda case: train_lens(
         case.model, case.clean, held_out=case.corrupt, steps=3, rows=len(case.clean)
     ),
 }
-LEFT_OUT = {"direct_logit_attribution": ["control"], "prune": ["random", "place"]}
-"""Columns of what is drawn at random, and the rank of edges that may have equal scores."""
-OWN_PROMPTS = {"head_roles"}
+LEFT_OUT = {
+    "direct_logit_attribution": ["control"],
+    "permutation_covariance": ["error"],
+    "prune": ["random", "place"],
+    "top_texts": ["rank", "source"],
+}
+"""Columns of what is drawn at random, the rank of what may have equal values, and names of prompts
+by their number."""
+OWN_PROMPTS = {"explain", "head_roles"}
 """Analyses that draw token ids: asked of the same vocabulary."""
-NO_EDGES = {"attribute_edges", "patch_paths", "prune"}
+NO_EDGES = {"attribute_edges", "explain", "patch_paths", "prune"}
 """Analyses of edges, which a model that normalizes its stream lacks."""
 POST_NORM = {"bert"}
 FAST = ["gpt2", "llama", "neox"]

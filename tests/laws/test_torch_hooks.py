@@ -11,6 +11,7 @@ import pytest
 import torch
 from architectures import (
     ARCHITECTURES,
+    COVERING,
     GENERATORS,
     assert_close,
     assert_identical,
@@ -198,7 +199,7 @@ def test_parametrized_weights_are_those_weights_everywhere(name):
     check_parametrized(name, weights_of(build(name)))
 
 
-@pytest.mark.parametrize("name", covering(ARCHITECTURES, ["llama"]))
+@pytest.mark.parametrize("name", covering(["llama", *COVERING], ["llama"]))
 def test_each_parametrized_weight_is_that_weight_everywhere(name):
     for one in weights_of(build(name)):
         check_parametrized(name, [one])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from allocations import BOUND, WIDE, allocated, wide
-from architectures import build_new, covering, padded, tokens_of
+from architectures import build_new, in_turn, padded, tokens_of
 from torch import Tensor
 
 from interp import Transformer, edits, estimate_sweep, metrics, sweep
@@ -33,12 +33,15 @@ def check(model: Transformer, tokens: tuple[Tensor, ...], *given: object, memory
     assert abs(found - peak) <= BOUND * peak, (found / peak, memory)
 
 
-@pytest.mark.parametrize("name", covering(WIDE, ["gpt2", "mixtral", "t5"]))
+KINDS = [("z", "one"), ("z", "loss"), ("pattern", "one"), ("resid_pre", "all")]
+
+
 @pytest.mark.parametrize(
-    ("label", "metric"), [("z", "one"), ("z", "loss"), ("pattern", "one"), ("resid_pre", "all")]
+    ("name", "kind"), in_turn(WIDE, KINDS, ["gpt2", "mixtral", "t5", "llama"], kinds_a_name=1)
 )
-def test_the_estimate_of_a_sweep_is_what_it_allocates(name, label, metric):
+def test_the_estimate_of_a_sweep_is_what_it_allocates(name, kind):
     """With room for many edited forwards, and with room for one."""
+    label, metric = kind
     model = build_new(wide(name), dtype=torch.float32)
     made = swept_over(model, label)
     for batch, pos in ((4, 64), (1, 200)):

@@ -1,0 +1,153 @@
+"""Which heads read what earlier heads write? Composition of all pairs of heads, of weights alone.
+
+    Q:  ‖S₁ Y₂‖ / (‖S₁‖ ‖Y₂‖)      K:  ‖S₁ Y₂ᵀ‖ / (‖S₁‖ ‖Y₂‖)      V:  ‖S₁ S₂‖ / (‖S₁‖ ‖S₂‖)
+
+S = W_V W_O is what a head moves and Y = W_Q W_Kᵀ what it attends by, with norms folded in except
+for their divisors; ‖·‖ is the Frobenius norm (Elhage et al. 2021, "A Mathematical Framework for
+Transformer Circuits"). An induction head composes by its keys with a previous-token head.
+
+The baseline is what Gaussian matrices have: with the output of the first head turned at random, the
+mean square of the ratio is 1/D in D dimensions, and the spread around it follows from the singular
+values of both heads. Trained heads share directions that many parts use, so a pair beyond the
+baseline need not do anything together; and a pair at it may, through one direction of many. The
+ratio is of the direct path: what MLPs and heads in between make of the output is left out. With
+rotary positions Y is that at one offset.
+"""
+
+from dataclasses import dataclass
+
+import pandas as pd
+import plotly.graph_objects as go
+from jaxtyping import Float
+from torch import Tensor
+
+from analyses.figures import heatmap
+from analyses.result import Result
+from interp import Transformer
+from interp.circuits.composition import KINDS, head_pairs
+from interp.circuits.folded_heads import rotates
+from interp.errors import InvalidInput, shorten
+from interp.execution.provenance import Provenance
+
+READ = {"Q": "queries", "K": "keys", "V": "values"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Composition(Result):
+    """The composition of every head with every later one.
+
+    Entries are NaN where the reader does not come after the writer, or where one of both has zero
+    weights.
+
+    Attributes:
+        heads: names of the heads, in the order of writers and readers.
+        composition: from 0 to 1, of the kinds Q, K and V.
+        baseline: the root mean square by chance.
+        spread: the standard deviation by chance.
+        offset: query position minus key position of Y; ``None`` without rotary positions.
+        provenance: the model that the numbers depend on.
+    """
+
+    heads: tuple[str, ...]
+    composition: Float[Tensor, "kind writer reader"]
+    baseline: Float[Tensor, "kind writer reader"]
+    spread: Float[Tensor, "kind writer reader"]
+    offset: int | None
+    provenance: Provenance
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a kind and pair, the furthest above the baseline first.
+
+        Columns:
+            kind: Q, K or V: what of the reader is composed.
+            writer, reader: names of the heads.
+            composition: from 0 to 1.
+            baseline, spread: root mean square and standard deviation by chance.
+            excess: composition − baseline.
+        """
+        cells = (~self.composition.isnan()).nonzero()
+        kind, writer, reader = cells.unbind(-1)
+        numbers = {
+            name: own[kind, writer, reader].numpy()
+            for name, own in (
+                ("composition", self.composition),
+                ("baseline", self.baseline),
+                ("spread", self.spread),
+                ("excess", self.composition - self.baseline),
+            )
+        }
+        named = {"writer": writer, "reader": reader}
+        frame = pd.DataFrame(
+            {
+                "kind": [KINDS[index] for index in kind.tolist()],
+                **{name: [self.heads[i] for i in own.tolist()] for name, own in named.items()},
+                **numbers,
+            }
+        )
+        return frame.sort_values("excess", ascending=False, kind="stable", ignore_index=True)
+
+    def figure(self, kind: str = "K") -> go.Figure:
+        """Heatmap of composition − baseline of one kind: writers down, readers across.
+
+        Raises:
+            InvalidInput: another kind than Q, K and V.
+        """
+        if kind not in KINDS:
+            raise InvalidInput(f"kind={shorten(kind)} is not one of {', '.join(KINDS)}.")
+        excess = (self.composition - self.baseline)[KINDS.index(kind)]
+        there = ~excess.isnan()
+        rows, columns = (there.any(axis).nonzero()[:, 0] for axis in (1, 0))
+        return heatmap(
+            excess[rows][:, columns],
+            title=f"{kind}-composition − baseline: what later heads read by their {READ[kind]}",
+            rows=[self.heads[row] for row in rows.tolist()],
+            columns=[self.heads[column] for column in columns.tolist()],
+            axes=("writer", "reader"),
+            unit="composition − baseline",
+            diverging=True,
+        )
+
+    def summary(self, top: int = 5) -> str:
+        """The pair furthest above the baseline, and of each kind up to ``top`` pairs."""
+        frame = self.to_frame()
+        lines = [f"{self.provenance.model}: {_found(frame)}"]
+        for kind in KINDS:
+            own = frame[(frame["kind"] == kind) & (frame["excess"] > 0)].head(top)
+            pairs = zip(own["writer"], own["reader"], own["composition"], strict=True)
+            shown = [f"{writer} → {reader} {value:.3f}" for writer, reader, value in pairs]
+            lines.append(f"{kind}  {', '.join(shown) or 'none above the baseline'}")
+        rotary = [] if self.offset is None else [f"rotary positions: Y at offset {self.offset}"]
+        return "\n".join([*lines, *rotary])
+
+
+def _found(frame: pd.DataFrame) -> str:
+    """The pair furthest above the baseline."""
+    if frame.empty:
+        return "no pair of heads with weights other than 0"
+    kind, writer, reader, value, baseline, spread, _ = frame.iloc[0]
+    return (
+        f"of {len(frame) // len(KINDS)} pairs of heads, {writer} → {reader} is furthest above the "
+        f"baseline: {kind}-composition {value:.3f}, by chance {baseline:.3f} ± {spread:.3f}"
+    )
+
+
+def composition(model: Transformer, *, offset: int = 0) -> Composition:
+    """Measure how much of what each head writes is what later heads read, from the weights.
+
+    Args:
+        model: any model with two layers of attention or more. In a parallel block, heads of a
+            layer read nothing of that layer. With post-norm, the norms between two heads are
+            folded in as well. Cross-attention reads the encoder by keys and values.
+        offset: query position minus key position, which Q- and K-composition depend on with rotary
+            positions.
+
+    Returns:
+        Composition, baseline and spread of all pairs.
+
+    Raises:
+        InvalidInput: a single layer of attention.
+    """
+    pairs = head_pairs(model, offset)
+    numbers = (pairs.composition, pairs.baseline, pairs.spread)
+    own = offset if rotates(model) else None
+    return Composition(pairs.heads, *numbers, own, Provenance.of(model))

@@ -1,0 +1,393 @@
+"""Which circuit makes this answer? Found by attribution, checked by running it, told with roles.
+
+    f(C) = 1 − Σ_i |m_i(C) − m_i(M)| / Σ_i |m_i(∅) − m_i(M)|        over pairs of prompts i
+
+m_i(C) is the metric of clean prompt i when only the edges of C carry what it gives, and all others
+what its corrupted counterpart gives; m_i(M) is that of the whole model, m_i(∅) that without any
+edge. Errors of both signs don't cancel in it, so it is never above the faithfulness of means that
+``prune`` gives. The circuit is the smallest with f ≥ 0.8 among those of the highest-ranked edges
+(by conductance; edges on no path from an input to the logits are left out). If none of few edges
+has, no small circuit explains the answer, and this is said. The control has as many edges, drawn at
+random.
+
+What computes the same on both prompts carries no difference, but the circuit may need it: where to
+attend, say. So heads and MLPs outside the circuit are ablated as well, by their mean over tokens;
+those that change the metric by a fifth of its difference or more are named, with their edges.
+
+It is made of other analyses: ``attribute_edges``, ``patch_paths``, ``ablate``,
+``direct_logit_attribution``, ``head_roles``, ``attention_statistics``. What the numbers can't show:
+that no other circuit does the same (Wang et al. 2022, "Interpretability in the Wild", test for
+completeness), that a role measured on random tokens is what a head does here, or that the circuit
+is that of other prompts: it was chosen on these.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from analyses.attribute_edges import EdgeAttribution, attribute_edges
+from analyses.circuit_evidence import Pairs
+from analyses.circuit_figure import drawn
+from analyses.effects import as_metric, rounding
+from analyses.result import Result
+from analyses.statistics import interval
+from interp import Transformer, computation_graph, run_circuits
+from interp.circuits.faithful import candidates, faithfulness, random_circuit
+from interp.circuits.paths import LOGITS, Names, strongest_paths
+from interp.circuits.written import written
+from interp.errors import InvalidInput, shorten
+from interp.execution.provenance import Provenance
+from interp.graph import Graph
+from interp.integers import as_integer
+from interp.interventions.minimal_pairs import aligned
+from interp.metrics import Metric
+
+FAITHFUL = 0.8
+"""Faithfulness from which a circuit explains the answer."""
+NEEDED = 0.2
+"""Share of the metric's difference that ablating a component changes if the circuit needs it."""
+DRAWS = 3
+PATHS, ROWS = 3, 12
+"""Paths and components of a summary."""
+CARRIES, ALIKE = "carries the difference", "needed alike"
+NONE = "–"
+LETTERS = ("q", "k", "v")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation(Result):
+    """A circuit with the evidence for it.
+
+    Attributes:
+        whole: the metric of the whole model on the clean prompts.
+        empty: without any edge, that is on the corrupted prompts.
+        counts: number of edges of each circuit that was run, rising.
+        values: the metric of these.
+        random: the metric of circuits of as many edges as the chosen one, drawn at random.
+        edges: the circuit: the first that is faithful, or the largest.
+        score: conductance of each edge, in the metric's unit: a change from ``whole``.
+        exact: the effect of patching it alone.
+        support: edges from and to components that do the same on both prompts.
+        support_effect: the effect of each by itself, patched with its mean over tokens.
+        components: of the circuit and of ``support``, in the order of the forward.
+        direct: their direct effect on the metric (NaN if it is no logit or difference of two).
+        ablated: the effect of replacing each by its mean over tokens.
+        roles: on repeated random tokens; ``""`` for none.
+        attends: what each head attends to most above uniform attention on these prompts, weighted
+            by the lengths of values; one that writes to the logits, at the position of the answer.
+        reads: the edges into each.
+        paths: the strongest path through each part of the circuit, strongest first.
+        n_edges: number of edges of the whole model.
+        metric: the metric's name.
+        unit: of the metric.
+        provenance: model, tokens and seed that the numbers depend on.
+        notes: what could not be measured, and why.
+    """
+
+    whole: Float[Tensor, " prompt"]
+    empty: Float[Tensor, " prompt"]
+    counts: tuple[int, ...]
+    values: Float[Tensor, "circuit prompt"]
+    random: Float[Tensor, "draw prompt"]
+    edges: tuple[Names, ...]
+    score: Float[Tensor, "edge prompt"]
+    exact: Float[Tensor, "edge prompt"]
+    support: tuple[Names, ...]
+    support_effect: Float[Tensor, "support prompt"]
+    components: tuple[str, ...]
+    direct: Float[Tensor, "component prompt"]
+    ablated: Float[Tensor, "component prompt"]
+    roles: tuple[str, ...]
+    attends: tuple[str, ...]
+    reads: tuple[tuple[Names, ...], ...]
+    paths: tuple[tuple[Names, ...], ...]
+    n_edges: int
+    metric: str
+    unit: str
+    provenance: Provenance
+    notes: tuple[str, ...] = ()
+
+    @property
+    def faithfulness(self) -> float:
+        """f of the circuit."""
+        return float(self._f(self.values[-1]))
+
+    @property
+    def random_faithfulness(self) -> float:
+        """f of as many edges drawn at random, mean over draws."""
+        return float(self._f(self.random).mean())
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether the circuit is faithful: f ≥ 0.8."""
+        return self.faithfulness >= FAITHFUL
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a component, in the order of the forward.
+
+        Columns:
+            name: of the head or MLP.
+            part: ``carries the difference`` if it is of the circuit, else ``needed alike``: it does
+                the same on both prompts.
+            role, attends: of a head; ``–`` for none.
+            score: sum of the scores of the circuit's edges that leave it.
+            direct: mean direct effect on the metric.
+            effect, low, high: of replacing it by its mean over tokens, with the 95 % interval.
+            reads, feeds: its edges.
+        """
+        found, edges = interval(self.ablated), [*self.edges, *self.support]
+        score = self.edge_frame().groupby("writer")["score"].sum(min_count=1)
+        return pd.DataFrame(
+            {
+                "name": self.components,
+                "part": [CARRIES if self._is_carrying(own) else ALIKE for own in self.components],
+                "role": [own or NONE for own in self.roles],
+                "attends": [own or NONE for own in self.attends],
+                "score": [float(score.get(own, torch.nan)) for own in self.components],
+                "direct": self.direct.mean(-1).tolist(),
+                "effect": found.mean.tolist(),
+                "low": found.low.tolist(),
+                "high": found.high.tolist(),
+                "reads": [_joined(map(_input, own)) for own in self.reads],
+                "feeds": [_joined(r for w, r in edges if w == own) for own in self.components],
+            }
+        )
+
+    def edge_frame(self) -> pd.DataFrame:
+        """One row an edge, those of the circuit first.
+
+        Columns:
+            writer, reader, part: which edge, and whether it carries the difference.
+            score: its conductance; NaN of an edge that is needed alike.
+            exact: mean effect of patching it alone, with what it carries on the corrupted prompt;
+                if it is needed alike, with the mean over tokens.
+        """
+        edges, absent = [*self.edges, *self.support], [torch.nan] * len(self.support)
+        return pd.DataFrame(
+            {
+                "writer": [writer for writer, _ in edges],
+                "reader": [reader for _, reader in edges],
+                "part": [CARRIES] * len(self.edges) + [ALIKE] * len(self.support),
+                "score": [*self.score.mean(-1).tolist(), *absent],
+                "exact": torch.cat([self.exact, self.support_effect]).mean(-1).tolist(),
+            }
+        )
+
+    def size_frame(self) -> pd.DataFrame:
+        """One row a circuit that was run: its number of edges, and f."""
+        return pd.DataFrame({"edges": self.counts, "faithfulness": self._f(self.values).tolist()})
+
+    def figure(self) -> go.Figure:
+        """The circuit as a graph with the roles of its heads, inputs at the bottom."""
+        frame = self.edge_frame()
+        pairs = zip(frame["writer"], frame["reader"], strict=True)
+        weights = frame["score"].fillna(frame["exact"])
+        return drawn(
+            dict(zip(pairs, weights, strict=True)),
+            title=self._title,
+            unit=self.unit,
+            labels={
+                name: role.partition(",")[0]
+                for name, role in zip(self.components, self.roles, strict=True)
+            },
+        )
+
+    def summary(self, paths: int = PATHS, rows: int = ROWS) -> str:
+        """What explains the answer, the strongest paths, and what is known of each component."""
+        first = (
+            f"{self._found} keep {self.faithfulness:.0%} of the {self.metric} "
+            f"({self.whole.mean():.3g} → {self.empty.mean():.3g} {self.unit}, "
+            f"{self._n_pairs}; as many at random: {self.random_faithfulness:.0%})"
+        )
+        alike = [own for own in self.components if not self._is_carrying(own)]
+        left = len(self.components) - rows
+        return "\n".join(
+            [
+                first,
+                *(f"path: {self._in_words(path)}" for path in self.paths[:paths]),
+                *([f"needed, though alike on both prompts: {', '.join(alike)}"] if alike else []),
+                *self._component_lines(rows),
+                *([f"and {left} more"] if left > 0 else []),
+                *self.notes,
+            ]
+        )
+
+    # ---- its parts --------------------------------------------------------------------------
+
+    def _f(self, values: Float[Tensor, "*circuit prompt"]) -> Float[Tensor, "*circuit"]:
+        return faithfulness(values, self.whole, self.empty)
+
+    def _is_carrying(self, component: str) -> bool:
+        return any(writer == component for writer, _ in self.edges)
+
+    @property
+    def _found(self) -> str:
+        n = len(self.edges)
+        return f"{n} edges" if self.is_explained else f"No small circuit explains this: {n} edges"
+
+    @property
+    def _n_pairs(self) -> str:
+        return "1 pair" if len(self.whole) == 1 else f"{len(self.whole)} pairs"
+
+    @property
+    def _title(self) -> str:
+        more = f"; {len(self.support)} more are needed alike" if self.support else ""
+        kept = f"{self.faithfulness:.0%} of the {self.metric}"
+        return f"{self._found} (of {self.n_edges}) keep {kept}{more}"
+
+    def _in_words(self, path: Sequence[Names]) -> str:
+        """What a path passes, with the roles of heads."""
+        role = dict(zip(self.components, self.roles, strict=True))
+        words = [path[0][0]]
+        for (_, reader), after in zip(path, [*(writer for writer, _ in path[1:]), ""], strict=True):
+            words.append(f"{reader} ({role[after]})" if role.get(after) else reader)
+        return " → ".join(words)
+
+    def _component_lines(self, rows: int) -> list[str]:
+        """What is known of each component, those with the largest scores first."""
+        frame = self.to_frame()
+        order = frame.assign(size=frame["score"].abs().fillna(0), own=frame["effect"].abs())
+        order = order.sort_values(["size", "own"], ascending=False, kind="stable").head(rows)
+        width = max(map(len, self.components), default=0)
+        lines: list[str] = []
+        for row in order.to_dict("records"):
+            attends = f"attends to {row['attends']}"
+            numbers = (("score", "score"), ("direct", "direct"), ("effect", "ablated"))
+            told = [f"{word} {row[name]:+.3g}" for name, word in numbers if row[name] == row[name]]
+            texts = [row["role"], attends, f"{', '.join(told)} {self.unit}"]
+            told_of = "; ".join(text for text in texts if not text.endswith(NONE))
+            lines.append(f"{row['name']:<{width}} {told_of}")
+        return lines
+
+
+def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
+    model: Transformer,
+    clean: Any,  # noqa: ANN401 - what model.check reads
+    corrupt: Any,  # noqa: ANN401 - likewise
+    *,
+    metric: str | Metric,
+    most: int = 64,
+    steps: int = 10,
+    seed: int = 0,
+    memory: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Explanation:
+    """Find the smallest circuit that makes the difference between prompts, and say what it does.
+
+    Args:
+        model: a model whose stream is a sum of what is written.
+        clean: one prompt or more: texts, token ids, or a batch; ``(source, target)`` for an
+            encoder–decoder.
+        corrupt: as many prompts with another answer, each of as many tokens as its counterpart.
+        metric: of the answer, with a gradient; most can be said of a logit or a logit difference.
+        most: edges of a circuit that still counts as small. Half of all edges, if those are fewer.
+        steps: of the path along which edges are scored, as for ``attribute_edges``.
+        seed: of the random circuits, and of the tokens on which roles are measured.
+        memory: bytes that the forwards may take, as for :func:`interp.sweep`.
+        progress: called with the circuits × prompts done, and all.
+
+    Returns:
+        The circuit, how faithful it is, and what is known of its components.
+
+    Raises:
+        InvalidInput: pairs that do not align, or that the metric does not tell apart; a metric
+            without a gradient; or norms change the stream (post-norm), so that there are no edges.
+    """
+    if (as_integer(most) or 0) < 1:
+        raise InvalidInput(f"most={shorten(most)} should be a whole number of edges from 1 on.")
+    own, other = aligned(model, clean, corrupt)
+    pairs = Pairs(model, computation_graph(model), own, other, as_metric(metric, model, own))
+    scored = attribute_edges(
+        model, own, other, metric=pairs.metric, steps=steps, check=0, seed=seed, memory=memory
+    )
+    difference = _difference(scored)
+
+    def run(circuits: Sequence[Sequence[Names]]) -> Float[Tensor, "circuit prompt"]:
+        values = written(model, other)
+        return run_circuits(
+            model, own, circuits, values, pairs.metric, memory=memory, progress=progress
+        )
+
+    circuits = _candidates(pairs.graph, scored, most)
+    tried = run(circuits)
+    faithful = (faithfulness(tried, scored.clean, scored.corrupt) >= FAITHFUL).tolist()
+    chosen = faithful.index(True) if any(faithful) else len(circuits) - 1
+    edges, generator = circuits[chosen], torch.Generator().manual_seed(seed)
+    random = [random_circuit(pairs.graph, len(edges), generator) for _ in range(DRAWS)]
+    # What a circuit needs is asked of one that is faithful.
+    least = NEEDED * difference if any(faithful) else torch.inf
+    ablated, carrying = pairs.ablated(), {writer for writer, _ in edges}
+    alike = {name for name, x in ablated.items() if abs(float(x.mean())) >= least} - carrying
+    support = pairs.patched(pairs.edges_of(alike, carrying), "mean")
+    support = {edge: effect for edge, effect in support.items() if abs(effect.mean()) >= least}
+    components = tuple(name for name in ablated if name in carrying | alike)
+    answering = {writer for writer, reader in edges if reader == LOGITS}
+    direct, attends = pairs.direct(), pairs.attends(answering)
+    roles, notes = pairs.roles(seed)
+    absent = torch.full_like(scored.clean, torch.nan)
+
+    def stacked(rows: Iterable[Tensor]) -> Float[Tensor, "row prompt"]:
+        return torch.stack([absent, *rows])[1:]
+
+    number = {edge: n for n, edge in enumerate(scored.edges)}
+    weights = {edge: scored.scores[edge] for edge in edges}
+    return Explanation(
+        whole=scored.clean,
+        empty=scored.corrupt,
+        counts=tuple(len(circuit) for circuit in circuits[: chosen + 1]),
+        values=tried[: chosen + 1],
+        random=run(random),
+        edges=edges,
+        score=scored.effect[[number[edge] for edge in edges]],
+        exact=stacked(pairs.patched(edges, "resample").values()),
+        support=tuple(support),
+        support_effect=stacked(support.values()),
+        components=components,
+        direct=stacked(direct.get(name, absent) for name in components),
+        ablated=stacked(ablated[name] for name in components),
+        roles=tuple(roles.get(name, "") for name in components),
+        attends=tuple(attends.get(name, "") for name in components),
+        reads=tuple(pairs.into(name, (*edges, *support)) for name in components),
+        paths=tuple(path.edges for path in strongest_paths(pairs.graph, weights)),
+        n_edges=len(scored.edges),
+        metric=pairs.metric.name,
+        unit=pairs.metric.unit,
+        provenance=replace(Provenance.of(model, *own, *other), seed=seed),
+        notes=notes,
+    )
+
+
+def _difference(scored: EdgeAttribution) -> float:
+    """Mean |m(∅) − m(M)|, checked to be more than rounding errors."""
+    difference = float((scored.corrupt - scored.clean).abs().mean())
+    if difference <= rounding(scored.clean, scored.provenance.dtype):
+        raise InvalidInput(
+            f"The {scored.metric} is the same on clean and corrupted prompts within rounding, so "
+            "that faithfulness is undefined: there is nothing to explain. Give pairs on which it "
+            "differs."
+        )
+    return difference
+
+
+def _candidates(graph: Graph, scored: EdgeAttribution, most: int) -> list[tuple[Names, ...]]:
+    """Circuits of the highest-ranked edges, smallest first; or the strongest path of all edges."""
+    order = sorted(scored.edges, key=lambda edge: -abs(scored.scores[edge]))
+    found = candidates(graph, order, min(most, len(order) // 2))
+    return found or [strongest_paths(graph, scored.scores)[0].edges]
+
+
+def _input(edge: Names) -> str:
+    """A writer, with the letter of what a head reads of it: ``L0H5 (k)``."""
+    writer, reader = edge
+    letter = reader.rpartition(".")[2]
+    return f"{writer} ({letter})" if letter in LETTERS else writer
+
+
+def _joined(names: Iterable[str]) -> str:
+    return " + ".join(names) or NONE

@@ -1,0 +1,288 @@
+"""Which frequencies does a model of residues compute with? It may add numbers mod p by rotations.
+
+    x_a = Σ_k (u_k cos(2πka/p) + v_k sin(2πka/p))        embeddings of the residues a = 0 … p − 1
+    n_ab = c + Σ_k f_k(a, b)                              a neuron after a prompt with a and b
+
+where f_k holds the terms cos ka, sin ka, cos kb, sin kb and their products, of one frequency k. The
+share of frequency k is the variance of its terms over that of all (Nanda et al. 2023, "Progress
+Measures for Grokking via Mechanistic Interpretability"; there, a neuron with more than 85 % at one
+frequency is explained by it). Products of two frequencies belong to none, so that a neuron's shares
+need not add up to 1; those of embeddings and logits do. Logits are of the residues, less their mean
+over the residues.
+
+The control is the same with the residues in random order: frequencies are those of their order. A
+frequency stands out if its share exceeds every share in each of 20 random orders, which happens by
+chance in one of 20 parts. That a part has a frequency does not show that the answer depends on it;
+ablation does.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from analyses.figures import Curve, curves
+from analyses.result import Result
+from interp import Transformer
+from interp.errors import InvalidInput
+from interp.execution.provenance import Provenance
+from interp.interventions.components import components_of
+from interp.metrics.logits import required_columns
+from interp.model.batch import ImageInput
+from interp.model.inputs import whole_numbers
+from interp.model.network import unembedding_of
+from interp.points import Place, Point
+from interp.spectra.fourier import frequency_shares, joint_shares
+from interp.spectra.residues import over_residues, residue_prompts
+from interp.zoo.access import trained_tokens
+
+TUNED = 0.85
+"""The share from which on a neuron is explained by one frequency."""
+DRAWS = 20
+"""Random orders of the residues; of neurons, the first alone."""
+EMBEDDING = "embedding"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Frequencies(Result):
+    """Shares of the variance over residues, by frequency 1, 2, …, p/2.
+
+    Attributes:
+        shares: of the ``embedding`` and the ``unembedding`` of the residues, and of the ``logits``.
+        controls: the same with the residues in random orders.
+        neurons: of each neuron, by layer; NaN where it has the same activation on all prompts.
+        neuron_controls: the same with the residues in random order.
+        p: the number of residues.
+        prompt: labels of the tokens, those of residues replaced by ``a`` and ``b``.
+        pos: the position at which neurons and logits are read.
+        provenance: model, prompts and seed that the numbers depend on.
+    """
+
+    shares: Mapping[str, Float[Tensor, " frequency"]]
+    controls: Mapping[str, Float[Tensor, "draw frequency"]]
+    neurons: Mapping[int, Float[Tensor, "neuron frequency"]]
+    neuron_controls: Mapping[int, Float[Tensor, "neuron frequency"]]
+    p: int
+    prompt: tuple[str, ...]
+    pos: int
+    provenance: Provenance
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a part and frequency; the largest shares of each part first.
+
+        Columns:
+            part: ``embedding``, ``unembedding`` or ``logits``.
+            frequency: periods over all residues.
+            share: of the variance.
+            control: the same with the residues in random order, mean over the orders.
+            stands_out: whether the share exceeds that of every frequency in every random order.
+        """
+        frames = [
+            pd.DataFrame(
+                {
+                    "part": part,
+                    "frequency": range(1, len(shares) + 1),
+                    "share": shares.numpy(),
+                    "control": self.controls[part].mean(0).numpy(),
+                    "stands_out": (shares > self.controls[part].max()).numpy(),
+                }
+            ).sort_values("share", ascending=False, kind="stable")
+            for part, shares in self.shares.items()
+        ]
+        return pd.concat(frames, ignore_index=True)
+
+    def neuron_frame(self) -> pd.DataFrame:
+        """One row a neuron.
+
+        Columns:
+            layer, neuron, name: of the neuron.
+            frequency: the one with most of its variance.
+            share: of that frequency; NaN of a neuron that does not vary.
+            control: the largest share with the residues in random order.
+            tuned: whether the share exceeds 0.85.
+        """
+        frames = [
+            pd.DataFrame(
+                {
+                    "layer": layer,
+                    "neuron": range(len(shares)),
+                    "name": [f"L{layer}N{neuron}" for neuron in range(len(shares))],
+                    "frequency": shares.nan_to_num().argmax(-1).numpy() + 1,
+                    "share": shares.amax(-1).numpy(),
+                    "control": self.neuron_controls[layer].amax(-1).numpy(),
+                    "tuned": (shares.amax(-1) > TUNED).numpy(),
+                }
+            )
+            for layer, shares in self.neurons.items()
+        ]
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+    def key_frequencies(self) -> dict[int, float]:
+        """The frequencies that stand out in the embedding, with their shares; largest first."""
+        frame = self.to_frame().query("part == @EMBEDDING and stands_out")
+        return dict(zip(frame["frequency"], frame["share"], strict=True))
+
+    def figure(self) -> go.Figure:
+        """Shares by frequency: of embedding, unembedding and logits; and of tuned neurons."""
+        x = range(1, self.p // 2 + 1)
+        controls = torch.cat(list(self.controls.values())).amax(0)
+        parts = [Curve(part, x, shares.tolist()) for part, shares in self.shares.items()]
+        parts.append(Curve("largest in random orders", x, controls.tolist(), faint=True))
+        tuned = [
+            Curve(f"neurons of layer {layer}", x, self._tuned(shares).tolist())
+            for layer, shares in self.neurons.items()
+        ]
+        return curves(
+            {"variance": parts, f"neurons over {TUNED:.0%}": tuned},
+            title=f"{self.provenance.model}: Fourier spectrum over residues mod {self.p}",
+            axis=f"frequency (periods over {self.p} residues)",
+            units=["share", "share"],
+        )
+
+    def summary(self) -> str:
+        """The frequencies that stand out, in each part; and how many neurons have one."""
+        model, key = self.provenance.model, self.key_frequencies()
+        most = self.controls[EMBEDDING].max()
+        control = f"(in random order none has over {most:.1%})"
+        if key:
+            named = ", ".join(map(str, key))
+            found = f"frequencies {named} have {sum(key.values()):.0%} of the embedding's variance"
+        else:
+            found = "no frequency stands out in the embedding"
+        lines = [f"{model}: {found} over residues mod {self.p} {control}"]
+        for part, shares in self.shares.items():
+            top = shares.nan_to_num().topk(min(4, len(shares)))
+            ranked = zip((top.indices + 1).tolist(), top.values.tolist(), strict=True)
+            shown = ", ".join(f"{frequency} ({share:.1%})" for frequency, share in ranked)
+            lines.append(f"{part:<12} {shown}")
+        return "\n".join([*lines, *map(self._of_layer, self.neurons)])
+
+    def _of_layer(self, layer: int) -> str:
+        shares, control = self.neurons[layer], self.neuron_controls[layer]
+        tuned = self._tuned(shares)
+        counts = (tuned * len(shares)).round().int()
+        ranked = [k for k in counts.argsort(descending=True).tolist() if counts[k]]
+        named = ", ".join(f"{counts[k]} at {k + 1}" for k in ranked[:5])
+        return (
+            f"layer {layer}: {tuned.sum():.1%} of {len(shares)} neurons have over {TUNED:.0%} of "
+            f"their variance at one frequency (in random order {self._tuned(control).sum():.1%})"
+            + (f": {named}" if named else "")
+        )
+
+    @staticmethod
+    def _tuned(shares: Float[Tensor, "neuron frequency"]) -> Float[Tensor, " frequency"]:
+        """The share of neurons that each frequency explains."""
+        return (shares > TUNED).double().mean(0)
+
+
+@torch.no_grad()
+def frequencies(
+    model: Transformer,
+    prompt: Any,  # noqa: ANN401 - what model.batch reads
+    *,
+    residues: Sequence[int] | None = None,
+    pos: int = -1,
+    seed: int = 0,
+) -> Frequencies:
+    """Decompose embeddings, neurons and logits over residues into frequencies.
+
+    Args:
+        model: a model that reads residues as tokens of their own.
+        prompt: a text or a row of ids with one or two residues, such as ``16 102 =``: in their
+            places, all residues are put, in all p or p² combinations.
+        residues: the token ids of 0, 1, …, p − 1 in this order; by default those of a model whose
+            trained tokens are these numbers alone.
+        pos: at which neurons and logits are read.
+        seed: of the random order of the control.
+
+    Returns:
+        Shares by frequency. Layers without neurons, and mixtures of experts, are left out.
+
+    Raises:
+        InvalidInput: a model without a residue task, of pairs or images, or without logits of
+            tokens; or a prompt of several rows, without residues or with more than two.
+    """
+    _check(model)
+    ids = model.batch(prompt).ids
+    if len(ids) != 1:
+        raise InvalidInput(f"frequencies takes one prompt; got {len(ids)}.")
+    known = _numbers(model) if residues is None else whole_numbers(residues).tolist()
+    prompts = residue_prompts(ids[0].cpu(), known)
+    batch = model.batch(prompts.ids)
+    required_columns(batch, pos)
+    with_neurons = [one for one in components_of(model).sublayers if one.n_neurons]
+    layers = [one.layer for one in with_neurons]
+    places = [Place(Point.POST, layer) for layer in layers]
+    values, logits = over_residues(model, prompts, places, pos)
+    generator = torch.Generator().manual_seed(seed)
+    orders = [torch.randperm(len(known), generator=generator) for _ in range(DRAWS)]
+    own = prompts.residues
+    parts = {
+        EMBEDDING: model.W_E[own.to(model.device)].cpu(),
+        "unembedding": model.W_U.mT[own.to(model.device)].cpu(),
+        "logits": (logits - logits.mean(-1, keepdim=True)).movedim(-1, 0).flatten(1),
+    }
+    axes = len(prompts.columns)
+    letters = iter("ab")
+    return Frequencies(
+        shares={name: joint_shares(x) for name, x in parts.items()},
+        controls={
+            name: torch.stack([joint_shares(x[order]) for order in orders])
+            for name, x in parts.items()
+        },
+        neurons=_by_layer(layers, values, axes),
+        neuron_controls=_by_layer(layers, [_reordered(x, orders[0], axes) for x in values], axes),
+        p=len(known),
+        prompt=tuple(
+            next(letters) if column in prompts.columns else label
+            for column, label in enumerate(model.to_labels(ids[0]))
+        ),
+        pos=pos,
+        provenance=Provenance.of(model, batch, seed=seed),
+    )
+
+
+def _check(model: Transformer) -> None:
+    """Make sure that the model reads tokens and has logits of them."""
+    if len(model.stacks) > 1 or isinstance(model.stacks[0].input, ImageInput):
+        raise InvalidInput("frequencies puts residues into a prompt of tokens of a single stack.")
+    unembedding_of(model)
+    if model.config.n_classes is not None:
+        raise InvalidInput("frequencies needs logits of tokens; this model has those of classes.")
+
+
+def _numbers(model: Transformer) -> list[int]:
+    """The ids of the numbers 0 … p − 1, if the model was trained on these alone.
+
+    Raises:
+        InvalidInput: it was not.
+    """
+    trained = sorted(trained_tokens(model))
+    labels = [] if model.tokenizer is None else model.to_labels(torch.tensor(trained))
+    ids = dict(zip(labels, trained, strict=False))
+    if not labels or set(ids) != set(map(str, range(len(labels)))):
+        raise InvalidInput(
+            f"{model.config.name or 'This model'} has no residue task: its trained tokens are not "
+            "the numbers 0, 1, …, p − 1 alone. Give residues=, their token ids in this order."
+        )
+    return [ids[str(number)] for number in range(len(ids))]
+
+
+def _by_layer(
+    layers: Sequence[int], values: Sequence[Tensor], axes: int
+) -> dict[int, Float[Tensor, "neuron frequency"]]:
+    """The shares of each neuron."""
+    shares = (frequency_shares(x, axes) for x in values)
+    return dict(zip(layers, shares, strict=True))
+
+
+def _reordered(x: Tensor, order: Tensor, axes: int) -> Tensor:
+    """With the residues in another order, on each of the first axes."""
+    for axis in range(axes):
+        x = x.index_select(axis, order)
+    return x

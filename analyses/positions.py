@@ -1,0 +1,198 @@
+"""How does the model encode positions, and is a shift of positions a linear map? Scheme by scheme.
+
+    sinusoidal   p_{k+n} = p_k R(n)                   R(n): a rotation by n ω_i of each pair i
+    learned      p_{k+n} ≈ p_k R + b                  ridge regression, R² of positions held out
+    rotary       q R(n) kᵀ = Σ_i ‖q_i‖² cos(n ω_i)    of a query and a key that are equal
+    ALiBi        −slope_h · |n|                       added to the scores
+    T5           table[bucket(n), h]                  added to the scores
+
+(Vaswani et al. 2017; Su et al. 2021; Press et al. 2022; Raffel et al. 2020). An offset n is the
+position of the query less that of the key. Of what is added to the embedding: the Fourier spectrum
+over positions, the cosine similarity of positions, and eigenvalues of the shift by 1 (on the unit
+circle, of rotations). Beside R² stand the same fit to permuted rows, and p_{k+n} ≈ p_k without any
+map, which is good wherever positions change slowly. Of a bias, the attention to each offset is
+that of equal scores; of rotary positions, the kernel is a score for equal lengths of all pairs.
+
+These numbers are of the scheme alone. Which offsets a head attends to depends on its queries and
+keys too, and a model may use little of what its positions offer.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+
+from analyses.figures import Curve, curves, heatmap
+from analyses.position_schemes import Scheme, TableScheme, scheme_of_attention, scheme_of_embedding
+from analyses.result import Result
+from interp import Transformer
+from interp.errors import InvalidInput, shorten
+from interp.execution.provenance import Provenance
+from interp.integers import as_integer
+from interp.model.embeddings import PositionEmbedding
+from interp.model.positions.none import NoPositions
+from interp.model.stack import Stack
+
+SHOWN = 4
+"""Layers that are named one by one."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Positions(Result):
+    """The position schemes of a model.
+
+    Attributes:
+        schemes: those added to the embedding of each stack, then those of its attention.
+        provenance: model and seed that the numbers depend on.
+    """
+
+    schemes: tuple[Scheme, ...]
+    provenance: Provenance
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a scheme, quantity, part and offset.
+
+        Columns:
+            scheme, where: which scheme.
+            quantity: ``R²`` and its controls (shares of variance), ``cosine``, ``error of the
+                rotation``; ``kernel``; ``bias`` (added to scores), ``attention``, ``bucket``.
+            part: the table, a pair of dimensions, or a head (of every layer in ``where``).
+            offset: position of the query less that of the key, or n of the shift k → k + n.
+            value: the number.
+        """
+        rows = [(one.kind, one.where, *row) for one in self.schemes for row in one.rows()]
+        columns = ["scheme", "where", "quantity", "part", "offset", "value"]
+        return pd.DataFrame(rows, columns=columns)
+
+    def spectrum_frame(self) -> pd.DataFrame:
+        """Of positions added to the embedding, one row a frequency.
+
+        Columns: scheme, where, frequency (periods over all positions), share (of the variance) and
+        control (of permuted positions, mean over the draws).
+        """
+        frames = [
+            pd.DataFrame(
+                {
+                    "scheme": one.kind,
+                    "where": one.where,
+                    "frequency": range(1, len(one.spectrum) + 1),
+                    "share": one.spectrum.numpy(),
+                    "control": one.spectrum_control.numpy(),
+                }
+            )
+            for one in self.tables
+        ]
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+    @property
+    def tables(self) -> list[TableScheme]:
+        """The schemes that are added to the embedding."""
+        return [one for one in self.schemes if isinstance(one, TableScheme)]
+
+    def figure(self) -> go.Figure:
+        """Curves by offset, a panel for each scheme: R², kernel or bias."""
+        return curves(
+            {one.where: one.curves() for one in self.schemes},
+            title=f"{self.provenance.model}: positions by offset",
+            axis="offset n (query position − key position)",
+            units=[one.unit for one in self.schemes],
+        )
+
+    def spectrum_figure(self) -> go.Figure:
+        """The Fourier spectrum over positions, of what is added to the embedding."""
+        panels = {
+            one.where: [
+                Curve(one.kind, range(1, len(one.spectrum) + 1), one.spectrum.tolist()),
+                Curve(
+                    "permuted",
+                    range(1, len(one.spectrum) + 1),
+                    one.spectrum_control.tolist(),
+                    faint=True,
+                ),
+            ]
+            for one in self.tables
+        }
+        return curves(
+            panels,
+            title=f"{self.provenance.model}: Fourier spectrum over positions",
+            axis="frequency (periods over all positions)",
+            units=["share of variance"] * len(panels),
+        )
+
+    def similarity_figure(self, number: int = 0) -> go.Figure:
+        """Heatmap of the cosine of each two positions that are added to the embedding."""
+        one = self.tables[number]
+        labels = [str(position) for position in range(len(one.similarity))]
+        return heatmap(
+            one.similarity,
+            title=f"{self.provenance.model}, {one.where}: similarity of positions",
+            rows=labels,
+            columns=labels,
+            axes=("position", "position"),
+            unit="cosine",
+            diverging=True,
+            top=1.0,
+        )
+
+    def summary(self) -> str:
+        """What was found of each scheme."""
+        lines = [
+            f"{one.kind} ({one.where}): {line}" if first == 0 else f"  {line}"
+            for one in self.schemes
+            for first, line in enumerate(one.lines())
+        ]
+        return "\n".join([f"{self.provenance.model}: {lines[0]}", *lines[1:]])
+
+
+@torch.no_grad()
+def positions(model: Transformer, *, longest: int = 256, seed: int = 0) -> Positions:
+    """Say what the positions of a model are, and what can be read of them without a prompt.
+
+    Args:
+        model: a model with positions.
+        longest: of texts: positions 0 … longest − 1, or as many as the context has.
+        seed: of what is held out of fits, and of the permutations of their controls.
+
+    Returns:
+        The scheme added to the embedding and those of attention, of each stack; layers with the
+        same scheme stand together. Rotary frequencies that depend on the length of the text are
+        those of a text no longer than in training.
+
+    Raises:
+        InvalidInput: a model without positions, or ``longest`` below 2.
+    """
+    given = as_integer(longest)
+    if given is None or given < 2:  # noqa: PLR2004 - an offset
+        raise InvalidInput(f"longest={shorten(longest)} must be an integer of at least 2.")
+    n = min(given, model.config.n_ctx)
+    found = [scheme for stack in model.stacks for scheme in _of_stack(stack, n, seed)]
+    if not found:
+        raise InvalidInput(
+            f"{model.config.name or 'This model'} has no positions: neither its embedding nor its "
+            "attention reads them."
+        )
+    return Positions(tuple(found), Provenance.of(model, seed=seed))
+
+
+def _of_stack(stack: Stack, n: int, seed: int) -> Iterator[Scheme]:
+    """The schemes of a stack: that of the embedding, then those of attention."""
+    if isinstance(stack.entry, PositionEmbedding):
+        yield scheme_of_embedding(stack.entry, stack.name, n, seed)
+    layers: dict[tuple[NoPositions, int, int], list[int]] = {}
+    attentions = [stack.block(layer).attn for layer in range(len(stack.blocks))]
+    for layer, attn in enumerate(attentions):
+        layers.setdefault((attn.positions, attn.n_heads, attn.d_head), []).append(layer)
+    for own in layers.values():
+        where = f"{stack.name}, {_named(own)}"
+        if (scheme := scheme_of_attention(attentions[own[0]], where, n)) is not None:
+            yield scheme
+
+
+def _named(layers: list[int]) -> str:
+    """A few layers by their numbers."""
+    if len(layers) == 1:
+        return f"layer {layers[0]}"
+    more = f" … {layers[-1]}" if len(layers) > SHOWN else ""
+    return f"layers {', '.join(map(str, layers[:SHOWN]))}{more}"

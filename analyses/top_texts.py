@@ -1,0 +1,297 @@
+"""Where in a corpus is a head, a neuron or a stream at its largest? Its top cells, in proportion.
+
+    head, attention    A_ij             for each query i and each key j that it sees
+    head, write        ‖z_i W_O‖        for each token i
+    neuron             post_i[n]        for each token i
+    place              ‖x_i‖            for each token i
+
+(Top activating texts: Karpathy et al. 2015, "Visualizing and Understanding Recurrent Networks";
+Bills et al. 2023, "Language Models Can Explain Neurons in Language Models".) Texts are read one
+after another, so that a corpus may be larger than memory.
+
+The largest values show an extreme: beside them stand the quantiles of all cells, without which they
+may suggest a rule that holds of one cell in a million (Bolukbasi et al. 2021, "An Interpretability
+Illusion for BERT"). The control of each is the value of the same cell when the other tokens of its
+text are in random order: what remains is due to the tokens of the cell, not to their context. That
+a value is large does not show that the model uses it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import log10
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from analyses.effects import Progress
+from analyses.figures import Curve, curves, heatmap
+from analyses.result import Result
+from interp import Transformer
+from interp.corpus.measures import measure_of
+from interp.corpus.snippets import Snippet, snippets
+from interp.corpus.stream import Settings, stream_corpus
+from interp.corpus.strips import shuffled_values, strips
+from interp.errors import InvalidInput, shorten
+from interp.execution.provenance import Provenance
+from interp.points import PlaceLike
+
+ENDS = ("highest", "lowest")
+LEVELS = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999)
+"""The shares of cells at which quantiles are reported."""
+DRAWS = 4
+"""Random orders of the other tokens."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TopTexts(Result):
+    """The cells of a corpus with the largest (or least) values, and how all values are distributed.
+
+    Attributes:
+        of: what was measured: ``L0H1``, ``L0N12``, ``resid_post 1``.
+        by: ``attention`` (0 to 1), ``write``, ``activation`` or ``norm``.
+        end: ``highest`` or ``lowest``.
+        value: of each cell, the largest first (of ``lowest``, the least).
+        control: the same with the other tokens of its text in random order, mean over four orders;
+            NaN for images.
+        text: the number of its text in the corpus, from 0.
+        pos: position of its token; of attention, of the query.
+        key: of attention, position of the key; else -1.
+        sources: where its text was read: ``file:line``.
+        strips: values along its text: of attention, those of the query's keys; NaN after its end.
+        snippets: tokens around each cell.
+        levels: shares of cells.
+        quantiles: the values that these shares of cells do not exceed, within 2.2 % of themselves.
+        mean: over all cells.
+        bucket_values: values in steps of 4 %.
+        bucket_shares: the share of cells in each step.
+        n_cells: number of cells.
+        n_texts: number of texts.
+        n_tokens: number of tokens.
+        bos: whether cells at BOS are counted.
+        provenance: model, tokens and settings that the numbers depend on.
+        notes: what a reader should know of how they were computed.
+    """
+
+    of: str
+    by: str
+    end: str
+    value: Float[Tensor, " cell"]
+    control: Float[Tensor, " cell"]
+    text: Int[Tensor, " cell"]
+    pos: Int[Tensor, " cell"]
+    key: Int[Tensor, " cell"]
+    sources: tuple[str, ...]
+    strips: Float[Tensor, "cell token"]
+    snippets: tuple[Snippet, ...]
+    levels: tuple[float, ...]
+    quantiles: Float[Tensor, " level"]
+    mean: float
+    bucket_values: Float[Tensor, " bucket"]
+    bucket_shares: Float[Tensor, " bucket"]
+    n_cells: int
+    n_texts: int
+    n_tokens: int
+    bos: bool
+    provenance: Provenance
+    notes: tuple[str, ...] = ()
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a cell.
+
+        Columns:
+            rank: from 1.
+            text, source: number of its text, and where that was read.
+            pos, token: of its token; of attention, of the query.
+            key, key_token: of attention, of the key.
+            value, control: as the attributes.
+            context: the tokens around it: «its token», or of attention «the key» and ‹the query›.
+        """
+        columns: dict[str, object] = {
+            "rank": range(1, len(self.value) + 1),
+            "text": self.text,
+            "source": self.sources,
+            "pos": self.pos,
+            "token": [own.token for own in self.snippets],
+        }
+        if self._is_attention:
+            columns |= {"key": self.key, "key_token": [own.key_token for own in self.snippets]}
+        columns |= {
+            "value": self.value,
+            "control": self.control,
+            "context": [own.marked for own in self.snippets],
+        }
+        return pd.DataFrame(columns)
+
+    def quantile_frame(self) -> pd.DataFrame:
+        """One row a share of cells: ``share`` (text), and the ``value`` that it does not exceed."""
+        shares = [f"{100 * level:g} %" for level in self.levels]
+        return pd.DataFrame({"share": shares, "value": self.quantiles})
+
+    def figure(self) -> go.Figure:
+        """A strip of tokens for each cell, coloured by the values along its text."""
+        width = max(len(own.positions) for own in self.snippets)
+        values = self.value.new_full((len(self.value), width), float("nan"))
+        tokens = [[""] * width for _ in self.snippets]
+        for row, own in enumerate(self.snippets):
+            for column, (pos, label) in enumerate(zip(own.positions, own.labels, strict=True)):
+                tokens[row][column] = label
+                if own.has_value(column):
+                    values[row, column] = self.strips[row, pos]
+        of_query = " of the query to each token" if self._is_attention else ""
+        cells = f"the {len(self.value)} {self.end} of {self.n_cells} cells"
+        return heatmap(
+            values,
+            title=f"{self._what}{of_query}: {cells}",
+            rows=[f"text {n}" for n in self.text.tolist()],
+            columns=[""] * width,
+            axes=("text", "tokens around the cell"),
+            unit=self.by,
+            diverging=self.by == "activation",
+            top=1.0 if self._is_attention else None,
+            text=tokens,
+        )
+
+    def distribution_figure(self) -> go.Figure:
+        """The share of cells that have at least each value, and the values of the top cells."""
+        share = self.bucket_shares.flip(0).cumsum(0).flip(0).clamp(max=1)
+        curve = Curve("all cells", self.bucket_values.tolist(), [log10(own) for own in share])
+        return curves(
+            {"share of cells with at least this value": [curve]},
+            title=f"{self._what}: all {self.n_cells} cells; dotted, the {self.end}",
+            axis=self.by,
+            units=["log10"],
+            marked=self.value.tolist(),
+        )
+
+    def summary(self) -> str:
+        """The largest value in proportion, and the cells with their contexts."""
+        rows = zip(
+            self.value.tolist(),
+            self.control.tolist(),
+            self.text.tolist(),
+            self.snippets,
+            strict=True,
+        )
+        lines = [
+            f"{value:.4g} (control {control:.3g})  text {text}: {own.marked}"
+            for value, control, text, own in rows
+        ]
+        control = "control: the value with the other tokens of the text in random order"
+        return "\n".join([self._found(), *lines, control, *self.notes])
+
+    def _found(self) -> str:
+        """What was found, in a line."""
+        median, far = (self.quantiles[self.levels.index(level)] for level in (0.5, 0.99))
+        return (
+            f"{self._what} on {self.n_texts} texts, {self.n_tokens} tokens: {self.end} "
+            f"{self.value[0]:.3g} at {self._where(0)} (control {self.control[0]:.3g}); of "
+            f"{self.n_cells} cells the median is {median:.3g}, 99 % are below {far:.3g}"
+        )
+
+    def _where(self, row: int) -> str:
+        own = self.snippets[row]
+        return f"‹{own.token}› → «{own.key_token}»" if self._is_attention else f"«{own.token}»"
+
+    @property
+    def _is_attention(self) -> bool:
+        return self.by == "attention"
+
+    @property
+    def _what(self) -> str:
+        return f"{self.of} {self.by}"
+
+
+def top_texts(  # noqa: PLR0913 - the settings of one analysis, by keyword
+    model: Transformer,
+    texts: Any,  # noqa: ANN401 - what interp.corpus.texts.pools_of reads
+    *,
+    of: PlaceLike,
+    by: str | None = None,
+    top: int = 10,
+    end: str = "highest",
+    bos: bool = False,
+    seed: int = 0,
+    rows: int = 64,
+    progress: Progress | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> TopTexts:
+    """Find where in a corpus a head attends or writes most, or a neuron or place is largest.
+
+    Padding has no cells. Of equal values, those that come first are reported. A query that sees a
+    single key is left out: its attention is 1 in any model.
+
+    Args:
+        model: the model.
+        texts: the path of a file, one text a line, or one JSON object with a ``text`` a line
+            (``.jsonl``); an iterator of texts, or of rows of token ids, which is read once; or all
+            at once: texts, token ids padded with ``interp.PAD``, images, a batch, or
+            ``(source, target)`` of an encoder–decoder (of a file, ``text`` and ``target``). A
+            longer text than the context is cut into several.
+        of: the name of a head, neuron or sub-layer (``L1H3``, ``L0N12``, ``L0MLP``; of an
+            encoder–decoder ``cross.L0H1``, ``encoder.L0N3``), or a place, as ``("resid_post", 1)``.
+        by: of a head: ``attention`` (the default) or ``write``.
+        top: how many cells to report.
+        end: ``highest`` or ``lowest``.
+        bos: whether cells at BOS (of attention, with it as key) count: many heads attend to it
+            where they have nothing to attend to, and streams are often largest there.
+        seed: of the random orders.
+        rows: texts a forward; the result does not depend on it.
+        progress: called after each forward with what was read and how much there is: bytes of a
+            file, else texts (of an iterator, the same twice).
+        cancelled: called after each forward; if it returns True, the result is of what was read.
+
+    Returns:
+        The top cells with their contexts, and the distribution of all.
+
+    Raises:
+        InvalidInput: an empty corpus, one without a cell, a line that can't be read (the message
+            has its number), activations that are not finite, or settings that mean nothing.
+        UnknownPlace: the model has nothing of this name.
+    """
+    _check(end, top, rows)
+    measure = measure_of(model, of, by)
+    settings = Settings(top, rows, lowest=end == "lowest", bos=bos)
+    found = stream_corpus(model, texts, measure, settings, progress=progress, cancelled=cancelled)
+    control = shuffled_values(measure, found, ranks=top, draws=DRAWS, rows=rows, seed=seed)
+    bucket_values, counts = found.distribution.histogram(0)
+    is_attention = measure.key_stack is not None
+    return TopTexts(
+        of=measure.name,
+        by=measure.by,
+        end=end,
+        value=found.value[0],
+        control=control[0],
+        text=found.text[0],
+        pos=found.pos[0],
+        key=found.key[0] if is_attention else found.key[0] - 1,
+        sources=tuple(found.sources[n] for n in found.text[0].tolist()),
+        strips=strips(measure, found, rows)[0],
+        snippets=snippets(model, measure, found)[0],
+        levels=LEVELS,
+        quantiles=found.distribution.quantiles(LEVELS)[0].cpu(),
+        mean=found.distribution.mean[0].item(),
+        bucket_values=bucket_values.cpu(),
+        bucket_shares=(counts / found.distribution.n).cpu(),
+        n_cells=found.distribution.n,
+        n_texts=found.n_texts,
+        n_tokens=found.n_tokens,
+        bos=bos,
+        provenance=replace(Provenance.of(model, seed=seed), tokens=found.sha256),
+        notes=found.notes,
+    )
+
+
+def _check(end: str, top: int, rows: int) -> None:
+    """Make sure that the settings mean something.
+
+    Raises:
+        InvalidInput: see :func:`top_texts`.
+    """
+    if end not in ENDS:
+        raise InvalidInput(f"end={shorten(end)} is not one of {', '.join(ENDS)}.")
+    for name, number in (("top", top), ("rows", rows)):
+        if number < 1:
+            raise InvalidInput(f"{name}={shorten(number)} should be 1 or more.")

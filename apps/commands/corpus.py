@@ -1,0 +1,31 @@
+"""The option of commands that read a corpus: a file that may be larger than memory."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from apps.commands.inputs import Inputs
+
+Texts = Annotated[
+    str | None,
+    typer.Option(
+        help="A file of texts of any size, one a line (.jsonl: objects with a text), or a bundled "
+        "set.",
+        show_default="the model's own prompts",
+    ),
+]
+
+
+def corpus_of(inputs: "Inputs", texts: str | None) -> Path:
+    """The file that the option names, or the prompts of the model's card.
+
+    Raises:
+        InvalidInput: no file is named, and the model has no prompts of its own.
+    """
+    from apps.defaults import default_prompts  # noqa: PLC0415
+    from interp.text.prompts import path_of_prompts  # noqa: PLC0415
+
+    name = inputs.model.config.name or "unnamed"
+    return path_of_prompts(texts or default_prompts(name, option="--texts"))

@@ -1,0 +1,21 @@
+"""``interp covariance``: which orders and bases does a model's function not depend on?"""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from apps.commands.command import analysis_command
+
+if TYPE_CHECKING:
+    from analyses import PermutationCovariance
+    from apps.commands.inputs import Inputs
+
+Seed = Annotated[int, typer.Option(help="Random seed of tokens, permutations and bases.")]
+
+
+@analysis_command("Checking symmetries", reads=())
+def covariance(inputs: "Inputs", *, seed: Seed = 0) -> "PermutationCovariance":
+    """Check the exact symmetries of a model: orders of tokens, heads, neurons; bases of heads."""
+    from analyses import permutation_covariance  # noqa: PLC0415
+
+    return permutation_covariance(inputs.model, seed=seed)

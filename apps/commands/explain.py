@@ -1,0 +1,35 @@
+"""``interp explain``: which circuit makes this answer?"""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from apps.commands.command import PairMetric, PairMetricName, analysis_command
+
+if TYPE_CHECKING:
+    from analyses import Explanation
+    from apps.commands.inputs import Inputs
+
+Most = Annotated[int, typer.Option(help="Edges of a circuit that still counts as small.", min=1)]
+Seed = Annotated[int, typer.Option(help="Random seed of the random circuits and of the roles.")]
+
+
+@analysis_command("Running circuits", reads=("text", "corrupt"))
+def explain(
+    inputs: "Inputs",
+    *,
+    metric: PairMetric = PairMetricName.LOGIT_DIFF,
+    most: Most = 64,
+    seed: Seed = 0,
+) -> "Explanation":
+    """Find the smallest circuit that makes an answer, check it, and say what its parts do."""
+    from analyses import explain as find_circuit  # noqa: PLC0415
+
+    return find_circuit(
+        inputs.model,
+        *inputs.pairs,
+        metric=inputs.token_metric(metric),
+        most=most,
+        seed=seed,
+        progress=inputs.progress,
+    )

@@ -1,0 +1,22 @@
+"""``interp positions``: how does the model encode positions?"""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from apps.commands.command import analysis_command
+
+if TYPE_CHECKING:
+    from analyses import Positions
+    from apps.commands.inputs import Inputs
+
+Longest = Annotated[int, typer.Option(help="Length of the texts whose positions are read.", min=2)]
+Seed = Annotated[int, typer.Option(help="Random seed of what is held out and of the controls.")]
+
+
+@analysis_command("Reading positions", reads=())
+def positions(inputs: "Inputs", *, longest: Longest = 256, seed: Seed = 0) -> "Positions":
+    """Read the position scheme: shifts as linear maps, kernels and biases by offset."""
+    from analyses import positions as read_positions  # noqa: PLC0415
+
+    return read_positions(inputs.model, longest=longest, seed=seed)

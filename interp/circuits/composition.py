@@ -1,0 +1,188 @@
+"""How much of what a head writes is what a later head reads: composition of all pairs of heads.
+
+    Q:  ‖S₁ Y₂‖ / (‖S₁‖ ‖Y₂‖)      K:  ‖S₁ Y₂ᵀ‖ / (‖S₁‖ ‖Y₂‖)      V:  ‖S₁ S₂‖ / (‖S₁‖ ‖S₂‖)
+
+with Frobenius norms, S = W_V W_O and Y = W_Q W_Kᵀ (Elhage et al. 2021, "A Mathematical Framework
+for Transformer Circuits"). Norms are folded in (:mod:`interp.circuits.folded_heads`), those between
+two steps too (post-norm), without divisors. No d_model × d_model matrix is formed: ‖S₁ Y₂‖ is that
+of an r × r matrix, as ‖V O Q Kᵀ‖ = ‖R_V O Q R_Kᵀ‖ with the triangular factors of V and K.
+
+By chance: were the output of the first head turned by a random rotation of the D dimensions that
+norms leave, the mean of the squared ratio would be 1/D exactly, whatever the matrices, and its
+variance 2 (α − 1/D) (β − 1/D) / ((D − 1) (D + 2)), where α = ‖M Mᵀ‖² / ‖M‖⁴ of the first matrix and
+β of the second. Rotations leave Gaussian matrices as they are, so those have this baseline too.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from einops import einsum
+from jaxtyping import Float
+from torch import Tensor
+from torch.linalg import matrix_norm
+
+from interp.circuits.folded_heads import (
+    FoldedHeads,
+    centred,
+    dimensions_read,
+    norm_of,
+    written_through,
+)
+from interp.errors import InvalidInput
+from interp.linalg import LowRank
+from interp.model.attention.attention import Attention
+from interp.model.network import Network
+from interp.model.norm import BlockNorm, Norm
+from interp.model.residual import Step
+
+KINDS = ("Q", "K", "V")
+"""What of the second head reads the first: its queries, keys or values."""
+Cells = Float[Tensor, "kind writer reader"]
+
+
+@dataclass(frozen=True, eq=False)
+class HeadPairs:
+    """The composition of all pairs of heads.
+
+    Entries are NaN where the second head does not read what the first has written (it is in the
+    same layer or an earlier one), and where either has zero weights.
+
+    Attributes:
+        heads: their names, ``L0H1``; in an encoder–decoder ``encoder.L0H1``, ``cross.L0H1``.
+        composition: from 0 to 1.
+        baseline: 1/√D, the root mean square by chance.
+        spread: the standard deviation by chance, to first order.
+    """
+
+    heads: tuple[str, ...]
+    composition: Cells
+    baseline: Cells
+    spread: Cells
+
+
+@torch.no_grad()
+def head_pairs(model: Network, offset: int = 0) -> HeadPairs:
+    """The composition of all pairs of heads of a model.
+
+    Args:
+        model: the model.
+        offset: query position minus key position, which Y depends on with rotary positions.
+
+    Raises:
+        InvalidInput: no head comes after another.
+    """
+    walk = _Walk(model, offset)
+    if not walk.found:
+        raise InvalidInput(
+            "This model has a single layer of attention, so no head reads what another has written "
+            "and there is no composition."
+        )
+    n = len(walk.names)
+    numbers = torch.full((3, len(KINDS), n, n), torch.nan, dtype=torch.float64)
+    for kind, writers, readers, found in walk.found:
+        numbers[:, KINDS.index(kind), writers, readers] = found.cpu().double()
+    return HeadPairs(tuple(walk.names), *numbers)
+
+
+@dataclass(frozen=True, eq=False)
+class _Written:
+    """What the heads of a layer write.
+
+    Attributes:
+        heads: their indices in the whole model.
+        factor: of each, an r × d_model matrix M with Mᵀ M = Sᵀ S.
+    """
+
+    heads: slice
+    factor: Float[Tensor, "head r d_model"]
+
+    def through(self, norm: BlockNorm | None) -> "_Written":
+        """The same behind a norm of the stream."""
+        return replace(self, factor=written_through(norm_of(norm), self.factor))
+
+
+class _Walk:
+    """The walk through a model, layer by layer, with all that heads have written.
+
+    Attributes:
+        names: of the heads.
+        found: composition, baseline and spread of the heads of two layers, with the kind and the
+            indices of the writers and of the readers.
+    """
+
+    def __init__(self, model: Network, offset: int) -> None:
+        self.offset, self.paired = offset, len(model.stacks) > 1
+        self.names: list[str] = []
+        self.found: list[tuple[str, slice, slice, Float[Tensor, "number writer reader"]]] = []
+        self.encoder_norm, self.encoder = Norm(), list[_Written]()
+        for stack in model.stacks:
+            written: list[_Written] = []
+            for layer in range(len(stack.blocks)):
+                for step in stack.block(layer).steps:
+                    new = self._heads(step, f"{stack.name}.L{layer}", written)
+                    old = [own.through(step.norms.base) for own in written]
+                    written = [own.through(step.norms.sum) for own in (*old, *new)]
+            self.encoder_norm, self.encoder = stack.final_norm, written
+
+    def _heads(self, step: Step, name: str, written: list[_Written]) -> list[_Written]:
+        """What the heads of a step write, having read what was written before."""
+        return [
+            self._read(branch, branch.f, name, written)
+            for branch in step.branches
+            if isinstance(branch.f, Attention)
+        ]
+
+    def _read(self, step: Step, attn: Attention, name: str, written: list[_Written]) -> _Written:
+        """The heads of an attention read what was written; returns what they write."""
+        own, other = (step.input_norm, written), (self.encoder_norm, self.encoder)
+        source = other if attn.is_cross else own
+        heads = FoldedHeads.of(attn, step, source[0])
+        indices = self._named(attn, name)
+        Y = heads.Y(self.offset)
+        S = LowRank(heads.W_V, centred(step.input_norm, heads.W_O))
+        read = {"Q": (Y, own), "K": (Y.T, source), "V": (S, source)}
+        for kind, (matrix, (norm, writers)) in read.items():
+            second = matrix.left @ triangular(matrix.right.mT).mT
+            for first in writers:
+                dimensions = dimensions_read(norm, second.shape[1])
+                found = _compositions(centred(norm, first.factor), second, dimensions)
+                self.found.append((kind, first.heads, indices, found))
+        return _Written(indices, triangular(S.left) @ S.right)
+
+    def _named(self, attn: Attention, name: str) -> slice:
+        """The indices of the heads of an attention, which get their names."""
+        stack, layer = name.split(".")
+        prefix = f"{'cross' if attn.is_cross else stack}." if self.paired else ""
+        first = len(self.names)
+        self.names += [f"{prefix}{layer}H{head}" for head in range(attn.n_heads)]
+        return slice(first, len(self.names))
+
+
+def _compositions(
+    first: Float[Tensor, "writer r d_model"],
+    second: Float[Tensor, "reader d_model s"],
+    dimensions: int,
+) -> Float[Tensor, "number writer reader"]:
+    """Composition, baseline and spread of every pair of heads of two layers."""
+    product = einsum(first, second, "w r d, h d s -> w h r s")
+    sizes = matrix_norm(first)[:, None] * matrix_norm(second)
+    composition = matrix_norm(product) / sizes.where(sizes > 0, torch.nan)
+    chance = torch.ones_like(composition) / dimensions
+    excess = [_concentration(own) - 1 / dimensions for own in (first, second.mT)]
+    variance = 2 * excess[0][:, None] * excess[1] / ((dimensions - 1) * (dimensions + 2))
+    # Of c² = composition²; to first order c varies by 1/(2c) as much.
+    spread = variance.clamp(min=0).sqrt() / (2 * chance.sqrt())
+    missing = composition.isnan()
+    return torch.stack(
+        [own.masked_fill(missing, torch.nan) for own in (composition, chance.sqrt(), spread)]
+    )
+
+
+def _concentration(x: Float[Tensor, "head r d_model"]) -> Float[Tensor, " head"]:
+    """‖M Mᵀ‖² / ‖M‖⁴: 1/r of a matrix with r equal singular values, so 1 of rank 1."""
+    return (matrix_norm(x @ x.mT) / matrix_norm(x).square()).square()
+
+
+def triangular(x: Float[Tensor, "*batch m n"]) -> Float[Tensor, "*batch r n"]:
+    """R of x = Q R, for which ‖R M‖ = ‖x M‖ whatever M is."""
+    return torch.linalg.qr(x, mode="r")[1]

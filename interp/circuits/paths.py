@@ -1,0 +1,117 @@
+"""Paths of a circuit: from the inputs through heads and MLPs to the logits.
+
+An edge that no path from an input to the logits passes can't carry anything. Of the others, the
+strongest path through a part is the one whose weakest edge is strongest.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from interp.graph import Graph, Reader
+
+Names = tuple[str, str]
+"""An edge by the names of writer and reader."""
+LOGITS = "logits"
+
+
+@dataclass(frozen=True)
+class CircuitPath:
+    """A path through a circuit.
+
+    Attributes:
+        edges: from an input to the logits.
+        strength: the least |weight| of its edges.
+    """
+
+    edges: tuple[Names, ...]
+    strength: float
+
+    @property
+    def writers(self) -> tuple[str, ...]:
+        """What it passes, the input first."""
+        return tuple(writer for writer, _ in self.edges)
+
+
+def next_writers(graph: Graph) -> dict[str, tuple[str, ...]]:
+    """The writers that depend on each reader directly, by name; none on the logits.
+
+    Keys and values that several heads share lead to each of them.
+    """
+    names = {writer.name for writer in graph.writers}
+    return {reader.name: _next(graph, reader, names) for reader in graph.readers}
+
+
+def closed(graph: Graph, edges: Iterable[Names]) -> tuple[Names, ...]:
+    """Those of the edges that are on a path from an input to the logits, in their order."""
+    kept, following, inputs = list(edges), next_writers(graph), inputs_of(graph)
+    while True:
+        writers = {writer for writer, _ in kept}
+        reached = inputs.union(*(following[reader] for _, reader in kept))
+        left = [
+            (writer, reader)
+            for writer, reader in kept
+            if writer in reached and (reader == LOGITS or not writers.isdisjoint(following[reader]))
+        ]
+        if len(left) == len(kept):
+            return tuple(left)
+        kept = left
+
+
+def strongest_paths(graph: Graph, weights: Mapping[Names, float]) -> list[CircuitPath]:
+    """The strongest path through each part of a circuit, each once, strongest first.
+
+    Args:
+        graph: of the model.
+        weights: of the edges of the circuit.
+    """
+    following = next_writers(graph)
+    order = {writer.name: number for number, writer in enumerate(graph.writers)}
+    edges = sorted(closed(graph, weights), key=lambda edge: order[edge[0]])
+    before: dict[str, CircuitPath] = {
+        name: CircuitPath((), float("inf")) for name in inputs_of(graph)
+    }
+    for edge in edges:  # all that leads to its writer comes before it
+        for writer in following[edge[1]]:
+            _keep_stronger(before, writer, _joined(before[edge[0]], edge, weights))
+    after: dict[str, CircuitPath] = {}
+    for edge in reversed(edges):
+        rest = [CircuitPath((), float("inf"))] if edge[1] == LOGITS else []
+        rest += [after[writer] for writer in following[edge[1]] if writer in after]
+        for path in rest:
+            own = CircuitPath((edge, *path.edges), min(abs(weights[edge]), path.strength))
+            _keep_stronger(after, edge[0], own)
+    through = {
+        CircuitPath(before[name].edges + own.edges, min(before[name].strength, own.strength))
+        for name, own in after.items()
+    }
+    return sorted(through, key=lambda path: (-path.strength, path.edges))
+
+
+def inputs_of(graph: Graph) -> set[str]:
+    """The names of the embeddings."""
+    return {w.name for w in graph.writers if w.place is not None and w.place.layer is None}
+
+
+def _next(graph: Graph, reader: Reader, names: set[str]) -> tuple[str, ...]:
+    if reader.name == LOGITS:
+        return ()
+    node = reader.name if reader.head is None else reader.name.rpartition(".")[0]
+    if node in names:
+        return (node,)
+    layer = node.rpartition("KV" if "KV" in node else "H")[0]
+    if f"{layer}ATTN" in names:
+        return (f"{layer}ATTN",)
+    heads = [writer.name for writer in graph.writers if writer.name.startswith(f"{layer}H")]
+    groups = len([own for own in graph.readers if own.place == reader.place])
+    size = len(heads) // groups
+    first = (reader.head or 0) * size
+    return tuple(heads[first : first + size])
+
+
+def _joined(path: CircuitPath, edge: Names, weights: Mapping[Names, float]) -> CircuitPath:
+    return CircuitPath((*path.edges, edge), min(path.strength, abs(weights[edge])))
+
+
+def _keep_stronger(found: dict[str, CircuitPath], name: str, path: CircuitPath) -> None:
+    if name not in found or path.strength > found[name].strength:
+        found[name] = path

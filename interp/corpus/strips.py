@@ -1,0 +1,109 @@
+"""Values along the texts of the largest cells, and what is left of them in another order.
+
+With the other tokens of a text shuffled, its tokens and their number are as before, and what a cell
+owes to their order is gone: the value that remains is the control of a largest value.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.corpus.measures import Measure
+from interp.corpus.stream import Streamed, Text, values_of
+from interp.corpus.texts import rows_of
+from interp.model.batch import Batch
+
+Cell = tuple[int, int]
+"""Unit and rank."""
+
+
+@torch.no_grad()
+def strips(measure: Measure, found: Streamed, rows: int) -> Float[Tensor, "unit top token"]:
+    """The values along the text of each cell: of attention, those of the cell's query.
+
+    NaN after the end of a text, and after the stream of keys that a query sees.
+
+    Args:
+        measure: what was measured.
+        found: the cells.
+        rows: texts a forward.
+    """
+    along = measure.stack if measure.key_stack is None else measure.key_stack
+    width = max(text[along].ids.shape[1] for text in found.texts.values())
+    strip = found.value.new_full((*found.value.shape, width), torch.nan)
+    numbers = torch.tensor(sorted(found.texts))
+    for part in numbers.split(rows):
+        batches = rows_of([found.texts[n] for n in part.tolist()])
+        x, counted = values_of(measure, batches).cpu(), batches[along].is_real.cpu()
+        unit, rank = torch.isin(found.text, part).nonzero().unbind(-1)
+        row = torch.searchsorted(part, found.text[unit, rank])
+        pos = found.pos[unit, rank]
+        own = x[unit, row, :, 0] if measure.key_stack is None else x[unit, row, pos]
+        strip[unit, rank, : own.shape[-1]] = own.where(counted[row], torch.nan)
+    return strip
+
+
+@torch.no_grad()
+def shuffled_values(
+    measure: Measure, found: Streamed, *, ranks: int, draws: int, rows: int, seed: int
+) -> Float[Tensor, "unit top"]:
+    """The values of the first cells, when all other tokens of their texts are in another order.
+
+    A BOS stays where it is. Images have no such values: NaN.
+
+    Args:
+        measure: what was measured.
+        found: the cells.
+        ranks: how many of the largest values of each unit to take.
+        draws: orders, over which the mean is taken.
+        rows: texts a forward.
+        seed: of the orders.
+    """
+    value = found.value[:, :ranks]
+    if any(batch.images is not None for text in found.texts.values() for batch in text):
+        return torch.full_like(value, torch.nan)
+    total = torch.zeros_like(value)
+    cells = [(unit, rank) for unit in range(len(value)) for rank in range(value.shape[1])]
+    for part in _split(cells, max(1, rows // draws)):
+        texts = [
+            _shuffled(measure, found, cell, seed + draw) for cell in part for draw in range(draws)
+        ]
+        x = values_of(measure, rows_of(texts)).cpu()
+        unit, rank = (torch.tensor(own) for own in zip(*part, strict=True))
+        row = torch.arange(len(texts)).view(len(part), draws)
+        pos, key = (own[unit, rank][:, None] for own in (found.pos, found.key))
+        total[unit, rank] = x[unit[:, None], row, pos, key].mean(-1)
+    return total
+
+
+def _split(cells: Sequence[Cell], size: int) -> Iterator[Sequence[Cell]]:
+    for start in range(0, len(cells), size):
+        yield cells[start : start + size]
+
+
+def _shuffled(measure: Measure, found: Streamed, cell: Cell, seed: int) -> Text:
+    """The text of a cell, with its other tokens in another order."""
+    text = found.texts[int(found.text[cell])]
+    bos = measure.model.config.tokens.bos
+    fixed: list[set[int]] = [{0} if int(own.ids[0, 0]) == bos else set() for own in text]
+    fixed[measure.stack].add(int(found.pos[cell]))
+    if measure.key_stack is not None:
+        fixed[measure.key_stack].add(int(found.key[cell]))
+    # The same seed for every text: the order does not depend on where it stands in the corpus.
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(
+        _reordered(batch, kept, generator) for batch, kept in zip(text, fixed, strict=True)
+    )
+
+
+def _reordered(batch: Batch, kept: set[int], generator: torch.Generator) -> Batch:
+    """One text, with the tokens at other positions than ``kept`` in another order."""
+    others = torch.tensor([n for n in range(batch.ids.shape[1]) if n not in kept], dtype=torch.long)
+    others = others.to(batch.ids.device)
+    order = torch.randperm(len(others), generator=generator).to(batch.ids.device)
+    ids = batch.ids.clone()
+    ids[:, others] = batch.ids[:, others[order]]
+    return replace(batch, ids=ids)

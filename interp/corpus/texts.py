@@ -1,0 +1,202 @@
+"""The texts of a corpus in batches of about one length, of which few are in memory at a time."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - as everyone writes it
+
+from interp.errors import InvalidInput, InvalidTokens, shorten
+from interp.files import is_file
+from interp.model.batch import PAD, Batch, TokenInput
+from interp.model.inputs import is_text
+from interp.text.lines import read_lines
+from interp.text_network import TextNetwork
+
+SUFFIXES = (".txt", ".jsonl")
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Some consecutive texts of a corpus.
+
+    Attributes:
+        batches: of each stack, a row a text.
+        first: number of the first of them in the corpus, from 0.
+        sources: where each was read: ``file:line``, or ``text 3``.
+        n_cut: how many of them begin within a text, which was longer than the context.
+        done: how much of the corpus was read with them: bytes of a file, else texts.
+        total: how much there is; of an iterator, what was read.
+    """
+
+    batches: tuple[Batch, ...]
+    first: int
+    sources: tuple[str, ...]
+    n_cut: int
+    done: int
+    total: int
+
+    def split(self, rows: int) -> Iterator[tuple[Int[Tensor, " row"], tuple[Batch, ...]]]:
+        """Batches of up to ``rows`` texts, the shortest first, and their numbers in the corpus."""
+        lengths = torch.stack([batch.is_real.sum(-1) for batch in self.batches]).sum(0)
+        for part in lengths.argsort(stable=True).split(rows):
+            chosen = part.sort().values
+            yield (
+                chosen.cpu() + self.first,
+                tuple(batch.rows(chosen).padded_right() for batch in self.batches),
+            )
+
+    def digest(self, running: Any) -> None:  # noqa: ANN401 - a hash of hashlib
+        """Add each text to a hash, which does not depend on padding."""
+        rows = zip(*(_plain(batch) for batch in self.batches), strict=True)
+        running.update("".join(f"{row} " for row in rows).encode())
+
+
+def _plain(batch: Batch) -> Iterator[list[Any]]:
+    """What each row holds, without padding."""
+    for row, real in enumerate(batch.is_real):
+        tensors = (batch.ids, batch.types)
+        own: list[Any] = [None if x is None else x[row][real].tolist() for x in tensors]
+        yield [*own, None if batch.images is None else batch.images[row].tolist()]
+
+
+@dataclass(frozen=True)
+class _Item:
+    """One text as it was given."""
+
+    given: object
+    source: str
+    done: int
+    total: int
+
+
+_Row = tuple[_Item, tuple[Batch, ...]]
+"""A text, or a part of it, as a checked row of each stack."""
+
+
+def pools_of(
+    model: TextNetwork,
+    texts: Any,  # noqa: ANN401 - what model.check reads, a path or an iterator
+    size: int,
+) -> Iterator[Pool]:
+    """The texts of a corpus in their order, so many at a time.
+
+    A text longer than the context is cut into several, each after its own BOS if the model has one.
+
+    Args:
+        model: the model that reads them.
+        texts: the path of a file (see :mod:`interp.text.lines`); an iterator of texts or of rows of
+            token ids (of an encoder–decoder, of pairs); or what ``model.batch`` reads: texts, token
+            ids padded with ``PAD``, images, a batch; ``(source, target)`` of an encoder–decoder.
+        size: texts of a pool, if they are read one by one.
+
+    Raises:
+        InvalidInput: a text that the model can't read, or a malformed line; the message says which.
+    """
+    if isinstance(texts, str) and texts.endswith(SUFFIXES) and is_file(Path(texts)):
+        raise InvalidInput(f"{shorten(texts)} is a text here; give the file as Path({texts!r}).")
+    items = _items(model, texts)
+    if items is None:
+        batches = tuple(model.batches(texts))
+        n = len(batches[0].ids)
+        yield Pool(batches, 0, tuple(f"text {row}" for row in range(n)), 0, n, n)
+        return
+    first, held = 0, list[_Row]()
+    for item in items:
+        held += [(item, batches) for batches in _rows(model, item)]
+        if len(held) >= size:
+            yield _pool(held, first)
+            first, held = first + len(held), []
+    if held:
+        yield _pool(held, first)
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """The rows of several batches as one, padded on the right."""
+    if len(batches) == 1:
+        return batches[0]
+    width = max(batch.ids.shape[1] for batch in batches)
+
+    def padded(own: Sequence[Tensor], fill: int) -> Tensor:
+        return torch.cat([F.pad(x, (0, width - x.shape[1]), value=fill) for x in own])
+
+    tokens = padded([batch.tokens for batch in batches], PAD)
+    real = tokens != PAD
+    types = masked = images = None
+    if any(batch.types is not None for batch in batches):
+        types = padded([batch.types_from(0) for batch in batches], 0)
+    if batches[0].masked is not None:
+        masked = padded([x.int() for x in (b.masked for b in batches) if x is not None], 0).bool()
+    if batches[0].images is not None:
+        images = torch.cat([x for x in (batch.images for batch in batches) if x is not None])
+    whole = None if bool(real.all()) else real
+    return Batch(tokens.where(real, 0), whole, types, images, masked)
+
+
+def rows_of(texts: Sequence[tuple[Batch, ...]]) -> tuple[Batch, ...]:
+    """Texts of one row each as batches, one a stack."""
+    return tuple(joined(own) for own in zip(*texts, strict=True))
+
+
+def hash_of_texts() -> Any:  # noqa: ANN401 - a hash of hashlib
+    """A new hash, which :meth:`Pool.digest` goes on with."""
+    return hashlib.sha256()
+
+
+def _items(model: TextNetwork, texts: Any) -> Iterator[_Item] | None:  # noqa: ANN401
+    """The texts one by one; ``None`` if they are given as arrays."""
+    if isinstance(texts, Path):
+        return _lines(model, texts)
+    if is_text(texts) and len(model.stacks) == 1:
+        several = [texts] if isinstance(texts, str) else texts
+        n = len(several)
+        return (_Item(each, f"text {i}", i + 1, n) for i, each in enumerate(several))
+    if isinstance(texts, Iterator):
+        return (_Item(each, f"text {i}", i + 1, i + 1) for i, each in enumerate(texts))
+    return None
+
+
+def _lines(model: TextNetwork, path: Path) -> Iterator[_Item]:
+    paired = len(model.stacks) > 1
+    for line in read_lines(path):
+        if paired and line.target is None:
+            raise InvalidInput(f'{line.source}: an encoder–decoder needs a "target" in every line.')
+        given = (line.text, line.target) if paired else line.text
+        yield _Item(given, line.source, line.end, line.size)
+
+
+def _rows(model: TextNetwork, item: _Item) -> list[tuple[Batch, ...]]:
+    """A text as checked batches of one row: one, or several if it is longer than the context."""
+    try:
+        given = _windows(model, item.given) if len(model.stacks) == 1 else [item.given]
+        found = [tuple(model.batches(each)) for each in given]
+    except InvalidInput as error:
+        raise InvalidTokens(f"{item.source}: {error}") from error
+    if any(len(batch.ids) != 1 for batches in found for batch in batches):
+        raise InvalidTokens(f"{item.source}: expected one text, got {shorten(item.given)}.")
+    return found
+
+
+def _windows(model: TextNetwork, given: object) -> list[Any]:
+    """A text in parts that fit the context."""
+    read_by = model.stacks[0].input
+    if not isinstance(given, str) or not isinstance(read_by, TokenInput):
+        return [given]
+    ids = model.to_tokens(given)[0]
+    if len(ids) <= read_by.n_ctx:
+        return [ids]
+    head = ids[: int(ids[0]) == model.config.tokens.bos]
+    parts = ids[len(head) :].split(max(1, read_by.n_ctx - len(head)))
+    return [torch.cat([head, part]) for part in parts]
+
+
+def _pool(held: Sequence[_Row], first: int) -> Pool:
+    items = [item for item, _ in held]
+    batches = rows_of([own for _, own in held])
+    n_cut, last = len(items) - len(set(map(id, items))), items[-1]
+    return Pool(batches, first, tuple(i.source for i in items), n_cut, last.done, last.total)

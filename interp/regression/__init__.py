@@ -1,0 +1,1 @@
+"""Linear maps fitted by least squares."""

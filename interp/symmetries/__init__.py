@@ -1,0 +1,1 @@
+"""Orders and bases that a model's function does not depend on: of tokens, heads, neurons, ids."""

@@ -1,0 +1,62 @@
+"""All symmetries of a model, checked on random tokens in float64, each beside what breaks it."""
+
+import copy
+from dataclasses import dataclass
+
+import torch
+
+from interp.model.batch import Batch
+from interp.model.network import Network, as_network
+from interp.symmetries.check import Case, SymmetryCheck
+from interp.symmetries.part_checks import (
+    check_heads,
+    check_neurons,
+    check_scores,
+    check_values,
+    check_vocabulary,
+)
+from interp.symmetries.token_checks import check_batch, check_tokens
+from interp.verify import random_inputs
+
+SYMMETRIES = (
+    check_tokens,
+    check_heads,
+    check_neurons,
+    check_batch,
+    check_vocabulary,
+    check_scores,
+    check_values,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class SymmetryChecks:
+    """All checks of a model.
+
+    Attributes:
+        checks: of every symmetry at every part.
+        notes: symmetries that this model was not checked for, and why.
+        batches: the random tokens, of each stack.
+    """
+
+    checks: tuple[SymmetryCheck, ...]
+    notes: tuple[str, ...]
+    batches: tuple[Batch, ...]
+
+
+def check_symmetries(model: Network, seed: int = 0) -> SymmetryChecks:
+    """Check the symmetries of a model.
+
+    Args:
+        model: any; it is copied to float64 and not changed.
+        seed: of tokens, permutations and bases.
+
+    Raises:
+        InvalidInput: this is no model, or its weights are parametrized.
+    """
+    exact = copy.deepcopy(as_network(model)).double().eval()
+    batches = exact.check(*random_inputs(exact, seed))
+    case = Case(exact, batches, torch.Generator().manual_seed(seed))
+    with torch.no_grad():
+        checks = tuple(check for symmetry in SYMMETRIES for check in symmetry(case))
+    return SymmetryChecks(checks, tuple(case.notes), tuple(batches))

@@ -1,0 +1,143 @@
+"""Permutations of tokens: which orders there are, and a batch in another order.
+
+    (Px)_i = x_order(i)        P f(x) is likewise f(x) at the columns ``order``
+
+Tokens that mark the beginning or the end of a text stay where they are, and so does padding.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from einops import rearrange
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.config import PatchConfig
+from interp.errors import InvalidInput, shorten
+from interp.model.batch import Batch, ImageInput
+from interp.model.network import Network
+from interp.model.stack import Stack
+
+KINDS = ("random", "swap", "block")
+"""Of permutations: any order, two neighbours exchanged, two blocks exchanged."""
+Order = Int[Tensor, "batch pos"]
+
+
+@dataclass(frozen=True)
+class HasOrder:
+    """By what a model can tell the order of its tokens.
+
+    Attributes:
+        mask: whether its decoder has a causal mask.
+        positions: whether a layer has positions, of whatever kind.
+    """
+
+    mask: bool
+    positions: bool
+
+
+def has_order(model: Network) -> HasOrder:
+    """Whether a model has a causal mask, and whether it has positions."""
+    config = model.config
+    layers = [layer for stack in config.stacks.values() for layer in stack.kinds_of_layers()]
+    decoder = [] if config.decoder is None else config.decoder.kinds_of_layers()
+    return HasOrder(
+        mask=any(not layer.attention.bidirectional for layer in decoder),
+        positions=any(layer.positions.kind != "none" for layer in layers),
+    )
+
+
+def other_order(n: int, generator: torch.Generator) -> Int[Tensor, " n"]:
+    """A random order, other than the given one where there is another."""
+    order = torch.randperm(n, generator=generator)
+    return order.roll(1) if order.equal(torch.arange(n)) else order
+
+
+def order_of(kind: str, n: int, generator: torch.Generator) -> Int[Tensor, " n"]:
+    """A random permutation of ``n`` tokens, two at least, other than the given order.
+
+    Args:
+        kind: ``random``; ``swap`` exchanges two neighbours, so that almost every token keeps its
+            position; ``block`` exchanges what is before and after a random place, so that almost
+            every token keeps its neighbours.
+        n: number of tokens.
+        generator: of random numbers.
+
+    Raises:
+        InvalidInput: another kind.
+    """
+    if kind not in KINDS:
+        raise InvalidInput(f"{shorten(kind)} is no permutation; there are {', '.join(KINDS)}.")
+    if kind == "random":
+        return other_order(n, generator)
+    cut = int(torch.randint(1, n, (), generator=generator))
+    order = torch.arange(n)
+    if kind == "block":
+        return order.roll(-cut)
+    order[[cut - 1, cut]] = order[[cut, cut - 1]]
+    return order
+
+
+def token_orders(movable: Bool[Tensor, "batch pos"], kind: str, seed: int) -> Order:
+    """A permutation of the movable columns of each row; all others stay.
+
+    Rows with as many movable tokens have the same permutation of them, whatever else is in the
+    batch.
+    """
+    order = torch.arange(movable.shape[1]).repeat(len(movable), 1)
+    for own, row in zip(order, movable.cpu(), strict=True):
+        (columns,) = row.nonzero(as_tuple=True)
+        if len(columns) > 1:
+            generator = torch.Generator().manual_seed(seed)
+            own[columns] = columns[order_of(kind, len(columns), generator)]
+    return order.to(movable.device)
+
+
+def movable_tokens(model: Network, stack: Stack, batch: Batch) -> Bool[Tensor, "batch pos"]:
+    """The real tokens of a stack, but for BOS (or a decoder's start token), EOS, and CLS of images.
+
+    BOS counts as such in the first column of a row, EOS in the last.
+    """
+    real = batch.is_real
+    if isinstance(stack.input, ImageInput):
+        columns = torch.arange(real.shape[1], device=real.device)
+        return real & (columns >= stack.input.patches.n_special)
+    tokens, position = model.config.tokens, real.cumsum(-1) - 1
+    first, last = position == 0, position == real.sum(-1, keepdim=True) - 1
+    fixed = torch.zeros_like(real)
+    for at, ids in ((first, (tokens.bos, tokens.decoder_start)), (last, (tokens.eos,))):
+        for token in ids:
+            fixed |= at & (batch.ids == token) if token is not None else fixed
+    return real & ~fixed
+
+
+def permuted(batch: Batch, order: Order, read_by: object) -> Batch:
+    """The batch with the tokens of each row, or the patches of each image, in another order.
+
+    Args:
+        batch: the batch.
+        order: of its columns; padding and an image's special tokens stay.
+        read_by: what the stack reads, ``stack.input``.
+    """
+    if isinstance(read_by, ImageInput) and batch.images is not None:
+        return replace(batch, images=_patches_permuted(batch.images, order, read_by.patches))
+
+    def moved(own: Tensor | None) -> Tensor | None:
+        return None if own is None else own.gather(-1, order)
+
+    return replace(
+        batch,
+        ids=batch.ids.gather(-1, order),
+        types=moved(batch.types),
+        masked=moved(batch.masked),
+    )
+
+
+def _patches_permuted(images: Tensor, order: Order, config: PatchConfig) -> Tensor:
+    size = config.size
+    patches = rearrange(images, "b c (h p) (w q) -> b (h w) c p q", p=size, q=size)
+    own = order[:, config.n_special :] - config.n_special
+    rows = torch.arange(len(own), device=own.device)[:, None]
+    return rearrange(
+        patches[rows, own], "b (h w) c p q -> b c (h p) (w q)", h=config.height // size
+    )

@@ -1,0 +1,82 @@
+"""What every attention and every layer of a model reads, so that each can be run by itself."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from interp.execution.run import run
+from interp.model.attention.attention import Attention
+from interp.model.attentions import Attentions, every_attention
+from interp.model.batch import Batch
+from interp.model.context import Context
+from interp.model.network import Network
+from interp.model.shapes import Matrix
+from interp.model.tap import untouched
+from interp.points import Place, Point
+
+
+@dataclass(frozen=True, eq=False)
+class OwnInputs:
+    """Recorded inputs of the parts of a model.
+
+    Attributes:
+        streams: what each attention reads, by the place of its z; and the stream before each layer,
+            by the place of ``resid_pre``.
+        contexts: of each stack; that of a decoder has the encoder's output.
+    """
+
+    streams: Mapping[Place, Tensor]
+    contexts: Sequence[Context]
+
+
+def own_inputs(model: Network, batches: Sequence[Batch]) -> OwnInputs:
+    """Record them in one forward."""
+    sources = {
+        kind.z_place(layer): _source(model, kind, layer)
+        for kind in every_attention(model)
+        for layer in range(len(kind.layers))
+    }
+    sources |= {place: place for place in layer_starts(model).values()}
+    cache = run(model, *batches, record=list(sources.values())).cache
+    *encoders, own = model.contexts(batches)
+    for stack, batch, context in zip(model.stacks, batches, encoders, strict=False):
+        own = own.with_encoder(stack(batch, context))
+    return OwnInputs({to: cache[source] for to, source in sources.items()}, [*encoders, own])
+
+
+def layer_starts(model: Network) -> dict[tuple[int, str], Place]:
+    """The place of the stream before every layer, by the index of its stack and its name."""
+    return {
+        (number, f"{own}.L{layer}" if own else f"L{layer}"): Place(
+            Point.RESID_PRE, layer, stack=own
+        )
+        for number, stack in enumerate(model.stacks)
+        for own in [stack.name if len(model.stacks) > 1 else None]
+        for layer in range(len(stack.blocks))
+    }
+
+
+def layer_ends(model: Network) -> dict[tuple[int, str], Place]:
+    """The place of the stream after every layer, by the index of its stack and its name."""
+    return {
+        (number, name): replace(
+            model.stacks[number].block(start.layer or 0).end, layer=start.layer, stack=start.stack
+        )
+        for (number, name), start in layer_starts(model).items()
+    }
+
+
+def pattern_and_scores(attn: Attention, x: Tensor, context: Context) -> tuple[Matrix, Matrix]:
+    """A of an attention by itself, and the scores that it is of."""
+    q, k, _ = attn.project(x, context, untouched)
+    scores = attn.scores(*attn.with_positions(q, k, context), context)
+    return attn.pattern(scores, context), scores
+
+
+def _source(model: Network, kind: Attentions, layer: int) -> Place:
+    """The place of what an attention reads, after its norm."""
+    stack, attn = model.stacks[kind.query], kind.layers[layer]
+    (step,) = (step for step in stack.block(layer).steps if step.f is attn)
+    own = stack.name if len(model.stacks) > 1 else None
+    return replace(step.source(), layer=layer, stack=own)

@@ -1,0 +1,106 @@
+"""Heads, neurons and token ids in another order: the weights that must move together, in place.
+
+``order[new] = old`` throughout. A model whose parts were all reordered alike computes the same.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.errors import InvalidInput
+from interp.model.attention.attention import Attention
+from interp.model.experts import Experts
+from interp.model.mlp import MLP
+from interp.model.network import Network
+from interp.symmetries.orders import other_order
+
+Heads = Int[Tensor, " head"]
+KVHeads = Int[Tensor, " kv_head"]
+
+
+def head_orders(attn: Attention, generator: torch.Generator) -> tuple[Heads, KVHeads]:
+    """Random orders of heads and of key/value heads: heads of a group stay together."""
+    size = attn.n_heads // attn.kv_heads
+    groups = other_order(attn.kv_heads, generator)
+    heads = [group * size + other_order(size, generator) for group in groups]
+    return torch.cat(heads), groups
+
+
+def reorder_heads(attn: Attention, heads: Heads, kv_heads: KVHeads, *, output: bool = True) -> None:
+    """Heads of an attention in another order.
+
+    Args:
+        attn: the attention, which is changed.
+        heads: order of the heads; those of a group stay together.
+        kv_heads: order of the key/value heads.
+        output: whether W_O is reordered too; if not, each head writes with another's.
+
+    Raises:
+        InvalidInput: biases of positions belong to heads by their index.
+    """
+    if attn.positions.has_bias:
+        raise InvalidInput(
+            "The position biases of this attention belong to heads by their index, so its heads "
+            "have an order; see model.without(positions=True)."
+        )
+    reorder(heads, attn.W_Q, *([attn.W_O] if output else []))
+    reorder(kv_heads, attn.W_K, attn.W_V)
+    for order, bias in ((heads, attn.b_q), (kv_heads, attn.b_k), (kv_heads, attn.b_v)):
+        reorder(order, None if bias is None else bias.view(len(order), -1))
+    for order, norm in ((heads, attn.q_norm), (kv_heads, attn.k_norm)):
+        own = (weight for weight in norm.parameters() if weight.ndim > 1)  # of all heads together
+        reorder(order, *own)
+
+
+def n_neurons(mlp: MLP | Experts) -> int:
+    """Number of neurons of an MLP, or of each expert."""
+    return mlp.W_out.shape[-2]
+
+
+def reorder_neurons(
+    mlp: MLP | Experts, order: Int[Tensor, " neuron"], *, output: bool = True
+) -> None:
+    """Neurons of an MLP, or of every expert, in another order.
+
+    Args:
+        mlp: the MLP, which is changed.
+        order: of its neurons.
+        output: whether W_out is reordered too; if not, each neuron writes another's column.
+    """
+    if isinstance(mlp, Experts):
+        weights = [mlp.weight_in.mT, mlp.weight_gate.mT, *([mlp.weight_out] if output else [])]
+        reorder(order, *(weight.movedim(-1, 0) for weight in weights))
+        return
+    rows = ("weight_in", "weight_gate", "b_in", "b_gate", *(["W_out"] if output else []))
+    reorder(order, *(getattr(mlp, name, None) for name in rows))
+
+
+def reorder_vocabulary(model: Network, orders: Mapping[str, Tensor]) -> None:
+    """Token ids in another order: the rows of embeddings, and those of the unembedding.
+
+    Args:
+        model: the model, which is changed.
+        orders: of each stack's vocabulary, by the name of the stack. Stacks that share an
+            embedding have the same.
+    """
+    tables: dict[int, tuple[Tensor, Tensor]] = {}
+    for stack in model.stacks:
+        if stack.weight_e is not None:
+            tables[id(stack.weight_e)] = stack.weight_e, orders[stack.name]
+    if model.config.unembeds and model.config.n_classes is None:
+        last = orders[model.stacks[-1].name]
+        for own in (model.unembed.weight, model.unembed.b_U):
+            if isinstance(own, Tensor):
+                tables[id(own)] = own, last
+    for table, order in tables.values():
+        reorder(order, table)
+
+
+@torch.no_grad()
+def reorder(order: Int[Tensor, " n"], *weights: Tensor | None) -> None:
+    """Another order of the first axis of each weight, in place."""
+    for weight in weights:
+        if weight is not None:
+            weight.copy_(weight[order.to(weight.device)])

@@ -1,0 +1,67 @@
+"""Checks of the order of tokens, and of prompts."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from interp.symmetries.check import AT_LAYERS, EVERYWHERE, Case, Rows, Symmetry
+from interp.symmetries.observed import OUTPUT, Observed, Part, observed
+from interp.symmetries.orders import (
+    has_order,
+    movable_tokens,
+    other_order,
+    permuted,
+    token_orders,
+)
+from interp.weights.stripped import stripped
+
+NOT_MOVED = "P left out on the right"
+
+
+def check_tokens(case: Case) -> Rows:
+    """h(Px) = P h(x) and A(Px) = P A(x) Pᵀ without mask and positions; then with either."""
+    symmetry = Symmetry("tokens", "h(Px) = P h(x)", "A(Px) = P A(x) Pᵀ")
+    stacks = case.model.stacks
+    movable = [movable_tokens(case.model, *own) for own in zip(stacks, case.batches, strict=True)]
+    if min(int(own.sum(-1).min()) for own in movable) < 2:  # noqa: PLR2004 - two tokens
+        case.notes.append("tokens: not checked, since texts of this model have a single token.")
+        return
+    seed = int(torch.randint(2**31, (), generator=case.generator))
+    orders = [token_orders(own, "random", seed) for own in movable]
+    moved = [
+        permuted(batch, order, stack.input)
+        for batch, order, stack in zip(case.batches, orders, stacks, strict=True)
+    ]
+    has = has_order(case.model)
+    without = {"": {"mask": True, "positions": True}}
+    without |= {"with the causal mask": {"mask": False, "positions": True}} if has.mask else {}
+    without |= {"with positions": {"mask": True, "positions": False}} if has.positions else {}
+    for change, left_out in without.items():
+        view = stripped(case.model, **left_out)
+        before, after = observed(view, case.batches), observed(view, moved)
+        yield from symmetry.rows(after, _in_order(before, orders), EVERYWHERE, change)
+        if not change:
+            yield from symmetry.rows(after, before.__getitem__, EVERYWHERE, NOT_MOVED)
+
+
+def _in_order(before: Observed, orders: Sequence[Tensor]) -> Callable[[Part], Tensor]:
+    """P f(x), and of patterns P A(x) Pᵀ."""
+
+    def expected(part: Part) -> Tensor:
+        x, order = before[part], orders[part.query]
+        rows = torch.arange(len(x), device=x.device)[:, None]
+        x = x[rows, order]
+        return x if part.quantity == OUTPUT else x.mT[rows, orders[part.key]].mT
+
+    return expected
+
+
+def check_batch(case: Case) -> Rows:
+    """f(x_π) = f(x)_π for prompts in another order."""
+    order = other_order(len(case.batches[0].ids), case.generator)
+    before = observed(case.model, case.batches)
+    after = observed(case.model, [batch.rows(order) for batch in case.batches])
+    symmetry = Symmetry("batch", "f(x_π) = f(x)_π")
+    yield from symmetry.rows(after, lambda part: before[part][order], AT_LAYERS)
+    yield from symmetry.rows(after, before.__getitem__, AT_LAYERS, "π left out on the right")
