@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 # What the targets pass on; change it with e.g. `make test PYTEST="tests/laws -x"`. It comes last, so
 # `-n 0` (one process, for a debugger) or another `-m` takes the place of the target's own.
-REPORT ?= --model python-2l --prompts interp/zoo/prompts/repeated.jsonl --out reports/head-ablation
+REPORT ?= --model python-2l --out reports/python-2l
 EXPLORE ?=
 BENCH ?=
 GPU ?=
@@ -26,8 +26,8 @@ help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  %-14s %s\n", $$1, $$2}'
 
 .PHONY: report
-report: .venv/.installed ## Write the head-ablation report to reports/
-	$(BIN)/interp ablate $(REPORT)
+report: .venv/.installed ## Write a report of several analyses of a bundled model to reports/
+	$(BIN)/interp report $(REPORT)
 
 .PHONY: explore
 explore: .venv/.installed ## Open the explorer in a browser

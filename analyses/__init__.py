@@ -6,12 +6,14 @@ from analyses.attention_patterns import AttentionPattern, attention_pattern
 from analyses.attention_statistics import AttentionStatistics, attention_statistics
 from analyses.attribute_edges import EdgeAttribution, attribute_edges
 from analyses.attribute_nodes import NodeAttribution, attribute_nodes
+from analyses.compare import Comparison, compare
 from analyses.composition import Composition, composition
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
 from analyses.explain import Explanation, explain
 from analyses.frequencies import Frequencies, frequencies
 from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
+from analyses.order_sensitivity import OrderSensitivity, order_sensitivity
 from analyses.patch_activations import ActivationPatching, patch_activations
 from analyses.patch_paths import PathPatching, patch_paths
 from analyses.permutation_covariance import PermutationCovariance, permutation_covariance
@@ -26,6 +28,7 @@ __all__ = [
     "ActivationPatching",
     "AttentionPattern",
     "AttentionStatistics",
+    "Comparison",
     "Composition",
     "DirectLogitAttribution",
     "EdgeAttribution",
@@ -36,6 +39,7 @@ __all__ = [
     "LensTraining",
     "LogitLens",
     "NodeAttribution",
+    "OrderSensitivity",
     "PathPatching",
     "PermutationCovariance",
     "Positions",
@@ -48,12 +52,14 @@ __all__ = [
     "attention_statistics",
     "attribute_edges",
     "attribute_nodes",
+    "compare",
     "composition",
     "direct_logit_attribution",
     "explain",
     "frequencies",
     "head_roles",
     "logit_lens",
+    "order_sensitivity",
     "patch_activations",
     "patch_paths",
     "permutation_covariance",

@@ -30,13 +30,14 @@ from torch import Tensor
 from analyses.effects import (
     Progress,
     as_metric,
+    cancelled_note,
     effect_frame,
     effect_lines,
     in_cells,
     prompt_frame,
     rounding,
 )
-from analyses.figures import bars, heatmap
+from analyses.figures import bars, cell_heatmap
 from analyses.result import Result
 from analyses.statistics import LEVEL, interval
 from interp import Sweep, Transformer, sweep
@@ -173,14 +174,18 @@ class Ablation(Result):
         rows = [f"{stack} {n}" for stack, n in zip(stacks, self.cells["layer"], strict=True)]
         title = f"Change of {self.metric} under {self.method} ablation of each head"
         mean = self.effect.mean(-1)
-        return _map(mean, rows, self.cells["head"], title, ("layer", "head"), self.unit)
+        return cell_heatmap(
+            mean, rows, self.cells["head"], title=title, axes=("layer", "head"), unit=self.unit
+        )
 
     def _map_of_pairs(self) -> go.Figure:
         """The mean interaction of each two heads, on both sides of the diagonal."""
         one, other = ([own[end] for own in self.members] for end in (0, -1))
         mean = self.interaction.mean(-1).repeat(2)
         title = f"Interaction of each two heads in {self.metric} under {self.method} ablation"
-        return _map(mean, one + other, other + one, title, ("head", "head"), self.unit)
+        return cell_heatmap(
+            mean, one + other, other + one, title=title, axes=("head", "head"), unit=self.unit
+        )
 
     def _bars(self) -> go.Figure:
         """The mean effect of each unit, or of those of the largest size."""
@@ -294,7 +299,7 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
         method=method,
         part=part,
         provenance=replace(table.provenance, seed=seed),
-        notes=(*table.notes, *_left(table)),
+        notes=(*table.notes, *cancelled_note(table, "unit")),
         partial=None if table.complete else table,
     )
 
@@ -346,37 +351,3 @@ def _cells(kind: str, chosen: Units) -> dict[str, tuple[object, ...]]:
     }
     full = {name: each for name, each in columns.items() if set(each).isdisjoint({"", None})}
     return {**full, "name": names}
-
-
-def _left(table: Sweep) -> list[str]:
-    """What is missing of a cancelled sweep."""
-    if table.complete:
-        return []
-    return [
-        f"cancelled: {int(table.done.sum())} of {table.done.numel()} pairs of unit and prompt were "
-        "measured, the rest are NaN; resume= continues from .partial"
-    ]
-
-
-def _map(
-    values: Float[Tensor, " cell"],
-    rows: Sequence[object],
-    columns: Sequence[object],
-    title: str,
-    axes: tuple[str, str],
-    unit: str,
-) -> go.Figure:
-    """Heatmap of cells given by the labels of their row and column; others stay empty."""
-    down, across = list(dict.fromkeys(rows)), list(dict.fromkeys(columns))
-    table = torch.full((len(down), len(across)), torch.nan, dtype=values.dtype)
-    for row, column, value in zip(rows, columns, values, strict=True):
-        table[down.index(row), across.index(column)] = value
-    return heatmap(
-        table,
-        title=title,
-        rows=[str(row).strip() for row in down],
-        columns=[str(column) for column in across],
-        axes=axes,
-        unit=unit,
-        diverging=True,
-    )

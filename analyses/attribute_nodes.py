@@ -35,7 +35,7 @@ from analyses.effects import (
     prompt_frame,
     rounding,
 )
-from analyses.figures import heatmap
+from analyses.figures import cell_heatmap, heatmap
 from analyses.result import Result
 from interp import Sweep, Transformer, sweep
 from interp.attribution.nodes import NodeRuns, nodes_of
@@ -146,19 +146,11 @@ class NodeAttribution(Result):
 
     def figure(self) -> go.Figure:
         """Heatmap of the mean effect: layers and kinds down, heads across."""
-        cells = [_cell(name) for name in self.nodes]
-        rows = list(dict.fromkeys(row for row, _ in cells))
-        mean = torch.full((len(rows), 1 + max(head for _, head in cells)), torch.nan).double()
-        for (row, head), effect in zip(cells, self.effect.mean(-1), strict=True):
-            mean[rows.index(row), head] = effect
-        return heatmap(
-            mean,
-            title=f"Effect of each node on {self.metric} ({self.method})",
-            rows=rows,
-            columns=[str(head) for head in range(mean.shape[1])],
-            axes=("node", "head"),
-            unit=self.unit,
-            diverging=True,
+        rows, heads = zip(*map(_cell, self.nodes), strict=True)
+        title = f"Effect of each node on {self.metric} ({self.method})"
+        axes = ("node", "head")
+        return cell_heatmap(
+            self.effect.mean(-1), rows, heads, title=title, axes=axes, unit=self.unit
         )
 
     def summary(self, top: int = 10) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor
 from analyses.ablate import ablate
 from analyses.attention_statistics import AttentionStatistics, attention_statistics
 from analyses.direct_logit_attribution import direct_logit_attribution
-from analyses.head_roles import head_roles
+from analyses.head_roles import COPYING, head_roles
 from analyses.patch_paths import patch_paths
 from interp import Transformer
 from interp.circuits.paths import LOGITS, Names, inputs_of, next_writers
@@ -86,11 +86,12 @@ class Pairs:
         for kind in kinds:
             before = f"{kind}." if kind else ""
             numbers = attention_statistics(self.model, self.prompts, attention=kind)
-            found |= {before + name: told for name, told in _furthest_from_uniform(numbers).items()}
+            masses = _furthest_from_uniform(numbers)
+            found |= {before + name: mass for name, mass in masses.items()}
         if several or not isinstance(self.metric, AtPosition):
             return found
         at_answer = _furthest_from_uniform(self._attention_at_answer(self.metric.pos))
-        return found | {name: told for name, told in at_answer.items() if name in answering}
+        return found | {name: mass for name, mass in at_answer.items() if name in answering}
 
     def _attention_at_answer(self, pos: Position) -> AttentionStatistics:
         """Of the query whose prediction is measured, to equal tokens and those after them, too."""
@@ -127,14 +128,16 @@ class Pairs:
             found = head_roles(self.model, seed=seed).roles()
         except InvalidInput as error:
             return {}, (f"roles: not measured. {error}",)
-        return {name: ", ".join(own[:ROLES]) for name, own in found.items()}, ()
+        # Where a head attends comes first: copying is what it does with what it finds there.
+        ordered = {name: sorted(own, key=COPYING.__eq__) for name, own in found.items()}
+        return {name: ", ".join(own[:ROLES]) for name, own in ordered.items()}, ()
 
 
 def _furthest_from_uniform(found: AttentionStatistics) -> dict[str, str]:
     """Of each head, the value-weighted mass that exceeds that of uniform attention by most."""
     frame = found.to_frame().query("weighting == 'value-weighted'")
     frame = frame[frame["statistic"].isin(found.masses) & (frame["statistic"] != OTHER)]
-    frame = frame[::-1]  # of equal ones, a class of tokens is told rather than an offset
+    frame = frame[::-1]  # of equal ones, a class of tokens is named rather than an offset
     best = frame.loc[(frame["mean"] - frame["uniform"]).groupby(frame["name"]).idxmax()]
     columns = (best[name] for name in ("name", "statistic", "mean", "uniform"))
     return {

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 
 import plotly.graph_objects as go
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.figures import heatmap
+from analyses.figures import cell_heatmap
 
 Edge = tuple[str, str]
 """The names of its writer and its reader."""
@@ -33,17 +32,6 @@ def edge_heatmap(
     edges: Sequence[Edge], effect: Float[Tensor, "edge prompt"], *, title: str, unit: str
 ) -> go.Figure:
     """Heatmap of the mean effect: writers down, readers across; empty where there is no edge."""
-    writers, readers = (list(dict.fromkeys(own)) for own in zip(*edges, strict=True))
-    rows, columns = ({name: n for n, name in enumerate(own)} for own in (writers, readers))
-    mean = torch.full((len(writers), len(readers)), torch.nan, dtype=torch.float64)
-    for (writer, reader), own in zip(edges, effect.mean(-1), strict=True):
-        mean[rows[writer], columns[reader]] = own
-    return heatmap(
-        mean,
-        title=title,
-        rows=writers,
-        columns=readers,
-        axes=("writer", "reader"),
-        unit=unit,
-        diverging=True,
-    )
+    writers, readers = zip(*edges, strict=True)
+    axes = ("writer", "reader")
+    return cell_heatmap(effect.mean(-1), writers, readers, title=title, axes=axes, unit=unit)

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from analyses.statistics import FEWEST, LEVEL, false_discovery_rates, interval
-from interp import run
+from interp import Sweep, run
 from interp.errors import InvalidInput, shorten
 from interp.metrics import Loss, Metric, kl, logit
 from interp.metrics.logits import relative_rounding, row_targets
@@ -211,6 +211,16 @@ def token_ids(model: TextNetwork, given: Tokens, n: int, name: str) -> Int[Tenso
         return row_targets(no_logits, logit(ids).target)
     except InvalidInput as error:
         raise type(error)(f"{name}={shorten(given)}: {error}") from error
+
+
+def cancelled_note(table: Sweep, cell: str) -> list[str]:
+    """What is missing of a cancelled sweep of each ``cell``; nothing, if it is complete."""
+    if table.complete:
+        return []
+    return [
+        f"cancelled: {int(table.done.sum())} of {table.done.numel()} pairs of {cell} and prompt "
+        "were measured, the rest are NaN; resume= continues from .partial"
+    ]
 
 
 def in_cells(progress: Progress | None, prompts: int) -> Progress | None:

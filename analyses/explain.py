@@ -1,4 +1,4 @@
-"""Which circuit makes this answer? Found by attribution, checked by running it, told with roles.
+"""Which circuit makes this answer? Found by attribution, checked by running it, named with roles.
 
     f(C) = 1 − Σ_i |m_i(C) − m_i(M)| / Σ_i |m_i(∅) − m_i(M)|        over pairs of prompts i
 
@@ -259,10 +259,10 @@ class Explanation(Result):
         for row in order.to_dict("records"):
             attends = f"attends to {row['attends']}"
             numbers = (("score", "score"), ("direct", "direct"), ("effect", "ablated"))
-            told = [f"{word} {row[name]:+.3g}" for name, word in numbers if row[name] == row[name]]
-            texts = [row["role"], attends, f"{', '.join(told)} {self.unit}"]
-            told_of = "; ".join(text for text in texts if not text.endswith(NONE))
-            lines.append(f"{row['name']:<{width}} {told_of}")
+            known = [f"{word} {row[name]:+.3g}" for name, word in numbers if row[name] == row[name]]
+            texts = [row["role"], attends, f"{', '.join(known)} {self.unit}"]
+            text = "; ".join(own for own in texts if not own.endswith(NONE))
+            lines.append(f"{row['name']:<{width}} {text}")
         return lines
 
 

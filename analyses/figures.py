@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from math import isfinite
+from math import isfinite, nan
 from typing import Any
 
 import plotly.graph_objects as go
@@ -78,6 +78,42 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
     figure.update_xaxes(title=axes[1], **_ticks(columns), side="bottom", constrain="domain")
     figure.update_yaxes(title=axes[0], **_ticks(rows), autorange="reversed")
     return figure
+
+
+def cell_heatmap(
+    values: Float[Tensor, " cell"],
+    rows: Sequence[object],
+    columns: Sequence[object],
+    *,
+    title: str,
+    axes: tuple[str, str],
+    unit: str,
+) -> go.Figure:
+    """Heatmap of cells that are given by the labels of their row and column; others stay empty.
+
+    Args:
+        values: of the cells; the scale is centred on zero.
+        rows: the row of each cell; rows stand in the order in which they come first.
+        columns: likewise.
+        title: of the figure.
+        axes: titles of the row axis and the column axis.
+        unit: of the values.
+    """
+    down, across = (
+        {label: n for n, label in enumerate(dict.fromkeys(own))} for own in (rows, columns)
+    )
+    table = values.new_full((len(down), len(across)), nan)
+    for row, column, value in zip(rows, columns, values, strict=True):
+        table[down[row], across[column]] = value
+    return heatmap(
+        table,
+        title=title,
+        rows=[str(row).strip() for row in down],
+        columns=[str(column) for column in across],
+        axes=axes,
+        unit=unit,
+        diverging=True,
+    )
 
 
 def bars(

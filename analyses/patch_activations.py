@@ -28,6 +28,7 @@ from torch import Tensor
 
 from analyses.effects import (
     Progress,
+    cancelled_note,
     effect_frame,
     effect_lines,
     in_cells,
@@ -283,7 +284,7 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
         metric=table.metric,
         unit=table.unit,
         provenance=replace(provenance, edits=table.provenance.edits),
-        notes=(*table.notes, *_left(table)),
+        notes=(*table.notes, *cancelled_note(table, "cell")),
         partial=None if table.complete else table,
     )
 
@@ -319,13 +320,3 @@ def _check_difference(
             "corrupted, so there is no difference to restore. Leave the prompt out, change its "
             "corrupted text, or measure what differs."
         )
-
-
-def _left(table: Sweep) -> list[str]:
-    """What is missing of a cancelled sweep."""
-    if table.complete:
-        return []
-    return [
-        f"cancelled: {int(table.done.sum())} of {table.done.numel()} pairs of cell and prompt were "
-        "measured, the rest are NaN; resume= continues from .partial"
-    ]

@@ -10,10 +10,10 @@
 
 (Lee et al. 2019, "Set Transformer", for tokens; Elhage et al. 2021 for bases.) All are identities:
 in float64 they hold within rounding (1e-12; patterns under another basis of scores over 1, as many
-times that), at every head and layer and at the output. Beside each stands
-its converse: the same comparison after a change that must break it, such as the causal mask or a
-change of one factor alone. A converse that breaks nothing shows that the model does not use what
-was changed, as a head that counts does not use positions.
+times that), at every head and layer and at the output. Beside each stands its converse: the same
+comparison after a change that must break it, such as the causal mask or a change of one factor
+alone. A converse that breaks nothing shows that the model does not use what was changed, as a head
+that counts does not use positions.
 
 Tokens are random, so the size of what a converse breaks says little about text; see
 :func:`analyses.order_sensitivity` for that.
@@ -32,6 +32,7 @@ from interp import Transformer
 from interp.execution.provenance import Provenance
 from interp.symmetries.check import SymmetryCheck
 from interp.symmetries.checks import check_symmetries
+from interp.symmetries.observed import HEAD
 
 DIGITS = 16.0
 """Of a float64; the end of the figure's scale."""
@@ -127,7 +128,7 @@ class PermutationCovariance(Result):
         """The changes that break nothing, at any part."""
         broken = {_row(check) for check in self.checks if check.change and not check.holds}
         every = dict.fromkeys(_row(check) for check in self.checks if check.change)
-        return [row for row in every if row not in broken]
+        return [row.replace(":", "") for row in every if row not in broken]
 
     def _lines(self, symmetry: str) -> Iterator[str]:
         own = [check for check in self.checks if check.symmetry == symmetry]
@@ -143,7 +144,7 @@ def _row(check: SymmetryCheck) -> str:
 
 
 def _column(check: SymmetryCheck) -> str:
-    return check.kind if check.quantity == "output" else f"{check.kind} {check.quantity}"
+    return f"{check.kind} {check.quantity}" if check.kind == HEAD else check.kind
 
 
 def permutation_covariance(model: Transformer, *, seed: int = 0) -> PermutationCovariance:

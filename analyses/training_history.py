@@ -5,20 +5,58 @@
 
 When a circuit forms, the loss (in nats) drops within a few steps, and the scores of its heads rise
 at the same steps (Olsson et al. 2022; Nanda et al. 2023 for addition modulo p).
+
+A history holds what was measured during training. Of steps whose weights were kept, any analysis
+can be asked: ``score=``. Its rows (heads, say) are those of every step, as :func:`analyses.compare`
+joins them of two.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pandas as pd
 import plotly.graph_objects as go
+import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from analyses.figures import Curve, curves
+from analyses.labelled_rows import check_same_rows, rows_of, titles
 from analyses.result import Result
+from interp import Transformer, load
 from interp.errors import InvalidInput
 from interp.zoo.history import History
 
 BATCH = "loss of the batch (nats)"
 NATS = "(nats)"
+SHOWN = 6
+"""Rows of a scored analysis that a figure and a summary show: those that change most."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What an analysis found at each step whose weights were kept.
+
+    Attributes:
+        values: mean over prompts.
+        rows: what each row is called, e.g. ``L0H5 previous-token``.
+        steps: number of updates done; the last is the trained model.
+        column: the column of the analysis's table.
+        unit: of the values; ``""`` if the result names none.
+    """
+
+    values: Float[Tensor, "row step"]
+    rows: tuple[str, ...]
+    steps: tuple[int, ...]
+    column: str
+    unit: str
+
+    @property
+    def changes(self) -> list[tuple[str, list[float]]]:
+        """The rows and their values, those that change most first."""
+        spread = (self.values.amax(-1) - self.values.amin(-1)).nan_to_num()
+        order = spread.argsort(descending=True, stable=True).tolist()
+        return [(self.rows[row], self.values[row].tolist()) for row in order]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -28,15 +66,18 @@ class TrainingHistory(Result):
     Attributes:
         name: the model's name.
         history: losses in nats, measured figures, and the steps of the checkpoints.
+        scores: what was found at the checkpoints; ``None`` if nothing was asked for.
     """
 
     name: str
     history: History
+    scores: Scores | None = None
 
     def to_frame(self) -> pd.DataFrame:
         """One row a figure and step: step (updates done), figure, value, kept (as a checkpoint).
 
-        The loss of a batch is measured before the update that uses it.
+        The loss of a batch is measured before the update that uses it. Figures that ``score=``
+        asked for are named by row and column: ``L1H0 induction score``.
         """
         kept = set(self.history.checkpoints)
         rows = [(step, BATCH, loss) for step, loss in enumerate(self.history.losses)]
@@ -45,17 +86,29 @@ class TrainingHistory(Result):
             for step, figures in self.history.measured.items()
             for name, value in figures.items()
         ]
+        if self.scores is not None:
+            rows += [
+                (step, f"{name} {self.scores.column}", value)
+                for name, values in self.scores.changes
+                for step, value in zip(self.scores.steps, values, strict=True)
+            ]
         frame = pd.DataFrame(rows, columns=["step", "figure", "value"])
         return frame.assign(kept=frame["step"].isin(kept))
 
     def figure(self) -> go.Figure:
         """Losses above, scores below, over the steps; a dotted line at each checkpoint."""
         dotted = " (dotted: checkpoints)" if self.history.checkpoints else ""
+        panels, units = {"loss": self._losses(), "score": self._scores()}, ["nats", "0 to 1"]
+        if (own := self.scores) is not None:
+            shown = own.changes[:SHOWN]
+            lines = [Curve(name, own.steps, values) for name, values in shown]
+            panels["at checkpoints"] = lines
+            units.append(own.unit or own.column)
         return curves(
-            {"loss": self._losses(), "score": self._scores()},
+            panels,
             title=f"Training of {self.name}{dotted}",
             axis="training step",
-            units=("nats", "0 to 1"),
+            units=units,
             marked=self.history.checkpoints,
         )
 
@@ -68,6 +121,12 @@ class TrainingHistory(Result):
                 f"{name}: {values[0]:.3g} → {values[-1]:.3g}, halfway by step "
                 f"{steps[_halfway(values)]}"
             )
+        if (own := self.scores) is not None:
+            lines += [
+                f"{name}, {own.column}: {values[0]:.3g} → {values[-1]:.3g}, halfway by step "
+                f"{own.steps[_halfway(values)]}"
+                for name, values in own.changes[:SHOWN]
+            ]
         return "\n".join(lines)
 
     def _last(self) -> str:
@@ -89,19 +148,51 @@ class TrainingHistory(Result):
         return Curve(name, *self.history.curve(name))
 
 
-def training_history(name: str, history: History) -> TrainingHistory:
+def training_history(
+    name: str,
+    history: History,
+    *,
+    score: Callable[[Transformer], Result] | None = None,
+    column: str | None = None,
+) -> TrainingHistory:
     """Losses and scores of a training, as a table and a figure.
 
     Args:
         name: the model's name.
         history: as ``interp.history(name)`` returns it.
+        score: an analysis that is asked of every step whose weights were kept, and of the trained
+            model: ``head_roles``, or a function that calls an analysis with its prompts.
+        column: of its table; by default ``effect``, ``value`` or ``score``.
 
     Raises:
-        InvalidInput: the history holds no step.
+        InvalidInput: the history holds no step; ``score`` is asked for, but no weights were kept,
+            or its rows differ between steps.
+        ModelLoadError: there is no such model.
     """
     if not history.losses:
         raise InvalidInput(f"The history of {name} is empty: it holds no training step.")
-    return TrainingHistory(name, history)
+    return TrainingHistory(name, history, score and _scores(name, history, score, column))
+
+
+def _scores(
+    name: str, history: History, score: Callable[[Transformer], Result], column: str | None
+) -> Scores:
+    """The means of an analysis at every step whose weights were kept."""
+    if not history.checkpoints:
+        raise InvalidInput(f"No weights of the steps of {name} were kept, so none can be scored.")
+    last = len(history.losses)
+    kept = [step for step in history.checkpoints if step < last]
+    names = [*(f"{name}@{step}" for step in kept), name]
+    results = [score(load(own)) for own in names]
+    rows = [rows_of(result, column) for result in results]
+    check_same_rows(rows, names)
+    return Scores(
+        values=torch.stack([own.in_order_of(rows[0]).nanmean(-1) for own in rows], -1),
+        rows=tuple(titles(rows[0].cells)),
+        steps=(*kept, last),
+        column=rows[0].column,
+        unit=str(getattr(results[0], "unit", "")),
+    )
 
 
 def _halfway(values: list[float]) -> int:

@@ -13,6 +13,7 @@ import typer
 
 from apps.commands import COMMANDS
 from apps.commands.command import DEFAULT_MODEL, Model
+from apps.commands.report import report
 from apps.failures import debugging, interrupt_when_terminated, reports_errors
 from apps.terminal import escape_unencodable, print_stderr, print_stdout, print_table, progress
 
@@ -63,6 +64,7 @@ def models() -> None:
 
 for analysis in COMMANDS:
     app.command()(reports_errors(analysis))
+app.command()(reports_errors(report))
 
 
 @app.command()

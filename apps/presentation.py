@@ -13,10 +13,12 @@ from analyses import (
     AttentionStatistics,
     Composition,
     DirectLogitAttribution,
+    Explanation,
     HeadAblation,
     HeadRoles,
     LogitLens,
     NodeAttribution,
+    OrderSensitivity,
     PermutationCovariance,
     Positions,
     Pruning,
@@ -131,7 +133,18 @@ def _(result: PermutationCovariance, top: int | None = None) -> Table:
     rows = frame.groupby(["symmetry", "change"], sort=False).agg(
         error=("error", "max"), bound=("bound", "max"), holds=("holds", "sum"), of=("holds", "size")
     )
-    return table_of_frame(rows.reset_index(), top)
+    texts = rows.assign(**{name: rows[name].map("{:.1e}".format) for name in ("error", "bound")})
+    return table_of_frame(texts.reset_index(), top)
+
+
+@table.register
+def _(result: OrderSensitivity, top: int | None = None) -> Table:
+    """Of each part, s in each variant, by the first kind of permutations; largest first."""
+    frame = result.to_frame()
+    first = frame[frame["permutation"] == result.permutations[0]]
+    wide = first.pivot_table(index=["kind", "name"], columns="variant", values="mean", sort=False)
+    by_size = wide.sort_values(result.variants[0], ascending=False, kind="stable")
+    return table_of_frame(by_size.reset_index(), top)
 
 
 def _clearest_roles(result: HeadRoles) -> pd.DataFrame:
@@ -160,6 +173,21 @@ def _(result: Composition) -> list[go.Figure]:
 def _(result: Positions) -> list[go.Figure]:
     of_tables = [result.spectrum_figure(), result.similarity_figure()] if result.tables else []
     return [result.figure(), *of_tables]
+
+
+@table.register
+def _(result: Explanation, top: int | None = None) -> Table:
+    """The components without their edges, which the figure shows; largest effects first."""
+    frame = result.to_frame().drop(columns=["reads", "feeds"])
+    return table_of_frame(frame.sort_values("effect", key=abs, ascending=False), top)
+
+
+@conclusion.register
+def _(result: Explanation) -> str:
+    """With the strongest path."""
+    first, *rest = result.summary(paths=1, rows=0).splitlines()
+    told = [_sentence(line) for line in rest if line.startswith(("path", "needed"))]
+    return " ".join([_sentence(first), *told, *result.notes])
 
 
 @table.register

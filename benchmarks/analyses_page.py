@@ -176,6 +176,11 @@ EXAMPLES = {
         f"analyses.train_lens(model, {TEXTS}, steps=50)",
         "interp train-lens",
     ),
+    "compare": Example(
+        on("python-2l", "repeated"),
+        f'analyses.compare("python-2l@400", model, {TEXTS})',
+        "interp compare --other python-2l@400",
+    ),
     "permutation_covariance": Example(
         'model = interp.load("python-4l")',
         "analyses.permutation_covariance(model)",
@@ -190,6 +195,11 @@ EXAMPLES = {
         'model = interp.load("addition-mod-113")',
         'analyses.frequencies(model, "16 102 =")',
         "interp frequencies --model addition-mod-113",
+    ),
+    "order_sensitivity": Example(
+        on("induction-by-hand", "letters"),
+        f"analyses.order_sensitivity(model, {TEXTS})",
+        "interp order --model induction-by-hand",
     ),
     "training_history": Example(
         'name, history = "python-2l", interp.history("python-2l")',

@@ -24,6 +24,7 @@ from interp import (
     LayerConfig,
     MLPConfig,
     NormConfig,
+    PatchConfig,
     Place,
     PositionsConfig,
     ScalingConfig,
@@ -277,6 +278,19 @@ PAIRS |= {
 }
 HEADLESS = _decoder(StackConfig(2, PLAIN, MLPConfig(10)), unembeds=False)
 """Gives out its last stream."""
+IMAGES = Config(
+    D_MODEL,
+    D_VOCAB,
+    8,
+    encoder=StackConfig(
+        2,
+        PLAIN,
+        MLPConfig(10),
+        embedding=EmbeddingConfig(patches=PatchConfig(4, 6, 2, channels=2, n_special=2)),
+    ),
+    bias_u=True,
+)
+"""Reads images [2 4 6] as six patches behind two learned tokens."""
 UNMASKED = {
     "bidirectional": _decoder(
         StackConfig(2, replace(GROUPED, bidirectional=True), MLPConfig(10), RMS, ROTARY)

@@ -3,12 +3,14 @@
 from apps.commands.ablate import ablate
 from apps.commands.attribute import attribute
 from apps.commands.circuits import circuits
+from apps.commands.compare import compare
 from apps.commands.covariance import covariance
 from apps.commands.dla import dla
 from apps.commands.explain import explain
 from apps.commands.frequencies import frequencies
 from apps.commands.lens import lens
 from apps.commands.nodes import nodes
+from apps.commands.order import order
 from apps.commands.patch import patch
 from apps.commands.paths import paths
 from apps.commands.patterns import patterns
@@ -35,6 +37,8 @@ COMMANDS = (
     positions,
     frequencies,
     covariance,
+    order,
     top_texts,
+    compare,
 )
 """In the order of ``interp --help``."""

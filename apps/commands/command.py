@@ -14,6 +14,7 @@ with commands import torch, pandas and plotly inside the functions only.
 import inspect
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from analyses.result import Result
 
 DEFAULT_MODEL = "python-2l"
+QUESTION = "question"
+"""The attribute of a command that holds what it asks."""
 
 
 class MetricName(StrEnum):
@@ -84,6 +87,36 @@ Device = Annotated[str, typer.Option(help="Device: cpu, cuda, cuda:1, …")]
 Top = Annotated[int, typer.Option(help="Rows of the printed table.", min=1)]
 
 
+@dataclass(frozen=True)
+class Question:
+    """What a command asks.
+
+    Attributes:
+        analysis: the function of its inputs and its own options.
+        label: what is being done, beside the progress.
+        reads: the fields of prompts that are read.
+    """
+
+    analysis: Callable[..., "Result"]
+    label: str
+    reads: tuple[str, ...]
+
+    def defaults(self, model: str) -> dict[str, Any]:
+        """Its options where none is given; of the metric, that of the model's card."""
+        from apps.defaults import default_metric  # noqa: PLC0415
+
+        own = list(inspect.signature(self.analysis).parameters.values())[1:]
+        options = {one.name: one.default for one in own}
+        if options.get("metric", "") is None:
+            options["metric"] = default_metric(model)
+        return options
+
+
+def question_of(command: Callable[..., None]) -> Question:
+    """What a command that :func:`analysis_command` made asks."""
+    return vars(command)[QUESTION]
+
+
 def analysis_command(
     label: str, *, folder: str = "{model}-{command}", reads: tuple[str, ...] = ("text",)
 ) -> Callable[[Callable[..., "Result"]], Callable[..., None]]:
@@ -109,6 +142,7 @@ def analysis_command(
         vars(command)["__signature__"] = inspect.Signature(parameters)
         command.__annotations__ = {one.name: one.annotation for one in parameters}
         command.__name__, command.__doc__ = analysis.__name__, analysis.__doc__
+        vars(command)[QUESTION] = Question(analysis, label, reads)
         return command
 
     return decorate

@@ -30,16 +30,26 @@ def write_files(run: AnalysisRun, folder: Path) -> None:
 
     And the lens of a training.
     """
+    write_tables(run, folder)
+    write_run(run, folder)
+    if isinstance(run.result, LensTraining):
+        run.result.lens.save(folder / LENS_FILE)
+    write_report(to_report(run), folder / "report.html")
+
+
+def write_tables(run: AnalysisRun, folder: Path) -> None:
+    """Write the tables as CSV and Parquet."""
     for name, frame in tables(run).items():
         frame.to_csv(folder / f"{name}.csv", index=False)
         with (folder / f"{name}.parquet").open("wb") as file:  # pyarrow opens UTF-8 paths alone
             frame.to_parquet(file, index=False)
-    if isinstance(run.result, LensTraining):
-        run.result.lens.save(folder / LENS_FILE)
+
+
+def write_run(run: AnalysisRun, folder: Path) -> None:
+    """Write ``run.json``: settings, results and provenance."""
     text = json.dumps(describe(run), indent=2, ensure_ascii=False)
     # A path that is not UTF-8 has lone surrogates, which are escaped as JSON does.
     (folder / "run.json").write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
-    write_report(to_report(run), folder / "report.html")
 
 
 def tables(run: AnalysisRun) -> dict[str, pd.DataFrame]:

@@ -23,12 +23,12 @@ def analysis_page(report: Report) -> str:
     result = report.result
     columns, rows = table(result)
     drawn, text = figures(result), method_text(result)
-    titles = [unescape(figure.layout.title.text or "") for figure in drawn]
+    titles = [title_of(figure) for figure in drawn]
     kind = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(result).__name__).capitalize()
     return render(
         "analysis.html",
         report,
-        [_page_figure(figure) for figure in drawn],
+        [page_figure(figure) for figure in drawn],
         kind=kind,
         question=question(text),
         columns=columns,
@@ -40,7 +40,13 @@ def analysis_page(report: Report) -> str:
     )
 
 
-def _page_figure(figure: go.Figure) -> go.Figure:
+def title_of(figure: Any) -> str:  # noqa: ANN401 - plotly has no types
+    """The title of a figure as text."""
+    return unescape(figure.layout.title.text or "")
+
+
+def page_figure(figure: go.Figure) -> go.Figure:
+    """A figure as it stands on a page, where its title is text."""
     if is_heatmap(figure):
         heatmap: Any = figure.data[0]
         rows = len(heatmap.z)

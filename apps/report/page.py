@@ -23,7 +23,7 @@ OPEN_ROWS = 12
 
 
 def render(template: str, report: Report, figures: Sequence[go.Figure], **contents: object) -> str:
-    """A page from its template.
+    """The page of one result from its template.
 
     Args:
         template: its file name.
@@ -32,6 +32,25 @@ def render(template: str, report: Report, figures: Sequence[go.Figure], **conten
         contents: what this template has beside the others.
     """
     result = report.result
+    return page(
+        template,
+        figures,
+        model=provenance_of(result).model,
+        conclusion=conclusion(result),
+        prompts=report.prompts,
+        facts={**report.facts, **provenance_facts(result)},
+        **contents,
+    )
+
+
+def page(template: str, figures: Sequence[go.Figure], **contents: object) -> str:
+    """A page from its template.
+
+    Args:
+        template: its file name.
+        figures: the first is drawn in the element ``map-0``, and so on.
+        contents: what the template names.
+    """
     plotly, script = _script(get_plotlyjs()), _script(_asset("page.js"))
     environment = Environment(
         loader=FileSystemLoader(HERE),
@@ -42,15 +61,11 @@ def render(template: str, report: Report, figures: Sequence[go.Figure], **conten
     )
     return environment.get_template(template).render(
         **contents,
-        model=provenance_of(result).model,
-        conclusion=conclusion(result),
         open_rows=OPEN_ROWS,
         figures=[
             _json_for_script({**json.loads(figure.to_json() or "{}"), "config": PLOTLY_CONFIG})
             for figure in figures
         ],
-        prompts=report.prompts,
-        facts={**report.facts, **_provenance(result)},
         policy=_policy([plotly, script]),
         plotly=plotly,
         script=script,
@@ -58,7 +73,8 @@ def render(template: str, report: Report, figures: Sequence[go.Figure], **conten
     )
 
 
-def _provenance(result: Result) -> dict[str, str]:
+def provenance_facts(result: Result) -> dict[str, str]:
+    """What a page lists of a result's provenance."""
     origin = provenance_of(result)
     fields = vars(result)
     method = {"method": str(fields["method"])} if "method" in fields else {}

@@ -5,7 +5,7 @@ by the functions that the forward itself applies (see :mod:`interp.model.recipe`
 everything stores the streams and q, k, v, z, and derives the rest when it is read.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from interp.cache.compact import cheaper_formed, compacted, converted, is_fresh,
 from interp.cache.derive import Derivation
 from interp.cache.format import Contents, write_contents
 from interp.cache.listing import in_bytes, listed, listing
+from interp.cache.placement import Placement
+from interp.cache.stored import Stored
 from interp.cache.writes import Writes, writes_of
 from interp.edits import EditSite, Selection
 from interp.errors import InvalidInput, NotRecorded, StaleCache
@@ -26,7 +28,6 @@ from interp.names import Request
 from interp.paths import as_path
 from interp.points import Place, PlaceLike
 from interp.table import Table
-from interp.weight_version import version_of
 from interp.weights.hash import weight_hash
 
 GRAD = "_grad"
@@ -57,18 +58,17 @@ class Cache:
     ) -> None:
         self._model, self._derive = derivation.model, derivation
         self._recorded = dict.fromkeys(recorded)
-        self._stored = _versioned(converted(stored, _counted))
+        self._stored = Stored(converted(stored, _counted))
         self._gradients = gradients or {}
         self._weight_hash: str | None = None
-        self._device: torch.device | None = None
-        self._dtype: torch.dtype | None = None
+        self._placement = Placement()
 
     @classmethod
     def restored(cls, model: Network, contents: Contents) -> "Cache":
         """The cache of a file; ``model`` is the one that ran, or has its structure alone."""
         derivation = Derivation(model, contents.contexts)
         cache = cls(derivation, contents.recorded, contents.stored, contents.gradients)
-        cache._dtype, cache._weight_hash = contents.dtype, contents.weights
+        cache._placement, cache._weight_hash = Placement(dtype=contents.dtype), contents.weights
         return cache
 
     def __getitem__(self, name: PlaceLike) -> Tensor:
@@ -95,9 +95,8 @@ class Cache:
         if place not in self._recorded:
             raise self._not_recorded(place)
         if place in self._stored:
-            return self._read(place).clone()
-        derived = self._derived(place)
-        stored = (tensor for tensor, _ in self._stored.values())
+            return self._stored[place].clone()
+        derived, stored = self._derived(place), self._stored.unchecked().values()
         others = chain(stored, self._model.parameters(), self._model.buffers())
         return derived if is_fresh(derived, others) else derived.clone()
 
@@ -138,7 +137,7 @@ class Cache:
     def _weight(self, name: str) -> Tensor:
         """A weight of the run."""
         weight = self._derive.weight(name)
-        return self._placed(weight if self._derive.keep_graph else weight.detach())
+        return self._placement.placed(weight if self._derive.keep_graph else weight.detach())
 
     def __contains__(self, name: PlaceLike) -> bool:
         """Whether it was recorded (in every layer); a misspelt name raises, as when it is read."""
@@ -168,9 +167,8 @@ class Cache:
             f"Cache of {len(self)} places, {len(self._stored)} tensors stored: "
             f"{in_bytes(self.nbytes)}"
         )
-        stored = {place: tensor for place, (tensor, _) in self._stored.items()}
-        contexts, config = self._derive.contexts, self._model.config
-        return listed(title, listing(self._recorded, stored, contexts, config))
+        stored, contexts = self._stored.unchecked(), self._derive.contexts
+        return listed(title, listing(self._recorded, stored, contexts, self._model.config))
 
     def keys(self) -> list[Place]:
         """The places recorded, in the order of the forward."""
@@ -188,7 +186,7 @@ class Cache:
     @property
     def nbytes(self) -> int:
         """Bytes of everything stored, each storage counted once."""
-        tensors = [tensor for tensor, _ in self._stored.values()] + list(self._gradients.values())
+        tensors = [*self._stored.unchecked().values(), *self._gradients.values()]
         storages = {storage_of(tensor): tensor.untyped_storage().nbytes() for tensor in tensors}
         return sum(storages.values())
 
@@ -212,7 +210,7 @@ class Cache:
         """
         for place in self._named(places):
             if place not in self._stored:
-                self._stored |= _versioned({place: self._derived(place)})
+                self._stored[place] = self._derived(place)
         return self
 
     def compact(self) -> None:
@@ -220,12 +218,12 @@ class Cache:
 
         Nothing can be derived, and nothing is dropped, if the weights changed during the run.
         """
-        groups = cheaper_formed(self._model, self._recorded, self._all_stored())
+        groups = cheaper_formed(self._model, self._recorded, dict(self._stored))
         for smaller, sources in () if groups and self._derive.is_stale else groups:
             self.keep(smaller)
             for place in sources:
                 del self._stored[place]
-        self._stored = _versioned(compacted(self._all_stored()))
+        self._stored = Stored(compacted(dict(self._stored)))
 
     def to(self, target: torch.device | torch.dtype | str) -> "Cache":
         """The same activations and gradients on another device or in another dtype.
@@ -244,17 +242,9 @@ class Cache:
             InvalidInput: there is no such device, or the dtype is not floating-point.
             StaleCache: as when it is read.
         """
-        device, dtype = self._device, self._dtype
-        if isinstance(target, torch.dtype):
-            if not target.is_floating_point:
-                raise InvalidInput(
-                    f"A cache can't be cast to {target}, which is not floating-point."
-                )
-            dtype = target
-        else:
-            device = _checked_device(target)
-        moved = self._converted(lambda tensor: _moved(tensor, device, dtype))
-        moved._device, moved._dtype = device, dtype
+        placement = self._placement.changed(target)
+        moved = self._converted(placement.placed)
+        moved._placement = placement
         return moved
 
     def save(self, path: str | Path) -> None:
@@ -275,10 +265,10 @@ class Cache:
             config=self._model.config,
             weights=self._weight_hash or weight_hash(self._model),
             recorded=list(self._recorded),
-            stored=converted(self._all_stored(), torch.Tensor.detach),
+            stored=converted(dict(self._stored), torch.Tensor.detach),
             gradients=self._gradients,
             contexts=self._derive.contexts,
-            dtype=self._dtype,
+            dtype=self._placement.dtype,
         )
         write_contents(contents, file)
 
@@ -288,11 +278,11 @@ class Cache:
         def own(tensor: Tensor) -> Tensor:
             return tensor.detach().clone(memory_format=torch.contiguous_format)
 
-        return {**self.__dict__, "_stored": converted(self._all_stored(), own)}
+        return {**self.__dict__, "_stored": converted(dict(self._stored), own)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """With the present versions of the tensors."""
-        self.__dict__ = {**state, "_stored": _versioned(state["_stored"])}
+        self.__dict__ = {**state, "_stored": Stored(state["_stored"])}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Cache":
         """Tensors of its own, for the same model."""
@@ -300,10 +290,9 @@ class Cache:
 
     def _converted(self, convert: Callable[[Tensor], Tensor]) -> "Cache":
         """The cache of the converted tensors."""
-        stored, gradients = (converted(t, convert) for t in (self._all_stored(), self._gradients))
+        stored, gradients = (converted(t, convert) for t in (dict(self._stored), self._gradients))
         made = Cache(self._derive, list(self._recorded), stored, gradients)
-        made._weight_hash, made._device = self._weight_hash, self._device
-        made._dtype = self._dtype
+        made._weight_hash, made._placement = self._weight_hash, self._placement
         return made
 
     # ---- reading -----------------------------------------------------------------------------
@@ -330,58 +319,18 @@ class Cache:
             )
         return self._gradients[place].clone()
 
-    def _read(self, place: Place) -> Tensor:
-        """The tensor stored at a place, not to be changed."""
-        tensor, version = self._stored[place]
-        if version_of(tensor) != version:
-            raise StaleCache(
-                f"{place} was changed in place after the run (it is shared with the run's own "
-                "result); work on a .clone() of it."
-            )
-        return tensor
-
-    def _all_stored(self) -> dict[Place, Tensor]:
-        return {place: self._read(place) for place in self._stored}
-
     def _derived(self, place: Place) -> Tensor:
         """The tensor that follows from those stored, not to be changed."""
 
         def read(source: Place) -> Tensor:
-            return self._as_computed(self._read(source))
+            return self._placement.as_computed(self._stored[source], self._model)
 
-        return self._placed(self._derive(place, self._stored, read))
-
-    def _placed(self, tensor: Tensor) -> Tensor:
-        """The tensor on the device and in the dtype of this cache."""
-        return _moved(tensor, self._device, self._dtype)
-
-    def _as_computed(self, tensor: Tensor) -> Tensor:
-        """The tensor on the device and in the dtype in which the model computes."""
-        device = tensor.device if self._device is None else self._model.device
-        return tensor.to(device, tensor.dtype if self._dtype is None else self._model.dtype)
-
-
-def _moved(tensor: Tensor, device: torch.device | None, dtype: torch.dtype | None) -> Tensor:
-    return tensor.to(device or tensor.device, dtype or tensor.dtype)
-
-
-def _checked_device(target: torch.device | str) -> torch.device:
-    try:
-        return torch.empty(0, device=target).device
-    except (RuntimeError, AssertionError) as error:
-        raise InvalidInput(
-            f"{target!r} is neither an available device nor a torch.dtype: {error}"
-        ) from error
+        return self._placement.placed(self._derive(place, self._stored, read))
 
 
 def _counted(tensor: Tensor) -> Tensor:
     """The tensor; of inference mode, where in-place changes are not counted, a copy."""
     return tensor.clone() if tensor.is_inference() else tensor
-
-
-def _versioned(tensors: Mapping[Place, Tensor]) -> dict[Place, tuple[Tensor, int]]:
-    """Each with its present version."""
-    return {place: (tensor, version_of(tensor)) for place, tensor in tensors.items()}
 
 
 def _stacked(tensors: list[Tensor], places: list[Place]) -> Tensor:

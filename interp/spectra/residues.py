@@ -87,11 +87,9 @@ def over_residues(
     found: list[list[Tensor]] = [[] for _ in (*places, None)]
     for ids in prompts.ids.split(ROWS):
         done = run(model, ids, record=list(places))
-        if done.logits is None:
-            raise InvalidInput("This run has no logits of the residues.")
         for own, place in zip(found, places, strict=False):
             own.append(at_position(done.cache[place], done.batch, pos))
-        logits = at_position(done.logits, done.batch, pos)
+        logits = at_position(done.require_logits(), done.batch, pos)
         found[-1].append(logits[:, prompts.residues.to(logits.device)])
     *values, logits = (torch.cat(own).cpu().unflatten(0, prompts.shape) for own in found)
     return values, logits

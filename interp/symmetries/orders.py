@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from einops import rearrange
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.config import PatchConfig
@@ -96,19 +96,23 @@ def token_orders(movable: Bool[Tensor, "batch pos"], kind: str, seed: int) -> Or
 def movable_tokens(model: Network, stack: Stack, batch: Batch) -> Bool[Tensor, "batch pos"]:
     """The real tokens of a stack, but for BOS (or a decoder's start token), EOS, and CLS of images.
 
-    BOS counts as such in the first column of a row, EOS in the last.
+    BOS counts as such at the first token of a row, EOS at the last.
     """
     real = batch.is_real
     if isinstance(stack.input, ImageInput):
         columns = torch.arange(real.shape[1], device=real.device)
         return real & (columns >= stack.input.patches.n_special)
-    tokens, position = model.config.tokens, real.cumsum(-1) - 1
-    first, last = position == 0, position == real.sum(-1, keepdim=True) - 1
-    fixed = torch.zeros_like(real)
-    for at, ids in ((first, (tokens.bos, tokens.decoder_start)), (last, (tokens.eos,))):
-        for token in ids:
-            fixed |= at & (batch.ids == token) if token is not None else fixed
-    return real & ~fixed
+    tokens, count = model.config.tokens, real.cumsum(-1)
+    first, last = count == 1, count == real.sum(-1, keepdim=True)
+    for at, token in ((first, tokens.bos), (first, tokens.decoder_start), (last, tokens.eos)):
+        if token is not None:
+            real = real & ~(at & (batch.ids == token))
+    return real
+
+
+def in_order(x: Float[Tensor, "batch pos *rest"], order: Order) -> Float[Tensor, "batch pos *rest"]:
+    """P x: the rows of each text in another order."""
+    return x[torch.arange(len(x), device=x.device)[:, None], order]
 
 
 def permuted(batch: Batch, order: Order, read_by: object) -> Batch:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from interp.execution.run import run
@@ -14,6 +15,7 @@ from interp.model.network import Network
 from interp.model.shapes import Matrix
 from interp.model.tap import untouched
 from interp.points import Place, Point
+from interp.symmetries.orders import Order, in_order
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +31,15 @@ class OwnInputs:
     streams: Mapping[Place, Tensor]
     contexts: Sequence[Context]
 
+    def context(self, stack: int, orders: Sequence[Order] | None = None) -> Context:
+        """The context of a stack, the encoder's output in another order."""
+        own = self.contexts[stack]
+        if orders is None or own.encoder_output is None:
+            return own
+        return own.with_encoder(in_order(own.encoder_output, orders[0]))
 
+
+@torch.no_grad()
 def own_inputs(model: Network, batches: Sequence[Batch]) -> OwnInputs:
     """Record them in one forward."""
     sources = {
@@ -52,7 +62,7 @@ def layer_starts(model: Network) -> dict[tuple[int, str], Place]:
             Point.RESID_PRE, layer, stack=own
         )
         for number, stack in enumerate(model.stacks)
-        for own in [stack.name if len(model.stacks) > 1 else None]
+        for own in [stack.name_in_places]
         for layer in range(len(stack.blocks))
     }
 
@@ -78,5 +88,4 @@ def _source(model: Network, kind: Attentions, layer: int) -> Place:
     """The place of what an attention reads, after its norm."""
     stack, attn = model.stacks[kind.query], kind.layers[layer]
     (step,) = (step for step in stack.block(layer).steps if step.f is attn)
-    own = stack.name if len(model.stacks) > 1 else None
-    return replace(step.source(), layer=layer, stack=own)
+    return replace(step.source(), layer=layer, stack=stack.name_in_places)

@@ -111,7 +111,7 @@ def check_vocabulary(case: Case) -> Rows:
     new = copy.deepcopy(model)
     reorder_vocabulary(new, orders)
     symmetry = Symmetry("vocabulary", "f(π ids) = f(ids)_π")
-    for own, change in ((new, ""), (model, "W_E and W_U as they were")):
+    for own, change in ((new, ""), (model, "W_E, W_U as they were")):
         after = observed(own, renamed)
         yield from symmetry.rows(after, lambda part: before[part][..., columns], AT_MODEL, change)
 

@@ -9,6 +9,7 @@ from interp.symmetries.check import AT_LAYERS, EVERYWHERE, Case, Rows, Symmetry
 from interp.symmetries.observed import OUTPUT, Observed, Part, observed
 from interp.symmetries.orders import (
     has_order,
+    in_order,
     movable_tokens,
     other_order,
     permuted,
@@ -16,7 +17,7 @@ from interp.symmetries.orders import (
 )
 from interp.weights.stripped import stripped
 
-NOT_MOVED = "P left out on the right"
+NOT_MOVED = "P on one side only"
 
 
 def check_tokens(case: Case) -> Rows:
@@ -49,10 +50,8 @@ def _in_order(before: Observed, orders: Sequence[Tensor]) -> Callable[[Part], Te
     """P f(x), and of patterns P A(x) Pᵀ."""
 
     def expected(part: Part) -> Tensor:
-        x, order = before[part], orders[part.query]
-        rows = torch.arange(len(x), device=x.device)[:, None]
-        x = x[rows, order]
-        return x if part.quantity == OUTPUT else x.mT[rows, orders[part.key]].mT
+        x = in_order(before[part], orders[part.query])
+        return x if part.quantity == OUTPUT else in_order(x.mT, orders[part.key]).mT
 
     return expected
 
@@ -64,4 +63,4 @@ def check_batch(case: Case) -> Rows:
     after = observed(case.model, [batch.rows(order) for batch in case.batches])
     symmetry = Symmetry("batch", "f(x_π) = f(x)_π")
     yield from symmetry.rows(after, lambda part: before[part][order], AT_LAYERS)
-    yield from symmetry.rows(after, before.__getitem__, AT_LAYERS, "π left out on the right")
+    yield from symmetry.rows(after, before.__getitem__, AT_LAYERS, "π on one side only")

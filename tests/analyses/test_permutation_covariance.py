@@ -7,6 +7,7 @@ import torch
 from architectures import (
     ARCHITECTURES,
     HEADLESS,
+    IMAGES,
     assert_close,
     build,
     build_new,
@@ -16,7 +17,7 @@ from architectures import (
 
 import interp
 from analyses import permutation_covariance
-from interp import AttentionConfig, Config, EmbeddingConfig, MLPConfig, PatchConfig, StackConfig
+from interp import AttentionConfig
 from interp.errors import InvalidInput
 from interp.model.attention.attention import Attention
 from interp.model.mlp import MLP
@@ -27,19 +28,7 @@ from interp.symmetries.parts import head_orders, reorder_heads
 from interp.symmetries.token_checks import check_tokens
 
 SYMMETRIES = {"tokens", "heads", "neurons", "batch", "vocabulary", "scores", "values"}
-OF_IMAGES = Config(
-    12,
-    7,
-    8,
-    encoder=StackConfig(
-        2,
-        AttentionConfig(3, 4),
-        MLPConfig(10),
-        embedding=EmbeddingConfig(patches=PatchConfig(4, 6, 2, channels=2, n_special=2)),
-    ),
-    bias_u=True,
-)
-MODELS = {**ARCHITECTURES, "headless": HEADLESS, "images": OF_IMAGES}
+MODELS = {**ARCHITECTURES, "headless": HEADLESS, "images": IMAGES}
 FAST = ["gpt2", "llama", "bloom", "phi", "mixtral", "t5", "images"]
 
 
@@ -94,7 +83,7 @@ def test_a_program_that_counts_has_no_use_for_positions(name):
     """Without the mask it counts the same whatever the positions are."""
     found = permutation_covariance(interp.load(name))
     assert found.holds
-    assert "no effect: tokens: with positions" in found.summary().splitlines()[0]
+    assert "no effect: tokens with positions" in found.summary().splitlines()[0]
     others = permutation_covariance(interp.load("rasp-reverse"))
     assert "each change breaks its identity" in others.summary().splitlines()[0]
 

@@ -24,12 +24,14 @@ from analyses import (
     attention_statistics,
     attribute_edges,
     attribute_nodes,
+    compare,
     composition,
     direct_logit_attribution,
     explain,
     frequencies,
     head_roles,
     logit_lens,
+    order_sensitivity,
     patch_activations,
     patch_paths,
     permutation_covariance,
@@ -58,6 +60,7 @@ MADE = {
     "HeadRoles": lambda: head_roles(interp.load(MODEL), rows=5),
     "TrainingHistory": lambda: training_history("python-2l", interp.history("python-2l")),
     "EdgeAttribution": lambda: attribute_edges(interp.load(MODEL), *PAIR, metric=LOGIT),
+    "Comparison": lambda: compare("python-2l@0", "python-2l", ["x = 1", "import os"]),
     "Explanation": lambda: explain(interp.load(MODEL), *PAIR, metric=LOGIT),
     "DirectLogitAttribution": lambda: direct_logit_attribution(
         interp.load(MODEL), ["abcab", "xyxy"], target="c", by="source"
@@ -65,6 +68,7 @@ MADE = {
     "NodeAttribution": lambda: attribute_nodes(interp.load(MODEL), *PAIR, metric=LOGIT),
     "ActivationPatching": lambda: patch_activations(interp.load(MODEL), *PAIR, metric=LOGIT),
     "PathPatching": lambda: patch_paths(interp.load(MODEL), *PAIR, metric=LOGIT),
+    "OrderSensitivity": lambda: order_sensitivity(interp.load(MODEL), ["abcab", "xyz"], draws=1),
     "PermutationCovariance": lambda: permutation_covariance(interp.load(MODEL)),
     "Positions": lambda: positions(interp.load(MODEL), longest=12),
     "Pruning": lambda: prune(

@@ -1,8 +1,12 @@
 """When did a circuit form? The figure and the table tell what the history holds."""
 
-import pytest
+from dataclasses import replace
 
-from analyses import training_history
+import pytest
+import torch
+
+from analyses import compare, head_roles, training_history
+from interp import history
 from interp.errors import InvalidInput
 from interp.zoo.history import History
 
@@ -59,3 +63,30 @@ def test_an_empty_history_is_refused():
 def test_a_history_of_losses_alone_has_one_panel():
     figure = training_history("x", History(losses=[1.0, 0.5])).figure()
     assert len(figure.data) == 1
+
+
+def roles(model):
+    return head_roles(model, rows=5, half=10)
+
+
+def test_any_analysis_is_asked_of_the_steps_whose_weights_were_kept():
+    """Its first and last step are the two sides of their comparison."""
+    own = replace(history("python-2l"), checkpoints=[0, 400])
+    found = training_history("python-2l", own, score=roles)
+    assert found.scores.steps == (0, 400, 2500)
+    ends = compare("python-2l@0", "python-2l", analysis=roles)
+    torch.testing.assert_close(found.scores.values[:, 0], ends.a[:, 0])
+    torch.testing.assert_close(found.scores.values[:, -1], ends.b[:, 0])
+    frame = found.to_frame()
+    scores = frame[frame["figure"] == "L1H0 induction score"]
+    assert scores["step"].tolist() == [0, 400, 2500]
+    assert scores["value"].iloc[0] < 0.1
+    assert scores["value"].iloc[-1] > 0.5
+    assert "L0H5 previous-token, score: " in found.summary()
+    assert found.figure().layout.yaxis3.title.text == "at checkpoints (score)"
+    assert found.summary().startswith(training_history("python-2l", own).summary())
+
+
+def test_steps_without_weights_can_not_be_scored():
+    with pytest.raises(InvalidInput, match="weights of the steps of x"):
+        training_history("x", History(losses=[1.0]), score=roles)

@@ -36,6 +36,7 @@ from analyses import (
     direct_logit_attribution,
     explain,
     logit_lens,
+    order_sensitivity,
     patch_activations,
     patch_paths,
     prune,
@@ -118,6 +119,12 @@ def attributed(model: Transformer, given: Any, n: int) -> Rows:
     found = direct_logit_attribution(model, given, target=3, by="source")
     real = [torch.tensor([token is not None for token in row]) for row in found.tokens]
     return [{"terms": found.terms[:, i], "sources": found.sources[:, i, real[i]]} for i in range(n)]
+
+
+def ordered(model: Transformer, given: Any, n: int, **settings: Any) -> Rows:
+    found = order_sensitivity(model, given, permutations=["random"], draws=1, **settings)
+    numbers = {"values": found.values, "unmoved": found.unmoved}
+    return [{name: x[..., i].nan_to_num(-1) for name, x in numbers.items()} for i in range(n)]
 
 
 def other_tokens(model: Transformer, given: Any, stack: str | None = None) -> Batch:
@@ -215,6 +222,7 @@ ANALYSES = {
     "attention_statistics": statistics,
     "explain": explained,
     "logit_lens": lenses,
+    "order_sensitivity": ordered,
     "patch_paths": paths,
     "prune": pruned,
     "patch_activations": patched,
@@ -238,6 +246,10 @@ OF_PAIRS |= {
     )
     for which in ("encoder", "decoder", "cross")
 }
+OF_PAIRS["order_sensitivity"] = lambda model, given, n: ordered(model, tuple(given), n)
+OF_PAIRS["order_sensitivity, own"] = lambda model, given, n: ordered(
+    model, tuple(given), n, scope="own"
+)
 OF_PAIRS["ablate"] = lambda model, given, n: ablated_layers(model, tuple(given), n)
 OF_PAIRS |= {
     f"top_texts, {of}": lambda model, given, n, of=of: top_cells(model, tuple(given), n, of)

@@ -7,6 +7,7 @@ the numbers of all its tables, by the labels of their rows.
 """
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import fields
 from inspect import isfunction, signature
 from itertools import cycle
@@ -25,12 +26,14 @@ from analyses import (
     attention_statistics,
     attribute_edges,
     attribute_nodes,
+    compare,
     composition,
     direct_logit_attribution,
     explain,
     frequencies,
     head_roles,
     logit_lens,
+    order_sensitivity,
     patch_activations,
     patch_paths,
     permutation_covariance,
@@ -40,7 +43,7 @@ from analyses import (
     train_lens,
 )
 from analyses.result import Result
-from interp import PAD, computation_graph
+from interp import PAD, Transformer, computation_graph
 
 BOUND = 1e-10
 Frames = dict[str, pd.DataFrame]
@@ -61,6 +64,15 @@ def patterns(case: Case) -> Frames:
         for head in range(case.model.blocks[1].attn.n_heads)
     ]
     return {"patterns": pd.concat(shown)}
+
+
+def scaled(model: Transformer) -> Transformer:
+    """Another model of the same shape: all weights are a tenth larger."""
+    other = deepcopy(model)
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight.mul_(1.1)
+    return other
 
 
 def ablation(units: str, **settings: object) -> Analysis:
@@ -105,6 +117,12 @@ ANALYSES: dict[str, Analysis] = {
     "attention_statistics": lambda case: attention_statistics(
         case.model, case.clean, classes={"some": case.some}
     ),
+    "compare": lambda case: compare(
+        case.model,
+        scaled(case.model),
+        case.clean,
+        analysis=lambda model, prompts: ablate_heads(model, prompts, metric="kl"),
+    ),
     "composition": lambda case: composition(case.model, offset=2),
     "direct_logit_attribution, component": attribution("component"),
     "direct_logit_attribution, head": attribution("head"),
@@ -128,6 +146,9 @@ ANALYSES: dict[str, Analysis] = {
     ),
     "attribute_nodes, positions": lambda case: attribute_nodes(
         case.model, case.clean, case.corrupt, metric=case.metric, method="atp", positions=True
+    ),
+    "order_sensitivity": lambda case: order_sensitivity(
+        case.model, case.clean, permutations=["random"], draws=1
     ),
     "patch_activations": grids("resid_pre", "mlp_out", over=("layer", "pos")),
     "patch_activations, heads": grids("z", "q", over=("layer", "head")),
@@ -304,6 +325,7 @@ def test_every_analysis_of_a_model_is_in_the_table():
     of_models = {
         name
         for name, function in exported.items()
-        if isfunction(function) and "model" in signature(function).parameters
+        if isfunction(function)
+        and any(own in signature(function).parameters for own in ("model", "model_a"))
     }
     assert of_models == set(map(named, ANALYSES))

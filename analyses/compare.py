@@ -1,0 +1,188 @@
+"""How do two models differ? The same analysis of both, row by row on one scale.
+
+    difference = b − a        of each row, on each prompt
+
+Two models of one shape, or two steps of a training, are asked the same question; rows are joined by
+what tells them apart (layer, head, point, role, …). Where the result has numbers of each prompt,
+both models' are of the same prompts, so the interval is that of the mean of paired differences.
+
+What the numbers can't show: heads of models that were trained apart are not the same heads. Head 3
+of one may do what head 5 of the other does, and a difference says no more than that they are
+numbered otherwise. Of two steps of one training, a head is the same head.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from analyses.ablate_heads import ablate_heads
+from analyses.effects import effect_frame, prompt_frame, rounding
+from analyses.figures import heatmap
+from analyses.labelled_rows import check_same_rows, rows_of, titles
+from analyses.result import Result
+from interp import Transformer, load
+from interp.execution.provenance import Provenance
+
+SHOWN = 30
+"""Rows of a figure."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Result):
+    """The same numbers of two models.
+
+    Attributes:
+        a: of the first model; with a single column if the result has no numbers of each prompt. NaN
+            where a prompt has no such row.
+        b: of the second.
+        cells: the columns that tell rows apart, each with an entry a row.
+        names: of the two models.
+        column: the column of the analysis's table that is compared.
+        unit: of its numbers; ``""`` if the result names none.
+        analysis: the kind of result.
+        of_prompts: whether there is a number a prompt.
+        provenances: of both results.
+    """
+
+    a: Float[Tensor, "row prompt"]
+    b: Float[Tensor, "row prompt"]
+    cells: Mapping[str, tuple[Any, ...]]
+    names: tuple[str, str]
+    column: str
+    unit: str
+    analysis: str
+    of_prompts: bool
+    provenances: tuple[Provenance, Provenance]
+
+    @property
+    def provenance(self) -> Provenance:
+        """Of the second model's result."""
+        return self.provenances[1]
+
+    @property
+    def difference(self) -> Float[Tensor, "row prompt"]:
+        """``b − a``."""
+        return self.b - self.a
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a row of the analysis's table, largest size of the difference first.
+
+        Columns:
+            the axes of the analysis, such as layer, head, name.
+            a, b: the mean of each model over prompts.
+            difference, low, high: b − a, with the 95 % interval of paired differences.
+            size, n, p, q, matters: of the differences, as of
+                :func:`analyses.effects.effect_frame`. Without numbers of each prompt, n is 1.
+        """
+        means = {name: own.nanmean(-1).tolist() for name, own in (("a", self.a), ("b", self.b))}
+        has = ~self.difference.isnan()
+        frame = effect_frame({**self.cells, **means}, self.difference, self._noise, has)
+        return frame.rename(columns={"effect": "difference"})
+
+    def to_prompt_frame(self) -> pd.DataFrame:
+        """One row a row and prompt: the axes, prompt, a, b, difference."""
+        return prompt_frame(self.cells, a=self.a, b=self.b, difference=self.difference)
+
+    def figure(self) -> go.Figure:
+        """Heatmap of both models and the difference on one scale, the rows that differ most."""
+        order = self.to_frame().head(SHOWN)
+        some = f", the {SHOWN} rows that differ most" if len(self.a) > SHOWN else ""
+        return heatmap(
+            torch.tensor(order[["a", "b", "difference"]].to_numpy(dtype=float)),
+            title=f"{self.column} of {self.names[0]} and {self.names[1]}{some}",
+            rows=titles({axis: order[axis].tolist() for axis in self.cells}),
+            columns=[*self.names, "difference"],
+            axes=("row", "model"),
+            unit=self.unit or self.column,
+            diverging=True,
+        )
+
+    def summary(self, top: int = 10) -> str:
+        """How many rows differ, and the ``top`` that differ most."""
+        frame = self.to_frame()
+        names = titles({axis: frame[axis].tolist() for axis in self.cells})
+        differ = int(frame["matters"].sum())
+        how = f"{differ} differ (q ≤ 0.05)" if self.of_prompts else "no numbers of each prompt"
+        unit = f" {self.unit}" if self.unit else ""
+        first = (
+            f"{self.column} of {self.analysis}, {self.names[0]} → {self.names[1]}: "
+            f"{len(frame)} rows, {how}"
+        )
+        if frame["size"].max() <= self._noise:
+            return f"{first}; they are the same"
+        columns = (frame[name].head(top) for name in ("a", "b", "difference", "low", "high"))
+        width = max(map(len, names[:top]), default=0)
+        lines = [
+            f"{name:<{width}} {a:.4g} → {b:.4g}{unit}, {difference:+.4g}"
+            + (f"  [{low:+.4g}, {high:+.4g}]" if low <= high else "")
+            for name, a, b, difference, low, high in zip(names[:top], *columns, strict=True)
+        ]
+        return "\n".join([first, *lines])
+
+    @property
+    def _noise(self) -> float:
+        both = torch.stack([self.a, self.b]).nan_to_num()
+        return rounding(both, self.provenance.dtype) if both.numel() else 0.0
+
+
+def compare(
+    model_a: Transformer | str,
+    model_b: Transformer | str,
+    prompts: Any = None,  # noqa: ANN401 - what the analysis reads
+    *,
+    analysis: Callable[..., Result] = ablate_heads,
+    column: str | None = None,
+) -> Comparison:
+    """Ask two models the same question, and join the answers row by row.
+
+    Args:
+        model_a: a model, or the name of one; ``"python-2l@0"`` is a step of its training.
+        model_b: another of the same shape.
+        prompts: what ``analysis`` reads; ``None`` if it takes the model alone.
+        analysis: called as ``analysis(model, prompts)``: an analysis, or a function that calls one
+            with its settings, as ``lambda model, pairs: patch_paths(model, *pairs)``.
+        column: of the result's table; by default ``effect``, ``value`` or ``score``.
+
+    Returns:
+        Both models' numbers, and their difference b − a.
+
+    Raises:
+        ModelLoadError: there is no model of that name.
+        InvalidInput: the results have other rows (the message says which axes differ, and in
+            what), other prompts, no such column, or rows that can't be told apart.
+    """
+    models = [load(given) if isinstance(given, str) else given for given in (model_a, model_b)]
+    given = () if prompts is None else (prompts,)
+    results = [analysis(model, *given) for model in models]
+    provenances = [_provenance(*both) for both in zip(results, models, strict=True)]
+    names = _names(provenances)
+    one, other = (rows_of(result, column) for result in results)
+    check_same_rows([one, other], names)
+    return Comparison(
+        a=one.values,
+        b=other.in_order_of(one),
+        cells={axis: tuple(own) for axis, own in one.cells.items()},
+        names=names,
+        column=one.column,
+        unit=str(getattr(results[0], "unit", "")),
+        analysis=type(results[0]).__name__,
+        of_prompts=one.of_prompts,
+        provenances=(provenances[0], provenances[1]),
+    )
+
+
+def _provenance(result: Result, model: Transformer) -> Provenance:
+    found = getattr(result, "provenance", None)
+    return found if isinstance(found, Provenance) else Provenance.of(model)
+
+
+def _names(provenances: Sequence[Provenance]) -> tuple[str, str]:
+    """The names of both models, which differ."""
+    a, b = (own.model for own in provenances)
+    return (a, b) if a != b else (f"{a} (first)", f"{b} (second)")

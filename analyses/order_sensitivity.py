@@ -1,0 +1,273 @@
+"""Which parts of a model use the order of its tokens, and do they know it by positions or the mask?
+
+    s = ‖f(Px) − P f(x)‖ / √(½ ‖f(Px)‖² + ½ ‖f(x)‖²)
+
+for permutations P of the tokens, and f what a head writes, what a layer adds to the stream, or the
+logits. A function of a set moves with its tokens, f(Px) = P f(x) and s = 0 (Zaheer et al. 2017,
+"Deep Sets"); only a causal mask and positions can tell their order. So s is measured with both,
+with either and with neither; the last is a control, 0 within rounding. Permutations are ``random``;
+``swap`` two neighbours, so that few tokens change position; or exchange two blocks (``block``), so
+that few tokens change neighbours. BOS and EOS stay.
+
+Another control says how much there is to see: the s of outputs that do not move at all,
+‖f(x) − P f(x)‖ / ‖f(x)‖. It is small where a head writes the same at every token, and equal to s
+where a head follows positions alone.
+
+``bag`` is another question: the tokens before the last are permuted, and what the last one receives
+is compared. In the first layer without positions it is a sum over a set, whatever the mask: s = 0.
+Behind the mask, earlier tokens have then seen different sets, which later layers can read (Haviv et
+al. 2022, "Transformer Language Models without Positional Encodings Still Learn Positional
+Information").
+
+Without its mask or positions, a model is not the one that was trained: s shows by what a part could
+know order, not that its order is used for anything.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from analyses.effects import grid, mean_frame, prompt_frame
+from analyses.figures import heatmap
+from analyses.result import Result
+from analyses.statistics import FEWEST
+from interp import Transformer
+from interp.errors import InvalidInput, shorten
+from interp.execution.provenance import Provenance
+from interp.symmetries.observed import HEAD, LAYER, MODEL
+from interp.symmetries.order_variants import (
+    BAG,
+    BOTH,
+    MASK,
+    NEITHER,
+    POSITIONS,
+    SCOPES,
+    PermutedPrompts,
+    order_variants,
+)
+from interp.symmetries.orders import KINDS
+from interp.symmetries.responses import responders
+
+TOGETHER = "both together"
+BY = (MASK, POSITIONS, BOTH, TOGETHER)
+"""By what a head knows order."""
+LEAST = 0.05
+"""The s that a head must exceed to be said to use order."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OrderSensitivity(Result):
+    """How far heads, layers and the model are from moving with their tokens.
+
+    Attributes:
+        values: s, from 0 to 2, mean over draws; 0 of a part that writes nothing, less than 1e-5 of
+            the stream. NaN where a prompt has no two tokens to exchange.
+        unmoved: the control: s of outputs that do not move; NaN for ``bag``.
+        variants: what the model has of mask and positions: ``mask and positions``, ``mask``,
+            ``positions``, ``neither``; those that it has anyway, first the model itself.
+        permutations: kinds of permutations, and ``bag``.
+        parts: names of heads, layers and the model.
+        kinds: of each part: ``head``, ``layer`` or ``model``.
+        scope: ``whole``, if the model's tokens were permuted; ``own``, if each part's own input.
+        provenance: model, tokens and seed that the numbers depend on.
+    """
+
+    values: Float[Tensor, "variant permutation part prompt"]
+    unmoved: Float[Tensor, "variant permutation part prompt"]
+    variants: tuple[str, ...]
+    permutations: tuple[str, ...]
+    parts: tuple[str, ...]
+    kinds: tuple[str, ...]
+    scope: str
+    provenance: Provenance
+
+    def of(self, variant: str, permutation: str | None = None) -> Float[Tensor, " part"]:
+        """The mean s of each part over the prompts that have it.
+
+        Raises:
+            InvalidInput: a variant or permutation that was not measured.
+        """
+        kind = self.permutations[0] if permutation is None else permutation
+        for name, given, known in (
+            ("variant", variant, self.variants),
+            ("permutation", kind, self.permutations),
+        ):
+            if given not in known:
+                raise InvalidInput(f"{name}={shorten(given)}: there are {', '.join(known)}.")
+        cell = self.variants.index(variant), self.permutations.index(kind)
+        return self.values[cell].nanmean(-1)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a part, variant and permutation.
+
+        Columns:
+            kind, name: of the part.
+            variant: what of mask and positions the model has.
+            permutation: its kind.
+            mean, low, high: s over prompts, with the 95 % interval (NaN below five prompts).
+            n: number of prompts.
+            unmoved: the control, s of outputs that do not move with the tokens.
+        """
+        frame = mean_frame(self._cells, self.values.flatten(0, 2))
+        return frame.assign(unmoved=self.unmoved.flatten(0, 2).nanmean(-1).numpy())
+
+    def to_prompt_frame(self) -> pd.DataFrame:
+        """One row a part, variant, permutation and prompt; ``value`` is s."""
+        return prompt_frame(self._cells, value=self.values.flatten(0, 2)).dropna(ignore_index=True)
+
+    def uses(self) -> dict[str, str]:
+        """By what each head knows order: ``mask``, ``positions``, both; ``""`` if by nothing.
+
+        A head uses order if its s exceeds 0.05 in the model itself, with an interval that does so
+        too. It knows order by whichever makes it exceed that alone; by ``both together`` if neither
+        does. Of the first kind of permutation; empty for all below five prompts.
+        """
+        frame = self.to_frame()
+        first = frame[(frame["permutation"] == self.permutations[0]) & (frame["kind"] == HEAD)]
+        over = first.assign(over=first["low"] > LEAST).pivot_table(
+            index="name", columns="variant", values="over", sort=False
+        )
+        return {str(name): self._by(set(row[row > 0].index)) for name, row in over.iterrows()}
+
+    def _by(self, over: set[str]) -> str:
+        if self.variants[0] not in over:
+            return ""
+        alone = [name for name in (MASK, POSITIONS) if name in over]
+        if not {MASK, POSITIONS} <= set(self.variants):
+            return self.variants[0]
+        return " and ".join(alone) or TOGETHER
+
+    def figure(self, permutation: str | None = None) -> go.Figure:
+        """Heatmap of s on one scale: heads, layers and the model down, the variants across."""
+        kind = self.permutations[0] if permutation is None else permutation
+        what = "prefix shuffled, last token read" if kind == BAG else f"{kind} permutations"
+        of = "its own input" if self.scope == "own" else "the prompt"
+        return heatmap(
+            torch.stack([self.of(variant, kind) for variant in self.variants], -1),
+            title=f"Sensitivity to the order of {of}: {what}",
+            rows=self.parts,
+            columns=self.variants,
+            axes=("part", "what the model has"),
+            unit="s",
+        )
+
+    def summary(self, top: int = 10) -> str:
+        """How many heads use order and by what; the ``top`` of them; the bag test; the control."""
+        uses, n = self.uses(), self.values.shape[-1]
+        s = dict(zip(self.parts, self.of(self.variants[0]).tolist(), strict=True))
+        ordered = sorted(uses, key=s.__getitem__, reverse=True)
+        names = [name for name in ordered if uses[name] or n < FEWEST]
+        of = f"own inputs on {n} prompts" if self.scope == "own" else f"{n} prompts"
+        lines = [self._line(name, uses[name]) for name in names[:top]]
+        lines += [f"… and {len(names) - top} more heads"] if len(names) > top else []
+        first = f"{self._found(uses)} ({self.permutations[0]} permutations of {of})"
+        return "\n".join([first, *lines, *self._checks()])
+
+    def _found(self, uses: dict[str, str]) -> str:
+        if self.values.shape[-1] < FEWEST:
+            return f"fewer than {FEWEST} prompts, so that no head is said to use order"
+        kinds = [by for by in uses.values() if by]
+        counts = [f"{kinds.count(by)} by {by}" for by in sorted(set(kinds), key=BY.index)]
+        found = f"{len(kinds)} of {len(uses)} heads use order"
+        return f"{found}: {', '.join(counts)}" if counts else found
+
+    def _line(self, name: str, by: str) -> str:
+        part = self.parts.index(name)
+        each = [f"{variant} {self.of(variant)[part]:.2f}" for variant in self.variants]
+        return f"{name:<10} {f'by {by}' if by else '':<24} s: {', '.join(each)}"
+
+    def _checks(self) -> Iterator[str]:
+        if MASK in self.variants and BAG in self.permutations:
+            bag = self.of(MASK, BAG)
+            found = [
+                f"{name} {s:.2g}"
+                for name, kind, s in zip(self.parts, self.kinds, bag.tolist(), strict=True)
+                if kind == LAYER
+            ]
+            yield f"prefix as a bag, without positions: s at the last token {', '.join(found)}"
+        if NEITHER in self.variants:
+            worst = self.values[self.variants.index(NEITHER)].nan_to_num().max()
+            yield f"control, with neither mask nor positions: s at most {worst:.1e}"
+
+    @property
+    def _cells(self) -> dict[str, list[object]]:
+        of_kind = dict(zip(self.parts, self.kinds, strict=True))
+        cells = grid(variant=self.variants, permutation=self.permutations, name=self.parts)
+        return {"kind": [of_kind[str(name)] for name in cells["name"]], **cells}
+
+
+def order_sensitivity(  # noqa: PLR0913 - the settings of one analysis, by keyword
+    model: Transformer,
+    prompts: Any,  # noqa: ANN401 - what model.check reads
+    *,
+    permutations: Sequence[str] = KINDS,
+    scope: str = "whole",
+    mask: bool | None = None,
+    positions: bool | None = None,
+    draws: int = 4,
+    seed: int = 0,
+) -> OrderSensitivity:
+    """Permute the tokens of prompts, and compare what heads and layers write.
+
+    Padding, BOS (or a decoder's start token), EOS and special tokens of images stay where they are;
+    of an encoder–decoder, both source and target are permuted. Prompts with as many tokens have the
+    same permutations, so a prompt's numbers do not depend on the others.
+
+    Args:
+        model: the model.
+        prompts: texts, token ids padded with ``interp.PAD``, images, or a batch that
+            ``model.batch`` made; ``(source, target)`` for an encoder–decoder.
+        permutations: of ``random``, ``swap`` and ``block``; ``bag`` is always measured too.
+        scope: ``whole`` permutes the prompt; ``own`` the recorded input of each head and layer,
+            whose positions, if they were added to the stream, then move along.
+        mask: with the mask (``True``), without, or both (``None``).
+        positions: with positions (``True``), without, or both.
+        draws: permutations of each kind.
+        seed: of the permutations.
+
+    Returns:
+        s by variant, permutation, part and prompt.
+
+    Raises:
+        InvalidInput: an unknown permutation or scope, no prompt with two tokens to exchange, or
+            mask or positions that this model does not have.
+    """
+    _check(permutations, scope, draws)
+    views = order_variants(model, mask=mask, positions=positions)
+    batches = model.batches(prompts)
+    kinds = (*permutations, BAG)
+    parts = [part for part in responders(model) if scope == "whole" or part.kind != MODEL]
+    prompts_of = PermutedPrompts(model, batches, parts, scope, range(seed, seed + draws))
+    values, unmoved = prompts_of.measure(views.values(), kinds)
+    if bool(values.isnan().all()):
+        raise InvalidInput(
+            "No prompt has two tokens that could change places (BOS and EOS stay where they are)."
+        )
+    return OrderSensitivity(
+        values=values,
+        unmoved=unmoved,
+        variants=tuple(views),
+        permutations=kinds,
+        parts=tuple(part.name for part in parts),
+        kinds=tuple(part.kind for part in parts),
+        scope=scope,
+        provenance=Provenance.of(model, *batches, seed=seed),
+    )
+
+
+def _check(permutations: Sequence[str], scope: str, draws: int) -> None:
+    unknown = [one for one in permutations if one not in KINDS]
+    if unknown or not permutations or isinstance(permutations, str):
+        raise InvalidInput(
+            f"permutations={shorten(permutations)} should be several of {', '.join(KINDS)}."
+        )
+    if scope not in SCOPES:
+        raise InvalidInput(f"scope={shorten(scope)} should be {' or '.join(SCOPES)}.")
+    if draws < 1:
+        raise InvalidInput(f"draws={draws} should be 1 or more.")

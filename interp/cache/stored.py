@@ -1,0 +1,55 @@
+"""The tensors of a cache, each with its in-place version: one that was changed is not read."""
+
+from collections.abc import Iterator, Mapping, MutableMapping
+
+from torch import Tensor
+
+from interp.errors import StaleCache
+from interp.points import Place
+from interp.weight_version import version_of
+
+
+class Stored(MutableMapping[Place, Tensor]):
+    """Tensors by place, in the order in which they were stored; not to be changed by readers."""
+
+    def __init__(self, tensors: Mapping[Place, Tensor]) -> None:
+        self._versioned: dict[Place, tuple[Tensor, int]] = {}
+        self.update(tensors)
+
+    def __getitem__(self, place: Place) -> Tensor:
+        """The tensor stored at a place.
+
+        Raises:
+            StaleCache: it was changed in place since it was stored.
+        """
+        tensor, version = self._versioned[place]
+        if version_of(tensor) != version:
+            raise StaleCache(
+                f"{place} was changed in place after the run (it is shared with the run's own "
+                "result); work on a .clone() of it."
+            )
+        return tensor
+
+    def __setitem__(self, place: Place, tensor: Tensor) -> None:
+        """Store a tensor with its present version."""
+        self._versioned[place] = tensor, version_of(tensor)
+
+    def __delitem__(self, place: Place) -> None:
+        """Store nothing there."""
+        del self._versioned[place]
+
+    def __contains__(self, place: object) -> bool:
+        """Whether a tensor is stored there, changed or not."""
+        return place in self._versioned
+
+    def __iter__(self) -> Iterator[Place]:
+        """The places."""
+        return iter(self._versioned)
+
+    def __len__(self) -> int:
+        """How many tensors are stored."""
+        return len(self._versioned)
+
+    def unchecked(self) -> dict[Place, Tensor]:
+        """The tensors, changed or not: for their shapes and storages, not their numbers."""
+        return {place: tensor for place, (tensor, _) in self._versioned.items()}

@@ -1,0 +1,190 @@
+"""Prompts in another order, to a model with and without mask and positions; what does not move.
+
+A view without the mask or positions shares the model's weights; see :mod:`interp.weights.stripped`.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from interp.errors import InvalidInput
+from interp.execution.first_nan import first_nan
+from interp.model.batch import Batch
+from interp.model.network import Network
+from interp.symmetries.orders import (
+    Order,
+    has_order,
+    in_order,
+    movable_tokens,
+    permuted,
+    token_orders,
+)
+from interp.symmetries.own_inputs import OwnInputs, own_inputs
+from interp.symmetries.responses import (
+    Responder,
+    Responses,
+    of_own_inputs,
+    of_prompts,
+    sensitivity,
+)
+from interp.weights.stripped import stripped
+
+SCOPES = ("whole", "own")
+BAG = "bag"
+MASK, POSITIONS, BOTH, NEITHER = "mask", "positions", "mask and positions", "neither"
+NAMES = {
+    (True, True): BOTH,
+    (True, False): MASK,
+    (False, True): POSITIONS,
+    (False, False): NEITHER,
+}
+"""Of a variant: with the mask, with positions."""
+CHUNK = 2**26
+"""Elements of streams recorded at a time."""
+
+
+def order_variants(
+    model: Network, *, mask: bool | None, positions: bool | None
+) -> dict[str, Network]:
+    """The model with and without its mask and its positions, by name; first as it is.
+
+    Args:
+        model: the model.
+        mask: with its mask (``True``), without, or both (``None``).
+        positions: likewise.
+
+    Raises:
+        InvalidInput: it has no mask, or no positions, but is asked for with them; or its weights
+            are parametrized.
+    """
+    has = has_order(model)
+    choices: list[tuple[bool, ...]] = []
+    for name, asked, there in (("mask", mask, has.mask), ("positions", positions, has.positions)):
+        if asked and not there:
+            raise InvalidInput(f"{name}=True: this model has no {name}; leave {name}= out.")
+        choices.append(((True, False) if there else (False,)) if asked is None else (asked,))
+    found: dict[str, Network] = {}
+    for kept in product(*choices):
+        left_out = {"mask": has.mask and not kept[0], "positions": has.positions and not kept[1]}
+        view = stripped(model, **left_out) if any(left_out.values()) else model
+        found[NAMES[kept[0], kept[1]]] = view
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class PermutedPrompts:
+    """Prompts, and what is permuted in them.
+
+    Attributes:
+        model: as it is.
+        batches: of each stack.
+        parts: what is compared.
+        scope: ``whole``, to permute the prompts; ``own``, to permute the own inputs of each part.
+        seeds: one for each permutation of a kind.
+    """
+
+    model: Network
+    batches: Sequence[Batch]
+    parts: Sequence[Responder]
+    scope: str
+    seeds: range
+
+    def measure(self, views: Iterable[Network], kinds: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """s of each part, and of the same if it did not move, in each view of the model.
+
+        NaN where a prompt has no two tokens to exchange; of ``bag``, there is no second number.
+
+        Returns:
+            both ``[variant permutation part prompt]``.
+        """
+        views, width = list(views), self.batches[-1].ids.shape[1]
+        size = width * self.model.config.d_model * len(self.parts)
+        rows = torch.arange(len(self.batches[0].ids), device=self.model.device)
+        found = [
+            replace(self, batches=[batch.rows(own) for batch in self.batches])._measure(
+                views, kinds
+            )
+            for own in rows.split(max(1, CHUNK // size))
+        ]
+        values, unmoved = (torch.cat(own, -1).cpu() for own in zip(*found, strict=True))
+        return values, unmoved
+
+    def _measure(self, views: Iterable[Network], kinds: Sequence[str]) -> tuple[Tensor, Tensor]:
+        own = own_inputs(self.model, self.batches) if self.scope == "own" else None
+        found: list[list[tuple[Tensor, Tensor]]] = []
+        for view in views:
+            before = self._responses(view, own)
+            found.append([self._of_kind(view, kind, own, before) for kind in kinds])
+        values, unmoved = (
+            torch.stack([torch.stack([pair[n] for pair in row]) for row in found]) for n in (0, 1)
+        )
+        return values, unmoved
+
+    def _of_kind(
+        self, view: Network, kind: str, own: OwnInputs | None, before: Responses
+    ) -> tuple[Tensor, Tensor]:
+        """The means over draws, ``[part prompt]``."""
+        movable, read = self._movable(kind)
+        values: list[Tensor] = []
+        unmoved: list[Tensor] = []
+        for seed in self.seeds:
+            orders = [
+                token_orders(where, "random" if kind == BAG else kind, 2 * seed + stack)
+                for stack, where in enumerate(movable)
+            ]
+            after = self._responses(view, own, orders)
+            pairs = [self._compare(part, before, after, orders, read) for part in self.parts]
+            s, control = (torch.stack(each) for each in zip(*pairs, strict=True))
+            values.append(s)
+            unmoved.append(torch.full_like(s, torch.nan) if kind == BAG else control)
+        has = torch.stack([where.sum(-1) > 1 for where in movable]).any(0)
+        s, control = (torch.stack(each).mean(0) for each in (values, unmoved))
+        if bool((s.isnan() & has).any()):
+            place = first_nan(view, self.batches)
+            raise InvalidInput(f"The model computes NaN on these prompts, first at {place}.")
+        return s.where(has, torch.nan), control.where(has, torch.nan)
+
+    def _movable(self, kind: str) -> tuple[list[Tensor], list[Tensor]]:
+        """The tokens of each stack that are permuted, and those whose outputs are compared."""
+        movable = [
+            movable_tokens(self.model, *own)
+            for own in zip(self.model.stacks, self.batches, strict=True)
+        ]
+        if kind != BAG:
+            return movable, movable
+        last = [
+            batch.is_real & (batch.is_real.cumsum(-1) == batch.is_real.sum(-1, keepdim=True))
+            for batch in self.batches
+        ]
+        return [own & ~end for own, end in zip(movable, last, strict=True)], last
+
+    def _responses(
+        self, view: Network, own: OwnInputs | None, orders: Sequence[Order] | None = None
+    ) -> Responses:
+        if own is not None:
+            return of_own_inputs(view, own, orders)
+        if orders is None:
+            return of_prompts(view, self.batches)
+        stacks = zip(self.batches, orders, self.model.stacks, strict=True)
+        moved = [permuted(batch, order, stack.input) for batch, order, stack in stacks]
+        return of_prompts(view, moved)
+
+    def _compare(
+        self,
+        part: Responder,
+        before: Responses,
+        after: Responses,
+        orders: Sequence[Order],
+        read: Sequence[Bool[Tensor, "batch pos"]],
+    ) -> tuple[Tensor, Tensor]:
+        """s of one part and of the same if it did not move, ``[prompt]``."""
+        f, where = part.of(before), read[part.stack]
+        moved = in_order(f, orders[part.stack])
+        s, control = (
+            sensitivity(x, moved, where, before[part.stream]) for x in (part.of(after), f)
+        )
+        return s, control

@@ -1,0 +1,155 @@
+"""What heads, layers and the model give out, and how far it is from moving with the tokens.
+
+    s = ‖f(Px) − P f(x)‖ / √(½ ‖f(Px)‖² + ½ ‖f(x)‖²)
+
+0 where f knows no order, √2 where f(Px) and P f(x) have nothing in common.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp.execution.run import run
+from interp.metrics.logits import at_least_float32, relative_rounding
+from interp.model.attentions import every_attention
+from interp.model.batch import Batch
+from interp.model.network import Network
+from interp.points import Place
+from interp.symmetries.observed import HEAD, LAYER, MODEL, OUTPUT
+from interp.symmetries.orders import Order, in_order
+from interp.symmetries.own_inputs import OwnInputs, layer_ends, layer_starts
+
+Responses = Mapping[Place | str, Tensor]
+"""Tensors by their place; ``output`` is the model's."""
+
+
+@dataclass(frozen=True, eq=False)
+class Responder:
+    """A part of a model, and where what it gives out is found.
+
+    Attributes:
+        kind: ``head``, ``layer`` or ``model``.
+        name: e.g. ``L0H1``, ``encoder.L0`` or ``model``.
+        stack: index of the stack whose tokens it has rows for.
+        place: of z, of the stream after a layer; or ``output``.
+        stream: the place of the stream before its layer (of the model, after the last), beside
+            which what it gives out may be nothing.
+        head: of a head, its index.
+        coordinates: of a head, from z to what it writes, in an orthonormal basis of the space that
+            it writes to: lengths are those of z W_O, in as few numbers as z has.
+    """
+
+    kind: str
+    name: str
+    stack: int
+    place: Place | str
+    stream: Place
+    head: int = 0
+    coordinates: Float[Tensor, "d_head rank"] | None = None
+
+    def of(self, responses: Responses) -> Float[Tensor, "batch pos width"]:
+        """What a head writes, what a layer adds to the stream, the logits (or last stream)."""
+        x = at_least_float32(responses[self.place])
+        if self.coordinates is not None:
+            return x[:, :, self.head] @ self.coordinates
+        return x - at_least_float32(responses[self.stream]) if self.kind == LAYER else x
+
+
+def responders(model: Network) -> list[Responder]:
+    """Every head, every layer and the model."""
+    found: list[Responder] = []
+    starts, ends = layer_starts(model), layer_ends(model)
+    for kind in every_attention(model):
+        in_stack = [place for (stack, _), place in starts.items() if stack == kind.query]
+        for layer, attn in enumerate(kind.layers):
+            found += [
+                Responder(
+                    HEAD,
+                    kind.head_name(layer, head),
+                    kind.query,
+                    kind.z_place(layer),
+                    in_stack[layer],
+                    head,
+                    _coordinates(attn.W_O[head]),
+                )
+                for head in range(attn.n_heads)
+            ]
+    found += [
+        Responder(LAYER, name, stack, end, starts[stack, name])
+        for (stack, name), end in ends.items()
+    ]
+    last = len(model.stacks) - 1
+    return [*found, Responder(MODEL, MODEL, last, OUTPUT, list(ends.values())[-1])]
+
+
+def _coordinates(W_O: Float[Tensor, "d_head d_model"]) -> Float[Tensor, "d_head rank"]:
+    """Rᵀ of W_Oᵀ = Q R: ‖z W_O‖ = ‖z Rᵀ‖."""
+    return torch.linalg.qr(at_least_float32(W_O.detach()).mT, mode="r")[1].mT
+
+
+def of_prompts(model: Network, batches: Sequence[Batch]) -> Responses:
+    """The responses of a model to prompts."""
+    places = [part.z_place(n) for part in every_attention(model) for n in range(len(part.layers))]
+    places += [*layer_starts(model).values(), *layer_ends(model).values()]
+    done = run(model, *batches, record=places)
+    found: dict[Place | str, Tensor] = {place: done.cache[place] for place in places}
+    output = done.stream if done.logits is None else done.logits
+    return found if output is None else found | {OUTPUT: output}
+
+
+@torch.no_grad()
+def of_own_inputs(
+    model: Network, inputs: OwnInputs, orders: Sequence[Order] | None = None
+) -> Responses:
+    """The responses of each attention and each layer to its own input, in another order or not.
+
+    Args:
+        model: of which heads and layers are run by themselves.
+        inputs: what they read.
+        orders: of the tokens of each stack; ``None`` leaves them as they are.
+    """
+
+    def moved(place: Place, stack: int) -> Tensor:
+        x = inputs.streams[place]
+        return x if orders is None else in_order(x, orders[stack])
+
+    found: dict[Place | str, Tensor] = {}
+    for kind in every_attention(model):
+        context = inputs.context(kind.query, orders)
+        for layer, attn in enumerate(kind.layers):
+            place = kind.z_place(layer)
+            found[place] = attn.hidden(moved(place, kind.query), context)
+    ends = layer_ends(model)
+    for (stack, name), start in layer_starts(model).items():
+        found[start] = moved(start, stack)
+        block = model.stacks[stack].block(start.layer or 0)
+        found[ends[stack, name]] = block(found[start], inputs.context(stack, orders))
+    return found
+
+
+def sensitivity(
+    after: Float[Tensor, "batch pos width"],
+    moved: Float[Tensor, "batch pos width"],
+    read: Bool[Tensor, "batch pos"],
+    stream: Float[Tensor, "batch pos d_model"],
+) -> Float[Tensor, " batch"]:
+    """s of each row.
+
+    Args:
+        after: f(Px).
+        moved: P f(x).
+        read: the positions that count.
+        stream: where f is only a rounding error of this in float32, s is 0.
+    """
+
+    def norm(x: Tensor) -> Tensor:
+        each = torch.linalg.vector_norm(x, dim=-1, dtype=torch.float64)
+        return torch.linalg.vector_norm(each * read, dim=-1)
+
+    size = torch.hypot(norm(after), norm(moved)) / 2**0.5
+    least = max(map(relative_rounding, (stream.dtype, torch.float32))) * norm(stream)
+    there = ~(size <= least)  # NaN is there
+    return torch.where(there, norm(after - moved) / size.where(there, 1), 0)

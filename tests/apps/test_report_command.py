@@ -1,0 +1,84 @@
+"""``interp report``: one page of several analyses, with the tables of each."""
+
+import json
+import re
+from html import unescape
+
+import pandas as pd
+import pytest
+
+from apps.commands import COMMANDS
+from apps.commands.report import SECTIONS
+from apps.report import Report, ReportPrompt
+from apps.report.sections import Section, sections_page
+
+EVIL = "</script><img src=x onerror=alert(1)>&amp;"
+
+
+@pytest.fixture(scope="module")
+def written(command, tmp_path_factory):
+    """Roles can't be measured on five letters."""
+    out = tmp_path_factory.mktemp("report") / "out"
+    words = [word for name in ("roles", "ablate", "explain") for word in ("--section", name)]
+    done = command("report", "--model", "rasp-duplicates", *words, "--out", out)
+    assert done.exit_code == 0, done.output
+    return done, out
+
+
+def test_the_page_has_a_section_for_each_analysis(written):
+    done, out = written
+    page = (out / "report.html").read_text()
+    assert re.findall(r'<section id="(\w+)">', page) == ["ablate", "explain"]
+    questions = re.findall(r"<h2>(.*?)</h2>", page)
+    assert questions[:2] == [
+        "Which heads matter for these prompts?",
+        "Which circuit makes this answer?",
+    ]
+    maps = re.findall(r'<div id="(map-\d)"', page)
+    assert maps == re.findall(r'data-map="(map-\d)"', page) == ["map-0", "map-1"]
+    conclusions = [unescape(one) for one in re.findall(r'class="conclusion">(.*?)</p>', page)]
+    for name, own in zip(("ablate", "explain"), conclusions, strict=True):
+        assert json.loads((out / name / "run.json").read_text())["answer"] == own
+        assert f"{name}: {own}" in " ".join(done.stdout.split())
+    assert "embed → L0H0.k → L0MLP → logits" in conclusions[1]
+
+
+def test_what_a_model_does_not_allow_is_left_out_with_the_reason(written):
+    done, out = written
+    assert "roles: left out. Rows of 2 × 2 tokens" in " ".join(done.stdout.split())
+    assert "Left out" in (out / "report.html").read_text()
+    assert not (out / "roles").exists()
+
+
+def test_each_section_has_the_tables_of_its_command(written, command, tmp_path):
+    _, out = written
+    run = json.loads((out / "explain" / "run.json").read_text())
+    assert run["command"].startswith("interp explain --model rasp-duplicates")
+    done = command(*run["command"].split()[1:], "--out", tmp_path / "alone")
+    assert done.exit_code == 0, done.output
+    for name in ("explain.csv", "edges.csv"):
+        own, alone = (pd.read_csv(path / name) for path in (out / "explain", tmp_path / "alone"))
+        pd.testing.assert_frame_equal(own, alone)
+
+
+def test_the_default_sections_are_commands():
+    assert set(SECTIONS) <= {command.__name__ for command in COMMANDS}
+
+
+@pytest.mark.parametrize(
+    ("section", "said"), [("thoughts", "thoughts"), ("roles", "roles: Rows of 2 × 2 tokens")]
+)
+def test_a_report_without_any_section_is_refused(command, tmp_path, section, said):
+    words = ["--model", "rasp-duplicates", "--section", section, "--out", tmp_path / "out"]
+    done = command("report", *words)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert said in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_texts_stay_texts(finding):
+    shown = [ReportPrompt((EVIL,), EVIL, EVIL)] * 5
+    report = Report(finding([[1.0, 1.1, 0.9, 1.05, 0.95]], model=EVIL), shown, {"command": EVIL})
+    page = sections_page([Section("ablate", report)], {EVIL: EVIL})
+    assert "<img" not in page
+    assert page.count("&lt;img") >= 5
