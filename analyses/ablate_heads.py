@@ -178,7 +178,7 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
     if len(model.stacks) > 1:
         raise InvalidInput("ablate_heads takes models with one stack; ablate takes those with two.")
     check_options(model, memory, resume)
-    batch, seed, rows = model.batch(prompts), as_seed(seed), at_least(1, rows, "rows")
+    (batch,), seed, rows = model.batches(prompts), as_seed(seed), at_least(1, rows, "rows")
     replacements = Replacements(model, [batch], method, seed=seed, rows=rows)
     measured = as_metric(metric, model, [batch], rows)
     edits = replacements.edits(components_of(model).heads)

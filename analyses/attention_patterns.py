@@ -133,7 +133,7 @@ def attention_pattern(
     if not pair and target is not None:
         raise InvalidInput("target= is for encoder–decoders; this model has one stack.")
     kind = attentions_of(model, attention)
-    batches = model.check(*((prompt, target) if pair else (prompt,)))
+    batches = model.batches((prompt, target) if pair else prompt)
     for batch in batches:
         if len(batch.ids) != 1:
             raise InvalidInput(f"attention_pattern takes one prompt; got {len(batch.ids)}.")

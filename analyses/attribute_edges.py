@@ -270,6 +270,8 @@ def _edits(
 ) -> list[Edit]:
     """Each chosen edge with what its writer writes on the corrupted prompts."""
     edges = [graph.edges[number] for number in chosen.tolist()]
-    values = written(model, corrupt) if edges else {}
-    data = {writer: TensorData(values[writer.name]) for writer, _ in dict.fromkeys(edges)}
-    return [Edge((writer.name, reader.name), Selection(), data[writer]) for writer, reader in edges]
+    names = dict.fromkeys(writer.name for writer, _ in edges)
+    data = {name: TensorData(own) for name, own in written(model, corrupt, names).items()}
+    return [
+        Edge((writer.name, reader.name), Selection(), data[writer.name]) for writer, reader in edges
+    ]

@@ -25,21 +25,33 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.agreement import Agreement, cells_to_check, checked_frame
-from analyses.effects import Progress, as_metric, effect_lines, in_cells, prompt_frame, rounding
-from analyses.figures import cell_heatmap
+from analyses.effects import (
+    Progress,
+    as_metric,
+    effect_frame,
+    effect_lines,
+    grid,
+    in_cells,
+    prompt_frame,
+    rounding,
+)
+from analyses.figures import cell_heatmap, heatmap
 from analyses.result import Result
 from interp import Sweep, Transformer, sweep
 from interp.attribution.nodes import NodeRuns, nodes_of
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.integers import as_seed, at_least
-from interp.interventions.minimal_pairs import aligned
+from interp.interventions.minimal_pairs import aligned, position_labels
 from interp.metrics import Metric
+from interp.model.batch import Batch, tokens_first
 from interp.sweeps.validate import check_options
 
 METHODS = ("atp", "atp*", "exact")
 ROWS = 16
 """Prompts a backward."""
+SHOWN = 40
+"""Nodes that the figure of positions shows."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,6 +70,9 @@ class NodeAttribution(Result):
         method: ``atp``, ``atp*`` or ``exact``.
         provenance: model, tokens and settings that the numbers depend on.
         notes: what a reader should know of how they were computed.
+        by_position: of ``positions=True``, the effect of each node at each position, which sum to
+            ``effect``; NaN where a prompt is too short.
+        tokens: the label of each position; empty where prompts differ.
         partial: of a cancelled call, what ``resume=`` takes.
     """
 
@@ -73,6 +88,8 @@ class NodeAttribution(Result):
     method: str
     provenance: Provenance
     notes: tuple[str, ...] = ()
+    by_position: Float[Tensor, "node prompt pos"] | None = None
+    tokens: tuple[str, ...] = ()
     partial: Sweep | None = None
 
     @property
@@ -92,6 +109,40 @@ class NodeAttribution(Result):
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row a node and prompt: name, prompt, effect."""
         return prompt_frame({"name": self.nodes}, effect=self.effect)
+
+    def to_position_frame(self) -> pd.DataFrame:
+        """One row a node and position, largest size first.
+
+        Columns: name, pos, token, and those of :func:`analyses.effects.effect_frame`; n counts the
+        prompts that have the position. No rows if positions were not told apart.
+        """
+        if self.by_position is None:
+            return pd.DataFrame(columns=["name", "pos", "token"])
+        effect = self.by_position.transpose(1, 2).flatten(0, 1)
+        cells: dict[str, list[Any]] = {**grid(name=self.nodes, pos=range(len(self.tokens)))}
+        cells["token"] = [self.tokens[pos] for pos in cells["pos"]]
+        noise = rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
+        return effect_frame(cells, effect.nan_to_num(), noise, ~effect.isnan())
+
+    def position_figure(self) -> go.Figure:
+        """Heatmap of the mean effect: the nodes of the largest effects down, positions across.
+
+        Raises:
+            InvalidInput: positions were not told apart.
+        """
+        if self.by_position is None:
+            raise InvalidInput("Positions were not told apart; ask with positions=True.")
+        mean = self.by_position.nanmean(1)
+        shown = sorted(mean.abs().amax(-1).argsort(descending=True, stable=True)[:SHOWN].tolist())
+        return heatmap(
+            mean[shown],
+            title=f"Effect of each node at each position on {self.metric} ({self.method})",
+            rows=[self.nodes[node] for node in shown],
+            columns=[f"{pos} {token}".rstrip() for pos, token in enumerate(self.tokens)],
+            axes=("node", "position"),
+            unit=self.unit,
+            diverging=True,
+        )
 
     def figure(self) -> go.Figure:
         """Heatmap of the mean effect: layers and kinds down, heads across."""
@@ -123,6 +174,7 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
     *,
     metric: str | Metric,
     method: str = "atp*",
+    positions: bool = False,
     check: int = 64,
     seed: int = 0,
     memory: float | None = None,
@@ -139,6 +191,8 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
         metric: with a gradient; ``"loss"``, or one of ``interp.metrics``. It reads the tokens of
             ``clean``.
         method: ``atp``, ``atp*``, or ``exact``: patch every node.
+        positions: whether to tell apart the positions of a node, too: only under ``atp``, whose
+            scores are sums over them.
         check: how many nodes are patched exactly, at least one: half of them those with the largest
             scores, the others drawn from the rest.
         seed: of these draws.
@@ -150,19 +204,25 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
 
     Raises:
         InvalidInput: a model with two stacks; pairs that do not align; an unknown method or metric,
-            or one without a gradient; or ``check`` out of range.
+            or one without a gradient; positions of another method than ``atp``; or ``check`` out
+            of range.
         Interrupted: Ctrl-C while nodes are patched; its ``result`` can be resumed.
     """
     if method not in METHODS:
         raise InvalidInput(
             f"method={shorten(method)} is not known; it is one of {', '.join(METHODS)}."
         )
+    if not isinstance(positions, bool) or (positions and method != "atp"):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(
+            f"positions={shorten(positions)} should be True or False, and True of "
+            'method="atp" alone: sizes under other methods are no sums over positions.'
+        )
     check_options(model, memory, resume)
     check, seed = at_least(1, check, "check"), as_seed(seed)
     nodes = nodes_of(model)
     (own,), (other,) = aligned(model, clean, corrupt)
     measured = as_metric(metric, model, (own,))
-    scores = None
+    scores, by_column = None, None
     chosen = torch.arange(len(nodes))
     if method != "exact":
         parts = [
@@ -174,9 +234,11 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
             )
             for part in torch.arange(len(own.ids), device=model.device).split(ROWS)
         ]
-        scores = torch.cat(
-            [runs.atp() if method == "atp" else runs.atp_star() for runs in parts], 1
-        )
+        if method == "atp":
+            by_column = torch.cat([runs.atp_by_column() for runs in parts], 1)
+            scores = by_column.sum(-1)
+        else:
+            scores = torch.cat([runs.atp_star() for runs in parts], 1)
         chosen = cells_to_check(scores.abs().mean(-1), check, seed)
     runs = NodeRuns.of(model, own, other, measured)
     table = sweep(
@@ -200,8 +262,21 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
         method=method,
         provenance=replace(Provenance.of(model, own, other), seed=seed),
         notes=table.notes,
+        by_position=None if not positions or by_column is None else _at_positions(by_column, own),
+        tokens=position_labels(model, own, other) if positions else (),
         partial=None if table.complete else table,
     )
+
+
+def _at_positions(
+    by_column: Float[Tensor, "node prompt column"], batch: Batch
+) -> Float[Tensor, "node prompt pos"]:
+    """The numbers at the tokens of each prompt, in their order; NaN behind the last."""
+    order, lengths = tokens_first(batch.is_real), batch.is_real.sum(-1)
+    longest = int(lengths.max())
+    has = torch.arange(longest, device=order.device) < lengths[:, None]
+    found = by_column.gather(-1, order[:, :longest].expand(len(by_column), -1, -1))
+    return found.where(has, torch.nan).cpu().double()
 
 
 def _cell(name: str) -> tuple[str, int]:

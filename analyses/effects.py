@@ -157,7 +157,9 @@ def as_metric(
 
     Args:
         metric: ``"loss"``, ``"kl"`` (KL from the model's own predictions on ``batches``) or a
-            metric.
+            metric. ``"kl"`` reads every column at every position, so it holds the logits of all
+            prompts, ``[prompt pos vocab]``, while it is in use: give fewer prompts where that is
+            too much.
         model: the model.
         batches: the prompts, of each stack; without them there is no ``"kl"``.
         rows: prompts a forward while the model's own predictions are computed.

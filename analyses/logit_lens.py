@@ -27,9 +27,10 @@ from interp import Transformer, TunedLens, run
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.integers import within
-from interp.lens.decode import decode, decoded_places, final_scale
+from interp.lens.decode import PlaceNames, decode, decoded_places, final_scale
 from interp.metrics.divergence import divergence
 from interp.metrics.logits import at_least_float32, parts_of_rows
+from interp.model.batch import Batch
 from interp.model.network import unembedding_of
 from interp.points import Point
 
@@ -206,19 +207,16 @@ def logit_lens(  # noqa: PLR0913 - the settings of one analysis, by keyword
     batches = model.batches(prompts)
     n = len(batches[0].ids)
     wanted = None if targets is None else token_ids(model, targets, n, "targets")
-    divisor = final_scale(model) if norm == "final" else None
-    done = run(model, *batches, record=[*places.values(), *([divisor] if divisor else [])])
-    logits = done.require_logits()
-    scale = None if divisor is None else done.cache[divisor]
-    found: list[dict[str, Tensor]] = []
-    *before, end = places.items()
-    for (_, layer), place in before:
-        x = done.cache[place]
-        x = x if lens is None else lens.translate(x, layer)
-        found.append(_at_place(model, x, scale, logits, wanted, top))
-    # The last stream's own divisor is the final one: recomputed, its logits are the output.
-    found.append(_at_place(model, done.cache[end[1]], None, logits, wanted, top))
-    numbers = {name: torch.stack([own[name] for own in found]).cpu() for name in found[0]}
+    shape = (*batches[-1].ids.shape, model.config.n_logits)
+    parts = [
+        _of_prompts(
+            _Asked(model, places, norm, lens, top),
+            [batch.rows(rows) for batch in batches],
+            None if wanted is None else wanted[rows],
+        )
+        for rows in parts_of_rows(shape, model.device)
+    ]
+    numbers = {name: torch.cat([part[name] for part in parts], 1).cpu() for name in parts[0]}
     batch = batches[-1]
     return LogitLens(
         points=tuple(point for point, _ in places),
@@ -257,22 +255,37 @@ def _check(model: Transformer, norm: object, lens: object, top: int) -> None:
         lens.check_model(model)
 
 
-def _at_place(
-    model: Transformer,
-    x: Float[Tensor, "prompt pos d_model"],
-    scale: Float[Tensor, "prompt pos one"] | None,
-    final: Float[Tensor, "prompt pos vocab"],
-    target: Int[Tensor, " prompt"] | None,
-    top: int,
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """What is read of prompts; see :func:`logit_lens`."""
+
+    model: Transformer
+    places: PlaceNames
+    norm: str
+    lens: TunedLens | None
+    top: int
+
+
+@torch.no_grad()
+def _of_prompts(
+    asked: _Asked, batches: Sequence[Batch], target: Int[Tensor, " prompt"] | None
 ) -> dict[str, Tensor]:
-    """What is reported of one place, a part of the prompts at a time."""
-    parts: list[dict[str, Tensor]] = []
-    for rows in parts_of_rows(final.shape, final.device):
-        with torch.no_grad():
-            logits = decode(model, x[rows], None if scale is None else scale[rows])
-        own = None if target is None else target[rows]
-        parts.append(_predictions(logits, final[rows], own, top))
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    """What is reported of each place, ``[place prompt pos ...]``."""
+    model, lens = asked.model, asked.lens
+    divisor = final_scale(model) if asked.norm == "final" else None
+    wanted = [*asked.places.values(), *([divisor] if divisor else [])]
+    done = run(model, *batches, record=wanted)
+    final = done.require_logits()
+    scale = None if divisor is None else done.cache[divisor]
+    *before, end = asked.places.items()
+    found: list[dict[str, Tensor]] = []
+    for (_, layer), place in before:
+        x = done.cache[place]
+        logits = decode(model, x if lens is None else lens.translate(x, layer), scale)
+        found.append(_predictions(logits, final, target, asked.top))
+    # The last stream's own divisor is the final one: recomputed, its logits are the output.
+    found.append(_predictions(decode(model, done.cache[end[1]]), final, target, asked.top))
+    return {name: torch.stack([own[name] for own in found]) for name in found[0]}
 
 
 def _predictions(

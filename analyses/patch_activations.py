@@ -218,7 +218,9 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
             ``attn_out``, ``mlp_out``, ``z``, ``q``, ``pattern``; or several, each by itself.
         over: the axes of a cell: some of ``layer``, ``head`` and ``pos``. A cell is all of
             the point along the others: ``("layer", "pos")`` patches all heads at a position,
-            ``("pos",)`` all layers at once.
+            ``("pos",)`` all layers at once. ``("head", "pos")`` patches head h of every layer at
+            once at a position: heads of one number have nothing else in common, so it tells only
+            whether any of them matters there; ``("layer", "head", "pos")`` tells which.
         direction: ``denoise``: clean activations into the corrupted run; ``noise``: corrupted ones
             into the clean run.
         stack: of an encoder–decoder, which stack is patched; by default the decoder.

@@ -171,7 +171,8 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
     if not chosen:
         raise InvalidInput("edges= names no edge to patch.")
     measured = as_metric(metric, model, own)
-    values = replaced(model, own, other, kind)
+    writers = dict.fromkeys(writer.name for writer, _ in chosen)
+    values = replaced(model, own, other, kind, writers)
     edits_of = _edge_edits if mode == "edge" else _frozen
     made = edits_of(model, own, chosen, values)
     table = sweep(

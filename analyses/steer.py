@@ -248,7 +248,7 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
         raise InvalidInput(f"strengths={shorten(strengths)} should be one or more finite numbers.")
     given = prompts if isinstance(prompts, tuple) else (prompts,)
     one = len(model.stacks) == 1
-    inputs = model.check(*(inputs_of(model, prompts) if one else with_start(model, given)))
+    inputs = model.batches(prompts) if one else model.check(*with_start(model, given))
     inputs[-1] = inputs[-1].padded_left()
     plain = Continuation(model, inputs, new_tokens=new_tokens, temperature=temperature, seed=seed)
     drawn = torch.randn(len(added), generator=torch.Generator().manual_seed(seed)).to(added)

@@ -17,6 +17,7 @@ from analyses import (
     HeadAblation,
     HeadRoles,
     LogitLens,
+    NodeAttribution,
     OrderSensitivity,
     OVCircuit,
     PermutationCovariance,
@@ -157,6 +158,12 @@ def _clearest_roles(result: HeadRoles) -> pd.DataFrame:
 @figures.register
 def _(result: Pruning) -> list[go.Figure]:
     return [result.figure(), result.circuit_figure()]
+
+
+@figures.register
+def _(result: NodeAttribution) -> list[go.Figure]:
+    by_position = [] if result.by_position is None else [result.position_figure()]
+    return [result.figure(), *by_position]
 
 
 @figures.register

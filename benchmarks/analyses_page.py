@@ -149,7 +149,9 @@ EXAMPLES = {
         "interp attribute",
     ),
     "attribute_nodes": Example(
-        of_pairs("python-2l"), "analyses.attribute_nodes(model, *pairs, metric=metric)"
+        of_pairs("python-2l"),
+        "analyses.attribute_nodes(model, *pairs, metric=metric)",
+        "interp nodes",
     ),
     "prune": Example(
         of_pairs("python-2l"),
@@ -192,7 +194,9 @@ EXAMPLES = {
         "interp steer",
     ),
     "train_lens": Example(
-        on("python-2l", "repeated"), f"analyses.train_lens(model, {TEXTS}, steps=50)"
+        on("python-2l", "repeated"),
+        f"analyses.train_lens(model, {TEXTS}, steps=50)",
+        "interp train-lens",
     ),
     "compare": Example(
         on("python-2l", "repeated"),

@@ -11,6 +11,7 @@ from apps.commands.explain import explain
 from apps.commands.frequencies import frequencies
 from apps.commands.lens import lens
 from apps.commands.neurons import neurons
+from apps.commands.nodes import nodes
 from apps.commands.order import order
 from apps.commands.patch import patch
 from apps.commands.paths import paths
@@ -21,6 +22,7 @@ from apps.commands.prune import prune
 from apps.commands.roles import roles
 from apps.commands.steer import steer
 from apps.commands.top_texts import top_texts
+from apps.commands.train_lens import train_lens
 
 COMMANDS = (
     patterns,
@@ -29,10 +31,12 @@ COMMANDS = (
     patch,
     paths,
     attribute,
+    nodes,
     prune,
     explain,
     dla,
     lens,
+    train_lens,
     circuits,
     positions,
     frequencies,

@@ -41,23 +41,41 @@ class PartName(StrEnum):
 Unit = Annotated[UnitName, typer.Option(help="What is ablated; pairs are of heads.")]
 Method = Annotated[MethodName, typer.Option(help="What replaces a head's output.")]
 Part = Annotated[PartName, typer.Option(help="The tensor of a head that is replaced.")]
+Layers = Annotated[
+    str | None,
+    typer.Option(help="Only what is in these layers, e.g. 0,1.", show_default="all"),
+]
+Reference = Annotated[
+    str | None,
+    typer.Option(
+        help="Prompts that means or donors come from: a file or a bundled set.",
+        show_default="the prompts themselves",
+    ),
+]
+PerPosition = Annotated[
+    bool, typer.Option("--per-position", help="Take the mean at each position, not over all.")
+]
 
 
 @analysis_command("Ablating {units}", folder="{model}-{metric}-{method}")
-def ablate(
+def ablate(  # noqa: PLR0913 - the options of one command
     inputs: "Inputs",
     *,
     units: Unit = UnitName.HEADS,
     metric: Metric = None,
     method: Method = MethodName.MEAN,
     part: Part = PartName.Z,
+    layers: Layers = None,
+    reference: Reference = None,
+    per_position: PerPosition = False,
     seed: Seed = 0,
 ) -> "HeadAblation | Ablation":
     """Ablate each head (layer, MLP, …) in turn and report which matter."""
     import analyses  # noqa: PLC0415
 
     measured = inputs.metric(metric or MetricName.LOSS)
-    if units is UnitName.HEADS and part is PartName.Z and inputs.has_one_stack:
+    is_plain = layers is None and reference is None and not per_position
+    if is_plain and units is UnitName.HEADS and part is PartName.Z and inputs.has_one_stack:
         return analyses.ablate_heads(
             inputs.model,
             inputs.texts,
@@ -71,8 +89,23 @@ def ablate(
         inputs.batch,
         units=units.value,
         part=part.value,
+        layers=None if layers is None else _numbers(layers),
+        reference=None if reference is None else inputs.of_file(reference).batch,
+        per_position=per_position,
         metric=measured,
         method=method.value,
         seed=seed,
         progress=inputs.progress,
     )
+
+
+def _numbers(layers: str) -> list[int]:
+    """Layers, from their numbers between commas."""
+    from interp.errors import InvalidInput, shorten  # noqa: PLC0415
+
+    try:
+        return [int(layer) for layer in layers.split(",")]
+    except ValueError as error:
+        raise InvalidInput(
+            f"--layers {shorten(layers)} should be numbers of layers between commas, as 0,1."
+        ) from error

@@ -1,7 +1,8 @@
 """What an analysis is run on: a model, and prompts as an analysis takes them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from random import Random
 
 import interp
 from analyses.effects import Progress
@@ -10,7 +11,7 @@ from interp.errors import InvalidInput
 from interp.interventions.minimal_pairs import Batches, aligned_prompts
 from interp.metrics import Metric, logit, prob
 from interp.metrics.prompts import logit_diff_of_prompts, tokens_of_prompts
-from interp.text.prompts import Prompt
+from interp.text.prompts import Prompt, read_prompt_file
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,31 @@ class Inputs:
         if self.all_have("target") and (self.has_one_stack or self.all_have("prefix")):
             return self.tokens("target")
         return None
+
+    def of_file(self, source: str) -> "Inputs":
+        """The same model, with the prompts of a file or a bundled set.
+
+        Raises:
+            InvalidInput: there is none, or it can't be read.
+        """
+        return replace(self, prompts=read_prompt_file(source).prompts)
+
+    def divided(self, share: float, seed: int) -> tuple["Inputs", "Inputs"]:
+        """Two parts of the prompts: the rest, and a share drawn by ``seed``, of one or more each.
+
+        Raises:
+            InvalidInput: there is a single prompt.
+        """
+        n = len(self.prompts)
+        if n == 1:
+            raise InvalidInput("A single prompt can't be divided in two; give more prompts.")
+        n_drawn = min(max(round(share * n), 1), n - 1)
+        drawn = set(Random(seed).sample(range(n), n_drawn))
+        parts: tuple[list[Prompt], list[Prompt]] = [], []
+        for number, prompt in enumerate(self.prompts):
+            parts[number in drawn].append(prompt)
+        rest, held = (replace(self, prompts=part) for part in parts)
+        return rest, held
 
     @property
     def labels(self) -> list[str]:

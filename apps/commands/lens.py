@@ -30,7 +30,7 @@ At = Annotated[
 Norm = Annotated[NormName, typer.Option(help="Whose divisor the final norm has.")]
 Tuned = Annotated[
     Path | None,
-    typer.Option(help="A tuned lens of this model, as train_lens(…).lens.save writes it."),
+    typer.Option("--lens", help="A tuned lens of this model, as `interp train-lens` writes it."),
 ]
 
 
@@ -40,7 +40,7 @@ def lens(
     *,
     at: At = None,
     norm: Norm = NormName.RECOMPUTED,
-    tuned: Tuned = None,
+    lens: Tuned = None,
 ) -> "LogitLens":
     """Read a prediction from the stream at each layer (logit or tuned lens)."""
     from analyses import logit_lens  # noqa: PLC0415
@@ -51,6 +51,6 @@ def lens(
         inputs.batch,
         at=at or "resid_pre",
         norm=norm.value,
-        lens=None if tuned is None else TunedLens.load(tuned, inputs.model),
+        lens=None if lens is None else TunedLens.load(lens, inputs.model),
         targets=inputs.targets,
     )

@@ -7,18 +7,35 @@ from typing import Any
 
 import pandas as pd
 
-from analyses import Ablation, Explanation, HeadAblation, OVCircuit, Pruning, QKCircuit
+from analyses import (
+    Ablation,
+    Explanation,
+    HeadAblation,
+    LensTraining,
+    NodeAttribution,
+    OVCircuit,
+    Pruning,
+    QKCircuit,
+)
 from analyses.result import Result
 from apps.commands.analysis_run import AnalysisRun
 from apps.presentation import conclusion, provenance_of
 from apps.report import Report, write_report
 from apps.wording import ranked_heads
 
+LENS_FILE = "lens.safetensors"
+"""The lens that was trained, in the folder of its run."""
+
 
 def write_files(run: AnalysisRun, folder: Path) -> None:
-    """Write ``report.html``, ``run.json`` and tables as CSV and Parquet into ``folder``."""
+    """Write ``report.html``, ``run.json`` and tables as CSV and Parquet into ``folder``.
+
+    And the lens of a training.
+    """
     write_tables(run, folder)
     write_run(run, folder)
+    if isinstance(run.result, LensTraining):
+        run.result.lens.save(folder / LENS_FILE)
     write_report(to_report(run), folder / "report.html")
 
 
@@ -49,6 +66,8 @@ def tables(run: AnalysisRun) -> dict[str, pd.DataFrame]:
         more["singular_vectors"] = run.result.singular_frame()
     if isinstance(run.result, QKCircuit):
         more["offsets"] = run.result.offset_frame()
+    if isinstance(run.result, NodeAttribution) and run.result.by_position is not None:
+        more["by_position"] = run.result.to_position_frame()
     return {name: run.result.to_frame(), **more}
 
 

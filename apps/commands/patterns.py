@@ -1,7 +1,7 @@
 """``interp patterns``: what does each head attend to, on average?"""
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,11 +25,19 @@ Which = Annotated[
     AttentionName | None,
     typer.Option(help="Of an encoder–decoder: which attention.", show_default="cross"),
 ]
+Classes = Annotated[
+    str | None,
+    typer.Option(
+        help="Classes of tokens to measure masses on, as JSON: "
+        '\'{"digits": ["0", "1"], "end": 3}\', by texts or ids.',
+        show_default="none",
+    ),
+]
 
 
 @analysis_command("Averaging attention")
 def patterns(
-    inputs: "Inputs", *, offsets: Offsets = 8, attention: Which = None
+    inputs: "Inputs", *, offsets: Offsets = 8, classes: Classes = None, attention: Which = None
 ) -> "AttentionStatistics":
     """Average each head's attention: entropy, distance, masses on BOS, previous token, ….
 
@@ -42,5 +50,24 @@ def patterns(
         inputs.model,
         inputs.batch,
         offsets=offsets,
+        classes=None if classes is None else _from_json(classes),
         attention=None if which is None else which.value,
+    )
+
+
+def _from_json(classes: str) -> Any:  # noqa: ANN401 - checked by the analysis
+    """Classes by name."""
+    from interp.errors import InvalidInput, first_line, shorten  # noqa: PLC0415
+    from interp.json_text import parse_json  # noqa: PLC0415
+
+    try:
+        found = parse_json(classes)
+        if isinstance(found, dict):
+            return found
+        reason = "a list or a value"
+    except ValueError as error:
+        reason = first_line(error)
+    raise InvalidInput(
+        f"--classes {shorten(classes)} should be a JSON object of tokens by the name of their "
+        f'class, as {{"digits": ["0", "1"]}}; got {reason}.'
     )

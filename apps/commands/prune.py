@@ -33,23 +33,34 @@ Scores = Annotated[
 Rank = Annotated[
     RankName, typer.Option(help="Rank edges by |score|, or by how much of the metric they carry.")
 ]
+HeldOut = Annotated[
+    str | None,
+    typer.Option(
+        "--heldout",
+        help="Pairs on which circuits are run instead: a file, a bundled set, or a share of the "
+        "prompts, such as 0.5, on which edges are then not scored.",
+        show_default="those that edges are scored on",
+    ),
+]
 
 
 @analysis_command("Running circuits", reads=("text", "corrupt"))
-def prune(
+def prune(  # noqa: PLR0913 - the options of one command
     inputs: "Inputs",
     *,
     scores: Scores = AttributionName.CONDUCTANCE,
     rank: Rank = RankName.SIZE,
     kind: Kind = KindName.RESAMPLE,
     metric: PairMetric = PairMetricName.LOGIT_DIFF,
+    heldout: HeldOut = None,
     seed: Seed = 0,
 ) -> "Pruning":
     """Rank all edges, and run circuits of the highest-ranked alone."""
     from analyses import attribute_edges  # noqa: PLC0415
     from analyses import prune as prune_edges  # noqa: PLC0415
 
-    pairs, measured, progress = inputs.pairs, inputs.token_metric(metric), inputs.progress
+    scored, held = _divided(inputs, heldout, seed)
+    pairs, measured, progress = scored.pairs, scored.token_metric(metric), inputs.progress
     edges = attribute_edges(
         inputs.model,
         *pairs,
@@ -66,6 +77,22 @@ def prune(
         metric=measured,
         rank=rank.value,
         kind=kind.value,
+        heldout=None if held is None else (*held.pairs, held.token_metric(metric)),
         seed=seed,
         progress=progress,
     )
+
+
+def _divided(inputs: "Inputs", heldout: str | None, seed: int) -> tuple["Inputs", "Inputs | None"]:
+    """The prompts that edges are scored on, and those that circuits are run on."""
+    if heldout is None:
+        return inputs, None
+    try:
+        share = float(heldout)
+    except ValueError:
+        return inputs, inputs.of_file(heldout)
+    if not 0 < share < 1:
+        from interp.errors import InvalidInput  # noqa: PLC0415
+
+        raise InvalidInput(f"--heldout {heldout} should be between 0 and 1, or a file.")
+    return inputs.divided(share, seed)

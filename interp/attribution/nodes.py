@@ -109,6 +109,10 @@ class NodeRuns:
 
     def atp(self) -> Float[Tensor, "node prompt"]:
         """Δn · ∂m/∂n."""
+        return self.atp_by_column().sum(-1)
+
+    def atp_by_column(self) -> Float[Tensor, "node prompt column"]:
+        """Its terms, by the column of the token at which a node is."""
         nodes = nodes_of(self.model)
         gradients = self._gradients([node.place for node in nodes])
         return torch.stack([self._linear(node, gradients) for node in nodes])
@@ -132,7 +136,7 @@ class NodeRuns:
         own = value if node.head is None else value.select(HEAD_AXIS, node.head)
         return edits.replace(node.place, own, **({} if node.head is None else {"head": node.head}))
 
-    def _linear(self, node: Node, gradients: Cache) -> Float[Tensor, " prompt"]:
+    def _linear(self, node: Node, gradients: Cache) -> Float[Tensor, "prompt column"]:
         change = self.other[node.place] - self.own[node.place]
         return _of_head(change * _gradient(gradients, node.place), node.head)
 
@@ -145,7 +149,7 @@ class NodeRuns:
         found: list[Tensor] = []
         for node in nodes:
             if node.place not in changes:
-                found.append(self._linear(node, gradients))
+                found.append(self._linear(node, gradients).sum(-1))
                 continue
             by_pattern = _gradient(gradients, Place(at.pattern, node.place.layer))
             effect = (changes[node.place] * by_pattern).flatten(2).sum(-1)
@@ -189,7 +193,7 @@ def _gradient(cache: Cache, place: Place) -> Tensor:
     return cache[f"{place.point.label}_grad", place.layer]
 
 
-def _of_head(products: Tensor, head: int | None) -> Float[Tensor, " prompt"]:
-    """The sum over one head, or over all."""
+def _of_head(products: Tensor, head: int | None) -> Float[Tensor, "prompt column"]:
+    """The sum over one head, or over all, at each column."""
     own = products if head is None else products.select(HEAD_AXIS, head)
-    return own.flatten(1).sum(-1)
+    return own.flatten(2).sum(-1)

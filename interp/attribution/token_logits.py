@@ -18,7 +18,9 @@ from interp.attribution.logit_terms import (
     source_terms,
 )
 from interp.cache.cache import Cache
+from interp.metrics.logits import at_least_float32
 from interp.model.network import Network, unembedding_of
+from interp.model.unembedding import Unembedding
 from interp.points import Place
 
 
@@ -43,7 +45,8 @@ class TokenLogits:
         unembed, stream = unembedding_of(self.model), self.cache[_end(self.model)]
         rows = torch.arange(len(self.column), device=stream.device)
         x = self.model.stacks[-1].final_norm(stream[rows, self.column][:, None])
-        own = [unembed.before_soft_cap(x, ids)[:, 0].diagonal() for ids in self.ids]
+        read = at_least_float32(unembed.read(x)[:, 0])
+        own = [_of_rows(unembed, read, ids) for ids in self.ids]
         return own[0] if len(own) == 1 else own[0] - own[1]
 
     def terms(self) -> Terms:
@@ -59,6 +62,14 @@ class TokenLogits:
         """The term of each head by the token that it attends to."""
         w, _ = logit_direction(unembedding_of(self.model), *self.ids)
         return source_terms(self.model, self.cache, w, self.column)
+
+
+def _of_rows(
+    unembed: Unembedding, read: Float[Tensor, "batch width"], ids: Int[Tensor, " batch"]
+) -> Float[Tensor, " batch"]:
+    """The logit of one token in each row, before any soft-cap."""
+    logits = (read * unembed.weight[ids]).sum(-1)
+    return logits if unembed.b_U is None else logits + unembed.b_U[ids]
 
 
 def places_of_logits(model: Network, *, sources: bool = False) -> list[Place]:

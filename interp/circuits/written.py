@@ -1,41 +1,75 @@
 """What each writer of the computation graph writes in a run, and what is put in its place."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.edits.batch_values import token_mean
 from interp.edits.edge import term_of
 from interp.errors import InvalidInput, shorten
 from interp.execution.run import run
-from interp.graph import computation_graph
+from interp.graph import Writer, computation_graph
+from interp.metrics.logits import at_least_float32
 from interp.model.batch import Batch
 from interp.model.network import Network
 
+ROWS = 64
+"""Prompts run at a time."""
 KINDS = ("resample", "mean", "zero")
 """What edges outside a circuit, or one that is patched, carry."""
 Written = dict[str, Float[Tensor, "*batch_pos d_model"]]
 """By the name of the writer; a bias is a vector."""
 
 
-def written(model: Network, batches: Sequence[Batch]) -> Written:
-    """What each writer writes on some prompts, ``[batch pos d_model]``; a bias ``[d_model]``.
+def written(
+    model: Network, batches: Sequence[Batch], names: Iterable[str] | None = None
+) -> Written:
+    """What writers write on some prompts, ``[batch pos d_model]``; a bias ``[d_model]``.
+
+    Args:
+        model: the model.
+        batches: the prompts, of each stack.
+        names: of the writers; by default all.
 
     Raises:
         InvalidInput: norms change the stream, so that it is no sum of what is written.
+        UnknownPlace: there is no writer of that name.
     """
-    terms = {writer.name: term_of(model, writer) for writer in computation_graph(model).writers}
+    parts = [own for own, _ in _in_parts(model, batches, names)]
+    return {
+        name: own if own.ndim == 1 else torch.cat([part[name] for part in parts])
+        for name, own in parts[0].items()
+    }
+
+
+def _writers(model: Network, names: Iterable[str] | None) -> Iterable[Writer]:
+    """The writers of these names, or all."""
+    graph = computation_graph(model)
+    return graph.writers if names is None else [graph.writer(name) for name in names]
+
+
+def _in_parts(
+    model: Network, batches: Sequence[Batch], names: Iterable[str] | None
+) -> Iterator[tuple[Written, Sequence[Batch]]]:
+    """What writers write on some of the prompts at a time, without logits, and these prompts."""
+    terms = {writer.name: term_of(model, writer) for writer in _writers(model, names)}
     sources = {place for place, _ in terms.values() if place is not None}
-    cache = run(model, *batches, record=list(sources)).cache
-    earlier = {place: cache[place] for place in sources}
-    with torch.no_grad():
-        return {name: term(earlier).detach() for name, (_, term) in terms.items()}
+    first, end = batches[0].ids, len(model.stacks[-1].blocks)
+    for rows in torch.arange(len(first), device=first.device).split(ROWS):
+        own = [batch.rows(rows) for batch in batches]
+        cache = run(model, *own, record=list(sources), stop_at_layer=end).cache
+        earlier = {place: cache[place] for place in sources}
+        with torch.no_grad():
+            yield {name: term(earlier).detach() for name, (_, term) in terms.items()}, own
 
 
 def replaced(
-    model: Network, clean: Sequence[Batch], corrupt: Sequence[Batch], kind: str
+    model: Network,
+    clean: Sequence[Batch],
+    corrupt: Sequence[Batch],
+    kind: str,
+    names: Iterable[str] | None = None,
 ) -> Written:
     """What writers write in place of their own values.
 
@@ -45,6 +79,7 @@ def replaced(
         corrupt: their counterparts.
         kind: ``resample``: what they write on the corrupted prompts; ``mean``: their mean over all
             tokens of the clean ones; ``zero``.
+        names: of the writers; by default all.
 
     Raises:
         InvalidInput: an unknown kind; see also :func:`written`.
@@ -52,14 +87,29 @@ def replaced(
     if kind not in KINDS:
         raise InvalidInput(f"kind={shorten(kind)} is not known; it is one of {', '.join(KINDS)}.")
     if kind == "resample":
-        return written(model, corrupt)
-    values = written(model, clean)
-    if kind == "zero":
-        return {name: own.new_zeros(own.shape[-1]) for name, own in values.items()}
-    stacks = {writer.name: writer.stack for writer in computation_graph(model).writers}
-    real = {stack.name: batch.real for stack, batch in zip(model.stacks, clean, strict=True)}
-    last = model.stacks[-1].name
+        return written(model, corrupt, names)
+    if kind == "mean":
+        return _means(model, clean, names)
+    zero = torch.zeros(model.d_model, dtype=model.dtype, device=model.device)
+    return {writer.name: zero for writer in _writers(model, names)}
+
+
+def _means(model: Network, batches: Sequence[Batch], names: Iterable[str] | None) -> Written:
+    """The mean over all tokens of what each writer writes, ``[d_model]``."""
+    stacks = [stack.name for stack in model.stacks]
+    number = {
+        writer.name: -1 if writer.stack is None else stacks.index(writer.stack)
+        for writer in computation_graph(model).writers
+    }
+    sums: Written = {}
+    own: Written = {}
+    for own, part in _in_parts(model, batches, names):
+        for name, value in own.items():
+            if value.ndim > 1:
+                total = at_least_float32(value[part[number[name]].is_real]).sum(0)
+                sums[name] = sums[name] + total if name in sums else total
+    counts = [batch.is_real.sum() for batch in batches]
     return {
-        name: own if own.ndim == 1 else token_mean(own, real[stacks[name] or last])[0, 0]
-        for name, own in values.items()
+        name: (sums[name] / counts[number[name]]).to(value.dtype) if name in sums else value
+        for name, value in own.items()
     }

@@ -128,20 +128,22 @@ class Network(nn.Module):
         """The tokens of each stack, checked; those of a pair are given together.
 
         Args:
-            tokens: what ``model(...)`` takes, for an encoder–decoder ``(source, target)``; or a
-                tuple of checked batches, one a stack.
+            tokens: what ``model(...)`` takes, for an encoder–decoder the tuple ``(source,
+                target)``; or checked batches, one a stack, as :meth:`check` returns them.
             mask: as of ``model(...)``.
 
         Raises:
             InvalidTokens: as for :meth:`check`.
             InvalidInput: not a tuple of source and target, for an encoder–decoder.
         """
-        is_whole = isinstance(tokens, tuple) and len(tokens) == len(self.stacks)
-        if len(self.stacks) > 1 and not is_whole:
+        several = isinstance(tokens, list | tuple) and len(tokens) == len(self.stacks)
+        checked = several and all(isinstance(own, Batch) for own in tokens)
+        is_pair = len(self.stacks) > 1
+        if is_pair and not checked and not (several and isinstance(tokens, tuple)):
             raise InvalidInput(
                 "This model reads two inputs: give both as the tuple (source, target)."
             )
-        if is_whole and (len(self.stacks) > 1 or isinstance(tokens[0], Batch)):
+        if is_pair or checked:
             return self.check(*tokens, mask=mask)
         return self.check(tokens, mask=mask)
 

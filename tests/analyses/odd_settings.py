@@ -174,7 +174,9 @@ ASKED = (
         attribute_nodes,
         PAIR,
         METRIC,
-        {"metric": CHOICE, "method": CHOICE, "check": COUNT, "seed": SEED} | SWEPT,
+        {"metric": CHOICE, "method": CHOICE, "positions": (*SWITCH, True), "check": COUNT}
+        | {"seed": SEED}
+        | SWEPT,
     ),
     Asked(
         patch_activations,

@@ -13,6 +13,7 @@ from architectures import (
     build,
     build_new,
     covering,
+    padded,
     tokens_of,
 )
 from torch import Tensor
@@ -47,9 +48,18 @@ def attributed(name: str, **settings: object) -> NodeAttribution:
     return attribute_nodes(model, *aligned_prompts(model, prompts), metric=metric, **settings)
 
 
-def slope(runs: NodeRuns, node: Node, held: Sequence[Edit] = ()) -> Tensor:
-    """d/dε of the metric with n + ε (n′ − n), at ε = 0, by a difference quotient."""
+def slope(
+    runs: NodeRuns, node: Node, held: Sequence[Edit] = (), column: int | None = None
+) -> Tensor:
+    """d/dε of the metric with n + ε (n′ − n), at ε = 0, by a difference quotient.
+
+    With ``column``, at that column alone.
+    """
     change, step = runs.other[node.place] - runs.own[node.place], 1e-6
+    if column is not None:
+        only = torch.zeros_like(change)
+        only[:, column] = change[:, column]
+        change = only
     part, where = (
         (change, {}) if node.head is None else (change[:, :, node.head], {"head": node.head})
     )
@@ -66,6 +76,34 @@ def test_a_score_is_the_slope_of_the_metric_towards_the_patched_value(name):
     scores = runs.atp()
     for number, node in list(enumerate(nodes_of(runs.model)))[::5]:
         assert_close(scores[number], slope(runs, node), 1e-6, node)
+
+
+def test_scores_at_positions_are_slopes_there_and_sum_to_the_node_s():
+    """Each prompt's own tokens count, whatever its padding; a prompt that is too short has NaN."""
+    model = build("gpt2")
+    rows = [torch.tensor(ids) for ids in ([1, 2, 3, 4], [5, 6], [7, 8, 9])]
+    clean, corrupt = (padded([(row + by) % D_VOCAB for row in rows], "left") for by in (0, 3))
+    given = {"metric": METRIC, "method": "atp"}
+    found = attribute_nodes(model, clean, corrupt, positions=True, **given)
+    by_position = found.by_position
+    assert_close(by_position.nansum(-1), found.effect)
+    assert_close(found.effect, attribute_nodes(model, clean, corrupt, **given).effect)
+    lengths = torch.tensor([len(row) for row in rows])
+    assert torch.equal(~by_position.isnan().any(0), torch.arange(4) < lengths[:, None])
+    runs = NodeRuns.of(model, model.batch(clean), model.batch(corrupt), METRIC)
+    for number, node in list(enumerate(nodes_of(model)))[::5]:
+        for column in range(4):
+            expected = slope(runs, node, column=column)
+            for prompt, length in enumerate(lengths.tolist()):
+                if (pos := column - 4 + length) >= 0:
+                    assert_close(by_position[number, prompt, pos], expected[prompt], 1e-6)
+    frame = found.to_position_frame()
+    assert frame.set_index(["name", "pos"])["n"]["L1MLP"].to_dict() == {0: 3, 1: 3, 2: 2, 3: 1}
+    assert list(found.position_figure().layout.xaxis.ticktext) == ["0", "1", "2", "3 4/7"]
+    plain = attribute_nodes(model, clean, corrupt, **given)
+    assert plain.to_position_frame().empty
+    with pytest.raises(InvalidInput, match="positions=True"):
+        plain.position_figure()
 
 
 def test_sizes_with_dropped_layers_are_means_of_slopes_with_their_writes_held():
@@ -144,6 +182,7 @@ def test_where_a_softmax_saturates_the_summary_warns():
     ("settings", "message"),
     [
         ({"method": "eap"}, "method='eap' is not known"),
+        ({"positions": True}, 'method="atp" alone'),
         ({"check": 0}, "check=0 must be an integer of at least 1"),
         ({"metric": metrics.accuracy(3)}, "no gradient"),
     ],

@@ -293,5 +293,5 @@ def test_a_logit_that_is_nan_is_refused_with_the_first_place_that_is():
 
 
 def test_an_encoder_decoder_needs_source_and_target():
-    with pytest.raises(InvalidTokens, match="source and target"):
+    with pytest.raises(InvalidInput, match=r"\(source, target\)"):
         analyse(build("t5"), tokens_of("t5")[0], target=3)

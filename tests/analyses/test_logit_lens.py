@@ -1,5 +1,6 @@
 """The logit lens: the unembedding of every stream, which ends in the model's own prediction."""
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -63,7 +64,16 @@ def test_few_logits_at_a_time_give_the_same(monkeypatch):
     tokens = padded(rows, "left")
     whole = logit_lens(model, tokens, targets=[1, 2, 3])
     monkeypatch.setattr(logits, "AT_A_TIME", 1)
+    rows_run: list[int] = []
+    monkeypatch.setattr(
+        sys.modules[logit_lens.__module__],
+        "run",
+        lambda model, batch, **settings: (
+            rows_run.append(len(batch.ids)) or run(model, batch, **settings)
+        ),
+    )
     chunked = logit_lens(model, tokens, targets=[1, 2, 3])
+    assert rows_run == [1, 1, 1]
     assert_close(chunked.kl, whole.kl)
     assert torch.equal(chunked.rank, whole.rank)
 

@@ -5,16 +5,18 @@ import re
 import shlex
 from html import unescape
 
+import numpy as np
 import pandas as pd
 import pytest
 from architectures import covering
 from tables import each
 
-from analyses import train_lens
+from analyses import ablate
 from apps.commands import COMMANDS
 from apps.commands.command import name_of
 from apps.frame_table import table_of_frame
-from interp import load
+from interp import TunedLens, load, read_prompts
+from interp.text.prompts import PROMPT_FOLDER
 
 MODEL = "induction-by-hand"
 NAMES = {name_of(command) for command in COMMANDS}
@@ -27,6 +29,7 @@ RUNS = {
     "patch": ([*PAIRS, "--at", "z", "--over", "layer-head"], "patch", "L2H0"),
     "paths": ([*PAIRS, "--kind", "zero"], "paths", "edges matter (zero"),
     "attribute": ([*PAIRS, "--check", "8"], "attribute", "edges"),
+    "nodes": ([*PAIRS, "--method", "atp", "--positions"], "nodes", "nodes on logit difference"),
     "prune": (PAIRS, "prune", "CMD 0"),
     "explain": (PAIRS, "explain", "2 edges keep 100%"),
     "compare": (["--model", "python-2l", "--analysis", "roles"], "compare", "L0H5 previous-token"),
@@ -49,8 +52,13 @@ RUNS = {
     "top-texts": (["--of", "L1H0"], "top-texts", "L1H0 attention on 24 texts"),
     "order": (["--draws", "1"], "order", "2 of 8 heads use order"),
     "lens": (["--at", "resid_pre", "--at", "attn_out"], "lens", "Logit lens on 24 prompts"),
+    "train-lens": (["--steps", "3"], "train-lens", "Tuned lens, 3 steps: closer"),
 }
 """Each command's own options, the name of its table, and a part of what it finds."""
+MORE = {
+    *("edges.csv", "edges.parquet", "by_position.csv", "by_position.parquet", "lens.safetensors"),
+}
+"""Files that only some commands write."""
 
 
 def of_model(options: list[str]) -> list[str]:
@@ -71,7 +79,7 @@ def test_a_command_writes_tables_that_agree_and_says_what_it_found(command, tmp_
     printed = " ".join(done.stdout.split())
     assert found in printed
     files = {f"{table}.csv", f"{table}.parquet", "manifest.json", "report.html", "run.json"}
-    assert {path.name for path in out.iterdir()} - {"edges.csv", "edges.parquet"} == files
+    assert {path.name for path in out.iterdir()} - MORE == files
     columns = pd.read_parquet(out / f"{table}.parquet")
     pd.testing.assert_frame_equal(pd.read_csv(out / f"{table}.csv"), columns, check_dtype=False)
     described = json.loads((out / "run.json").read_text())
@@ -113,19 +121,74 @@ def test_the_default_folder_has_the_names_that_were_given(
     assert f"reports/{folder}/report.html" in done.stdout
 
 
-def test_a_saved_lens_is_applied_and_one_of_another_model_refused(command, tmp_path, prompts):
-    model = load("python-2l")
-    lens = train_lens(model, ["import os", "def f(x):", "return x"], steps=2).lens
-    lens.save(tmp_path / "lens.safetensors")
-    words = ["--tuned", tmp_path / "lens.safetensors", "--out", tmp_path / "out"]
+def test_a_trained_lens_is_applied_and_one_of_another_model_refused(command, tmp_path, prompts):
+    done = command("train-lens", "--steps", 2, "--out", tmp_path / "trained")
+    assert done.exit_code == 0, done.output
+    path = tmp_path / "trained" / "lens.safetensors"
+    words = ["--lens", path, "--out", tmp_path / "out"]
     done = command("lens", *words)
     assert done.exit_code == 0, done.output
-    described = json.loads((tmp_path / "out" / "run.json").read_text())
-    assert described["settings"]["tuned"] == str(tmp_path / "lens.safetensors")
-    assert described["provenance"]["lens"] == lens.digest
-    assert lens.digest in (tmp_path / "out" / "report.html").read_text()
+    assert "Tuned lens on" in done.stdout
+    described, page = (
+        (tmp_path / "out" / name).read_text() for name in ("run.json", "report.html")
+    )
+    assert json.loads(described)["settings"]["lens"] == str(path)
+    digest = TunedLens.load(path, load("python-2l")).digest
+    assert json.loads(described)["provenance"]["lens"] == digest
+    assert digest in page
     done = command("lens", "--model", MODEL, "--prompts", prompts, *words)
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+
+
+@pytest.fixture
+def others(tmp_path):
+    """Another prompt file, of longer prompts."""
+    path = tmp_path / "others.jsonl"
+    path.write_text('{"text": "fghfghfgh"}\n{"text": "kkkkkkkkk"}\n')
+    return path
+
+
+def ablated(command, prompts, out, *words):
+    done = command("ablate", "--model", MODEL, "--prompts", prompts, *words, "--out", out)
+    assert done.exit_code == 0, done.output
+    return pd.read_csv(out / "heads.csv").set_index("name")["effect"]
+
+
+def test_ablate_takes_layers_references_and_means_by_position(command, tmp_path, prompts, others):
+    """As ``analyses.ablate`` of the same arguments."""
+    model, texts = load(MODEL), [prompt.text for prompt in read_prompts(prompts)]
+    reference = [prompt.text for prompt in read_prompts(others)]
+    for words, settings in (
+        (["--layers", "1"], {"layers": [1]}),
+        (["--reference", others], {"reference": reference}),
+        (["--reference", others, "--per-position"], {"reference": reference, "per_position": True}),
+    ):
+        found = ablated(command, prompts, tmp_path / "-".join(map(str, words[::2]))[1:6], *words)
+        expected = ablate(model, texts, **settings).to_frame().set_index("name")["effect"]
+        pd.testing.assert_series_equal(found.sort_index(), expected.sort_index(), rtol=1e-4)
+    plain = ablated(command, prompts, tmp_path / "plain")
+    assert not np.allclose(plain.sort_index(), found.sort_index())
+
+
+def test_patterns_take_classes_of_tokens(command, tmp_path, prompts):
+    words = ["--classes", '{"vowels": ["a"], "third": 3}', "--out", tmp_path / "out"]
+    done = command("patterns", "--model", MODEL, "--prompts", prompts, *words)
+    assert done.exit_code == 0, done.output
+    statistics = set(pd.read_csv(tmp_path / "out" / "patterns.csv")["statistic"])
+    assert {"vowels", "third", "other"} <= statistics
+
+
+def test_circuits_are_run_on_pairs_that_were_held_out(command, tmp_path):
+    """A share of the prompts, or another file; edges are scored on the rest alone."""
+    few = tmp_path / "few.jsonl"
+    lines = (PROMPT_FOLDER / "rasp-reverse-pairs.jsonl").read_text().splitlines()
+    few.write_text("\n".join(lines[:4]))
+    said = []
+    for number, words in enumerate((["--heldout", "0.25"], ["--heldout", few], [])):
+        done = command("prune", *PAIRS, *words, "--out", tmp_path / str(number))
+        assert done.exit_code == 0, done.output
+        said.append(int(re.search(r"on (\d+) pairs", done.stdout)[1]))
+    assert said == [round(len(lines) / 4), 4, len(lines)]
 
 
 def test_pairs_of_heads_have_a_table_of_interactions(command, tmp_path, prompts):
@@ -190,6 +253,9 @@ def test_an_encoder_decoder_reads_pairs_of_texts(command, tmp_path, name):
     assert "this prompt has neither" in done.stderr
 
 
+PAIR = '{"text": "ab", "corrupt": "ac", "target": "c", "distractor": "d"}'
+
+
 @each(
     ("words", "content", "said"),
     [
@@ -201,6 +267,18 @@ def test_an_encoder_decoder_reads_pairs_of_texts(command, tmp_path, name):
         (["ablate", "--units", "thoughts"], '{"text": "ab"}', "thoughts"),
         (["lens", "--at", "resid_mid_air"], '{"text": "ab"}', "resid_mid_air"),
         (["lens"], '{"text": "ab", "target": "xyz"}', "target: "),
+        (["ablate", "--layers", "0;1"], '{"text": "ab"}', "--layers"),
+        (["ablate", "--layers", "0,9"], '{"text": "ab"}', "layers=9"),
+        (["ablate", "--per-position", "--method", "zero"], '{"text": "ab"}', "per_position"),
+        (["ablate", "--reference", "no-such-file"], '{"text": "ab"}', "no-such-file"),
+        (["train-lens", "--lr", "-1"], '{"text": "ab"}', "lr="),
+        (["train-lens"], '{"text": "ab"}', "1 prompt"),
+        (["patterns", "--classes", "digits"], '{"text": "ab"}', "--classes"),
+        (["patterns", "--classes", "[1]"], '{"text": "ab"}', "--classes"),
+        (["patterns", "--classes", '{"a": "abc"}'], '{"text": "ab"}', "classes['a']"),
+        (["nodes", "--positions"], PAIR, "positions=True"),
+        (["prune", "--heldout", "1.5"], PAIR, "--heldout"),
+        (["prune", "--heldout", "0.5"], PAIR, "single prompt"),
         (["patterns", "--offsets", "0"], '{"text": "ab"}', "--offsets"),
         (["patterns", "--attention", "cross"], '{"text": "ab"}', "attention"),
         (["frequencies"], '{"text": "ab"}', "has no residue task"),

@@ -72,6 +72,8 @@ def row_of(given: Any, number: int) -> Any:
     """One prompt of several, with the padding that it has beside the others."""
     if isinstance(given, Batch):
         return given.rows(torch.tensor([number]))
+    if isinstance(given[0], Batch):
+        return [row_of(given[0], number)]
     return given[number : number + 1]
 
 
@@ -129,7 +131,8 @@ def ordered(model: Transformer, given: Any, n: int, **settings: Any) -> Rows:
 
 def other_tokens(model: Transformer, given: Any, stack: str | None = None) -> Batch:
     """The same prompts with every token, or pixel, another."""
-    batch = model.batch(given, stack=stack)
+    listed = isinstance(given, list) and isinstance(given[0], Batch)
+    batch = model.batch(given[0] if listed else given, stack=stack)
     if batch.images is not None:
         return replace(batch, images=batch.images + 1)
     return replace(batch, ids=(batch.ids + 1) % model.d_vocab)
@@ -171,9 +174,10 @@ def pruned(model: Transformer, given: Any, n: int) -> Rows:
 
 
 def patched(model: Transformer, given: Any, n: int) -> Rows:
-    if isinstance(given, list):
+    if isinstance(given, list) and isinstance(given[0], str):
         given = [2 * text for text in given]  # of which the last token is predicted
-    pair = given if len(model.stacks) > 1 else (given,)
+    several = isinstance(given, list | tuple) and not isinstance(given[0], str)
+    pair = given if several else (given,)
     done = run(model, *pair)
     metric = metrics.logit(at_position(done.logits, done.batch, None).argmax(-1))
     names = [stack.name for stack in model.stacks]
@@ -322,6 +326,12 @@ def ready_made(name: str) -> tuple[Transformer, Any, list[Any]]:
     return model, model.batch(given), [model.batch(row) for row in rows]
 
 
+def in_a_list() -> tuple[Transformer, Any, list[Any]]:
+    """As ``model.check`` returns it."""
+    model, given, each = ready_made("gpt2")
+    return model, [given], [[one] for one in each]
+
+
 def masked() -> tuple[Transformer, Any, list[Any]]:
     model, rows = build("bert"), ids_of((4, 2, 6))
     given = padded(rows, "right")
@@ -358,6 +368,7 @@ GIVEN = {
     "padded within": with_holes,
     "a ready-made batch": lambda: ready_made("gemma2"),
     "a ready-made batch of an encoder": lambda: ready_made("bert"),
+    "a list of a ready-made batch": in_a_list,
     "a mask": masked,
     "token types": typed,
     "images": lambda: images(batch=False),

@@ -195,6 +195,9 @@ ANALYSES: dict[str, Analysis] = {
     "explain": lambda case: explain(
         case.model, case.clean, case.corrupt, metric=case.metric, steps=3
     ),
+    "attribute_nodes, positions": lambda case: attribute_nodes(
+        case.model, case.clean, case.corrupt, metric=case.metric, method="atp", positions=True
+    ),
     "order_sensitivity": lambda case: order_sensitivity(
         case.model, case.clean, permutations=["random"], draws=1
     ),
@@ -241,6 +244,11 @@ OF_TEXTS = {"steer"}
 ENCODERS = {"bert"}
 FAST = ["gpt2", "llama", "neox"]
 SLOW = ["bert", "gptj", "gemma2"]
+OF_EXPERTS = [
+    *("ablate, mlps", "direct_logit_attribution, component", "logit_lens"),
+    *("attribute_nodes, positions", "patch_paths"),
+]
+"""Analyses that are asked of a mixture of experts, too: what an MLP computes matters to them."""
 
 
 def named(analysis: str) -> str:
@@ -300,10 +308,10 @@ def in_turn() -> list[object]:
             found.append(
                 pytest.param(analysis, name, marks=[] if name == fast else pytest.mark.slow)
             )
-    return found
+    return found + [pytest.param(own, "mixtral", marks=pytest.mark.slow) for own in OF_EXPERTS]
 
 
-@pytest.mark.parametrize("name", [*FAST, *SLOW])
+@pytest.mark.parametrize("name", [*FAST, *SLOW, "mixtral"])
 def test_the_permuted_model_computes_the_same(name):
     case = case_of(name)
     permutation = Permutation.drawn(case, 0)

@@ -1,0 +1,52 @@
+"""``interp nodes``: which nodes carry the difference between two prompts, by gradients?"""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from apps.commands.command import PairMetric, PairMetricName, Seed, analysis_command
+
+if TYPE_CHECKING:
+    from analyses import NodeAttribution
+    from apps.commands.inputs import Inputs
+
+
+class EstimateName(StrEnum):
+    """How effects of nodes are estimated."""
+
+    ATP = "atp"
+    ATP_STAR = "atp-star"
+    EXACT = "exact"
+
+
+Method = Annotated[EstimateName, typer.Option(help="How effects are estimated.")]
+Positions = Annotated[
+    bool, typer.Option("--positions", help="Tell positions apart, too: of --method atp.")
+]
+Check = Annotated[int, typer.Option(help="Nodes that are patched exactly.", min=1)]
+
+
+@analysis_command("Checking against exact patching", reads=("text", "corrupt"))
+def nodes(
+    inputs: "Inputs",
+    *,
+    method: Method = EstimateName.ATP_STAR,
+    metric: PairMetric = PairMetricName.LOGIT_DIFF,
+    positions: Positions = False,
+    check: Check = 64,
+    seed: Seed = 0,
+) -> "NodeAttribution":
+    """Estimate the effect of every head's q, k, v and z and of every MLP, and check some."""
+    from analyses import attribute_nodes  # noqa: PLC0415
+
+    return attribute_nodes(
+        inputs.model,
+        *inputs.pairs,
+        metric=inputs.token_metric(metric),
+        method=method.replace("-star", "*"),
+        positions=positions,
+        check=check,
+        seed=seed,
+        progress=inputs.progress,
+    )
