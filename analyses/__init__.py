@@ -9,16 +9,22 @@ from analyses.attribute_nodes import NodeAttribution, attribute_nodes
 from analyses.compare import Comparison, compare
 from analyses.composition import Composition, composition
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
+from analyses.erase import Erasing, erase
 from analyses.explain import Explanation, explain
 from analyses.frequencies import Frequencies, frequencies
 from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
+from analyses.neurons import Neurons, neurons
 from analyses.order_sensitivity import OrderSensitivity, order_sensitivity
+from analyses.ov_circuit import OVCircuit, ov
 from analyses.patch_activations import ActivationPatching, patch_activations
 from analyses.patch_paths import PathPatching, patch_paths
 from analyses.permutation_covariance import PermutationCovariance, permutation_covariance
 from analyses.positions import Positions, positions
+from analyses.probe import Probe, probe
 from analyses.prune import Pruning, prune
+from analyses.qk_circuit import QKCircuit, qk
+from analyses.steer import Steering, steer
 from analyses.top_texts import TopTexts, top_texts
 from analyses.train_lens import LensTraining, train_lens
 from analyses.training_history import TrainingHistory, training_history
@@ -32,18 +38,24 @@ __all__ = [
     "Composition",
     "DirectLogitAttribution",
     "EdgeAttribution",
+    "Erasing",
     "Explanation",
     "Frequencies",
     "HeadAblation",
     "HeadRoles",
     "LensTraining",
     "LogitLens",
+    "Neurons",
     "NodeAttribution",
+    "OVCircuit",
     "OrderSensitivity",
     "PathPatching",
     "PermutationCovariance",
     "Positions",
+    "Probe",
     "Pruning",
+    "QKCircuit",
+    "Steering",
     "TopTexts",
     "TrainingHistory",
     "ablate",
@@ -55,16 +67,22 @@ __all__ = [
     "compare",
     "composition",
     "direct_logit_attribution",
+    "erase",
     "explain",
     "frequencies",
     "head_roles",
     "logit_lens",
+    "neurons",
     "order_sensitivity",
+    "ov",
     "patch_activations",
     "patch_paths",
     "permutation_covariance",
     "positions",
+    "probe",
     "prune",
+    "qk",
+    "steer",
     "top_texts",
     "train_lens",
     "training_history",

@@ -103,7 +103,7 @@ class Composition(Result):
             rows=[self.heads[row] for row in rows.tolist()],
             columns=[self.heads[column] for column in columns.tolist()],
             axes=("writer", "reader"),
-            unit="composition − baseline",
+            unit="excess",
             diverging=True,
         )
 

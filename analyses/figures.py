@@ -7,6 +7,7 @@ from math import isfinite, nan
 from typing import Any
 
 import plotly.graph_objects as go
+import torch
 from jaxtyping import Float
 from plotly.subplots import make_subplots
 from torch import Tensor
@@ -113,6 +114,42 @@ def cell_heatmap(
         axes=axes,
         unit=unit,
         diverging=True,
+    )
+
+
+def token_strips(  # noqa: PLR0913 - as of a heatmap
+    values: Sequence[Sequence[float]],
+    tokens: Sequence[Sequence[str]],
+    *,
+    title: str,
+    rows: Sequence[str],
+    unit: str,
+    diverging: bool = False,
+    top: float | None = None,
+) -> go.Figure:
+    """Texts as rows of tokens, each coloured by its value.
+
+    Args:
+        values: of each token; NaN for none.
+        tokens: their labels.
+        title: of the figure.
+        rows: label of each text.
+        unit: of the values.
+        diverging: as of :func:`heatmap`.
+        top: likewise.
+    """
+    width = max(map(len, tokens))
+    table = [[*own, *[nan] * (width - len(own))] for own in values]
+    return heatmap(
+        torch.tensor(table, dtype=torch.float64),
+        title=title,
+        rows=rows,
+        columns=[""] * width,
+        axes=("text", "tokens around the cell"),
+        unit=unit,
+        diverging=diverging,
+        top=top,
+        text=[[*own, *[""] * (width - len(own))] for own in tokens],
     )
 
 

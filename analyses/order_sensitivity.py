@@ -33,13 +33,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.effects import grid, mean_frame, prompt_frame
+from analyses.effects import Progress, grid, mean_frame, prompt_frame
 from analyses.figures import heatmap
 from analyses.result import Result
 from analyses.statistics import FEWEST
 from interp import Transformer
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
+from interp.integers import at_least
 from interp.symmetries.observed import HEAD, LAYER, MODEL
 from interp.symmetries.order_variants import (
     BAG,
@@ -212,6 +213,7 @@ def order_sensitivity(  # noqa: PLR0913 - the settings of one analysis, by keywo
     positions: bool | None = None,
     draws: int = 4,
     seed: int = 0,
+    progress: Progress | None = None,
 ) -> OrderSensitivity:
     """Permute the tokens of prompts, and compare what heads and layers write.
 
@@ -230,6 +232,7 @@ def order_sensitivity(  # noqa: PLR0913 - the settings of one analysis, by keywo
         positions: with positions (``True``), without, or both.
         draws: permutations of each kind.
         seed: of the permutations.
+        progress: called with the forwards done, and all.
 
     Returns:
         s by variant, permutation, part and prompt.
@@ -244,7 +247,7 @@ def order_sensitivity(  # noqa: PLR0913 - the settings of one analysis, by keywo
     kinds = (*permutations, BAG)
     parts = [part for part in responders(model) if scope == "whole" or part.kind != MODEL]
     prompts_of = PermutedPrompts(model, batches, parts, scope, range(seed, seed + draws))
-    values, unmoved = prompts_of.measure(views.values(), kinds)
+    values, unmoved = prompts_of.measure(views.values(), kinds, progress)
     if bool(values.isnan().all()):
         raise InvalidInput(
             "No prompt has two tokens that could change places (BOS and EOS stay where they are)."
@@ -269,5 +272,4 @@ def _check(permutations: Sequence[str], scope: str, draws: int) -> None:
         )
     if scope not in SCOPES:
         raise InvalidInput(f"scope={shorten(scope)} should be {' or '.join(SCOPES)}.")
-    if draws < 1:
-        raise InvalidInput(f"draws={draws} should be 1 or more.")
+    at_least(1, draws, "draws")

@@ -27,7 +27,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.effects import Progress
-from analyses.figures import Curve, curves, heatmap
+from analyses.figures import Curve, curves, token_strips
 from analyses.result import Result
 from interp import Transformer
 from interp.corpus.measures import measure_of
@@ -132,26 +132,16 @@ class TopTexts(Result):
 
     def figure(self) -> go.Figure:
         """A strip of tokens for each cell, coloured by the values along its text."""
-        width = max(len(own.positions) for own in self.snippets)
-        values = self.value.new_full((len(self.value), width), float("nan"))
-        tokens = [[""] * width for _ in self.snippets]
-        for row, own in enumerate(self.snippets):
-            for column, (pos, label) in enumerate(zip(own.positions, own.labels, strict=True)):
-                tokens[row][column] = label
-                if own.has_value(column):
-                    values[row, column] = self.strips[row, pos]
         of_query = " of the query to each token" if self._is_attention else ""
         cells = f"the {len(self.value)} {self.end} of {self.n_cells} cells"
-        return heatmap(
-            values,
+        return token_strips(
+            [own.values(strip) for own, strip in zip(self.snippets, self.strips, strict=True)],
+            [own.labels for own in self.snippets],
             title=f"{self._what}{of_query}: {cells}",
             rows=[f"text {n}" for n in self.text.tolist()],
-            columns=[""] * width,
-            axes=("text", "tokens around the cell"),
             unit=self.by,
             diverging=self.by == "activation",
             top=1.0 if self._is_attention else None,
-            text=tokens,
         )
 
     def distribution_figure(self) -> go.Figure:
@@ -180,7 +170,10 @@ class TopTexts(Result):
             for value, control, text, own in rows
         ]
         control = "control: the value with the other tokens of the text in random order"
-        return "\n".join([self._found(), *lines, control, *self.notes])
+        contexts = len({own.marked for own in self.snippets})
+        repeated = [f"the corpus repeats itself: these are {contexts} different contexts"]
+        shown = repeated if contexts < len(lines) else []
+        return "\n".join([self._found(), *lines, control, *shown, *self.notes])
 
     def _found(self) -> str:
         """What was found, in a line."""

@@ -19,9 +19,11 @@ from analyses import (
     LogitLens,
     NodeAttribution,
     OrderSensitivity,
+    OVCircuit,
     PermutationCovariance,
     Positions,
     Pruning,
+    QKCircuit,
 )
 from analyses.attention_statistics import WEIGHTINGS
 from analyses.result import Result
@@ -167,6 +169,31 @@ def _(result: NodeAttribution) -> list[go.Figure]:
 @figures.register
 def _(result: Composition) -> list[go.Figure]:
     return [result.figure(kind) for kind in KINDS]
+
+
+@figures.register
+def _(result: OVCircuit) -> list[go.Figure]:
+    return [result.figure("out"), result.figure("in")]
+
+
+@figures.register
+def _(result: QKCircuit) -> list[go.Figure]:
+    by_offset = [result.offset_figure()] if len(result.offsets) else []
+    return [result.figure("keys"), *by_offset, result.figure("queries")]
+
+
+@table.register
+def _(result: OVCircuit, top: int | None = None) -> Table:
+    """One row a token attended to."""
+    columns = [("attended to", "left"), ("promoted outputs (logit × divisor)", "left")]
+    return columns, [*result.promoted.rows(top)]
+
+
+@table.register
+def _(result: QKCircuit, top: int | None = None) -> Table:
+    """One row a query."""
+    columns = [("query", "left"), ("keys (nats above the mean key)", "left")]
+    return columns, [*result.keys.rows(top)]
 
 
 @figures.register

@@ -114,6 +114,17 @@ EXAMPLES = {
         "analyses.composition(model)",
         "interp circuits --model python-4l",
     ),
+    "ov": Example(
+        'model = interp.load("python-2l")',
+        'analyses.ov(model, 1, 0, ["self", "class", "return"])',
+        "interp circuits --ov L1H0 --token self --token class --token return",
+    ),
+    "qk": Example(
+        'model = interp.load("python-2l")',
+        "analyses.qk(model, 0, 5)",
+        "interp circuits --qk L0H5",
+        "offset_figure",
+    ),
     "ablate_heads": Example(
         on("python-2l", "repeated"), f"analyses.ablate_heads(model, {TEXTS})", "interp ablate"
     ),
@@ -171,6 +182,17 @@ EXAMPLES = {
         f'analyses.top_texts(model, {TEXTS}, of="L1H0")',
         "interp top-texts --of L1H0",
     ),
+    "neurons": Example(
+        on("python-4l", "docstrings"),
+        f"analyses.neurons(model, {TEXTS}, layer=3, neurons=range(400, 432))",
+        "interp neurons --model python-4l --layer 3 --neuron 411",
+    ),
+    "steer": Example(
+        on("python-2l", "python-2l-pairs"),
+        f"analyses.steer(\n    model,\n    {CORRUPT},\n    layer=1,\n"
+        f"    contrast=({TEXTS}, {CORRUPT}),\n)",
+        "interp steer",
+    ),
     "train_lens": Example(
         on("python-2l", "repeated"),
         f"analyses.train_lens(model, {TEXTS}, steps=50)",
@@ -195,6 +217,16 @@ EXAMPLES = {
         'model = interp.load("addition-mod-113")',
         'analyses.frequencies(model, "16 102 =")',
         "interp frequencies --model addition-mod-113",
+    ),
+    "probe": Example(
+        on("python-4l", "python-brackets"),
+        f"analyses.probe(model, {TEXTS}, [p.target for p in prompts])",
+        "interp probe --model python-4l --prompts python-brackets",
+    ),
+    "erase": Example(
+        on("python-4l", "python-brackets"),
+        f"analyses.erase(model, {TEXTS}, [p.target for p in prompts])",
+        "interp erase --model python-4l --prompts python-brackets --metric kl",
     ),
     "order_sensitivity": Example(
         on("induction-by-hand", "letters"),

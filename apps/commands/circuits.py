@@ -1,21 +1,76 @@
 """``interp circuits``: what do the weights of the heads say?"""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from apps.commands.command import analysis_command
 
 if TYPE_CHECKING:
-    from analyses import Composition
+    import interp
+    from analyses import Composition, OVCircuit, QKCircuit
     from apps.commands.inputs import Inputs
 
-Offset = Annotated[int, typer.Option(help="Query position − key position, with rotary positions.")]
+OV = Annotated[
+    str | None,
+    typer.Option(help="A head, e.g. L1H0: what it promotes by the token that it attends to."),
+]
+QK = Annotated[
+    str | None,
+    typer.Option(help="A head, e.g. L0H5: which tokens it attends to, by content and by offset."),
+]
+Token = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="With --ov and --qk: a text of one token; may be repeated.",
+        show_default="those with the largest entries",
+    ),
+]
+Offset = Annotated[
+    int | None,
+    typer.Option(
+        help="Query position − key position, with rotary positions.", show_default="0; of --qk 1"
+    ),
+]
+FirstMLP = Annotated[
+    bool, typer.Option("--first-mlp", help="With --ov and --qk: embeddings behind the first MLP.")
+]
 
 
 @analysis_command("Reading weights", reads=())
-def circuits(inputs: "Inputs", *, offset: Offset = 0) -> "Composition":
-    """Measure which heads read what earlier heads write, from the weights alone."""
-    from analyses import composition  # noqa: PLC0415
+def circuits(
+    inputs: "Inputs",
+    *,
+    ov: OV = None,
+    qk: QK = None,
+    token: Token = None,
+    offset: Offset = None,
+    first_mlp: FirstMLP = False,
+) -> "Composition | OVCircuit | QKCircuit":
+    """Read circuits from the weights: which heads compose, or the OV or QK circuit of one."""
+    import analyses  # noqa: PLC0415
+    from interp.errors import InvalidInput  # noqa: PLC0415
 
-    return composition(inputs.model, offset=offset)
+    if ov and qk:
+        raise InvalidInput("--ov and --qk ask for different circuits; give one of them.")
+    if not (ov or qk):
+        if token or first_mlp:
+            raise InvalidInput("--token and --first-mlp are for --ov and --qk, which name a head.")
+        return analyses.composition(inputs.model, offset=offset or 0)
+    model, tokens = inputs.model, token or None
+    given: dict[str, Any] = {**_head(model, ov or qk or ""), "first_mlp": first_mlp}
+    if ov:
+        return analyses.ov(model, tokens=tokens, **given)
+    return analyses.qk(model, tokens=tokens, offset=1 if offset is None else offset, **given)
+
+
+def _head(model: "interp.Transformer", name: str) -> dict[str, Any]:
+    """Layer, head and, of an encoder–decoder, attention of the head of a name."""
+    from interp.errors import InvalidInput  # noqa: PLC0415
+    from interp.interventions.components import components_of  # noqa: PLC0415
+
+    found = components_of(model).named(name)
+    if found.head is None:
+        raise InvalidInput(f"{name} is no head; name one, such as L0H1.")
+    attention = name.partition(".")[0] if len(model.stacks) > 1 else None
+    return {"layer": found.layer, "head": found.head, "attention": attention}

@@ -85,6 +85,18 @@ class Inputs:
         return rest, held
 
     @property
+    def labels(self) -> list[str]:
+        """The ``target`` of each prompt, as a label that need not be a token.
+
+        Raises:
+            InvalidInput: a prompt lacks it.
+        """
+        for prompt in self.prompts:
+            if prompt.target is None:
+                raise InvalidInput(f"{prompt.source}: a label is read from 'target'; it has none.")
+        return [str(prompt.target) for prompt in self.prompts]
+
+    @property
     def has_one_stack(self) -> bool:
         """Whether the model is no encoder–decoder."""
         return len(self.model.stacks) == 1

@@ -52,4 +52,5 @@ def order(
         scope=scope.value,
         draws=draws,
         seed=seed,
+        progress=inputs.progress,
     )

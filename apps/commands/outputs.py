@@ -13,7 +13,9 @@ from analyses import (
     HeadAblation,
     LensTraining,
     NodeAttribution,
+    OVCircuit,
     Pruning,
+    QKCircuit,
 )
 from analyses.result import Result
 from apps.commands.analysis_run import AnalysisRun
@@ -62,6 +64,10 @@ def tables(run: AnalysisRun) -> dict[str, pd.DataFrame]:
         more["edges"] = run.result.edge_frame()
     if isinstance(run.result, NodeAttribution) and run.result.by_position is not None:
         more["by_position"] = run.result.to_position_frame()
+    if isinstance(run.result, OVCircuit | QKCircuit):
+        more["singular_vectors"] = run.result.singular_frame()
+    if isinstance(run.result, QKCircuit):
+        more["offsets"] = run.result.offset_frame()
     return {name: run.result.to_frame(), **more}
 
 

@@ -19,6 +19,7 @@ SECTIONS = (
     "attribute",
     "explain",
     "circuits",
+    "order",
 )
 """The commands whose results are on the page if none are asked for, in its order."""
 

@@ -90,6 +90,19 @@ def logit_terms(
     return terms | dict(reversed(walk.constants.items()))
 
 
+def direction_at_mlp(
+    model: Network, cache: Cache, direction: Direction, column: Int[Tensor, " batch"], layer: int
+) -> Direction:
+    """What the output of a layer's MLP is multiplied by in ``norm(x)·direction``.
+
+    Arguments and errors are those of :func:`logit_terms`; the layer has an MLP.
+    """
+    walk = _Walk(model, cache, column)
+    walk.walk(direction)
+    written = ((at, step.part, w) for at, step, w in walk.written)
+    return next(w for at, part, w in written if (at, part) == (layer, "mlp"))
+
+
 def logit_direction(
     unembed: Unembedding, target: TokenIds, distractor: TokenIds | None = None
 ) -> tuple[Direction, Terms]:

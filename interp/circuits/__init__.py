@@ -1,1 +1,1 @@
-"""Circuits: sets of edges of the computation graph, run by themselves."""
+"""Circuits: sets of edges run by themselves; products of the weights of heads."""

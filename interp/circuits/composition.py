@@ -119,21 +119,19 @@ class _Walk:
             written: list[_Written] = []
             for layer in range(len(stack.blocks)):
                 for step in stack.block(layer).steps:
-                    new = self._heads(step, f"{stack.name}.L{layer}", written)
+                    new = self._read(step, f"{stack.name}.L{layer}", written)
                     old = [own.through(step.norms.base) for own in written]
                     written = [own.through(step.norms.sum) for own in (*old, *new)]
             self.encoder_norm, self.encoder = stack.final_norm, written
 
-    def _heads(self, step: Step, name: str, written: list[_Written]) -> list[_Written]:
-        """What the heads of a step write, having read what was written before."""
-        return [
-            self._read(branch, branch.f, name, written)
-            for branch in step.branches
-            if isinstance(branch.f, Attention)
-        ]
+    def _read(self, step: Step, name: str, written: list[_Written]) -> list[_Written]:
+        """The heads of a step, if it is one of attention, read what was written; what they write.
 
-    def _read(self, step: Step, attn: Attention, name: str, written: list[_Written]) -> _Written:
-        """The heads of an attention read what was written; returns what they write."""
+        In a parallel block, that is before any part of the block has written.
+        """
+        attn = step.f
+        if not isinstance(attn, Attention):
+            return []
         own, other = (step.input_norm, written), (self.encoder_norm, self.encoder)
         source = other if attn.is_cross else own
         heads = FoldedHeads.of(attn, step, source[0])
@@ -147,7 +145,7 @@ class _Walk:
                 dimensions = dimensions_read(norm, second.shape[1])
                 found = _compositions(centred(norm, first.factor), second, dimensions)
                 self.found.append((kind, first.heads, indices, found))
-        return _Written(indices, triangular(S.left) @ S.right)
+        return [_Written(indices, triangular(S.left) @ S.right)]
 
     def _named(self, attn: Attention, name: str) -> slice:
         """The indices of the heads of an attention, which get their names."""

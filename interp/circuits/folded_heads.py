@@ -21,6 +21,7 @@ from interp.model.network import Network
 from interp.model.norm import BlockNorm, LayerNorm, Norm, ScaledNorm
 from interp.model.positions.rotary import Rotary
 from interp.model.residual import Step
+from interp.model.shapes import Stream
 
 Heads = Float[Tensor, "head d_model d_head"]
 
@@ -67,10 +68,6 @@ class FoldedHeads:
             at_least_float32(attn.b_Q) + constant,
         )
 
-    def S(self) -> LowRank:
-        """W_V′ W_O of each head, ``[head d_model d_model]``."""
-        return LowRank(self.W_V, self.W_O)
-
     def Y(self, offset: int = 0) -> LowRank:
         """W_Q′ W_K′ᵀ of each head, ``[head d_model d_model]``.
 
@@ -105,7 +102,7 @@ def written_through(norm: Norm, x: Float[Tensor, "*batch features"]) -> Tensor:
     return y if gain is None else y * gain.to(y.dtype)
 
 
-def normalized(norm: Norm, x: Float[Tensor, "*batch d_model"]) -> Tensor:
+def normalized(norm: Norm, x: Stream) -> Stream:
     """n = centred(x) / scale(x): what folded weights act on."""
     return norm.centred(x) / norm.scale(x) if isinstance(norm, ScaledNorm) else x
 

@@ -2,6 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import nan
+
+from jaxtyping import Float
+from torch import Tensor
 
 from interp.corpus.measures import Measure
 from interp.corpus.stream import Streamed
@@ -38,9 +42,13 @@ class Snippet:
         """The labels as a text."""
         return " ".join(self.labels)
 
-    def has_value(self, index: int) -> bool:
-        """Whether the token at an index of ``positions`` has a value along the text."""
-        return self.positions[index] >= 0 and index < self.of_query
+    def values(self, strip: Float[Tensor, " token"]) -> list[float]:
+        """The value of each label, given those along the text; NaN where there is none."""
+        own = strip.tolist()
+        return [
+            own[pos] if pos >= 0 and index < self.of_query else nan
+            for index, pos in enumerate(self.positions)
+        ]
 
 
 def snippets(

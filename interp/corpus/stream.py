@@ -4,6 +4,7 @@ Texts are run in batches and forgotten, but for those with the largest values so
 does not depend on the size of the batches, nor on padding.
 """
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from interp.corpus.distribution import Distribution
 from interp.corpus.measures import Measure
-from interp.corpus.texts import Pool, hash_of_texts, pools_of
+from interp.corpus.texts import Pool, pools_of
 from interp.corpus.top_cells import TopCells
 from interp.errors import InvalidInput
 from interp.execution.run import run
@@ -150,7 +151,7 @@ class _Found:
         self.texts: dict[int, Text] = {}
         self.sources: dict[int, str] = {}
         self.sample: dict[int, Text] = {}
-        self.running = hash_of_texts()
+        self.running = hashlib.sha256()
         self.n_texts = self.n_tokens = self.n_cut = 0
 
     def add_pool(self, pool: Pool) -> None:

@@ -1,6 +1,5 @@
 """The texts of a corpus in batches of about one length, of which few are in memory at a time."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,11 +140,6 @@ def joined(batches: Sequence[Batch]) -> Batch:
 def rows_of(texts: Sequence[tuple[Batch, ...]]) -> tuple[Batch, ...]:
     """Texts of one row each as batches, one a stack."""
     return tuple(joined(own) for own in zip(*texts, strict=True))
-
-
-def hash_of_texts() -> Any:  # noqa: ANN401 - a hash of hashlib
-    """A new hash, which :meth:`Pool.digest` goes on with."""
-    return hashlib.sha256()
 
 
 def _items(model: TextNetwork, texts: Any) -> Iterator[_Item] | None:  # noqa: ANN401

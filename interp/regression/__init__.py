@@ -1,1 +1,1 @@
-"""Linear maps fitted by least squares."""
+"""Linear maps fitted to rows: ridge and logistic regression, and least-squares erasure."""

@@ -3,9 +3,9 @@
 A view without the mask or positions shares the model's weights; see :mod:`interp.weights.stripped`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import count, product
 
 import torch
 from jaxtyping import Bool
@@ -85,6 +85,7 @@ class PermutedPrompts:
         parts: what is compared.
         scope: ``whole``, to permute the prompts; ``own``, to permute the own inputs of each part.
         seeds: one for each permutation of a kind.
+        forward_done: called after each forward.
     """
 
     model: Network
@@ -92,8 +93,14 @@ class PermutedPrompts:
     parts: Sequence[Responder]
     scope: str
     seeds: range
+    forward_done: Callable[[], None] = lambda: None
 
-    def measure(self, views: Iterable[Network], kinds: Sequence[str]) -> tuple[Tensor, Tensor]:
+    def measure(
+        self,
+        views: Iterable[Network],
+        kinds: Sequence[str],
+        progress: Callable[[int, int], None] | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """s of each part, and of the same if it did not move, in each view of the model.
 
         NaN where a prompt has no two tokens to exchange; of ``bag``, there is no second number.
@@ -104,11 +111,20 @@ class PermutedPrompts:
         views, width = list(views), self.batches[-1].ids.shape[1]
         size = width * self.model.config.d_model * len(self.parts)
         rows = torch.arange(len(self.batches[0].ids), device=self.model.device)
+        chunks, done = rows.split(max(1, CHUNK // size)), count(1)
+        total = len(chunks) * len(views) * (1 + len(kinds) * len(self.seeds))
+
+        def forward_done() -> None:
+            if progress is not None:
+                progress(next(done), total)
+
         found = [
-            replace(self, batches=[batch.rows(own) for batch in self.batches])._measure(
-                views, kinds
-            )
-            for own in rows.split(max(1, CHUNK // size))
+            replace(
+                self,
+                batches=[batch.rows(own) for batch in self.batches],
+                forward_done=forward_done,
+            )._measure(views, kinds)
+            for own in chunks
         ]
         values, unmoved = (torch.cat(own, -1).cpu() for own in zip(*found, strict=True))
         return values, unmoved
@@ -166,12 +182,15 @@ class PermutedPrompts:
         self, view: Network, own: OwnInputs | None, orders: Sequence[Order] | None = None
     ) -> Responses:
         if own is not None:
-            return of_own_inputs(view, own, orders)
-        if orders is None:
-            return of_prompts(view, self.batches)
-        stacks = zip(self.batches, orders, self.model.stacks, strict=True)
-        moved = [permuted(batch, order, stack.input) for batch, order, stack in stacks]
-        return of_prompts(view, moved)
+            found = of_own_inputs(view, own, orders)
+        elif orders is None:
+            found = of_prompts(view, self.batches)
+        else:
+            stacks = zip(self.batches, orders, self.model.stacks, strict=True)
+            moved = [permuted(batch, order, stack.input) for batch, order, stack in stacks]
+            found = of_prompts(view, moved)
+        self.forward_done()
+        return found
 
     def _compare(
         self,

@@ -137,7 +137,12 @@ def test_a_head_that_writes_nothing_uses_no_order():
     with torch.no_grad():
         model.blocks[1].attn.W_O[2] = 0
     ids = padded([torch.arange(n) for n in (5, 6, 7, 8, 6)], "right")
-    found = order_sensitivity(model, ids, permutations=["random"], draws=2)
+    done: list[tuple[int, int]] = []
+    found = order_sensitivity(
+        model, ids, permutations=["random"], draws=2, progress=lambda *now: done.append(now)
+    )
+    assert [n for n, _ in done] == list(range(1, len(done) + 1))
+    assert done[-1] == (len(done), 4 * (1 + 2 * 2))
     part = found.parts.index("L1H2")
     assert found.values[:, :, part].nan_to_num().max() == 0
     assert {name for name, by in found.uses().items() if not by} == {"L1H2"}

@@ -96,6 +96,13 @@ def test_a_figure_shows_the_tokens_and_their_values():
     assert marked == pytest.approx(found.value.tolist())
 
 
+def test_a_corpus_that_repeats_itself_is_noted():
+    model = interp.load("python-2l")
+    repeated = top_texts(model, 2 * CODE, of="L1H0", top=6).summary()
+    assert repeated.endswith("the corpus repeats itself: these are 3 different contexts")
+    assert "repeats itself" not in top_texts(model, CODE, of="L1H0", top=6).summary()
+
+
 def test_texts_that_are_cut_and_calls_that_are_cancelled_are_noted():
     model = interp.load("python-2l")
     long = "x = 1\n" * model.config.n_ctx

@@ -37,6 +37,18 @@ RUNS = {
     "covariance": ([], "covariance", "6 symmetries"),
     "positions": ([], "positions", "the shift by 1 is no linear map"),
     "frequencies": (["--model", "addition-mod-113"], "frequencies", "frequencies 27, 10, 9"),
+    "neurons": (
+        ["--model", "rasp-reverse", "--neuron", "3", "--neuron", "0", "--layer", "1"],
+        "neurons",
+        "2 neurons of L1MLP",
+    ),
+    "steer": (
+        ["--model", "python-2l", "--layer", "1", "--new-tokens", "3"],
+        "steer",
+        "Steering at resid_pre 1 on 36 prompts",
+    ),
+    "probe": (["--model", "rasp-histogram"], "probe", "at resid_post 0: accuracy 1.00"),
+    "erase": (["--model", "rasp-histogram", "--metric", "kl"], "erase", "erased at resid_post 0"),
     "top-texts": (["--of", "L1H0"], "top-texts", "L1H0 attention on 24 texts"),
     "order": (["--draws", "1"], "order", "2 of 8 heads use order"),
     "lens": (["--at", "resid_pre", "--at", "attn_out"], "lens", "Logit lens on 24 prompts"),
@@ -187,6 +199,45 @@ def test_pairs_of_heads_have_a_table_of_interactions(command, tmp_path, prompts)
     assert len(pd.read_csv(tmp_path / "out" / "interactions.csv")) == 28
 
 
+@each(
+    ("words", "table", "found"),
+    [
+        (["--ov", "L1H0", "--token", "a", "--token", "Q"], "Q  ", "copying +1.00"),
+        (["--qk", "L0H0"], "query", "highest at 1"),
+        (["--ov", "cross.L0H2", "--model", "dates"], "attended to", "OV circuit of cross.L0H2"),
+        (["--qk", "L1H0", "--first-mlp", "--model", "python-4l"], "keys", "behind the first MLP"),
+    ],
+)
+def test_the_circuit_of_one_head(command, tmp_path, words, table, found):
+    model = [] if "--model" in words else ["--model", MODEL]
+    done = command("circuits", *words, *model, "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert table in done.stdout
+    assert found in " ".join(done.stdout.split())
+    tables = {"circuits", "singular_vectors", *(["offsets"] if "--qk" in words else [])}
+    assert {path.stem for path in (tmp_path / "out").glob("*.csv")} == tables
+    words = shlex.split(json.loads((tmp_path / "out" / "run.json").read_text())["command"])
+    again = command(*words[1:], "--out", tmp_path / "again")
+    assert again.stdout.split("Report")[0] == done.stdout.split("Report")[0]
+
+
+@each(
+    ("words", "said"),
+    [
+        (["--ov", "L1H0", "--qk", "L1H0"], "give one of them"),
+        (["--token", "a"], "are for --ov and --qk"),
+        (["--ov", "L1MLP"], "no component"),
+        (["--ov", "L1ATTN"], "is no head"),
+        (["--qk", "L1H0", "--token", "ab"], "is 2 tokens"),
+    ],
+)
+def test_circuits_that_are_not_there_are_refused(command, tmp_path, words, said):
+    done = command("circuits", *words, "--model", MODEL, "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("name", ["ablate", "lens", "patterns"])
 def test_an_encoder_decoder_reads_pairs_of_texts(command, tmp_path, name):
     prompts = tmp_path / "dates.jsonl"
@@ -231,6 +282,8 @@ PAIR = '{"text": "ab", "corrupt": "ac", "target": "c", "distractor": "d"}'
         (["patterns", "--offsets", "0"], '{"text": "ab"}', "--offsets"),
         (["patterns", "--attention", "cross"], '{"text": "ab"}', "attention"),
         (["frequencies"], '{"text": "ab"}', "has no residue task"),
+        (["probe"], '{"text": "ab"}', "it has none"),
+        (["probe"], '{"text": "ab", "target": "long"}', "nothing to tell apart"),
         (["patterns"], '{"text": "ab"', "not a JSON object"),
         (["paths"], '{"text": "ab", "target": "c", "distractor": "d"}', "needs a 'corrupt'"),
         (["paths"], '{"text": "ab", "corrupt": "cab", "target": "c", "distractor": "d"}', "tokens"),

@@ -25,9 +25,9 @@ from interp.symmetries.parts import (
 )
 
 COMPONENT = re.compile(r"L\d+(H|KV|N)\d+")
-TOKEN_COLUMNS = ("token", "query_token", "key_token", "top")
+TOKEN_COLUMNS = ("token", "query_token", "key_token", "source_token", "output_token", "top")
 """Of a frame: labels of tokens."""
-TEXT_COLUMNS = ("context",)
+TEXT_COLUMNS = ("context", "promoted", "suppressed", "plain", "steered", "random")
 """Of a frame: several labels of tokens."""
 PROMPT_COLUMNS = ("prompt", "text")
 """Of a frame: the number of a prompt."""

@@ -36,10 +36,12 @@ from analyses import (
     direct_logit_attribution,
     explain,
     logit_lens,
+    neurons,
     order_sensitivity,
     patch_activations,
     patch_paths,
     prune,
+    steer,
     top_texts,
     train_lens,
 )
@@ -203,6 +205,31 @@ def top_cells(model: Transformer, given: Any, n: int, of: str = "L1H0") -> Rows:
     ]
 
 
+def all_neurons(model: Transformer, given: Any, n: int, stack: str | None = None) -> Rows:
+    """Every activation of each prompt, and what its ablation does."""
+    settings = {"layer": 0, "stack": stack, "top": 1000, "method": "zero", "metric": METRIC}
+    found = neurons(model, given, **settings)
+    order = found.pos.argsort(dim=-1, stable=True)
+    text, value = (own.gather(-1, order) for own in (found.text, found.value))
+    return [
+        {
+            "value": torch.stack([v[t == i] for v, t in zip(value, text, strict=True)]),
+            "clean": found.ablation.clean[i],
+            "ablated": found.ablation.ablated[:, i],
+        }
+        for i in range(n)
+    ]
+
+
+def steered(model: Transformer, given: Any, n: int) -> Rows:
+    """With a fixed vector, each prompt is continued as it is alone."""
+    generator = torch.Generator().manual_seed(0)
+    vector = torch.randn(model.d_model, generator=generator, dtype=torch.float64)
+    found = steer(model, given, vector=vector, layer=0, new_tokens=3)
+    numbers = {"kl": found.kl, "control": found.control, "steered": found.steered.double()}
+    return [{name: own[:, i] for name, own in numbers.items()} for i in range(n)]
+
+
 def training_prompts(model: Transformer) -> Any:
     read_by = model.stacks[0].input
     if isinstance(read_by, ImageInput):
@@ -223,9 +250,11 @@ ANALYSES = {
     "explain": explained,
     "logit_lens": lenses,
     "order_sensitivity": ordered,
+    "neurons": all_neurons,
     "patch_paths": paths,
     "prune": pruned,
     "patch_activations": patched,
+    "steer": steered,
     "top_texts": top_cells,
     "train_lens": trained,
 }
@@ -235,6 +264,11 @@ OF_EDGES = ("attribute_edges", "explain", "patch_paths", "prune")
 REFUSED = {(name, given) for name in OF_EDGES for given in NO_EDGES}
 # One of the texts is answered alike by all edges and by none.
 REFUSED |= {(name, "texts") for name in ("explain", "prune")}
+REFUSED |= {
+    ("steer", given)
+    for given in (*NO_EDGES, "images", "a ready-made batch of images")  # of encoders
+}
+REFUSED.add(("neurons", "texts"))  # of which the model has none
 OF_PAIRS = {
     f"attention_pattern, {which}": patterns_of_pairs(which)
     for which in ("encoder", "decoder", "cross")
@@ -254,6 +288,13 @@ OF_PAIRS["ablate"] = lambda model, given, n: ablated_layers(model, tuple(given),
 OF_PAIRS |= {
     f"top_texts, {of}": lambda model, given, n, of=of: top_cells(model, tuple(given), n, of)
     for of in ("encoder.L1H0", "decoder.L1H2", "cross.L0H1", "decoder.L0N3")
+}
+OF_PAIRS["steer"] = lambda model, given, n: steered(model, tuple(given), n)
+OF_PAIRS |= {
+    f"neurons, {which}": lambda model, given, n, which=which: all_neurons(
+        model, tuple(given), n, which
+    )
+    for which in ("encoder", "decoder")
 }
 OF_PAIRS["train_lens"] = lambda model, given, n: trained(model, tuple(given), n)
 OF_PAIRS["logit_lens"] = lambda model, given, n: lenses(model, tuple(given), n)
@@ -355,7 +396,8 @@ def test_each_prompt_has_the_numbers_that_it_has_alone(analysis, given):
 def test_a_question_that_a_model_does_not_have_is_refused(analysis, given):
     model, together, each = GIVEN[given]()
     with pytest.raises(
-        InvalidInput, match=r"normalizes the stream itself|faithfulness is undefined"
+        InvalidInput,
+        match=r"normalizes the stream itself|faithfulness is undefined|no MLP|continue a text",
     ):
         ANALYSES[analysis](model, each[0:1] if given == "texts" else together, len(each))
 
@@ -386,12 +428,11 @@ def test_every_analysis_of_prompts_is_in_the_table():
     ]
     first = {own.__name__: tuple(signature(own).parameters)[:1] for own in functions}
     of_models = {name for name, parameter in first.items() if parameter == ("model",)}
-    without_prompts, of_scores = {"composition", "head_roles"}, {"prune"}
-    assert of_models | of_scores == set(ANALYSES) | without_prompts
-    drawing_their_own, of_scores = {"head_roles", "permutation_covariance"}, {"prune"}
-    assert of_models | of_scores == set(ANALYSES) | drawing_their_own
-    without_prompts, of_scores = {"frequencies", "head_roles", "positions"}, {"prune"}
-    assert of_models | of_scores == set(ANALYSES) | without_prompts
+    without_prompts = {"composition", "head_roles", "ov", "positions", "qk"}
+    drawing_their_own = {"frequencies", "permutation_covariance"}
+    of_all_prompts_together, of_scores = {"erase", "probe"}, {"prune"}
+    left_out = without_prompts | drawing_their_own | of_all_prompts_together
+    assert of_models | of_scores == set(ANALYSES) | left_out
 
 
 REPLACED = ["token types", "images", "padded within"]

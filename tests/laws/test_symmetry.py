@@ -29,16 +29,22 @@ from analyses import (
     compare,
     composition,
     direct_logit_attribution,
+    erase,
     explain,
     frequencies,
     head_roles,
     logit_lens,
+    neurons,
     order_sensitivity,
+    ov,
     patch_activations,
     patch_paths,
     permutation_covariance,
     positions,
+    probe,
     prune,
+    qk,
+    steer,
     top_texts,
     train_lens,
 )
@@ -64,6 +70,20 @@ def patterns(case: Case) -> Frames:
         for head in range(case.model.blocks[1].attn.n_heads)
     ]
     return {"patterns": pd.concat(shown)}
+
+
+def of_every_head(ask: Callable[..., Result], **settings: object) -> Analysis:
+    """All tables of every head of layer 1, one below another."""
+
+    def frames(case: Case) -> Frames:
+        heads = range(case.model.blocks[1].attn.n_heads)
+        found = [ask(case.model, 1, head, top=4, **settings) for head in heads]
+        return {
+            name: pd.concat([tables(own)[name].assign(name=own.head) for own in found])
+            for name in tables(found[0])
+        }
+
+    return frames
 
 
 def scaled(model: Transformer) -> Transformer:
@@ -93,9 +113,34 @@ def tops(case: Case) -> Frames:
     return {kind: pd.concat(own) for kind, own in found.items()}
 
 
+def steered(case: Case) -> Frames:
+    """Continuations of the prompts, with the strength as a label."""
+    settings = {"layer": 1, "contrast": (case.clean, case.corrupt), "new_tokens": 4}
+    found = steer(case.model, case.clean, strengths=(0.0, 3.0), **settings)
+    return {name: own.astype({"strength": str}) for name, own in tables(found).items()}
+
+
 def grids(*at: str, **settings: object) -> Analysis:
     return lambda case: patch_activations(
         case.model, case.clean, case.corrupt, metric=case.metric, at=at, **settings
+    )
+
+
+def is_long(case: Case) -> torch.Tensor:
+    """A label that does not depend on the order of prompts or tokens."""
+    return (case.clean != PAD).sum(-1) > 4
+
+
+def predicted(case: Case) -> pd.DataFrame:
+    """Which prompts are long, predicted of prompts that are even in length by others; and back."""
+    folds = (case.clean != PAD).sum(-1) % 2
+    found = probe(case.model, case.clean, is_long(case), at=("resid_post", "z"), folds=folds)
+    return pd.DataFrame(
+        [
+            {"name": place, "prompt": prompt, "correct": float(correct)}
+            for place, row in enumerate(found.correct)
+            for prompt, correct in enumerate(row)
+        ]
     )
 
 
@@ -117,6 +162,9 @@ ANALYSES: dict[str, Analysis] = {
     "attention_statistics": lambda case: attention_statistics(
         case.model, case.clean, classes={"some": case.some}
     ),
+    "ov": of_every_head(ov),
+    "qk": of_every_head(qk, positions=4),
+    "qk, given tokens": lambda case: of_every_head(qk, tokens=case.some, positions=4)(case),
     "compare": lambda case: compare(
         case.model,
         scaled(case.model),
@@ -127,6 +175,9 @@ ANALYSES: dict[str, Analysis] = {
     "direct_logit_attribution, component": attribution("component"),
     "direct_logit_attribution, head": attribution("head"),
     "direct_logit_attribution, source": attribution("source"),
+    "erase": lambda case: erase(
+        case.model, case.clean, is_long(case), metric=case.metric, at=("resid_pre", "z")
+    ),
     "frequencies": lambda case: frequencies(
         case.model, torch.tensor([case.some[:2]]), residues=case.some
     ),
@@ -150,6 +201,7 @@ ANALYSES: dict[str, Analysis] = {
     "order_sensitivity": lambda case: order_sensitivity(
         case.model, case.clean, permutations=["random"], draws=1
     ),
+    "neurons": lambda case: neurons(case.model, case.clean, layer=1, top=999, metric=case.metric),
     "patch_activations": grids("resid_pre", "mlp_out", over=("layer", "pos")),
     "patch_activations, heads": grids("z", "q", over=("layer", "head")),
     "patch_activations, key/value heads": grids("v", over=("layer", "head"), direction="noise"),
@@ -159,9 +211,11 @@ ANALYSES: dict[str, Analysis] = {
     ),
     "permutation_covariance": lambda case: permutation_covariance(case.model),
     "positions": lambda case: positions(case.model),
+    "probe": lambda case: {"accuracy": predicted(case)},
     "prune": lambda case: prune(
         paths(case).scores, case.model, case.clean, case.corrupt, metric=case.metric, draws=1
     ),
+    "steer": steered,
     "top_texts": tops,
     "top_texts, a stream": lambda case: top_texts(
         case.model, case.clean, of=("resid_post", 1), top=999
@@ -172,7 +226,9 @@ ANALYSES: dict[str, Analysis] = {
 }
 LEFT_OUT = {
     "direct_logit_attribution": ["control"],
+    "erase": ["control", "removed_control"],
     "permutation_covariance": ["error"],
+    "neurons": ["rank"],
     "prune": ["random", "place"],
     "top_texts": ["rank", "source"],
 }
@@ -183,6 +239,9 @@ OWN_PROMPTS = {"explain", "head_roles"}
 NO_EDGES = {"attribute_edges", "explain", "patch_paths", "prune"}
 """Analyses of edges, which a model that normalizes its stream lacks."""
 POST_NORM = {"bert"}
+OF_TEXTS = {"steer"}
+"""Analyses of generated texts, which an encoder can't continue."""
+ENCODERS = {"bert"}
 FAST = ["gpt2", "llama", "neox"]
 SLOW = ["bert", "gptj", "gemma2"]
 OF_EXPERTS = [
@@ -243,6 +302,8 @@ def in_turn() -> list[object]:
         fast = next(names)
         for name in (*FAST, *SLOW):
             if named(analysis) in NO_EDGES and name in POST_NORM:
+                continue
+            if named(analysis) in OF_TEXTS and name in ENCODERS:
                 continue
             found.append(
                 pytest.param(analysis, name, marks=[] if name == fast else pytest.mark.slow)

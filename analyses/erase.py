@@ -1,0 +1,241 @@
+"""What depends on a label that can be read from activations? Erase it, and run the rest.
+
+    r(x) = x − Σ^{1/2} P Σ^{−1/2} (x − μ)        x: the activations at one position, of a place
+
+P projects onto the columns of Σ^{−1/2} Cov(x, labels): the least change after which no linear probe
+of these prompts reads the labels any better than a constant does (Belrose et al. 2023, "LEACE:
+Perfect linear concept erasure in closed form"). The effect is the metric with r(x) in place of x,
+minus the metric without an edit.
+
+The control erases labels in random order, which are as many but belong to other prompts. It
+matters: of no more prompts than dimensions, every labelling can be read without error, and erasing
+any takes out part of what tells the prompts apart. An effect beyond the control's is of the labels.
+What is erased at one place may be computed anew by later ones, may be read of other positions, and
+may be read by what is not linear.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from analyses.effects import Progress, as_metric, effect_frame, in_cells, rounding
+from analyses.figures import Curve, curves
+from analyses.result import Result
+from interp import Sweep, Transformer, edits, sweep
+from interp.edits.edit import Replace
+from interp.execution.provenance import Provenance
+from interp.interventions.labelled import Labelled, labelled_activations
+from interp.metrics import Metric
+from interp.metrics.logits import relative_rounding
+from interp.points import Place
+from interp.regression.erasure import Erasure
+
+DRAWS = 5
+"""Random orders of the labels."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Erasing(Result):
+    """The metric with the labels erased at one place, and with labels in random order.
+
+    Attributes:
+        clean: without an edit.
+        erased: with the labels erased at each place.
+        control: with the labels erased in each random order.
+        removed: share of the variance of the activations that is erased.
+        removed_control: the same of each random order.
+        points: what was edited at each place, such as ``resid_post``.
+        layers: of each place.
+        labels: of each prompt.
+        pos: the position that was edited.
+        metric: its name.
+        unit: of the metric.
+        provenance: model, prompts, edits and seed that the numbers depend on.
+        notes: what is missing of the sweep.
+        partial: of a cancelled sweep, what ``resume=`` goes on from; else ``None``.
+    """
+
+    clean: Float[Tensor, " prompt"]
+    erased: Float[Tensor, "place prompt"]
+    control: Float[Tensor, "place draw prompt"]
+    removed: Float[Tensor, " place"]
+    removed_control: Float[Tensor, "place draw"]
+    points: tuple[str, ...]
+    layers: tuple[int, ...]
+    labels: tuple[str, ...]
+    pos: int
+    metric: str
+    unit: str
+    provenance: Provenance
+    notes: tuple[str, ...] = ()
+    partial: Sweep | None = None
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a place, largest size first.
+
+        Columns:
+            point, layer, name: where the labels were erased.
+            removed, removed_control: share of the variance there that is erased; of labels in
+                random order, the mean.
+            control: effect of erasing labels in random order, mean over orders and prompts.
+            effect, low, high, size, n, p, q, matters: of erasing the labels; see
+                :func:`analyses.effects.effect_frame`. ``matters`` is against no effect; compare it
+                with the control.
+        """
+        cells = {
+            "point": self.points,
+            "layer": self.layers,
+            "name": self._names,
+            "removed": self.removed.tolist(),
+            "removed_control": self.removed_control.mean(-1).tolist(),
+            "control": (self.control - self.clean).mean((1, 2)).tolist(),
+        }
+        return effect_frame(
+            cells, self.erased - self.clean, rounding(self.clean, self.provenance.dtype)
+        )
+
+    def figure(self) -> go.Figure:
+        """The metric by layer, of each point, without an edit and of labels in random order."""
+        shown: list[Curve] = []
+        for point in dict.fromkeys(self.points):
+            own = [number for number, name in enumerate(self.points) if name == point]
+            x = [self.layers[number] for number in own]
+            control = self.control[own].mean((1, 2)).tolist()
+            shown += [
+                Curve(f"erased at {point}", x, self.erased[own].mean(-1).tolist()),
+                Curve(f"in random order, {point}", x, control, faint=True),
+            ]
+        x = sorted(set(self.layers))
+        shown.append(Curve("no edit", x, [self.clean.mean().item()] * len(x)))
+        return curves(
+            {self.metric: shown},
+            title=f"{self.provenance.model}: labels erased at position {self.pos}",
+            axis="layer",
+            units=[self.unit],
+        )
+
+    def summary(self) -> str:
+        """The largest effect, then that of every place beside its control."""
+        frame, width = self.to_frame(), max(map(len, self._names))
+        best = frame.iloc[0]
+        columns = (frame[name] for name in ("name", "effect", "control", "removed"))
+        lines = [
+            f"{name:<{width}} {effect:+.4g} {self.unit} (in random order {control:+.4g}), "
+            f"{removed:.1%} of the variance"
+            for name, effect, control, removed in zip(*columns, strict=True)
+        ]
+        first = (
+            f"{len(set(self.labels))} labels of {len(self.labels)} prompts: erased at "
+            f"{best['name']}, the {self.metric} changes by {best['effect']:+.3g} {self.unit} "
+            f"(in random order {best['control']:+.3g})"
+        )
+        measured = f"{self.metric} {self.clean.mean():.4g} {self.unit} without an edit"
+        return "\n".join([first, measured, *lines, *self.notes])
+
+    def payload(self) -> dict[str, Any]:
+        """The fields as plain data, but for ``partial``, which only this program can use."""
+        return super(Erasing, replace(self, partial=None)).payload()
+
+    @property
+    def _names(self) -> list[str]:
+        return [f"{point} {layer}" for point, layer in zip(self.points, self.layers, strict=True)]
+
+
+def erase(  # noqa: PLR0913 - the settings of one analysis, by keyword
+    model: Transformer,
+    prompts: Any,  # noqa: ANN401 - what model.check reads
+    labels: Iterable[object],
+    *,
+    metric: str | Metric = "kl",
+    at: str | Sequence[str] = "resid_post",
+    pos: int = -1,
+    stack: str | None = None,
+    seed: int = 0,
+    memory: float | None = None,
+    progress: Progress | None = None,
+    cancelled: Callable[[], bool] | None = None,
+    resume: Sweep | None = None,
+) -> Erasing:
+    """Erase labels from the activations of every layer, one at a time, and measure the effect.
+
+    Args:
+        model: the model.
+        prompts: texts, token ids padded with ``interp.PAD``, images, or a batch; ``(source,
+            target)`` for an encoder–decoder.
+        labels: one a prompt: texts, numbers or booleans.
+        metric: ``"loss"``, ``"kl"`` from the model's own predictions, or one of ``interp.metrics``.
+        at: where: the label of a point that every layer has and that has positions, such as
+            ``resid_post``, ``mlp_out``, ``z`` (all heads together); or several, each by itself.
+        pos: the position, among each prompt's tokens, at which the labels are erased.
+        stack: of an encoder–decoder, which stack is edited; by default the decoder.
+        seed: of the random orders of the control.
+        memory: bytes that the sweep may take, as for :func:`interp.sweep`.
+        progress: called with ``(cases done, cases in total)``; controls are cases too.
+        cancelled: called after each forward; if it returns True, what was measured is returned,
+            and its ``partial`` can be resumed.
+        resume: partial result of the same call.
+
+    Returns:
+        The metric by place and prompt.
+
+    Raises:
+        InvalidInput: not one label a prompt, or fewer than two of each; a point that has no
+            positions; a metric that the model does not have; or a ``resume`` of another call.
+        InvalidEdit: a prompt that is too short to have the position.
+        UnknownPlace: the model has no such point.
+        Interrupted: Ctrl-C; its ``result`` can be resumed.
+    """
+    given = labelled_activations(model, prompts, labels, at=at, pos=pos, stack=stack)
+    generator = torch.Generator().manual_seed(seed)
+    n = len(given.labels)
+    orders = [
+        torch.arange(n),
+        *(torch.randperm(n, generator=generator) for _ in range(DRAWS)),
+    ]
+    made = [_erased(given, place, order) for place in given.every_place for order in orders]
+    table = sweep(
+        model,
+        tuple(given.batches),
+        [edit for edit, _ in made],
+        as_metric(metric, model, given.batches),
+        memory=memory,
+        progress=in_cells(progress, n),
+        cancelled=cancelled,
+        resume=resume,
+    )
+    values = table.values.unflatten(0, (-1, len(orders)))
+    removed = torch.tensor([share for _, share in made]).double().view(-1, len(orders))
+    provenance = Provenance.of(model, *given.batches, seed=seed)
+    return Erasing(
+        clean=table.baseline,
+        erased=values[:, 0],
+        control=values[:, 1:],
+        removed=removed[:, 0],
+        removed_control=removed[:, 1:],
+        points=tuple(given.cells["point"]),
+        layers=tuple(given.cells["layer"]),
+        labels=given.labels,
+        pos=pos,
+        metric=table.metric,
+        unit=table.unit,
+        provenance=replace(provenance, edits=table.provenance.edits),
+        notes=table.notes,
+        partial=None if table.complete else table,
+    )
+
+
+def _erased(given: Labelled, place: Place, order: Tensor) -> tuple[Replace, float]:
+    """The edit that erases the labels in an order, and the share of the variance that it takes."""
+    x, activations = given.rows_at(place), given.activations[place]
+    classes = one_hot(given.targets[order], len(given.classes)).double()
+    erased = Erasure.of(x, classes, relative_rounding(activations.dtype))(x)
+    removed = (x - erased).square().sum() / (x - x.mean(0)).square().sum().clamp(min=1e-300)
+    values = erased.to(activations).view_as(activations)
+    return edits.replace(place, values, pos=given.pos), removed.item()

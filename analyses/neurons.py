@@ -1,0 +1,476 @@
+"""What do neurons respond to, and what do they do? Tokens, logits, weights and ablation.
+
+    activation       post_i[n] at every token of a corpus; the largest with their contexts
+    direct effect    post_i[n] · W_out[n] · w′_v      on the logit of each token v
+    cosine           cos(W_in[:, n], W_out[n])
+    ablation         metric(post[n] replaced) − metric
+
+The direct effect is taken at the token of the largest activation, where every norm has its divisor
+of the run; over all neurons it sums to the term of the MLP (:mod:`interp.attribution.neurons`; Geva
+et al. 2022, "Transformer Feed-Forward Layers Build Predictions by Promoting Concepts in the
+Vocabulary Space"). Of each logit, the mean over the vocabulary is subtracted, which no prediction
+depends on. Cosines are of Gurnee et al. 2024, "Universal Neurons in GPT2 Language Models".
+
+Controls: the largest activation when the other tokens of its text are in random order; the largest
+direct effect of a random vector as long as W_out[n]; the root mean square of the cosines with other
+neurons' weights. The largest activations are extremes, so mean and quantiles of all stand beside
+them. A direct effect is not what later parts make of an activation: that is in the ablation.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from analyses.effects import (
+    Progress,
+    as_metric,
+    effect_frame,
+    effect_lines,
+    in_cells,
+    prompt_frame,
+    rounding,
+)
+from analyses.figures import token_strips
+from analyses.result import Result
+from interp import Transformer, run, sweep
+from interp.attribution.neurons import (
+    DirectEffects,
+    direct_effects,
+    input_output_cosines,
+    places_of_neurons,
+)
+from interp.corpus.measures import ActivationsOf, activations_of
+from interp.corpus.snippets import Snippet, snippets
+from interp.corpus.stream import Settings, Streamed, stream_corpus
+from interp.corpus.strips import shuffled_values, strips
+from interp.corpus.texts import rows_of
+from interp.errors import InvalidInput, shorten
+from interp.execution.provenance import Provenance
+from interp.interventions.components import Component, components_of
+from interp.interventions.replacements import Replacements
+from interp.metrics import Metric
+from interp.model.unembedding import MaskedHead, Unembedding
+
+LEVELS = (0.5, 0.9, 0.99, 0.999)
+"""The shares of tokens at which quantiles are reported."""
+DRAWS = 4
+"""Random orders of the other tokens."""
+LISTED = 3
+"""Tokens that a summary lists."""
+
+
+@dataclass(frozen=True, eq=False)
+class NeuronAblation:
+    """The metric with each neuron ablated in turn.
+
+    Attributes:
+        clean: the metric without ablation, of each text.
+        ablated: with one neuron ablated; NaN where a cancelled call did not come to.
+        metric: its name.
+        unit: of the metric.
+        method: ``zero``, ``mean`` or ``resample``.
+        noise: effects up to it may be rounding errors.
+    """
+
+    clean: Float[Tensor, " prompt"]
+    ablated: Float[Tensor, "neuron prompt"]
+    metric: str
+    unit: str
+    method: str
+    noise: float
+
+    @property
+    def effect(self) -> Float[Tensor, "neuron prompt"]:
+        """``ablated − clean``."""
+        return self.ablated - self.clean
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Neurons(Result):
+    """What neurons of one MLP respond to, and what they do.
+
+    Attributes:
+        layer: of the MLP.
+        stack: of an encoder–decoder, its stack; else ``None``.
+        neuron: their indices.
+        value: the largest activations of each, the largest first.
+        text: the number of the text of each, from 0.
+        pos: its position among the tokens of the text.
+        control: the largest activation with the other tokens of its text in random order.
+        snippets: the tokens around each.
+        strips: the activations along each text; NaN after its end.
+        mean: over all tokens.
+        active: the share of tokens with an activation above 0.
+        quantiles: the activations that half, 90 %, 99 % and 99.9 % of the tokens do not exceed,
+            within 2.2 % of themselves.
+        direct: direct effects on the logits where each is largest; ``None`` of a model whose logits
+            are not linear in the stream of this stack.
+        labels: of the tokens in ``direct``.
+        cosines: of input and output weights, by name.
+        cosine_controls: of each, the root mean square with the other neurons.
+        ablation: of each neuron on the first texts; ``None`` if none was asked for.
+        n_texts: number of texts.
+        n_tokens: number of tokens.
+        provenance: model, tokens and settings that the numbers depend on.
+        notes: what a reader should know of how they were computed.
+    """
+
+    layer: int
+    stack: str | None
+    neuron: Int[Tensor, " neuron"]
+    value: Float[Tensor, "neuron top"]
+    text: Int[Tensor, "neuron top"]
+    pos: Int[Tensor, "neuron top"]
+    control: Float[Tensor, " neuron"]
+    snippets: tuple[tuple[Snippet, ...], ...]
+    strips: Float[Tensor, "neuron top token"]
+    mean: Float[Tensor, " neuron"]
+    active: Float[Tensor, " neuron"]
+    quantiles: Float[Tensor, "neuron level"]
+    direct: DirectEffects | None
+    labels: Mapping[int, str]
+    cosines: Mapping[str, Float[Tensor, " neuron"]]
+    cosine_controls: Mapping[str, Float[Tensor, " neuron"]]
+    ablation: NeuronAblation | None
+    n_texts: int
+    n_tokens: int
+    provenance: Provenance
+    notes: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The name of each neuron, such as ``L0N12``."""
+        stack = f"{self.stack}." if self.stack else ""
+        return [f"{stack}L{self.layer}N{n}" for n in self.neuron.tolist()]
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a neuron, largest size of the ablation effect first.
+
+        Columns:
+            layer, neuron, name: which neuron.
+            token, value, control: of its largest activation; :meth:`to_top_frame` has more.
+            mean, active: over all tokens.
+            promoted, suppressed: tokens whose logits it raises and lowers most, if there are such.
+            logit, logit_control: the most that a logit is raised, and its control.
+            cosine, cosine_control: of input and output weights (of each pair of a gated MLP).
+            effect, low, high, size, n, p, q, matters: of the ablation, as of ``ablate``.
+        """
+        cells: dict[str, Sequence[object]] = {
+            "layer": [self.layer] * len(self.neuron),
+            "neuron": self.neuron.tolist(),
+            "name": self.names,
+            "token": [own[0].token for own in self.snippets],
+            "value": self.value[:, 0].tolist(),
+            "control": self.control.tolist(),
+            "mean": self.mean.tolist(),
+            "active": self.active.tolist(),
+            **self._logit_cells,
+        }
+        for pair, own in self.cosines.items():
+            name = "cosine" if pair == "in out" else f"cosine_{pair.replace(' ', '_')}"
+            cells |= {name: own.tolist(), f"{name}_control": self.cosine_controls[pair].tolist()}
+        if self.ablation is None:
+            return pd.DataFrame(cells)
+        return effect_frame(cells, self.ablation.effect, self._noise)
+
+    def to_top_frame(self) -> pd.DataFrame:
+        """One row a neuron and large activation: name, rank, text, pos, token, value, context."""
+        rows = [
+            (name, rank, int(text), int(pos), own.token, float(value), own.marked)
+            for name, *cells in zip(
+                self.names, self.text, self.pos, self.value, self.snippets, strict=True
+            )
+            for rank, (text, pos, value, own) in enumerate(zip(*cells, strict=True), 1)
+        ]
+        columns = ["name", "rank", "text", "pos", "token", "value", "context"]
+        return pd.DataFrame(rows, columns=columns)
+
+    def to_prompt_frame(self) -> pd.DataFrame:
+        """One row a neuron and text: layer, neuron, name, prompt, clean, ablated, effect."""
+        own = self.ablation
+        if own is None:
+            return pd.DataFrame()
+        layers = [self.layer] * len(self.neuron)
+        cells = {"layer": layers, "neuron": self.neuron.tolist(), "name": self.names}
+        clean = own.clean.expand_as(own.ablated)
+        return prompt_frame(cells, clean=clean, ablated=own.ablated, effect=own.effect)
+
+    def figure(self, neuron: int | None = None) -> go.Figure:
+        """Tokens around the largest activations of one neuron, by default the table's first.
+
+        Raises:
+            InvalidInput: that neuron was not measured.
+        """
+        wanted = int(self.to_frame()["neuron"].iloc[0]) if neuron is None else neuron
+        if wanted not in self.neuron.tolist():
+            raise InvalidInput(f"Neuron {shorten(neuron)} was not measured.")
+        row = self.neuron.tolist().index(wanted)
+        shown = list(zip(self.snippets[row], self.strips[row], strict=True))
+        return token_strips(
+            [own.values(strip) for own, strip in shown],
+            [own.labels for own, _ in shown],
+            title=f"{self.names[row]}: the {len(shown)} largest activations",
+            rows=[f"text {n}" for n in self.text[row].tolist()],
+            unit="activation",
+            diverging=True,
+        )
+
+    def summary(self, top: int = 10) -> str:
+        """What the neurons are most active on, and which matter."""
+        frame = self.to_frame()
+        n = len(frame)
+        lost = (self.control < 0.5 * self.value[:, 0]).sum()
+        first = (
+            f"{n} neurons of {self._mlp} on {self.n_texts} texts, {self.n_tokens} tokens: "
+            f"{self._matter(frame)}{lost} of {n} largest activations halve in random order"
+        )
+        context = dict(zip(self.names, (own[0].marked for own in self.snippets), strict=True))
+        lines = [
+            self._line(own, context[own["name"]]) for own in frame.head(top).to_dict("records")
+        ]
+        if self.ablation is not None:
+            lines += effect_lines(frame, self.ablation.unit, "neurons", 0)
+        if self.direct is not None:
+            error = self.direct.sum_error
+            lines.append(
+                f"direct effects of all neurons sum to the MLP's within {error:.1e} logits"
+            )
+        return "\n".join([first, *lines, *self.notes])
+
+    @property
+    def _mlp(self) -> str:
+        return f"{self.stack}.L{self.layer}MLP" if self.stack else f"L{self.layer}MLP"
+
+    def _matter(self, frame: pd.DataFrame) -> str:
+        if self.ablation is None:
+            return ""
+        own = self.ablation
+        return (
+            f"{frame['matters'].sum()} matter ({own.metric}, {own.method} ablation on "
+            f"{len(own.clean)} texts); "
+        )
+
+    def _line(self, row: Mapping[Any, Any], context: str) -> str:
+        """A neuron in a line."""
+        parts = [f"{row['name']:<7} {row['value']:.3g} (control {row['control']:.2g}) {context}"]
+        if self.direct is not None:
+            listed = " ".join(str(row["promoted"]).split()[:LISTED])
+            parts.append(
+                f"promotes {listed} ({row['logit']:+.2g}, control {row['logit_control']:.2g})"
+            )
+        parts.append(f"cosine {row['cosine']:+.2f} (control {row['cosine_control']:.2f})")
+        if self.ablation is not None:
+            parts.append(f"{self.ablation.metric} {row['effect']:+.2g} {self.ablation.unit}")
+        return "; ".join(parts)
+
+    @property
+    def _logit_cells(self) -> dict[str, Sequence[object]]:
+        own = self.direct
+        if own is None:
+            return {}
+        promoted, suppressed = (
+            [" ".join(self.labels[n] for n in row) for row in ids.tolist()]
+            for ids in (own.promoted, own.suppressed)
+        )
+        return {
+            "promoted": promoted,
+            "suppressed": suppressed,
+            "logit": own.promoted_logits[:, 0].tolist(),
+            "logit_control": own.control.tolist(),
+        }
+
+    @property
+    def _noise(self) -> float:
+        return 0.0 if self.ablation is None else self.ablation.noise
+
+
+def neurons(  # noqa: PLR0913 - the settings of one analysis, by keyword
+    model: Transformer,
+    texts: Any,  # noqa: ANN401 - what interp.corpus.texts.pools_of reads
+    *,
+    layer: int,
+    neurons: Sequence[int] | None = None,
+    stack: str | None = None,
+    top: int = 5,
+    tokens: int = 5,
+    bos: bool = False,
+    ablate: int = 32,
+    method: str = "mean",
+    metric: str | Metric | None = None,
+    seed: int = 0,
+    rows: int = 64,
+    memory: float | None = None,
+    progress: Progress | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> Neurons:
+    """Describe neurons of one MLP by what they respond to and what they do.
+
+    Args:
+        model: the model.
+        texts: a corpus of any size, as for :func:`analyses.top_texts`.
+        layer: of the MLP; negative ones count from the end.
+        neurons: which of its neurons; by default all.
+        stack: of an encoder–decoder, ``encoder`` or ``decoder`` (the default).
+        top: how many of the largest activations to report.
+        tokens: how many promoted and suppressed tokens to report.
+        bos: whether activations at BOS count.
+        ablate: on how many of the first texts each neuron is ablated; 0 for none.
+        method: of ablation: ``zero``, ``mean`` (over these texts) or ``resample``.
+        metric: ``"loss"`` (next-token, nats), ``"kl"`` (KL from the model's own predictions, nats,
+            which is never negative) or a metric; by default the loss, or of an encoder KL. A model
+            without logits has no ablation without a metric.
+        seed: of random orders, vectors and donors.
+        rows: texts a forward; the result does not depend on it.
+        memory: bytes that the ablation may take, as for :func:`interp.sweep`.
+        progress: called with what was read and how much there is, as for
+            :func:`analyses.top_texts`; then with ``(neurons ablated, neurons in total)``.
+        cancelled: called after each forward; if it returns True while the corpus is read, the
+            result is of what was read, without ablation.
+
+    Returns:
+        Numbers by neuron.
+
+    Raises:
+        InvalidInput: the layer has no MLP, a mixture of experts, or not these neurons; an empty
+            corpus, a line that can't be read, or settings that mean nothing.
+    """
+    mlp = _mlp_of(model, layer, stack)
+    chosen = _chosen(mlp, neurons)
+    for name, number, least in (("top", top, 1), ("rows", rows, 1), ("ablate", ablate, 0)):
+        if number < least:
+            raise InvalidInput(f"{name}={shorten(number)} should be {least} or more.")
+    measure = activations_of(model, mlp.name, chosen[0].place, tuple(c.unit or 0 for c in chosen))
+    settings = Settings(top, rows, bos=bos, sample=ablate)
+    found = stream_corpus(model, texts, measure, settings, progress=progress, cancelled=cancelled)
+    control = shuffled_values(measure, found, ranks=1, draws=DRAWS, rows=rows, seed=seed)
+    direct = _direct_effects(model, measure, found, tokens, rows, seed)
+    ablation, provenance, notes = None, Provenance.of(model, seed=seed), found.notes
+    if metric is None and model.config.unembeds:
+        metric = "loss" if model.config.is_causal else "kl"
+    if ablate and found.complete and metric is not None:
+        batches = rows_of(found.sample)
+        edits = Replacements(model, batches, method, seed=seed, rows=rows).edits(chosen)
+        table = sweep(
+            model,
+            batches[0] if len(batches) == 1 else batches,
+            [[edits[each.name]] for each in chosen],
+            as_metric(metric, model, batches, rows),
+            memory=memory,
+            progress=in_cells(progress, len(batches[0].ids)),
+            cancelled=cancelled,
+        )
+        noise = rounding(table.baseline[~table.baseline.isnan()], table.provenance.dtype)
+        ablation = NeuronAblation(
+            table.baseline, table.values, table.metric, table.unit, method, noise
+        )
+        provenance, notes = replace(table.provenance, seed=seed), (*notes, *table.notes)
+    cosines = input_output_cosines(model, mlp.layer, mlp.place.stack)
+    own = torch.tensor(measure.neurons)
+    return Neurons(
+        layer=mlp.layer,
+        stack=mlp.place.stack,
+        neuron=own,
+        value=found.value,
+        text=found.text,
+        pos=found.pos,
+        control=control[:, 0],
+        snippets=snippets(model, measure, found),
+        strips=strips(measure, found, rows),
+        mean=found.distribution.mean.cpu(),
+        active=(found.distribution.positive / found.distribution.n).cpu(),
+        quantiles=found.distribution.quantiles(LEVELS).cpu(),
+        direct=direct,
+        labels={} if direct is None else _labels(model, direct),
+        cosines={name: cosine.cpu()[own] for name, (cosine, _) in cosines.items()},
+        cosine_controls={name: rms.cpu()[own] for name, (_, rms) in cosines.items()},
+        ablation=ablation,
+        n_texts=found.n_texts,
+        n_tokens=found.n_tokens,
+        provenance=replace(provenance, tokens=found.sha256),
+        notes=notes,
+    )
+
+
+# ---- which neurons -----------------------------------------------------------------------------
+
+
+def _mlp_of(model: Transformer, layer: int, stack: str | None) -> Component:
+    """The MLP of a layer.
+
+    Raises:
+        InvalidInput: there is no such layer or stack, or it has no MLP.
+    """
+    if len(model.stacks) == 1 and stack is not None:
+        raise InvalidInput("stack= is for encoder–decoders; this model has one stack.")
+    own = model.stack(stack)
+    n = len(own.blocks)
+    if not -n <= layer < n:
+        raise InvalidInput(f"layer={shorten(layer)}: there are layers 0..{n - 1}.")
+    name = own.name if len(model.stacks) > 1 else None
+    for mlp in components_of(model).mlps:
+        if (mlp.layer, mlp.place.stack) == (layer % n, name):
+            return mlp
+    raise InvalidInput(f"Layer {layer} has no MLP, so there are no neurons to describe.")
+
+
+def _chosen(mlp: Component, neurons: Sequence[int] | None) -> tuple[Component, ...]:
+    """Some neurons of an MLP, or all.
+
+    Raises:
+        InvalidInput: a mixture of experts, neurons that it does not have, or one twice.
+    """
+    every = mlp.neurons()
+    if neurons is None:
+        return every
+    wanted = [int(n) for n in neurons]
+    if (
+        not wanted
+        or len(set(wanted)) < len(wanted)
+        or not 0 <= min(wanted) <= max(wanted) < len(every)
+    ):
+        raise InvalidInput(
+            f"neurons={shorten(list(neurons))} should be different numbers in 0..{len(every) - 1}."
+        )
+    return tuple(every[n] for n in wanted)
+
+
+# ---- what they write ---------------------------------------------------------------------------
+
+
+def _direct_effects(
+    model: Transformer,
+    measure: ActivationsOf,
+    found: Streamed,
+    tokens: int,
+    rows: int,
+    seed: int,
+) -> DirectEffects | None:
+    """The direct effects of each neuron at its largest activation, if there are such effects."""
+    last = model.stacks[-1]
+    linear = isinstance(model.unembed, Unembedding) and not isinstance(last.final_norm, MaskedHead)
+    if not linear or measure.stack < len(model.stacks) - 1:
+        return None
+    most = model.config.n_logits
+    if not 1 <= tokens <= most:
+        raise InvalidInput(f"tokens={shorten(tokens)} is outside 1..{most}.")
+    parts: list[DirectEffects] = []
+    layer, numbers = measure.place.layer or 0, torch.tensor(measure.neurons)
+    for units in torch.arange(len(numbers)).split(rows):
+        batches = rows_of([found.texts[n] for n in found.text[units, 0].tolist()])
+        cache = run(model, *batches, record=places_of_neurons(model, layer)).cache
+        column = found.pos[units, 0].to(model.device)
+        neuron = numbers[units].to(model.device)
+        parts.append(direct_effects(model, cache, column, layer, neuron, top=tokens, seed=seed))
+    return DirectEffects.joined(parts)
+
+
+def _labels(model: Transformer, direct: DirectEffects) -> dict[int, str]:
+    """The label of each token that is promoted or suppressed."""
+    ids = torch.cat([direct.promoted, direct.suppressed]).unique().tolist()
+    return {n: model.label(n) for n in ids}

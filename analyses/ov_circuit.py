@@ -1,0 +1,242 @@
+"""Which tokens does a head promote when it attends to a token? Its OV circuit, of weights alone.
+
+    logits(source, output) = n_source W_V W_O W_U,   n = norm(x),  x = W_E[source]
+
+n is the token's embedding alone, without a position (on request with what the first MLP makes of
+it), behind the norm that the head reads through. W_V has that norm's gain folded in, W_O the gains
+of later norms, and W_U is centred over the vocabulary; of later norms the divisors are left out, so
+the unit is logits times the divisor of the final norm, the same for all outputs. Beside each entry
+stands its mean over all tokens, as a head may promote some outputs whatever it attends to.
+
+Copying is Σλ / Σ|λ| over the eigenvalues of that matrix, from −1 to 1 (Elhage et al. 2021, "A
+Mathematical Framework for Transformer Circuits"), with W_U centred over the tokens compared, so
+that it is near 0 where outputs are permuted. Singular vectors are those of W_V W_O, read through
+W_E and W_U (Millidge and Black 2022). The circuit is the direct path from embedding to logits: a
+head that copies need not rank each token itself first, and late heads mostly read what other parts
+wrote. Whether the head attends to a token is left open, see :func:`analyses.qk`.
+"""
+
+from dataclasses import dataclass
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from analyses.result import Result
+from analyses.top_tokens import (
+    Side,
+    SingularTokens,
+    Tokens,
+    TopTokens,
+    check_top,
+    given_tokens,
+    singular_tokens,
+    top_tokens,
+)
+from interp import Transformer
+from interp.circuits.token_circuits import TokenCircuits
+from interp.circuits.top_entries import strongest
+from interp.errors import InvalidInput, shorten
+from interp.execution.provenance import Provenance
+from interp.linalg import LowRank
+from interp.model.attentions import AttentionName
+
+DRAWS = 8
+"""Permutations that copying is compared with."""
+COMPONENTS = 8
+"""Singular vectors that are reported."""
+COLUMNS = ("source_token", "output_token")
+UNIT = "logit × divisor"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OVCircuit(Result):
+    """What a head promotes by the token that it attends to.
+
+    Attributes:
+        head: its name.
+        promoted: beside tokens that are attended to, the outputs that are promoted most.
+        promoters: beside outputs, the tokens that promote them most when attended to.
+        copying: Σλ / Σ|λ|; ``None`` where outputs are not the tokens that are attended to.
+        copying_controls: the same with permuted outputs.
+        singular: the largest singular vectors.
+        first_mlp: whether the first MLP acts on embeddings.
+        provenance: model and seed that the numbers depend on.
+    """
+
+    head: str
+    promoted: TopTokens
+    promoters: TopTokens
+    copying: float | None
+    copying_controls: Float[Tensor, " draw"]
+    singular: SingularTokens
+    first_mlp: bool
+    provenance: Provenance
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a token and rank, in both directions.
+
+        Columns:
+            direction: ``out``: the outputs that a source promotes; ``in``: the sources that promote
+                an output.
+            source_token: that is attended to.
+            output_token: whose logit it is.
+            rank: from 0.
+            logit: minus the mean over outputs, times the divisor of the final norm.
+            control: the mean of these logits of the output over all sources.
+        """
+        source, output = COLUMNS
+        out = self.promoted.frame(source, output, "logit")
+        into = self.promoters.frame(output, source, "logit")
+        frame = pd.concat([out.assign(direction="out"), into.assign(direction="in")])
+        columns = ["direction", source, output, "rank", "logit", "control"]
+        return frame[columns].reset_index(drop=True)
+
+    def singular_frame(self) -> pd.DataFrame:
+        """One row a singular vector, end and rank: the tokens read there, and those written.
+
+        Columns:
+            component, singular_value: the largest first.
+            end: + or -.
+            rank: from 0.
+            source_token, source_token_reading: of the normalized embedding along the vector.
+            output_token, output_token_reading: the logits that the vector writes.
+        """
+        return self.singular.frame(*COLUMNS)
+
+    def figure(self, direction: str = "out") -> go.Figure:
+        """Heatmap of the logits by rank, with tokens in the cells.
+
+        Args:
+            direction: ``out``, outputs by source, or ``in``, sources by output.
+
+        Raises:
+            InvalidInput: another direction.
+        """
+        if direction not in ("out", "in"):
+            raise InvalidInput(f"direction={shorten(direction)} should be out or in.")
+        if direction == "out":
+            title = f"{self.head}: outputs that it promotes when it attends to a token"
+            return self.promoted.figure(
+                title=title, token="attended to", top="promoted output", unit=UNIT
+            )
+        title = f"{self.head}: tokens that promote an output when it attends to them"
+        return self.promoters.figure(title=title, token="output", top="attended to", unit=UNIT)
+
+    def summary(self, top: int = 5) -> str:
+        """Copying, up to ``top`` tokens with what they promote, the largest singular vectors."""
+        mlp = ", embeddings behind the first MLP" if self.first_mlp else ""
+        return "\n".join(
+            [
+                f"OV circuit of {self.head} in {self.provenance.model}{mlp}: {self._copying()}",
+                "attended to → promoted outputs, in logits × the final divisor",
+                *self.promoted.lines(top),
+                "singular vectors: tokens read → outputs written",
+                *self.singular.lines(),
+            ]
+        )
+
+    def _copying(self) -> str:
+        if self.copying is None:
+            return "outputs are not the tokens that it attends to, so there is no copying"
+        mean, deviation = self.copying_controls.mean(), self.copying_controls.std()
+        return f"copying {self.copying:+.2f} ({mean:+.2f} ± {deviation:.2f} with permuted outputs)"
+
+
+@torch.no_grad()
+def ov(  # noqa: PLR0913 - the settings of one analysis, by keyword
+    model: Transformer,
+    layer: int,
+    head: int,
+    tokens: Tokens | None = None,
+    *,
+    top: int = 10,
+    attention: AttentionName | None = None,
+    first_mlp: bool = False,
+    seed: int = 0,
+) -> OVCircuit:
+    """Find which tokens a head promotes when it attends to a token, from the weights alone.
+
+    Norms are folded in without their divisors, but for that of what the head reads. In models with
+    post-norm the norms between embedding and head, and between head and logits, are passed too.
+    Logits are before any soft-cap.
+
+    Args:
+        model: a model of tokens with an unembedding.
+        layer: of the head; negative counts from the end.
+        head: its index; negative counts from the end. With grouped heads, that of the query head.
+        tokens: ids, or texts of one token each: as tokens attended to, and as outputs. By default
+            those with the largest entries in the whole circuit.
+        top: how many to report beside each; and how many are found by default.
+        attention: of an encoder–decoder, ``"decoder"`` or ``"cross"``, whose tokens attended to are
+            those of the encoder.
+        first_mlp: whether embeddings are behind the first MLP.
+        seed: of the permutations that copying is compared with.
+
+    Raises:
+        UnknownPlace: the model has no such layer.
+        InvalidInput: no such head, or ``top`` below 1; a model without unembedding, or with a
+            masked-language head before it; an encoder's head of a pair; ``first_mlp`` where none
+            comes before the head.
+        InvalidTokens: ``tokens`` are no single tokens of the vocabulary.
+    """
+    check_top(top)
+    circuits = TokenCircuits.of(model, layer, head, attention, first_mlp=first_mlp)
+    W_O = circuits.output()
+    sources, outputs = Side.of_stack(model, circuits.key), Side.of_logits(model)
+    right = circuits.logits(W_O)
+    whole = LowRank(circuits.values(sources.ids), right)
+    same = sources.size == outputs.size and not outputs.are_classes
+    if tokens is None:
+        best, promoted = strongest(whole, top)
+        rows, columns = sources.some(sources.ids[best]), outputs.some(promoted)
+    else:
+        given = given_tokens(tokens, sources, *([outputs] if same else []))
+        rows = sources.some(given)
+        columns = outputs.some(given if same else strongest(whole, top)[1])
+    mean = whole.left.mean(0) @ right
+    copying, controls = _copying(whole, sources.ids, seed) if same else (None, right.new_zeros(0))
+    return OVCircuit(
+        circuits.name,
+        top_tokens(LowRank(circuits.values(rows.ids), right), rows, outputs, mean[None], top),
+        top_tokens(
+            LowRank(right.T[columns.ids], whole.left.T),
+            columns,
+            sources,
+            mean[columns.ids, None],
+            top,
+        ),
+        copying,
+        controls.cpu(),
+        _singular(circuits, W_O, sources, outputs, top),
+        first_mlp,
+        Provenance.of(model, seed=seed),
+    )
+
+
+def _copying(
+    circuit: LowRank, ids: Int[Tensor, " token"], seed: int
+) -> tuple[float, Float[Tensor, " draw"]]:
+    """Σλ / Σ|λ| of the circuit of some tokens with themselves, and with permuted outputs."""
+    generator = torch.Generator().manual_seed(seed)
+    own = [torch.randperm(len(ids), generator=generator).to(ids.device) for _ in range(DRAWS)]
+    right = circuit.right[:, ids]
+    right = right - right.mean(-1, keepdim=True)  # over the tokens that are compared
+    controls = [LowRank(circuit.left, right[:, order]).positive_fraction() for order in own]
+    return float(LowRank(circuit.left, right).positive_fraction()), torch.stack(controls)
+
+
+def _singular(
+    circuits: TokenCircuits,
+    W_O: Float[Tensor, "d_head d_model"],
+    sources: Side,
+    outputs: Side,
+    k: int,
+) -> SingularTokens:
+    """The singular vectors of W_V W_O, read through embedding and unembedding."""
+    left, values, right = LowRank(circuits.weights.W_V[circuits.head], W_O).svd()
+    read = circuits.read_keys(sources.ids, left[:, :COMPONENTS])
+    written = circuits.logits(right[:COMPONENTS]).T
+    return singular_tokens(values[:COMPONENTS], (sources, read), (outputs, written), k)

@@ -1,0 +1,243 @@
+"""Can a label be read from activations by one linear map? By linear probes.
+
+    predicted class = argmax_c (x W + b)_c        x: the activations at one position
+
+(Alain and Bengio 2016). W and b are fitted to the prompts of all folds but one, and predict those
+of that one: by ridge regression onto the indicators of the classes, or logistic regression. The
+control is the same probe fitted to labels in random order, whose accuracy is what a probe of this
+size gets of labels that no activation knows of; selectivity is the difference (Hewitt and Liang
+2019, "Designing and Interpreting Probes with Control Tasks"; there, random labels are given to
+words, and here to prompts). The p-value is exact: the share of random orders (the true one counted
+among them) in which the best of all places is as accurate as this one (Westfall and Young 1993).
+The most frequent label alone has the accuracy that is called constant.
+
+That a probe reads a label does not show that the model does, nor that it computed it there: much
+can be read of the tokens themselves. See :func:`analyses.erase` for what depends on it.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from analyses.figures import Curve, curves
+from analyses.result import Result
+from analyses.statistics import LEVEL, interval
+from interp import Transformer
+from interp.errors import InvalidInput, shorten
+from interp.execution.provenance import Provenance
+from interp.integers import as_integer
+from interp.interventions.labelled import Labelled, labelled_activations
+from interp.regression.classifiers import CLASSIFIERS, held_out_correct
+from interp.regression.ridge import random_folds
+
+DRAWS = 20
+"""Random orders of the labels: the fewest that can show anything at p ≤ 0.05."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Probe(Result):
+    """Which prompts a probe predicts that it was not fitted to, by place.
+
+    Attributes:
+        correct: whether the label of each prompt is predicted.
+        control: the same of labels in random order, each in its own.
+        points: what was read at each place, such as ``resid_pre``.
+        layers: of each place.
+        labels: of each prompt.
+        pos: the position that was read.
+        kind: of the probe: ``ridge`` or ``logistic``.
+        folds: the fold of each prompt.
+        provenance: model, prompts and seed that the numbers depend on.
+    """
+
+    correct: Bool[Tensor, "place prompt"]
+    control: Bool[Tensor, "place draw prompt"]
+    points: tuple[str, ...]
+    layers: tuple[int, ...]
+    labels: tuple[str, ...]
+    pos: int
+    kind: str
+    folds: Int[Tensor, " prompt"]
+    provenance: Provenance
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a place.
+
+        Columns:
+            point, layer, name: what was read.
+            accuracy: share of prompts whose label is predicted.
+            control: the same of labels in random order, mean over the orders.
+            constant: of the most frequent label.
+            selectivity, low, high: accuracy − control, with the 95 % interval over prompts.
+            n: number of prompts.
+            p: of an accuracy that is by chance, corrected for the number of places.
+            matters: whether p ≤ 0.05.
+        """
+        correct, control = self.correct.double(), self.control.double()
+        accuracy, by_chance = correct.mean(-1), control.mean(-1)
+        found = interval(correct - control.mean(1))
+        as_good = by_chance.amax(0) >= accuracy[:, None]
+        p = (1 + as_good.sum(-1)) / (1 + as_good.shape[-1])
+        columns = {
+            "accuracy": accuracy,
+            "control": by_chance.mean(-1),
+            "constant": torch.full_like(accuracy, self.constant),
+            "selectivity": found.mean,
+            "low": found.low,
+            "high": found.high,
+            "n": torch.full_like(p, found.n, dtype=torch.long),
+            "p": p.double(),
+            "matters": p <= LEVEL,
+        }
+        cells = {"point": self.points, "layer": self.layers, "name": self._names}
+        frame = pd.DataFrame({**cells, **{name: own.numpy() for name, own in columns.items()}})
+        return frame.sort_values("selectivity", ascending=False, kind="stable", ignore_index=True)
+
+    @property
+    def constant(self) -> float:
+        """The accuracy of the most frequent label."""
+        return max(map(self.labels.count, self.labels)) / len(self.labels)
+
+    def figure(self) -> go.Figure:
+        """Accuracy by layer, of each point; the controls are grey."""
+        shown: list[Curve] = []
+        for point in dict.fromkeys(self.points):
+            own = [number for number, name in enumerate(self.points) if name == point]
+            x = [self.layers[number] for number in own]
+            control = self.control[own].double().mean((1, 2))
+            shown += [
+                Curve(point, x, self.correct[own].double().mean(-1).tolist()),
+                Curve(f"{point}, labels in random order", x, control.tolist(), faint=True),
+            ]
+        return curves(
+            {"accuracy": shown},
+            title=f"{self.provenance.model}: labels read by a {self.kind} probe at position "
+            f"{self.pos}",
+            axis="layer",
+            units=["share of prompts held out"],
+        )
+
+    def summary(self) -> str:
+        """The place where the label is read best, then all others."""
+        frame = self.to_frame()
+        best, classes = frame.iloc[0], len(set(self.labels))
+        lines = [
+            f"{name:<{max(map(len, self._names))}} accuracy {own:.2f}, control {control:.2f}, "
+            f"p {'≤' if p <= LEVEL else '='} {max(p, LEVEL):.2g}"
+            for name, own, control, p in zip(
+                frame["name"], frame["accuracy"], frame["control"], frame["p"], strict=True
+            )
+        ]
+        return "\n".join(
+            [
+                f"{classes} labels of {len(self.labels)} prompts are read best at {best['name']}: "
+                f"accuracy {best['accuracy']:.2f} held out (in random order "
+                f"{best['control']:.2f}, constant {self.constant:.2f})",
+                *lines,
+            ]
+        )
+
+    @property
+    def _names(self) -> list[str]:
+        return [f"{point} {layer}" for point, layer in zip(self.points, self.layers, strict=True)]
+
+
+def probe(  # noqa: PLR0913 - the settings of one analysis, by keyword
+    model: Transformer,
+    prompts: Any,  # noqa: ANN401 - what model.check reads
+    labels: Iterable[object],
+    *,
+    at: str | Sequence[str] = "resid_post",
+    pos: int = -1,
+    kind: str = "ridge",
+    folds: int | Sequence[int] | Int[Tensor, " prompt"] = 5,
+    stack: str | None = None,
+    seed: int = 0,
+) -> Probe:
+    """Fit linear probes of a label to the activations of every layer.
+
+    Args:
+        model: the model.
+        prompts: texts, token ids padded with ``interp.PAD``, images, or a batch; ``(source,
+            target)`` for an encoder–decoder.
+        labels: one a prompt: texts, numbers or booleans.
+        at: what is read: the label of a point that every layer has and that has positions, such as
+            ``resid_post``, ``mlp_out``, ``z`` (all heads together); or several, each by itself.
+        pos: the position, among each prompt's tokens.
+        kind: ``ridge``, whose penalty is chosen by leaving out rows that it is fitted to, or
+            ``logistic``.
+        folds: how many; each prompt is predicted by a probe of the other folds. Or the fold of each
+            prompt, where prompts of one kind should be held out together.
+        stack: of an encoder–decoder, which stack is read; by default the decoder.
+        seed: of the folds and of the random orders.
+
+    Returns:
+        Predictions by place and prompt.
+
+    Raises:
+        InvalidInput: not one label a prompt, fewer than two of each, or less than two folds; an
+            unknown kind; a point that has no positions.
+        InvalidEdit: a prompt that is too short to have the position.
+        UnknownPlace: the model has no such point.
+    """
+    if kind not in CLASSIFIERS:
+        raise InvalidInput(f"kind={shorten(kind)} should be one of {', '.join(CLASSIFIERS)}.")
+    given = labelled_activations(model, prompts, labels, at=at, pos=pos, stack=stack)
+    generator = torch.Generator().manual_seed(seed)
+    n = len(given.labels)
+    split = _folds(folds, n, generator)
+    orders = [torch.randperm(n, generator=generator) for _ in range(DRAWS)]
+    correct = _correct(given, kind, split, orders)
+    cells = given.cells
+    return Probe(
+        correct=correct[:, 0],
+        control=correct[:, 1:],
+        points=tuple(cells["point"]),
+        layers=tuple(cells["layer"]),
+        labels=given.labels,
+        pos=pos,
+        kind=kind,
+        folds=split,
+        provenance=Provenance.of(model, *given.batches, seed=seed),
+    )
+
+
+def _folds(
+    folds: int | Sequence[int] | Tensor, n: int, generator: torch.Generator
+) -> Int[Tensor, " prompt"]:
+    """The fold of each prompt."""
+    number = as_integer(folds)
+    if number is None:
+        split = torch.as_tensor(folds)
+        if split.shape != (n,) or len(split.unique()) < 2:  # noqa: PLR2004 - held out, and fitted to
+            raise InvalidInput(
+                f"folds={shorten(folds)} should be a number of folds, or the fold of each of the "
+                f"{n} prompts, two or more different ones."
+            )
+        return split
+    if not 2 <= number <= n:  # noqa: PLR2004 - likewise
+        raise InvalidInput(f"folds={number} is outside 2..{n}, the number of prompts.")
+    return random_folds(n, number, generator)
+
+
+def _correct(
+    given: Labelled,
+    kind: str,
+    folds: Int[Tensor, " prompt"],
+    orders: Sequence[Int[Tensor, " prompt"]],
+) -> Bool[Tensor, "place labelling prompt"]:
+    """Whether each label is predicted: the true ones, then those in each order."""
+    targets = torch.stack([given.targets, *(given.targets[order] for order in orders)])
+    fit, n = CLASSIFIERS[kind], len(given.classes)
+    return torch.stack(
+        [
+            held_out_correct(fit, given.rows_at(place), targets, n, folds)
+            for place in given.every_place
+        ]
+    )

@@ -1,0 +1,290 @@
+"""Which tokens does a head attend to, by content and by offset? Its QK circuit, of weights alone.
+
+    score(query, key) = (x_query W_Q + b_Q) R (x_key W_K + b_K)ᵀ / scale,   x = norm(W_E[token])
+
+x is the token's embedding alone, without a position (on request with what the first MLP makes of
+it), behind the norm that the head reads through; norms of queries and keys are applied too. R
+rotates by the offset (query position − key position) where positions are rotary (Elhage et al.
+2021, "A Mathematical Framework for Transformer Circuits"). Scores are in nats of log attention,
+before any soft-cap. Those by content have the mean over all keys subtracted, which no softmax
+depends on. Beside each stands its mean over all queries, and the part that b_Q and the bias of the
+norm make by themselves.
+
+By offset: scores of the first positions, averaged over all pairs of tokens, with the embeddings of
+positions, rotations and biases (ALiBi, T5) that the model has. Singular vectors are those of
+W_Q R W_Kᵀ / scale, read through W_E on both sides (Millidge and Black 2022). Heads after the first
+layer mostly read what other parts wrote, which no embedding shows: an induction head matches what a
+previous-token head has put there, see :func:`analyses.composition`.
+"""
+
+from dataclasses import dataclass
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from analyses.figures import Curve, curves
+from analyses.result import Result
+from analyses.top_tokens import (
+    Side,
+    SingularTokens,
+    Tokens,
+    TopTokens,
+    check_top,
+    given_tokens,
+    singular_tokens,
+    top_tokens,
+)
+from interp import Transformer
+from interp.circuits.token_circuits import TokenCircuits
+from interp.circuits.top_entries import strongest
+from interp.errors import InvalidInput, shorten
+from interp.execution.provenance import Provenance
+from interp.linalg import LowRank
+from interp.model.attentions import AttentionName
+
+COMPONENTS = 8
+"""Singular vectors that are reported."""
+SHORTEST = 2
+"""Positions that have offsets to compare."""
+COLUMNS = ("query_token", "key_token")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class QKCircuit(Result):
+    """Which tokens a head attends to.
+
+    Attributes:
+        head: its name.
+        keys: beside queries, the keys with the highest scores.
+        queries: beside keys, the queries with the highest scores.
+        key_bias: of the keys beside each query, what b_Q makes of the score; NaN where a norm of
+            queries follows it.
+        query_bias: of each key in ``queries``, likewise.
+        spread: standard deviation of scores by content over all pairs.
+        offset: query position − key position of the scores by content; ``None`` where positions are
+            not rotary.
+        offsets: query position − key position; none of cross-attention.
+        by_offset: mean score at each, minus the mean over them.
+        singular: the largest singular vectors.
+        first_mlp: whether the first MLP acts on embeddings.
+        provenance: the model that the numbers depend on.
+    """
+
+    head: str
+    keys: TopTokens
+    queries: TopTokens
+    key_bias: Float[Tensor, "query k"]
+    query_bias: Float[Tensor, " key"]
+    spread: float
+    offset: int | None
+    offsets: Int[Tensor, " offset"]
+    by_offset: Float[Tensor, " offset"]
+    singular: SingularTokens
+    first_mlp: bool
+    provenance: Provenance
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a token and rank, in both directions.
+
+        Columns:
+            direction: ``keys`` of a query, or ``queries`` of a key.
+            query_token, key_token: the two.
+            rank: from 0.
+            score: in nats, minus its mean over all keys.
+            control: the mean of these scores of the key over all queries.
+            bias: the part of the control that b_Q makes; NaN where a norm of queries follows it.
+        """
+        query, key = COLUMNS
+        keys = self.keys.frame(query, key, "score").assign(
+            direction="keys", bias=self.key_bias.flatten().numpy()
+        )
+        own = self.query_bias.repeat_interleave(self.queries.top.shape[1])
+        queries = self.queries.frame(key, query, "score").assign(
+            direction="queries", bias=own.numpy()
+        )
+        columns = ["direction", query, key, "rank", "score", "control", "bias"]
+        return pd.concat([keys, queries], ignore_index=True)[columns]
+
+    def offset_frame(self) -> pd.DataFrame:
+        """One row an offset.
+
+        Columns:
+            offset: query position − key position.
+            score: mean over all pairs of tokens, minus the mean over all offsets, in nats.
+        """
+        return pd.DataFrame({"offset": self.offsets.tolist(), "score": self.by_offset.numpy()})
+
+    def singular_frame(self) -> pd.DataFrame:
+        """One row a singular vector, end and rank: the tokens that queries and keys read there.
+
+        Columns:
+            component, singular_value: the largest first.
+            end: + or -.
+            rank: from 0.
+            query_token, query_token_reading: of the normalized embedding along the vector.
+            key_token, key_token_reading: likewise.
+        """
+        return self.singular.frame(*COLUMNS)
+
+    def figure(self, direction: str = "keys") -> go.Figure:
+        """Heatmap of the scores by rank, with tokens in the cells.
+
+        Args:
+            direction: ``keys`` of each query, or ``queries`` of each key.
+
+        Raises:
+            InvalidInput: another direction.
+        """
+        if direction not in ("keys", "queries"):
+            raise InvalidInput(f"direction={shorten(direction)} should be keys or queries.")
+        at = "" if self.offset is None else f" at offset {self.offset}"
+        of = self.keys if direction == "keys" else self.queries
+        given, top = ("query", "key") if direction == "keys" else ("key", "query")
+        return of.figure(
+            title=f"{self.head}: {direction} with the highest scores, by {given}{at}",
+            token=given,
+            top=top,
+            unit="nats",
+        )
+
+    def offset_figure(self) -> go.Figure:
+        """The mean score by offset.
+
+        Raises:
+            InvalidInput: cross-attention has no offsets.
+        """
+        if not len(self.offsets):
+            raise InvalidInput("Queries and keys of cross-attention have no offset in common.")
+        line = Curve(self.head, self.offsets.tolist(), self.by_offset.tolist())
+        return curves(
+            {"score": [line]},
+            title=f"{self.head}: mean score by offset, over all pairs of tokens",
+            axis="query position − key position",
+            units=["nats"],
+        )
+
+    def summary(self, top: int = 5) -> str:
+        """Content against offset, up to ``top`` queries with their keys, and singular vectors."""
+        mlp = ", embeddings behind the first MLP" if self.first_mlp else ""
+        at = "" if self.offset is None else f" at offset {self.offset}"
+        return "\n".join(
+            [
+                f"QK circuit of {self.head} in {self.provenance.model}{mlp}: scores vary by "
+                f"{self.spread:.2f} nats with content (sd){at}{self._offsets()}",
+                "query → keys with the highest scores, in nats above the mean key",
+                *self.keys.lines(top),
+                "singular vectors: tokens of queries → tokens of keys",
+                *self.singular.lines(),
+            ]
+        )
+
+    def _offsets(self) -> str:
+        """By how much scores vary with the offset, and where they are highest."""
+        if not len(self.offsets):
+            return ""
+        best = int(self.offsets[self.by_offset.argmax()])
+        return f", {self.by_offset.std():.2f} with the offset (highest at {best})"
+
+
+@torch.no_grad()
+def qk(  # noqa: PLR0913 - the settings of one analysis, by keyword
+    model: Transformer,
+    layer: int,
+    head: int,
+    tokens: Tokens | None = None,
+    *,
+    offset: int = 1,
+    positions: int = 32,
+    top: int = 10,
+    attention: AttentionName | None = None,
+    first_mlp: bool = False,
+) -> QKCircuit:
+    """Find which tokens a head attends to, from the weights alone.
+
+    Args:
+        model: a model of tokens.
+        layer: of the head; negative counts from the end.
+        head: its index; negative counts from the end. With grouped heads, that of the query head.
+        tokens: ids, or texts of one token each: as queries, and as keys. By default those with the
+            highest scores in the whole circuit.
+        offset: query position − key position of scores by content, with rotary positions.
+        positions: the first so many are averaged over by offset, up to the model's context.
+        top: how many to report beside each; and how many are found by default.
+        attention: of an encoder–decoder, ``"encoder"``, ``"decoder"`` or ``"cross"``, whose queries
+            are tokens of the decoder and keys tokens of the encoder.
+        first_mlp: whether embeddings are behind the first MLP.
+
+    Raises:
+        UnknownPlace: the model has no such layer.
+        InvalidInput: no such head, ``top`` below 1, fewer than two positions, or ``first_mlp``
+            where none comes before the head.
+        InvalidTokens: ``tokens`` are no single tokens of the vocabulary.
+    """
+    if positions < SHORTEST:
+        raise InvalidInput(f"positions={positions} should be at least {SHORTEST}.")
+    check_top(top)
+    circuits = TokenCircuits.of(model, layer, head, attention, first_mlp=first_mlp)
+    query, key = (Side.of_stack(model, stack) for stack in (circuits.query, circuits.key))
+    q = circuits.rotated(circuits.queries(query.ids), 0)
+    k = circuits.rotated(circuits.keys(key.ids), -offset)
+    mean_key = k.mean(0)
+    whole = LowRank(q, (k - mean_key).T)
+    if tokens is None:
+        best, attended = strongest(whole, top)
+        queries, keys = query.some(query.ids[best]), key.some(key.ids[attended])
+    else:
+        given = given_tokens(tokens, query, key)
+        queries, keys = query.some(given), key.some(given)
+
+    def centred(ids: Tensor) -> Tensor:
+        return circuits.rotated(circuits.keys(ids), -offset) - mean_key
+
+    mean_query, own = q.mean(0), circuits.rotated(circuits.queries(queries.ids), 0)
+    found = top_tokens(
+        LowRank(own, whole.right), queries, key, (mean_query @ whole.right)[None], top
+    )
+    chosen = centred(keys.ids)
+    bias = circuits.query_bias()
+    offsets, by_offset = _by_offset(circuits, query.ids, min(positions, model.n_ctx))
+    return QKCircuit(
+        circuits.name,
+        found,
+        top_tokens(LowRank(chosen, q.T), keys, query, (chosen @ mean_query)[:, None], top),
+        (centred(found.top.flatten().to(q.device)) @ bias).view(found.top.shape).cpu(),
+        (chosen @ bias).cpu(),
+        float(((q.T @ q / len(q)) * (whole.right @ whole.right.T / len(k))).sum().sqrt()),
+        offset if circuits.is_rotary else None,
+        offsets,
+        by_offset,
+        _singular(circuits, offset, (query, key), top),
+        first_mlp,
+        Provenance.of(model),
+    )
+
+
+def _by_offset(
+    circuits: TokenCircuits, ids: Int[Tensor, " token"], n: int
+) -> tuple[Int[Tensor, " offset"], Float[Tensor, " offset"]]:
+    """The offsets that the head can attend to in ``n`` positions, and the mean score at each."""
+    if circuits.query is not circuits.key:
+        return torch.empty(0, dtype=torch.long), torch.empty(0)
+    scores = circuits.mean_scores(ids, n).cpu()
+    visible = {by: own[own.isfinite()] for by in range(1 - n, n) for own in [scores.diagonal(-by)]}
+    means = {by: own.mean() for by, own in visible.items() if len(own)}
+    found = torch.stack(list(means.values()))
+    return torch.tensor(list(means)), found - found.mean()
+
+
+def _singular(
+    circuits: TokenCircuits, offset: int, sides: tuple[Side, Side], k: int
+) -> SingularTokens:
+    """The singular vectors of W_Q R W_Kᵀ / scale, read through the embedding."""
+    query, key = sides
+    left, values, right = circuits.weights.Y(offset)[circuits.head].svd()
+    of_queries = circuits.read_queries(query.ids, left[:, :COMPONENTS])
+    of_keys = circuits.read_keys(key.ids, right[:COMPONENTS].T)
+    scaled = values[:COMPONENTS] / circuits.weights.attn.divisor
+    return singular_tokens(scaled, (query, of_queries), (key, of_keys), k)

@@ -1,0 +1,315 @@
+"""How does a vector that is added to the stream change what a model writes?
+
+    v = mean of x over positive prompts − mean of x over negative prompts
+    x ↦ x + strength · v        at every position of one place, while each token is generated
+
+(Turner et al. 2023, "Activation Addition"; Rimsky et al. 2023, "Steering Llama 2 via Contrastive
+Activation Addition".) Texts are generated with and without the vector from the same prompts and the
+same seed. How much the vector changes is measured on the plain text, so that strengths compare: the
+divergence KL(plain ‖ steered) of the distributions from which each of its tokens came.
+
+The control is a random vector of the same length: any vector that is long enough changes a text,
+and what v means is in the difference. A change of the text is not a change towards the positive
+prompts; read the texts. A vector is best read beside the length of the stream, which is given.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from analyses.effects import Progress, grid, mean_frame
+from analyses.figures import Curve, curves
+from analyses.result import Result
+from interp import Transformer, run
+from interp.errors import InvalidInput, shorten
+from interp.execution.generate import with_start
+from interp.execution.provenance import Provenance
+from interp.interventions.steering import (
+    Continuation,
+    contrast_vector,
+    steering_edit,
+    stream_place,
+)
+from interp.metrics.logits import at_least_float32
+from interp.model.batch import PAD
+from interp.points import Place, Point
+
+SHOWN = 3
+"""Prompts whose texts a summary shows."""
+TAIL = 12
+"""Tokens of a prompt that it shows."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Steering(Result):
+    """Texts with and without a vector, and how far their predictions diverge.
+
+    Attributes:
+        place: where the vector was added, such as ``resid_pre 1``.
+        vector: what was added at strength 1.
+        stream_norm: the mean length of the stream there, over the tokens of the prompts.
+        strengths: what the vector was multiplied by.
+        kl: KL(plain ‖ steered) of the distribution of each token of the plain text, in nats; NaN
+            after its end.
+        control: the same with a random vector of the same length.
+        plain: the new tokens without a vector; ``interp.PAD`` after the end of a text.
+        steered: with the vector.
+        random: with the random vector.
+        prompts: the last tokens of each prompt, as a text.
+        labels: of the new tokens.
+        separator: between labels in a text.
+        provenance: model, tokens and settings that the numbers depend on.
+    """
+
+    place: str
+    vector: Float[Tensor, " d_model"]
+    stream_norm: float
+    strengths: tuple[float, ...]
+    kl: Float[Tensor, "strength prompt token"]
+    control: Float[Tensor, "strength prompt token"]
+    plain: Int[Tensor, "prompt token"]
+    steered: Int[Tensor, "strength prompt token"]
+    random: Int[Tensor, "strength prompt token"]
+    prompts: tuple[str, ...]
+    labels: dict[int, str]
+    separator: str
+    provenance: Provenance
+
+    @property
+    def same(self) -> Int[Tensor, "strength prompt"]:
+        """How many tokens the steered text begins with that are those of the plain one."""
+        return (self.steered == self.plain).int().cumprod(-1).sum(-1)
+
+    @property
+    def changed(self) -> Float[Tensor, " strength"]:
+        """The share of texts that the vector changes."""
+        return (self.steered != self.plain).any(-1).double().mean(-1)
+
+    @property
+    def control_changed(self) -> Float[Tensor, " strength"]:
+        """The share of texts that the random vector changes."""
+        return (self.random != self.plain).any(-1).double().mean(-1)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a strength.
+
+        Columns:
+            strength: what the vector was multiplied by.
+            kl, low, high, n: mean over the tokens of each plain text, then over prompts, in nats,
+                with the 95 % interval (NaN below five prompts).
+            control: the same of the random vector.
+            changed, control_changed: shares of texts that differ from the plain ones.
+        """
+        frame = mean_frame({"strength": self.strengths}, self.kl.nanmean(-1).double())
+        return frame.rename(columns={"mean": "kl"}).assign(
+            control=self.control.nanmean((1, 2)).numpy(),
+            changed=self.changed.numpy(),
+            control_changed=self.control_changed.numpy(),
+        )
+
+    def to_prompt_frame(self) -> pd.DataFrame:
+        """One row a strength and prompt.
+
+        Columns: strength, prompt, kl, control, same_tokens (see ``same``), plain, steered, random
+        (the texts).
+        """
+        n = len(self.plain)
+        cells = grid(strength=self.strengths, prompt=range(n))
+        return pd.DataFrame(cells).assign(
+            kl=self.kl.nanmean(-1).flatten().numpy(),
+            control=self.control.nanmean(-1).flatten().numpy(),
+            same_tokens=self.same.flatten().numpy(),
+            plain=[self._text(own) for own in self.plain] * len(self.strengths),
+            steered=[self._text(own) for own in self.steered.flatten(0, 1)],
+            random=[self._text(own) for own in self.random.flatten(0, 1)],
+        )
+
+    def to_token_frame(self) -> pd.DataFrame:
+        """One row a strength, prompt and plain new token: pos (from 0), token, kl, control."""
+        n, width = self.plain.shape
+        tokens = [self.labels.get(one, "") for one in self.plain.flatten().tolist()]
+        frame = pd.DataFrame(grid(strength=self.strengths, prompt=range(n), pos=range(width)))
+        numbers = {"kl": self.kl.flatten().numpy(), "control": self.control.flatten().numpy()}
+        frame = frame.assign(token=tokens * len(self.strengths), **numbers)
+        return frame.dropna(ignore_index=True)
+
+    def figure(self) -> go.Figure:
+        """KL at each token of the plain text, mean over prompts: each strength, and the control."""
+        pos, last = list(range(self.plain.shape[1])), self._strongest
+        lines = [
+            Curve(f"strength {strength:g}", pos, own.tolist())
+            for strength, own in zip(self.strengths, self.kl.nanmean(1), strict=True)
+        ]
+        name = f"random vector, strength {self.strengths[last]:g}"
+        lines.append(Curve(name, pos, self.control[last].nanmean(0).tolist(), faint=True))
+        return curves(
+            {"KL(plain ‖ steered)": lines},
+            title=f"Steering at {self.place}: divergence on the plain text",
+            axis="new token",
+            units=["nats"],
+        )
+
+    def summary(self, top: int = SHOWN) -> str:
+        """What the strongest vector changes, and the texts of the first ``top`` prompts."""
+        last, n = self._strongest, len(self.plain)
+        kl, control = (own.nanmean((1, 2))[last] for own in (self.kl, self.control))
+        changed, other = (
+            round(float(own[last]) * n) for own in (self.changed, self.control_changed)
+        )
+        first = (
+            f"steering at {self.place} on {n} prompts: strength {self.strengths[last]:g} changes "
+            f"{changed} of {n} texts, KL {kl:.3g} nats a token (random vector: {other}, "
+            f"{control:.3g})"
+        )
+        size = (
+            f"the vector has length {self.vector.norm():.3g}, the stream {self.stream_norm:.3g} on "
+            "average"
+        )
+        return "\n".join(
+            [first, size, *(line for p in range(min(top, n)) for line in self._texts(p))]
+        )
+
+    def _texts(self, prompt: int) -> list[str]:
+        """The texts of one prompt, one below the other."""
+        rows, last = [("plain", self._text(self.plain[prompt]))], self._strongest
+        for n, strength in enumerate(self.strengths):
+            same, own = int(self.same[n, prompt]), self.steered[n, prompt]
+            differs = bool((own != self.plain[prompt]).any())
+            where = f"  (differs from token {same} on)" if differs else "  (the same)"
+            rows.append((f"strength {strength:g}", self._text(own) + where))
+        rows.append((f"random {self.strengths[last]:g}", self._text(self.random[last, prompt])))
+        width = max(len(name) for name, _ in rows)
+        return [
+            f"prompt {prompt}: {self.prompts[prompt]}",
+            *(f"  {name:<{width}}  {text}" for name, text in rows),
+        ]
+
+    @property
+    def _strongest(self) -> int:
+        return max(range(len(self.strengths)), key=lambda n: abs(self.strengths[n]))
+
+    def _text(self, tokens: Int[Tensor, " token"]) -> str:
+        return self.separator.join(self.labels[n] for n in tokens.tolist() if n != PAD)
+
+
+def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
+    model: Transformer,
+    prompts: Any,  # noqa: ANN401 - what model.check reads
+    *,
+    layer: int,
+    vector: Tensor | None = None,
+    contrast: Any = None,  # noqa: ANN401 - a pair of what model.check reads
+    at: str | Point = "resid_pre",
+    pos: int | None = -1,
+    strengths: Sequence[float | int] = (0.0, 1.0, 2.0, 4.0),
+    new_tokens: int = 20,
+    temperature: float = 0.0,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Steering:
+    """Continue prompts with a vector added to the stream, and without.
+
+    Args:
+        model: a model that generates text.
+        prompts: texts, token ids padded with ``interp.PAD``, or a batch; of an encoder–decoder the
+            source, or ``(source, target)`` with the first tokens of the target.
+        layer: where the vector is added; of an encoder–decoder, in the decoder.
+        vector: what is added at strength 1, ``[d_model]``; such as one that was learned through
+            ``interp.run(..., keep_graph=True)``.
+        contrast: instead of a vector, ``(positive, negative)`` prompts, as ``interp.run`` takes
+            them, from which it is computed: the difference of their means at the place.
+        at: a point of the stream, or of what is written to it, such as ``mlp_out``.
+        pos: the position at which contrasting prompts are read; ``None`` for the mean over all.
+        strengths: what the vector is multiplied by.
+        new_tokens: how many tokens to add at most.
+        temperature: of the sampling; 0 takes the most probable token.
+        seed: of the sampling, the same for all texts, and of the random vector.
+        progress: called with ``(texts done, texts in total)``, prompts taken together.
+
+    Returns:
+        Texts, and divergences by strength, prompt and token. With strength 0 they are those of the
+        plain model, bit for bit.
+
+    Raises:
+        InvalidInput: the model can't continue a text; neither or both of ``vector`` and
+            ``contrast``; a vector of another shape, or not finite; or settings out of range.
+        UnknownPlace: there is no such place.
+        InvalidTokens: prompts and new tokens exceed the context.
+    """
+    place = stream_place(model, at, layer)
+    added = _vector(model, vector, contrast, place, pos)
+    if not strengths or not all(torch.tensor(own).isfinite() for own in strengths):
+        raise InvalidInput(f"strengths={shorten(strengths)} should be one or more finite numbers.")
+    given = prompts if isinstance(prompts, tuple) else (prompts,)
+    one = len(model.stacks) == 1
+    inputs = model.batches(prompts) if one else model.check(*with_start(model, given))
+    inputs[-1] = inputs[-1].padded_left()
+    plain = Continuation(model, inputs, new_tokens=new_tokens, temperature=temperature, seed=seed)
+    drawn = torch.randn(len(added), generator=torch.Generator().manual_seed(seed)).to(added)
+    vectors = added, drawn * (added.norm() / drawn.norm())
+    new: list[list[Tensor]] = [[], []]
+    kl: list[list[Tensor]] = [[], []]
+    for strength in strengths:
+        for kind, own in enumerate(vectors):
+            edit = steering_edit(place, own, float(strength))
+            new[kind].append(plain.edited([edit]).cpu())
+            kl[kind].append(plain.divergence([edit]).cpu())
+            if progress is not None:
+                progress(sum(map(len, new)), 2 * len(strengths))
+    steered, random = (torch.stack(own) for own in new)
+    ids = torch.cat([plain.new.cpu()[None], steered, random]).unique().tolist()
+    separator = "" if model.tokenizer else " "
+    batch = inputs[-1]
+    x = at_least_float32(run(model, *inputs, record=place).cache[place])
+    return Steering(
+        place=f"{place.point.label} {place.layer}",
+        vector=added.cpu(),
+        stream_norm=x.norm(dim=-1)[batch.is_real].mean().item(),
+        strengths=tuple(float(own) for own in strengths),
+        kl=torch.stack(kl[0]),
+        control=torch.stack(kl[1]),
+        plain=plain.new.cpu(),
+        steered=steered,
+        random=random,
+        prompts=tuple(
+            separator.join(model.to_labels(ids[ids != PAD])[-TAIL:]) for ids in inputs[0].tokens
+        ),
+        labels={n: model.label(n) for n in ids if n != PAD},
+        separator=separator,
+        provenance=Provenance.of(model, *inputs, seed=seed),
+    )
+
+
+def _vector(
+    model: Transformer,
+    vector: Tensor | None,
+    contrast: Any,  # noqa: ANN401 - checked here
+    place: Place,
+    pos: int | None,
+) -> Float[Tensor, " d_model"]:
+    """The vector that is added at strength 1.
+
+    Raises:
+        InvalidInput: see :func:`steer`.
+    """
+    if (vector is None) == (contrast is None):
+        raise InvalidInput("Give either vector= or contrast=(positive, negative) prompts.")
+    if vector is not None:
+        found = vector.detach().to(model.device, model.dtype)
+    elif not isinstance(contrast, tuple) or len(contrast) != 2:  # noqa: PLR2004
+        raise InvalidInput(f"contrast={shorten(contrast)} should be (positive, negative) prompts.")
+    else:
+        found = contrast_vector(model, *contrast, place, pos).to(model.dtype)
+    if found.shape != (model.d_model,) or not bool(found.isfinite().all()):
+        raise InvalidInput(
+            f"The vector has shape {tuple(found.shape)}; expected {model.d_model} finite numbers."
+        )
+    if not bool(found.any()):
+        raise InvalidInput("The vector is zero, so that it changes nothing.")
+    return found

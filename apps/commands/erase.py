@@ -1,0 +1,40 @@
+"""``interp erase``: what depends on a label that can be read from activations?"""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from apps.commands.command import Metric, analysis_command
+
+if TYPE_CHECKING:
+    from analyses import Erasing
+    from apps.commands.inputs import Inputs
+
+At = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Where to erase, e.g. resid_post, mlp_out, z; may be repeated.",
+        show_default="resid_post",
+    ),
+]
+Pos = Annotated[int, typer.Option(help="The position at which labels are erased.")]
+Seed = Annotated[int, typer.Option(help="Random seed of the control.")]
+
+
+@analysis_command("Erasing labels", reads=("text", "target"))
+def erase(
+    inputs: "Inputs", *, metric: Metric = None, at: At = None, pos: Pos = -1, seed: Seed = 0
+) -> "Erasing":
+    """Erase each prompt's target from the activations of every layer, and measure the effect."""
+    from analyses import erase as erase_labels  # noqa: PLC0415
+
+    return erase_labels(
+        inputs.model,
+        inputs.batch,
+        inputs.labels,
+        metric=inputs.metric(str(metric)),
+        at=at or "resid_post",
+        pos=pos,
+        seed=seed,
+        progress=inputs.progress,
+    )

@@ -1,0 +1,66 @@
+"""``interp neurons``: what do neurons of a layer respond to, and what do they do?"""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from apps.commands.command import analysis_command
+from apps.commands.corpus import Texts, corpus_of
+
+if TYPE_CHECKING:
+    from analyses import Neurons
+    from apps.commands.inputs import Inputs
+
+
+class NeuronMethod(StrEnum):
+    """What replaces an activation."""
+
+    ZERO = "zero"
+    MEAN = "mean"
+    RESAMPLE = "resample"
+
+
+Layer = Annotated[int, typer.Option(help="The layer; negative ones count from the end.")]
+Neuron = Annotated[
+    list[int] | None,
+    typer.Option(help="A neuron; may be repeated.", show_default="all of the layer"),
+]
+Stack = Annotated[
+    str | None,
+    typer.Option(help="Of an encoder–decoder: encoder or decoder.", show_default="decoder"),
+]
+Ablate = Annotated[int, typer.Option(help="On how many texts each is ablated; 0 for none.", min=0)]
+Method = Annotated[NeuronMethod, typer.Option(help="What replaces an activation.")]
+Bos = Annotated[bool, typer.Option("--bos", help="Count activations at BOS, too.")]
+Seed = Annotated[int, typer.Option(help="Random seed of the controls.")]
+
+
+@analysis_command("Reading texts", reads=())
+def neurons(  # noqa: PLR0913 - each is an option
+    inputs: "Inputs",
+    *,
+    layer: Layer = 0,
+    neuron: Neuron = None,
+    stack: Stack = None,
+    texts: Texts = None,
+    ablate: Ablate = 32,
+    method: Method = NeuronMethod.MEAN,
+    bos: Bos = False,
+    seed: Seed = 0,
+) -> "Neurons":
+    """Describe neurons: their top tokens, direct effects on logits, weights and ablation."""
+    import analyses  # noqa: PLC0415
+
+    return analyses.neurons(
+        inputs.model,
+        corpus_of(inputs, texts),
+        layer=layer,
+        neurons=neuron or None,
+        stack=stack,
+        ablate=ablate,
+        method=method.value,
+        bos=bos,
+        seed=seed,
+        progress=inputs.progress,
+    )

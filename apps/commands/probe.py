@@ -1,0 +1,57 @@
+"""``interp probe``: can a label be read from activations by one linear map?"""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from apps.commands.command import analysis_command
+
+if TYPE_CHECKING:
+    from analyses import Probe
+    from apps.commands.inputs import Inputs
+
+
+class ProbeName(StrEnum):
+    """The kind of probe."""
+
+    RIDGE = "ridge"
+    LOGISTIC = "logistic"
+
+
+At = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="What to read, e.g. resid_post, mlp_out, z; may be repeated.",
+        show_default="resid_post",
+    ),
+]
+Pos = Annotated[int, typer.Option(help="The position that is read.")]
+Kind = Annotated[ProbeName, typer.Option(help="The kind of probe.")]
+Folds = Annotated[int, typer.Option(help="Parts of the prompts, each held out once.", min=2)]
+Seed = Annotated[int, typer.Option(help="Random seed of the folds and of the control.")]
+
+
+@analysis_command("Fitting probes", reads=("text", "target"))
+def probe(
+    inputs: "Inputs",
+    *,
+    at: At = None,
+    pos: Pos = -1,
+    kind: Kind = ProbeName.RIDGE,
+    folds: Folds = 5,
+    seed: Seed = 0,
+) -> "Probe":
+    """Fit linear probes that read each prompt's target from the activations of every layer."""
+    from analyses import probe as fit_probes  # noqa: PLC0415
+
+    return fit_probes(
+        inputs.model,
+        inputs.batch,
+        inputs.labels,
+        at=at or "resid_post",
+        pos=pos,
+        kind=kind.value,
+        folds=folds,
+        seed=seed,
+    )

@@ -1,0 +1,309 @@
+"""The OV and QK circuits of a head: what it writes for each token, and which tokens it attends to.
+
+    OV:  W_E S W_U          QK:  (W_E W_Q + b_Q) (W_E W_K + b_K)ᵀ / scale
+
+Both are products of thin matrices (vocab × d_head and d_head × vocab) and are never multiplied out
+(Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"). W_E stands for the stream
+of a token alone (:mod:`interp.circuits.token_streams`) behind the norm that the head reads through,
+divisor included. Later norms are folded into W_U without their divisors.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from einops import einsum
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.circuits.folded_heads import FoldedHeads, norm_of, normalized, written_through
+from interp.circuits.token_streams import TOKENS, Ids, Streams, streams_of_tokens
+from interp.errors import InvalidInput
+from interp.metrics import at_least_float32
+from interp.model.attentions import AttentionName, attentions_of
+from interp.model.batch import ImageInput
+from interp.model.context import Context
+from interp.model.embeddings import PositionEmbedding
+from interp.model.network import Network
+from interp.model.norm import Norm, ScaledNorm
+from interp.model.positions.rotary import Rotary
+from interp.model.residual import Step
+from interp.model.stack import Stack
+from interp.model.unembedding import MaskedHead, Unembedding
+
+Vectors = Float[Tensor, "token d_head"]
+
+
+@dataclass(frozen=True, eq=False)
+class TokenCircuits:
+    """The OV and the QK circuit of one head.
+
+    Attributes:
+        model: the model.
+        name: of the head; in an encoder–decoder ``cross.L1H4``.
+        layer: its layer.
+        head: its index there.
+        step: the residual step of its attention.
+        query: the stack that queries are computed from.
+        key: the stack that keys and values are computed from.
+        first_mlp: whether the first MLP acts on embeddings.
+        weights: of the heads of the layer.
+    """
+
+    model: Network
+    name: str
+    layer: int
+    head: int
+    step: Step
+    query: Stack
+    key: Stack
+    first_mlp: bool
+    weights: FoldedHeads
+
+    @classmethod
+    def of(
+        cls,
+        model: Network,
+        layer: int,
+        head: int,
+        attention: AttentionName | None = None,
+        *,
+        first_mlp: bool = False,
+    ) -> "TokenCircuits":
+        """The circuits of a head; negative indices count from the end.
+
+        Raises:
+            UnknownPlace: the model has no such layer.
+            InvalidInput: no such head, or the model reads images; ``attention`` does not match the
+                model's stacks; there is no first MLP before the head.
+        """
+        kind = attentions_of(model, attention)
+        query, key = model.stacks[kind.query], model.stacks[kind.key]
+        if isinstance(query.input, ImageInput) or isinstance(key.input, ImageInput):
+            raise InvalidInput("This model reads images, whose patches are no tokens to list.")
+        at = model.names.resolve(kind.places(layer)[0]).layer or 0
+        attn = kind.layers[at]
+        if not -attn.n_heads <= head < attn.n_heads:
+            raise InvalidInput(f"Head {head}: layer {at} has heads 0..{attn.n_heads - 1}.")
+        step = next(own for own in query.block(at).steps if own.f is attn)
+        if first_mlp:
+            _check_first_mlp(at, query, key)
+        source = key.final_norm if kind.is_cross else step.input_norm
+        prefix = "" if kind.name is None else f"{kind.name}."
+        return cls(
+            model,
+            f"{prefix}L{at}H{head % attn.n_heads}",
+            at,
+            head % attn.n_heads,
+            step,
+            query,
+            key,
+            first_mlp,
+            FoldedHeads.of(attn, step, source),
+        )
+
+    # ---- what the head reads -------------------------------------------------------------------
+
+    def query_stream(self, ids: Ids, position: int | None = None) -> Streams:
+        """The stream that queries read, if a token alone were written there.
+
+        Args:
+            ids: the tokens.
+            position: of the tokens, whose embedding is added; ``None`` adds none.
+        """
+        return streams_of_tokens(self.query, ids, self.step, position, first_mlp=self.first_mlp)
+
+    def key_stream(self, ids: Ids) -> Streams:
+        """Likewise of keys and values; of cross-attention, the encoder's at its end."""
+        until = None if self.weights.attn.is_cross else self.step
+        return streams_of_tokens(self.key, ids, until, None, first_mlp=self.first_mlp)
+
+    @property
+    def query_norm(self) -> Norm:
+        """The norm that queries are read through."""
+        return self.step.input_norm
+
+    @property
+    def key_norm(self) -> Norm:
+        """The norm that keys and values are read through."""
+        return self.key.final_norm if self.weights.attn.is_cross else self.step.input_norm
+
+    # ---- the OV circuit ------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def values(self, ids: Ids) -> Vectors:
+        """W_E W_V of tokens, without biases, which the head adds whatever it attends to."""
+        return self.read_keys(ids, self.weights.W_V[self.head])
+
+    @torch.no_grad()
+    def output(self) -> Float[Tensor, "d_head d_model"]:
+        """W_O, followed by the later norms up to the unembedding, without their divisors.
+
+        Raises:
+            InvalidInput: what the head writes gets to no logits, or not by linear maps alone.
+        """
+        stack, last = self.query, self.model.stacks[-1]
+        if stack is not last:
+            raise InvalidInput(
+                f"{self.name} writes to the stream of the encoder, which has no unembedding, so it "
+                "has no OV circuit of tokens. Ask for a head of the decoder or of cross-attention."
+            )
+        if not isinstance(self.model.unembed, Unembedding):
+            raise InvalidInput(
+                "This model returns its last stream and has no unembedding, so what a head writes "
+                "is no sum of logits."
+            )
+        if isinstance(stack.final_norm, MaskedHead):
+            raise InvalidInput(
+                "The unembedding of this model reads norm(act(x·W + b)), which is not linear in "
+                "what a head writes; it has no OV circuit of tokens."
+            )
+        norms = [self.step.norms.sum]
+        for step in _steps_after(stack, self.step):
+            norms += [step.norms.base, step.norms.sum]
+        written = self.weights.W_O[self.head]
+        for norm in norms:
+            written = written_through(norm_of(norm), written)
+        return written_through(stack.final_norm, written)
+
+    @torch.no_grad()
+    def logits(self, written: Float[Tensor, "row d_model"]) -> Float[Tensor, "row logit"]:
+        """Vectors behind the final norm times W_U, minus the mean over all logits."""
+        if not isinstance(self.model.unembed, Unembedding):
+            raise InvalidInput("This model has no unembedding.")
+        logits = written @ at_least_float32(self.model.unembed.W_U)
+        return logits - logits.mean(-1, keepdim=True)
+
+    # ---- the QK circuit ------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def queries(self, ids: Ids) -> Vectors:
+        """Queries of tokens, divided by the scale of the scores; normalized, not yet rotated."""
+        return _in_parts(lambda part: self._query(self.query_norm, self.query_stream(part)), ids)
+
+    @torch.no_grad()
+    def keys(self, ids: Ids) -> Vectors:
+        """Keys of tokens; normalized, not yet rotated."""
+        return _in_parts(lambda part: self._key(self.key_norm, self.key_stream(part)), ids)
+
+    def _query(self, norm: Norm, x: Streams) -> Vectors:
+        attn = self.weights.attn
+        q = _projected(norm(x[:, None]), attn.W_Q, attn.b_Q, attn.q_norm, self.head)
+        return q / attn.divisor
+
+    def _key(self, norm: Norm, x: Streams) -> Vectors:
+        attn = self.weights.attn
+        head = self.head * attn.kv_heads // attn.n_heads
+        return _projected(norm(x[:, None]), attn.W_K, attn.b_K, attn.k_norm, head)
+
+    @torch.no_grad()
+    def query_bias(self) -> Float[Tensor, " d_head"]:
+        """What every query has in common: b_Q + b W_Q, divided by the scale; unrotated.
+
+        NaN where a norm of queries follows, behind which it is no term of the query.
+        """
+        bias, attn = self.weights.b_Q[self.head], self.weights.attn
+        return torch.full_like(bias, torch.nan) if attn.has_qk_norm else bias / attn.divisor
+
+    @property
+    def is_rotary(self) -> bool:
+        """Whether scores depend on the offset of query and key by rotation."""
+        return isinstance(self.weights.attn.positions, Rotary)
+
+    def rotated(self, x: Vectors, position: int) -> Vectors:
+        """Queries or keys as they are at a position."""
+        return self.weights.rotated(x, position)
+
+    @torch.no_grad()
+    def mean_scores(self, ids: Ids, n: int) -> Float[Tensor, "query key"]:
+        """Scores of the first ``n`` positions, averaged over all pairs of tokens there, with M.
+
+        Where query and key have the same position, they are the same token.
+        """
+        attn, at = self.weights.attn, torch.arange(n, device=ids.device)
+        embedded = isinstance(self.query.entry, PositionEmbedding)
+        means = [self._means(ids, position) for position in (range(n) if embedded else [None])]
+        q, k, same = (torch.stack(own) for own in zip(*means, strict=True))
+        query, key = (attn.positions.rotated(own.expand(n, -1), at) for own in (q, k))
+        scores = query @ key.mT
+        scores.diagonal().copy_(same.expand(n))
+        biases = attn.masking.add(
+            scores.new_zeros(1, attn.n_heads, n, n), Context.plain(scores.new_zeros(1, n, 1))
+        )
+        return scores + biases[0, self.head]
+
+    def _means(self, ids: Ids, position: int | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Over all tokens: the mean query, the mean key, the mean score of a token with itself."""
+
+        def of(part: Ids) -> Tensor:
+            x = self.query_stream(part, position)
+            return torch.stack([self._query(self.query_norm, x), self._key(self.key_norm, x)], 1)
+
+        q, k = _in_parts(of, ids).unbind(1)
+        return q.mean(0), k.mean(0), (self.rotated(q, 0) * self.rotated(k, 0)).sum(-1).mean()
+
+    # ---- what folded weights act on ----------------------------------------------------------
+
+    @torch.no_grad()
+    def read_queries(
+        self, ids: Ids, directions: Float[Tensor, "d_model r"]
+    ) -> Float[Tensor, "token r"]:
+        """The normalized streams of tokens that queries read, along some directions."""
+
+        def of(part: Ids) -> Tensor:
+            x = at_least_float32(self.query_stream(part)[:, None])
+            return normalized(self.query_norm, x)[:, 0] @ directions
+
+        return _in_parts(of, ids)
+
+    @torch.no_grad()
+    def read_keys(
+        self, ids: Ids, directions: Float[Tensor, "d_model r"]
+    ) -> Float[Tensor, "token r"]:
+        """Likewise of those that keys and values read."""
+
+        def of(part: Ids) -> Tensor:
+            x = at_least_float32(self.key_stream(part)[:, None])
+            return normalized(self.key_norm, x)[:, 0] @ directions
+
+        return _in_parts(of, ids)
+
+
+def _in_parts(of: Callable[[Ids], Tensor], ids: Ids) -> Tensor:
+    """A function of tokens, some of them at a time."""
+    return torch.cat([of(part) for part in ids.split(TOKENS)])
+
+
+def _projected(
+    x: Float[Tensor, "token pos d_model"],
+    W: Float[Tensor, "head d_model d_head"],
+    b: Float[Tensor, "head d_head"],
+    norm: Norm,
+    head: int,
+) -> Vectors:
+    """Queries or keys of one head; all heads are formed where one norm is of all together."""
+    if isinstance(norm, ScaledNorm) and len(norm.shape) > 1:
+        every = norm(einsum(x, W, "token pos d_model, head d_model d -> token pos head d") + b)
+        return at_least_float32(every[:, 0, head])
+    return at_least_float32(norm((x @ W[head] + b[head])[:, :, None])[:, 0, 0])
+
+
+def _steps_after(stack: Stack, step: Step) -> list[Step]:
+    """The steps of a stack after one of them."""
+    steps = [own for layer in range(len(stack.blocks)) for own in stack.block(layer).steps]
+    return steps[next(n for n, own in enumerate(steps) if own is step) + 1 :]
+
+
+def _check_first_mlp(layer: int, *stacks: Stack) -> None:
+    """Make sure that there is an MLP in block 0, before a head of this layer.
+
+    Raises:
+        InvalidInput: there is none.
+    """
+    if layer == 0:
+        raise InvalidInput(
+            "first_mlp=True is for heads after the first MLP; one of layer 0 reads embeddings as "
+            "they are."
+        )
+    if any(not hasattr(stack.block(0), "mlp") for stack in stacks):
+        raise InvalidInput("first_mlp=True: the first block of this model has no MLP.")

@@ -1,0 +1,36 @@
+"""The largest entries of a low-rank matrix, which is never formed whole but some rows at a time."""
+
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.linalg import LowRank
+
+ENTRIES = 2**24
+"""Entries formed at a time."""
+
+
+def top_columns(matrix: LowRank, k: int) -> tuple[Int[Tensor, "row k"], Float[Tensor, "row k"]]:
+    """The ``k`` largest entries of each row (or all, if there are fewer): columns and values."""
+    most = min(k, matrix.shape[1])
+    found = [rows.topk(most, -1) for rows in _rows(matrix)]
+    return torch.cat([own.indices for own in found]), torch.cat([own.values for own in found])
+
+
+def strongest(matrix: LowRank, k: int) -> tuple[Int[Tensor, " row"], Int[Tensor, " column"]]:
+    """The ``k`` rows (or all) whose largest entries are largest, in that order; and columns."""
+    of_rows, of_columns = list[Tensor](), torch.full_like(matrix.right[0], -torch.inf)
+    for rows in _rows(matrix):
+        of_rows.append(rows.amax(-1))
+        of_columns = torch.maximum(of_columns, rows.amax(0))
+    row, column = (own.topk(min(k, len(own))).indices for own in (torch.cat(of_rows), of_columns))
+    return row, column
+
+
+def _rows(matrix: LowRank) -> Iterator[Float[Tensor, "row column"]]:
+    """The rows, some at a time."""
+    size = max(1, ENTRIES // matrix.shape[1])
+    for part in matrix.left.split(size):
+        yield part @ matrix.right

@@ -1,0 +1,129 @@
+"""Activations at one position of prompts with labels: what probes and erasure are fitted to."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.edits import Selection
+from interp.errors import InvalidInput, shorten
+from interp.execution.run import run
+from interp.interventions.patching import places_of
+from interp.model.batch import Batch
+from interp.model.network import Network
+from interp.points import Place
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Prompts with labels, and the activations of each at one position.
+
+    Attributes:
+        batches: the prompts, of each stack.
+        places: of each point in every layer, by its label.
+        activations: at each place, ``[prompt 1 …]``.
+        labels: of each prompt.
+        classes: the different labels, in alphabetical order.
+        pos: the position.
+    """
+
+    batches: Sequence[Batch]
+    places: Mapping[str, Sequence[Place]]
+    activations: Mapping[Place, Tensor]
+    labels: tuple[str, ...]
+    classes: tuple[str, ...]
+    pos: int
+
+    @property
+    def targets(self) -> Int[Tensor, " prompt"]:
+        """The index of each prompt's class."""
+        return torch.tensor([self.classes.index(label) for label in self.labels])
+
+    @property
+    def every_place(self) -> list[Place]:
+        """All places, in the order of points and layers."""
+        return [place for own in self.places.values() for place in own]
+
+    @property
+    def cells(self) -> dict[str, list[Any]]:
+        """Point, layer and name of each place."""
+        places = self.every_place
+        points = [point for point, own in self.places.items() for _ in own]
+        layers = [place.layer for place in places]
+        names = [f"{point} {layer}" for point, layer in zip(points, layers, strict=True)]
+        return {"point": points, "layer": layers, "name": names}
+
+    def rows_at(self, place: Place) -> Float[Tensor, "prompt dim"]:
+        """The activations of a place, all its other axes as one, in float64."""
+        return self.activations[place].flatten(1).cpu().double()
+
+
+@torch.no_grad()
+def labelled_activations(  # noqa: PLR0913 - what is read, and of what
+    model: Network,
+    prompts: Any,  # noqa: ANN401 - what model.check reads
+    labels: Iterable[object],
+    *,
+    at: str | Sequence[str],
+    pos: int,
+    stack: str | None = None,
+    rows: int = 64,
+) -> Labelled:
+    """Run the model on prompts with labels.
+
+    Args:
+        model: the model.
+        prompts: as an analysis takes them.
+        labels: one a prompt: texts, numbers or booleans.
+        at: the label of a point that every layer has, or several.
+        pos: the position among each prompt's tokens.
+        stack: of an encoder–decoder, which one is read; by default the decoder.
+        rows: prompts a forward.
+
+    Raises:
+        InvalidInput: not one label a prompt, a single class, a class with a single prompt, a point
+            without positions, or activations that are not finite.
+        InvalidEdit: a prompt that is too short to have the position.
+        UnknownPlace: the model has no such point.
+    """
+    batches = model.batches(prompts)
+    names = _checked(labels, len(batches[0].ids))
+    places = places_of(model, [at] if isinstance(at, str) else at, model.stack(stack).name)
+    every = [place for own in places.values() for place in own]
+    for place in every:
+        if place.point.axes[1] != "pos":
+            raise InvalidInput(
+                f"{place.point.label} has the axes [{' '.join(place.point.axes)}]; a probe reads "
+                "what has a value at each position, such as resid_pre, mlp_out or z."
+            )
+    found: dict[Place, list[Tensor]] = {place: [] for place in every}
+    for part in torch.arange(len(names), device=batches[0].ids.device).split(rows):
+        cache = run(model, *(batch.rows(part) for batch in batches), record=every).cache
+        for place, own in found.items():
+            own.append(cache.part(place, Selection(pos=pos)))
+    activations = {place: torch.cat(own) for place, own in found.items()}
+    for place, own in activations.items():
+        if not bool(own.isfinite().all()):
+            raise InvalidInput(f"{place} is not finite: the model computes NaN on these prompts.")
+    return Labelled(batches, places, activations, names, tuple(sorted(set(names))), pos)
+
+
+def _checked(labels: Iterable[object], n: int) -> tuple[str, ...]:
+    """The labels as texts."""
+    given = labels.tolist() if isinstance(labels, Tensor) else list(labels)
+    names = tuple(str(label) for label in given)
+    if len(names) != n:
+        raise InvalidInput(f"{len(names)} labels were given for {n} prompts.")
+    counts = {name: names.count(name) for name in names}
+    if len(counts) < 2:  # noqa: PLR2004 - what is to be told apart
+        raise InvalidInput("All prompts have one label; there is nothing to tell apart.")
+    alone = [name for name, count in counts.items() if count == 1]
+    if alone:
+        raise InvalidInput(
+            f"Only one prompt has the label {shorten(alone[0])}: a label that is predicted must "
+            "also be one that a probe is fitted to. Give two prompts or more of each label."
+        )
+    return names

@@ -1,0 +1,155 @@
+"""Vectors added to the stream while a text is generated, and what they change of it.
+
+    v = mean over positive prompts of x − mean over negative prompts of x
+    x ↦ x + strength · v        at every position of one place
+
+(Turner et al. 2023, "Activation Addition"; Rimsky et al. 2023, "Steering Llama 2 via Contrastive
+Activation Addition").
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - as everyone writes it
+
+from interp import edits
+from interp.edits import Edit
+from interp.errors import InvalidInput
+from interp.execution.generate import generate
+from interp.execution.run import run
+from interp.metrics.divergence import divergence
+from interp.metrics.logits import at_least_float32, at_position
+from interp.model.batch import PAD, Batch
+from interp.model.network import Network
+from interp.points import Place, Point
+
+Vector = Float[Tensor, " d_model"]
+
+
+def stream_place(model: Network, at: str | Point, layer: int) -> Place:
+    """The place that a point of the stream has in a layer; of an encoder–decoder, in the decoder.
+
+    Raises:
+        UnknownPlace: there is none.
+        InvalidInput: it is no place of vectors like those of the stream.
+    """
+    name = (model.stacks[-1].name,) if len(model.stacks) > 1 else ()
+    place = model.names.resolve((at, layer, *name))
+    if place.point.axes != ("batch", "pos", "d_model"):
+        axes = " ".join(place.point.axes)
+        raise InvalidInput(
+            f"{place} has the axes {axes}; a vector is added at [batch pos d_model]."
+        )
+    return place
+
+
+def contrast_vector(
+    model: Network,
+    positive: Any,  # noqa: ANN401 - what model.check reads
+    negative: Any,  # noqa: ANN401 - likewise
+    place: Place,
+    pos: int | None = -1,
+) -> Vector:
+    """The mean at a place over positive prompts, less that over negative prompts.
+
+    Args:
+        model: the model.
+        positive: prompts, as ``interp.run`` takes them; any number.
+        negative: likewise; they need not be as many, nor as long.
+        place: of the stream.
+        pos: the position that is read among the tokens of each prompt; ``None`` for the mean over
+            all of them.
+
+    Raises:
+        InvalidInput: a prompt has no such position.
+    """
+    one, other = (_mean_of(model, given, place, pos) for given in (positive, negative))
+    return one - other
+
+
+def _mean_of(model: Network, prompts: Any, place: Place, pos: int | None) -> Vector:  # noqa: ANN401
+    batches = model.batches(prompts)
+    x = at_least_float32(run(model, *batches, record=place).cache[place])
+    names = [stack.name for stack in model.stacks]
+    batch = batches[names.index(place.stack) if place.stack else -1]
+    if pos is not None:
+        return at_position(x, batch, pos).mean(0)
+    real = batch.is_real[..., None]
+    return ((x * real).sum(1) / real.sum(1)).mean(0)
+
+
+class Continuation:
+    """The plain continuation of some prompts, with which edited ones are compared.
+
+    Args:
+        model: the model.
+        inputs: the prompts, of each stack.
+        new_tokens: most new tokens a prompt.
+        temperature: of the sampling.
+        seed: of the sampling.
+
+    Raises:
+        InvalidInput: see :func:`interp.execution.generate.generate`.
+
+    Attributes:
+        new: the new tokens, ``PAD`` after the end of a text.
+    """
+
+    def __init__(
+        self,
+        model: Network,
+        inputs: Sequence[Batch],
+        *,
+        new_tokens: int,
+        temperature: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        self._model, self._inputs, self._most = model, inputs, new_tokens
+        self._temperature, self._seed = temperature, seed
+        self._width = int(inputs[-1].is_real.sum(-1).max())
+        self._tokens = self._generated(())
+        self._logits = self._predicted(())
+        self.new: Int[Tensor, "prompt new"] = self._new_of(self._tokens)
+
+    def edited(self, made: Sequence[Edit]) -> Int[Tensor, "prompt new"]:
+        """The new tokens of another continuation, with edits in every forward."""
+        return self._new_of(self._generated(made))
+
+    def divergence(self, made: Sequence[Edit]) -> Float[Tensor, "prompt new"]:
+        """KL(plain ‖ edited) where each token of the plain continuation is predicted, in nats.
+
+        NaN after the end of a text.
+        """
+        found = divergence(self._logits, self._predicted(made))
+        found = found.where(self._tokens[:, self._width :] != PAD, torch.nan)
+        return F.pad(found, (0, self._most - found.shape[1]), value=torch.nan)
+
+    def _generated(self, made: Sequence[Edit]) -> Int[Tensor, "prompt pos"]:
+        """The prompts of the last stack, padded on the left, and new tokens."""
+        return generate(
+            self._model,
+            *self._inputs,
+            max_new_tokens=self._most,
+            temperature=self._temperature,
+            seed=self._seed,
+            edits=made,
+        )
+
+    def _predicted(self, made: Sequence[Edit]) -> Float[Tensor, "prompt new vocab"]:
+        """The logits from which the tokens of the plain continuation come."""
+        logits = run(self._model, *self._inputs[:-1], self._tokens, edits=made).logits
+        if logits is None:
+            raise InvalidInput("This model has no logits to compare.")
+        return at_least_float32(logits[:, self._width - 1 : -1])
+
+    def _new_of(self, tokens: Int[Tensor, "prompt pos"]) -> Int[Tensor, "prompt new"]:
+        own = tokens[:, self._width :]
+        return F.pad(own, (0, self._most - own.shape[1]), value=PAD)
+
+
+def steering_edit(place: Place, vector: Vector, strength: float) -> Edit:
+    """Add ``strength · vector`` at every position."""
+    return edits.add(place, strength * vector)

@@ -1,0 +1,66 @@
+"""Exact least-squares erasure (LEACE): the smallest change of x after which z can't be read.
+
+    r(x) = x − Σ^{1/2} P Σ^{−1/2} (x − μ)        P: onto the columns of Σ^{−1/2} Cov(x, z)
+
+Σ is the covariance of x. Of all affine maps whose result has no covariance with z, it has the
+least mean ‖r(x) − x‖² (Belrose et al. 2023, "LEACE: Perfect linear concept erasure in closed
+form", theorem 4.3). Where z are the indicators of classes, no linear probe of r(x) does better on
+these rows than a constant, for any convex loss. Of other rows, and by probes that are not linear,
+it may still be read.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+ROUNDING = 1e-9
+"""Singular values below this share of the largest are rounding errors."""
+
+
+@dataclass(frozen=True, eq=False)
+class Erasure:
+    """x ↦ x − (x − μ) left right.
+
+    Attributes:
+        mean: μ.
+        left: reads what is removed.
+        right: the directions in which it is written.
+    """
+
+    mean: Float[Tensor, " dim"]
+    left: Float[Tensor, "dim rank"]
+    right: Float[Tensor, "rank dim"]
+
+    @classmethod
+    def of(
+        cls,
+        x: Float[Tensor, "row dim"],
+        z: Float[Tensor, "row concept"],
+        rounding: float = ROUNDING,
+    ) -> "Erasure":
+        """The erasure of z from x, fitted to these rows in float64.
+
+        With x̃ = U s Vᵀ, Σ^{−1/2} Cov(x, z) is V Uᵀz̃ but for a factor, and P follows from the
+        range of Uᵀz̃ alone.
+
+        Args:
+            x: the rows.
+            z: what is erased from them.
+            rounding: directions of x whose singular value is below this share of the largest are
+                left out; of activations in float32, such directions hold rounding errors.
+        """
+        rows, labels = x.double(), z.double()
+        mean = rows.mean(0)
+        left, size, right = torch.linalg.svd(rows - mean, full_matrices=False)
+        kept = size > rounding * size.max()
+        left, size, right = left[:, kept], size[kept], right[kept]
+        centred = labels - labels.mean(0)
+        read, found, _ = torch.linalg.svd(left.mT @ centred, full_matrices=False)
+        basis = read[:, found > ROUNDING * centred.norm()]
+        return cls(mean, right.mT @ (basis / size[:, None]), (basis.mT * size) @ right)
+
+    def __call__(self, x: Float[Tensor, "row dim"]) -> Float[Tensor, "row dim"]:
+        """Without z, in float64."""
+        return x.double() - (x.double() - self.mean) @ self.left @ self.right

@@ -1,0 +1,125 @@
+"""What neurons respond to, and what they do."""
+
+import pytest
+import torch
+from architectures import ANYWHERE, BARE, HEADLESS, assert_close, build, build_new, padded
+
+import interp
+from analyses import ablate, neurons, top_texts
+from interp import NO_NORM, Config, MLPConfig, StackConfig
+from interp.errors import InvalidInput
+
+
+def rows(lengths=(4, 6, 2, 5, 6, 3)) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return padded([torch.randint(13, (n,), generator=generator) for n in lengths], "left")
+
+
+def test_each_neuron_has_its_own_top_tokens():
+    model, texts = build("gpt2"), rows()
+    found = neurons(model, texts, layer=1, neurons=[7, 2], top=4, ablate=0)
+    for row, n in enumerate((7, 2)):
+        alone = top_texts(model, texts, of=f"L1N{n}", top=4)
+        for name in ("value", "text", "pos", "strips"):
+            own, other = getattr(found, name)[row], getattr(alone, name)
+            torch.testing.assert_close(own, other, rtol=1e-12, atol=1e-12, equal_nan=True)
+        assert_close(found.control[row], alone.control[0])
+        assert found.snippets[row] == alone.snippets
+        assert found.mean[row] == pytest.approx(alone.mean)
+        assert_close(found.quantiles[row, :1], alone.quantiles[[alone.levels.index(0.5)]])
+    every = interp.run(model, texts, record="post").cache["post", 1][texts >= 0]
+    assert_close(found.active, (every[:, [7, 2]] > 0).double().mean(0).float(), 1e-6)
+
+
+def test_the_ablation_is_that_of_the_first_texts():
+    model, texts = build("gpt2"), rows()
+    found = neurons(model, (row[row >= 0] for row in texts), layer=1, ablate=4, rows=2)
+    whole = ablate(model, texts[:4], units="neurons", layers=[1])
+    assert_close(found.ablation.clean, whole.clean)
+    assert_close(found.ablation.ablated, whole.ablated)
+    assert found.ablation.metric == whole.metric
+    assert len(found.to_prompt_frame()) == 4 * 10
+
+
+def test_batches_do_not_matter():
+    model, texts = build("llama"), rows()
+    few, many = (neurons(model, texts, layer=0, rows=n, ablate=3) for n in (2, 64))
+    assert_close(few.direct.promoted_logits, many.direct.promoted_logits)
+    assert_close(few.direct.control, many.direct.control)
+    assert torch.equal(few.direct.promoted, many.direct.promoted)
+    assert few.direct.sum_error <= 1e-10
+    assert_close(few.ablation.ablated, many.ablation.ablated)
+    assert_close(few.control, many.control)
+
+
+def test_a_planted_neuron_is_found_with_what_it_reads_and_writes():
+    """It reads one token, and writes along the logit of another."""
+    config = Config(
+        12, 13, 16, decoder=StackConfig(1, BARE, MLPConfig(10, "relu"), NO_NORM, ANYWHERE)
+    )
+    model = build_new(config)
+    unit = torch.nn.functional.normalize
+    with torch.no_grad():
+        model.blocks[0].attn.W_O[:] = 0
+        model.W_E[:], model.unembed.weight[:] = unit(model.W_E), unit(model.unembed.weight)
+        model.blocks[0].mlp.W_in[:, 4], model.blocks[0].mlp.b_in[4] = model.W_E[5], 0
+        model.blocks[0].mlp.W_out[4] = model.W_U[:, 7]
+    texts = torch.arange(13).repeat(6, 1).roll(3, -1)
+    frame = neurons(model, texts, layer=0, neurons=[4], top=1).to_frame().iloc[0]
+    assert (frame["token"], frame["promoted"].split()[0]) == ("5", "7")
+    assert frame["value"] == pytest.approx(1)
+    assert frame["control"] == pytest.approx(1)  # of its token, not of the context
+    assert frame["cosine"] == pytest.approx(float(model.W_E[5].detach() @ model.W_U[:, 7].detach()))
+    assert frame["logit"] > frame["logit_control"]
+
+
+def test_models_without_linear_logits_have_no_direct_effects():
+    for name in ("bert-types", HEADLESS):
+        found = neurons(build(name), rows(), layer=1, top=2)
+        assert found.direct is None
+        assert "promoted" not in found.to_frame()
+        assert (found.ablation is None) is (name is HEADLESS)
+        assert "direct effects" not in found.summary()
+    assert "cosine" in found.to_frame()
+    assert found.to_prompt_frame().empty
+
+
+def test_gated_neurons_have_three_cosines():
+    frame = neurons(build("llama"), rows(), layer=0, ablate=0).to_frame()
+    assert {"cosine", "cosine_gate_out", "cosine_gate_in", "cosine_control"} <= set(frame)
+
+
+def test_a_figure_is_of_one_neuron():
+    found = neurons(build("gpt2"), rows(), layer=1, top=3)
+    assert found.figure(4).layout.title.text == "L1N4: the 3 largest activations"
+    first = found.to_frame()["name"][0]
+    assert found.figure().layout.title.text.startswith(first)
+    with pytest.raises(InvalidInput, match="Neuron 99 was not measured"):
+        found.figure(99)
+
+
+def test_a_cancelled_call_has_what_was_read():
+    found = neurons(build("gpt2"), rows(), layer=1, rows=2, cancelled=lambda: True)
+    assert found.notes == ("cancelled after 2 texts",)
+    assert found.ablation is None
+    assert found.n_texts == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "error", "said"),
+    [
+        ("mixtral", {"layer": 0}, InvalidInput, "L0MLP is a mixture of experts"),
+        ("seed", {"layer": 0}, InvalidInput, "Layer 0 has no MLP"),
+        ("gpt2", {"layer": 2}, InvalidInput, "layer=2: there are layers 0..1"),
+        ("gpt2", {"layer": 0, "neurons": [10]}, InvalidInput, "different numbers in 0..9"),
+        ("gpt2", {"layer": 0, "neurons": [1, 1]}, InvalidInput, "different numbers"),
+        ("gpt2", {"layer": 0, "neurons": []}, InvalidInput, "different numbers"),
+        ("gpt2", {"layer": 0, "stack": "decoder"}, InvalidInput, "stack= is for"),
+        ("gpt2", {"layer": 0, "ablate": -1}, InvalidInput, "ablate=-1 should be 0 or more"),
+        ("gpt2", {"layer": 0, "tokens": 14}, InvalidInput, r"tokens=14 is outside 1\.\.13"),
+        ("gpt2", {"layer": 0, "method": "luck"}, InvalidInput, "luck"),
+    ],
+)
+def test_what_can_not_be_described_is_refused(name, settings, error, said):
+    with pytest.raises(error, match=said):
+        neurons(build(name), rows(), **settings)

@@ -1,0 +1,185 @@
+"""Texts with and without a vector: the same at strength 0, and each as it is by itself."""
+
+import pytest
+import torch
+from architectures import (
+    DECODERS,
+    GENERATORS,
+    HEADLESS,
+    assert_close,
+    build,
+    covering,
+    padded,
+    tokens_of,
+    with_eos,
+)
+from torch import Tensor
+
+import interp
+from analyses import steer
+from interp import PAD, edits
+from interp.errors import InterpError, InvalidInput, InvalidTokens
+from interp.interventions.steering import contrast_vector, stream_place
+
+NEW = 4
+
+
+def vector(seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(12, generator=generator, dtype=torch.float64)
+
+
+def prompts_of(name: str):
+    tokens = tokens_of(name)
+    return tokens if len(tokens) > 1 else tokens[0]
+
+
+def rows() -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randint(13, (n,), generator=generator) for n in (4, 2, 6, 5, 3)]
+
+
+@pytest.mark.parametrize("name", covering(GENERATORS, ["gpt2", "gemma2", "mixtral", "t5"]))
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_strength_0_is_the_plain_model_bit_for_bit_and_another_is_not(name, temperature):
+    model, settings = build(name), {"new_tokens": NEW, "temperature": temperature}
+    found = steer(model, prompts_of(name), layer=0, vector=vector(), strengths=(0, 9), **settings)
+    tokens = tokens_of(name)
+    plain = model.generate(*tokens, max_new_tokens=NEW, temperature=temperature)
+    for own in (found.plain, found.steered[0], found.random[0]):
+        assert torch.equal(own, plain[:, tokens[-1].shape[1] :])
+    assert (found.kl[0] == 0).all()
+    assert (found.control[0] == 0).all()
+    assert (found.kl[1] > 1e-6).all()
+    assert found.same[0].tolist() == [NEW, NEW]
+
+
+@pytest.mark.parametrize("at", ["resid_pre", "mlp_out", "resid_post"])
+def test_steered_texts_and_divergences_are_those_of_edited_runs(at):
+    """Left-padded prompts, each compared with runs of it alone."""
+    model, v = build("llama"), vector()
+    found = steer(
+        model, padded(rows(), "right"), layer=-1, at=at, vector=v, strengths=(2,), new_tokens=NEW
+    )
+    edit = edits.add(at, 2 * v, layer=1)
+    for prompt, row in enumerate(rows()):
+        plain = model.generate(row[None], max_new_tokens=NEW)
+        steered = model.generate(row[None], max_new_tokens=NEW, edits=[edit])
+        assert torch.equal(found.plain[prompt], plain[0, len(row) :])
+        assert torch.equal(found.steered[0, prompt], steered[0, len(row) :])
+        own, other = (
+            interp.run(model, plain, edits=made).logits[0, len(row) - 1 : -1].log_softmax(-1)
+            for made in ([], [edit])
+        )
+        assert_close(found.kl[0, prompt], (own.exp() * (own - other)).sum(-1))
+
+
+def test_the_vector_is_the_difference_of_means():
+    model, one, other = build("gpt2"), padded(rows(), "left"), padded(rows()[::-2], "right")
+    place = stream_place(model, "resid_mid", 1)
+
+    def mean(prompts: Tensor, pos: int | None) -> Tensor:
+        streams = [
+            interp.run(model, row[row != PAD][None], record=place).cache[place][0]
+            for row in prompts
+        ]
+        return torch.stack([x.mean(0) if pos is None else x[pos] for x in streams]).mean(0)
+
+    for pos in (-1, 0, None):
+        found = contrast_vector(model, one, other, place, pos)
+        assert_close(found, mean(one, pos) - mean(other, pos))
+        steered = steer(
+            model, one, layer=1, at="resid_mid", contrast=(one, other), pos=pos, new_tokens=1
+        )
+        assert_close(steered.vector, found)
+    assert steered.stream_norm == pytest.approx(
+        float(interp.run(model, one, record=place).cache[place].norm(dim=-1)[one != PAD].mean())
+    )
+
+
+def test_the_control_is_a_vector_of_the_same_length():
+    model, prompts = build("gpt2"), padded(rows(), "left")
+    found = steer(
+        model, prompts, layer=0, vector=vector(), strengths=(1.5,), new_tokens=NEW, seed=3
+    )
+    drawn = torch.randn(12, generator=torch.Generator().manual_seed(3)).double()
+    same_length = drawn * (vector().norm() / drawn.norm())
+    other = steer(model, prompts, layer=0, vector=same_length, strengths=(1.5,), new_tokens=NEW)
+    assert_close(found.control, other.kl)
+    assert torch.equal(found.random, other.steered)
+
+
+def test_a_text_that_ends_early_counts_to_its_end():
+    prompts = padded(rows(), "left")
+    plain = steer(build("gpt2"), prompts, layer=0, vector=vector(), new_tokens=NEW).plain
+    model = build(with_eos(DECODERS["gpt2"], int(plain[0, 1])))
+    found = steer(model, prompts, layer=0, vector=vector(), new_tokens=NEW)
+    ended = found.plain == PAD
+    assert ended[0].any()
+    assert torch.equal(found.kl.isnan(), ended.expand_as(found.kl))
+    assert len(found.to_token_frame()) == 4 * int((~ended).sum())
+
+
+def test_a_learned_vector_raises_the_logit_that_it_was_learned_for():
+    model, prompts = build("gpt2"), padded(rows(), "left")
+    v = torch.zeros(12, dtype=torch.float64, requires_grad=True)
+    for _ in range(30):
+        done = interp.run(
+            model, prompts, edits=[edits.add("resid_post", v, layer=1)], keep_graph=True
+        )
+        loss = -done.logits[:, -1].log_softmax(-1)[:, 7].mean()
+        (gradient,) = torch.autograd.grad(loss, v)
+        with torch.no_grad():
+            v -= gradient
+    found = steer(
+        model, prompts, layer=1, at="resid_post", vector=v, strengths=(0, 8), new_tokens=1
+    )
+    assert (found.steered[1] == 7).all()
+    assert (found.steered[0] == 7).sum() < len(prompts)
+
+
+def test_frames_and_summary_show_texts_side_by_side():
+    model, ticks = interp.load("induction-by-hand"), []
+    found = steer(
+        model,
+        ["abcab", "xyzxy"],
+        layer=1,
+        contrast=(["ab"], ["xyz"]),
+        strengths=(0, 50),
+        new_tokens=3,
+        progress=lambda *n: ticks.append(n),
+    )
+    assert ticks == [(n, 4) for n in (1, 2, 3, 4)]
+    frame = found.to_prompt_frame()
+    assert frame["plain"].tolist()[:2] == [model.to_string(own) for own in found.plain]
+    assert frame["steered"].tolist()[:2] == frame["plain"].tolist()[:2]
+    assert list(found.to_frame()["strength"]) == [0, 50]
+    lines = found.summary().splitlines()
+    assert lines[0].startswith("steering at resid_pre 1 on 2 prompts: strength 50 changes ")
+    assert lines[2].startswith("prompt 0: ")
+    assert [line.split()[0] for line in lines[3:7]] == ["plain", "strength", "strength", "random"]
+    assert found.figure().data[0].y == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "error", "said"),
+    [
+        ("gpt2", {}, InvalidInput, "either vector= or contrast="),
+        ("gpt2", {"vector": vector(), "contrast": (1, 2)}, InvalidInput, "either vector="),
+        ("gpt2", {"contrast": "ab"}, InvalidInput, r"should be \(positive, negative\)"),
+        ("gpt2", {"vector": vector()[:3]}, InvalidInput, r"shape \(3,\)"),
+        ("gpt2", {"vector": vector() * torch.nan}, InvalidInput, "finite"),
+        ("gpt2", {"vector": vector() * 0}, InvalidInput, "is zero"),
+        ("gpt2", {"vector": vector(), "at": "z"}, InvalidInput, "batch pos d_model"),
+        ("gpt2", {"vector": vector(), "at": "resid"}, InterpError, "resid"),
+        ("gpt2", {"vector": vector(), "layer": 9}, InterpError, "9"),
+        ("gpt2", {"vector": vector(), "strengths": ()}, InvalidInput, "strengths="),
+        ("gpt2", {"vector": vector(), "strengths": (torch.inf,)}, InvalidInput, "finite"),
+        ("gpt2", {"vector": vector(), "new_tokens": 40}, InvalidTokens, "exceed the context"),
+        ("bert", {"vector": vector()}, InvalidInput, "can't continue a text"),
+        (HEADLESS, {"vector": vector()}, InvalidInput, "can't predict the next token"),
+    ],
+)
+def test_what_can_not_be_steered_is_refused(name, settings, error, said):
+    with pytest.raises(error, match=said):
+        steer(build(name), padded(rows(), "left"), **({"layer": 0, "new_tokens": 2} | settings))

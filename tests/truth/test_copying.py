@@ -1,0 +1,38 @@
+"""Heads that repeat tokens copy: by the eigenvalues of their circuits, not by their first rank."""
+
+import pytest
+import torch
+
+import interp
+from analyses import head_roles, ov
+from interp.zoo.access import trained_tokens
+
+LAYER = {"python-2l": 1, "python-4l": 3}
+"""Where induction heads are."""
+
+
+@pytest.fixture(scope="module", params=LAYER)
+def found(request):
+    """Of each head of the layer: whether it is an induction head, and its OV circuit."""
+    name = request.param
+    model, layer = interp.load(name), LAYER[name]
+    roles, tokens = head_roles(model, rows=8).roles(), torch.tensor(trained_tokens(model))
+    circuits = [ov(model, layer, head, tokens, top=1) for head in range(model.n_heads)]
+    return [("induction" in roles[circuit.head], circuit) for circuit in circuits]
+
+
+def test_induction_heads_copy(found):
+    for is_induction, circuit in found:
+        if is_induction:
+            assert circuit.copying > circuit.copying_controls.max() + 0.1
+
+
+def test_permuted_outputs_copy_nothing(found):
+    assert max(abs(float(own.copying_controls.mean())) for _, own in found) < 0.15
+
+
+def test_that_a_token_ranks_itself_first_tells_nothing(found):
+    """Not of one token in thirty, also of heads that copy."""
+    for _, circuit in found:
+        first = circuit.promoted.top[:, 0] == circuit.promoted.tokens
+        assert first.double().mean() <= 0.03
