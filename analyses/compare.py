@@ -3,7 +3,7 @@
     difference = b − a        of each row, on each prompt
 
 Two models of one shape, or two steps of a training, are asked the same question; rows are joined by
-what tells them apart (layer, head, point, role, …). Where the result has numbers of each prompt,
+their labels (layer, head, point, role, …). Where the result has numbers of each prompt,
 both models' are of the same prompts, so the interval is that of the mean of paired differences.
 
 What the numbers can't show: heads of models that were trained apart are not the same heads. Head 3

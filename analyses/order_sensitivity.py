@@ -1,4 +1,4 @@
-"""Which parts of a model use the order of its tokens, and do they know it by positions or the mask?
+"""Which heads and layers use the order of tokens, by positions or by the mask? By permutations.
 
     s = ‖f(Px) − P f(x)‖ / √(½ ‖f(Px)‖² + ½ ‖f(x)‖²)
 

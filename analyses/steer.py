@@ -1,4 +1,4 @@
-"""How does a vector that is added to the stream change what a model writes?
+"""What does a vector added to the stream change in what a model writes? Texts side by side.
 
     v = mean of x over positive prompts − mean of x over negative prompts
     x ↦ x + strength · v        at every position of one place, while each token is generated
