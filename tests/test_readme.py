@@ -115,6 +115,7 @@ in_the_environment_of_make = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @in_the_environment_of_make
 def test_make_report_writes_the_report(tmp_path):
     command = re.search(r"^REPORT \?= (.*) --out \S+$", MAKEFILE, re.MULTILINE)
@@ -124,6 +125,7 @@ def test_make_report_writes_the_report(tmp_path):
     assert written == {"report.html", "manifest.json", *SECTIONS}
 
 
+@pytest.mark.slow
 @in_the_environment_of_make
 def test_make_test_runs_tests():
     chosen = "PYTEST=tests/text/test_prompts.py -q -n 0 -p no:cacheprovider"

@@ -131,6 +131,7 @@ def test_the_environment_is_recorded(figures):
     assert machine["threads"] == 1
 
 
+@pytest.mark.slow
 def test_an_absent_peer_is_reported(without_peers):
     _, shown = without_peers
     for package in ("transformers", "transformer-lens", "nnsight"):

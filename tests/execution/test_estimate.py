@@ -8,7 +8,16 @@ from dataclasses import replace
 import pytest
 import torch
 from allocations import BOUND, WIDE, allocated, wide
-from architectures import ARCHITECTURES, as_where, build_new, covering, in_turn, padded, tokens_of
+from architectures import (
+    ARCHITECTURES,
+    COVERING,
+    as_where,
+    build_new,
+    covering,
+    in_turn,
+    padded,
+    tokens_of,
+)
 
 from interp import (
     AttentionConfig,
@@ -50,7 +59,7 @@ def check(model: Transformer, tokens: tuple, **options: object) -> None:
     assert abs(found.kept - kept) <= BOUND * kept, (found.kept / kept, options)
 
 
-@pytest.mark.parametrize(("name", "kind"), in_turn(WIDE, list(OPTIONS), WIDE, kinds_a_name=3))
+@pytest.mark.parametrize(("name", "kind"), in_turn(WIDE, list(OPTIONS), COVERING, kinds_a_name=3))
 def test_the_estimate_of_a_run_is_what_it_allocates(name, kind):
     model = build_new(wide(name), dtype=torch.float32)
     options = dict(OPTIONS[kind])

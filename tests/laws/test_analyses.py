@@ -379,7 +379,13 @@ GIVEN = {
 
 @pytest.mark.parametrize(
     ("analysis", "given"),
-    [(name, given) for name in ANALYSES for given in GIVEN if (name, given) not in REFUSED],
+    [
+        # A whole explanation takes a second.
+        pytest.param(name, given, marks=[pytest.mark.slow] if name == "explain" else [])
+        for name in ANALYSES
+        for given in GIVEN
+        if (name, given) not in REFUSED
+    ],
 )
 def test_each_prompt_has_the_numbers_that_it_has_alone(analysis, given):
     model, together, each = GIVEN[given]()
@@ -402,8 +408,9 @@ def test_a_question_that_a_model_does_not_have_is_refused(analysis, given):
         ANALYSES[analysis](model, each[0:1] if given == "texts" else together, len(each))
 
 
-@pytest.mark.parametrize("sides", [("left", "right"), ("right", "left")])
-@pytest.mark.parametrize("ready", [False, True])
+@pytest.mark.parametrize(
+    ("ready", "sides"), [(False, ("left", "right")), (True, ("right", "left"))]
+)
 @pytest.mark.parametrize("analysis", OF_PAIRS)
 def test_each_pair_has_the_numbers_that_it_has_alone(analysis, ready, sides):
     model, sources, targets = build("t5"), ids_of((3, 5)), ids_of((4, 2), seed=1)

@@ -44,6 +44,7 @@ def compiled(request: pytest.FixtureRequest) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_every_layer_is_in_one_graph(compiled):
     for name in compiled.keys() - {"broken"}:
         stacks = ARCHITECTURES[name].stacks.values()

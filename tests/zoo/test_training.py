@@ -232,6 +232,7 @@ def made(folder: Path):
     return load_file(folder / "model.safetensors")
 
 
+@pytest.mark.slow
 def test_building_twice_and_in_two_parts_gives_the_same(tmp_path, small_corpus):
     for name in ("first", "second"):
         build_model("python-2l", tmp_path / name, report=quiet)
@@ -294,6 +295,7 @@ def test_the_checkpoint_of_one_model_is_not_touched_by_another(tmp_path, small_c
     assert interp.load(tmp_path).config.name == "python-2l"
 
 
+@pytest.mark.slow
 def test_another_model_in_the_folder_is_replaced_whole(tmp_path, small_corpus):
     build_model("python-2l", tmp_path, report=quiet)
     build_model("induction-by-hand", tmp_path, report=quiet)
