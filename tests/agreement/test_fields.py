@@ -110,7 +110,7 @@ def test_many_changed_fields_are_followed_or_refused(family, name):
     case = family.cases[name]
     found, counts = faults(case, [*drawn(case, 15), *drawn(case, 10, together=2)])
     assert not found, counts
-    assert counts[AGREED] > 5
+    assert counts[AGREED] > 0
 
 
 @pytest.mark.nightly
