@@ -11,7 +11,9 @@ from torch import Tensor
 from interp.edits import Selection
 from interp.errors import InvalidInput, shorten
 from interp.execution.run import run
+from interp.integers import integer
 from interp.interventions.patching import places_of
+from interp.metrics.logits import required_columns
 from interp.model.batch import Batch
 from interp.model.network import Network
 from interp.points import Place
@@ -85,19 +87,22 @@ def labelled_activations(  # noqa: PLR0913 - what is read, and of what
 
     Raises:
         InvalidInput: not one label a prompt, a single class, a class with a single prompt, a point
-            without positions, or activations that are not finite.
-        InvalidEdit: a prompt that is too short to have the position.
+            without positions, a prompt that is too short to have the position, or activations that
+            are not finite.
         UnknownPlace: the model has no such point.
     """
     batches = model.batches(prompts)
     names = _checked(labels, len(batches[0].ids))
-    places = places_of(model, [at] if isinstance(at, str) else at, model.stack(stack).name)
+    read = model.stack(stack)
+    required_columns(batches[model.stacks.index(read)], pos := integer(pos, "pos"))
+    points: list[Any] = list(at) if isinstance(at, list | tuple) else [at]
+    places = places_of(model, points, read.name)
     every = [place for own in places.values() for place in own]
     for place in every:
         if place.point.axes[1] != "pos":
             raise InvalidInput(
-                f"{place.point.label} has the axes [{' '.join(place.point.axes)}]; a probe reads "
-                "what has a value at each position, such as resid_pre, mlp_out or z."
+                f"at={place.point.label} has the axes [{' '.join(place.point.axes)}]; a probe "
+                "reads what has a value at each position, such as resid_pre, mlp_out or z."
             )
     found: dict[Place, list[Tensor]] = {place: [] for place in every}
     for part in torch.arange(len(names), device=batches[0].ids.device).split(rows):
@@ -113,6 +118,8 @@ def labelled_activations(  # noqa: PLR0913 - what is read, and of what
 
 def _checked(labels: Iterable[object], n: int) -> tuple[str, ...]:
     """The labels as texts."""
+    if isinstance(labels, str) or not isinstance(labels, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"labels={shorten(labels)} should be one label a prompt.")
     given = labels.tolist() if isinstance(labels, Tensor) else list(labels)
     names = tuple(str(label) for label in given)
     if len(names) != n:
