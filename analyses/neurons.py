@@ -210,10 +210,13 @@ class Neurons(Result):
         Raises:
             InvalidInput: that neuron was not measured.
         """
-        wanted = int(self.to_frame()["neuron"].iloc[0]) if neuron is None else neuron
-        if wanted not in self.neuron.tolist():
-            raise InvalidInput(f"Neuron {shorten(neuron)} was not measured.")
-        row = self.neuron.tolist().index(wanted)
+        measured = self.neuron.tolist()
+        wanted = int(self.to_frame()["neuron"].iloc[0]) if neuron is None else as_integer(neuron)
+        if wanted not in measured:
+            raise InvalidInput(
+                f"neuron={shorten(neuron)} was not measured; there are {shorten(measured)}."
+            )
+        row = measured.index(wanted)
         shown = list(zip(self.snippets[row], self.strips[row], strict=True))
         return token_strips(
             [own.values(strip) for own, strip in shown],

@@ -30,7 +30,7 @@ from analyses.result import Result
 from interp import Transformer
 from interp.errors import InvalidInput
 from interp.execution.provenance import Provenance
-from interp.integers import as_seed, at_least
+from interp.integers import as_seed, at_least, within
 from interp.model.embeddings import PositionEmbedding
 from interp.model.positions.none import NoPositions
 from interp.model.stack import Stack
@@ -122,8 +122,17 @@ class Positions(Result):
         )
 
     def similarity_figure(self, number: int = 0) -> go.Figure:
-        """Heatmap of the cosine of each two positions that are added to the embedding."""
-        one = self.tables[number]
+        """Heatmap of the cosine of each two positions that are added to the embedding.
+
+        Args:
+            number: which of the stacks' tables of positions, from 0.
+
+        Raises:
+            InvalidInput: there is no such table.
+        """
+        if not self.tables:
+            raise InvalidInput("This model adds no positions to its embedding.")
+        one = self.tables[within(0, len(self.tables) - 1, number, "number")]
         labels = [str(position) for position in range(len(one.similarity))]
         return heatmap(
             one.similarity,

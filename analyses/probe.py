@@ -32,7 +32,7 @@ from interp import Transformer
 from interp.errors import InvalidInput, InvalidTokens, shorten
 from interp.execution.provenance import Provenance
 from interp.integers import as_integer, as_seed
-from interp.interventions.labelled import Labelled, labelled_activations
+from interp.interventions.labelled import Labelled, labelled_activations, labels_of
 from interp.model.inputs import whole_numbers
 from interp.regression.classifiers import CLASSIFIERS, held_out_correct
 from interp.regression.ridge import random_folds
@@ -190,7 +190,8 @@ def probe(  # noqa: PLR0913 - the settings of one analysis, by keyword
         raise InvalidInput(f"kind={shorten(kind)} should be one of {', '.join(CLASSIFIERS)}.")
     seed = as_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    n = len(model.batches(prompts)[0].ids)
+    labels = labels_of(labels, len(model.batches(prompts)[0].ids))
+    n = len(labels)
     split = _folds(folds, n, generator)
     given = labelled_activations(model, prompts, labels, at=at, pos=pos, stack=stack)
     orders = [torch.randperm(n, generator=generator) for _ in range(DRAWS)]

@@ -319,7 +319,7 @@ def _vector(
     """
     if (vector is None) == (contrast is None):
         raise InvalidInput("Give either vector= or contrast=(positive, negative) prompts.")
-    if vector is not None and not isinstance(vector, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if vector is not None and (not isinstance(vector, Tensor) or vector.is_complex()):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(
             f"vector={shorten(vector)} should be a tensor of {model.d_model} numbers."
         )

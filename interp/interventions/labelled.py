@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan
+from numbers import Real
 from typing import Any
 
 import torch
@@ -92,7 +94,7 @@ def labelled_activations(  # noqa: PLR0913 - what is read, and of what
         UnknownPlace: the model has no such point.
     """
     batches = model.batches(prompts)
-    names = _checked(labels, len(batches[0].ids))
+    names = labels_of(labels, len(batches[0].ids))
     read = model.stack(stack)
     required_columns(batches[model.stacks.index(read)], pos := integer(pos, "pos"))
     points: list[Any] = list(at) if isinstance(at, list | tuple) else [at]
@@ -116,11 +118,19 @@ def labelled_activations(  # noqa: PLR0913 - what is read, and of what
     return Labelled(batches, places, activations, names, tuple(sorted(set(names))), pos)
 
 
-def _checked(labels: Iterable[object], n: int) -> tuple[str, ...]:
-    """The labels as texts."""
+def labels_of(labels: Iterable[object], n: int) -> tuple[str, ...]:
+    """The labels of ``n`` prompts as texts.
+
+    Raises:
+        InvalidInput: not one a prompt, an absent one (``None`` or NaN), a single class, or a class
+            with a single prompt.
+    """
     if isinstance(labels, str) or not isinstance(labels, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"labels={shorten(labels)} should be one label a prompt.")
     given = labels.tolist() if isinstance(labels, Tensor) else list(labels)
+    for row, label in enumerate(given):
+        if label is None or (isinstance(label, Real) and isnan(label)):
+            raise InvalidInput(f"labels= has none for prompt {row}; leave that prompt out.")
     names = tuple(str(label) for label in given)
     if len(names) != n:
         raise InvalidInput(f"{len(names)} labels were given for {n} prompts.")

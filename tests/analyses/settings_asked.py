@@ -215,7 +215,7 @@ ASKED = (
         {},
         {
             **dict.fromkeys(("model_a", "model_b"), (TEXT, BELOW, BROKEN, LISTED, NOTHING)),
-            "analysis": (*SOMETHING, NOTHING),
+            "analysis": (*SOMETHING, NOTHING, lambda *_: 3),
             "column": (BELOW, BROKEN, LISTED, {}),
         },
     ),

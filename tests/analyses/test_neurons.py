@@ -94,7 +94,7 @@ def test_a_figure_is_of_one_neuron():
     assert found.figure(4).layout.title.text == "L1N4: the 3 largest activations"
     first = found.to_frame()["name"][0]
     assert found.figure().layout.title.text.startswith(first)
-    with pytest.raises(InvalidInput, match="Neuron 99 was not measured"):
+    with pytest.raises(InvalidInput, match="neuron=99 was not measured; there are"):
         found.figure(99)
 
 
