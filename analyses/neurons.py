@@ -355,8 +355,9 @@ def neurons(  # noqa: PLR0913 - the settings of one analysis, by keyword
     if metric is not None:
         check_metric(metric, model)
     measure = activations_of(model, mlp.name, chosen[0].place, tuple(c.unit or 0 for c in chosen))
-    most = model.config.n_logits if _writes_logits(model, measure) else tokens
-    tokens = within(1, most, tokens, "tokens")
+    tokens = at_least(1, tokens, "tokens")
+    if _writes_logits(model, measure):
+        within(1, model.config.n_logits, tokens, "tokens")
     settings = Settings(top, rows, bos=bos, sample=ablate)
     found = stream_corpus(model, texts, measure, settings, progress=progress, cancelled=cancelled)
     control = shuffled_values(measure, found, ranks=1, draws=DRAWS, rows=rows, seed=seed)

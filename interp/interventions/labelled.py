@@ -95,8 +95,8 @@ def labelled_activations(  # noqa: PLR0913 - what is read, and of what
     """
     batches = model.batches(prompts)
     names = labels_of(labels, len(batches[0].ids))
-    read = model.stack(stack)
-    required_columns(batches[model.stacks.index(read)], pos := integer(pos, "pos"))
+    read, pos = model.stack(stack), integer(pos, "pos")
+    required_columns(batches[model.stacks.index(read)], pos)
     points: list[Any] = list(at) if isinstance(at, list | tuple) else [at]
     places = places_of(model, points, read.name)
     every = [place for own in places.values() for place in own]
