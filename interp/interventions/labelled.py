@@ -125,7 +125,7 @@ def labels_of(labels: Iterable[object], n: int) -> tuple[str, ...]:
         InvalidInput: not one a prompt, an absent one (``None`` or NaN), a single class, or a class
             with a single prompt.
     """
-    if isinstance(labels, str) or not isinstance(labels, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(labels, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"labels={shorten(labels)} should be one label a prompt.")
     given = labels.tolist() if isinstance(labels, Tensor) else list(labels)
     for row, label in enumerate(given):
