@@ -27,6 +27,7 @@ from analyses.figures import heatmap
 from analyses.labelled_rows import check_same_rows, rows_of, titles
 from analyses.result import Result
 from interp import Transformer, load
+from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 
 SHOWN = 30
@@ -157,7 +158,11 @@ def compare(
         InvalidInput: the results have other rows (the message says which axes differ, and in
             what), other prompts, no such column, or rows that can't be told apart.
     """
-    models = [load(given) if isinstance(given, str) else given for given in (model_a, model_b)]
+    if not callable(analysis):
+        raise InvalidInput(f"analysis={shorten(analysis)} should be one, such as ablate_heads.")
+    if not isinstance(column, str | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"column={shorten(column)} should be the name of a column.")
+    models = [_loaded(own, name) for own, name in ((model_a, "model_a"), (model_b, "model_b"))]
     given = () if prompts is None else (prompts,)
     results = [analysis(model, *given) for model in models]
     provenances = [_provenance(*both) for both in zip(results, models, strict=True)]
@@ -175,6 +180,14 @@ def compare(
         of_prompts=one.of_prompts,
         provenances=(provenances[0], provenances[1]),
     )
+
+
+def _loaded(given: Transformer | str, name: str) -> Transformer:
+    if isinstance(given, str):
+        return load(given)
+    if not isinstance(given, Transformer):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"{name}={shorten(given)} should be a model, or the name of one.")
+    return given
 
 
 def _provenance(result: Result, model: Transformer) -> Provenance:

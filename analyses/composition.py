@@ -28,6 +28,7 @@ from interp.circuits.composition import KINDS, head_pairs
 from interp.circuits.folded_heads import rotates
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
+from interp.integers import within
 
 READ = {"Q": "queries", "K": "keys", "V": "values"}
 
@@ -145,9 +146,10 @@ def composition(model: Transformer, *, offset: int = 0) -> Composition:
         Composition, baseline and spread of all pairs.
 
     Raises:
-        InvalidInput: a single layer of attention.
+        InvalidInput: a single layer of attention, or an offset outside the context.
     """
-    pairs = head_pairs(model, offset)
+    farthest = max(1, model.n_ctx - 1)
+    pairs = head_pairs(model, within(-farthest, farthest, offset, "offset"))
     numbers = (pairs.composition, pairs.baseline, pairs.spread)
     own = offset if rotates(model) else None
     return Composition(pairs.heads, *numbers, own, Provenance.of(model))

@@ -167,18 +167,27 @@ def as_metric(
     Raises:
         InvalidInput: something else, or the loss of next tokens for an encoder.
     """
-    if metric == "kl" and batches:
-        return kl(_own_logits(model, batches, rows))
-    if not isinstance(metric, Metric) and metric != "loss":
-        names = '"loss", "kl"' if batches else '"loss"'
-        raise InvalidInput(f"metric={shorten(metric)} should be {names} or one of interp.metrics.")
-    found = metric if isinstance(metric, Metric) else Loss()
-    if isinstance(found, Loss) and not model.config.is_causal:
+    check_metric(metric, model, has_kl=bool(batches))
+    if isinstance(metric, Metric):
+        return metric
+    return kl(_own_logits(model, batches, rows)) if metric == "kl" else Loss()
+
+
+def check_metric(metric: object, model: Network, *, has_kl: bool = True) -> None:
+    """Make sure of what :func:`as_metric` is given, before any forward.
+
+    Raises:
+        InvalidInput: see :func:`as_metric`.
+    """
+    names = ("loss", "kl") if has_kl else ("loss",)
+    if not isinstance(metric, Metric | str) or (isinstance(metric, str) and metric not in names):
+        listed = ", ".join(f'"{name}"' for name in names)
+        raise InvalidInput(f"metric={shorten(metric)} should be {listed} or one of interp.metrics.")
+    if (isinstance(metric, Loss) or metric == "loss") and not model.config.is_causal:
         raise InvalidInput(
             "The loss is of next tokens, which an encoder, or a decoder without its mask, attends "
             "to; give another metric=."
         )
-    return found
 
 
 def _own_logits(

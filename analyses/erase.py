@@ -25,17 +25,19 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from analyses.effects import Progress, as_metric, effect_frame, in_cells, rounding
+from analyses.effects import Progress, as_metric, check_metric, effect_frame, in_cells, rounding
 from analyses.figures import Curve, curves
 from analyses.result import Result
 from interp import Sweep, Transformer, edits, sweep
 from interp.edits.edit import Replace
 from interp.execution.provenance import Provenance
+from interp.integers import as_seed
 from interp.interventions.labelled import Labelled, labelled_activations
 from interp.metrics import Metric
 from interp.metrics.logits import relative_rounding
 from interp.points import Place
 from interp.regression.erasure import Erasure
+from interp.sweeps.validate import check_options
 
 DRAWS = 5
 """Random orders of the labels."""
@@ -187,11 +189,14 @@ def erase(  # noqa: PLR0913 - the settings of one analysis, by keyword
 
     Raises:
         InvalidInput: not one label a prompt, or fewer than two of each; a point that has no
-            positions; a metric that the model does not have; or a ``resume`` of another call.
-        InvalidEdit: a prompt that is too short to have the position.
+            positions; a prompt that is too short to have the position; a metric that the model does
+            not have; or a ``resume`` of another call.
         UnknownPlace: the model has no such point.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
+    check_options(model, memory, resume)
+    check_metric(metric, model)
+    seed = as_seed(seed)
     given = labelled_activations(model, prompts, labels, at=at, pos=pos, stack=stack)
     generator = torch.Generator().manual_seed(seed)
     n = len(given.labels)

@@ -29,8 +29,9 @@ from torch import Tensor
 from analyses.figures import Curve, curves
 from analyses.result import Result
 from interp import Transformer
-from interp.errors import InvalidInput
+from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
+from interp.integers import as_seed, integer
 from interp.interventions.components import components_of
 from interp.metrics.logits import required_columns
 from interp.model.batch import ImageInput
@@ -208,10 +209,11 @@ def frequencies(
             tokens; or a prompt of several rows, without residues or with more than two.
     """
     _check(model)
+    seed, pos = as_seed(seed), integer(pos, "pos")
     ids = model.batch(prompt).ids
     if len(ids) != 1:
         raise InvalidInput(f"frequencies takes one prompt; got {len(ids)}.")
-    known = _numbers(model) if residues is None else whole_numbers(residues).tolist()
+    known = _numbers(model) if residues is None else _given(residues, model.config.n_logits)
     prompts = residue_prompts(ids[0].cpu(), known)
     batch = model.batch(prompts.ids)
     required_columns(batch, pos)
@@ -271,6 +273,24 @@ def _numbers(model: Transformer) -> list[int]:
             "the numbers 0, 1, …, p − 1 alone. Give residues=, their token ids in this order."
         )
     return [ids[str(number)] for number in range(len(ids))]
+
+
+def _given(residues: Sequence[int], n_vocab: int) -> list[int]:
+    """The ids of the numbers as they are given.
+
+    Raises:
+        InvalidInput: they are no list of ids within the vocabulary.
+    """
+    try:
+        ids = whole_numbers(residues)
+    except InvalidInput as error:
+        raise InvalidInput(f"residues={shorten(residues)}: {error}") from error
+    if ids.ndim != 1 or bool(((ids < 0) | (ids >= n_vocab)).any()):
+        raise InvalidInput(
+            f"residues={shorten(residues)} should be token ids of the vocabulary, "
+            f"0..{n_vocab - 1}, one a number."
+        )
+    return ids.tolist()
 
 
 def _by_layer(

@@ -64,8 +64,13 @@ def rows_of(result: Result, column: str | None = None) -> LabelledRows:
         column: by default ``effect``, ``value`` or ``score``, the first that there is.
 
     Raises:
-        InvalidInput: there is no such column of numbers, or rows have equal labels.
+        InvalidInput: this is no result, or there is no such column of numbers, or rows have equal
+            labels.
     """
+    if not isinstance(result, Result):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(
+            f"The result of an analysis, which has a table, was expected; got {shorten(result)}."
+        )
     frame, column = _frame_with(result, column)
     axes = [name for name in map(str, frame) if name != column and _is_axis(frame, name)]
     labels = [tuple(map(_plain, row)) for row in frame[axes].itertuples(index=False, name=None)]

@@ -17,7 +17,7 @@ neurons' weights. The largest activations are extremes, so mean and quantiles of
 them. A direct effect is not what later parts make of an activation: that is in the ablation.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from torch import Tensor
 from analyses.effects import (
     Progress,
     as_metric,
+    check_metric,
     effect_frame,
     effect_lines,
     in_cells,
@@ -52,10 +53,12 @@ from interp.corpus.strips import shuffled_values, strips
 from interp.corpus.texts import rows_of
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
+from interp.integers import as_integer, as_seed, at_least, within
 from interp.interventions.components import Component, components_of
-from interp.interventions.replacements import Replacements
+from interp.interventions.replacements import Replacements, check_method
 from interp.metrics import Metric
 from interp.model.unembedding import MaskedHead, Unembedding
+from interp.sweeps.validate import check_options
 
 LEVELS = (0.5, 0.9, 0.99, 0.999)
 """The shares of tokens at which quantiles are reported."""
@@ -207,10 +210,13 @@ class Neurons(Result):
         Raises:
             InvalidInput: that neuron was not measured.
         """
-        wanted = int(self.to_frame()["neuron"].iloc[0]) if neuron is None else neuron
-        if wanted not in self.neuron.tolist():
-            raise InvalidInput(f"Neuron {shorten(neuron)} was not measured.")
-        row = self.neuron.tolist().index(wanted)
+        measured = self.neuron.tolist()
+        wanted = int(self.to_frame()["neuron"].iloc[0]) if neuron is None else as_integer(neuron)
+        if wanted not in measured:
+            raise InvalidInput(
+                f"neuron={shorten(neuron)} was not measured; there are {shorten(measured)}."
+            )
+        row = measured.index(wanted)
         shown = list(zip(self.snippets[row], self.strips[row], strict=True))
         return token_strips(
             [own.values(strip) for own, strip in shown],
@@ -342,10 +348,16 @@ def neurons(  # noqa: PLR0913 - the settings of one analysis, by keyword
     """
     mlp = _mlp_of(model, layer, stack)
     chosen = _chosen(mlp, neurons)
-    for name, number, least in (("top", top, 1), ("rows", rows, 1), ("ablate", ablate, 0)):
-        if number < least:
-            raise InvalidInput(f"{name}={shorten(number)} should be {least} or more.")
+    top, rows, seed = at_least(1, top, "top"), at_least(1, rows, "rows"), as_seed(seed)
+    ablate = at_least(0, ablate, "ablate")
+    check_options(model, memory, None)
+    check_method(method)
+    if metric is not None:
+        check_metric(metric, model)
     measure = activations_of(model, mlp.name, chosen[0].place, tuple(c.unit or 0 for c in chosen))
+    tokens = at_least(1, tokens, "tokens")
+    if _writes_logits(model, measure):
+        within(1, model.config.n_logits, tokens, "tokens")
     settings = Settings(top, rows, bos=bos, sample=ablate)
     found = stream_corpus(model, texts, measure, settings, progress=progress, cancelled=cancelled)
     control = shuffled_values(measure, found, ranks=1, draws=DRAWS, rows=rows, seed=seed)
@@ -410,11 +422,10 @@ def _mlp_of(model: Transformer, layer: int, stack: str | None) -> Component:
         raise InvalidInput("stack= is for encoder–decoders; this model has one stack.")
     own = model.stack(stack)
     n = len(own.blocks)
-    if not -n <= layer < n:
-        raise InvalidInput(f"layer={shorten(layer)}: there are layers 0..{n - 1}.")
+    layer = within(-n, n - 1, layer, "layer") % n
     name = own.name if len(model.stacks) > 1 else None
     for mlp in components_of(model).mlps:
-        if (mlp.layer, mlp.place.stack) == (layer % n, name):
+        if (mlp.layer, mlp.place.stack) == (layer, name):
             return mlp
     raise InvalidInput(f"Layer {layer} has no MLP, so there are no neurons to describe.")
 
@@ -428,19 +439,24 @@ def _chosen(mlp: Component, neurons: Sequence[int] | None) -> tuple[Component, .
     every = mlp.neurons()
     if neurons is None:
         return every
-    wanted = [int(n) for n in neurons]
-    if (
-        not wanted
-        or len(set(wanted)) < len(wanted)
-        or not 0 <= min(wanted) <= max(wanted) < len(every)
-    ):
+    given = list(neurons) if isinstance(neurons, Iterable) else []  # pyright: ignore[reportUnnecessaryIsInstance]
+    numbers = map(as_integer, given)
+    wanted = dict.fromkeys(n for n in numbers if n is not None and 0 <= n < len(every))
+    if not wanted or len(wanted) < len(given):
         raise InvalidInput(
-            f"neurons={shorten(list(neurons))} should be different numbers in 0..{len(every) - 1}."
+            f"neurons={shorten(neurons)} should be different numbers in 0..{len(every) - 1}."
         )
     return tuple(every[n] for n in wanted)
 
 
 # ---- what they write ---------------------------------------------------------------------------
+
+
+def _writes_logits(model: Transformer, measure: ActivationsOf) -> bool:
+    """Whether what the neurons write is mapped linearly to logits."""
+    last = model.stacks[-1]
+    linear = isinstance(model.unembed, Unembedding) and not isinstance(last.final_norm, MaskedHead)
+    return linear and measure.stack == len(model.stacks) - 1
 
 
 def _direct_effects(
@@ -452,13 +468,8 @@ def _direct_effects(
     seed: int,
 ) -> DirectEffects | None:
     """The direct effects of each neuron at its largest activation, if there are such effects."""
-    last = model.stacks[-1]
-    linear = isinstance(model.unembed, Unembedding) and not isinstance(last.final_norm, MaskedHead)
-    if not linear or measure.stack < len(model.stacks) - 1:
+    if not _writes_logits(model, measure):
         return None
-    most = model.config.n_logits
-    if not 1 <= tokens <= most:
-        raise InvalidInput(f"tokens={shorten(tokens)} is outside 1..{most}.")
     parts: list[DirectEffects] = []
     layer, numbers = measure.place.layer or 0, torch.tensor(measure.neurons)
     for units in torch.arange(len(numbers)).split(rows):

@@ -40,7 +40,7 @@ from analyses.statistics import FEWEST
 from interp import Transformer
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
-from interp.integers import at_least
+from interp.integers import as_seed, at_least
 from interp.symmetries.observed import HEAD, LAYER, MODEL
 from interp.symmetries.order_variants import (
     BAG,
@@ -241,7 +241,8 @@ def order_sensitivity(  # noqa: PLR0913 - the settings of one analysis, by keywo
         InvalidInput: an unknown permutation or scope, no prompt with two tokens to exchange, or
             mask or positions that this model does not have.
     """
-    _check(permutations, scope, draws)
+    _check(permutations, scope)
+    draws, seed = at_least(1, draws, "draws"), as_seed(seed)
     views = order_variants(model, mask=mask, positions=positions)
     batches = model.batches(prompts)
     kinds = (*permutations, BAG)
@@ -264,12 +265,12 @@ def order_sensitivity(  # noqa: PLR0913 - the settings of one analysis, by keywo
     )
 
 
-def _check(permutations: Sequence[str], scope: str, draws: int) -> None:
-    unknown = [one for one in permutations if one not in KINDS]
-    if unknown or not permutations or isinstance(permutations, str):
+def _check(permutations: Sequence[str], scope: str) -> None:
+    given = permutations if isinstance(permutations, list | tuple) else ()
+    if not given or any(one not in KINDS or given.count(one) > 1 for one in given):
         raise InvalidInput(
-            f"permutations={shorten(permutations)} should be several of {', '.join(KINDS)}."
+            f"permutations={shorten(permutations)} should be several of {', '.join(KINDS)}, each "
+            "once."
         )
     if scope not in SCOPES:
         raise InvalidInput(f"scope={shorten(scope)} should be {' or '.join(SCOPES)}.")
-    at_least(1, draws, "draws")

@@ -30,7 +30,6 @@ from analyses.top_tokens import (
     SingularTokens,
     Tokens,
     TopTokens,
-    check_top,
     given_tokens,
     singular_tokens,
     top_tokens,
@@ -40,6 +39,7 @@ from interp.circuits.token_circuits import TokenCircuits
 from interp.circuits.top_entries import strongest
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
+from interp.integers import as_seed, at_least
 from interp.linalg import LowRank
 from interp.model.attentions import AttentionName
 
@@ -176,13 +176,12 @@ def ov(  # noqa: PLR0913 - the settings of one analysis, by keyword
         seed: of the permutations that copying is compared with.
 
     Raises:
-        UnknownPlace: the model has no such layer.
-        InvalidInput: no such head, or ``top`` below 1; a model without unembedding, or with a
-            masked-language head before it; an encoder's head of a pair; ``first_mlp`` where none
-            comes before the head.
+        InvalidInput: no such layer or head, or ``top`` below 1; a model without unembedding, or
+            with a masked-language head before it; an encoder's head of a pair; ``first_mlp`` where
+            none comes before the head.
         InvalidTokens: ``tokens`` are no single tokens of the vocabulary.
     """
-    check_top(top)
+    top, seed = at_least(1, top, "top"), as_seed(seed)
     circuits = TokenCircuits.of(model, layer, head, attention, first_mlp=first_mlp)
     W_O = circuits.output()
     sources, outputs = Side.of_stack(model, circuits.key), Side.of_logits(model)

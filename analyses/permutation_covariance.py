@@ -30,6 +30,7 @@ from analyses.figures import heatmap
 from analyses.result import Result
 from interp import Transformer
 from interp.execution.provenance import Provenance
+from interp.integers import as_seed
 from interp.symmetries.check import SymmetryCheck
 from interp.symmetries.checks import check_symmetries
 from interp.symmetries.observed import HEAD
@@ -165,6 +166,7 @@ def permutation_covariance(model: Transformer, *, seed: int = 0) -> PermutationC
     Raises:
         InvalidInput: this is no model, or its weights are parametrized.
     """
+    seed = as_seed(seed)
     found = check_symmetries(model, seed)
     provenance = Provenance.of(model, *found.batches, seed=seed)
     return PermutationCovariance(found.checks, provenance, found.notes)

@@ -28,9 +28,9 @@ from analyses.figures import Curve, curves, heatmap
 from analyses.position_schemes import Scheme, TableScheme, scheme_of_attention, scheme_of_embedding
 from analyses.result import Result
 from interp import Transformer
-from interp.errors import InvalidInput, shorten
+from interp.errors import InvalidInput
 from interp.execution.provenance import Provenance
-from interp.integers import as_integer
+from interp.integers import as_seed, at_least, within
 from interp.model.embeddings import PositionEmbedding
 from interp.model.positions.none import NoPositions
 from interp.model.stack import Stack
@@ -122,8 +122,17 @@ class Positions(Result):
         )
 
     def similarity_figure(self, number: int = 0) -> go.Figure:
-        """Heatmap of the cosine of each two positions that are added to the embedding."""
-        one = self.tables[number]
+        """Heatmap of the cosine of each two positions that are added to the embedding.
+
+        Args:
+            number: which of the stacks' tables of positions, from 0.
+
+        Raises:
+            InvalidInput: there is no such table.
+        """
+        if not self.tables:
+            raise InvalidInput("This model adds no positions to its embedding.")
+        one = self.tables[within(0, len(self.tables) - 1, number, "number")]
         labels = [str(position) for position in range(len(one.similarity))]
         return heatmap(
             one.similarity,
@@ -163,10 +172,7 @@ def positions(model: Transformer, *, longest: int = 256, seed: int = 0) -> Posit
     Raises:
         InvalidInput: a model without positions, or ``longest`` below 2.
     """
-    given = as_integer(longest)
-    if given is None or given < 2:  # noqa: PLR2004 - an offset
-        raise InvalidInput(f"longest={shorten(longest)} must be an integer of at least 2.")
-    n = min(given, model.config.n_ctx)
+    n, seed = min(at_least(2, longest, "longest"), model.config.n_ctx), as_seed(seed)
     found = [scheme for stack in model.stacks for scheme in _of_stack(stack, n, seed)]
     if not found:
         raise InvalidInput(

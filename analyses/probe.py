@@ -29,10 +29,11 @@ from analyses.figures import Curve, curves
 from analyses.result import Result
 from analyses.statistics import LEVEL, interval
 from interp import Transformer
-from interp.errors import InvalidInput, shorten
+from interp.errors import InvalidInput, InvalidTokens, shorten
 from interp.execution.provenance import Provenance
-from interp.integers import as_integer
-from interp.interventions.labelled import Labelled, labelled_activations
+from interp.integers import as_integer, as_seed
+from interp.interventions.labelled import Labelled, labelled_activations, labels_of
+from interp.model.inputs import whole_numbers
 from interp.regression.classifiers import CLASSIFIERS, held_out_correct
 from interp.regression.ridge import random_folds
 
@@ -182,16 +183,17 @@ def probe(  # noqa: PLR0913 - the settings of one analysis, by keyword
 
     Raises:
         InvalidInput: not one label a prompt, fewer than two of each, or less than two folds; an
-            unknown kind; a point that has no positions.
-        InvalidEdit: a prompt that is too short to have the position.
+            unknown kind; a point that has no positions; a prompt too short to have the position.
         UnknownPlace: the model has no such point.
     """
-    if kind not in CLASSIFIERS:
+    if kind not in list(CLASSIFIERS):
         raise InvalidInput(f"kind={shorten(kind)} should be one of {', '.join(CLASSIFIERS)}.")
-    given = labelled_activations(model, prompts, labels, at=at, pos=pos, stack=stack)
+    seed = as_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    n = len(given.labels)
+    labels = labels_of(labels, len(model.batches(prompts)[0].ids))
+    n = len(labels)
     split = _folds(folds, n, generator)
+    given = labelled_activations(model, prompts, labels, at=at, pos=pos, stack=stack)
     orders = [torch.randperm(n, generator=generator) for _ in range(DRAWS)]
     correct = _correct(given, kind, split, orders)
     cells = given.cells
@@ -214,7 +216,7 @@ def _folds(
     """The fold of each prompt."""
     number = as_integer(folds)
     if number is None:
-        split = torch.as_tensor(folds)
+        split = _whole_numbers(folds)
         if split.shape != (n,) or len(split.unique()) < 2:  # noqa: PLR2004 - held out, and fitted to
             raise InvalidInput(
                 f"folds={shorten(folds)} should be a number of folds, or the fold of each of the "
@@ -224,6 +226,14 @@ def _folds(
     if not 2 <= number <= n:  # noqa: PLR2004 - likewise
         raise InvalidInput(f"folds={number} is outside 2..{n}, the number of prompts.")
     return random_folds(n, number, generator)
+
+
+def _whole_numbers(folds: object) -> Int[Tensor, "..."]:
+    """The folds as a tensor, which is empty if they are no whole numbers."""
+    try:
+        return whole_numbers(folds)
+    except InvalidTokens:
+        return torch.empty(0, dtype=torch.long)
 
 
 def _correct(

@@ -156,7 +156,12 @@ class Pruning(Result):
         return figure
 
     def circuit_figure(self, count: int = 30) -> go.Figure:
-        """The circuit of the ``count`` highest-ranked edges as a graph, inputs at the bottom."""
+        """The circuit of the ``count`` highest-ranked edges as a graph, inputs at the bottom.
+
+        Raises:
+            InvalidInput: fewer than one edge.
+        """
+        count = at_least(1, count, "count")
         shown = dict(zip(self.order[:count], self.scores[:count], strict=True))
         title = f"The {len(shown)} highest-ranked of {len(self.order)} edges"
         return drawn(shown, title=title, unit=self.unit)

@@ -32,7 +32,6 @@ from analyses.top_tokens import (
     SingularTokens,
     Tokens,
     TopTokens,
-    check_top,
     given_tokens,
     singular_tokens,
     top_tokens,
@@ -42,6 +41,7 @@ from interp.circuits.token_circuits import TokenCircuits
 from interp.circuits.top_entries import strongest
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
+from interp.integers import at_least, within
 from interp.linalg import LowRank
 from interp.model.attentions import AttentionName
 
@@ -218,14 +218,13 @@ def qk(  # noqa: PLR0913 - the settings of one analysis, by keyword
         first_mlp: whether embeddings are behind the first MLP.
 
     Raises:
-        UnknownPlace: the model has no such layer.
-        InvalidInput: no such head, ``top`` below 1, fewer than two positions, or ``first_mlp``
-            where none comes before the head.
+        InvalidInput: no such layer or head, ``top`` below 1, fewer than two positions, an offset
+            outside the context, or ``first_mlp`` where none comes before the head.
         InvalidTokens: ``tokens`` are no single tokens of the vocabulary.
     """
-    if positions < SHORTEST:
-        raise InvalidInput(f"positions={positions} should be at least {SHORTEST}.")
-    check_top(top)
+    positions, top = at_least(SHORTEST, positions, "positions"), at_least(1, top, "top")
+    farthest = max(1, model.n_ctx - 1)
+    offset = within(-farthest, farthest, offset, "offset")
     circuits = TokenCircuits.of(model, layer, head, attention, first_mlp=first_mlp)
     query, key = (Side.of_stack(model, stack) for stack in (circuits.query, circuits.key))
     q = circuits.rotated(circuits.queries(query.ids), 0)

@@ -13,8 +13,10 @@ and what v means is in the difference. A change of the text is not a change towa
 prompts; read the texts. A vector is best read beside the length of the stream, which is given.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import isfinite
+from numbers import Real
 from typing import Any
 
 import pandas as pd
@@ -28,8 +30,9 @@ from analyses.figures import Curve, curves
 from analyses.result import Result
 from interp import Transformer, run
 from interp.errors import InvalidInput, shorten
-from interp.execution.generate import with_start
+from interp.execution.generate import check_temperature, with_start
 from interp.execution.provenance import Provenance
+from interp.integers import as_seed, at_least, integer
 from interp.interventions.steering import (
     Continuation,
     contrast_vector,
@@ -242,10 +245,11 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
         UnknownPlace: there is no such place.
         InvalidTokens: prompts and new tokens exceed the context.
     """
-    place = stream_place(model, at, layer)
+    place, strengths = stream_place(model, at, layer), _strengths(strengths)
+    new_tokens, seed = at_least(1, new_tokens, "new_tokens"), as_seed(seed)
+    check_temperature(temperature)
+    pos = None if pos is None else integer(pos, "pos")
     added = _vector(model, vector, contrast, place, pos)
-    if not strengths or not all(torch.tensor(own).isfinite() for own in strengths):
-        raise InvalidInput(f"strengths={shorten(strengths)} should be one or more finite numbers.")
     given = prompts if isinstance(prompts, tuple) else (prompts,)
     one = len(model.stacks) == 1
     inputs = model.batches(prompts) if one else model.check(*with_start(model, given))
@@ -257,7 +261,7 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
     kl: list[list[Tensor]] = [[], []]
     for strength in strengths:
         for kind, own in enumerate(vectors):
-            edit = steering_edit(place, own, float(strength))
+            edit = steering_edit(place, own, strength)
             new[kind].append(plain.edited([edit]).cpu())
             kl[kind].append(plain.divergence([edit]).cpu())
             if progress is not None:
@@ -271,7 +275,7 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
         place=f"{place.point.label} {place.layer}",
         vector=added.cpu(),
         stream_norm=x.norm(dim=-1)[batch.is_real].mean().item(),
-        strengths=tuple(float(own) for own in strengths),
+        strengths=strengths,
         kl=torch.stack(kl[0]),
         control=torch.stack(kl[1]),
         plain=plain.new.cpu(),
@@ -284,6 +288,21 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
         separator=separator,
         provenance=Provenance.of(model, *inputs, seed=seed),
     )
+
+
+def _strengths(given: object) -> tuple[float, ...]:
+    """The strengths as numbers.
+
+    Raises:
+        InvalidInput: see :func:`steer`.
+    """
+    several = given.tolist() if isinstance(given, Tensor) else given
+    numbers: list[Any] = list(several) if isinstance(several, Iterable) else []
+    if not numbers or not all(
+        not isinstance(own, bool) and isinstance(own, Real) and isfinite(own) for own in numbers
+    ):
+        raise InvalidInput(f"strengths={shorten(given)} should be one or more finite numbers.")
+    return tuple(map(float, numbers))
 
 
 def _vector(
@@ -300,6 +319,10 @@ def _vector(
     """
     if (vector is None) == (contrast is None):
         raise InvalidInput("Give either vector= or contrast=(positive, negative) prompts.")
+    if vector is not None and (not isinstance(vector, Tensor) or vector.is_complex()):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(
+            f"vector={shorten(vector)} should be a tensor of {model.d_model} numbers."
+        )
     if vector is not None:
         found = vector.detach().to(model.device, model.dtype)
     elif not isinstance(contrast, tuple) or len(contrast) != 2:  # noqa: PLR2004

@@ -36,6 +36,7 @@ from interp.corpus.stream import Settings, stream_corpus
 from interp.corpus.strips import shuffled_values, strips
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
+from interp.integers import as_seed, at_least
 from interp.points import PlaceLike
 
 ENDS = ("highest", "lowest")
@@ -244,7 +245,9 @@ def top_texts(  # noqa: PLR0913 - the settings of one analysis, by keyword
             has its number), activations that are not finite, or settings that mean nothing.
         UnknownPlace: the model has nothing of this name.
     """
-    _check(end, top, rows)
+    if end not in ENDS:
+        raise InvalidInput(f"end={shorten(end)} is not one of {', '.join(ENDS)}.")
+    top, rows, seed = at_least(1, top, "top"), at_least(1, rows, "rows"), as_seed(seed)
     measure = measure_of(model, of, by)
     settings = Settings(top, rows, lowest=end == "lowest", bos=bos)
     found = stream_corpus(model, texts, measure, settings, progress=progress, cancelled=cancelled)
@@ -275,16 +278,3 @@ def top_texts(  # noqa: PLR0913 - the settings of one analysis, by keyword
         provenance=replace(Provenance.of(model, seed=seed), tokens=found.sha256),
         notes=found.notes,
     )
-
-
-def _check(end: str, top: int, rows: int) -> None:
-    """Make sure that the settings mean something.
-
-    Raises:
-        InvalidInput: see :func:`top_texts`.
-    """
-    if end not in ENDS:
-        raise InvalidInput(f"end={shorten(end)} is not one of {', '.join(ENDS)}.")
-    for name, number in (("top", top), ("rows", rows)):
-        if number < 1:
-            raise InvalidInput(f"{name}={shorten(number)} should be 1 or more.")

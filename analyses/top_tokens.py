@@ -14,7 +14,7 @@ from analyses.effects import grid
 from analyses.figures import heatmap
 from interp import Transformer
 from interp.circuits.top_entries import top_columns
-from interp.errors import InvalidInput, InvalidTokens, shorten
+from interp.errors import InvalidTokens, shorten
 from interp.linalg import LowRank
 from interp.model.inputs import whole_numbers
 from interp.model.stack import Stack
@@ -155,16 +155,6 @@ def given_tokens(tokens: Tokens, *sides: Side) -> Ids:
     if int(ids.min()) < 0 or int(ids.max()) >= size:
         raise InvalidTokens(f"tokens={shorten(tokens)}: ids should be within 0..{size - 1}.")
     return torch.tensor(list(dict.fromkeys(ids.tolist())), device=model.device)
-
-
-def check_top(top: int) -> None:
-    """Make sure that there is something to report.
-
-    Raises:
-        InvalidInput: fewer than one token.
-    """
-    if top < 1:
-        raise InvalidInput(f"top={top} should be at least 1.")
 
 
 def top_tokens(

@@ -24,7 +24,7 @@ from analyses.figures import Curve, curves
 from analyses.labelled_rows import check_same_rows, rows_of, titles
 from analyses.result import Result
 from interp import Transformer, load
-from interp.errors import InvalidInput
+from interp.errors import InvalidInput, shorten
 from interp.zoo.history import History
 
 BATCH = "loss of the batch (nats)"
@@ -169,6 +169,16 @@ def training_history(
             or its rows differ between steps.
         ModelLoadError: there is no such model.
     """
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"name={shorten(name)} should be the name of a model.")
+    if not isinstance(history, History):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(
+            f"history={shorten(history)} should be what interp.history(name) returns."
+        )
+    if not isinstance(column, str | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"column={shorten(column)} should be the name of a column.")
+    if not (score is None or callable(score)):
+        raise InvalidInput(f"score={shorten(score)} should be an analysis, such as head_roles.")
     if not history.losses:
         raise InvalidInput(f"The history of {name} is empty: it holds no training step.")
     return TrainingHistory(name, history, score and _scores(name, history, score, column))

@@ -1,6 +1,7 @@
 """Integers of any type: Python's, NumPy's, PyTorch's; never booleans, the elements of a mask.
 
-As arguments they are checked by :func:`at_least`, :func:`within` and :func:`as_seed`.
+As arguments they are checked by :func:`integer`, :func:`at_least`, :func:`within` and
+:func:`as_seed`.
 """
 
 from operator import index
@@ -33,6 +34,18 @@ def as_integer(value: object) -> int | None:
         return whole_number(value)
     except TypeError:
         return None
+
+
+def integer(given: object, name: str) -> int:
+    """The argument ``name`` as an ``int``.
+
+    Raises:
+        InvalidInput: it is no integer.
+    """
+    number = as_integer(given)
+    if number is None:
+        raise InvalidInput(f"{name}={shorten(given)} must be an integer.")
+    return number
 
 
 def at_least(least: int, given: object, name: str) -> int:

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from interp.circuits.folded_heads import FoldedHeads, norm_of, normalized, written_through
 from interp.circuits.token_streams import TOKENS, Ids, Streams, streams_of_tokens
-from interp.errors import InvalidInput
+from interp.errors import InvalidInput, shorten
+from interp.integers import within
 from interp.metrics import at_least_float32
 from interp.model.attentions import AttentionName, attentions_of
 from interp.model.batch import ImageInput
@@ -73,18 +74,19 @@ class TokenCircuits:
         """The circuits of a head; negative indices count from the end.
 
         Raises:
-            UnknownPlace: the model has no such layer.
-            InvalidInput: no such head, or the model reads images; ``attention`` does not match the
-                model's stacks; there is no first MLP before the head.
+            InvalidInput: no such layer or head, or the model reads images; ``attention`` does not
+                match the model's stacks; there is no first MLP before the head.
         """
         kind = attentions_of(model, attention)
         query, key = model.stacks[kind.query], model.stacks[kind.key]
         if isinstance(query.input, ImageInput) or isinstance(key.input, ImageInput):
             raise InvalidInput("This model reads images, whose patches are no tokens to list.")
-        at = model.names.resolve(kind.places(layer)[0]).layer or 0
+        if not isinstance(first_mlp, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"first_mlp={shorten(first_mlp)} should be True or False.")
+        n_layers = len(kind.layers)
+        at = within(-n_layers, n_layers - 1, layer, "layer") % n_layers
         attn = kind.layers[at]
-        if not -attn.n_heads <= head < attn.n_heads:
-            raise InvalidInput(f"Head {head}: layer {at} has heads 0..{attn.n_heads - 1}.")
+        head = within(-attn.n_heads, attn.n_heads - 1, head, "head") % attn.n_heads
         step = next(own for own in query.block(at).steps if own.f is attn)
         if first_mlp:
             _check_first_mlp(at, query, key)
@@ -92,9 +94,9 @@ class TokenCircuits:
         prefix = "" if kind.name is None else f"{kind.name}."
         return cls(
             model,
-            f"{prefix}L{at}H{head % attn.n_heads}",
+            f"{prefix}L{at}H{head}",
             at,
-            head % attn.n_heads,
+            head,
             step,
             query,
             key,

@@ -17,7 +17,7 @@ from interp.corpus.distribution import Distribution
 from interp.corpus.measures import Measure
 from interp.corpus.texts import Pool, pools_of
 from interp.corpus.top_cells import TopCells
-from interp.errors import InvalidInput
+from interp.errors import InvalidInput, shorten
 from interp.execution.run import run
 from interp.model.batch import Batch, TokenInput
 from interp.model.stack import Stack
@@ -47,6 +47,10 @@ class Settings:
     lowest: bool = False
     bos: bool = True
     sample: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.bos, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"bos={shorten(self.bos)} should be True or False.")
 
 
 @dataclass(frozen=True, eq=False)

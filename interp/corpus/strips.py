@@ -14,6 +14,7 @@ from torch import Tensor
 from interp.corpus.measures import Measure
 from interp.corpus.stream import Streamed, Text, values_of
 from interp.corpus.texts import rows_of
+from interp.integers import SEEDS
 from interp.model.batch import Batch
 
 Cell = tuple[int, int]
@@ -69,7 +70,9 @@ def shuffled_values(
     cells = [(unit, rank) for unit in range(len(value)) for rank in range(value.shape[1])]
     for part in _split(cells, max(1, rows // draws)):
         texts = [
-            _shuffled(measure, found, cell, seed + draw) for cell in part for draw in range(draws)
+            _shuffled(measure, found, cell, (seed + draw) % SEEDS)
+            for cell in part
+            for draw in range(draws)
         ]
         x = values_of(measure, rows_of(texts)).cpu()
         unit, rank = (torch.tensor(own) for own in zip(*part, strict=True))

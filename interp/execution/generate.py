@@ -153,6 +153,15 @@ def _check_numbers(
     for name, given in counts.items():
         at_least(1, given, name)
     as_seed(seed)
+    check_temperature(temperature)
+
+
+def check_temperature(temperature: object) -> None:
+    """Make sure that tokens can be sampled at a temperature.
+
+    Raises:
+        InvalidInput: it is no number from 0 on.
+    """
     # NaN too is not at least 0; typeshed's Real has no comparisons.
     if not isinstance(temperature, Real) or not temperature >= 0:  # pyright: ignore[reportOperatorIssue]
         raise InvalidInput(

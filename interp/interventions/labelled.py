@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan
+from numbers import Real
 from typing import Any
 
 import torch
@@ -11,7 +13,9 @@ from torch import Tensor
 from interp.edits import Selection
 from interp.errors import InvalidInput, shorten
 from interp.execution.run import run
+from interp.integers import integer
 from interp.interventions.patching import places_of
+from interp.metrics.logits import required_columns
 from interp.model.batch import Batch
 from interp.model.network import Network
 from interp.points import Place
@@ -85,19 +89,22 @@ def labelled_activations(  # noqa: PLR0913 - what is read, and of what
 
     Raises:
         InvalidInput: not one label a prompt, a single class, a class with a single prompt, a point
-            without positions, or activations that are not finite.
-        InvalidEdit: a prompt that is too short to have the position.
+            without positions, a prompt that is too short to have the position, or activations that
+            are not finite.
         UnknownPlace: the model has no such point.
     """
     batches = model.batches(prompts)
-    names = _checked(labels, len(batches[0].ids))
-    places = places_of(model, [at] if isinstance(at, str) else at, model.stack(stack).name)
+    names = labels_of(labels, len(batches[0].ids))
+    read, pos = model.stack(stack), integer(pos, "pos")
+    required_columns(batches[model.stacks.index(read)], pos)
+    points: list[Any] = list(at) if isinstance(at, list | tuple) else [at]
+    places = places_of(model, points, read.name)
     every = [place for own in places.values() for place in own]
     for place in every:
         if place.point.axes[1] != "pos":
             raise InvalidInput(
-                f"{place.point.label} has the axes [{' '.join(place.point.axes)}]; a probe reads "
-                "what has a value at each position, such as resid_pre, mlp_out or z."
+                f"at={place.point.label} has the axes [{' '.join(place.point.axes)}]; a probe "
+                "reads what has a value at each position, such as resid_pre, mlp_out or z."
             )
     found: dict[Place, list[Tensor]] = {place: [] for place in every}
     for part in torch.arange(len(names), device=batches[0].ids.device).split(rows):
@@ -111,9 +118,19 @@ def labelled_activations(  # noqa: PLR0913 - what is read, and of what
     return Labelled(batches, places, activations, names, tuple(sorted(set(names))), pos)
 
 
-def _checked(labels: Iterable[object], n: int) -> tuple[str, ...]:
-    """The labels as texts."""
+def labels_of(labels: Iterable[object], n: int) -> tuple[str, ...]:
+    """The labels of ``n`` prompts as texts.
+
+    Raises:
+        InvalidInput: not one a prompt, an absent one (``None`` or NaN), a single class, or a class
+            with a single prompt.
+    """
+    if not isinstance(labels, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"labels={shorten(labels)} should be one label a prompt.")
     given = labels.tolist() if isinstance(labels, Tensor) else list(labels)
+    for row, label in enumerate(given):
+        if label is None or (isinstance(label, Real) and isnan(label)):
+            raise InvalidInput(f"labels= has none for prompt {row}; leave that prompt out.")
     names = tuple(str(label) for label in given)
     if len(names) != n:
         raise InvalidInput(f"{len(names)} labels were given for {n} prompts.")

@@ -31,6 +31,18 @@ from interp.points import Place
 METHODS = ("zero", "mean", "resample")
 
 
+def check_method(method: object) -> None:
+    """Make sure that there is such a method.
+
+    Raises:
+        InvalidInput: there is none.
+    """
+    if method not in METHODS:
+        raise InvalidInput(
+            f"method={shorten(method)} is not known; it is one of {', '.join(METHODS)}."
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Replacements:
     """The edits that take components out on some prompts.
@@ -54,10 +66,7 @@ class Replacements:
     rows: int = 64
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise InvalidInput(
-                f"method={shorten(self.method)} is not known; it is one of {', '.join(METHODS)}."
-            )
+        check_method(self.method)
         if not isinstance(self.per_position, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(
                 f"per_position={shorten(self.per_position)} should be True or False."

@@ -20,8 +20,9 @@ from interp.edits import Edit
 from interp.errors import InvalidInput
 from interp.execution.generate import generate
 from interp.execution.run import run
+from interp.integers import within
 from interp.metrics.divergence import divergence
-from interp.metrics.logits import at_least_float32, at_position
+from interp.metrics.logits import at_least_float32, at_position, required_columns
 from interp.model.batch import PAD, Batch
 from interp.model.network import Network
 from interp.points import Place, Point
@@ -33,11 +34,12 @@ def stream_place(model: Network, at: str | Point, layer: int) -> Place:
     """The place that a point of the stream has in a layer; of an encoder–decoder, in the decoder.
 
     Raises:
-        UnknownPlace: there is none.
-        InvalidInput: it is no place of vectors like those of the stream.
+        UnknownPlace: there is no such point.
+        InvalidInput: there is no such layer, or it is no place of vectors like those of the stream.
     """
     name = (model.stacks[-1].name,) if len(model.stacks) > 1 else ()
-    place = model.names.resolve((at, layer, *name))
+    n = len(model.stacks[-1].blocks)
+    place = model.names.resolve((at, within(-n, n - 1, layer, "layer"), *name))
     if place.point.axes != ("batch", "pos", "d_model"):
         axes = " ".join(place.point.axes)
         raise InvalidInput(
@@ -66,15 +68,23 @@ def contrast_vector(
     Raises:
         InvalidInput: a prompt has no such position.
     """
-    one, other = (_mean_of(model, given, place, pos) for given in (positive, negative))
+    sides = [model.batches(given) for given in (positive, negative)]
+    if pos is not None:
+        for batches in sides:
+            required_columns(_read(model, batches, place), pos)
+    one, other = (_mean_of(model, batches, place, pos) for batches in sides)
     return one - other
 
 
-def _mean_of(model: Network, prompts: Any, place: Place, pos: int | None) -> Vector:  # noqa: ANN401
-    batches = model.batches(prompts)
-    x = at_least_float32(run(model, *batches, record=place).cache[place])
+def _read(model: Network, batches: Sequence[Batch], place: Place) -> Batch:
+    """The prompts of the stack that has the place."""
     names = [stack.name for stack in model.stacks]
-    batch = batches[names.index(place.stack) if place.stack else -1]
+    return batches[names.index(place.stack) if place.stack else -1]
+
+
+def _mean_of(model: Network, batches: Sequence[Batch], place: Place, pos: int | None) -> Vector:
+    x = at_least_float32(run(model, *batches, record=place).cache[place])
+    batch = _read(model, batches, place)
     if pos is not None:
         return at_position(x, batch, pos).mean(0)
     real = batch.is_real[..., None]

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from interp.errors import InvalidInput
+from interp.errors import InvalidInput, shorten
 from interp.execution.first_nan import first_nan
 from interp.model.batch import Batch
 from interp.model.network import Network
@@ -64,6 +64,8 @@ def order_variants(
     has = has_order(model)
     choices: list[tuple[bool, ...]] = []
     for name, asked, there in (("mask", mask, has.mask), ("positions", positions, has.positions)):
+        if not isinstance(asked, bool | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"{name}={shorten(asked)} should be True, False, or None for both.")
         if asked and not there:
             raise InvalidInput(f"{name}=True: this model has no {name}; leave {name}= out.")
         choices.append(((True, False) if there else (False,)) if asked is None else (asked,))

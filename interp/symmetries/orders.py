@@ -14,6 +14,7 @@ from torch import Tensor
 
 from interp.config import PatchConfig
 from interp.errors import InvalidInput, shorten
+from interp.integers import SEEDS
 from interp.model.batch import Batch, ImageInput
 from interp.model.network import Network
 from interp.model.stack import Stack
@@ -88,7 +89,7 @@ def token_orders(movable: Bool[Tensor, "batch pos"], kind: str, seed: int) -> Or
     for own, row in zip(order, movable.cpu(), strict=True):
         (columns,) = row.nonzero(as_tuple=True)
         if len(columns) > 1:
-            generator = torch.Generator().manual_seed(seed)
+            generator = torch.Generator().manual_seed(seed % SEEDS)
             own[columns] = columns[order_of(kind, len(columns), generator)]
     return order.to(movable.device)
 

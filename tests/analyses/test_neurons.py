@@ -94,7 +94,7 @@ def test_a_figure_is_of_one_neuron():
     assert found.figure(4).layout.title.text == "L1N4: the 3 largest activations"
     first = found.to_frame()["name"][0]
     assert found.figure().layout.title.text.startswith(first)
-    with pytest.raises(InvalidInput, match="Neuron 99 was not measured"):
+    with pytest.raises(InvalidInput, match="neuron=99 was not measured; there are"):
         found.figure(99)
 
 
@@ -110,13 +110,23 @@ def test_a_cancelled_call_has_what_was_read():
     [
         ("mixtral", {"layer": 0}, InvalidInput, "L0MLP is a mixture of experts"),
         ("seed", {"layer": 0}, InvalidInput, "Layer 0 has no MLP"),
-        ("gpt2", {"layer": 2}, InvalidInput, "layer=2: there are layers 0..1"),
+        ("gpt2", {"layer": 2}, InvalidInput, "layer=2 must be an integer from -2 to 1"),
         ("gpt2", {"layer": 0, "neurons": [10]}, InvalidInput, "different numbers in 0..9"),
         ("gpt2", {"layer": 0, "neurons": [1, 1]}, InvalidInput, "different numbers"),
         ("gpt2", {"layer": 0, "neurons": []}, InvalidInput, "different numbers"),
         ("gpt2", {"layer": 0, "stack": "decoder"}, InvalidInput, "stack= is for"),
-        ("gpt2", {"layer": 0, "ablate": -1}, InvalidInput, "ablate=-1 should be 0 or more"),
-        ("gpt2", {"layer": 0, "tokens": 14}, InvalidInput, r"tokens=14 is outside 1\.\.13"),
+        (
+            "gpt2",
+            {"layer": 0, "ablate": -1},
+            InvalidInput,
+            "ablate=-1 must be an integer of at least 0",
+        ),
+        (
+            "gpt2",
+            {"layer": 0, "tokens": 14},
+            InvalidInput,
+            "tokens=14 must be an integer from 1 to 13",
+        ),
         ("gpt2", {"layer": 0, "method": "luck"}, InvalidInput, "luck"),
     ],
 )

@@ -10,7 +10,7 @@ from changed_basis import in_another_basis
 from analyses import ov
 from interp import Config, EmbeddingConfig, MLPConfig, PatchConfig, StackConfig, load
 from interp.circuits.token_circuits import TokenCircuits
-from interp.errors import InvalidInput, InvalidTokens, UnknownPlace
+from interp.errors import InvalidInput, InvalidTokens
 
 MODEL = "induction-by-hand"
 
@@ -135,9 +135,9 @@ def test_bad_input_is_refused():
         ov(model, 1, 0, [])
     with pytest.raises(InvalidTokens, match="ids should be within"):
         ov(model, 1, 0, [10_000])
-    with pytest.raises(InvalidInput, match="layer 1 has heads"):
+    with pytest.raises(InvalidInput, match="head=99 must be an integer from"):
         ov(model, 1, 99)
-    with pytest.raises(UnknownPlace):
+    with pytest.raises(InvalidInput, match="layer=7 must be"):
         ov(model, 7, 0)
     with pytest.raises(InvalidInput, match="top=0"):
         ov(model, 1, 0, top=0)

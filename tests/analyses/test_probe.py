@@ -120,6 +120,8 @@ def test_the_decoder_and_the_encoder_of_a_pair_are_read():
         ({"folds": 1}, "folds=1"),
         ({"folds": 7}, "folds=7"),
         ({"folds": [0, 1]}, "folds="),
+        ({"labels": [0, None] * 3}, "none for prompt 1"),
+        ({"labels": torch.tensor([0, 1, 0, 1, torch.nan, 0])}, "none for prompt 4"),
         ({"folds": [0] * 6}, "folds="),
         ({"at": "pattern"}, "axes"),
         ({"at": "resid_past"}, "resid_past"),

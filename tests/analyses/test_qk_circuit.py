@@ -152,7 +152,7 @@ def test_bad_input_is_refused():
     model = load("python-2l")
     with pytest.raises(InvalidTokens, match="is 4 tokens: 'i' 'mport' '·o' 's'"):
         qk(model, 0, 0, "import os")
-    with pytest.raises(InvalidInput, match="positions=1 should be at least 2"):
+    with pytest.raises(InvalidInput, match="positions=1 must be an integer of at least 2"):
         qk(model, 0, 0, positions=1)
     with pytest.raises(InvalidInput, match="top=0"):
         qk(model, 0, 0, top=0)

@@ -116,7 +116,7 @@ def test_texts_that_are_cut_and_calls_that_are_cancelled_are_noted():
     ("settings", "said"),
     [
         ({"end": "middle"}, "highest, lowest"),
-        ({"top": 0}, "top=0 should be 1 or more"),
+        ({"top": 0}, "top=0 must be an integer of at least 1"),
         ({"rows": -1}, "rows=-1"),
         ({"of": "L1H2", "by": "value"}, "attention, write"),
     ],
