@@ -59,7 +59,7 @@ def check(model: Transformer, tokens: tuple, **options: object) -> None:
     assert abs(found.kept - kept) <= BOUND * kept, (found.kept / kept, options)
 
 
-@pytest.mark.parametrize(("name", "kind"), in_turn(WIDE, list(OPTIONS), COVERING, kinds_a_name=3))
+@pytest.mark.parametrize(("name", "kind"), in_turn(WIDE, list(OPTIONS), COVERING, kinds_a_name=2))
 def test_the_estimate_of_a_run_is_what_it_allocates(name, kind):
     model = build_new(wide(name), dtype=torch.float32)
     options = dict(OPTIONS[kind])

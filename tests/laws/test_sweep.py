@@ -102,7 +102,7 @@ def some_edits(
     return made
 
 
-@pytest.mark.parametrize(("name", "padding"), in_turn(ARCHITECTURES, PADDING))
+@pytest.mark.parametrize(("name", "padding"), in_turn(ARCHITECTURES, PADDING, kinds_a_name=2))
 def test_reuse_is_brute_force(name: str, padding: str) -> None:
     """metric(sweep)[edit, prompt] = metric(one whole forward with that edit)[prompt].
 

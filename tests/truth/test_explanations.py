@@ -56,5 +56,5 @@ def test_induction_in_a_trained_model():
 def test_no_small_circuit_explains_what_has_none(name, shift):
     """An untrained model; or a trained one, with the corrupted prompts of other pairs."""
     found = explained(name, "python-2l", shift)
-    assert found.faithfulness < 0.6
+    assert found.faithfulness < FAITHFUL
     assert found.summary().startswith("No small circuit explains this")
