@@ -112,6 +112,7 @@ def test_the_command_in_run_json_repeats_the_run(command, tmp_path, name):
         (["ablate", "--part", "v", "--units", "heads"], "induction-by-hand-loss-mean-v"),
     ],
 )
+@pytest.mark.slow
 def test_the_default_folder_has_the_names_that_were_given(
     command, tmp_path, monkeypatch, prompts, words, folder
 ):
@@ -154,6 +155,7 @@ def ablated(command, prompts, out, *words):
     return pd.read_csv(out / "heads.csv").set_index("name")["effect"]
 
 
+@pytest.mark.slow
 def test_ablate_takes_layers_references_and_means_by_position(command, tmp_path, prompts, others):
     """As ``analyses.ablate`` of the same arguments."""
     model, texts = load(MODEL), [prompt.text for prompt in read_prompts(prompts)]
@@ -178,6 +180,7 @@ def test_patterns_take_classes_of_tokens(command, tmp_path, prompts):
     assert {"vowels", "third", "other"} <= statistics
 
 
+@pytest.mark.slow
 def test_circuits_are_run_on_pairs_that_were_held_out(command, tmp_path):
     """A share of the prompts, or another file; edges are scored on the rest alone."""
     few = tmp_path / "few.jsonl"
@@ -208,6 +211,7 @@ def test_pairs_of_heads_have_a_table_of_interactions(command, tmp_path, prompts)
         (["--qk", "L1H0", "--first-mlp", "--model", "python-4l"], "keys", "behind the first MLP"),
     ],
 )
+@pytest.mark.slow
 def test_the_circuit_of_one_head(command, tmp_path, words, table, found):
     model = [] if "--model" in words else ["--model", MODEL]
     done = command("circuits", *words, *model, "--out", tmp_path / "out")

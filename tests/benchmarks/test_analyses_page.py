@@ -1,14 +1,17 @@
 """docs/analyses.md: every analysis has a section, whose code runs, and the page is up to date."""
 
+import shlex
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from architectures import covering
+from typer.testing import CliRunner
 
 import analyses
 from analyses.result import Result
+from apps.cli import app
 from apps.method_text import paragraphs, question
 from benchmarks import analyses_page
 from benchmarks.analyses_page import EXAMPLES, FIGURES, analyses_of_package, described, fenced
@@ -41,6 +44,18 @@ def test_the_code_of_a_section_runs(name):
     assert isinstance(result, Result)
     assert f"analyses.{name}(" in example.call
     ElementTree.fromstring(figure_svg(getattr(result, example.figure)()))
+
+
+@pytest.mark.parametrize(
+    "command",
+    covering((one.command for one in EXAMPLES.values() if one.command), ["interp ablate"]),
+)
+def test_the_command_of_a_section_runs(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, shlex.split(command)[1:])
+    assert done.exit_code == 0, done.output
+    (folder,) = (tmp_path / "reports").iterdir()
+    assert {"report.html", "run.json"} <= {path.name for path in folder.iterdir()}
 
 
 def test_no_section_is_left_of_an_analysis_that_is_gone():

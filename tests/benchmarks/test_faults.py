@@ -63,6 +63,7 @@ def test_careless_writers_are_found(done):
     assert done.stdout.splitlines()[:2] == ["mixing 2 2 False", "losing 1 1 True"], done.stderr
 
 
+@pytest.mark.slow
 def test_convert_is_whole_at_every_rename_on_a_full_disk_and_beside_another(done):
     """The short form of ``make faults``."""
     assert done.returncode == 0, done.stdout + done.stderr

@@ -36,6 +36,7 @@ print([edits.apply("z", fn, layer=0).digest for fn in fns])
 """
 
 
+@pytest.mark.slow
 def test_a_digest_is_the_same_in_every_process():
     """Neither an address in memory nor the order of a set goes into it."""
     found = {

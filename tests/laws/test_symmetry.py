@@ -295,19 +295,21 @@ def assert_same_rows(actual: Rows, expected: Rows, what: str) -> None:
 
 
 def in_turn() -> list[object]:
-    """Every analysis on every model that it can be asked of: quickly on one of them, in turn."""
+    """Every analysis on every model that it can be asked of: quickly on one of them, in turn.
+
+    On those with other norms and orders of steps it is slow, on the other quick ones nightly.
+    """
     names = cycle(FAST)
     found: list[object] = []
     for analysis in ANALYSES:
-        fast = next(names)
+        marks = {next(names): [], **{name: [pytest.mark.slow] for name in SLOW}}
         for name in (*FAST, *SLOW):
             if named(analysis) in NO_EDGES and name in POST_NORM:
                 continue
             if named(analysis) in OF_TEXTS and name in ENCODERS:
                 continue
-            found.append(
-                pytest.param(analysis, name, marks=[] if name == fast else pytest.mark.slow)
-            )
+            marked = marks.get(name, [pytest.mark.nightly])
+            found.append(pytest.param(analysis, name, marks=marked))
     return found + [pytest.param(own, "mixtral", marks=pytest.mark.slow) for own in OF_EXPERTS]
 
 

@@ -282,6 +282,7 @@ def test_beginning_anew_discards_the_checkpoint(tmp_path, small_corpus):
     assert steps == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_the_checkpoint_of_one_model_is_not_touched_by_another(tmp_path, small_corpus):
     with pytest.raises(Killed):
         build_model("python-2l", tmp_path, report=killed_after(3))
