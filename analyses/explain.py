@@ -308,8 +308,9 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
     )
     difference = _difference(scored)
 
+    values = written(model, other)
+
     def run(circuits: Sequence[Sequence[Names]]) -> Float[Tensor, "circuit prompt"]:
-        values = written(model, other)
         return run_circuits(
             model, own, circuits, values, pairs.metric, memory=memory, progress=progress
         )

@@ -190,10 +190,11 @@ def probe(  # noqa: PLR0913 - the settings of one analysis, by keyword
         raise InvalidInput(f"kind={shorten(kind)} should be one of {', '.join(CLASSIFIERS)}.")
     seed = as_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    labels = labels_of(labels, len(model.batches(prompts)[0].ids))
+    batches = model.batches(prompts)
+    labels = labels_of(labels, len(batches[0].ids))
     n = len(labels)
     split = _folds(folds, n, generator)
-    given = labelled_activations(model, prompts, labels, at=at, pos=pos, stack=stack)
+    given = labelled_activations(model, batches, labels, at=at, pos=pos, stack=stack)
     orders = [torch.randperm(n, generator=generator) for _ in range(DRAWS)]
     correct = _correct(given, kind, split, orders)
     cells = given.cells
