@@ -64,6 +64,8 @@ class Erasing(Result):
         partial: of a cancelled sweep, what ``resume=`` goes on from; else ``None``.
     """
 
+    working = ("partial",)
+
     clean: Float[Tensor, " prompt"]
     erased: Float[Tensor, "place prompt"]
     control: Float[Tensor, "place draw prompt"]
@@ -140,10 +142,6 @@ class Erasing(Result):
         )
         measured = f"{self.metric} {self.clean.mean():.4g} {self.unit} without an edit"
         return "\n".join([first, measured, *lines, *self.notes])
-
-    def payload(self) -> dict[str, Any]:
-        """The fields as plain data, but for ``partial``, which only this program can use."""
-        return super(Erasing, replace(self, partial=None)).payload()
 
     @property
     def _names(self) -> list[str]:
