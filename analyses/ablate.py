@@ -118,6 +118,10 @@ class Ablation(Result):
         """
         return effect_frame(self.cells, self.effect, self._noise)
 
+    def more_frames(self) -> dict[str, pd.DataFrame]:
+        """See :meth:`Result.more_frames`."""
+        return {"interactions": self.interaction_frame()} if self.units == "pairs" else {}
+
     def interaction_frame(self) -> pd.DataFrame:
         """One row a unit whose components were also ablated alone, largest size first.
 

@@ -110,6 +110,11 @@ class NodeAttribution(Result):
         """One row a node and prompt: name, prompt, effect."""
         return prompt_frame({"name": self.nodes}, effect=self.effect)
 
+    def more_frames(self) -> dict[str, pd.DataFrame]:
+        """See :meth:`Result.more_frames`."""
+        by_position = self.by_position is not None
+        return {"by_position": self.to_position_frame()} if by_position else {}
+
     def to_position_frame(self) -> pd.DataFrame:
         """One row a node and position, largest size first.
 

@@ -159,6 +159,10 @@ class Explanation(Result):
             }
         )
 
+    def more_frames(self) -> dict[str, pd.DataFrame]:
+        """See :meth:`Result.more_frames`."""
+        return {"edges": self.edge_frame()}
+
     def edge_frame(self) -> pd.DataFrame:
         """One row an edge, those of the circuit first.
 

@@ -94,6 +94,10 @@ class OVCircuit(Result):
         columns = ["direction", source, output, "rank", "logit", "control"]
         return frame[columns].reset_index(drop=True)
 
+    def more_frames(self) -> dict[str, pd.DataFrame]:
+        """See :meth:`Result.more_frames`."""
+        return {"singular_vectors": self.singular_frame()}
+
     def singular_frame(self) -> pd.DataFrame:
         """One row a singular vector, end and rank: the tokens read there, and those written.
 

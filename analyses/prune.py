@@ -128,6 +128,10 @@ class Pruning(Result):
             }
         )
 
+    def more_frames(self) -> dict[str, pd.DataFrame]:
+        """See :meth:`Result.more_frames`."""
+        return {"edges": self.edge_frame()}
+
     def edge_frame(self) -> pd.DataFrame:
         """One row an edge, highest-ranked first: place, writer, reader, score."""
         return pd.DataFrame(

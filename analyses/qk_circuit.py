@@ -108,6 +108,10 @@ class QKCircuit(Result):
         columns = ["direction", query, key, "rank", "score", "control", "bias"]
         return pd.concat([keys, queries], ignore_index=True)[columns]
 
+    def more_frames(self) -> dict[str, pd.DataFrame]:
+        """See :meth:`Result.more_frames`."""
+        return {"singular_vectors": self.singular_frame(), "offsets": self.offset_frame()}
+
     def offset_frame(self) -> pd.DataFrame:
         """One row an offset.
 

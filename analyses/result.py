@@ -28,6 +28,10 @@ class Result(ABC):
     def to_frame(self) -> pd.DataFrame:
         """The numbers as a tidy table."""
 
+    def more_frames(self) -> dict[str, pd.DataFrame]:
+        """Other tables that are written beside that of :meth:`to_frame`, by name."""
+        return {}
+
     @abstractmethod
     def figure(self) -> go.Figure:
         """The numbers as a figure."""

@@ -8,14 +8,8 @@ from typing import Any
 import pandas as pd
 
 from analyses import (
-    Ablation,
-    Explanation,
     HeadAblation,
     LensTraining,
-    NodeAttribution,
-    OVCircuit,
-    Pruning,
-    QKCircuit,
 )
 from analyses.result import Result
 from apps.commands.analysis_run import AnalysisRun
@@ -57,18 +51,7 @@ def write_run(run: AnalysisRun, folder: Path) -> None:
 def tables(run: AnalysisRun) -> dict[str, pd.DataFrame]:
     """Frames by the name of their files: that of the units, or of the command."""
     name = str(run.settings.options.get("units", run.settings.command))
-    more: dict[str, pd.DataFrame] = {}
-    if isinstance(run.result, Ablation) and run.result.units == "pairs":
-        more["interactions"] = run.result.interaction_frame()
-    if isinstance(run.result, Explanation | Pruning):
-        more["edges"] = run.result.edge_frame()
-    if isinstance(run.result, OVCircuit | QKCircuit):
-        more["singular_vectors"] = run.result.singular_frame()
-    if isinstance(run.result, QKCircuit):
-        more["offsets"] = run.result.offset_frame()
-    if isinstance(run.result, NodeAttribution) and run.result.by_position is not None:
-        more["by_position"] = run.result.to_position_frame()
-    return {name: run.result.to_frame(), **more}
+    return {name: run.result.to_frame(), **run.result.more_frames()}
 
 
 def describe(run: AnalysisRun) -> dict[str, Any]:
