@@ -119,7 +119,7 @@ class NodeAttribution(Result):
         """One row a node and position, largest size first.
 
         Columns: name, pos, token, and those of :func:`analyses.effects.effect_frame`; n counts the
-        prompts that have the position. No rows if positions were not told apart.
+        prompts that have the position. No rows if there are no numbers by position.
         """
         if self.by_position is None:
             return pd.DataFrame(columns=["name", "pos", "token"])
@@ -133,10 +133,10 @@ class NodeAttribution(Result):
         """Heatmap of the mean effect: the nodes of the largest effects down, positions across.
 
         Raises:
-            InvalidInput: positions were not told apart.
+            InvalidInput: there are no numbers by position.
         """
         if self.by_position is None:
-            raise InvalidInput("Positions were not told apart; ask with positions=True.")
+            raise InvalidInput("There are no numbers by position; ask with positions=True.")
         mean = self.by_position.nanmean(1)
         shown = sorted(mean.abs().amax(-1).argsort(descending=True, stable=True)[:SHOWN].tolist())
         return heatmap(

@@ -156,7 +156,7 @@ def compare(
     Raises:
         ModelLoadError: there is no model of that name.
         InvalidInput: the results have other rows (the message says which axes differ, and in
-            what), other prompts, no such column, or rows that can't be told apart.
+            what), other prompts, no such column, or rows with the same labels.
     """
     if not callable(analysis):
         raise InvalidInput(f"analysis={shorten(analysis)} should be one, such as ablate_heads.")

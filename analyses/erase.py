@@ -61,7 +61,7 @@ class Erasing(Result):
         unit: of the metric.
         provenance: model, prompts, edits and seed that the numbers depend on.
         notes: what is missing of the sweep.
-        partial: of a cancelled sweep, what ``resume=`` goes on from; else ``None``.
+        partial: of a cancelled sweep, what ``resume=`` takes; else ``None``.
     """
 
     working = ("partial",)

@@ -1,6 +1,6 @@
 """The numbers of a result by the labels of their rows, so that two results can be joined.
 
-One column of a result's table holds the numbers. Its rows are told apart by the other columns that
+One column of a result's table holds the numbers. Its rows are labelled by the other columns that
 are no numbers: layer, head, name, role, point, position and so on. Where a result has a table of
 each prompt's numbers, that is taken.
 """
@@ -98,7 +98,7 @@ def check_same_rows(rows: Sequence[LabelledRows], names: Sequence[str]) -> None:
     for own, name in zip(rows[1:], names[1:], strict=True):
         if own.axes != first.axes:
             raise InvalidInput(
-                f"Rows of {names[0]} are told apart by {', '.join(first.axes)}, those of {name} by "
+                f"Rows of {names[0]} are labelled by {', '.join(first.axes)}, those of {name} by "
                 f"{', '.join(own.axes)}; only equal ones can be compared."
             )
         if set(own.labels) != set(first.labels):

@@ -213,8 +213,8 @@ def _(result: Explanation, top: int | None = None) -> Table:
 def _(result: Explanation) -> str:
     """With the strongest path."""
     first, *rest = result.summary(paths=1, rows=0).splitlines()
-    told = [_sentence(line) for line in rest if line.startswith(("path", "needed"))]
-    return " ".join([_sentence(first), *told, *result.notes])
+    more = [_sentence(line) for line in rest if line.startswith(("path", "needed"))]
+    return " ".join([_sentence(first), *more, *result.notes])
 
 
 @table.register

@@ -135,7 +135,7 @@ def labels_of(labels: Iterable[object], n: int) -> tuple[str, ...]:
     if len(names) != n:
         raise InvalidInput(f"{len(names)} labels were given for {n} prompts.")
     counts = {name: names.count(name) for name in names}
-    if len(counts) < 2:  # noqa: PLR2004 - what is to be told apart
+    if len(counts) < 2:  # noqa: PLR2004 - a probe needs two classes
         raise InvalidInput("All prompts have one label; there is nothing to tell apart.")
     alone = [name for name, count in counts.items() if count == 1]
     if alone:
