@@ -32,7 +32,7 @@ from interp import Sweep, Transformer, edits, sweep
 from interp.edits.edit import Replace
 from interp.execution.provenance import Provenance
 from interp.integers import as_seed
-from interp.interventions.labelled import Labelled, labelled_activations
+from interp.interventions.labelled import Labelled, labelled_activations, place_cells
 from interp.metrics import Metric
 from interp.metrics.logits import relative_rounding
 from interp.points import Place
@@ -94,9 +94,7 @@ class Erasing(Result):
                 with the control.
         """
         cells = {
-            "point": self.points,
-            "layer": self.layers,
-            "name": self._names,
+            **self._cells,
             "removed": self.removed.tolist(),
             "removed_control": self.removed_control.mean(-1).tolist(),
             "control": (self.control - self.clean).mean((1, 2)).tolist(),
@@ -127,7 +125,7 @@ class Erasing(Result):
 
     def summary(self) -> str:
         """The largest effect, then that of every place beside its control."""
-        frame, width = self.to_frame(), max(map(len, self._names))
+        frame, width = self.to_frame(), max(map(len, self._cells["name"]))
         best = frame.iloc[0]
         columns = (frame[name] for name in ("name", "effect", "control", "removed"))
         lines = [
@@ -144,8 +142,8 @@ class Erasing(Result):
         return "\n".join([first, measured, *lines, *self.notes])
 
     @property
-    def _names(self) -> list[str]:
-        return [f"{point} {layer}" for point, layer in zip(self.points, self.layers, strict=True)]
+    def _cells(self) -> dict[str, list[Any]]:
+        return place_cells(self.points, self.layers)
 
 
 def erase(  # noqa: PLR0913 - the settings of one analysis, by keyword

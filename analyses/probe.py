@@ -32,7 +32,7 @@ from interp import Transformer
 from interp.errors import InvalidInput, InvalidTokens, shorten
 from interp.execution.provenance import Provenance
 from interp.integers import as_integer, as_seed
-from interp.interventions.labelled import Labelled, labelled_activations, labels_of
+from interp.interventions.labelled import Labelled, labelled_activations, labels_of, place_cells
 from interp.model.inputs import whole_numbers
 from interp.regression.classifiers import CLASSIFIERS, held_out_correct
 from interp.regression.ridge import random_folds
@@ -96,8 +96,9 @@ class Probe(Result):
             "p": p.double(),
             "matters": p <= LEVEL,
         }
-        cells = {"point": self.points, "layer": self.layers, "name": self._names}
-        frame = pd.DataFrame({**cells, **{name: own.numpy() for name, own in columns.items()}})
+        frame = pd.DataFrame(
+            {**self._cells, **{name: own.numpy() for name, own in columns.items()}}
+        )
         return frame.sort_values("selectivity", ascending=False, kind="stable", ignore_index=True)
 
     @property
@@ -128,8 +129,9 @@ class Probe(Result):
         """The place where the label is read best, then all others."""
         frame = self.to_frame()
         best, classes = frame.iloc[0], len(set(self.labels))
+        width = max(map(len, self._cells["name"]))
         lines = [
-            f"{name:<{max(map(len, self._names))}} accuracy {own:.2f}, control {control:.2f}, "
+            f"{name:<{width}} accuracy {own:.2f}, control {control:.2f}, "
             f"p {'≤' if p <= LEVEL else '='} {max(p, LEVEL):.2g}"
             for name, own, control, p in zip(
                 frame["name"], frame["accuracy"], frame["control"], frame["p"], strict=True
@@ -145,8 +147,8 @@ class Probe(Result):
         )
 
     @property
-    def _names(self) -> list[str]:
-        return [f"{point} {layer}" for point, layer in zip(self.points, self.layers, strict=True)]
+    def _cells(self) -> dict[str, list[Any]]:
+        return place_cells(self.points, self.layers)
 
 
 def probe(  # noqa: PLR0913 - the settings of one analysis, by keyword

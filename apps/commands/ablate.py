@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import Metric, MetricName, Seed, analysis_command
+from apps.commands.command import MethodName, Metric, MetricName, Seed, analysis_command
 
 if TYPE_CHECKING:
     from analyses import Ablation, HeadAblation
@@ -20,14 +20,6 @@ class UnitName(StrEnum):
     MLPS = "mlps"
     NEURONS = "neurons"
     PAIRS = "pairs"
-
-
-class MethodName(StrEnum):
-    """What replaces the output of a head."""
-
-    ZERO = "zero"
-    MEAN = "mean"
-    RESAMPLE = "resample"
 
 
 class PartName(StrEnum):

@@ -39,6 +39,14 @@ class MetricName(StrEnum):
     KL = "kl"
 
 
+class MethodName(StrEnum):
+    """What replaces what is ablated."""
+
+    ZERO = "zero"
+    MEAN = "mean"
+    RESAMPLE = "resample"
+
+
 class PairMetricName(StrEnum):
     """The metric that a clean prompt and its corrupted counterpart differ in."""
 

@@ -1,24 +1,15 @@
 """``interp neurons``: what do neurons of a layer respond to, and what do they do?"""
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import analysis_command
+from apps.commands.command import MethodName, analysis_command
 from apps.commands.corpus import Texts, corpus_of
 
 if TYPE_CHECKING:
     from analyses import Neurons
     from apps.commands.inputs import Inputs
-
-
-class NeuronMethod(StrEnum):
-    """What replaces an activation."""
-
-    ZERO = "zero"
-    MEAN = "mean"
-    RESAMPLE = "resample"
 
 
 Layer = Annotated[int, typer.Option(help="The layer; negative ones count from the end.")]
@@ -31,7 +22,7 @@ Stack = Annotated[
     typer.Option(help="Of an encoder–decoder: encoder or decoder.", show_default="decoder"),
 ]
 Ablate = Annotated[int, typer.Option(help="On how many texts each is ablated; 0 for none.", min=0)]
-Method = Annotated[NeuronMethod, typer.Option(help="What replaces an activation.")]
+Method = Annotated[MethodName, typer.Option(help="What replaces an activation.")]
 Bos = Annotated[bool, typer.Option("--bos", help="Count activations at BOS, too.")]
 Seed = Annotated[int, typer.Option(help="Random seed of the controls.")]
 
@@ -45,7 +36,7 @@ def neurons(  # noqa: PLR0913 - each is an option
     stack: Stack = None,
     texts: Texts = None,
     ablate: Ablate = 32,
-    method: Method = NeuronMethod.MEAN,
+    method: Method = MethodName.MEAN,
     bos: Bos = False,
     seed: Seed = 0,
 ) -> "Neurons":

@@ -54,11 +54,8 @@ class Labelled:
     @property
     def cells(self) -> dict[str, list[Any]]:
         """Point, layer and name of each place."""
-        places = self.every_place
         points = [point for point, own in self.places.items() for _ in own]
-        layers = [place.layer for place in places]
-        names = [f"{point} {layer}" for point, layer in zip(points, layers, strict=True)]
-        return {"point": points, "layer": layers, "name": names}
+        return place_cells(points, [place.layer for place in self.every_place])
 
     def rows_at(self, place: Place) -> Float[Tensor, "prompt dim"]:
         """The activations of a place, all its other axes as one, in float64."""
@@ -116,6 +113,12 @@ def labelled_activations(  # noqa: PLR0913 - what is read, and of what
         if not bool(own.isfinite().all()):
             raise InvalidInput(f"{place} is not finite: the model computes NaN on these prompts.")
     return Labelled(batches, places, activations, names, tuple(sorted(set(names))), pos)
+
+
+def place_cells(points: Sequence[str], layers: Sequence[Any]) -> dict[str, list[Any]]:
+    """The columns point, layer and name, such as ``resid_post 2``, of places."""
+    names = [f"{point} {layer}" for point, layer in zip(points, layers, strict=True)]
+    return {"point": [*points], "layer": [*layers], "name": names}
 
 
 def labels_of(labels: Iterable[object], n: int) -> tuple[str, ...]:
