@@ -1,67 +1,74 @@
-"""The explorer's page: model, prompt, attention pattern, head ablation.
+"""The explorer's script, which Streamlit runs at every interaction.
 
-Streamlit runs this file at every interaction; the two views are fragments, so that selecting a
-head reruns one of them only.
+Model and prompt stand at the side, the prediction above, one of five pages below; a page's views
+are a fragment, so that a click reruns them only.
 """
 
 import argparse
+from dataclasses import replace
 
 import streamlit as st
 
-import interp
-from apps.explorer.ablation_view import ablation_view
-from apps.explorer.model_cache import load_bundled
-from apps.explorer.pattern_view import pattern_view
-from apps.explorer.prompt_form import prompt_form
-from apps.explorer.session_state import initialise, model_names, on_model_change, update_url
-from apps.explorer.widgets import STYLE, errors_on_page, token_strip
-from interp.text.prompts import Prompt
+from apps.explorer.controls import choose
+from apps.explorer.default_views import default_view
+from apps.explorer.fitted import fitted
+from apps.explorer.messages import errors_on_page, escape_markdown
+from apps.explorer.offered import is_offered, model_of, offer, offered
+from apps.explorer.page import show
+from apps.explorer.pages import PAGES
+from apps.explorer.sidebar import model_choice, prompt_form, set_choice
+from apps.explorer.state import change, current, mark_read, outer, read_address, write_address
 
 
-def model_argument() -> str | None:
-    """The model named on the command line."""
+def named_models() -> list[str]:
+    """The models named on the command line."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    parser.add_argument("--model")
+    parser.add_argument("--model", action="append", default=[])
     return parser.parse_known_args()[0].model
 
 
-def target_labels(model: interp.Transformer, prompt: Prompt) -> tuple[str, str]:
-    """Printable labels of target and distractor; empty where the prompt has none."""
-    target, distractor = (
-        "".join(model.to_labels(model.to_tokens(text, prepend_bos=False)[0])) if text else ""
-        for text in (prompt.target, prompt.distractor)
-    )
-    return target, distractor
+def take_address() -> tuple[str, ...]:
+    """Take the view of the address; what it leaves out is the model's default."""
+    notes = read_address()
+    view = current()
+    if not is_offered(view.model):
+        name = next(iter([*named_models(), *offered()]))
+        if view.model:
+            notes = (*notes, f"The link names a model that is not offered: {view.model}.")
+            view = replace(view, text="")
+        view = replace(view, model=name)
+    if not view.text:
+        kept = {"page": view.page, "pinned": view.pinned}
+        view = replace(default_view(view.model), **kept)
+    view, more = fitted(view, model_of(view.model))
+    change(view)
+    mark_read()
+    return (*notes, *more)
 
 
 def page() -> None:
-    """Show the whole page."""
+    """Show everything."""
     st.set_page_config("interp explorer", layout="wide")
-    st.html(STYLE)
-    st.header("Where do heads attend, and which heads matter?")
-    if not model_names():
-        st.error("No model is bundled with this installation.")
-        return
-    initialise(model_argument())
+    offer(named_models())
     with errors_on_page():
-        selector, shape = st.columns([1, 2], vertical_alignment="bottom")
-        name = selector.selectbox("Model", model_names(), key="model", on_change=on_model_change)
-        model = load_bundled(name)
-        config = model.config
-        shape.caption(
-            f"{len(model.blocks)} layer{'s' * (len(model.blocks) > 1)} of "
-            f"{model.blocks[0].attn.n_heads} heads, d_model "
-            f"{config.d_model}, vocabulary {config.d_vocab}, context {config.n_ctx} tokens"
+        for note in take_address():
+            st.warning(escape_markdown(note))
+        with st.sidebar:
+            model_choice()
+            with errors_on_page():
+                prompt_form(model_of(current().model))
+            set_choice()
+        choose(
+            "Page",
+            "page",
+            [*PAGES],
+            words=lambda name: PAGES[name].title,
         )
-        prompt = prompt_form(name)
-        update_url()
-        batch = model.batch(prompt.text)
-        st.html(token_strip(model.to_labels(batch.ids[0]), *target_labels(model, prompt)))
-        left, right = st.columns(2, gap="large")
-        with left:
-            pattern_view(model, prompt)
-        with right:
-            ablation_view(name, model, prompt)
+        view = current()
+        st.session_state["outer"] = outer(view)
+        show(PAGES[view.page], view)
+    if "view" in st.session_state:
+        write_address()
 
 
 page()

@@ -1,0 +1,58 @@
+"""Streamlit's widgets for single fields of the view."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import streamlit as st
+
+from apps.explorer.state import change, current
+
+
+def choose(
+    label: str,
+    field: str,
+    options: Sequence[Any],
+    *,
+    words: Callable[[Any], str] = str,
+    widget: str = "segmented_control",
+    help: str | None = None,
+) -> None:
+    """A widget that chooses the value of one field of the view among some.
+
+    Args:
+        label: shown at the widget.
+        field: of the view; a value that is no option becomes the first.
+        options: what may be chosen.
+        words: how an option is shown.
+        widget: ``segmented_control`` or ``selectbox``.
+        help: shown at a question mark.
+    """
+    value = getattr(current(), field)
+    if value not in options:
+        value = options[0]
+        change(**{field: value})
+    key = f"choose_{field}"
+    st.session_state[key] = value
+    # One segment always holds.
+    more = {"required": True} if widget == "segmented_control" else {}
+    getattr(st, widget)(
+        label,
+        options,
+        key=key,
+        format_func=words,
+        on_change=_take,
+        args=(field, key),
+        help=help,
+        **more,
+    )
+
+
+def switch(label: str, field: str, *, help: str | None = None) -> None:
+    """A switch for a field that is true or false."""
+    key = f"switch_{field}"
+    st.session_state[key] = getattr(current(), field)
+    st.toggle(label, key=key, on_change=_take, args=(field, key), help=help)
+
+
+def _take(field: str, key: str) -> None:
+    change(**{field: st.session_state[key]})

@@ -1,0 +1,35 @@
+"""A view checked against its model: what the model lacks is left out and said."""
+
+from dataclasses import replace
+from typing import Any
+
+import interp
+from apps.explorer.view import Head, View
+from interp.interventions.replacements import METHODS
+from interp.model.attentions import AttentionName, attentions_of
+
+
+def fitted(view: View, model: interp.Transformer) -> tuple[View, tuple[str, ...]]:
+    """The view with what this model has, and a line for each field that was left out."""
+    changes: dict[str, Any] = {}
+    blocks = _heads_of(model, view.attention)
+    heads = [head for head in (view.head, *view.heads) if head is not None]
+    lacking = [f"{view.model} has no head {head}." for head in heads if not _has(blocks, head)]
+    changes["heads"] = tuple(head for head in view.heads if _has(blocks, head))
+    if view.head is not None and not _has(blocks, view.head):
+        changes["head"] = None
+    if view.method not in METHODS:
+        lacking.append(f"There is no ablation method {view.method!r}: {', '.join(METHODS)}.")
+        changes["method"] = View.method
+    return replace(view, **changes), tuple(lacking)
+
+
+def _heads_of(model: interp.Transformer, attention: str) -> list[int]:
+    """The number of heads in each layer of the stack that is shown."""
+    names: dict[str, AttentionName] = {"encoder": "encoder", "cross": "cross"}
+    own = names.get(attention, "decoder") if len(model.stacks) > 1 else None
+    return [layer.n_heads for layer in attentions_of(model, own).layers]
+
+
+def _has(blocks: list[int], head: Head) -> bool:
+    return head.layer < len(blocks) and head.head < blocks[head.layer]

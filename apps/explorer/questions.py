@@ -1,0 +1,122 @@
+"""A question: a call of an analysis as a value, which can be compared, answered and written out.
+
+Equal questions have equal answers, so answers are kept by their questions; and a question can be
+written as the Python code that gives the same numbers.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import analyses
+import interp
+from analyses.effects import Progress
+from analyses.result import Result
+from interp.metrics import Metric
+
+LIVE = ("progress", "cancelled", "resume")
+"""Arguments that say how an analysis runs, not what it computes."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A call of ``analyses.NAME(model, *arguments, **settings)``.
+
+    Attributes:
+        name: of the function in :mod:`analyses`.
+        model: the name that the model is loaded by.
+        arguments: after the model; several texts are a tuple, a pair of them a tuple of tuples.
+        settings: by keyword, each hashable.
+    """
+
+    name: str
+    model: str
+    arguments: tuple[object, ...] = ()
+    settings: tuple[tuple[str, object], ...] = ()
+
+    @property
+    def function(self) -> Callable[..., Result]:
+        """The analysis."""
+        return getattr(analyses, self.name)
+
+    @property
+    def resumes(self) -> bool:
+        """Whether the analysis can be cancelled and resumed from its partial result."""
+        return {"cancelled", "resume"} <= {*inspect.signature(self.function).parameters}
+
+    def answer(
+        self,
+        model: interp.Transformer,
+        progress: Progress | None = None,
+        cancelled: Callable[[], bool] | None = None,
+        resume: object = None,
+    ) -> Result:
+        """Run the analysis.
+
+        Args:
+            model: the model of that name.
+            progress: passed on, as the others, to analyses that take it.
+            cancelled: as of :func:`interp.sweep`.
+            resume: the ``partial`` of an earlier answer.
+
+        Raises:
+            InterpError: as the analysis does.
+        """
+        live = dict(zip(LIVE, (progress, cancelled, resume), strict=True))
+        taken = {
+            n: own for n, own in live.items() if n in inspect.signature(self.function).parameters
+        }
+        settings = {name: _thawed(value) for name, value in self.settings}
+        return self.function(model, *map(_thawed, self.arguments), **settings, **taken)
+
+    def code(self) -> str:
+        """Python code that asks the same; its last line is the result's table."""
+        arguments = ["model", *(repr(_thawed(own)) for own in self.arguments)]
+        settings = [f"{name}={_written(_thawed(value))}" for name, value in self.settings]
+        call = f"{self.name}({', '.join([*arguments, *settings])})"
+        return "\n".join(
+            [
+                "import interp",
+                *(["from interp import metrics"] if self._measures else []),
+                f"from analyses import {self.name}",
+                "",
+                f"model = interp.load({self.model!r})",
+                f"result = {call}",
+                "result.to_frame()",
+            ]
+        )
+
+    @property
+    def _measures(self) -> bool:
+        return any(isinstance(value, Metric) for _, value in self.settings)
+
+
+def question(
+    function: Callable[..., Result], model: str, *arguments: object, **settings: object
+) -> Question:
+    """The call of an analysis as a question, in which lists are tuples; ``None`` is left out."""
+    given = tuple((name, _frozen(value)) for name, value in settings.items() if value is not None)
+    return Question(function.__name__, model, tuple(map(_frozen, arguments)), given)
+
+
+def _frozen(value: object) -> object:
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+def _thawed(value: Any) -> Any:  # noqa: ANN401 - an argument
+    """A tuple of texts as the list that ``model.batch`` takes for several prompts."""
+    if isinstance(value, tuple) and value and all(isinstance(own, str) for own in value):
+        return [*value]
+    if isinstance(value, tuple) and value and all(isinstance(own, tuple) for own in value):
+        return tuple(map(_thawed, value))
+    return value
+
+
+def _written(value: object) -> str:
+    """An argument as Python code."""
+    if not isinstance(value, Metric):
+        return repr(value)
+    settings = {name: own for name, own in value.to_dict().items() if own is not None}
+    kind = settings.pop("kind")
+    return f"metrics.{kind}({', '.join(f'{name}={own!r}' for name, own in settings.items())})"

@@ -1,0 +1,108 @@
+"""Model and prompt, at the side of every page."""
+
+from dataclasses import replace
+
+import streamlit as st
+
+import interp
+from apps.explorer.controls import choose
+from apps.explorer.default_views import default_view, examples, with_prompt
+from apps.explorer.offered import offered, steps
+from apps.explorer.state import change, current
+from interp.loading import AT_STEP
+from interp.text.prompts import Prompt
+from interp.text.token_bytes import visible
+
+MAX_CHARACTERS = 20_000
+"""The form's own limit; the model's context is usually shorter."""
+MAX_LABEL = 60
+"""Characters of an example in the list."""
+FIELDS = ("text", "target", "distractor", "corrupt", "prefix")
+
+
+def model_choice() -> None:
+    """The model, and the step of its training where there are several."""
+    view = current()
+    found = AT_STEP.fullmatch(view.model)
+    name = found["model"] if found else view.model
+    st.session_state["choose_model"] = name
+    st.selectbox("Model", offered(), key="choose_model", on_change=_take_model)
+    known = steps(name)
+    if known:
+        choices = [f"{name}@{step}" for step in known] + [name]
+        st.session_state["choose_step"] = view.model
+        st.select_slider(
+            "Training step",
+            choices,
+            key="choose_step",
+            format_func=lambda own: own.partition("@")[2] or "end",
+            on_change=lambda: change(model=st.session_state["choose_step"]),
+        )
+
+
+def prompt_form(model: interp.Transformer) -> None:
+    """An example of the model, or any text."""
+    view = current()
+    prompts = examples(view.model)
+    if prompts:
+        number = next((n for n, own in enumerate(prompts) if with_prompt(view, own) == view), None)
+        st.session_state["choose_example"] = number
+        st.selectbox(
+            "Example",
+            range(len(prompts)),
+            key="choose_example",
+            format_func=lambda n: _label(prompts[n].text),
+            on_change=_take_example,
+            args=(prompts,),
+            placeholder="your own prompt",
+        )
+    with st.form("prompt", border=False):
+        for field in FIELDS:
+            st.session_state[f"form_{field}"] = getattr(view, field)
+        st.text_area("Prompt", key="form_text", max_chars=MAX_CHARACTERS, height=110)
+        if len(model.stacks) > 1:
+            st.text_area("Decoder's prefix", key="form_prefix", height=68)
+        # Text areas, because a token may be a line break.
+        left, right = st.columns(2)
+        left.text_area("Target", key="form_target", height=68, help="The correct next token.")
+        right.text_area("Distractor", key="form_distractor", height=68, help="A wrong token.")
+        st.text_area(
+            "Corrupted prompt",
+            key="form_corrupt",
+            height=68,
+            help="As many tokens, with another answer: for patching.",
+        )
+        st.form_submit_button("Run", type="primary", width="stretch", on_click=_take_form)
+
+
+def set_choice() -> None:
+    """What sweeps run over: this prompt, or the model's prompt set."""
+    view = current()
+    choose(
+        "Sweeps run over",
+        "prompts",
+        ["", *(["examples"] if examples(view.model) else [])],
+        words=lambda name: name or "this prompt",
+    )
+
+
+def _take_model() -> None:
+    change(default_view(st.session_state["choose_model"], current().page))
+
+
+def _take_example(prompts: list[Prompt]) -> None:
+    number = st.session_state["choose_example"]
+    if number is not None:
+        change(with_prompt(current(), prompts[number]))
+
+
+def _take_form() -> None:
+    fields = {field: st.session_state.get(f"form_{field}", "") for field in FIELDS}
+    view = current()
+    if any(getattr(view, name) != text for name, text in fields.items()):
+        change(replace(with_prompt(view, Prompt("")), **fields))
+
+
+def _label(text: str) -> str:
+    label = visible(text.encode())
+    return label if len(label) <= MAX_LABEL else f"{label[:MAX_LABEL]} …"

@@ -1,0 +1,58 @@
+"""The session's view: read from the address, changed by widgets and clicks, written back.
+
+The address wins when it differs from the last one that was written, which is what Back does.
+Nothing is written on the first visit, since that would cost a press of Back.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import streamlit as st
+
+from apps.explorer.view import View, from_address
+
+OUTER = ("page", "model", "text", "target", "distractor", "corrupt", "prefix", "position", "pinned")
+"""Fields that what stands around a page's views depends on."""
+
+
+def current() -> View:
+    """The view of this session."""
+    return st.session_state["view"]
+
+
+def change(view: View | None = None, **fields: Any) -> None:  # noqa: ANN401 - fields of a view
+    """Take another view, or other fields of this one."""
+    st.session_state["view"] = replace(view or current(), **fields)
+
+
+def read_address() -> tuple[str, ...]:
+    """Take the address's view, if it is not the one that was written; what could not be read."""
+    state, address = st.session_state, st.query_params.to_dict()
+    if "view" in state and address == state["address"]:
+        return ()
+    view, notes = from_address(address)
+    state["view"], state["address"], state["written"] = view, address, None
+    return notes
+
+
+def mark_read() -> None:
+    """Take the present view as the address's own, once defaults stand in for what it leaves out."""
+    if st.session_state["written"] is None:
+        st.session_state["written"] = current()
+
+
+def write_address() -> None:
+    """Write the view to the address if it has changed; the browser's history has one entry more."""
+    state, view = st.session_state, current()
+    if state["written"] == view:
+        return
+    address = view.to_address()
+    if address != state["address"]:
+        st.query_params.from_dict(address)
+    state["address"], state["written"] = address, view
+
+
+def outer(view: View) -> tuple[object, ...]:
+    """What decides whether more than a page's own views has to be shown anew."""
+    edited = view.heads if view.ablated else ()
+    return (*(getattr(view, name) for name in OUTER), view.ablated, edited)

@@ -1,0 +1,69 @@
+"""Answers, kept by their questions up to a number of bytes; the least recently used go first."""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from threading import Lock
+from typing import Any
+
+from torch import Tensor
+
+from analyses.result import Result
+from apps.explorer.questions import Question
+
+MAX_BYTES = 2**28
+
+
+class Store:
+    """Answers of all sessions; safe to use from several threads.
+
+    Args:
+        max_bytes: of the tensors that are kept.
+    """
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self.max_bytes = max_bytes
+        self._answers: OrderedDict[Question, tuple[Result, int]] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, question: Question) -> Result | None:
+        """The answer, if it is kept."""
+        with self._lock:
+            if question not in self._answers:
+                return None
+            self._answers.move_to_end(question)
+            return self._answers[question][0]
+
+    def put(self, question: Question, answer: Result) -> None:
+        """Keep an answer; one that is larger than the whole store is not kept."""
+        size = nbytes(answer)
+        with self._lock:
+            self._answers.pop(question, None)
+            if size <= self.max_bytes:
+                self._answers[question] = answer, size
+            while self._total() > self.max_bytes:
+                self._answers.popitem(last=False)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors that are kept."""
+        with self._lock:
+            return self._total()
+
+    def _total(self) -> int:
+        return sum(size for _, size in self._answers.values())
+
+
+def nbytes(value: Any) -> int:  # noqa: ANN401 - a result or a part of one
+    """Bytes of the tensors in a result; texts and numbers count as their length."""
+    if isinstance(value, Tensor):
+        return value.nbytes
+    if is_dataclass(value):
+        return sum(nbytes(getattr(value, field.name)) for field in fields(value))
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(map(nbytes, value.values()))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    if isinstance(value, Sequence):
+        return sum(map(nbytes, value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return 8

@@ -1,0 +1,180 @@
+"""What the explorer shows, as one value: the address, links, questions and tests are made from it.
+
+A view is read from an address without a model, and then checked against the model it names: what
+the model lacks is left out and said.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlencode
+
+from interp.errors import shorten
+
+PAGES = ("prompt", "heads", "why", "patch", "weights")
+MAX_TEXT = 2000
+"""Characters of the longest prompt that an address holds."""
+HEAD = re.compile(r"L(\d{1,4})H(\d{1,4})")
+
+
+class Head(NamedTuple):
+    """A head, by its layer and its index there; written ``L3H1``."""
+
+    layer: int
+    head: int
+
+    def __str__(self) -> str:
+        """Its name."""
+        return f"L{self.layer}H{self.head}"
+
+
+@dataclass(frozen=True)
+class View:
+    """Everything that is chosen on the pages.
+
+    Attributes:
+        page: one of :data:`PAGES`.
+        model: the name under which it is offered.
+        text: the prompt; of an encoder–decoder, its source.
+        target: the answer; ``""`` for none.
+        distractor: what the answer is compared with; ``""`` for none.
+        corrupt: the corrupted prompt of a minimal pair; ``""`` for none.
+        prefix: what the decoder of an encoder–decoder reads.
+        prompts: the prompt set that sweeps run over; ``""`` for this prompt alone.
+        position: where predictions are read; ``None`` for where the model answers.
+        head: the chosen head.
+        heads: the collected heads.
+        query: the chosen query.
+        key: the chosen key.
+        attention: of an encoder–decoder, ``encoder``, ``decoder`` or ``cross``.
+        score: the score that the map of heads shows.
+        method: what replaces an ablated head's z.
+        metric: of ablations, by its name on the command line.
+        contrast: by how much the ends of the map's scale are drawn in.
+        ablated: whether predictions are those with the collected heads ablated.
+        asked: names of the long analyses that were asked for.
+        pinned: what this view is compared with.
+    """
+
+    page: str = "heads"
+    model: str = ""
+    text: str = ""
+    target: str = ""
+    distractor: str = ""
+    corrupt: str = ""
+    prefix: str = ""
+    prompts: str = ""
+    position: int | None = None
+    head: Head | None = None
+    heads: tuple[Head, ...] = ()
+    query: int | None = None
+    key: int | None = None
+    attention: str = ""
+    score: str = ""
+    method: str = "mean"
+    metric: str = ""
+    contrast: float = 1.0
+    ablated: bool = False
+    asked: tuple[str, ...] = ()
+    pinned: "View | None" = None
+
+    def to_address(self) -> dict[str, str]:
+        """The query parameters of an address: each field that is not as it is by default.
+
+        A prompt that is longer than :data:`MAX_TEXT` is left out, with all that refers to it.
+        """
+        if len(self.text) > MAX_TEXT:
+            return View(page=self.page, model=self.model).to_address()
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {
+            name: _written(value)
+            for name, value in values.items()
+            if name == "page" or value != getattr(DEFAULT, name)
+        }
+
+
+def from_address(address: Mapping[str, str]) -> tuple[View, tuple[str, ...]]:
+    """The view that an address describes, and a line for each parameter that can't be read."""
+    view, notes = DEFAULT, list[str]()
+    for name, text in address.items():
+        read = READERS.get(name)
+        value = None if read is None else read(text)
+        if value is None:
+            notes.append(f"The link's {shorten(name)}={shorten(text)} can't be read.")
+        else:
+            view = replace(view, **{name: value})
+    return view, tuple(notes)
+
+
+# ---- how each field is written and read ------------------------------------------------------
+
+
+def _written(value: object) -> str:
+    if isinstance(value, View):
+        return urlencode(replace(value, pinned=None).to_address())
+    if isinstance(value, tuple) and not isinstance(value, Head):
+        return ",".join(map(str, value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return str(value)
+
+
+def _text(text: str) -> str | None:
+    return text if len(text) <= MAX_TEXT else None
+
+
+def _index(text: str) -> int | None:
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= 6 else None  # noqa: PLR2004
+
+
+def _head(text: str) -> Head | None:
+    found = HEAD.fullmatch(text)
+    return Head(int(found[1]), int(found[2])) if found else None
+
+
+def _heads(text: str) -> tuple[Head, ...] | None:
+    heads = [_head(name) for name in text.split(",")]
+    known = tuple(head for head in heads if head is not None)
+    return known if len(known) == len(heads) else None
+
+
+def _page(text: str) -> str | None:
+    return text if text in PAGES else None
+
+
+def _contrast(text: str) -> float | None:
+    try:
+        factor = float(text)
+    except ValueError:
+        return None
+    return factor if 1 / 64 <= factor <= 64 else None  # noqa: PLR2004
+
+
+def _flag(text: str) -> bool | None:
+    return {"True": True, "False": False}.get(text)
+
+
+def _names(text: str) -> tuple[str, ...] | None:
+    names = tuple(text.split(","))
+    return names if all(name.isidentifier() and len(name) < 32 for name in names) else None  # noqa: PLR2004
+
+
+def _view(text: str) -> View | None:
+    if len(text) > 4 * MAX_TEXT:
+        return None
+    view, notes = from_address({k: v for k, v in parse_qsl(text) if k != "pinned"})
+    return None if notes else view
+
+
+DEFAULT = View()
+READERS: dict[str, Callable[[str], Any]] = {
+    **{field.name: _text for field in fields(View)},
+    **dict.fromkeys(("position", "query", "key"), _index),
+    "page": _page,
+    "head": _head,
+    "heads": _heads,
+    "contrast": _contrast,
+    "ablated": _flag,
+    "asked": _names,
+    "pinned": _view,
+}
