@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import interp
+from apps.defaults import default_metric
 from apps.explorer.view import Head, View
 from interp.interventions.replacements import METHODS
 from interp.model.attentions import AttentionName, attentions_of
@@ -21,6 +22,8 @@ def fitted(view: View, model: interp.Transformer) -> tuple[View, tuple[str, ...]
     if view.method not in METHODS:
         lacking.append(f"There is no ablation method {view.method!r}: {', '.join(METHODS)}.")
         changes["method"] = View.method
+    if not view.metric:
+        changes["metric"] = default_metric(view.model)
     return replace(view, **changes), tuple(lacking)
 
 
