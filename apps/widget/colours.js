@@ -12,8 +12,8 @@ const LINES = {
 const STEPS = 256;
 /** Hues of the diverging scale: purple below zero, orange above; both differ without colour vision. */
 const BELOW_HUE = 300;
-const ABOVE_HUE = 58;
-const CHROMA = 0.13;
+const ABOVE_HUE = 55;
+const CHROMA = 0.15;
 const LIGHT = {
   paper: "#ffffff", ink: "#1f2430", soft: "#5b6372", line: "#dfe3ea", wash: "#f5f6f9",
   accent: "#b35806", link: "#0072b2", dark: false,
@@ -49,10 +49,10 @@ function between(colours, place) {
 /** The colour of a scale at a place from 0 to 1. */
 function colourAt(kind, dark, place) {
   if (kind === "sequential") return between(CIVIDIS.map(ofHex), place);
-  const [centre, end] = dark ? [0.27, 0.84] : [0.975, 0.45];
+  const [centre, end] = dark ? [0.27, 0.82] : [0.975, 0.47];
   if (kind === "tint") return oklch(centre + (dark ? 0.35 : -0.13) * place, 0.13 * place, 88);
   const size = Math.abs(2 * place - 1);
-  return oklch(centre + (end - centre) * size, CHROMA * Math.sqrt(size) * size ** 0.3, place < 0.5 ? BELOW_HUE : ABOVE_HUE);
+  return oklch(centre + (end - centre) * size, CHROMA * size ** 0.6, place < 0.5 ? BELOW_HUE : ABOVE_HUE);
 }
 
 /** The colours of a scale, as bytes: red, green and blue of each step. */

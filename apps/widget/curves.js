@@ -4,6 +4,7 @@
 const PANEL = 190;
 const PANEL_GAP = 38;
 const KEY_LINE = 20;
+const FAINT = 0.55;
 
 /** The plot of a view "curves"; its cells are [curve, point]. */
 function curvesPlot(view) {
@@ -37,13 +38,15 @@ function curvesPlot(view) {
 
   function draw(ctx, geometry, theme) {
     panels.forEach((panel, at) => grid(ctx, geometry, theme, panel, at));
-    for (const curve of all.filter((own) => own.faint)) stroke(ctx, geometry, theme, curve, 0.45);
+    for (const curve of all.filter((own) => own.faint)) stroke(ctx, geometry, theme, curve, FAINT);
     for (const curve of all.filter((own) => !own.faint)) stroke(ctx, geometry, theme, curve, 1);
     ctx.setLineDash([]);
     for (const { curve, x, line } of geometry.keys) {
       const y = geometry.bottom + 16 + line * KEY_LINE;
       ctx.fillStyle = colourOfCurve(theme, curve);
-      ctx.fillRect(geometry.left + x, y - 1.5, 16, 3);
+      ctx.globalAlpha = curve.faint ? FAINT : 1;
+      ctx.fillRect(geometry.left + x, y - 1.5, 16, curve.faint ? 2 : 3);
+      ctx.globalAlpha = 1;
       write(ctx, curve.name, geometry.left + x + 21, y, { colour: theme.soft, size: SMALL });
     }
   }

@@ -13,16 +13,17 @@ function headsView(mount, view) {
   let bosSwitch = null;
   const images = new Map();
   const own = frame(mount, view, { twins: () => twinsOfHeads(view, large.plot()), describe: () => described(), picture: () => pictureOf(large) });
-  const left = element("div", { class: "w-left" });
+  const scored = element("div", { class: "w-scored" });
+  const all = element("div", { class: "w-all" });
   const right = element("div", { class: "w-right" });
   const below = element("div", { class: "w-below" });
-  own.body.append(element("div", { class: "w-heads" }, left, right, below));
+  own.body.append(element("div", { class: "w-heads" }, scored, right, below, all));
 
-  const map = view.scores && view.scores.length ? scoreMap(mount, view, left, state, { onHover: hoverHead, onPick: pickHead }) : null;
+  const map = view.scores && view.scores.length ? scoreMap(mount, view, scored, state, { onHover: hoverHead, onPick: pickHead }) : null;
   const chips = element("div", { class: "w-chips" });
   const allTitle = element("h4", {}, "All patterns");
-  left.append(element("div", { class: "w-row" }, allTitle, chips));
-  const thumbnails = surface(mount, left, { label: "all patterns", focusable: false, onHover: hoverHead, onPick: pickHead });
+  all.append(element("div", { class: "w-row" }, allTitle, chips));
+  const thumbnails = surface(mount, all, { label: "all patterns", focusable: false, onHover: hoverHead, onPick: pickHead });
   const smallPlot = thumbnailsPlot(store, { image: smallImage, collected: () => mount.selection().heads, describe: (head) => describeHead(view, head) });
 
   const title = element("h4", { class: "w-head-name" });

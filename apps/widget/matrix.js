@@ -8,6 +8,8 @@
 const MAX_LABEL = 96;
 const MAX_NUMBERS = 400;
 const NUMBER_ROOM = 38;
+/** Width of a cell from which labels below it are cut rather than turned upright. */
+const LEVEL_FROM = 56;
 const UPRIGHT = -Math.PI / 2;
 
 /** The plot of a view "matrix"; settings: compact (no axis titles), scale in place of the view's. */
@@ -29,7 +31,7 @@ function matrixPlot(view, settings = {}) {
     let cell = clamp(room / columns, least, most);
     cell = cell >= 4 ? Math.floor(cell) : cell;
     const across = widest(column, measure);
-    const level = across <= cell - 4 || column.every((label) => /^-?\d*$/.test(label));
+    const level = across <= cell - 4 || cell >= LEVEL_FROM || column.every((label) => /^-?\d*$/.test(label));
     const below = level ? 16 : Math.min(MAX_LABEL, across) + 6;
     const height = rowHeight(cell);
     const top = LEGEND;
@@ -37,7 +39,7 @@ function matrixPlot(view, settings = {}) {
       left, top, cell, rowHeight: height, level, below, measure,
       labelWidth: row,
       rowStep: tickStep(14, height),
-      columnStep: tickStep(level ? Math.max(across + 8, cell) : 13, cell),
+      columnStep: tickStep(level && cell < LEVEL_FROM ? Math.max(across + 8, cell) : 13, cell),
       width: Math.ceil(Math.max(left + cell * columns + 2, Math.min(width, left + 190))),
       height: Math.ceil(top + height * rows + below + (view.column_axis ? TITLE_ROOM : 4)),
     };
@@ -95,7 +97,7 @@ function matrixPlot(view, settings = {}) {
     }
     for (let c = 0; c < columns; c += geometry.columnStep) {
       const [x, colour] = [left + (c + 0.5) * cell, theme.soft];
-      if (level) write(ctx, view.columns[c], x, bottom + 11, { colour, align: "center" });
+      if (level) write(ctx, elided(view.columns[c], Math.max(cell - 4, geometry.columnStep * cell), measure), x, bottom + 11, { colour, align: "center" });
       else write(ctx, elided(view.columns[c], MAX_LABEL, measure), x, bottom + 6, { colour, align: "right", angle: UPRIGHT });
     }
     const title = { colour: theme.soft, size: SMALL, align: "center" };

@@ -133,9 +133,11 @@ function thumbnailsPlot(store, { image, collected, describe }) {
   }
 
   function mark(ctx, geometry, theme, cell) {
-    const own = box(geometry, cell);
-    outline(ctx, theme, own, theme.accent, 2.5);
-    write(ctx, headName(...cell), own[0], own[1] - 8, { colour: theme.ink, size: 10, weight: 700 });
+    const [x, y, size] = box(geometry, cell);
+    outline(ctx, theme, [x - 1.5, y - 1.5, size + 3, size + 3], theme.accent, 2.5);
+    ctx.fillStyle = theme.paper;
+    ctx.fillRect(x - 1, y - LABEL_LINE, size, LABEL_LINE - 4);
+    write(ctx, headName(...cell), x, y - 8, { colour: theme.ink, size: 10, weight: 700 });
   }
 
   function pick(geometry, x, y) {

@@ -74,7 +74,8 @@ function tokenElement(token, n, options, masked) {
   const classes = ["w-token"];
   if (masked.has(n)) classes.push("w-masked");
   if (options.differs && options.differs.has(n)) classes.push("w-differs");
-  const made = element("span", { class: classes.join(" "), "data-position": n }, element("bdi", {}, token));
+  const other = options.aligned ? element("bdi", { class: "w-other" }, options.aligned[n]) : null;
+  const made = element("span", { class: classes.join(" "), "data-position": n }, element("bdi", {}, token), other);
   if (options.bos && n === 0) made.prepend(element("span", { class: "w-bos" }, "BOS"));
   return made;
 }
@@ -100,7 +101,6 @@ function tokensView(mount, view) {
   let at = null;
   const strip = tokenStrip(mount, { ...view, label: view.title, differs, onPick: pick, onDouble: view.double ? (n) => send(n, view.double) : null });
   own.body.append(strip.root);
-  if (view.aligned) own.body.append(tokenStrip(mount, { tokens: view.aligned, differs, label: "corrupted", focusable: false }).root);
   const key = values ? legendElement(mount, values.scale, view.unit) : null;
   if (key) own.body.append(key.element);
   strip.root.addEventListener("keydown", (event) => stripKeys(event, mount, own, at, strip.count, choose, pick, view.tokens));
