@@ -1,7 +1,8 @@
 """The explorer's script, which Streamlit runs at every interaction.
 
 Model and prompt stand at the side, the prediction above, one of five pages below; a page's views
-are a fragment, so that a click reruns them only.
+are a fragment, so that a click reruns them only. The script stands outside :mod:`apps.explorer`,
+since Streamlit takes a folder ``pages`` beside its script for pages of its own.
 """
 
 import argparse
