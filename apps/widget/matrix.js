@@ -131,7 +131,8 @@ function matrixPlot(view, settings = {}) {
     const [row, column] = cell;
     const name = matrixCellName(view, cell);
     const text = texts && texts[row][column];
-    return { name, value: at(cell), unit: view.unit, text: text || "", signed: scale.kind === "diverging" };
+    const lines = (view.hover && view.hover[row][column]) || [];
+    return { name, value: at(cell), unit: view.unit, text: text || "", signed: scale.kind === "diverging", lines };
   }
 
   return { view, rows, columns, layout, draw, mark, pick, box, describe, move: (cell, down, right) => moved(cell, down, right, rows, columns) };
