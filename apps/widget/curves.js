@@ -23,7 +23,7 @@ function curvesPlot(view) {
     const keys = keyLines(all, measure, drawn);
     const lines = keys.length ? keys[keys.length - 1].line + 1 : 0;
     const bottom = panels.length * (PANEL + PANEL_GAP);
-    return { left, drawn, keys, measure, bottom, width: Math.ceil(left + drawn + right), height: bottom + 14 + lines * KEY_LINE };
+    return { left, drawn, keys, measure, bottom, width: Math.ceil(left + drawn + right), height: bottom + 26 + lines * KEY_LINE };
   }
 
   const xOf = ({ left, drawn }, x) => left + ((along(x) - along(first)) / (along(last) - along(first) || 1)) * drawn;
@@ -43,7 +43,7 @@ function curvesPlot(view) {
     for (const curve of all.filter((own) => !own.faint)) stroke(ctx, geometry, theme, curve, 1);
     ctx.setLineDash([]);
     for (const { curve, x, line } of geometry.keys) {
-      const y = geometry.bottom + 16 + line * KEY_LINE;
+      const y = geometry.bottom + 32 + line * KEY_LINE;
       ctx.fillStyle = colourOfCurve(theme, curve);
       ctx.globalAlpha = curve.faint ? FAINT : 1;
       ctx.fillRect(geometry.left + x, y - 1.5, 16, curve.faint ? 2 : 3);
