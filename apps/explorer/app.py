@@ -19,10 +19,10 @@ from interp.text.prompts import Prompt
 
 
 def model_argument() -> str | None:
-    """The model named on the command line."""
+    """The first model named on the command line."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    parser.add_argument("--model")
-    return parser.parse_known_args()[0].model
+    parser.add_argument("--model", action="append", default=[])
+    return next(iter(parser.parse_known_args()[0].model), None)
 
 
 def target_labels(model: interp.Transformer, prompt: Prompt) -> tuple[str, str]:
