@@ -11,7 +11,6 @@ Reference: https://fetch.spec.whatwg.org/#origin-header, https://www.w3.org/TR/C
 import base64
 import hashlib
 import re
-from collections.abc import Iterable
 from http import HTTPStatus
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -106,16 +105,11 @@ class Guard:
 
 def content_security_policy(page: str) -> str:
     """A policy under which a page loads from its own server alone and runs its inline scripts."""
-    hashes = " ".join(_hashes(re.findall(r"<script>(.*?)</script>", page, re.DOTALL)))
-    policy = {**POLICY, "script-src": f"{POLICY['script-src']} {hashes}".strip()}
+    scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()) for script in scripts]
+    hashes = "".join(f" 'sha256-{digest.decode()}'" for digest in digests)
+    policy = {**POLICY, "script-src": POLICY["script-src"] + hashes}
     return "; ".join(f"{name} {sources}" for name, sources in policy.items())
-
-
-def _hashes(scripts: Iterable[str]) -> Iterable[str]:
-    """The sources of a policy that allow these scripts."""
-    for script in scripts:
-        digest = hashlib.sha256(script.encode()).digest()
-        yield f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def _is_answered(path: str) -> bool:

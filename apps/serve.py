@@ -1,11 +1,13 @@
 """Serves the explorer with Streamlit, on the loopback interface and to its own page only."""
 
+import os
 import socket
 import sys
 import threading
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import NoReturn
 
 import streamlit
 import typer
@@ -32,7 +34,7 @@ def settings(port: int) -> dict[str, object]:
         "server.baseUrlPath": "",
         "server.sslCertFile": "",
         "server.sslKeyFile": "",
-        # Without it, Streamlit opens a browser or asks for an e-mail address.
+        # The browser is opened by Explorer.
         "server.headless": True,
         "server.allowedHosts": list(NAMES),
         "server.corsAllowedOrigins": [],
@@ -105,8 +107,8 @@ def choose_port(wanted: int | None) -> int:
     raise OutOfResources(f"{tried} in use; choose another with --port, or 0 for any free one.")
 
 
-def serve(models: Sequence[str], port: int, *, headless: bool) -> None:
-    """Serve the explorer until interrupted.
+def serve(models: Sequence[str], port: int, *, headless: bool) -> NoReturn:
+    """Serve the explorer until interrupted, then end the process.
 
     Args:
         models: names of the models that the page offers beside the bundled ones, given to its
@@ -118,3 +120,8 @@ def serve(models: Sequence[str], port: int, *, headless: bool) -> None:
     sys.argv = [str(APP), *(f"--model={model}" for model in models)]
     with suppress(KeyboardInterrupt):
         Explorer(port, headless=headless).run(config=settings(port))
+    # Sessions may still compute. Python's own exit would wait for the threads of a pool, and
+    # unwind the others, which aborts the process inside torch.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

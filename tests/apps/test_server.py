@@ -134,7 +134,9 @@ def running(folder: Path, *options: str, path: str = os.environ["PATH"]) -> Iter
     (folder / "page.py").write_text(SCRIPT)
     record, log, port = folder / "record", folder / "log", choose_port(0)
     code = WATCHED.format(record=str(record)) + (
-        "from pathlib import Path; import apps.serve, apps.cli\n"
+        "from pathlib import Path; import threading, time, apps.serve, apps.cli\n"
+        # As a sweep that is still running when the server ends.
+        "threading.Thread(target=time.sleep, args=[3600]).start()\n"
         f"apps.serve.APP = Path({str(folder / 'page.py')!r}); apps.cli.main()"
     )
     models = [word for model in MODELS for word in ("--model", model)]
@@ -241,6 +243,8 @@ def test_there_is_one_websocket(server):
     ("request_line", "status"),
     [
         ("GET /_stcore/metrics", 404),
+        ("GET /%5Fstcore/metrics", 404),
+        ("GET //_stcore/metrics", 400),
         ("GET /_stcore/agent/openapi.json", 404),
         ("GET /_stcore/upload_file/a/b", 404),
         ("GET /_stcore/bidi-components/a", 404),
@@ -387,12 +391,12 @@ def test_a_page_of_another_port_reaches_nothing(server, chromium, tmp_path):
     page.close()
 
 
-def test_ctrl_c_ends_the_server_with_a_page_open(tmp_path):
+def test_ctrl_c_ends_the_server_with_a_page_open_and_work_going_on(tmp_path):
     """The page opens in the machine's browser, whose place another command takes here."""
     opened = tmp_path / "opened"
     browser = tmp_path / "bin" / "xdg-open"
     browser.parent.mkdir()
-    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {opened}\n')
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > part && mv part {opened}\n')
     browser.chmod(0o755)
     with running(tmp_path, path=f"{browser.parent}{os.pathsep}{os.environ['PATH']}") as server:
         answer, connection = server.send(
@@ -400,6 +404,8 @@ def test_ctrl_c_ends_the_server_with_a_page_open(tmp_path):
             *(f"Host: {server.host}", f"Origin: http://{server.host}", *UPGRADE),
         )
         assert answer.status == 101
+        while not opened.exists():
+            time.sleep(0.05)
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait(timeout=60) == 0
         connection.close()
