@@ -191,7 +191,7 @@ def _take(page: Page, pick: Pick) -> None:
     view = current()
     if pick["pick"] == "pin":
         change(pinned=None if view.pinned else view)
-    elif pick["pick"] == "selection":
+    elif pick["pick"] in ("selection", "collect"):
         change(**with_selection(view, pick))
     else:
         change(page.on_pick(view, pick))
