@@ -14,7 +14,7 @@ from analyses.result import Result
 from apps import widget
 from apps.explorer.canvas import Pick, ViewData, canvas, with_selection
 from apps.explorer.jobs import Job, Jobs
-from apps.explorer.messages import errors_on_page, escape_markdown
+from apps.explorer.messages import errors_on_page, escape_markdown, message_of
 from apps.explorer.offered import model_of
 from apps.explorer.questions import Question
 from apps.explorer.state import change, current, outer, write_address
@@ -107,8 +107,8 @@ def answers_of(asked: Sequence[Ask], jobs: Jobs) -> Answers:
         else:
             try:
                 known.results[one.name] = jobs.answer(one.question)
-            except InterpError as error:
-                known.errors[one.name] = str(error)
+            except Exception as error:
+                known.errors[one.name] = message_of(error)
     return known
 
 
