@@ -6,7 +6,6 @@ texts on which it attends most.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import get_args
 
 import streamlit as st
 
@@ -25,7 +24,7 @@ from analyses.head_roles import has_roles
 from analyses.result import Result
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import ask_switch, choose, switch
-from apps.explorer.default_views import examples, with_prompt
+from apps.explorer.default_views import EXAMPLES, examples, with_prompt
 from apps.explorer.fitted import heads_of
 from apps.explorer.page import Ask, Page, ask
 from apps.explorer.pages.asked import attention_of, inputs_of, metric_of, metrics_of
@@ -38,7 +37,7 @@ from apps.explorer.tables import table_view
 from apps.explorer.view import Head, View
 from apps.frame_table import table_of_frame
 from interp.interventions.replacements import METHODS
-from interp.model.attentions import AttentionName, attentions_of
+from interp.model.attentions import attentions_of
 
 TEXTS = "texts"
 """The search for top texts, among what a view asks for."""
@@ -98,7 +97,7 @@ def controls(view: View, model: interp.Transformer) -> None:
     """How heads are ablated, which attention is shown, and what is done with the chosen ones."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         if len(model.stacks) > 1:
-            choose("Attention", "attention", [*get_args(AttentionName)])
+            choose("Attention", "attention", ["decoder", "cross", "encoder"])
         choose("Ablated to", "method", METHODS)
         metrics = metrics_of(inputs_of(view, model, swept=True))
         choose("Metric", "metric", metrics, widget="selectbox")
@@ -134,7 +133,7 @@ def _patterns(view: View, model: interp.Transformer, *, weighted: bool | None = 
 
 def _texts(view: View, model: interp.Transformer) -> Question:
     """The texts of the model's prompt set on which a head attends most."""
-    texts = inputs_of(replace(view, prompts="examples"), model, swept=True).batch
+    texts = inputs_of(replace(view, prompts=EXAMPLES), model, swept=True).batch
     name = attentions_of(model, attention_of(view, model)).head_name(*_chosen(view))
     return question(top_texts, view.model, texts, of=name)
 
