@@ -332,6 +332,21 @@ ASKED = (
         },
     ),
     Asked(
+        analyses.predictions,
+        (MODEL, CLEAN),
+        {},
+        {
+            "pos": (TEXT, BROKEN, LISTED, True),
+            "top": COUNT,
+            "targets": TOKEN,
+            "distractors": TOKEN,
+            "hidden": (CLEAN,),
+            "ablate": (TEXT, BELOW, BROKEN, LISTED, NOTHING, ["L9H0"], ["L0H0", "L0H0"], [TEXT]),
+            "method": (*CHOICE, NOTHING),
+            **{name: SAMPLED[name] for name in ("seed", "rows")},
+        },
+    ),
+    Asked(
         analyses.steer,
         (MODEL, CLEAN),
         {"layer": 0, "vector": torch.ones(12), "new_tokens": 2},
