@@ -100,7 +100,7 @@ class Replacements:
         Raises:
             InvalidInput: see :meth:`edits`.
         """
-        made = self.edits(components)
+        made = self.edits(components) if components else {}
         return tuple((own.place, made[own.name]) for own in components)
 
     @cached_property

@@ -366,6 +366,8 @@ ASKED = (
                 *(TEXT, 1.0, [], [TEXT], [torch.nan], [torch.inf], NOTHING, [NOTHING], [[1.0]]),
                 [True],
             ),
+            "ablate": (TEXT, BELOW, BROKEN, LISTED, NOTHING, ["L9H0"], ["L0H0", "L0H0"]),
+            "method": (*CHOICE, NOTHING, "resample"),
             "new_tokens": (*COUNT, 99),
             "temperature": (TEXT, BELOW, LISTED, NOTHING, torch.nan),
             "seed": SEED,
