@@ -9,7 +9,7 @@ from interp.errors import OutOfResources
 
 HOST = "127.0.0.1"
 PORTS = range(8501, 8521)
-APP = Path(__file__).parent / "explorer" / "app.py"
+APP = Path(__file__).parent / "explorer_script.py"
 
 
 def flags(port: int, *, headless: bool) -> list[str]:

@@ -5,7 +5,6 @@ shows cells as they come, and jobs of several pages take turns.
 """
 
 import time
-import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,11 +12,9 @@ from threading import Lock
 
 import interp
 from analyses.result import Result
+from apps.explorer.messages import message_of
 from apps.explorer.questions import Question
 from apps.explorer.store import Store
-from apps.failures import code_and_message
-from apps.terminal import print_stderr
-from interp.errors import InterpError
 
 FIRST_SLICE = 0.4
 """Seconds after which the first partial result is shown."""
@@ -122,6 +119,13 @@ class Jobs:
             self.store.put(question, kept)
         return kept
 
+    def close(self) -> None:
+        """Stop all jobs and the worker threads."""
+        with self._lock:
+            for job in self._jobs.values():
+                job.cancel()
+        self._pool.shutdown(cancel_futures=True)
+
     def _slice(self, job: Job, seconds: float) -> None:
         """Run a job for some seconds; then let others take their turn."""
         began, before = time.monotonic(), job.seconds
@@ -156,9 +160,7 @@ class Jobs:
             self._jobs.pop(job.question, None)
 
     def _fail(self, job: Job, error: Exception) -> None:
-        if not isinstance(error, InterpError):
-            print_stderr(traceback.format_exc())
-        job.error, job.running = code_and_message(error)[1], False
+        job.error, job.running = message_of(error), False
         with self._lock:
             ended = [own for own, other in self._jobs.items() if not other.running]
             for question in ended[:-MAX_JOBS]:

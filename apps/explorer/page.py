@@ -11,15 +11,15 @@ import streamlit as st
 
 import interp
 from analyses.result import Result
-from apps import widget
 from apps.explorer.canvas import Pick, ViewData, canvas, with_selection
 from apps.explorer.jobs import Job, Jobs
-from apps.explorer.messages import errors_on_page, escape_markdown
+from apps.explorer.messages import errors_on_page, escape_markdown, message_of
 from apps.explorer.offered import model_of
 from apps.explorer.questions import Question
 from apps.explorer.state import change, current, outer, write_address
 from apps.explorer.store import Store
 from apps.explorer.view import View
+from apps.widget.pictures import share_scales
 from interp.errors import InterpError
 
 POLL = 0.4
@@ -107,8 +107,8 @@ def answers_of(asked: Sequence[Ask], jobs: Jobs) -> Answers:
         else:
             try:
                 known.results[one.name] = jobs.answer(one.question)
-            except InterpError as error:
-                known.errors[one.name] = str(error)
+            except Exception as error:
+                known.errors[one.name] = message_of(error)
     return known
 
 
@@ -159,7 +159,7 @@ def _mount(page: Page, view: View, model: interp.Transformer, known: Answers) ->
         its_model = model_of(pinned.model)
         its_answers = answers_of([*page.asks(pinned, its_model)], JOBS)
         its_views = page.views(pinned, its_model, its_answers.results)
-        columns = [*zip((pinned, view), widget.share_scales(its_views, shown), strict=True)]
+        columns = [*zip((pinned, view), share_scales(its_views, shown), strict=True)]
     places = zip(columns, st.columns(len(columns)), ("A", "B"), strict=False)
     for (own, fresh), place, name in places:
         with place:
@@ -191,7 +191,7 @@ def _take(page: Page, pick: Pick) -> None:
     view = current()
     if pick["pick"] == "pin":
         change(pinned=None if view.pinned else view)
-    elif pick["pick"] == "selection":
+    elif pick["pick"] in ("selection", "collect"):
         change(**with_selection(view, pick))
     else:
         change(page.on_pick(view, pick))

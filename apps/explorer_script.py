@@ -1,11 +1,12 @@
 """The explorer's script, which Streamlit runs at every interaction.
 
 Model and prompt stand at the side, the prediction above, one of five pages below; a page's views
-are a fragment, so that a click reruns them only.
+are a fragment, so that a click reruns them only. The script stands outside :mod:`apps.explorer`,
+since Streamlit takes a folder ``pages`` beside its script for pages of its own.
 """
 
 import argparse
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import streamlit as st
 
@@ -17,7 +18,9 @@ from apps.explorer.offered import is_offered, model_of, offer, offered
 from apps.explorer.page import show
 from apps.explorer.pages import PAGES
 from apps.explorer.sidebar import model_choice, prompt_form, set_choice
-from apps.explorer.state import change, current, mark_read, outer, read_address, write_address
+from apps.explorer.state import current, outer, read_address, write_address
+from apps.explorer.view import DEFAULT, View
+from interp.errors import shorten
 
 
 def named_models() -> list[str]:
@@ -27,23 +30,26 @@ def named_models() -> list[str]:
     return parser.parse_known_args()[0].model
 
 
-def take_address() -> tuple[str, ...]:
-    """Take the view of the address; what it leaves out is the model's default."""
-    notes = read_address()
-    view = current()
+def completed(view: View) -> tuple[View, tuple[str, ...]]:
+    """A view of an address with its model's defaults; what the model lacks is left out and said."""
+    notes: tuple[str, ...] = ()
     if not is_offered(view.model):
         name = next(iter([*named_models(), *offered()]))
         if view.model:
-            notes = (*notes, f"The link names a model that is not offered: {view.model}.")
-            view = replace(view, text="")
-        view = replace(view, model=name)
+            notes = (
+                f"The link names {shorten(view.model)}, which is not offered; {name} is shown.",
+            )
+        view = View(page=view.page, model=name)
     if not view.text:
-        kept = {"page": view.page, "pinned": view.pinned}
-        view = replace(default_view(view.model), **kept)
-    view, more = fitted(view, model_of(view.model))
-    change(view)
-    mark_read()
-    return (*notes, *more)
+        view = replace(default_view(view.model), **_chosen(view))
+    view, lacking = fitted(view, model_of(view.model))
+    return view, (*notes, *lacking)
+
+
+def _chosen(view: View) -> dict[str, object]:
+    """The fields that an address without a prompt says, all but those of the prompt."""
+    given = {field.name: getattr(view, field.name) for field in fields(view)}
+    return {name: own for name, own in given.items() if own != getattr(DEFAULT, name)}
 
 
 def page() -> None:
@@ -51,7 +57,7 @@ def page() -> None:
     st.set_page_config("interp explorer", layout="wide")
     offer(named_models())
     with errors_on_page():
-        for note in take_address():
+        for note in read_address(completed):
             st.warning(escape_markdown(note))
         with st.sidebar:
             model_choice()
