@@ -15,6 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 REPORT ?= --model python-2l --out reports/python-2l
 EXPLORE ?=
 BENCH ?=
+SHOTS ?=
 GPU ?=
 PYTEST ?=
 
@@ -91,6 +92,10 @@ format: .venv/.installed-dev ## Rewrite the code in the house style
 .PHONY: bench
 bench: .venv/.installed-bench ## Time everything against transformers and TransformerLens
 	$(BIN)/python -m benchmarks $(BENCH)
+
+.PHONY: screenshots
+screenshots: .venv/.installed-dev ## Take pictures of every page of the explorer
+	$(BIN)/python -m benchmarks.screenshots $(SHOTS)
 
 .PHONY: faults
 faults: .venv/.installed-dev ## Interrupt everything that writes folders; docs/reliability.md

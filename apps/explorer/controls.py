@@ -47,6 +47,13 @@ def choose(
     )
 
 
+def write(label: str, field: str, *, help: str | None = None) -> None:
+    """A line of text for a field of the view."""
+    key = f"write_{field}"
+    st.session_state[key] = getattr(current(), field)
+    st.text_input(label, key=key, on_change=_take, args=(field, key), help=help)
+
+
 def switch(label: str, field: str, *, help: str | None = None) -> None:
     """A switch for a field that is true or false."""
     key = f"switch_{field}"

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import interp
+from apps.defaults import default_metric
 from apps.explorer.view import Head, View
 from interp.interventions.replacements import METHODS
 from interp.model.attentions import AttentionName, attentions_of
@@ -12,7 +13,7 @@ from interp.model.attentions import AttentionName, attentions_of
 def fitted(view: View, model: interp.Transformer) -> tuple[View, tuple[str, ...]]:
     """The view with what this model has, and a line for each field that was left out."""
     changes: dict[str, Any] = {}
-    blocks = _heads_of(model, view.attention)
+    blocks = heads_of(model, view.attention)
     heads = [head for head in (view.head, *view.heads) if head is not None]
     lacking = [f"{view.model} has no head {head}." for head in heads if not _has(blocks, head)]
     changes["heads"] = tuple(head for head in view.heads if _has(blocks, head))
@@ -21,11 +22,18 @@ def fitted(view: View, model: interp.Transformer) -> tuple[View, tuple[str, ...]
     if view.method not in METHODS:
         lacking.append(f"There is no ablation method {view.method!r}: {', '.join(METHODS)}.")
         changes["method"] = View.method
+    if not view.metric:
+        changes["metric"] = default_metric(view.model)
     return replace(view, **changes), tuple(lacking)
 
 
-def _heads_of(model: interp.Transformer, attention: str) -> list[int]:
-    """The number of heads in each layer of the stack that is shown."""
+def heads_of(model: interp.Transformer, attention: str) -> list[int]:
+    """The number of heads in each layer.
+
+    Args:
+        model: the model.
+        attention: of an encoder–decoder: ``encoder``, ``decoder`` (also ``""``) or ``cross``.
+    """
     names: dict[str, AttentionName] = {"encoder": "encoder", "cross": "cross"}
     own = names.get(attention, "decoder") if len(model.stacks) > 1 else None
     return [layer.n_heads for layer in attentions_of(model, own).layers]

@@ -122,6 +122,13 @@ class Jobs:
             self.store.put(question, kept)
         return kept
 
+    def close(self) -> None:
+        """Stop all jobs and the worker threads."""
+        with self._lock:
+            for job in self._jobs.values():
+                job.cancel()
+        self._pool.shutdown(cancel_futures=True)
+
     def _slice(self, job: Job, seconds: float) -> None:
         """Run a job for some seconds; then let others take their turn."""
         began, before = time.monotonic(), job.seconds

@@ -42,11 +42,6 @@ class Question:
         """The analysis."""
         return getattr(analyses, self.name)
 
-    @property
-    def resumes(self) -> bool:
-        """Whether the analysis can be cancelled and resumed from its partial result."""
-        return {"cancelled", "resume"} <= {*inspect.signature(self.function).parameters}
-
     def answer(
         self,
         model: interp.Transformer,

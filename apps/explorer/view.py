@@ -31,6 +31,12 @@ class Head(NamedTuple):
         """Its name."""
         return f"L{self.layer}H{self.head}"
 
+    @classmethod
+    def of(cls, name: str) -> "Head | None":
+        """The head of a name; ``None`` if it is none."""
+        found = HEAD.fullmatch(name)
+        return cls(int(found[1]), int(found[2])) if found else None
+
 
 @dataclass(frozen=True)
 class View:
@@ -62,6 +68,9 @@ class View:
         edges: how many edges of a circuit are drawn.
         ablated: whether predictions are those with the collected heads ablated.
         asked: names of the long analyses that were asked for.
+        weights: the section of the page Weights.
+        kind: of composition: Q, K or V.
+        token: that circuits are searched for; ``""`` for the largest numbers.
         pinned: what this view is compared with.
     """
 
@@ -90,6 +99,9 @@ class View:
     edges: int = 30
     ablated: bool = False
     asked: tuple[str, ...] = ()
+    weights: str = "head"
+    kind: str = "K"
+    token: str = ""
     pinned: "View | None" = None
 
     def to_address(self) -> dict[str, str]:
@@ -140,13 +152,8 @@ def _index(text: str) -> int | None:
     return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= 6 else None  # noqa: PLR2004
 
 
-def _head(text: str) -> Head | None:
-    found = HEAD.fullmatch(text)
-    return Head(int(found[1]), int(found[2])) if found else None
-
-
 def _heads(text: str) -> tuple[Head, ...] | None:
-    heads = [_head(name) for name in text.split(",")]
+    heads = [Head.of(name) for name in text.split(",")]
     known = tuple(head for head in heads if head is not None)
     return known if len(known) == len(heads) else None
 
@@ -202,7 +209,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     **{field.name: _text for field in fields(View)},
     **dict.fromkeys(("position", "query", "key"), _index),
     "page": _page,
-    "head": _head,
+    "head": Head.of,
     "heads": _heads,
     "contrast": _contrast,
     "component": _component,

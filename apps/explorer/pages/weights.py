@@ -1,7 +1,211 @@
-"""The page Weights."""
+"""The page Weights: what the weights say, without a prompt.
 
-from apps.explorer.page import Page
+Of one head, which tokens it pairs (OV and QK circuits) and its singular vectors; of all heads, how
+they compose; positions; and what depends on order: exact symmetries and the order sensitivity.
+"""
 
-WEIGHTS = Page(
-    "weights", "Weights", asks=lambda _view, _model: [], views=lambda _view, _model, _known: []
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import singledispatch
+
+import interp
+from analyses import (
+    Composition,
+    OrderSensitivity,
+    OVCircuit,
+    PermutationCovariance,
+    Positions,
+    QKCircuit,
+    composition,
+    order_sensitivity,
+    ov,
+    permutation_covariance,
+    positions,
+    qk,
 )
+from analyses.result import Result
+from apps import widget
+from apps.explorer.canvas import Pick, ViewData
+from apps.explorer.controls import choose, write
+from apps.explorer.fitted import heads_of
+from apps.explorer.page import Ask, Page, ask
+from apps.explorer.pages.asked import inputs_of
+from apps.explorer.questions import question
+from apps.explorer.tables import table_view
+from apps.explorer.view import Head, View
+from apps.frame_table import table_of_frame
+from apps.presentation import table
+from interp.circuits.composition import KINDS
+
+SECTIONS = {
+    "head": "One head",
+    "composition": "Composition",
+    "positions": "Positions",
+    "order": "Order",
+}
+TOP = 8
+"""Tokens beside each token."""
+ORDER_PROMPTS = 8
+"""Prompts of the order sensitivity."""
+
+
+def asks(view: View, model: interp.Transformer) -> list[Ask]:
+    """The questions of the chosen section."""
+    return SECTION_ASKS[view.weights](view, model)
+
+
+def views(view: View, _model: interp.Transformer, known: Mapping[str, Result]) -> list[ViewData]:
+    """What is shown of each answer that there is."""
+    return [
+        {**own, "id": f"{name}_{own['id']}"}
+        for name, result in known.items()
+        for own in shown(result, view)
+    ]
+
+
+def on_pick(view: View, pick: Pick) -> View:
+    """A cell of the composition chooses the later head; one of order sensitivity its head."""
+    names = (str(pick.get(name, "")) for name in ("column_name", "row_name"))
+    heads = [head for head in map(Head.of, names) if head is not None]
+    return replace(view, head=heads[0], weights="head") if heads else view
+
+
+def controls(view: View, model: interp.Transformer) -> None:
+    """The section, and what it can be asked."""
+    choose("Section", "weights", [*SECTIONS], words=SECTIONS.__getitem__)
+    if view.weights == "head":
+        in_layers = enumerate(heads_of(model, view.attention))
+        heads = [Head(layer, head) for layer, n in in_layers for head in range(n)]
+        choose("Head", "head", heads, widget="selectbox")
+        write("Token", "token", help="One token; empty shows those with the largest numbers.")
+    if view.weights == "composition":
+        choose("Read by", "kind", [*KINDS])
+
+
+# ---- what is asked ---------------------------------------------------------------------------
+
+
+def _head_asks(view: View, model: interp.Transformer) -> list[Ask]:
+    head = view.head or Head(0, 0)
+    settings = {
+        "tokens": (view.token,) if view.token else None,
+        "top": TOP,
+        "attention": (view.attention or "decoder") if len(model.stacks) > 1 else None,
+    }
+    return [
+        ask("OV", lambda: question(ov, view.model, *head, **settings)),
+        ask("QK", lambda: question(qk, view.model, *head, **settings)),
+    ]
+
+
+def _composition_asks(view: View, _model: interp.Transformer) -> list[Ask]:
+    return [ask("composition", lambda: question(composition, view.model))]
+
+
+def _position_asks(view: View, _model: interp.Transformer) -> list[Ask]:
+    return [ask("positions", lambda: question(positions, view.model), long=True)]
+
+
+def _order_asks(view: View, model: interp.Transformer) -> list[Ask]:
+    inputs = inputs_of(replace(view, prompts="examples"), model)
+    texts = replace(inputs, prompts=inputs.prompts[:ORDER_PROMPTS])
+    return [
+        ask("symmetries", lambda: question(permutation_covariance, view.model), long=True),
+        ask(
+            "order sensitivity",
+            lambda: question(order_sensitivity, view.model, texts.batch),
+            long=True,
+        ),
+    ]
+
+
+SECTION_ASKS: dict[str, Callable[[View, interp.Transformer], list[Ask]]] = {
+    "head": _head_asks,
+    "composition": _composition_asks,
+    "positions": _position_asks,
+    "order": _order_asks,
+}
+
+
+# ---- what is shown ---------------------------------------------------------------------------
+
+
+@singledispatch
+def shown(result: Result, _view: View) -> list[ViewData]:
+    """The views of one answer."""
+    return widget.views_of_figure(result.figure(), "figure")
+
+
+@shown.register
+def _(result: OVCircuit, _view: View) -> list[ViewData]:
+    copying = ""
+    if result.copying is not None:
+        control = result.copying_controls
+        copying = (
+            f"Copying score Σλ/Σ|λ| {result.copying:+.2f}; with permuted outputs "
+            f"{control.mean():+.2f} ± {control.std():.2f}."
+        )
+    title = f"{result.head}: singular vectors of OV"
+    return [
+        *_noted(widget.views_of_figure(result.figure("out"), "out"), copying),
+        *widget.views_of_figure(result.figure("in"), "in"),
+        table_view("singular", title, table_of_frame(result.singular_frame())),
+    ]
+
+
+@shown.register
+def _(result: QKCircuit, _view: View) -> list[ViewData]:
+    by_offset = [result.offset_figure()] if len(result.offsets) else []
+    spread = f"Standard deviation of all scores by content: {result.spread:.2f} nats."
+    title = f"{result.head}: singular vectors of QK"
+    return [
+        *_noted(widget.views_of_figure(result.figure("keys"), "keys"), spread),
+        *widget.views_of_figure(result.figure("queries"), "queries"),
+        *(own for figure in by_offset for own in widget.views_of_figure(figure, "offsets")),
+        table_view("singular", title, table_of_frame(result.singular_frame())),
+    ]
+
+
+@shown.register
+def _(result: Composition, view: View) -> list[ViewData]:
+    chance = (
+        f"By chance {result.baseline.nanmean():.3f} ± {result.spread.nanmean():.3f}, which is "
+        "subtracted. A click on a cell opens its later head."
+    )
+    drawn = _noted(widget.views_of_figure(result.figure(view.kind), "map"), chance)
+    return [{**own, "pick": "cell"} for own in drawn]
+
+
+@shown.register
+def _(result: Positions, _view: View) -> list[ViewData]:
+    figures = [result.figure()]
+    if result.tables:
+        figures += [result.spectrum_figure(), result.similarity_figure()]
+    drawn = (
+        widget.views_of_figure(figure, f"figure{number}") for number, figure in enumerate(figures)
+    )
+    return [own for views in drawn for own in views]
+
+
+@shown.register
+def _(result: PermutationCovariance, _view: View) -> list[ViewData]:
+    title = f"{result.provenance.model}: exact symmetries, and what breaks each"
+    return [table_view("table", title, table(result), " ".join(result.notes))]
+
+
+@shown.register
+def _(result: OrderSensitivity, _view: View) -> list[ViewData]:
+    unmoved = (
+        f"s of outputs that do not move with their tokens: {result.unmoved.nanmean():.2f}. A click "
+        "on a row opens its head."
+    )
+    drawn = _noted(widget.views_of_figure(result.figure(), "map"), unmoved)
+    return [{**own, "pick": "cell"} for own in drawn]
+
+
+def _noted(drawn: list[ViewData], note: str) -> list[ViewData]:
+    """The views, the first with a line below it."""
+    return [{**own, "note": note} if n == 0 else own for n, own in enumerate(drawn)]
+
+
+WEIGHTS = Page("weights", "Weights", asks, views, on_pick, controls)

@@ -1,0 +1,174 @@
+"""The explorer as a visitor meets it: the command in a process, its pages in Chromium.
+
+Used by the browser tests, the timings and the screenshots. Requests that leave this machine are
+blocked and noted.
+"""
+
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import urlencode
+
+from playwright.sync_api import Browser, Page, Route, sync_playwright
+
+from apps.serve import HOST, choose_port
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+STARTS_WITHIN = 120
+"""Seconds until the server must answer."""
+SETTLED = "[data-testid=stApp][data-test-script-state=notRunning]"
+DRAWN = "[data-view][data-ready=true]"
+TIMEOUT = 60_000
+"""Milliseconds that a wait may take."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running explorer.
+
+    Attributes:
+        url: of its page.
+        process: of the command.
+        log: what it printed until now.
+    """
+
+    url: str
+    process: "subprocess.Popen[bytes]"
+    log: Path
+
+    def address(self, **fields: object) -> str:
+        """The address of a view."""
+        return f"{self.url}/?{urlencode(fields)}" if fields else self.url
+
+
+@dataclass
+class Visit:
+    """A page of the explorer in the browser.
+
+    Attributes:
+        page: Playwright's.
+        outside: addresses that it asked for and did not get, since they are not the server's.
+        complaints: errors of the page and of its console.
+        received: bytes of the answers, WebSocket frames included.
+    """
+
+    page: Page
+    outside: list[str] = field(default_factory=list[str])
+    complaints: list[str] = field(default_factory=list[str])
+    received: int = 0
+
+    def open(self, url: str) -> None:
+        """Go to an address and wait until views are drawn."""
+        self.page.goto(url)
+        self.page.wait_for_selector(DRAWN, timeout=TIMEOUT)
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the script has ended and nothing on the page is stale."""
+        self.page.wait_for_selector(SETTLED, timeout=TIMEOUT)
+        self.page.wait_for_function(
+            "document.querySelectorAll('[data-stale=true]').length === 0", timeout=TIMEOUT
+        )
+
+    def finish(self) -> None:
+        """Wait until no job is under way."""
+        cancel = self.page.get_by_role("button", name="Cancel", exact=True)
+        cancel.first.wait_for(state="detached", timeout=TIMEOUT)
+        self.settle()
+
+    def view(self, name: str) -> Any:  # noqa: ANN401 - a locator
+        """The element of a drawn view, by its id."""
+        return self.page.locator(f"[data-view='{name}'][data-ready=true]")
+
+
+@contextmanager
+def served(*models: str, folder: Path | None = None) -> Generator[Served]:
+    """The explorer on a free port, until the end of the block.
+
+    Args:
+        models: named on the command line.
+        folder: where it runs and prints its log; by default a temporary one.
+    """
+    with TemporaryDirectory() as temporary:
+        where = folder or Path(temporary)
+        port = choose_port(0)
+        words = [word for name in models for word in ("--model", name)]
+        code = "from apps.cli import main; main()"
+        command = [sys.executable, "-c", code, "explore", *words, "--port", str(port), "--headless"]
+        log = where / "explorer.log"
+        with log.open("w") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=output, cwd=where)
+        try:
+            url = f"http://{HOST}:{port}"
+            _wait_for(f"{url}/_stcore/health", process, log)
+            yield Served(url, process, log)
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A browser until the end of the block."""
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@contextmanager
+def visit(browser: Browser, server: Served, **options: Any) -> Iterator[Visit]:  # noqa: ANN401 - Playwright's
+    """A new visitor, with cookies and history of their own.
+
+    Args:
+        browser: in which.
+        server: whose requests are let through, and no others.
+        options: of ``browser.new_context``: ``viewport``, ``color_scheme`` …
+    """
+    context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
+    found = Visit(context.new_page())
+
+    def only_own(route: Route) -> None:
+        own = (server.url, "data:", "blob:")
+        if route.request.url.startswith(own):
+            route.continue_()
+        else:
+            found.outside.append(route.request.url)
+            route.abort()
+
+    def note(text: str) -> None:
+        found.complaints.append(text)
+
+    context.route("**/*", only_own)
+    page = found.page
+    page.on("pageerror", lambda error: note(str(error)))
+    page.on("console", lambda line: note(line.text) if line.type == "error" else None)
+    page.on("websocket", lambda socket: socket.on("framereceived", count))
+
+    def count(payload: str | bytes) -> None:
+        found.received += len(payload)
+
+    yield found
+    context.close()
+
+
+def _wait_for(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + STARTS_WITHIN
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                if answer.read() == b"ok":
+                    return
+        except OSError:
+            time.sleep(0.1)
+    raise RuntimeError(f"The explorer did not start:\n{log.read_text()}")

@@ -1,0 +1,155 @@
+"""Long analyses: partial results, cancelling, resuming, failing; and the store of answers."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+import analyses
+from analyses import ablate
+from analyses.result import Result
+from apps.explorer import jobs as jobs_module
+from apps.explorer.jobs import Jobs
+from apps.explorer.questions import Question, question
+from apps.explorer.store import Store, nbytes
+from interp.loading import load
+
+MODEL = "induction-by-hand"
+TEXTS = ("abcab", "xyzxy", "kqkqk")
+
+
+@pytest.fixture
+def jobs() -> Iterator[Jobs]:
+    made = Jobs(load, Store())
+    yield made
+    made.close()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def wait(jobs: Jobs, asked: Question) -> jobs_module.Job:
+    until(lambda: not jobs.look(asked).running)
+    return jobs.look(asked)
+
+
+def test_a_job_gives_the_answer_of_the_analysis(jobs):
+    job = wait(jobs, question(ablate, MODEL, TEXTS))
+    assert job.complete
+    expected = ablate(load(MODEL), [*TEXTS])
+    torch.testing.assert_close(job.result.ablated, expected.ablated, rtol=0, atol=0)
+    assert jobs.look(question(ablate, MODEL, TEXTS)).result is job.result
+
+
+def test_slices_of_one_forward_give_the_same_numbers(jobs, monkeypatch):
+    """A sweep that is cancelled after each forward and resumed, and one that is not."""
+    monkeypatch.setattr(jobs_module, "FIRST_SLICE", 0.0)
+    monkeypatch.setattr(jobs_module, "LONGEST_SLICE", 0.0)
+    asked = question(ablate, MODEL, TEXTS, memory=1e6)
+    job = wait(jobs, asked)
+    expected = asked.answer(load(MODEL))
+    torch.testing.assert_close(job.result.ablated, expected.ablated, rtol=0, atol=0)
+    assert job.complete
+
+
+def test_cancel_keeps_what_is_done_and_resume_goes_on(jobs, monkeypatch):
+    """The first slice is held until the job is cancelled, so that cells are left."""
+    monkeypatch.setattr(jobs_module, "FIRST_SLICE", 60.0)
+    begun, go = threading.Event(), threading.Event()
+
+    def held(model, texts, *, progress=None, cancelled=None, resume=None):
+        def tick(done: int, total: int) -> None:
+            progress(done, total)
+            begun.set()
+            go.wait(60)
+
+        return ablate(model, texts, memory=1e6, progress=tick, cancelled=cancelled, resume=resume)
+
+    monkeypatch.setattr(analyses, "held", held, raising=False)
+    asked = Question("held", MODEL, (TEXTS,))
+    assert jobs.look(asked).running
+    assert begun.wait(60)
+    jobs.look(asked).cancel()
+    go.set()
+    job = wait(jobs, asked)
+    assert not job.complete
+    done = ~job.result.ablated.isnan()
+    assert done.any()
+    assert not done.all()
+    assert not jobs.look(asked).running, "a cancelled job must not begin anew by being looked at"
+    jobs.resume(asked)
+    job = wait(jobs, asked)
+    assert job.complete
+    expected = ablate(load(MODEL), [*TEXTS], memory=1e6)
+    torch.testing.assert_close(job.result.ablated, expected.ablated, rtol=0, atol=0)
+
+
+def test_a_job_that_nobody_looks_at_pauses_and_goes_on_when_looked_at(jobs, monkeypatch):
+    monkeypatch.setattr(jobs_module, "ABANDONED", -1.0)
+    asked = question(ablate, MODEL, TEXTS, memory=1e6)
+    job = jobs.look(asked)
+    until(lambda: not job.running)
+    assert not job.complete
+    assert not job.stopped
+    monkeypatch.setattr(jobs_module, "ABANDONED", 60.0)
+    assert wait(jobs, asked).complete
+
+
+def test_two_jobs_take_turns(jobs, monkeypatch):
+    monkeypatch.setattr(jobs_module, "FIRST_SLICE", 0.0)
+    monkeypatch.setattr(jobs_module, "LONGEST_SLICE", 0.0)
+    ended: list[str] = []
+    original = Store.put
+    monkeypatch.setattr(
+        Store,
+        "put",
+        lambda *args: (ended.append(dict(args[1].settings)["method"]), original(*args)),
+    )
+    long = question(ablate, MODEL, TEXTS * 20, memory=1e6, method="zero")
+    short = question(ablate, MODEL, TEXTS[:1], memory=1e6, method="mean")
+    jobs.look(long)
+    jobs.look(short)
+    wait(jobs, long)
+    assert ended == ["mean", "zero"]
+
+
+def test_an_error_is_told_once_and_can_be_tried_again(jobs):
+    asked = question(ablate, MODEL, ("",))
+    job = wait(jobs, asked)
+    assert "empty" in job.error
+    assert not job.complete
+    assert not jobs.look(asked).running
+    jobs.resume(asked)
+    assert "empty" in wait(jobs, asked).error
+
+
+@dataclass(frozen=True)
+class Numbers:
+    numbers: torch.Tensor
+
+
+def test_the_store_keeps_the_last_used_within_its_bytes():
+    store = Store(max_bytes=100)
+    questions = [Question("ablate", MODEL, (str(n),)) for n in range(3)]
+    for own in questions[:2]:
+        store.put(own, Numbers(torch.zeros(10)))
+    assert store.get(questions[0]) is not None
+    store.put(questions[2], Numbers(torch.zeros(10)))
+    assert store.get(questions[1]) is None
+    assert store.get(questions[0]) is not None
+    assert store.nbytes == 80
+    store.put(questions[1], Numbers(torch.zeros(1000)))
+    assert store.get(questions[1]) is None
+    assert store.nbytes == 80
+
+
+def test_bytes_of_a_result_are_at_least_those_of_its_tensors():
+    result = ablate(load(MODEL), [*TEXTS])
+    assert nbytes(result) >= result.ablated.nbytes + result.clean.nbytes

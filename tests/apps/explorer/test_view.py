@@ -1,0 +1,95 @@
+"""A view is written to an address and read back; what can't be read is said."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.explorer.fitted import fitted
+from apps.explorer.view import DEFAULT, MAX_TEXT, PAGES, Head, View, from_address
+from interp.loading import load
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+heads = st.builds(Head, st.integers(0, 99), st.integers(0, 99))
+places = st.none() | st.integers(-64, 512)
+views = st.builds(
+    View,
+    page=st.sampled_from(PAGES),
+    model=texts,
+    text=texts,
+    target=texts,
+    distractor=texts,
+    corrupt=texts,
+    prefix=texts,
+    prompts=st.sampled_from(["", "examples"]),
+    position=places,
+    head=st.none() | heads,
+    heads=st.lists(heads, max_size=4).map(tuple),
+    query=places,
+    key=places,
+    method=st.sampled_from(["zero", "mean", "resample"]),
+    metric=st.sampled_from(["", "loss", "logit-diff"]),
+    contrast=st.sampled_from([0.25, 1.0, 3.5]),
+    ablated=st.booleans(),
+    asked=st.lists(st.sampled_from(["texts", "prune"]), max_size=2, unique=True).map(tuple),
+)
+
+
+@given(views, st.none() | views)
+def test_a_view_is_read_back_from_its_address(view, pinned):
+    view = replace(view, pinned=pinned)
+    address = view.to_address()
+    assert from_address(address) == (view, ())
+    assert all(isinstance(text, str) for text in address.values())
+
+
+def test_defaults_are_not_written():
+    assert DEFAULT.to_address() == {"page": "heads"}
+    assert from_address({}) == (DEFAULT, ())
+
+
+def test_a_prompt_too_long_for_an_address_takes_its_selection_with_it():
+    view = View(model="python-4l", text="a" * (MAX_TEXT + 1), position=3, head=Head(1, 2))
+    assert view.to_address() == {"page": "heads", "model": "python-4l"}
+    assert replace(view, text="a" * MAX_TEXT).to_address()["position"] == "3"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("page", "admin"),
+        ("head", "L1"),
+        ("head", "../../etc"),
+        ("heads", "L0H1,L1"),
+        ("position", "²"),
+        ("position", "1e9"),
+        ("position", "9" * 4000),
+        ("contrast", "nan"),
+        ("contrast", "1e99"),
+        ("ablated", "1"),
+        ("asked", "__import__('os')"),
+        ("text", "a" * (MAX_TEXT + 1)),
+        ("pinned", "page=admin"),
+        ("unknown", "x"),
+    ],
+)
+def test_what_cannot_be_read_is_said_and_left_out(name, text):
+    view, notes = from_address({name: text})
+    assert view == DEFAULT
+    assert len(notes) == 1
+    assert name in notes[0]
+    assert len(notes[0]) < 300
+
+
+def test_a_view_is_fitted_to_its_model():
+    model = load("induction-by-hand")
+    view = View(model="induction-by-hand", text="abab", head=Head(1, 3), heads=(Head(0, 2),))
+    whole, notes = fitted(view, model)
+    assert (whole.head, whole.heads, notes) == (view.head, view.heads, ())
+    less, notes = fitted(replace(view, head=Head(7, 0), heads=(Head(0, 2), Head(0, 9))), model)
+    assert (less.head, less.heads) == (None, (Head(0, 2),))
+    assert any("L7H0" in note for note in notes)
+    assert any("L0H9" in note for note in notes)
+    _, notes = fitted(replace(view, method="remove"), model)
+    assert any("remove" in note for note in notes)
