@@ -104,14 +104,14 @@ class ActivationPatching(Result):
         return self._share(self.patched)
 
     @property
-    def mean_effect(self) -> Float[Tensor, "point *cell"]:
+    def mean_effect(self) -> Float[Tensor, "point ..."]:
         """The mean of ``effect`` over the prompts that have the cell; NaN where none has."""
         flat = self.effect.flatten(0, -2)
         return flat.where(self._has, torch.nan).nanmean(-1).view(self.patched.shape[:-1])
 
     @property
     def controls(self) -> tuple[str, ...]:
-        """Of each point: the mean effect of all cells together, and of the run's own activations."""
+        """Mean effect of all cells of a point together, and of the run's own activations."""
         together, own = (self._share(x).mean(-1).tolist() for x in (self.together, self.own))
         return tuple(
             f"control: all cells of {point} together {all_of:+.2f}; the run's own activations "

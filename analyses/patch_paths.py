@@ -173,7 +173,7 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
             'kind="resample" puts in what is computed on corrupted prompts: give these, or take '
             'kind="mean" or "zero".'
         )
-    own = model.batches(clean)
+    own: Batches = tuple(model.batches(clean))
     other: Batches | None = None
     if corrupt is not None:
         own, other = aligned(model, clean, corrupt)
