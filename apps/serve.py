@@ -55,8 +55,8 @@ def settings(port: int) -> dict[str, object]:
         "logger.level": "warning",
         "logger.hideWelcomeMessage": True,
         "secrets.files": [],
-        "theme.primaryColor": "#542788",
-        "theme.paddingTop": "3rem",
+        "theme.light.primaryColor": "#542788",
+        "theme.dark.primaryColor": "#8f6fd0",
     }
 
 
