@@ -100,9 +100,9 @@ function contrast(one, other) {
   return (light + 0.05) / (dark + 0.05);
 }
 
-/** The colour of text on another: whichever of black and white has more contrast. */
+/** The colour of text on another: black or white, whichever has more contrast (4.5 or more). */
 function textOn(colour) {
-  return contrast(colour, [16, 18, 24]) >= contrast(colour, [255, 255, 255]) ? "#101218" : "#ffffff";
+  return contrast(colour, [0, 0, 0]) >= contrast(colour, [255, 255, 255]) ? "#000000" : "#ffffff";
 }
 
 /** The scale with its ends divided by a factor. */

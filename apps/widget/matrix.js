@@ -5,7 +5,7 @@
 //   mark(ctx, geometry, theme, cell)     move(cell, down, right) → cell     describe(cell) → what it holds
 // This one is a matrix: a heat map with labelled rows and columns.
 
-const MAX_LABEL = 96;
+const MAX_LABEL = 110;
 const MAX_NUMBERS = 400;
 const NUMBER_ROOM = 32;
 /** Width of a cell from which labels below it are cut rather than turned upright. */
