@@ -117,6 +117,7 @@ def serve(models: Sequence[str], port: int, *, headless: bool) -> NoReturn:
     """
     # Streamlit gives its script the arguments of this process.
     sys.argv = [str(APP), *(f"--model={model}" for model in models)]
+    threading.Thread(target=_load_first, args=[models], daemon=True).start()
     with suppress(KeyboardInterrupt):
         Explorer(port, headless=headless).run(config=settings(port))
     # Sessions may still compute. Python's own exit would wait for the threads of a pool, and
@@ -124,3 +125,13 @@ def serve(models: Sequence[str], port: int, *, headless: bool) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def _load_first(models: Sequence[str]) -> None:
+    """Import what the page needs and load its model while the browser opens."""
+    from apps.explorer import offered, pages  # noqa: PLC0415, F401 - takes seconds
+
+    offered.offer([*models])
+    # What is wrong with the model is said on the page.
+    with suppress(Exception):
+        offered.model_of(models[0])
