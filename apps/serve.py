@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
@@ -129,8 +130,8 @@ def serve(models: Sequence[str], port: int, *, headless: bool) -> NoReturn:
 
 def _load_first(models: Sequence[str]) -> None:
     """Import what the page needs and load its model while the browser opens."""
-    from apps.explorer import offered, pages  # noqa: PLC0415, F401 - takes seconds
-
+    import_module("apps.explorer.pages")
+    offered = import_module("apps.explorer.offered")
     offered.offer([*models])
     # What is wrong with the model is said on the page.
     with suppress(Exception):
