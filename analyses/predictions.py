@@ -76,6 +76,8 @@ class Predictions(Result):
         ablated: names of the parts that were ablated together.
         method: ``zero``, ``mean`` or ``resample``; ``""`` if nothing was ablated.
         provenance: model, tokens and settings that the numbers depend on.
+        predicts_next: whether what is predicted at a position is the token after it; of an encoder,
+            it is the token at it.
     """
 
     tokens: Int[Tensor, "prompt pos"]
@@ -93,6 +95,7 @@ class Predictions(Result):
     ablated: tuple[str, ...]
     method: str
     provenance: Provenance
+    predicts_next: bool = True
 
     @property
     def runs(self) -> tuple[str, ...]:
@@ -381,6 +384,7 @@ def predictions(  # noqa: PLR0913 - the settings of one analysis, by keyword
         provenance=Provenance.of(
             model, *batches, edits=[edit for _, edit in asked.edits], seed=seed
         ),
+        predicts_next=model.config.is_causal,
     )
 
 

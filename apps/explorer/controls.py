@@ -61,5 +61,17 @@ def switch(label: str, field: str, *, help: str | None = None) -> None:
     st.toggle(label, key=key, on_change=_take, args=(field, key), help=help)
 
 
+def ask_switch(label: str, name: str, *, help: str | None = None) -> None:
+    """A switch for a long analysis, which is asked for by its name."""
+    key = f"ask_{name}"
+    st.session_state[key] = name in current().asked
+    st.toggle(label, key=key, on_change=_ask, args=(name, key), help=help)
+
+
+def _ask(name: str, key: str) -> None:
+    others = tuple(own for own in current().asked if own != name)
+    change(asked=(*others, name) if st.session_state[key] else others)
+
+
 def _take(field: str, key: str) -> None:
     change(**{field: st.session_state[key]})
