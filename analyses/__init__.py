@@ -2,7 +2,12 @@
 
 from analyses.ablate import Ablation, ablate
 from analyses.ablate_heads import HeadAblation, ablate_heads
-from analyses.attention_patterns import AttentionPattern, attention_pattern
+from analyses.attention_patterns import (
+    AttentionPattern,
+    AttentionPatterns,
+    attention_pattern,
+    attention_patterns,
+)
 from analyses.attention_statistics import AttentionStatistics, attention_statistics
 from analyses.attribute_edges import EdgeAttribution, attribute_edges
 from analyses.attribute_nodes import NodeAttribution, attribute_nodes
@@ -34,6 +39,7 @@ __all__ = [
     "Ablation",
     "ActivationPatching",
     "AttentionPattern",
+    "AttentionPatterns",
     "AttentionStatistics",
     "Comparison",
     "Composition",
@@ -63,6 +69,7 @@ __all__ = [
     "ablate",
     "ablate_heads",
     "attention_pattern",
+    "attention_patterns",
     "attention_statistics",
     "attribute_edges",
     "attribute_nodes",

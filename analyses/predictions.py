@@ -136,6 +136,19 @@ class Predictions(Result):
         """
         return self._of("target", self.answer_logit) - self._of("distractor", self.answer_logit)
 
+    def candidates(self, prompt: int = 0) -> dict[int, list[float]]:
+        """The most probable tokens of a prompt in any run, those of the plain one first.
+
+        Returns:
+            The probability of each in each run, by id.
+        """
+        found: dict[int, list[float]] = {}
+        for row, own in enumerate(self.top[:, prompt].tolist()):
+            columns = self.probability[:, row, prompt].mT.tolist()
+            for id_, column in zip(own, columns, strict=True):
+                found.setdefault(id_, column)
+        return found
+
     def to_frame(self) -> pd.DataFrame:
         """One row a run, prompt and token among its most probable.
 

@@ -160,14 +160,14 @@ def explanation(result: HeadAblation) -> str:
     }[result.method]
     return (
         f"Each head in turn is ablated: its output z, before W_O, is replaced with {replacement}. "
-        f"{_directions(result.metric)}The effect is the mean change over prompts, the size the "
+        f"{directions(result.metric)}The effect is the mean change over prompts, the size the "
         f"mean of its absolute value, which changes up and down do not cancel in. Intervals are "
         f"95 % intervals of the effect and allow for skewed data. {_what_matters(result)}"
     )
 
 
-def _directions(metric: str) -> str:
-    """What a metric that can be better or worse does when a head is ablated."""
+def directions(metric: str) -> str:
+    """What a metric that can be better or worse does when a head is ablated; ``""`` of others."""
     if metric not in DIRECTIONS:
         return ""
     helping, hurting = DIRECTIONS[metric]

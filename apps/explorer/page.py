@@ -140,7 +140,7 @@ def _body(page: Page, *, polls: bool) -> None:
         view = current()
         asked = [*page.asks(view, model)]
         known = answers_of(asked, JOBS)
-        for message in known.errors.values():
+        for message in dict.fromkeys(known.errors.values()):
             st.error(escape_markdown(message))
         _progress(known.jobs)
         _mount(page, view, model, known)

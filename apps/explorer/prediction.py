@@ -53,16 +53,12 @@ def prediction_question(view: View, model: interp.Transformer) -> Question:
     Raises:
         InvalidInput: an encoder–decoder's prompt has nothing for its decoder.
     """
-    inputs, edited = inputs_of(view, model), view.ablated and bool(view.heads)
+    inputs = inputs_of(view, model)
     has_targets = len(model.stacks) == 1 or bool(view.prefix)
     answers = {
         name: own if has_targets and is_single_token(model, own) else None
         for name, own in (("targets", view.target), ("distractors", view.distractor))
     }
-    edit: dict[str, object] = {}
-    if edited:
-        edit = {"ablate": ablated_names(view, model), "method": view.method}
-        edit["reference"] = inputs_of(view, model, swept=True).batch if view.prompts else None
     return question(
         predictions,
         view.model,
@@ -71,14 +67,25 @@ def prediction_question(view: View, model: interp.Transformer) -> Question:
         top=TOP,
         **answers,
         hidden=view.hidden or None,
-        **edit,
+        **ablation_of(view, model),
     )
 
 
-def ablated_names(view: View, model: interp.Transformer) -> list[str]:
-    """The names of the collected heads; in an encoder–decoder with that of their attention."""
+def ablation_of(view: View, model: interp.Transformer) -> dict[str, object]:
+    """The arguments by which an analysis ablates the collected heads; none if it should not.
+
+    Raises:
+        InvalidInput: no prompt of the set passes the view's filter.
+    """
+    if not (view.ablated and view.heads):
+        return {}
     before = f"{view.attention or 'decoder'}." if len(model.stacks) > 1 else ""
-    return [f"{before}{head}" for head in view.heads]
+    of_others = view.prompts and view.method != "zero"
+    return {
+        "ablate": [f"{before}{head}" for head in view.heads],
+        "method": view.method,
+        "reference": inputs_of(view, model, swept=True).batch if of_others else None,
+    }
 
 
 def is_single_token(model: interp.Transformer, text: str) -> bool:
@@ -95,7 +102,10 @@ def is_single_token(model: interp.Transformer, text: str) -> bool:
 
 def line_of(found: Predictions) -> Markup:
     """The prediction of the only prompt of a result as a line that wraps."""
-    parts = [_most_probable(found), *(_answer(found, name) for name in found.answers)]
+    parts: list[Markup | str] = [
+        _most_probable(found),
+        *(_answer(found, name) for name in found.answers),
+    ]
     if "target" in found.answers:
         parts.append(_verdict([bool(own) for own in found.right[:, 0]]))
     if found.ablated:

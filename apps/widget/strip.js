@@ -52,7 +52,7 @@ function tokenStrip(mount, options) {
     const own = { name: `position ${n} '${options.tokens[n]}'`, lines: [] };
     if (options.ids) own.text = `id ${options.ids[n]}`;
     if (masked.has(n)) own.lines.push("masked");
-    if (options.aligned) own.lines.push(`corrupted '${options.aligned[n]}'`);
+    if (options.aligned) own.lines.push(`${options.below || "corrupted"} '${options.aligned[n]}'`);
     if (!values) return own;
     return { ...own, value: values.values[n], unit: values.unit, signed: values.scale.kind === "diverging" };
   }
@@ -86,7 +86,7 @@ function legendElement(mount, scale, unit) {
   const drawIt = () => {
     const measurer = canvas.getContext("2d");
     measurer.font = font(SMALL);
-    const width = 200 + measurer.measureText(`${unit || ""} ${readable(scale.low, true)}${readable(scale.high, true)} square root · `).width;
+    const width = legendWidth(scale, unit, (text) => measurer.measureText(text).width) + 4;
     legend(sized(canvas, { width, height: 22 }, mount.ratio()), mount.theme(), tinted(scale), unit, 2, 10);
   };
   drawIt();
