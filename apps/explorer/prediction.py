@@ -102,10 +102,8 @@ def is_single_token(model: interp.Transformer, text: str) -> bool:
 
 def line_of(found: Predictions) -> Markup:
     """The prediction of the only prompt of a result as a line that wraps."""
-    parts: list[Markup | str] = [
-        _most_probable(found),
-        *(_answer(found, name) for name in found.answers),
-    ]
+    parts: list[Markup | str] = [_most_probable(found)]
+    parts += [_answer(found, name) for name in found.answers]
     if "target" in found.answers:
         parts.append(_verdict([bool(own) for own in found.right[:, 0]]))
     if found.ablated:

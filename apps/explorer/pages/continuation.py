@@ -17,6 +17,8 @@ from interp.errors import InvalidInput
 from interp.model.batch import PAD
 from interp.text.tokenizer import PAD_LABEL
 
+LEAST_SCALE = 0.01
+"""The least end of a colour scale, in nats: smaller numbers may be rounding errors."""
 CONTINUATION = "continuation"
 """The name of the question, by which it is asked for."""
 
@@ -93,8 +95,10 @@ def continuation_controls(view: View, model: interp.Transformer) -> None:
 
 def continuation_views(result: Steering) -> list[ViewData]:
     """Plain and edited tokens above one another, and as texts with the control."""
-    plain, edited = (_labels(result, own) for own in (result.plain[0], result.steered[0, 0]))
-    kl, same = result.kl[0, 0], int(result.same[0, 0])
+    texts = result.plain[0], result.steered[0, 0]
+    longest = max(sum(n != PAD for n in own.tolist()) for own in texts)
+    plain, edited = (_labels(result, own[:longest]) for own in texts)
+    kl, same = result.kl[0, 0, :longest], min(int(result.same[0, 0]), longest)
     edits = result.summary().splitlines()[0].partition(" on 1 prompts")[0]
     both = f"the two texts are the same for {same} of {len(plain)} tokens"
     strip: ViewData = {
@@ -107,7 +111,11 @@ def continuation_views(result: Steering) -> list[ViewData]:
         "below": "edited",
         "values": encoded(kl.float()),
         "unit": "nats",
-        "scale": {"kind": "sequential", "low": 0.0, "high": float(kl.nan_to_num().max()) or 1.0},
+        "scale": {
+            "kind": "sequential",
+            "low": 0.0,
+            "high": max(float(kl.nan_to_num().max()), LEAST_SCALE),
+        },
     }
     rows = [("plain", result.text(result.plain[0]), "", "")]
     rows.append(_row("edited", result, result.steered[0, 0], kl.nanmean().item()))
@@ -124,6 +132,6 @@ def _labels(result: Steering, tokens: Tensor) -> list[str]:
     return [PAD_LABEL if n == PAD else result.labels[n] for n in tokens.tolist()]
 
 
-def _row(name: str, result: Steering, tokens: Tensor, kl: float) -> tuple[str, ...]:
+def _row(name: str, result: Steering, tokens: Tensor, kl: float) -> tuple[str, str, str, str]:
     same = (tokens == result.plain[0]).int().cumprod(-1).sum()
     return name, result.text(tokens), str(int(same)), f"{kl:.3g}"

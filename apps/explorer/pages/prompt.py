@@ -21,6 +21,7 @@ from apps.explorer.page import Ask, Page, ask
 from apps.explorer.pages.asked import set_question
 from apps.explorer.pages.continuation import (
     CONTINUATION,
+    LEAST_SCALE,
     continuation_controls,
     continuation_question,
     continuation_views,
@@ -91,11 +92,11 @@ def tokens_view(view: View, model: interp.Transformer, found: Predictions) -> Vi
     """The prompt, each token coloured by its surprisal, or by the change of it."""
     changes = bool(found.ablated) and view.colour == "change"
     values = found.effect[0] if changes else found.surprisal[0, 0]
-    largest = float(values.abs().nan_to_num().max()) or 1.0
+    largest = max(float(values.abs().nan_to_num().max()), LEAST_SCALE)
     what = "Change of each token's surprisal" if changes else "Surprisal of each token"
     edit = f", {', '.join(found.ablated)} ablated ({found.method})" if changes else ""
-    loss = float(found.loss[-1 if changes else 0, 0])
-    mean = f"; mean {loss:.3f} nats" if loss == loss else ""  # noqa: PLR0124 - NaN
+    losses = [f"{own:.3f}" for own in found.loss[: 1 + changes, 0].tolist() if own == own]  # noqa: PLR0124 - NaN
+    mean = f", mean {' → '.join(losses)} nats" if losses else ""
     ids, special = found.tokens[0].tolist(), model.config.tokens
     return {
         "kind": "tokens",
@@ -174,7 +175,7 @@ def _top_note(found: Predictions) -> str:
         for row, (name, ids) in enumerate(found.answers.items())
     ]
     if found.ablated:
-        said.append(f"KL(plain ‖ ablated) here {float(found.kl_at_position[0]):.3g} nats")
+        said.append(f"KL(plain ‖ ablated) here {max(0.0, float(found.kl_at_position[0])):.3g} nats")
     return "; ".join(said)
 
 
