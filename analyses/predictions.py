@@ -76,6 +76,8 @@ class Predictions(Result):
         ablated: names of the parts that were ablated together.
         method: ``zero``, ``mean`` or ``resample``; ``""`` if nothing was ablated.
         provenance: model, tokens and settings that the numbers depend on.
+        predicts_next: whether what is predicted at a position is the token after it; of an encoder,
+            it is the token at it.
     """
 
     tokens: Int[Tensor, "prompt pos"]
@@ -93,6 +95,7 @@ class Predictions(Result):
     ablated: tuple[str, ...]
     method: str
     provenance: Provenance
+    predicts_next: bool = True
 
     @property
     def runs(self) -> tuple[str, ...]:
@@ -132,6 +135,19 @@ class Predictions(Result):
             InvalidInput: no targets, or no distractors, were given.
         """
         return self._of("target", self.answer_logit) - self._of("distractor", self.answer_logit)
+
+    def candidates(self, prompt: int = 0) -> dict[int, list[float]]:
+        """The most probable tokens of a prompt in any run, those of the plain one first.
+
+        Returns:
+            The probability of each in each run, by id.
+        """
+        found: dict[int, list[float]] = {}
+        for row, own in enumerate(self.top[:, prompt].tolist()):
+            columns = self.probability[:, row, prompt].mT.tolist()
+            for id_, column in zip(own, columns, strict=True):
+                found.setdefault(id_, column)
+        return found
 
     def to_frame(self) -> pd.DataFrame:
         """One row a run, prompt and token among its most probable.
@@ -381,6 +397,7 @@ def predictions(  # noqa: PLR0913 - the settings of one analysis, by keyword
         provenance=Provenance.of(
             model, *batches, edits=[edit for _, edit in asked.edits], seed=seed
         ),
+        predicts_next=model.config.is_causal,
     )
 
 

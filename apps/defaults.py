@@ -9,7 +9,7 @@ from interp.text.prompts import bundled_prompts
 from interp.zoo.card import FILE as CARD
 from interp.zoo.card import Card, read_card
 
-LOSS, LOGIT_DIFF = "loss", "logit-diff"
+LOSS, LOGIT_DIFF, MASKED_LOSS = "loss", "logit-diff", "masked-loss"
 """The metrics, by the names that the command line gives them."""
 
 

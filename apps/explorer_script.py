@@ -12,13 +12,14 @@ import streamlit as st
 
 from apps.explorer.controls import choose
 from apps.explorer.default_views import default_view
-from apps.explorer.fitted import fitted
+from apps.explorer.fitted import fitted, within_context
 from apps.explorer.messages import errors_on_page, escape_markdown
 from apps.explorer.offered import is_offered, model_of, offer, offered
 from apps.explorer.page import show
 from apps.explorer.pages import PAGES
-from apps.explorer.sidebar import model_choice, prompt_form, set_choice
-from apps.explorer.state import current, outer, read_address, write_address
+from apps.explorer.prediction import show_prediction
+from apps.explorer.sidebar import metric_choice, model_choice, prompt_form, set_choice
+from apps.explorer.state import change, current, outer, read_address, write_address
 from apps.explorer.view import DEFAULT, View
 from interp.errors import shorten
 
@@ -58,22 +59,36 @@ def _chosen(view: View) -> dict[str, object]:
     return {name: own for name, own in given.items() if own != getattr(DEFAULT, name)}
 
 
+def cut_prompt() -> tuple[str, ...]:
+    """Cut what exceeds the model's context; the words for it, as long as that prompt stands."""
+    view, notes = within_context(current(), model_of(current().model))
+    if notes:
+        change(view)
+        st.session_state["cut"] = view.text, notes
+    text, said = st.session_state.get("cut", ("", ()))
+    return said if text == view.text else ()
+
+
 def page() -> None:
     """Show everything."""
     st.set_page_config("interp explorer", layout="wide")
     st.html(STYLE)
     offer(named_models())
     with errors_on_page():
-        for note in read_address(completed):
+        for note in (*read_address(completed), *cut_prompt()):
             st.warning(escape_markdown(note))
         with st.sidebar:
             model_choice()
             with errors_on_page():
                 prompt_form(model_of(current().model))
-            set_choice()
+            with errors_on_page():
+                set_choice()
+                metric_choice()
         choose("Page", "page", [*PAGES], words=lambda name: PAGES[name].title, has_label=False)
         view = current()
         st.session_state["outer"] = outer(view)
+        with errors_on_page():
+            show_prediction(view, model_of(view.model))
         show(PAGES[view.page], view)
     if "view" in st.session_state:
         write_address()

@@ -8,7 +8,10 @@ from apps.frame_table import Table, corrected, interval_text, places_of, signed
 
 MAX_NAMED, NAMED_OF_MANY = 6, 3
 """Heads that the conclusion can name, and how many it names if more matter."""
-DIRECTIONS = {"loss": ("rises", "falls"), "logit difference": ("falls", "rises")}
+DIRECTIONS = {
+    **dict.fromkeys(("loss", "masked loss"), ("rises", "falls")),
+    **dict.fromkeys(("logit difference", "logit", "probability", "accuracy"), ("falls", "rises")),
+}
 """What a metric does when a head that helps is ablated, and when one that hurts is."""
 NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six")
 
@@ -139,6 +142,13 @@ def role(head: HeadEffect, metric: str) -> str:
         return "yes"
     helps_when = DIRECTIONS[metric][0]
     return "helps" if (head.effect > 0) == (helps_when == "rises") else "hurts"
+
+
+def better(metric: str) -> str:
+    """Which direction of a metric is the good one; ``""`` of others, such as a divergence."""
+    if metric not in DIRECTIONS:
+        return ""
+    return "lower is better" if DIRECTIONS[metric][0] == "rises" else "higher is better"
 
 
 def explanation(result: HeadAblation) -> str:

@@ -81,3 +81,17 @@ def _ask(name: str, key: str) -> None:
 
 def _take(field: str, key: str) -> None:
     change(**{field: st.session_state[key]})
+
+
+def number(label: str, field: str, ends: tuple[float, float], value: float | None = None) -> None:
+    """A number between two ends for a field of the view; whole if the ends are.
+
+    Args:
+        label: shown at the widget.
+        field: of the view.
+        ends: least and largest.
+        value: shown in place of the field's own, which may be ``None``.
+    """
+    key = f"number_{field}"
+    st.session_state[key] = getattr(current(), field) if value is None else value
+    st.number_input(label, *ends, key=key, on_change=_take, args=(field, key))

@@ -81,6 +81,7 @@ def with_prompt(view: View, prompt: Prompt) -> View:
         distractor=prompt.distractor or "",
         corrupt=prompt.corrupt or "",
         prefix=prompt.prefix or "",
+        hidden="",
         position=None,
         query=None,
         key=None,

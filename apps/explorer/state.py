@@ -12,7 +12,10 @@ import streamlit as st
 
 from apps.explorer.view import View, from_address
 
-OUTER = ("page", "model", "text", "target", "distractor", "corrupt", "prefix", "position", "pinned")
+OUTER = (
+    *("page", "model", "text", "target", "distractor", "corrupt", "prefix", "hidden", "position"),
+    *("heads", "ablated", "pinned"),
+)
 """Fields that what stands around a page's views depends on."""
 
 
@@ -57,5 +60,5 @@ def write_address() -> None:
 
 def outer(view: View) -> tuple[object, ...]:
     """What decides whether more than a page's own views has to be shown anew."""
-    edited = view.heads if view.ablated else ()
-    return (*(getattr(view, name) for name in OUTER), view.ablated, edited)
+    edited = (view.method, view.prompts, view.answered, view.attention) if view.ablated else ()
+    return (*(getattr(view, name) for name in OUTER), edited)

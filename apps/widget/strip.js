@@ -52,7 +52,7 @@ function tokenStrip(mount, options) {
     const own = { name: `position ${n} '${options.tokens[n]}'`, lines: [] };
     if (options.ids) own.text = `id ${options.ids[n]}`;
     if (masked.has(n)) own.lines.push("masked");
-    if (options.aligned) own.lines.push(`corrupted '${options.aligned[n]}'`);
+    if (options.aligned) own.lines.push(`${options.below || "corrupted"} '${options.aligned[n]}'`);
     if (!values) return own;
     return { ...own, value: values.values[n], unit: values.unit, signed: values.scale.kind === "diverging" };
   }
