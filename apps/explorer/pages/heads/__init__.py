@@ -20,7 +20,6 @@ from analyses import (
     head_roles,
     top_texts,
 )
-from analyses.head_roles import has_roles
 from analyses.result import Result
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import ask_switch, choose, switch
@@ -28,7 +27,7 @@ from apps.explorer.default_views import EXAMPLES, examples, with_prompt
 from apps.explorer.fitted import heads_of
 from apps.explorer.page import Ask, Page, ask
 from apps.explorer.pages.asked import attention_of, inputs_of, metric_of, metrics_of
-from apps.explorer.pages.heads.known import roles, truth
+from apps.explorer.pages.heads.known import has_roles, roles, truth
 from apps.explorer.pages.heads.patterns import patterns_sent
 from apps.explorer.pages.heads.scores import scores
 from apps.explorer.questions import Question, question
