@@ -26,6 +26,7 @@ from analyses.patch_activations import ActivationPatching, patch_activations
 from analyses.patch_paths import PathPatching, patch_paths
 from analyses.permutation_covariance import PermutationCovariance, permutation_covariance
 from analyses.positions import Positions, positions
+from analyses.predictions import Predictions, predictions
 from analyses.probe import Probe, probe
 from analyses.prune import Pruning, prune
 from analyses.qk_circuit import QKCircuit, qk
@@ -58,6 +59,7 @@ __all__ = [
     "PathPatching",
     "PermutationCovariance",
     "Positions",
+    "Predictions",
     "Probe",
     "Pruning",
     "QKCircuit",
@@ -86,6 +88,7 @@ __all__ = [
     "patch_paths",
     "permutation_covariance",
     "positions",
+    "predictions",
     "probe",
     "prune",
     "qk",

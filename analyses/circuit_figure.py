@@ -33,13 +33,21 @@ def drawn(
         unit: of the weights.
         labels: what stands below the names of some nodes.
     """
+    nodes, weights = graph_of(edges, labels)
+    return network(nodes, weights, title=title, unit=unit)
+
+
+def graph_of(
+    edges: Mapping[tuple[str, str], float], labels: Mapping[str, str] | None = None
+) -> tuple[list[Node], dict[tuple[int, int], float]]:
+    """The nodes of that graph at their places, and the weights between two of them by number."""
     nodes = _laid_out((name for pair in edges for name in pair), labels or {})
     number = {node.name: index for index, node in enumerate(nodes)}
     weights: dict[tuple[int, int], float] = {}
     for (writer, reader), weight in edges.items():
         ends = number[_parts(writer)["node"]], number[_parts(reader)["node"]]
         weights[ends] = weights.get(ends, 0.0) + weight
-    return network(nodes, weights, title=title, unit=unit)
+    return nodes, weights
 
 
 def _laid_out(names: Iterable[str], labels: Mapping[str, str]) -> list[Node]:

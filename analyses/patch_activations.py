@@ -103,6 +103,22 @@ class ActivationPatching(Result):
         """
         return self._share(self.patched)
 
+    @property
+    def mean_effect(self) -> Float[Tensor, "point ..."]:
+        """The mean of ``effect`` over the prompts that have the cell; NaN where none has."""
+        flat = self.effect.flatten(0, -2)
+        return flat.where(self._has, torch.nan).nanmean(-1).view(self.patched.shape[:-1])
+
+    @property
+    def controls(self) -> tuple[str, ...]:
+        """Mean effect of all cells of a point together, and of the run's own activations."""
+        together, own = (self._share(x).mean(-1).tolist() for x in (self.together, self.own))
+        return tuple(
+            f"control: all cells of {point} together {all_of:+.2f}; the run's own activations "
+            f"{round(none, 2) + 0:+.2f}"
+            for point, all_of, none in zip(self.points, together, own, strict=True)
+        )
+
     def to_frame(self) -> pd.DataFrame:
         """One row a cell, largest size first.
 
@@ -127,7 +143,6 @@ class ActivationPatching(Result):
 
     def figure(self) -> go.Figure:
         """Heatmap of the mean effect: the last axis across, all others down."""
-        mean = self.effect.flatten(0, -2).where(self._has, torch.nan).nanmean(-1)
         *down, across = ("point", *self.axes)
         width, tokens = self.patched.shape[-2], self.cells.get("token", ())
         rows = zip(*(self.cells[axis][::width] for axis in down), strict=True)
@@ -135,7 +150,7 @@ class ActivationPatching(Result):
         if across == "pos":
             columns = [f"{p} {token}".rstrip() for p, token in zip(columns, tokens, strict=False)]
         return heatmap(
-            mean.unflatten(0, (-1, width)),
+            self.mean_effect.flatten().unflatten(0, (-1, width)),
             title=f"Share of the {self.metric} that each {' and '.join(self.axes)} "
             f"{VERBS[self.direction]}: {', '.join(self.points)}",
             rows=[" ".join(map(str, row)) for row in rows],
@@ -159,14 +174,8 @@ class ActivationPatching(Result):
             f"{self.metric} {self.clean.mean():.4g} {self.unit} clean, {self.corrupt.mean():.4g} "
             f"corrupted, on {self.clean.numel()} prompts"
         )
-        together, own = (self._share(x).mean(-1).tolist() for x in (self.together, self.own))
-        controls = [
-            f"control: all cells of {point} together {all_of:+.2f}; the run's own activations "
-            f"{round(none, 2) + 0:+.2f}"
-            for point, all_of, none in zip(self.points, together, own, strict=True)
-        ]
         lines = effect_lines(frame, "", "cells", top)
-        return "\n".join([first, difference, *lines, *controls, *self.notes])
+        return "\n".join([first, difference, *lines, *self.controls, *self.notes])
 
     def _share(self, values: Float[Tensor, "*cell prompt"]) -> Float[Tensor, "*cell prompt"]:
         """How far values are from the base towards the source."""

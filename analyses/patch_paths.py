@@ -12,7 +12,7 @@ What the numbers can't show: an edge without effect alone may matter where anoth
 and what two prompts have in common is never seen under ``resample``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,11 +34,12 @@ from analyses.effects import (
 from analyses.result import Result
 from analyses.statistics import LEVEL
 from interp import Sweep, Transformer, computation_graph, edits, run, sweep
+from interp.circuits.paths import next_writers
 from interp.circuits.written import Written, replaced
 from interp.edits import Edge, Edit, Selection
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
-from interp.graph import Reader, Writer, pairs_of
+from interp.graph import Graph, Reader, Writer, pairs_of
 from interp.interventions.minimal_pairs import Batches, aligned
 from interp.metrics import Metric
 from interp.metrics.measuring import measure_prompts
@@ -56,7 +57,8 @@ class PathPatching(Result):
 
     Attributes:
         clean: the metric on the clean prompts.
-        corrupt: on the corrupted prompts, read with the clean tokens, as if all edges were patched.
+        corrupt: on the corrupted prompts, read with the clean tokens, as if all edges were patched;
+            ``None`` without them.
         patched: on the clean prompts with one edge patched; NaN where a cancelled call did not
             come to.
         edges: writer and reader of each.
@@ -72,7 +74,7 @@ class PathPatching(Result):
     working = ("partial",)
 
     clean: Float[Tensor, " prompt"]
-    corrupt: Float[Tensor, " prompt"]
+    corrupt: Float[Tensor, " prompt"] | None
     patched: Float[Tensor, "edge prompt"]
     edges: tuple[tuple[str, str], ...]
     metric: str
@@ -113,9 +115,10 @@ class PathPatching(Result):
     def summary(self, top: int = 10) -> str:
         """The metric on both prompts, and up to ``top`` edges that matter."""
         frame = self.to_frame()
+        other = "" if self.corrupt is None else f"{self.corrupt.mean():.4g} corrupted, "
         first = (
-            f"{self.metric} {self.clean.nanmean():.4g} {self.unit} clean, "
-            f"{self.corrupt.mean():.4g} corrupted, on {self.clean.numel()} pairs; "
+            f"{self.metric} {self.clean.nanmean():.4g} {self.unit} clean, {other}"
+            f"on {self.clean.numel()} {'prompts' if self.corrupt is None else 'pairs'}; "
             f"{frame['matters'].sum()} of {len(frame)} edges matter ({self.kind}, q ≤ {LEVEL})"
         )
         return "\n".join([first, *effect_lines(frame, self.unit, "edges", top), *self.notes])
@@ -124,9 +127,10 @@ class PathPatching(Result):
 def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
     model: Transformer,
     clean: Any,  # noqa: ANN401 - what model.check reads
-    corrupt: Any,  # noqa: ANN401 - likewise
+    corrupt: Any = None,  # noqa: ANN401 - likewise
     *,
     edges: Names | None = None,
+    into: str | None = None,
     kind: str = "resample",
     mode: str = "edge",
     metric: str | Metric = "kl",
@@ -135,14 +139,16 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
     cancelled: Callable[[], bool] | None = None,
     resume: Sweep | None = None,
 ) -> PathPatching:
-    """Patch every edge of the computation graph in turn, or those named.
+    """Patch every edge of the computation graph in turn, those named, or those into a component.
 
     Args:
         model: a model whose stream is a sum of what is written.
         clean: the prompts that are run: texts, token ids, or a batch; ``(source, target)`` for an
             encoder–decoder.
-        corrupt: as many prompts, each of as many tokens as its counterpart.
+        corrupt: as many prompts, each of as many tokens as its counterpart; needed by ``resample``
+            alone.
         edges: pairs of names as in :func:`interp.computation_graph`, e.g. ``("L0H1", "L1H0.q")``.
+        into: a head or an MLP, e.g. ``L1H0``: every edge that it reads, in place of ``edges``.
         kind: what an edge carries: ``resample`` (of the corrupted prompt), ``mean`` (over all
             tokens of the clean ones) or ``zero``.
         mode: ``edge``, or ``frozen heads``: heads and MLPs that write, and heads or the logits
@@ -155,24 +161,30 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
         resume: partial result of the same call.
 
     Raises:
-        InvalidInput: pairs that do not align; an unknown kind, mode or metric; no such edge; or
-            norms change the stream (post-norm), so that there are no edges.
-        UnknownPlace: an edge names what the model does not have.
+        InvalidInput: pairs that do not align, or no corrupted prompts under ``resample``; an
+            unknown kind, mode or metric; no such edge, or both ``edges`` and ``into``; or norms
+            change the stream (post-norm), so that there are no edges.
+        UnknownPlace: an edge or ``into`` names what the model does not have.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
     check_options(model, memory, resume)
-    own, other = aligned(model, clean, corrupt)
+    if corrupt is None and kind == "resample":
+        raise InvalidInput(
+            'kind="resample" puts in what is computed on corrupted prompts: give these, or take '
+            'kind="mean" or "zero".'
+        )
+    own: Batches = tuple(model.batches(clean))
+    other: Batches | None = None
+    if corrupt is not None:
+        own, other = aligned(model, clean, corrupt)
     graph = computation_graph(model)
     if mode not in MODES:
         raise InvalidInput(f"mode={shorten(mode)} is not known; it is one of {', '.join(MODES)}.")
     senders = {writer for writer in graph.writers if mode == "edge" or writer.place is not None}
-    every = tuple(edge for edge in graph.edges if edge[0] in senders)
-    chosen = every if edges is None else tuple(graph.edge(*pair) for pair in pairs_of(edges))
-    if not chosen:
-        raise InvalidInput("edges= names no edge to patch.")
+    chosen = _chosen(graph, edges, into, senders)
     measured = as_metric(metric, model, own)
     writers = dict.fromkeys(writer.name for writer, _ in chosen)
-    values = replaced(model, own, other, kind, writers)
+    values = replaced(model, own, own if other is None else other, kind, writers)
     edits_of = _edge_edits if mode == "edge" else _frozen
     made = edits_of(model, own, chosen, values)
     table = sweep(
@@ -187,7 +199,7 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
     )
     return PathPatching(
         clean=table.baseline,
-        corrupt=measure_prompts(measured, model, other, own[-1]),
+        corrupt=None if other is None else measure_prompts(measured, model, other, own[-1]),
         patched=table.values,
         edges=tuple((writer.name, reader.name) for writer, reader in chosen),
         metric=table.metric,
@@ -198,6 +210,33 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
         notes=table.notes,
         partial=None if table.complete else table,
     )
+
+
+def _chosen(
+    graph: Graph, edges: Names | None, into: str | None, senders: Collection[Writer]
+) -> tuple[tuple[Writer, Reader], ...]:
+    """The edges to patch.
+
+    Raises:
+        InvalidInput: there are none, or they are given twice.
+        UnknownPlace: a name that the graph does not have.
+    """
+    if edges is not None and into is not None:
+        raise InvalidInput(f"edges= and into={shorten(into)} both say which edges; give one.")
+    if edges is not None:
+        chosen = tuple(graph.edge(*pair) for pair in pairs_of(edges))
+    else:
+        following = None if into is None else next_writers(graph)
+        component = "" if into is None else graph.writer(into).name
+        chosen = tuple(
+            (writer, reader)
+            for writer, reader in graph.edges
+            if writer in senders and (following is None or component in following[reader.name])
+        )
+    if not chosen:
+        what = "edges=" if into is None else f"into={shorten(into)}"
+        raise InvalidInput(f"{what} names no edge to patch.")
+    return chosen
 
 
 def _edge_edits(

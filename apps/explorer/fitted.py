@@ -1,13 +1,18 @@
 """A view checked against its model: what the model lacks is left out and said."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import interp
 from apps.defaults import default_metric
 from apps.explorer.view import Head, View
+from interp.interventions.components import components_of
 from interp.interventions.replacements import METHODS
 from interp.model.attentions import AttentionName, attentions_of
+
+SUBLAYER = re.compile(r"(H\d+|MLP|ATTN)$")
+"""Ends the names of heads, MLPs and attention; other components are embeddings and biases."""
 
 
 def fitted(view: View, model: interp.Transformer) -> tuple[View, tuple[str, ...]]:
@@ -19,6 +24,14 @@ def fitted(view: View, model: interp.Transformer) -> tuple[View, tuple[str, ...]
     changes["heads"] = tuple(head for head in view.heads if _has(blocks, head))
     if view.head is not None and not _has(blocks, view.head):
         changes["head"] = None
+    known = components_of(model)
+    names = {each.name for each in (*known.heads, *known.sublayers)}
+    absent = [
+        own for own in (view.component, *view.trail) if SUBLAYER.search(own) and own not in names
+    ]
+    if absent:
+        lacking.append(f"{view.model} has no component {absent[0]}.")
+        changes |= {"component": "", "trail": ()}
     if view.method not in METHODS:
         lacking.append(f"There is no ablation method {view.method!r}: {', '.join(METHODS)}.")
         changes["method"] = View.method

@@ -6,9 +6,9 @@ shows cells as they come, and jobs of several pages take turns.
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from threading import Lock
+from queue import SimpleQueue
+from threading import Lock, Thread
 
 import interp
 from analyses.result import Result
@@ -83,9 +83,13 @@ class Jobs:
         self, model_of: Callable[[str], interp.Transformer], store: Store, workers: int = 1
     ) -> None:
         self.model_of, self.store = model_of, store
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="analysis")
+        self._turns: SimpleQueue[tuple[Job, float] | None] = SimpleQueue()
         self._jobs: dict[Question, Job] = {}
         self._lock = Lock()
+        # Daemons, so that a command that is stopped does not wait for an analysis.
+        self._threads = [Thread(target=self._work, daemon=True) for _ in range(workers)]
+        for thread in self._threads:
+            thread.start()
 
     def look(self, question: Question) -> Job:
         """The job of a question, which begins, or goes on unless it was cancelled or failed."""
@@ -97,7 +101,7 @@ class Jobs:
             job.looked_at = time.monotonic()
             if not (job.running or job.stopped or job.error):
                 job.running = True
-                self._pool.submit(self._slice, job, FIRST_SLICE)
+                self._turns.put((job, FIRST_SLICE))
             return job
 
     def resume(self, question: Question) -> None:
@@ -120,11 +124,18 @@ class Jobs:
         return kept
 
     def close(self) -> None:
-        """Stop all jobs and the worker threads."""
+        """Stop all jobs, then the worker threads."""
         with self._lock:
             for job in self._jobs.values():
                 job.cancel()
-        self._pool.shutdown(cancel_futures=True)
+        for _thread in self._threads:
+            self._turns.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        while (turn := self._turns.get()) is not None:
+            self._slice(*turn)
 
     def _slice(self, job: Job, seconds: float) -> None:
         """Run a job for some seconds; then let others take their turn."""
@@ -150,7 +161,7 @@ class Jobs:
         elif job.waits:
             job.running = False
         else:
-            self._pool.submit(self._slice, job, min(2 * seconds, LONGEST_SLICE))
+            self._turns.put((job, min(2 * seconds, LONGEST_SLICE)))
 
     def _end(self, job: Job) -> None:
         if job.result is not None:

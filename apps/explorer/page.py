@@ -11,7 +11,6 @@ import streamlit as st
 
 import interp
 from analyses.result import Result
-from apps import widget
 from apps.explorer.canvas import Pick, ViewData, canvas, with_selection
 from apps.explorer.jobs import Job, Jobs
 from apps.explorer.messages import errors_on_page, escape_markdown, message_of
@@ -20,6 +19,7 @@ from apps.explorer.questions import Question
 from apps.explorer.state import change, current, outer, write_address
 from apps.explorer.store import Store
 from apps.explorer.view import View
+from apps.widget.pictures import share_scales
 from interp.errors import InterpError
 
 POLL = 0.4
@@ -140,7 +140,7 @@ def _body(page: Page, *, polls: bool) -> None:
         view = current()
         asked = [*page.asks(view, model)]
         known = answers_of(asked, JOBS)
-        for message in known.errors.values():
+        for message in dict.fromkeys(known.errors.values()):
             st.error(escape_markdown(message))
         _progress(known.jobs)
         _mount(page, view, model, known)
@@ -159,7 +159,7 @@ def _mount(page: Page, view: View, model: interp.Transformer, known: Answers) ->
         its_model = model_of(pinned.model)
         its_answers = answers_of([*page.asks(pinned, its_model)], JOBS)
         its_views = page.views(pinned, its_model, its_answers.results)
-        columns = [*zip((pinned, view), widget.share_scales(its_views, shown), strict=True)]
+        columns = [*zip((pinned, view), share_scales(its_views, shown), strict=True)]
     places = zip(columns, st.columns(len(columns)), ("A", "B"), strict=False)
     for (own, fresh), place, name in places:
         with place:

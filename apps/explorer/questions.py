@@ -28,12 +28,14 @@ class Question:
         model: the name that the model is loaded by.
         arguments: after the model; several texts are a tuple, a pair of them a tuple of tuples.
         settings: by keyword, each hashable.
+        scored_by: of ``prune``, whose ``scores`` it takes before the model.
     """
 
     name: str
     model: str
     arguments: tuple[object, ...] = ()
     settings: tuple[tuple[str, object], ...] = ()
+    scored_by: "Question | None" = None
 
     @property
     def function(self) -> Callable[..., Result]:
@@ -63,24 +65,32 @@ class Question:
             n: own for n, own in live.items() if n in inspect.signature(self.function).parameters
         }
         settings = {name: _thawed(value) for name, value in self.settings}
-        return self.function(model, *map(_thawed, self.arguments), **settings, **taken)
+        scores = [] if self.scored_by is None else [_scores(self.scored_by.answer(model))]
+        return self.function(*scores, model, *map(_thawed, self.arguments), **settings, **taken)
 
     def code(self) -> str:
         """Python code that asks the same; its last line is the result's table."""
-        arguments = ["model", *(repr(_thawed(own)) for own in self.arguments)]
-        settings = [f"{name}={_written(_thawed(value))}" for name, value in self.settings]
-        call = f"{self.name}({', '.join([*arguments, *settings])})"
+        scored = self.scored_by
+        names = [self.name] if scored is None else [scored.name, self.name]
         return "\n".join(
             [
                 "import interp",
                 *(["from interp import metrics"] if self._measures else []),
-                f"from analyses import {self.name}",
+                f"from analyses import {', '.join(names)}",
                 "",
                 f"model = interp.load({self.model!r})",
-                f"result = {call}",
+                *([] if scored is None else [f"scores = {scored._call}.scores"]),
+                f"result = {self._call}",
                 "result.to_frame()",
             ]
         )
+
+    @property
+    def _call(self) -> str:
+        scores = [] if self.scored_by is None else ["scores"]
+        arguments = [*scores, "model", *(repr(_thawed(own)) for own in self.arguments)]
+        settings = [f"{name}={_written(_thawed(value))}" for name, value in self.settings]
+        return f"{self.name}({', '.join([*arguments, *settings])})"
 
     @property
     def _measures(self) -> bool:
@@ -93,6 +103,10 @@ def question(
     """The call of an analysis as a question, in which lists are tuples; ``None`` is left out."""
     given = tuple((name, _frozen(value)) for name, value in settings.items() if value is not None)
     return Question(function.__name__, model, tuple(map(_frozen, arguments)), given)
+
+
+def _scores(answer: Any) -> object:  # noqa: ANN401 - a result that scores edges
+    return answer.scores
 
 
 def _frozen(value: object) -> object:

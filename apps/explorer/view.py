@@ -16,6 +16,9 @@ PAGES = ("prompt", "heads", "why", "patch", "weights")
 MAX_TEXT = 2000
 """Characters of the longest prompt that an address holds."""
 HEAD = re.compile(r"L(\d{1,4})H(\d{1,4})")
+COMPONENT = re.compile(r"[\w.]{1,40}", re.ASCII)
+DIRECTIONS = ("denoise", "noise")
+"""What patching writes into what: clean activations into the corrupted run, or the reverse."""
 
 
 class Head(NamedTuple):
@@ -58,6 +61,11 @@ class View:
         method: what replaces an ablated head's z.
         metric: of ablations, by its name on the command line.
         contrast: by how much the ends of the map's scale are drawn in.
+        component: what is asked about upstream: a head, an MLP, an embedding; ``""`` for none.
+        trail: the components that led there, from the logits upstream.
+        at: the point that is patched.
+        direction: of patching: ``denoise`` or ``noise``.
+        edges: how many edges of a circuit are drawn.
         ablated: whether predictions are those with the collected heads ablated.
         asked: names of the long analyses that were asked for.
         weights: the section of the page Weights.
@@ -84,6 +92,11 @@ class View:
     method: str = "mean"
     metric: str = ""
     contrast: float = 1.0
+    component: str = ""
+    trail: tuple[str, ...] = ()
+    at: str = "resid_pre"
+    direction: str = "denoise"
+    edges: int = 30
     ablated: bool = False
     asked: tuple[str, ...] = ()
     weights: str = "head"
@@ -149,6 +162,24 @@ def _page(text: str) -> str | None:
     return text if text in PAGES else None
 
 
+def _component(text: str) -> str | None:
+    return text if COMPONENT.fullmatch(text) else None
+
+
+def _trail(text: str) -> tuple[str, ...] | None:
+    names = tuple(text.split(","))
+    return names if all(map(COMPONENT.fullmatch, names)) else None
+
+
+def _direction(text: str) -> str | None:
+    return text if text in DIRECTIONS else None
+
+
+def _count(text: str) -> int | None:
+    count = _index(text)
+    return count if count and count > 0 else None
+
+
 def _contrast(text: str) -> float | None:
     try:
         factor = float(text)
@@ -181,6 +212,11 @@ READERS: dict[str, Callable[[str], Any]] = {
     "head": Head.of,
     "heads": _heads,
     "contrast": _contrast,
+    "component": _component,
+    "trail": _trail,
+    "at": _component,
+    "direction": _direction,
+    "edges": _count,
     "ablated": _flag,
     "asked": _names,
     "pinned": _view,

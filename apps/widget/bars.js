@@ -13,7 +13,7 @@ function barsPlot(view) {
   const rows = view.labels.length;
   const ends = [0];
   for (const set of sets) for (const own of [set.values, set.low, set.high]) if (own) ends.push(...extent(own.length ? own : [0]));
-  const [low, high] = extent(ends);
+  const [low, high] = extent([...ends, ...(view.scale ? [Math.min(0, view.scale.low), view.scale.high] : [])]);
   const signed = view.scale ? view.scale.kind === "diverging" : low < 0;
 
   function layout(width, measure) {

@@ -9,7 +9,8 @@ const LINES = {
   light: ["#0072b2", "#d55e00", "#009e73", "#b4568f", "#b87f00", "#2b8fc7"],
   dark: ["#56b4e9", "#f0813a", "#1fc59a", "#e39ac6", "#e6b422", "#8fd0f5"],
 };
-const STEPS = 256;
+/** Steps of a scale; odd, so that zero has the colour in the middle. */
+const STEPS = 257;
 /** Hues of the diverging scale: purple below zero, orange above; both differ without colour vision. */
 const BELOW_HUE = 300;
 const ABOVE_HUE = 55;

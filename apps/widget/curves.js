@@ -14,7 +14,8 @@ function curvesPlot(view) {
   let colours = 0;
   for (const curve of all) curve.colour = curve.faint ? -1 : colours++;
   const [first, last] = extent([...all.flatMap((curve) => curve.x), ...(view.marked || [])]);
-  const yEnds = panels.map((panel) => padded(extent(panel.curves.flatMap((curve) => curve.y))));
+  const along = view.log ? Math.log10 : (x) => x;
+  const yEnds = panels.map((panel) => padded(extent([...panel.curves.flatMap((curve) => curve.y), ...(panel.ends || [])])));
 
   function layout(width, measure) {
     const [left, right] = [56, 16];
@@ -22,10 +23,10 @@ function curvesPlot(view) {
     const keys = keyLines(all, measure, drawn);
     const lines = keys.length ? keys[keys.length - 1].line + 1 : 0;
     const bottom = panels.length * (PANEL + PANEL_GAP);
-    return { left, drawn, keys, measure, bottom, width: Math.ceil(left + drawn + right), height: bottom + 14 + lines * KEY_LINE };
+    return { left, drawn, keys, measure, bottom, width: Math.ceil(left + drawn + right), height: bottom + 26 + lines * KEY_LINE };
   }
 
-  const xOf = ({ left, drawn }, x) => left + ((x - first) / (last - first || 1)) * drawn;
+  const xOf = ({ left, drawn }, x) => left + ((along(x) - along(first)) / (along(last) - along(first) || 1)) * drawn;
   const topOf = (panel) => panel * (PANEL + PANEL_GAP) + PANEL_GAP - 14;
   const yOf = (panel, y) => {
     const [low, high] = yEnds[panel];
@@ -42,7 +43,7 @@ function curvesPlot(view) {
     for (const curve of all.filter((own) => !own.faint)) stroke(ctx, geometry, theme, curve, 1);
     ctx.setLineDash([]);
     for (const { curve, x, line } of geometry.keys) {
-      const y = geometry.bottom + 16 + line * KEY_LINE;
+      const y = geometry.bottom + 32 + line * KEY_LINE;
       ctx.fillStyle = colourOfCurve(theme, curve);
       ctx.globalAlpha = curve.faint ? FAINT : 1;
       ctx.fillRect(geometry.left + x, y - 1.5, 16, curve.faint ? 2 : 3);
@@ -66,7 +67,7 @@ function curvesPlot(view) {
     for (const x of view.marked || []) line(ctx, xOf(geometry, x), topOf(at), xOf(geometry, x), topOf(at) + PANEL);
     ctx.setLineDash([]);
     if (at < panels.length - 1) return;
-    for (const tick of niceTicks(first, last, clamp(Math.floor(drawn / 70), 2, 10))) {
+    for (const tick of (view.log ? logTicks(first, last) : niceTicks(first, last, clamp(Math.floor(drawn / 70), 2, 10)))) {
       write(ctx, readable(tick), xOf(geometry, tick), topOf(at) + PANEL + 12, { colour: theme.soft, size: SMALL, align: "center" });
     }
     write(ctx, view.axis, left + drawn / 2, topOf(at) + PANEL + 27, { colour: theme.soft, size: SMALL, align: "center" });
@@ -148,6 +149,14 @@ function line(ctx, x, y, toX, toY) {
   ctx.moveTo(x, y);
   ctx.lineTo(toX, toY);
   ctx.stroke();
+}
+
+/** 1, 2 and 5 times the powers of ten between two ends, or the powers alone if those are many. */
+function logTicks(low, high) {
+  const powers = [];
+  for (let n = Math.floor(Math.log10(low)); n <= Math.log10(high); n += 1) powers.push(10 ** n);
+  const ticks = powers.length > 3 ? powers : powers.flatMap((power) => [power, 2 * power, 5 * power]);
+  return ticks.filter((tick) => tick >= low * 0.999 && tick <= high * 1.001);
 }
 
 /** Two ends with some room beyond them. */

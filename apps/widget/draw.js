@@ -80,28 +80,37 @@ function hatch(ctx, theme, x, y, width, height) {
   ctx.restore();
 }
 
-/** A scale as a bar with its ends, zero and unit; returns the width that it takes. */
-function legend(ctx, theme, scale, unit, x, y) {
+const BAR_LENGTH = 110;
+
+/** The texts of a legend: both ends, and what follows them. */
+function legendTexts(scale, unit) {
   const signed = scale.kind === "diverging";
   const end = Math.max(Math.abs(scale.low), Math.abs(scale.high));
-  const [low, high] = signed ? [-end, end] : [scale.low, scale.high];
+  const [low, high] = (signed ? [-end, end] : [scale.low, scale.high]).map((value) => readable(Number(value.toPrecision(3)), signed));
+  return [low, high, [scale.root ? "square root" : "", unit].filter(Boolean).join(" · ")];
+}
+
+/** The width that a legend takes. */
+function legendWidth(scale, unit, measure) {
+  const [low, high, more] = legendTexts(scale, unit);
+  return Math.ceil(measure(low) + BAR_LENGTH + measure(`${high}  ${more}`) + 14);
+}
+
+/** A scale as a bar with its ends, zero and unit. */
+function legend(ctx, theme, scale, unit, x, y) {
+  const [low, high, more] = legendTexts(scale, unit);
   ctx.font = font(SMALL);
-  const [left, right] = [readable(low, signed), readable(high, signed)];
-  const start = x + ctx.measureText(left).width + 6;
-  const length = 110;
-  for (let at = 0; at < length; at += 1) {
-    ctx.fillStyle = css(Array.from(ramp(scale.kind, theme.dark).subarray(...stepAt(at / (length - 1)))));
+  const start = Math.round(x + ctx.measureText(low).width + 6);
+  for (let at = 0; at < BAR_LENGTH; at += 1) {
+    ctx.fillStyle = css(Array.from(ramp(scale.kind, theme.dark).subarray(...stepAt(at / (BAR_LENGTH - 1)))));
     ctx.fillRect(start + at, y - 5, 1.5, 10);
   }
-  write(ctx, left, x, y, { colour: theme.soft, size: SMALL });
-  const more = [scale.root ? "square root" : "", unit].filter(Boolean).join(" · ");
-  const words = more ? `${right}  ${more}` : right;
-  write(ctx, words, start + length + 6, y, { colour: theme.soft, size: SMALL });
-  if (signed) {
+  write(ctx, low, x, y, { colour: theme.soft, size: SMALL });
+  write(ctx, `${high}  ${more}`, start + BAR_LENGTH + 6, y, { colour: theme.soft, size: SMALL });
+  if (scale.kind === "diverging") {
     ctx.fillStyle = theme.soft;
-    ctx.fillRect(Math.round(start + length / 2), y + 6, 1, 3);
+    ctx.fillRect(start + BAR_LENGTH / 2, y + 6, 1, 3);
   }
-  return start + length + 6 + ctx.measureText(words).width - x;
 }
 
 /** Where the bytes of a ramp at a place begin and end. */

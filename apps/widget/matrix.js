@@ -7,9 +7,9 @@
 
 const MAX_LABEL = 96;
 const MAX_NUMBERS = 400;
-const NUMBER_ROOM = 38;
+const NUMBER_ROOM = 32;
 /** Width of a cell from which labels below it are cut rather than turned upright. */
-const LEVEL_FROM = 56;
+const LEVEL_FROM = 84;
 const UPRIGHT = -Math.PI / 2;
 
 /** The plot of a view "matrix"; settings: compact (no axis titles), scale in place of the view's. */
@@ -27,10 +27,10 @@ function matrixPlot(view, settings = {}) {
     const left = row + 8 + (view.row_axis ? TITLE_ROOM : 0);
     const room = Math.max(60, width - left - 2);
     const least = texts ? clamp(widest(texts.flat(), measure) + 8, 28, 84) : printed ? NUMBER_ROOM : 2;
-    const most = texts ? 110 : printed ? 72 : view.pick === "pair" ? 34 : 44;
+    const across = widest(column, measure);
+    const most = Math.max(texts ? 110 : printed ? 72 : view.pick === "pair" ? 34 : 44, view.pick ? 0 : Math.min(across + 8, 130));
     let cell = clamp(room / columns, least, most);
     cell = cell >= 4 ? Math.floor(cell) : cell;
-    const across = widest(column, measure);
     const level = across <= cell - 4 || cell >= LEVEL_FROM || column.every((label) => /^-?\d*$/.test(label));
     const below = level ? 16 : Math.min(MAX_LABEL, across) + 6;
     const height = rowHeight(cell);
@@ -40,7 +40,7 @@ function matrixPlot(view, settings = {}) {
       labelWidth: row,
       rowStep: tickStep(14, height),
       columnStep: tickStep(level && cell < LEVEL_FROM ? Math.max(across + 8, cell) : 13, cell),
-      width: Math.ceil(Math.max(left + cell * columns + 2, Math.min(width, left + 190))),
+      width: Math.ceil(Math.max(left + cell * columns + 2, left + legendWidth(scale, view.unit, measure))),
       height: Math.ceil(top + height * rows + below + (view.column_axis ? TITLE_ROOM : 4)),
     };
   }
@@ -83,7 +83,7 @@ function matrixPlot(view, settings = {}) {
         if (!text) continue;
         const [x, y, width, height] = box(geometry, [r, c]);
         const colour = Number.isNaN(value) ? theme.ink : textOn(colourOf(scale, value, theme.dark));
-        write(ctx, text, x + width / 2, y + height / 2 + 0.5, { colour, size: SMALL, align: "center" });
+        write(ctx, text, x + width / 2, y + height / 2 + 0.5, { colour, size: cell < 36 ? SMALL - 1 : SMALL, align: "center" });
       }
     }
   }
@@ -131,7 +131,8 @@ function matrixPlot(view, settings = {}) {
     const [row, column] = cell;
     const name = matrixCellName(view, cell);
     const text = texts && texts[row][column];
-    return { name, value: at(cell), unit: view.unit, text: text || "", signed: scale.kind === "diverging" };
+    const lines = (view.hover && view.hover[row][column]) || [];
+    return { name, value: at(cell), unit: view.unit, text: text || "", signed: scale.kind === "diverging", lines };
   }
 
   return { view, rows, columns, layout, draw, mark, pick, box, describe, move: (cell, down, right) => moved(cell, down, right, rows, columns) };
@@ -148,7 +149,7 @@ function decodedOnce(sent) {
 
 /** The room for labels at the left of a plot. */
 function labelRoom(labels, measure, width) {
-  return Math.min(widest(labels, measure), MAX_LABEL * 1.5, Math.max(48, width * 0.3));
+  return Math.min(widest(labels, measure), 2 * MAX_LABEL, Math.max(48, width * 0.32));
 }
 
 /** What a cell of a matrix is called. */

@@ -86,7 +86,7 @@ function legendElement(mount, scale, unit) {
   const drawIt = () => {
     const measurer = canvas.getContext("2d");
     measurer.font = font(SMALL);
-    const width = 200 + measurer.measureText(`${unit || ""} ${readable(scale.low, true)}${readable(scale.high, true)} square root · `).width;
+    const width = legendWidth(scale, unit, (text) => measurer.measureText(text).width) + 4;
     legend(sized(canvas, { width, height: 22 }, mount.ratio()), mount.theme(), tinted(scale), unit, 2, 10);
   };
   drawIt();

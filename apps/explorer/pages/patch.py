@@ -1,7 +1,287 @@
-"""The page Patch."""
+"""The page Patch: where does the model hold what two prompts differ in, and which circuit uses it?
 
-from apps.explorer.page import Page
+Attribution patching gives a preview of all heads and positions at once, exact patching follows as a
+job. On request, the edges that carry the difference are scored and pruned to a circuit.
+"""
 
-PATCH = Page(
-    "patch", "Patch", asks=lambda _view, _model: [], views=lambda _view, _model, _known: []
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import streamlit as st
+import torch
+from torch import Tensor
+
+import interp
+from analyses import (
+    ActivationPatching,
+    NodeAttribution,
+    attribute_nodes,
+    patch_activations,
 )
+from analyses.patch_activations import VERBS
+from analyses.payload import encoded
+from analyses.result import Result
+from apps.explorer.canvas import Pick, ViewData
+from apps.explorer.controls import choose
+from apps.explorer.default_views import examples, with_prompt
+from apps.explorer.page import Ask, Page, ask
+from apps.explorer.pages.answer import Pairs, answer_of, corrupted, with_component
+from apps.explorer.pages.asked import inputs_of
+from apps.explorer.pages.circuit import CIRCUIT, CIRCUIT_PICKS, circuit_asks, circuit_views
+from apps.explorer.questions import Question, question
+from apps.explorer.scales import signed_scale
+from apps.explorer.state import change
+from apps.explorer.view import DIRECTIONS, Head, View
+from interp.errors import InterpError
+from interp.interventions.components import components_of
+from interp.text.prompts import Prompt
+from interp.text.token_bytes import visible
+
+OF_POSITIONS = ("resid_pre", "attn_out", "mlp_out")
+"""Points that are patched by layer and position."""
+OF_HEADS = ("z", "q", "k", "v", "pattern")
+"""Points that are patched by layer and head."""
+ALL_NODES = ("z", "q", "k", "v", "mlp_out")
+NODES = {own: (own,) for own in ALL_NODES} | {"attn_out": ("z",), "pattern": ("q", "k")}
+"""The nodes of the preview that belong to a point; to others, all."""
+CHECKED = 16
+"""Nodes of the preview that are patched exactly."""
+MOST = 40
+"""Nodes of the preview that are shown."""
+DIRECTION_WORDS = {"denoise": "clean into corrupted", "noise": "corrupted into clean"}
+NEEDED = (
+    "Patching needs a corrupted prompt: as many tokens as the prompt, with another answer. Give "
+    "one at the side"
+)
+
+
+# ---- what is asked ---------------------------------------------------------------------------
+
+
+def asks(view: View, model: interp.Transformer) -> list[Ask]:
+    """The preview, exact patching of one point, and the circuit if it was asked for."""
+    inputs = inputs_of(view, model, swept=True)
+    if not inputs.all_have("corrupt"):
+        there = ", or take one of the pairs below." if pairs_of(view) else "."
+        return [Ask("pair", NEEDED + there)]
+    try:
+        # The position that is chosen here is one that is patched; the answer stays where it is.
+        answer = answer_of(replace(view, position=None), inputs)
+        pairs = Pairs(inputs.batch, corrupted(inputs), answer)
+    except InterpError as error:
+        return [Ask("pair", str(error))]
+    return [
+        ask("preview", lambda: _preview_question(view, pairs)),
+        ask("patching", lambda: _exact_question(view, model, pairs), long=True),
+        *circuit_asks(view, model, pairs),
+    ]
+
+
+def _preview_question(view: View, pairs: Pairs) -> Question:
+    """Attribution patching of every head and MLP, by position; from the run that is patched."""
+    both = [pairs.clean, pairs.corrupt]
+    return question(
+        attribute_nodes,
+        view.model,
+        *(both if view.direction == "noise" else reversed(both)),
+        metric=pairs.metric,
+        method="atp",
+        positions=True,
+        check=CHECKED,
+    )
+
+
+def _exact_question(view: View, model: interp.Transformer, pairs: Pairs) -> Question:
+    """Exact patching of one point."""
+    of_encoder = len(model.stacks) > 1 and view.attention == "encoder"
+    return question(
+        patch_activations,
+        view.model,
+        pairs.clean,
+        pairs.corrupt,
+        metric=pairs.metric,
+        at=view.at,
+        over=("layer", "head" if view.at in OF_HEADS else "pos"),
+        direction=view.direction,
+        stack="encoder" if of_encoder else None,
+    )
+
+
+def pairs_of(view: View) -> list[Prompt]:
+    """The minimal pairs that belong to the model."""
+    return [prompt for prompt in examples(view.model) if prompt.corrupt is not None]
+
+
+# ---- what is shown ---------------------------------------------------------------------------
+
+
+def views(view: View, model: interp.Transformer, known: Mapping[str, Result]) -> list[ViewData]:
+    """The pair, the preview beside exact patching, and the circuit."""
+    found = [_pair(view, model) or _offered(view)]
+    preview, exact = known.get("preview"), known.get("patching")
+    if isinstance(preview, NodeAttribution):
+        found.append(_preview(view, preview))
+    if isinstance(exact, ActivationPatching):
+        found.append(_exact(view, exact))
+    return [*(own for own in found if own), *circuit_views(view, known)]
+
+
+def _pair(view: View, model: interp.Transformer) -> ViewData:
+    """The tokens of both prompts; nothing if they do not align."""
+    inputs = inputs_of(view, model)
+    try:
+        batches = model.batches(inputs.batch)[0], model.batches(corrupted(inputs))[0]
+    except InterpError:
+        return {}
+    clean, corrupt = (model.to_labels(batch.ids[0]) for batch in batches)
+    return {
+        "kind": "tokens",
+        "id": "strips",
+        "title": f"The prompt, and its corrupted counterpart below; {view.model}",
+        "tokens": clean,
+        "aligned": corrupt,
+        "ids": batches[0].ids[0].tolist(),
+        "pick": "position",
+    }
+
+
+def _offered(view: View) -> ViewData:
+    """The pairs that belong to the model; nothing if it has none."""
+    pairs = pairs_of(view)
+    columns = ("prompt", "corrupted", "target", "distractor")
+    rows = [(own.text, own.corrupt, own.target, own.distractor) for own in pairs]
+    if not pairs:
+        return {}
+    return {
+        "kind": "table",
+        "id": "pairs",
+        "title": f"Minimal pairs of {view.model}",
+        "note": "Click a row to take it.",
+        "columns": [{"title": name, "align": "left"} for name in columns],
+        "rows": [[visible((text or "").encode()) for text in row] for row in rows],
+        "pick": "row",
+    }
+
+
+def _preview(view: View, result: NodeAttribution) -> ViewData:
+    """The estimated effect of heads and MLPs at each position, of those with the largest."""
+    values = torch.empty(0) if result.by_position is None else result.by_position.nanmean(1)
+    own = [n for n, name in enumerate(result.nodes) if _kind(name) in NODES.get(view.at, ALL_NODES)]
+    shown = sorted(sorted(own, key=lambda n: -float(values[n].abs().nan_to_num().max()))[:MOST])
+    hidden = f"{len(own) - len(shown)} with smaller effects are not shown. "
+    agreement = result.agreement
+    run = "corrupted" if view.direction == "denoise" else "clean"
+    return {
+        "kind": "matrix",
+        "id": "preview",
+        "title": f"Preview by attribution patching: estimated change of the {result.metric} of the "
+        f"{run} run; {view.model}, {_n(result.effect)}",
+        "note": (hidden if len(shown) < len(own) else "")
+        + f"With exact patching of {agreement.n} nodes: {agreement}. "
+        + " ".join(agreement.warnings("node")),
+        "rows": [result.nodes[n] for n in shown],
+        "columns": [f"{n} {token}".rstrip() for n, token in enumerate(result.tokens)],
+        "row_axis": "node",
+        "column_axis": "position",
+        "unit": result.unit,
+        "values": encoded(values[shown]),
+        "scale": signed_scale(values[shown]),
+        "numbers": True,
+        "pick": "cell",
+    }
+
+
+def _kind(node: str) -> str:
+    """What a node of the preview is: z, q, k or v of a head, or an MLP's output."""
+    letter = node.rpartition(".")[2]
+    return letter if letter in ("q", "k", "v") else "mlp_out" if node.endswith("MLP") else "z"
+
+
+def _exact(view: View, result: ActivationPatching) -> ViewData:
+    """The share of the difference that each cell accounts for."""
+    values = result.mean_effect[0]
+    by_head = "head" in result.axes
+    tokens = result.cells.get("token", ("",) * values.shape[1])
+    columns = [f"{n} {tokens[n]}".rstrip() for n in range(values.shape[1])]
+    what = "head" if by_head else "position"
+    clean, corrupt = result.clean.mean(), result.corrupt.mean()
+    is_shared = by_head and any("KV" in str(name) for name in result.cells["name"])
+    return {
+        "kind": "matrix",
+        "id": "patching",
+        "title": f"Share of the {result.metric} that {result.points[0]} of each layer and {what} "
+        f"{VERBS[result.direction]}; {view.model}, {_n(result.clean)}",
+        "note": f"{result.metric} {clean:+.3g} {result.unit} clean, {corrupt:+.3g} corrupted: 0 "
+        f"changes nothing, 1 all of it. {result.controls[0].capitalize()}.",
+        "rows": [f"L{n}" for n in range(len(values))],
+        "columns": [
+            f"{'KV' if is_shared else 'H'}{n}" if by_head else columns[n]
+            for n in range(len(columns))
+        ],
+        "row_axis": "layer",
+        "column_axis": what,
+        "unit": "share",
+        "values": encoded(values),
+        "scale": signed_scale(values),
+        "numbers": True,
+        "pick": "head" if by_head and not is_shared else "cell",
+    }
+
+
+def _n(values: Tensor) -> str:
+    n = values.shape[-1]
+    return "1 pair" if n == 1 else f"{n} pairs"
+
+
+# ---- what is chosen --------------------------------------------------------------------------
+
+
+def on_pick(view: View, pick: Pick) -> View:
+    """A pair, a position, a head, a component of the circuit, or the circuit's size."""
+    take = next((own for name, own in PICKS.items() if pick["view"].startswith(name)), None)
+    return view if take is None else take(view, pick)
+
+
+def _take_pair(view: View, pick: Pick) -> View:
+    return with_prompt(view, pairs_of(view)[pick["row"]])
+
+
+def _take_position(view: View, pick: Pick) -> View:
+    """The position is chosen, but for one of an encoder, where there are no predictions."""
+    position = pick.get("column", pick["row"])
+    return view if view.attention == "encoder" else replace(view, position=position)
+
+
+def _take_node(view: View, pick: Pick) -> View:
+    return with_component(_take_position(view, pick), pick["row_name"].partition(".")[0])
+
+
+def _take_cell(view: View, pick: Pick) -> View:
+    if pick["pick"] == "head":
+        return replace(view, head=Head(pick["row"], pick["column"]))
+    return _take_position(view, pick) if view.at in OF_POSITIONS else view
+
+
+PICKS: dict[str, Callable[[View, Pick], View]] = {
+    "pairs": _take_pair,
+    "strips": _take_position,
+    "preview": _take_node,
+    "patching": _take_cell,
+    **CIRCUIT_PICKS,
+}
+
+
+def controls(view: View, model: interp.Transformer) -> None:
+    """What is patched, in which direction, and the circuit."""
+    if len(model.stacks) > 1:
+        other = "decoder" if view.attention == "encoder" else view.attention
+        choose("Stack", "attention", [other, "encoder"], words=lambda name: name or "decoder")
+    lacking = () if components_of(model).mlps else ("mlp_out",)
+    choose("Patched", "at", [own for own in (*OF_POSITIONS, *OF_HEADS) if own not in lacking])
+    choose("Direction", "direction", DIRECTIONS, words=DIRECTION_WORDS.__getitem__)
+    if CIRCUIT not in view.asked:
+        asked = (*view.asked, CIRCUIT)
+        st.button("Find the circuit", on_click=lambda: change(asked=asked))
+
+
+PATCH = Page("patch", "Patch", asks, views, on_pick, controls)

@@ -1,5 +1,197 @@
-"""The page Why."""
+"""The page Why: why the target rather than the distractor?
 
-from apps.explorer.page import Page
+Each component's direct contribution stands beside what its ablation changes. A click on one asks
+which earlier components it reads that from, and so step by step upstream to the embedding. Beside
+them, the logit lens says where along the layers the answer appears.
+"""
 
-WHY = Page("why", "Why", asks=lambda _view, _model: [], views=lambda _view, _model, _known: [])
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import nan
+
+import streamlit as st
+import torch
+from torch import Tensor
+
+import interp
+from analyses import Ablation, DirectLogitAttribution, ablate
+from analyses.payload import encoded
+from analyses.result import Result
+from apps.commands.inputs import Inputs
+from apps.explorer.canvas import Pick, ViewData
+from apps.explorer.controls import choose
+from apps.explorer.page import Ask, Page, ask
+from apps.explorer.pages.answer import (
+    answer_of,
+    corrupted,
+    direct_question,
+    where,
+    with_component,
+)
+from apps.explorer.pages.asked import inputs_of
+from apps.explorer.pages.lens import lens_asks, lens_views
+from apps.explorer.pages.upstream import RESAMPLE, upstream_asks, upstream_views
+from apps.explorer.questions import question
+from apps.explorer.scales import signed_scale, size_of
+from apps.explorer.state import change
+from apps.explorer.view import View
+from interp.interventions.components import components_of
+from interp.interventions.replacements import METHODS
+
+MOST = 60
+"""Components that are shown."""
+
+
+# ---- what is asked ---------------------------------------------------------------------------
+
+
+def asks(view: View, model: interp.Transformer) -> list[Ask]:
+    """Contributions and ablations of all components, what the chosen one reads, the lens."""
+    own, swept = inputs_of(view, model), inputs_of(view, model, swept=True)
+    return [
+        *_component_asks(view, model, swept),
+        *upstream_asks(view, own, swept),
+        *lens_asks(view, own),
+    ]
+
+
+def _component_asks(view: View, model: interp.Transformer, inputs: Inputs) -> list[Ask]:
+    kinds = {"heads": {}, "MLPs": {"units": "mlps"}}
+    if not components_of(model).mlps:
+        del kinds["MLPs"]
+    has_donors = view.method == RESAMPLE and inputs.all_have("corrupt")
+    return [
+        ask("direct", lambda: direct_question(view, inputs, "head"), long=bool(view.prompts)),
+        *(
+            ask(
+                f"ablation of {name}",
+                lambda units=units: question(
+                    ablate,
+                    view.model,
+                    inputs.batch,
+                    metric=answer_of(view, inputs),
+                    method=view.method,
+                    reference=corrupted(inputs) if has_donors else None,
+                    **units,
+                ),
+                long=True,
+            )
+            for name, units in kinds.items()
+        ),
+    ]
+
+
+# ---- what is shown ---------------------------------------------------------------------------
+
+
+def views(view: View, model: interp.Transformer, known: Mapping[str, Result]) -> list[ViewData]:
+    """What is shown of the answers that there are."""
+    found: list[ViewData] = []
+    direct, effects = known.get("direct"), _ablated(known)
+    if isinstance(direct, DirectLogitAttribution):
+        found.append(_components(view, direct, effects))
+    elif effects:
+        found.append(_ablations(view, effects))
+    return [*found, *upstream_views(view, model, known), *lens_views(view, model, known)]
+
+
+def _ablated(known: Mapping[str, Result]) -> dict[str, float]:
+    """The mean effect of ablating each component, as far as it is known."""
+    results = [own for own in known.values() if isinstance(own, Ablation)]
+    return {
+        str(name): effect
+        for own in results
+        for name, effect in zip(own.cells["name"], own.effect.mean(-1).tolist(), strict=True)
+    }
+
+
+def _components(
+    view: View, direct: DirectLogitAttribution, effects: Mapping[str, float]
+) -> ViewData:
+    """Direct contributions, largest first, and beside them the effects of ablation."""
+    found = direct.interval()
+    order = found.size.argsort(descending=True, stable=True)
+    shown, hidden = order[:MOST], order[MOST:]
+    names = [direct.parts[row].name for row in shown.tolist()]
+    size, control = (own.double().abs().mean().item() for own in (direct.terms, direct.control))
+    note = (
+        f"The {len(order)} terms sum to {direct.value.mean():+.4g} logits, within "
+        f"{direct.error:.1e}. Mean size of a term {size:.2g}; of tokens drawn at random "
+        f"{control:.2g}. Ablation is the change from the whole model: below 0 for what helps. "
+    )
+    if len(hidden):
+        note += f"{len(hidden)} smaller terms are not shown; they sum to "
+        note += f"{found.mean[hidden].sum():+.2g} logits. "
+    return {
+        **_bars(names, found.mean[shown]),
+        "title": f"Why {_what(direct)}? Direct contribution, and {view.method} ablation, of each "
+        f"component{where(view)}",
+        "note": note + "Click a row to go upstream.",
+        "low": encoded(found.low[shown]),
+        "high": encoded(found.high[shown]),
+        "first": "direct contribution",
+        "second": {
+            "title": f"{view.method} ablation",
+            "values": encoded(torch.tensor([effects.get(name, nan) for name in names])),
+        },
+    }
+
+
+def _ablations(view: View, effects: Mapping[str, float]) -> ViewData:
+    """The effects of ablation alone, of a model whose logits are no sum of contributions."""
+    known = sorted(effects, key=lambda name: -size_of(effects[name]))
+    return {
+        **_bars(known[:MOST], torch.tensor([effects[own] for own in known[:MOST]])),
+        "title": f"Change of the answer under {view.method} ablation of each component"
+        f"{where(view)}",
+        "note": "Below 0 for what helps. Click a row to go upstream.",
+    }
+
+
+def _bars(labels: Sequence[str], values: Tensor) -> ViewData:
+    return {
+        "kind": "bars",
+        "id": "components",
+        "labels": [*labels],
+        "values": encoded(values.double()),
+        "unit": "logits",
+        "scale": signed_scale(values),
+        "pick": "row",
+    }
+
+
+def _what(direct: DirectLogitAttribution) -> str:
+    """What is asked, in words."""
+    if len(direct.value) > 1:
+        return f"the target, on {len(direct.value)} prompts"
+    other = "" if direct.distractor is None else f" rather than {direct.distractor[0]}"
+    return f"{direct.target[0]}{other}"
+
+
+# ---- what is chosen --------------------------------------------------------------------------
+
+
+def on_pick(view: View, pick: Pick) -> View:
+    """A component is chosen, or one upstream of it, or the position of the question."""
+    if pick["view"] == "components":
+        return replace(with_component(view, pick["name"]), trail=(pick["name"],))
+    if pick["view"] == "upstream":
+        name, trail = pick["row_name"], (*view.trail, view.component)
+        walked = trail[: trail.index(view.component) + 1]
+        return replace(with_component(view, name), trail=(*walked, name))
+    if pick["view"] == "lens":
+        return replace(view, position=pick["column"])
+    return view
+
+
+def controls(view: View, _model: interp.Transformer) -> None:
+    """The method of ablation, the way back down the trail, and back to the answer."""
+    choose("Ablation, and what is read in place of a component", "method", METHODS)
+    if view.component:
+        trail = ["", *dict.fromkeys((*view.trail, view.component))]
+        choose("Upstream", "component", trail, words=lambda name: name or "all components")
+    if view.position is not None:
+        st.button("Ask where the model answers", on_click=lambda: change(position=None))
+
+
+WHY = Page("why", "Why", asks, views, on_pick, controls)

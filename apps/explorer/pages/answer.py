@@ -1,0 +1,90 @@
+"""What Why and Patch ask about: a prompt's answer, its corrupted counterpart, one component."""
+
+from dataclasses import dataclass, replace
+
+from analyses import direct_logit_attribution
+from apps.commands.inputs import Inputs
+from apps.explorer.questions import Question, question
+from apps.explorer.view import Head, View
+from interp.metrics import logit, logit_diff
+from interp.metrics.kinds import Logit, LogitDiff
+
+Texts = list[str] | tuple[list[str], list[str]]
+
+
+def answer_of(view: View, inputs: Inputs) -> Logit | LogitDiff:
+    """The logit of the target, minus that of the distractor where every prompt has one.
+
+    It is read at the view's position, or where the model answers; of a prompt set, always there.
+
+    Raises:
+        InvalidInput: a prompt lacks a target, or a token is not a single one.
+    """
+    target, pos = inputs.tokens("target"), None if view.prompts else view.position
+    if inputs.all_have("distractor"):
+        return logit_diff(target, inputs.tokens("distractor"), pos)
+    return logit(target, pos)
+
+
+def corrupted(inputs: Inputs) -> Texts:
+    """What the model reads of the corrupted prompts.
+
+    Raises:
+        InvalidInput: a prompt has none, or one of another length.
+    """
+    inputs.pairs  # noqa: B018 - checks that they align
+    texts = [replace(prompt, text=prompt.corrupt or "") for prompt in inputs.prompts]
+    return replace(inputs, prompts=texts).batch
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Minimal pairs as analyses take them.
+
+    Attributes:
+        clean: what the model reads of the prompts.
+        corrupt: of their counterparts.
+        metric: of the answers.
+    """
+
+    clean: Texts
+    corrupt: Texts
+    metric: Logit | LogitDiff
+
+
+def head_of(component: str) -> Head | None:
+    """The head that a component is, if it is one: of ``cross.L1H0``, L1H0."""
+    return Head.of(component.rpartition(".")[2])
+
+
+def with_component(view: View, name: str) -> View:
+    """The view in which a component is chosen; a head is chosen for all pages."""
+    head = head_of(name)
+    if head is None:
+        return replace(view, component=name)
+    attention = name.rpartition(".")[0] or view.attention
+    return replace(view, component=name, head=head, attention=attention)
+
+
+def direct_question(view: View, inputs: Inputs, by: str) -> Question:
+    """Direct logit attribution of the answer.
+
+    Raises:
+        InvalidInput: as for :func:`answer_of`.
+    """
+    answer = answer_of(view, inputs)
+    return question(
+        direct_logit_attribution,
+        view.model,
+        inputs.batch,
+        target=answer.target,
+        distractor=answer.distractor if isinstance(answer, LogitDiff) else None,
+        pos=answer.pos,
+        by=by,
+    )
+
+
+def where(view: View) -> str:
+    """The model, and the position that was chosen, at the end of a title."""
+    at = "" if view.position is None or view.prompts else f", position {view.position}"
+    return f"; {view.model}{at}"

@@ -1,0 +1,105 @@
+"""The page Patch, its circuit: the edges that carry the difference, pruned to a few."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import interp
+from analyses import OVCircuit, Pruning, attribute_edges, ov, prune
+from analyses.circuit_figure import graph_of
+from analyses.result import Result
+from apps import widget
+from apps.explorer.canvas import Pick, ViewData
+from apps.explorer.page import Ask, ask
+from apps.explorer.pages.answer import Pairs, head_of, with_component
+from apps.explorer.pages.asked import inputs_of
+from apps.explorer.questions import Question, question
+from apps.explorer.view import View
+
+CIRCUIT = "circuit"
+TOP = 8
+"""Tokens that a head promotes."""
+
+
+def circuit_asks(view: View, model: interp.Transformer, pairs: Pairs) -> list[Ask]:
+    """The circuit, if it was asked for, and what the chosen head promotes."""
+
+    def circuit() -> Question:
+        asked = (view.model, pairs.clean, pairs.corrupt)
+        scored = question(attribute_edges, *asked, metric=pairs.metric, check=0)
+        return replace(question(prune, *asked, metric=pairs.metric), scored_by=scored)
+
+    def promoted() -> Question:
+        head = head_of(view.component)
+        is_cross = view.component.startswith("cross.")
+        batch = model.batches(inputs_of(view, model).batch)[0 if is_cross else -1]
+        return question(
+            ov,
+            view.model,
+            *(head or ()),
+            tokens=tuple(dict.fromkeys(batch.ids[0].tolist())),
+            top=TOP,
+            attention=view.component.rpartition(".")[0] or None,
+        )
+
+    if CIRCUIT not in view.asked:
+        return []
+    return [
+        ask(CIRCUIT, circuit, long=True),
+        *([] if head_of(view.component) is None else [ask("promoted", promoted)]),
+    ]
+
+
+def circuit_views(view: View, known: Mapping[str, Result]) -> list[ViewData]:
+    """The graph, the faithfulness of circuits by size, the tokens that the head promotes."""
+    found: list[ViewData] = []
+    circuit, promoted = known.get(CIRCUIT), known.get("promoted")
+    if isinstance(circuit, Pruning):
+        found += _circuit(view, circuit)
+    if isinstance(promoted, OVCircuit):
+        note = {"note": f"By the weights alone; the pattern of {promoted.head} is on Heads."}
+        figure = promoted.figure("out")
+        found += [{**own, **note} for own in widget.views_of_figure(figure, "promoted")]
+    return found
+
+
+def _circuit(view: View, result: Pruning) -> list[ViewData]:
+    """The highest-ranked edges as a graph, and what circuits of each size keep."""
+    count, every = min(view.edges, len(result.order)), len(result.order)
+    nodes, weights = graph_of(dict(zip(result.order[:count], result.scores, strict=False)))
+    run = max(n for n, size in enumerate(result.counts) if size <= max(count, result.counts[0]))
+    f, random = result.faithfulness[run], result.random_faithfulness[:, run].mean()
+    curve = {"pick": "x", "note": "Click a size to draw that circuit."}
+    return [
+        {
+            "kind": "network",
+            "id": CIRCUIT,
+            "title": f"The {count} highest-ranked of {every} edges, {every - count} hidden; "
+            f"{view.model}",
+            "note": f"Alone, {result.counts[run]} edges keep {f:.0%} of the {result.metric}; as "
+            f"many in a random order {random:.0%}. Click a head or an edge to see what the head "
+            "promotes.",
+            "nodes": [
+                {"name": own.name, "x": own.x, "y": own.y, "label": own.label} for own in nodes
+            ],
+            "edges": [[*ends, weight] for ends, weight in weights.items()],
+            "unit": result.unit,
+            "pick": "edge",
+        },
+        *({**own, **curve} for own in widget.views_of_figure(result.figure(), "faithfulness")),
+    ]
+
+
+def _take_component(view: View, pick: Pick) -> View:
+    """A node, or of an edge the head that writes, else the one that reads."""
+    ends = pick["name"].split(" → ")
+    return with_component(view, next((own for own in ends if head_of(own)), ends[0]))
+
+
+def _take_size(view: View, pick: Pick) -> View:
+    return replace(view, edges=max(1, round(pick["x"])))
+
+
+CIRCUIT_PICKS: dict[str, Callable[[View, Pick], View]] = {
+    CIRCUIT: _take_component,
+    "faithfulness": _take_size,
+}

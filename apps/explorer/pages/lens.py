@@ -1,0 +1,98 @@
+"""The logit lens on a page: what the model would predict at each layer."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import interp
+from analyses import LogitLens, logit_lens
+from analyses.payload import encoded
+from analyses.result import Result
+from apps.commands.inputs import Inputs
+from apps.explorer.canvas import ViewData
+from apps.explorer.page import Ask, ask
+from apps.explorer.pages.asked import inputs_of
+from apps.explorer.questions import Question, question
+from apps.explorer.scales import PROBABILITIES
+from apps.explorer.view import View
+from interp.errors import InvalidInput
+from interp.metrics import columns_read
+
+ANSWERS = ("target", "distractor")
+
+
+def lens_asks(view: View, inputs: Inputs) -> list[Ask]:
+    """The lens of the prompt, and with the ranks of the target and of the distractor."""
+
+    def lens(field: str = "") -> Question:
+        tokens = inputs.tokens(field) if field else None
+        return question(logit_lens, view.model, inputs.batch, targets=tokens, top=1)
+
+    given = [field for field in ANSWERS if inputs.all_have(field)]
+    return [ask("lens", lens), *(ask(field, lambda field=field: lens(field)) for field in given)]
+
+
+def lens_views(
+    view: View, model: interp.Transformer, known: Mapping[str, Result]
+) -> list[ViewData]:
+    """The likeliest token of each layer and position; rank and probability of the answers."""
+    lens = known.get("lens")
+    if not isinstance(lens, LogitLens):
+        return []
+    columns = [f"{n} {label}" for n, label in enumerate(lens.labels[0])]
+    grid = {
+        "kind": "matrix",
+        "id": "lens",
+        "title": f"{lens.lens}: the likeliest token at each layer and position; {view.model}",
+        "note": "The last row is the model's prediction. Click a cell to ask at its position.",
+        "rows": [f"{p} {layer}" for p, layer in zip(lens.points, lens.layers, strict=True)],
+        "columns": columns,
+        "row_axis": "stream",
+        "column_axis": "position",
+        "unit": "probability",
+        "values": encoded(lens.probability[:, 0, :, 0]),
+        "texts": [[lens.names[own] for own in row] for row in lens.top[:, 0, :, 0].tolist()],
+        "scale": PROBABILITIES,
+        "pick": "cell",
+    }
+    answers = {name: known[name] for name in ANSWERS if name in known}
+    column = _column(view, model)
+    if not answers or column is None:
+        return [grid]
+    return [
+        grid,
+        _ranks(answers, column, f"{lens.lens}: the answers after {columns[column]}"),
+    ]
+
+
+def _column(view: View, model: interp.Transformer) -> int | None:
+    """Where the answer is read; ``None`` if the prompt has no such position."""
+    batch = model.batches(inputs_of(view, model).batch)[-1]
+    try:
+        return int(columns_read(batch, view.position))
+    except InvalidInput:
+        return None
+
+
+def _ranks(answers: Mapping[str, Result], column: int, title: str) -> ViewData:
+    """A line for the target and one for the distractor, over the layers."""
+    panels: dict[str, list[dict[str, Any]]] = {"probability": [], "rank": []}
+    for name, own in answers.items():
+        if not isinstance(own, LogitLens) or own.rank is None or own.target_probability is None:
+            continue
+        x = [*range(len(own.rank))]
+        for unit, values in (("probability", own.target_probability), ("rank", own.rank)):
+            y = values[:, 0, column].tolist()
+            panels[unit].append({"name": name, "x": x, "y": y, "faint": False})
+    return {
+        "kind": "curves",
+        "id": "ranks",
+        "title": title,
+        "note": "Rank 0 is the likeliest token; the last stream is the model's output.",
+        "axis": "stream",
+        "panels": [
+            {"title": unit.capitalize(), "unit": unit, "curves": own}
+            for unit, own in panels.items()
+        ],
+        "marked": [],
+        "pick": None,
+    }
