@@ -2,7 +2,6 @@
 
 import interp
 from apps.commands.inputs import Inputs
-from apps.defaults import LOGIT_DIFF, LOSS
 from apps.explorer.default_views import examples
 from apps.explorer.view import View
 from interp.metrics import Metric
@@ -29,16 +28,6 @@ def metric_of(view: View, inputs: Inputs) -> str | Metric:
         InvalidInput: a prompt lacks a target or a distractor, or it is not a single token.
     """
     return inputs.metric(view.metric)
-
-
-def metrics_of(inputs: Inputs) -> list[str]:
-    """The metrics that make sense for these prompts, by their names on the command line."""
-    found = [LOSS] if inputs.model.config.is_causal else []
-    found.append("kl")
-    if inputs.all_have("target") and (inputs.has_one_stack or inputs.all_have("prefix")):
-        found += [LOGIT_DIFF] if inputs.all_have("distractor") else []
-        found += ["logit", "prob"]
-    return found
 
 
 def attention_of(view: View, model: interp.Transformer) -> AttentionName | None:

@@ -22,11 +22,11 @@ from analyses import (
 )
 from analyses.result import Result
 from apps.explorer.canvas import Pick, ViewData
-from apps.explorer.controls import ask_switch, choose, switch
+from apps.explorer.controls import ask_switch, choose
 from apps.explorer.default_views import EXAMPLES, examples, with_prompt
 from apps.explorer.fitted import heads_of
 from apps.explorer.page import Ask, Page, ask
-from apps.explorer.pages.asked import attention_of, inputs_of, metric_of, metrics_of
+from apps.explorer.pages.asked import attention_of, inputs_of, metric_of
 from apps.explorer.pages.heads.known import has_roles, roles, truth
 from apps.explorer.pages.heads.patterns import patterns_sent
 from apps.explorer.pages.heads.scores import scores
@@ -93,17 +93,11 @@ def on_pick(view: View, pick: Pick) -> View:
 
 
 def controls(view: View, model: interp.Transformer) -> None:
-    """How heads are ablated, which attention is shown, and what is done with the chosen ones."""
+    """How heads are ablated, which attention is shown, and what else is asked of the chosen head."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         if len(model.stacks) > 1:
             choose("Attention", "attention", ["decoder", "cross", "encoder"])
         choose("Ablated to", "method", METHODS)
-        metrics = metrics_of(inputs_of(view, model, swept=True))
-        choose("Metric", "metric", metrics, widget="selectbox")
-    with st.container(horizontal=True, vertical_alignment="center"):
-        if view.heads or view.ablated:
-            names = ", ".join(map(str, view.heads))
-            switch(f"Ablate {names or 'the set'}", "ablated", help="In the predictions above.")
         ask_switch(f"Top texts of {_chosen(view)}", TEXTS)
         st.button(f"Why {_chosen(view)}?", key="why", on_click=lambda: change(page="why"))
 
