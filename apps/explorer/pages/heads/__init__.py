@@ -65,7 +65,7 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
     ]
     if has_roles(model):
         found.append(ask("roles", lambda: question(head_roles, view.model), long=True))
-    if TEXTS in view.asked:
+    if TEXTS in view.asked and examples(view.model):
         found.append(ask(TEXTS, lambda: _texts(view, model), long=True))
     return found
 
@@ -93,12 +93,13 @@ def on_pick(view: View, pick: Pick) -> View:
 
 
 def controls(view: View, model: interp.Transformer) -> None:
-    """How heads are ablated, which attention is shown, and what else is asked of the chosen head."""
+    """Which attention is shown, how heads are ablated, what else is asked of the chosen one."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         if len(model.stacks) > 1:
             choose("Attention", "attention", ["decoder", "cross", "encoder"])
         choose("Ablated to", "method", METHODS)
-        ask_switch(f"Top texts of {_chosen(view)}", TEXTS)
+        if examples(view.model):
+            ask_switch(f"Top texts of {_chosen(view)}", TEXTS)
         st.button(f"Why {_chosen(view)}?", key="why", on_click=lambda: change(page="why"))
 
 
