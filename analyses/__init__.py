@@ -2,7 +2,12 @@
 
 from analyses.ablate import Ablation, ablate
 from analyses.ablate_heads import HeadAblation, ablate_heads
-from analyses.attention_patterns import AttentionPattern, attention_pattern
+from analyses.attention_patterns import (
+    AttentionPattern,
+    AttentionPatterns,
+    attention_pattern,
+    attention_patterns,
+)
 from analyses.attention_statistics import AttentionStatistics, attention_statistics
 from analyses.attribute_edges import EdgeAttribution, attribute_edges
 from analyses.attribute_nodes import NodeAttribution, attribute_nodes
@@ -21,6 +26,7 @@ from analyses.patch_activations import ActivationPatching, patch_activations
 from analyses.patch_paths import PathPatching, patch_paths
 from analyses.permutation_covariance import PermutationCovariance, permutation_covariance
 from analyses.positions import Positions, positions
+from analyses.predictions import Predictions, predictions
 from analyses.probe import Probe, probe
 from analyses.prune import Pruning, prune
 from analyses.qk_circuit import QKCircuit, qk
@@ -33,6 +39,7 @@ __all__ = [
     "Ablation",
     "ActivationPatching",
     "AttentionPattern",
+    "AttentionPatterns",
     "AttentionStatistics",
     "Comparison",
     "Composition",
@@ -52,6 +59,7 @@ __all__ = [
     "PathPatching",
     "PermutationCovariance",
     "Positions",
+    "Predictions",
     "Probe",
     "Pruning",
     "QKCircuit",
@@ -61,6 +69,7 @@ __all__ = [
     "ablate",
     "ablate_heads",
     "attention_pattern",
+    "attention_patterns",
     "attention_statistics",
     "attribute_edges",
     "attribute_nodes",
@@ -79,6 +88,7 @@ __all__ = [
     "patch_paths",
     "permutation_covariance",
     "positions",
+    "predictions",
     "probe",
     "prune",
     "qk",

@@ -1,26 +1,31 @@
-"""Where does a head attend? A_h on one prompt: the weights of each query over its keys.
+"""Where do heads attend? A_h on one prompt: the weights of each query over its keys.
 
     A = softmax_rows(q kᵀ / scale + mask)          rows: queries; columns: keys
 
-That a head attends to a token does not show that what it moves from there is used. For an
-encoder–decoder also cross-attention, from target tokens to source tokens (Bahdanau, Cho and Bengio
-2015, figure 3).
+That a head attends to a token does not show that what it moves from there is used. So patterns are
+also given with the weights A_ij ‖v_j W_O‖, divided by their sum over j (Kobayashi et al. 2020,
+"Attention is Not Only a Weight"). For an encoder–decoder also cross-attention, from target tokens
+to source tokens (Bahdanau, Cho and Bengio 2015, figure 3).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from analyses.figures import escaped, heatmap
 from analyses.result import Result
 from interp import Transformer, run
-from interp.errors import InvalidInput
+from interp.errors import InvalidInput, shorten
+from interp.execution.provenance import Provenance
+from interp.heads.attention_averages import pattern_at, value_weights
 from interp.integers import within
-from interp.model.attentions import AttentionName, attentions_of
+from interp.model.attentions import AttentionName, Attentions, attentions_of
 from interp.model.batch import Batch, ImageInput
 
 LONGEST_HOVER = 256
@@ -101,6 +106,82 @@ class AttentionPattern(Result):
         return "\n".join([f"{self.name}: most attended key of each query", *lines])
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class AttentionPatterns(Result):
+    """The attention of every head on one prompt.
+
+    Attributes:
+        patterns: of each layer, A of its heads, one row a query; rows sum to one. Padding has
+            neither rows nor columns.
+        queries: label of each query token; of an image's patch, its row and column.
+        keys: label of each key token.
+        query_ids: token id of each query; of images none.
+        key_ids: token id of each key; of images none.
+        is_causal: whether no query may attend to later keys; the weights there are 0.
+        weighted: whether the weights are A_ij ‖v_j W_O‖, renormalised; rows whose values are all
+            zero are then zero.
+        attention: of an encoder–decoder, which attention; else ``None``.
+        provenance: model and tokens that the numbers depend on.
+    """
+
+    patterns: tuple[Float[Tensor, "head query key"], ...]
+    queries: tuple[str, ...]
+    keys: tuple[str, ...]
+    query_ids: tuple[int, ...]
+    key_ids: tuple[int, ...]
+    is_causal: bool
+    weighted: bool
+    attention: AttentionName | None
+    provenance: Provenance
+
+    def of(self, layer: int, head: int) -> AttentionPattern:
+        """The pattern of one head."""
+        pattern = self.patterns[layer][head]
+        return AttentionPattern(pattern, self.queries, self.keys, layer, head, self.attention)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a cell: layer, head, query, key, query_token, key_token, attention."""
+        frames = [self.of(layer, head).to_frame() for layer, head in self._heads]
+        return pd.concat(frames, ignore_index=True)
+
+    def figure(self) -> go.Figure:
+        """The key that each head attends to most at each query, by its weight: heads down."""
+        top = [self.patterns[layer][head].max(-1) for layer, head in self._heads]
+        return heatmap(
+            torch.stack([own.values for own in top]),
+            title=f"Most attended key of each query ({self._weights})",
+            rows=[self.of(layer, head).name for layer, head in self._heads],
+            columns=self.queries,
+            axes=("head", "query"),
+            unit="weight",
+            top=1.0,
+            text=[[self.keys[key] for key in own.indices.tolist()] for own in top],
+        )
+
+    def summary(self) -> str:
+        """The key that each head attends to most, on average over queries."""
+        n_heads, which = len(self._heads), f"{self.attention} " if self.attention else ""
+        first = (
+            f"{n_heads} {which}heads, {len(self.queries)} queries: most attended key, mean "
+            f"{self._weights}"
+        )
+        return "\n".join([first, *(self._most(*place) for place in self._heads)])
+
+    def _most(self, layer: int, head: int) -> str:
+        weight, key = self.patterns[layer][head].mean(0).max(-1)
+        label = self.keys[int(key)]
+        return f"{self.of(layer, head).name:<12} → {int(key):>4} {label:<12} {weight:.2f}"
+
+    @property
+    def _heads(self) -> list[tuple[int, int]]:
+        layers = enumerate(self.patterns)
+        return [(layer, head) for layer, own in layers for head in range(len(own))]
+
+    @property
+    def _weights(self) -> str:
+        return "value-weighted attention" if self.weighted else "attention"
+
+
 def attention_pattern(
     model: Transformer,
     prompt: Any,  # noqa: ANN401 - one row of what model.batch reads
@@ -127,6 +208,66 @@ def attention_pattern(
         InvalidInput: the model has no such layer or head, several prompts were given, or ``target``
             and ``attention`` do not match the model's stacks.
     """
+    kind, batches = _checked(model, prompt, target, attention)
+    n_layers = len(kind.layers)
+    layer = within(-n_layers, n_layers - 1, layer, "layer") % n_layers
+    n_heads = kind.layers[layer].n_heads
+    head = within(-n_heads, n_heads - 1, head, "head") % n_heads
+    (patterns,) = _patterns(model, kind, batches, [layer], weighted=False)
+    queries, keys = _tokens(model, kind, batches)
+    return AttentionPattern(patterns[head], queries, keys, layer, head, attention)
+
+
+def attention_patterns(
+    model: Transformer,
+    prompt: Any,  # noqa: ANN401 - one row of what model.batch reads
+    *,
+    target: Any = None,  # noqa: ANN401 - likewise
+    attention: AttentionName | None = None,
+    weighted: bool = False,
+) -> AttentionPatterns:
+    """The patterns of all heads on one prompt, from one forward.
+
+    Args:
+        model: the model.
+        prompt: as of :func:`attention_pattern`.
+        target: likewise.
+        attention: likewise.
+        weighted: weigh each key by what is moved from it: A_ij ‖v_j W_O‖ / Σ_j A_ij ‖v_j W_O‖.
+
+    Raises:
+        InvalidInput: several prompts were given, attention is not finite, or ``target`` and
+            ``attention`` do not match the model's stacks.
+    """
+    if not isinstance(weighted, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"weighted={shorten(weighted)} should be True or False.")
+    kind, batches = _checked(model, prompt, target, attention)
+    patterns = _patterns(model, kind, batches, range(len(kind.layers)), weighted=weighted)
+    queries, keys = _tokens(model, kind, batches)
+    return AttentionPatterns(
+        patterns,
+        queries,
+        keys,
+        _ids(model, kind.query, batches[kind.query]),
+        _ids(model, kind.key, batches[kind.key]),
+        is_causal=not (kind.is_cross or kind.is_bidirectional),
+        weighted=weighted,
+        attention=attention,
+        provenance=Provenance.of(model, *batches),
+    )
+
+
+def _checked(
+    model: Transformer,
+    prompt: Any,  # noqa: ANN401 - as of attention_pattern
+    target: Any,  # noqa: ANN401 - likewise
+    attention: AttentionName | None,
+) -> tuple[Attentions, list[Batch]]:
+    """Which attention, and a batch of one row for each stack.
+
+    Raises:
+        InvalidInput: see :func:`attention_pattern`.
+    """
     pair = len(model.stacks) > 1
     if pair and (target is None or attention is None):
         raise InvalidInput("An encoder–decoder needs target= and attention=.")
@@ -136,22 +277,41 @@ def attention_pattern(
     batches = model.batches((prompt, target) if pair else prompt)
     for batch in batches:
         if len(batch.ids) != 1:
-            raise InvalidInput(f"attention_pattern takes one prompt; got {len(batch.ids)}.")
-    n_layers = len(kind.layers)
-    layer = within(-n_layers, n_layers - 1, layer, "layer") % n_layers
-    n_heads = kind.layers[layer].n_heads
-    head = within(-n_heads, n_heads - 1, head, "head") % n_heads
-    place = model.names.resolve(kind.places(layer)[0])
-    pattern = run(model, *batches, record=place).cache[place][0]
+            raise InvalidInput(f"Patterns are those of one prompt; got {len(batch.ids)}.")
+    return kind, batches
+
+
+@torch.no_grad()
+def _patterns(
+    model: Transformer,
+    kind: Attentions,
+    batches: Sequence[Batch],
+    layers: Sequence[int],
+    *,
+    weighted: bool,
+) -> tuple[Float[Tensor, "head query key"], ...]:
+    """Of each layer, the patterns of its heads, without padding."""
+    places = [kind.places(layer) for layer in layers]
+    wanted = [
+        place for pattern, v in places for place in ((pattern, v) if weighted else (pattern,))
+    ]
+    cache = run(model, *batches, record=wanted).cache
     queries, keys = batches[kind.query].is_real[0], batches[kind.key].is_real[0]
-    return AttentionPattern(
-        pattern[head][queries][:, keys].cpu(),
-        _labels(model, kind.query, batches[kind.query]),
-        _labels(model, kind.key, batches[kind.key]),
-        layer,
-        head,
-        attention,
-    )
+    found: list[Tensor] = []
+    for layer, (place, v) in zip(layers, places, strict=True):
+        pattern = pattern_at(cache, place)
+        if weighted:
+            pattern = value_weights(kind.layers[layer], pattern, cache[v])
+        found.append(pattern[0][:, queries][:, :, keys].cpu())
+    return tuple(found)
+
+
+def _tokens(
+    model: Transformer, kind: Attentions, batches: Sequence[Batch]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The labels of queries and keys."""
+    queries, keys = (_labels(model, stack, batches[stack]) for stack in (kind.query, kind.key))
+    return queries, keys
 
 
 def _labels(model: Transformer, stack: int, batch: Batch) -> tuple[str, ...]:
@@ -164,3 +324,10 @@ def _labels(model: Transformer, stack: int, batch: Batch) -> tuple[str, ...]:
         special = (f"special {n}" for n in range(patches.n_special))
         return (*special, *(f"{row},{column}" for row, column in cells))
     return tuple(model.to_labels(batch.ids[0, batch.is_real[0]]))
+
+
+def _ids(model: Transformer, stack: int, batch: Batch) -> tuple[int, ...]:
+    """The token ids of the only row, without padding; of images none."""
+    if isinstance(model.stacks[stack].input, ImageInput):
+        return ()
+    return tuple(batch.ids[batch.is_real].tolist())

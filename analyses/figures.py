@@ -238,7 +238,8 @@ def curves(
     figure.update_xaxes(title=axis, row=len(filled), col=1)
     for x in marked:
         figure.add_vline(x, line={"dash": "dot", "width": 1, "color": FAINT})
-    figure.update_layout(**_layout(title), legend={"orientation": "h", "y": -0.2})
+    meta = {"panels": filled, "axis": axis, "marked": list(marked)}
+    figure.update_layout(**_layout(title), legend={"orientation": "h", "y": -0.2}, meta=meta)
     return figure
 
 
@@ -289,6 +290,7 @@ def network(
                 line=line,
                 opacity=0.75,
                 hovertemplate=f"{text}<extra></extra>",
+                meta={"edge": [start, end, weight]},
             )
         )
     labelled = [node for node in nodes if node.label]
@@ -314,7 +316,8 @@ def network(
             hoverinfo="skip",
         )
     )
-    figure.update_layout(**_layout(title), showlegend=False)
+    places = [[node.name, node.x, node.y, node.label] for node in nodes]
+    figure.update_layout(**_layout(title), showlegend=False, meta={"nodes": places, "unit": unit})
     figure.add_annotation(
         text=f"width: size of the weight ({escaped(unit)}, up to {largest:.3g}); orange: above 0, "
         "purple: below",

@@ -8,6 +8,9 @@ Activation Addition".) Texts are generated with and without the vector from the 
 same seed. How much the vector changes is measured on the plain text, so that strengths compare: the
 divergence KL(plain ‖ steered) of the distributions from which each of its tokens came.
 
+Components, such as heads, can be ablated at the same time, or alone: their values are replaced with
+zero or a mean in every forward of the edited texts, so that strength 0 is the ablation by itself.
+
 The control is a random vector of the same length: any vector that is long enough changes a text,
 and what v means is in the difference. A change of the text is not a change towards the positive
 prompts; read the texts. A vector is best read beside the length of the stream, which is given.
@@ -29,10 +32,13 @@ from analyses.effects import Progress, grid, mean_frame
 from analyses.figures import Curve, curves
 from analyses.result import Result
 from interp import Transformer, run
+from interp.edits import Edit
 from interp.errors import InvalidInput, shorten
 from interp.execution.generate import check_temperature, with_start
 from interp.execution.provenance import Provenance
 from interp.integers import as_seed, at_least, integer
+from interp.interventions.components import Component, components_named
+from interp.interventions.replacements import Replacements
 from interp.interventions.steering import (
     Continuation,
     contrast_vector,
@@ -40,7 +46,7 @@ from interp.interventions.steering import (
     stream_place,
 )
 from interp.metrics.logits import at_least_float32
-from interp.model.batch import PAD
+from interp.model.batch import PAD, Batch
 from interp.points import Place, Point
 
 SHOWN = 3
@@ -54,7 +60,7 @@ class Steering(Result):
     """Texts with and without a vector, and how far their predictions diverge.
 
     Attributes:
-        place: where the vector was added, such as ``resid_pre 1``.
+        place: where the vector was added, such as ``resid_pre 1``; ``""`` without a vector.
         vector: what was added at strength 1.
         stream_norm: the mean length of the stream there, over the tokens of the prompts.
         strengths: what the vector was multiplied by.
@@ -68,6 +74,8 @@ class Steering(Result):
         labels: of the new tokens.
         separator: between labels in a text.
         provenance: model, tokens and settings that the numbers depend on.
+        ablated: names of the components that were ablated in all texts but the plain ones.
+        method: ``zero`` or ``mean``; ``""`` if nothing was ablated.
     """
 
     place: str
@@ -83,6 +91,8 @@ class Steering(Result):
     labels: dict[int, str]
     separator: str
     provenance: Provenance
+    ablated: tuple[str, ...] = ()
+    method: str = ""
 
     @property
     def same(self) -> Int[Tensor, "strength prompt"]:
@@ -128,9 +138,9 @@ class Steering(Result):
             kl=self.kl.nanmean(-1).flatten().numpy(),
             control=self.control.nanmean(-1).flatten().numpy(),
             same_tokens=self.same.flatten().numpy(),
-            plain=[self._text(own) for own in self.plain] * len(self.strengths),
-            steered=[self._text(own) for own in self.steered.flatten(0, 1)],
-            random=[self._text(own) for own in self.random.flatten(0, 1)],
+            plain=[self.text(own) for own in self.plain] * len(self.strengths),
+            steered=[self.text(own) for own in self.steered.flatten(0, 1)],
+            random=[self.text(own) for own in self.random.flatten(0, 1)],
         )
 
     def to_token_frame(self) -> pd.DataFrame:
@@ -153,7 +163,7 @@ class Steering(Result):
         lines.append(Curve(name, pos, self.control[last].nanmean(0).tolist(), faint=True))
         return curves(
             {"KL(plain ‖ steered)": lines},
-            title=f"Steering at {self.place}: divergence on the plain text",
+            title=f"{self._what[0].upper()}{self._what[1:]}: divergence on the plain text",
             axis="new token",
             units=["nats"],
         )
@@ -165,28 +175,43 @@ class Steering(Result):
         changed, other = (
             round(float(own[last]) * n) for own in (self.changed, self.control_changed)
         )
+        texts = [line for p in range(min(top, n)) for line in self._texts(p)]
+        changes = f"changes {changed} of {n} texts, KL {kl:.3g} nats a token"
+        if not self.place:
+            return "\n".join([f"{self._what} on {n} prompts {changes}", *texts])
         first = (
-            f"steering at {self.place} on {n} prompts: strength {self.strengths[last]:g} changes "
-            f"{changed} of {n} texts, KL {kl:.3g} nats a token (random vector: {other}, "
-            f"{control:.3g})"
+            f"{self._what} on {n} prompts: strength {self.strengths[last]:g} {changes} (random "
+            f"vector: {other}, {control:.3g})"
         )
         size = (
             f"the vector has length {self.vector.norm():.3g}, the stream {self.stream_norm:.3g} on "
             "average"
         )
-        return "\n".join(
-            [first, size, *(line for p in range(min(top, n)) for line in self._texts(p))]
-        )
+        return "\n".join([first, size, *texts])
+
+    def text(self, tokens: Int[Tensor, " token"]) -> str:
+        """New tokens as a text, to the end of it."""
+        return self.separator.join(self.labels[n] for n in tokens.tolist() if n != PAD)
+
+    @property
+    def _what(self) -> str:
+        """What was edited, in words."""
+        ablation = f"ablation of {', '.join(self.ablated)} ({self.method})"
+        if not self.place:
+            return ablation
+        return f"steering at {self.place}{f' and {ablation}' if self.ablated else ''}"
 
     def _texts(self, prompt: int) -> list[str]:
         """The texts of one prompt, one below the other."""
-        rows, last = [("plain", self._text(self.plain[prompt]))], self._strongest
+        rows, last = [("plain", self.text(self.plain[prompt]))], self._strongest
         for n, strength in enumerate(self.strengths):
             same, own = int(self.same[n, prompt]), self.steered[n, prompt]
             differs = bool((own != self.plain[prompt]).any())
             where = f"  (differs from token {same} on)" if differs else "  (the same)"
-            rows.append((f"strength {strength:g}", self._text(own) + where))
-        rows.append((f"random {self.strengths[last]:g}", self._text(self.random[last, prompt])))
+            name = f"strength {strength:g}" if self.place else "ablated"
+            rows.append((name, self.text(own) + where))
+        if self.place:
+            rows.append((f"random {self.strengths[last]:g}", self.text(self.random[last, prompt])))
         width = max(len(name) for name, _ in rows)
         return [
             f"prompt {prompt}: {self.prompts[prompt]}",
@@ -197,32 +222,33 @@ class Steering(Result):
     def _strongest(self) -> int:
         return max(range(len(self.strengths)), key=lambda n: abs(self.strengths[n]))
 
-    def _text(self, tokens: Int[Tensor, " token"]) -> str:
-        return self.separator.join(self.labels[n] for n in tokens.tolist() if n != PAD)
-
 
 def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
     model: Transformer,
     prompts: Any,  # noqa: ANN401 - what model.check reads
     *,
-    layer: int,
+    layer: int | None = None,
     vector: Tensor | None = None,
     contrast: Any = None,  # noqa: ANN401 - a pair of what model.check reads
     at: str | Point = "resid_pre",
     pos: int | None = -1,
     strengths: Sequence[float | int] = (0.0, 1.0, 2.0, 4.0),
+    ablate: Sequence[str] = (),
+    method: str = "mean",
+    reference: Any = None,  # noqa: ANN401 - as prompts
     new_tokens: int = 20,
     temperature: float = 0.0,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Steering:
-    """Continue prompts with a vector added to the stream, and without.
+    """Continue prompts with a vector added to the stream or components ablated, and without.
 
     Args:
         model: a model that generates text.
         prompts: texts, token ids padded with ``interp.PAD``, or a batch; of an encoder–decoder the
             source, or ``(source, target)`` with the first tokens of the target.
-        layer: where the vector is added; of an encoder–decoder, in the decoder.
+        layer: where the vector is added; of an encoder–decoder, in the decoder. Without a vector,
+            ``None``.
         vector: what is added at strength 1, ``[d_model]``; such as one that was learned through
             ``interp.run(..., keep_graph=True)``.
         contrast: instead of a vector, ``(positive, negative)`` prompts, as ``interp.run`` takes
@@ -230,30 +256,42 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
         at: a point of the stream, or of what is written to it, such as ``mlp_out``.
         pos: the position at which contrasting prompts are read; ``None`` for the mean over all.
         strengths: what the vector is multiplied by.
+        ablate: names of heads, or other components, that are ablated together in every forward of
+            the edited texts, and of the control's. With them, the vector may be left out.
+        method: what replaces them: ``zero`` or ``mean``, which is over all tokens of ``reference``.
+        reference: prompts from which means come; by default the prompts themselves.
         new_tokens: how many tokens to add at most.
         temperature: of the sampling; 0 takes the most probable token.
         seed: of the sampling, the same for all texts, and of the random vector.
         progress: called with ``(texts done, texts in total)``, prompts taken together.
 
     Returns:
-        Texts, and divergences by strength, prompt and token. With strength 0 they are those of the
-        plain model, bit for bit.
+        Texts, and divergences by strength, prompt and token. With strength 0 and nothing ablated,
+        they are those of the plain model, bit for bit. Without a vector, strength 0 is all there
+        is.
 
     Raises:
-        InvalidInput: the model can't continue a text; neither or both of ``vector`` and
-            ``contrast``; a vector of another shape, or not finite; or settings out of range.
+        InvalidInput: the model can't continue a text; both of ``vector`` and ``contrast``, or
+            neither and nothing to ablate; a vector of another shape, or not finite; a component
+            named twice; or settings out of range.
         UnknownPlace: there is no such place.
         InvalidTokens: prompts and new tokens exceed the context.
     """
-    place, strengths = stream_place(model, at, layer), _strengths(strengths)
+    components = components_named(model, ablate)
+    alone = bool(components) and vector is None and contrast is None
+    place = stream_place(model, at, 0 if alone and layer is None else layer)
+    strengths = (0.0,) if alone else _strengths(strengths)
     new_tokens, seed = at_least(1, new_tokens, "new_tokens"), as_seed(seed)
     check_temperature(temperature)
     pos = None if pos is None else integer(pos, "pos")
-    added = _vector(model, vector, contrast, place, pos)
+    added = _vector(model, torch.zeros(model.d_model) if alone else vector, contrast, place, pos)
+    if not alone and not bool(added.any()):
+        raise InvalidInput("The vector is zero, so that it changes nothing.")
     given = prompts if isinstance(prompts, tuple) else (prompts,)
     one = len(model.stacks) == 1
     inputs = model.batches(prompts) if one else model.check(*with_start(model, given))
     inputs[-1] = inputs[-1].padded_left()
+    fixed = _ablation(model, inputs, components, method, reference)
     plain = Continuation(model, inputs, new_tokens=new_tokens, temperature=temperature, seed=seed)
     drawn = torch.randn(len(added), generator=torch.Generator().manual_seed(seed)).to(added)
     vectors = added, drawn * (added.norm() / drawn.norm())
@@ -261,9 +299,9 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
     kl: list[list[Tensor]] = [[], []]
     for strength in strengths:
         for kind, own in enumerate(vectors):
-            edit = steering_edit(place, own, strength)
-            new[kind].append(plain.edited([edit]).cpu())
-            kl[kind].append(plain.divergence([edit]).cpu())
+            made = [*fixed, steering_edit(place, own, strength)]
+            new[kind].append(plain.edited(made).cpu())
+            kl[kind].append(plain.divergence(made).cpu())
             if progress is not None:
                 progress(sum(map(len, new)), 2 * len(strengths))
     steered, random = (torch.stack(own) for own in new)
@@ -272,7 +310,7 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
     batch = inputs[-1]
     x = at_least_float32(run(model, *inputs, record=place).cache[place])
     return Steering(
-        place=f"{place.point.label} {place.layer}",
+        place="" if alone else f"{place.point.label} {place.layer}",
         vector=added.cpu(),
         stream_norm=x.norm(dim=-1)[batch.is_real].mean().item(),
         strengths=strengths,
@@ -286,8 +324,32 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
         ),
         labels={n: model.label(n) for n in ids if n != PAD},
         separator=separator,
-        provenance=Provenance.of(model, *inputs, seed=seed),
+        provenance=Provenance.of(model, *inputs, edits=fixed, seed=seed),
+        ablated=tuple(own.name for own in components),
+        method=method if components else "",
     )
+
+
+def _ablation(
+    model: Transformer,
+    inputs: Sequence[Batch],
+    components: Sequence[Component],
+    method: str,
+    reference: Any,  # noqa: ANN401 - as prompts
+) -> tuple[Edit, ...]:
+    """The edits that ablate components in every forward.
+
+    Raises:
+        InvalidInput: see :func:`steer`.
+    """
+    if method not in ("zero", "mean"):
+        raise InvalidInput(
+            f"method={shorten(method)} should be zero or mean: new tokens have no counterpart in "
+            "another prompt."
+        )
+    others = None if reference is None else model.batches(reference)
+    made = Replacements(model, inputs, method, others).edits_of(components)
+    return tuple(edit for _, edit in made)
 
 
 def _strengths(given: object) -> tuple[float, ...]:
@@ -318,7 +380,9 @@ def _vector(
         InvalidInput: see :func:`steer`.
     """
     if (vector is None) == (contrast is None):
-        raise InvalidInput("Give either vector= or contrast=(positive, negative) prompts.")
+        raise InvalidInput(
+            "Give either vector= or contrast=(positive, negative) prompts, or ablate= alone."
+        )
     if vector is not None and (not isinstance(vector, Tensor) or vector.is_complex()):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(
             f"vector={shorten(vector)} should be a tensor of {model.d_model} numbers."
@@ -333,6 +397,4 @@ def _vector(
         raise InvalidInput(
             f"The vector has shape {tuple(found.shape)}; expected {model.d_model} finite numbers."
         )
-    if not bool(found.any()):
-        raise InvalidInput("The vector is zero, so that it changes nothing.")
     return found

@@ -3,7 +3,6 @@
 import interp
 from interp.loading import MODEL_FOLDER, bundled, load
 from interp.loading.folder import steps_of
-from interp.saving import CONFIG
 from interp.zoo.card import read_card
 
 COLUMNS = [
@@ -37,12 +36,6 @@ def summaries() -> list[str]:
         f"{name}: {read_card(MODEL_FOLDER / name).summary}{_checkpoints(name)}"
         for name in bundled()
     ]
-
-
-def explorable() -> list[str]:
-    """Names of the models that the explorer shows: those with one stack."""
-    texts = {name: (MODEL_FOLDER / name / CONFIG).read_text(encoding="utf-8") for name in bundled()}
-    return [name for name, text in texts.items() if len(interp.Config.from_json(text).stacks) == 1]
 
 
 def architecture(config: interp.Config) -> str:

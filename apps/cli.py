@@ -115,9 +115,15 @@ def convert(
 @reports_errors
 def explore(
     *,
-    model: Annotated[
-        str, typer.Option("--model", "-m", help="A bundled model.")
-    ] = DEFAULT_EXPLORED,
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="A bundled model, a folder or hub:org/name; the first is opened. Repeatable.",
+            show_default=DEFAULT_EXPLORED,
+        ),
+    ] = None,
     port: Annotated[
         int | None,
         typer.Option(
@@ -130,18 +136,15 @@ def explore(
     headless: Annotated[bool, typer.Option("--headless", help="Do not open a browser.")] = False,
 ) -> None:
     """Open the explorer in a browser."""
-    from apps.catalogue import explorable  # noqa: PLC0415
+    from apps.catalogue import check_name  # noqa: PLC0415
     from apps.serve import choose_port, serve  # noqa: PLC0415
-    from interp.errors import ModelLoadError  # noqa: PLC0415
 
-    if model not in explorable():
-        raise ModelLoadError(
-            f"The explorer shows bundled models with one stack, {', '.join(explorable())}; "
-            f"got {model!r}."
-        )
+    models = models or [DEFAULT_EXPLORED]
+    for name in models:
+        check_name(name)
     free = choose_port(port)
     print_stderr(f"The explorer is at http://127.0.0.1:{free} (Ctrl-C stops it).")
-    serve(model, free, headless=headless)
+    serve(models, free, headless=headless)
 
 
 @app.command()

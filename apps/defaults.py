@@ -9,7 +9,7 @@ from interp.text.prompts import bundled_prompts
 from interp.zoo.card import FILE as CARD
 from interp.zoo.card import Card, read_card
 
-LOSS, LOGIT_DIFF = "loss", "logit-diff"
+LOSS, LOGIT_DIFF, MASKED_LOSS = "loss", "logit-diff", "masked-loss"
 """The metrics, by the names that the command line gives them."""
 
 
@@ -24,7 +24,7 @@ def default_prompts(model: str, *, pairs: bool = False, option: str = "--prompts
     Raises:
         InvalidInput: the model has no card, or there are no such pairs.
     """
-    card = _card_of(model)
+    card = card_of(model)
     named = card and (card.pairs if pairs else card.prompts)
     if named:
         return named
@@ -38,11 +38,11 @@ def default_prompts(model: str, *, pairs: bool = False, option: str = "--prompts
 
 def default_metric(model: str) -> str:
     """The metric that a model's card names; ``loss`` without a card."""
-    card = _card_of(model)
+    card = card_of(model)
     return LOSS if card is None else card.metric
 
 
-def _card_of(model: str) -> Card | None:
+def card_of(model: str) -> Card | None:
     """The card of a bundled model or of a model folder, also given as ``name@step``, if any."""
     checkpoint = AT_STEP.fullmatch(model)
     for name in (model, checkpoint["model"]) if checkpoint else (model,):

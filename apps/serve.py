@@ -1,25 +1,44 @@
-"""Serves the explorer with Streamlit, on the loopback interface only."""
+"""Serves the explorer with Streamlit, on the loopback interface and to its own page only."""
 
+import os
 import socket
+import sys
+import threading
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from importlib import import_module
 from pathlib import Path
+from typing import NoReturn
 
-from streamlit.web import cli
+import streamlit
+import typer
+from starlette.types import Receive, Scope, Send
+from streamlit.starlette import App
 
+from apps.guard import NAMES, Guard
 from interp.errors import OutOfResources
 
 HOST = "127.0.0.1"
 PORTS = range(8501, 8521)
-APP = Path(__file__).parent / "explorer" / "app.py"
+APP = Path(__file__).parent / "explorer_script.py"
+PAGE = Path(streamlit.__file__).parent / "static" / "index.html"
 
 
-def flags(port: int, *, headless: bool) -> list[str]:
-    """Streamlit's flags: its defaults bind all interfaces and show internals to visitors."""
-    settings: dict[str, str | float | list[str]] = {
+def settings(port: int) -> dict[str, object]:
+    """Streamlit's settings, which also override those of a user's ``config.toml``.
+
+    Its defaults bind all interfaces and show internals to visitors.
+    """
+    return {
         "server.address": HOST,
         "server.port": port,
-        "server.headless": headless,
-        # Refuses other host names, so that DNS rebinding can't reach the explorer.
-        "server.allowedHosts": [HOST, "localhost"],
+        "server.baseUrlPath": "",
+        "server.sslCertFile": "",
+        "server.sslKeyFile": "",
+        # The browser is opened by Explorer.
+        "server.headless": True,
+        "server.allowedHosts": list(NAMES),
+        "server.corsAllowedOrigins": [],
         "server.enableCORS": True,
         "server.enableXsrfProtection": True,
         "server.enableStaticServing": False,
@@ -29,17 +48,45 @@ def flags(port: int, *, headless: bool) -> list[str]:
         "server.showEmailPrompt": False,
         "browser.serverAddress": HOST,
         "browser.gatherUsageStats": False,
+        "client.allowedOrigins": [],
         "client.showErrorDetails": "none",
         "client.showErrorLinks": False,
         "client.toolbarMode": "minimal",
         "global.developmentMode": False,
         "logger.level": "warning",
         "logger.hideWelcomeMessage": True,
-        "theme.base": "light",
-        "theme.primaryColor": "#542788",
-        "theme.paddingTop": "3rem",
+        "secrets.files": [],
+        "theme.light.primaryColor": "#542788",
+        "theme.dark.primaryColor": "#8f6fd0",
     }
-    return [f"--{name}={text}" for name, value in settings.items() for text in _flag_values(value)]
+
+
+class Explorer(App):
+    """The explorer's page behind its guard.
+
+    The guard is outside of all that Streamlit answers, its errors included; middleware would be
+    inside of those.
+
+    Args:
+        port: the server's.
+        headless: do not open a browser.
+    """
+
+    def __init__(self, port: int, *, headless: bool) -> None:
+        @asynccontextmanager
+        async def opening(_: App) -> AsyncGenerator[None, None]:
+            if not headless:
+                # A thread, because a browser in the terminal returns only when it is closed.
+                url = f"http://{HOST}:{port}"
+                threading.Thread(target=typer.launch, args=[url], daemon=True).start()
+            yield
+
+        super().__init__(APP, lifespan=opening)
+        self._guard = Guard(super().__call__, port, PAGE.read_text(encoding="utf-8"))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer or refuse a request."""
+        await self._guard(scope, receive, send)
 
 
 def choose_port(wanted: int | None) -> int:
@@ -60,14 +107,32 @@ def choose_port(wanted: int | None) -> int:
     raise OutOfResources(f"{tried} in use; choose another with --port, or 0 for any free one.")
 
 
-def serve(model: str, port: int, *, headless: bool) -> None:
-    """Serve the explorer until interrupted."""
-    arguments = ["run", *flags(port, headless=headless), str(APP), "--", "--model", model]
-    cli.main(arguments, standalone_mode=False)
+def serve(models: Sequence[str], port: int, *, headless: bool) -> NoReturn:
+    """Serve the explorer until interrupted, then end the process.
+
+    Args:
+        models: names of the models that the page offers beside the bundled ones, given to its
+            script as ``--model=NAME`` each.
+        port: a free one.
+        headless: do not open a browser.
+    """
+    # Streamlit gives its script the arguments of this process.
+    sys.argv = [str(APP), *(f"--model={model}" for model in models)]
+    threading.Thread(target=_load_first, args=[models], daemon=True).start()
+    with suppress(KeyboardInterrupt):
+        Explorer(port, headless=headless).run(config=settings(port))
+    # Sessions may still compute. Python's own exit would wait for the threads of a pool, and
+    # unwind the others, which aborts the process inside torch.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
-def _flag_values(value: str | float | list[str]) -> list[str]:
-    """The values of a flag, which is repeated for a list."""
-    if isinstance(value, list):
-        return value
-    return [str(value).lower() if isinstance(value, bool) else str(value)]
+def _load_first(models: Sequence[str]) -> None:
+    """Import what the page needs and load its model while the browser opens."""
+    import_module("apps.explorer.pages")
+    offered = import_module("apps.explorer.offered")
+    offered.offer([*models])
+    # What is wrong with the model is said on the page.
+    with suppress(Exception):
+        offered.model_of(models[0])

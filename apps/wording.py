@@ -8,7 +8,10 @@ from apps.frame_table import Table, corrected, interval_text, places_of, signed
 
 MAX_NAMED, NAMED_OF_MANY = 6, 3
 """Heads that the conclusion can name, and how many it names if more matter."""
-DIRECTIONS = {"loss": ("rises", "falls"), "logit difference": ("falls", "rises")}
+DIRECTIONS = {
+    **dict.fromkeys(("loss", "masked loss"), ("rises", "falls")),
+    **dict.fromkeys(("logit difference", "logit", "probability", "accuracy"), ("falls", "rises")),
+}
 """What a metric does when a head that helps is ablated, and when one that hurts is."""
 NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six")
 
@@ -141,6 +144,13 @@ def role(head: HeadEffect, metric: str) -> str:
     return "helps" if (head.effect > 0) == (helps_when == "rises") else "hurts"
 
 
+def better(metric: str) -> str:
+    """Which direction of a metric is the good one; ``""`` of others, such as a divergence."""
+    if metric not in DIRECTIONS:
+        return ""
+    return "lower is better" if DIRECTIONS[metric][0] == "rises" else "higher is better"
+
+
 def explanation(result: HeadAblation) -> str:
     """What the numbers mean."""
     replacement = {
@@ -150,14 +160,14 @@ def explanation(result: HeadAblation) -> str:
     }[result.method]
     return (
         f"Each head in turn is ablated: its output z, before W_O, is replaced with {replacement}. "
-        f"{_directions(result.metric)}The effect is the mean change over prompts, the size the "
+        f"{directions(result.metric)}The effect is the mean change over prompts, the size the "
         f"mean of its absolute value, which changes up and down do not cancel in. Intervals are "
         f"95 % intervals of the effect and allow for skewed data. {_what_matters(result)}"
     )
 
 
-def _directions(metric: str) -> str:
-    """What a metric that can be better or worse does when a head is ablated."""
+def directions(metric: str) -> str:
+    """What a metric that can be better or worse does when a head is ablated; ``""`` of others."""
     if metric not in DIRECTIONS:
         return ""
     helping, hurting = DIRECTIONS[metric]

@@ -97,6 +97,13 @@ def of_pairs(model: str) -> str:
 
 TEXTS, CORRUPT = "[p.text for p in prompts]", "[p.corrupt for p in prompts]"
 EXAMPLES = {
+    "predictions": Example(
+        on("python-4l", "python-keywords"),
+        "analyses.predictions(\n    model,\n"
+        f"    {TEXTS},\n    targets=[p.target for p in prompts],\n"
+        '    ablate=["L0H5", "L1H0"],\n)',
+        "interp predict --model python-4l --prompts python-keywords --ablate L0H5 --ablate L1H0",
+    ),
     "attention_pattern": Example(
         on("induction-by-hand", "letters"),
         "analyses.attention_pattern(model, prompts[0].text, layer=1, head=0)",

@@ -17,6 +17,7 @@ from apps.commands.patch import patch
 from apps.commands.paths import paths
 from apps.commands.patterns import patterns
 from apps.commands.positions import positions
+from apps.commands.predict import predict
 from apps.commands.probe import probe
 from apps.commands.prune import prune
 from apps.commands.roles import roles
@@ -25,6 +26,7 @@ from apps.commands.top_texts import top_texts
 from apps.commands.train_lens import train_lens
 
 COMMANDS = (
+    predict,
     patterns,
     roles,
     ablate,

@@ -6,11 +6,15 @@ from random import Random
 
 import interp
 from analyses.effects import Progress
-from apps.defaults import LOGIT_DIFF
+from apps.defaults import LOGIT_DIFF, MASKED_LOSS
 from interp.errors import InvalidInput
 from interp.interventions.minimal_pairs import Batches, aligned_prompts
 from interp.metrics import Metric, logit, prob
-from interp.metrics.prompts import logit_diff_of_prompts, tokens_of_prompts
+from interp.metrics.prompts import (
+    logit_diff_of_prompts,
+    masked_loss_of_targets,
+    tokens_of_prompts,
+)
 from interp.text.prompts import Prompt, read_prompt_file
 
 
@@ -128,16 +132,19 @@ class Inputs:
         Raises:
             InvalidInput: a prompt lacks a target or a distractor, or it is not a single token.
         """
-        return self.token_metric(name) if name in (LOGIT_DIFF, "logit", "prob") else name
+        of_tokens = (LOGIT_DIFF, MASKED_LOSS, "logit", "prob")
+        return self.token_metric(name) if name in of_tokens else name
 
     def token_metric(self, name: str) -> Metric:
-        """The metric ``logit-diff``, ``logit`` or ``prob`` of the prompts' own tokens.
+        """The metric ``logit-diff``, ``masked-loss``, ``logit`` or ``prob`` of the prompts' tokens.
 
         Raises:
             InvalidInput: as for :meth:`metric`.
         """
         if name == LOGIT_DIFF:
             return logit_diff_of_prompts(self.model.to_single_token, self.prompts)
+        if name == MASKED_LOSS:
+            return masked_loss_of_targets(self.model.batch(self.texts), self.tokens("target"))
         return {"logit": logit, "prob": prob}[name](self.tokens("target"))
 
 

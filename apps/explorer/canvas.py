@@ -60,19 +60,17 @@ def selection(view: View) -> dict[str, Any]:
         "query": view.query,
         "key": view.key,
         "position": view.position,
-        "score": view.score,
-        "contrast": view.contrast,
     }
 
 
 def with_selection(view: View, pick: Pick) -> dict[str, Any]:
-    """The fields of the view that a ``selection`` reported by the widget changes."""
+    """The fields of the view that a selection or a collected set of the widget changes."""
     fields: dict[str, Any] = {}
     if pick.get("head") is not None:
         fields["head"] = Head(*pick["head"])
     if pick.get("heads") is not None:
         fields["heads"] = tuple(Head(*head) for head in pick["heads"])
-    for name in ("query", "key", "position", "score", "contrast"):
+    for name in ("query", "key", "position"):
         if name in pick:
             fields[name] = pick[name]
     return {name: value for name, value in fields.items() if value != getattr(view, name)}

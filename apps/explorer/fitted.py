@@ -7,6 +7,7 @@ from typing import Any
 import interp
 from apps.defaults import default_metric
 from apps.explorer.view import Head, View
+from interp.errors import InterpError
 from interp.interventions.components import components_of
 from interp.interventions.replacements import METHODS
 from interp.model.attentions import AttentionName, attentions_of
@@ -38,6 +39,51 @@ def fitted(view: View, model: interp.Transformer) -> tuple[View, tuple[str, ...]
     if not view.metric:
         changes["metric"] = default_metric(view.model)
     return replace(view, **changes), tuple(lacking)
+
+
+def within_context(view: View, model: interp.Transformer) -> tuple[View, tuple[str, ...]]:
+    """The view with prompts that fit the model's context, and a line for each that was cut.
+
+    The first tokens are left out: predictions are of what follows the last.
+    """
+    stacks = [stack.name for stack in model.stacks]
+    of = {"text": stacks[0], "corrupt": stacks[0], "hidden": stacks[0], "prefix": stacks[-1]}
+    names = {"text": "prompt", "corrupt": "corrupted prompt", "prefix": "decoder's prefix"}
+    changes, notes = dict[str, Any](), list[str]()
+    for field, stack in of.items():
+        given = getattr(view, field)
+        text, n_cut = cut_text(model, given, stack) if given else (given, 0)
+        if n_cut:
+            changes[field] = text
+        if n_cut and field in names:
+            notes.append(
+                f"The {names[field]} is longer than the model's context of {model.config.n_ctx} "
+                f"tokens: its first {n_cut} tokens are left out."
+            )
+    selection = dict.fromkeys(("position", "query", "key")) if changes else {}
+    return replace(view, **changes, **selection), tuple(notes)
+
+
+def cut_text(model: interp.Transformer, text: str, stack: str) -> tuple[str, int]:
+    """The end of a text that fits the model's context, and how many tokens were left out.
+
+    A text that the model can't read stays as it is: what is wrong with it is said elsewhere.
+    """
+    tokenizer, n_ctx = model.tokenizer, model.config.n_ctx
+    try:
+        n = model.to_tokens(text, stack=stack).shape[1]
+    except InterpError:
+        return text, 0
+    if tokenizer is None or n <= n_ctx:
+        return text, 0
+    ids = tokenizer.encode(text)
+    first = n - n_ctx
+    kept = tokenizer.decode(ids[first:])
+    # What follows a cut may be encoded otherwise, in more tokens.
+    while first < len(ids) - 1 and model.to_tokens(kept, stack=stack).shape[1] > n_ctx:
+        first += 1
+        kept = tokenizer.decode(ids[first:])
+    return kept, first
 
 
 def heads_of(model: interp.Transformer, attention: str) -> list[int]:

@@ -5,19 +5,16 @@ shows cells as they come, and jobs of several pages take turns.
 """
 
 import time
-import traceback
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from threading import Lock
+from queue import SimpleQueue
+from threading import Lock, Thread
 
 import interp
 from analyses.result import Result
+from apps.explorer.messages import message_of
 from apps.explorer.questions import Question
 from apps.explorer.store import Store
-from apps.failures import code_and_message
-from apps.terminal import print_stderr
-from interp.errors import InterpError
 
 FIRST_SLICE = 0.4
 """Seconds after which the first partial result is shown."""
@@ -86,9 +83,13 @@ class Jobs:
         self, model_of: Callable[[str], interp.Transformer], store: Store, workers: int = 1
     ) -> None:
         self.model_of, self.store = model_of, store
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="analysis")
+        self._turns: SimpleQueue[tuple[Job, float] | None] = SimpleQueue()
         self._jobs: dict[Question, Job] = {}
         self._lock = Lock()
+        # Daemons, so that a command that is stopped does not wait for an analysis.
+        self._threads = [Thread(target=self._work, daemon=True) for _ in range(workers)]
+        for thread in self._threads:
+            thread.start()
 
     def look(self, question: Question) -> Job:
         """The job of a question, which begins, or goes on unless it was cancelled or failed."""
@@ -100,7 +101,7 @@ class Jobs:
             job.looked_at = time.monotonic()
             if not (job.running or job.stopped or job.error):
                 job.running = True
-                self._pool.submit(self._slice, job, FIRST_SLICE)
+                self._turns.put((job, FIRST_SLICE))
             return job
 
     def resume(self, question: Question) -> None:
@@ -123,11 +124,18 @@ class Jobs:
         return kept
 
     def close(self) -> None:
-        """Stop all jobs and the worker threads."""
+        """Stop all jobs, then the worker threads."""
         with self._lock:
             for job in self._jobs.values():
                 job.cancel()
-        self._pool.shutdown(cancel_futures=True)
+        for _thread in self._threads:
+            self._turns.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        while (turn := self._turns.get()) is not None:
+            self._slice(*turn)
 
     def _slice(self, job: Job, seconds: float) -> None:
         """Run a job for some seconds; then let others take their turn."""
@@ -153,7 +161,7 @@ class Jobs:
         elif job.waits:
             job.running = False
         else:
-            self._pool.submit(self._slice, job, min(2 * seconds, LONGEST_SLICE))
+            self._turns.put((job, min(2 * seconds, LONGEST_SLICE)))
 
     def _end(self, job: Job) -> None:
         if job.result is not None:
@@ -163,9 +171,7 @@ class Jobs:
             self._jobs.pop(job.question, None)
 
     def _fail(self, job: Job, error: Exception) -> None:
-        if not isinstance(error, InterpError):
-            print_stderr(traceback.format_exc())
-        job.error, job.running = code_and_message(error)[1], False
+        job.error, job.running = message_of(error), False
         with self._lock:
             ended = [own for own, other in self._jobs.items() if not other.running]
             for question in ended[:-MAX_JOBS]:

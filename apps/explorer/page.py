@@ -11,15 +11,15 @@ import streamlit as st
 
 import interp
 from analyses.result import Result
-from apps import widget
 from apps.explorer.canvas import Pick, ViewData, canvas, with_selection
 from apps.explorer.jobs import Job, Jobs
-from apps.explorer.messages import errors_on_page, escape_markdown
+from apps.explorer.messages import errors_on_page, escape_markdown, message_of
 from apps.explorer.offered import model_of
 from apps.explorer.questions import Question
 from apps.explorer.state import change, current, outer, write_address
 from apps.explorer.store import Store
 from apps.explorer.view import View
+from apps.widget.pictures import share_scales
 from interp.errors import InterpError
 
 POLL = 0.4
@@ -107,8 +107,8 @@ def answers_of(asked: Sequence[Ask], jobs: Jobs) -> Answers:
         else:
             try:
                 known.results[one.name] = jobs.answer(one.question)
-            except InterpError as error:
-                known.errors[one.name] = str(error)
+            except Exception as error:
+                known.errors[one.name] = message_of(error)
     return known
 
 
@@ -136,7 +136,8 @@ def _body(page: Page, *, polls: bool) -> None:
         st.rerun()
     with errors_on_page():
         model = model_of(view.model)
-        page.controls(view, model)
+        with st.container(horizontal=True, vertical_alignment="bottom"):
+            page.controls(view, model)
         view = current()
         asked = [*page.asks(view, model)]
         known = answers_of(asked, JOBS)
@@ -159,7 +160,7 @@ def _mount(page: Page, view: View, model: interp.Transformer, known: Answers) ->
         its_model = model_of(pinned.model)
         its_answers = answers_of([*page.asks(pinned, its_model)], JOBS)
         its_views = page.views(pinned, its_model, its_answers.results)
-        columns = [*zip((pinned, view), widget.share_scales(its_views, shown), strict=True)]
+        columns = [*zip((pinned, view), share_scales(its_views, shown), strict=True)]
     places = zip(columns, st.columns(len(columns)), ("A", "B"), strict=False)
     for (own, fresh), place, name in places:
         with place:
@@ -191,7 +192,7 @@ def _take(page: Page, pick: Pick) -> None:
     view = current()
     if pick["pick"] == "pin":
         change(pinned=None if view.pinned else view)
-    elif pick["pick"] == "selection":
+    elif pick["pick"] in ("selection", "collect"):
         change(**with_selection(view, pick))
     else:
         change(page.on_pick(view, pick))
@@ -200,18 +201,23 @@ def _take(page: Page, pick: Pick) -> None:
 def _progress(jobs: Mapping[str, Job]) -> None:
     """A bar for each job, with the time left; Cancel keeps what is done, Continue goes on."""
     for name, job in jobs.items():
-        bar, button = st.columns([5, 1], vertical_alignment="center")
-        share = job.done / job.total if job.total else 0.0
-        left = job.seconds_left
-        until = "" if left is None or not job.running else f", {left:.0f} s left"
-        state = "" if job.running else " (cancelled; what is done is shown)"
-        bar.progress(share, f"{name}: {job.done} of {job.total or '…'}{until}{state}")
-        if job.running:
-            button.button("Cancel", key=f"cancel_{name}", on_click=job.cancel)
-        else:
-            button.button(
-                "Continue", key=f"continue_{name}", on_click=JOBS.resume, args=[job.question]
-            )
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.progress(job.done / job.total if job.total else 0.0, _progress_text(name, job))
+            if job.running:
+                st.button("Cancel", key=f"cancel_{name}", on_click=job.cancel)
+            else:
+                st.button(
+                    "Continue", key=f"continue_{name}", on_click=JOBS.resume, args=[job.question]
+                )
+
+
+def _progress_text(name: str, job: Job) -> str:
+    if not job.running:
+        return f"{name}: cancelled after {job.done} of {job.total}; what is done is shown"
+    if not job.total:
+        return f"{name}: waiting" if not job.seconds else f"{name}: begun"
+    left = "" if job.seconds_left is None else f", {job.seconds_left:.0f} s left"
+    return f"{name}: {job.done} of {job.total}{left}"
 
 
 def _python(asked: Sequence[Ask]) -> None:

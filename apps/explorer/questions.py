@@ -14,6 +14,7 @@ import interp
 from analyses.effects import Progress
 from analyses.result import Result
 from interp.metrics import Metric
+from interp.tensor_data import TensorData
 
 LIVE = ("progress", "cancelled", "resume")
 """Arguments that say how an analysis runs, not what it computes."""
@@ -122,10 +123,14 @@ def _thawed(value: Any) -> Any:  # noqa: ANN401 - an argument
     return value
 
 
+def _nested(values: TensorData) -> list[object]:
+    return values.tensor.tolist()
+
+
 def _written(value: object) -> str:
     """An argument as Python code."""
     if not isinstance(value, Metric):
         return repr(value)
-    settings = {name: own for name, own in value.to_dict().items() if own is not None}
+    settings = {name: own for name, own in value.to_dict(_nested).items() if own is not None}
     kind = settings.pop("kind")
     return f"metrics.{kind}({', '.join(f'{name}={own!r}' for name, own in settings.items())})"

@@ -7,8 +7,10 @@ import streamlit as st
 import interp
 from apps.explorer.controls import choose
 from apps.explorer.default_views import default_view, examples, with_prompt
-from apps.explorer.offered import offered, steps
+from apps.explorer.metrics_offered import in_words, offered_metrics
+from apps.explorer.offered import model_of, offered, steps
 from apps.explorer.state import change, current
+from apps.explorer.view import ANSWERED
 from interp.loading import AT_STEP
 from interp.text.prompts import Prompt
 from interp.text.token_bytes import visible
@@ -83,6 +85,26 @@ def set_choice() -> None:
         "prompts",
         ["", *(["examples"] if examples(view.model) else [])],
         words=lambda name: name or "this prompt",
+    )
+    if current().prompts:
+        choose(
+            "Which of them",
+            "answered",
+            ANSWERED,
+            words=lambda name: f"{name} only" if name else "all",
+            help="Those whose target the model predicts as the most probable token, or not.",
+        )
+
+
+def metric_choice() -> None:
+    """What ablations are measured by: the metrics that the prompts allow."""
+    view = current()
+    choose(
+        "Metric",
+        "metric",
+        offered_metrics(view, model_of(view.model)),
+        words=in_words,
+        widget="selectbox",
     )
 
 

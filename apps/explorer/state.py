@@ -4,6 +4,7 @@ The address wins when it differs from the last one that was written, which is wh
 Nothing is written on the first visit, since that would cost a press of Back.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,10 @@ import streamlit as st
 
 from apps.explorer.view import View, from_address
 
-OUTER = ("page", "model", "text", "target", "distractor", "corrupt", "prefix", "position", "pinned")
+OUTER = (
+    *("page", "model", "text", "target", "distractor", "corrupt", "prefix", "hidden", "position"),
+    *("heads", "ablated", "pinned"),
+)
 """Fields that what stands around a page's views depends on."""
 
 
@@ -25,20 +29,22 @@ def change(view: View | None = None, **fields: Any) -> None:  # noqa: ANN401 - f
     st.session_state["view"] = replace(view or current(), **fields)
 
 
-def read_address() -> tuple[str, ...]:
-    """Take the address's view, if it is not the one that was written; what could not be read."""
+def read_address(complete: Callable[[View], tuple[View, tuple[str, ...]]]) -> tuple[str, ...]:
+    """Take the address's view, if it is not the one that was written.
+
+    Args:
+        complete: fills in what an address leaves out; gives also what had to be left out.
+
+    Returns:
+        A line for each thing that could not be read or taken.
+    """
     state, address = st.session_state, st.query_params.to_dict()
     if "view" in state and address == state["address"]:
         return ()
-    view, notes = from_address(address)
-    state["view"], state["address"], state["written"] = view, address, None
-    return notes
-
-
-def mark_read() -> None:
-    """Take the present view as the address's own, once defaults stand in for what it leaves out."""
-    if st.session_state["written"] is None:
-        st.session_state["written"] = current()
+    asked, notes = from_address(address)
+    view, more = complete(asked)
+    state["view"], state["address"], state["written"] = view, address, view
+    return (*notes, *more)
 
 
 def write_address() -> None:
@@ -54,5 +60,5 @@ def write_address() -> None:
 
 def outer(view: View) -> tuple[object, ...]:
     """What decides whether more than a page's own views has to be shown anew."""
-    edited = view.heads if view.ablated else ()
-    return (*(getattr(view, name) for name in OUTER), view.ablated, edited)
+    edited = (view.method, view.prompts, view.answered, view.attention) if view.ablated else ()
+    return (*(getattr(view, name) for name in OUTER), edited)

@@ -13,6 +13,12 @@ from urllib.parse import parse_qsl, urlencode
 from interp.errors import shorten
 
 PAGES = ("prompt", "heads", "why", "patch", "weights")
+ANSWERED = ("", "right", "wrong")
+"""Which prompts of a set sweeps run over."""
+COLOURS = ("surprisal", "change")
+"""What the tokens of the prompt are coloured by."""
+MAX_STRENGTH, MAX_NEW_TOKENS = 1000.0, 64
+"""Of a continuation."""
 MAX_TEXT = 2000
 """Characters of the longest prompt that an address holds."""
 HEAD = re.compile(r"L(\d{1,4})H(\d{1,4})")
@@ -51,6 +57,8 @@ class View:
         corrupt: the corrupted prompt of a minimal pair; ``""`` for none.
         prefix: what the decoder of an encoder–decoder reads.
         prompts: the prompt set that sweeps run over; ``""`` for this prompt alone.
+        answered: which of the set: those answered ``right`` or ``wrong``; ``""`` for all.
+        hidden: the prompt before tokens were masked; ``""`` if none were here.
         position: where predictions are read; ``None`` for where the model answers.
         head: the chosen head.
         heads: the collected heads.
@@ -70,6 +78,12 @@ class View:
         asked: names of the long analyses that were asked for.
         weights: the section of the page Weights.
         kind: of composition: Q, K or V.
+        colour: of the prompt's tokens: ``surprisal``, or its ``change`` under the ablation.
+        new_tokens: how many the prompt is continued by.
+        positive: text towards which a continuation is steered; ``""`` for no steering.
+        negative: text away from which.
+        layer: where the steering vector is added; ``None`` for the last.
+        strength: what it is multiplied by.
         token: that circuits are searched for; ``""`` for the largest numbers.
         pinned: what this view is compared with.
     """
@@ -82,6 +96,8 @@ class View:
     corrupt: str = ""
     prefix: str = ""
     prompts: str = ""
+    answered: str = ""
+    hidden: str = ""
     position: int | None = None
     head: Head | None = None
     heads: tuple[Head, ...] = ()
@@ -101,6 +117,12 @@ class View:
     asked: tuple[str, ...] = ()
     weights: str = "head"
     kind: str = "K"
+    colour: str = "surprisal"
+    new_tokens: int = 12
+    positive: str = ""
+    negative: str = ""
+    layer: int | None = None
+    strength: float = 4.0
     token: str = ""
     pinned: "View | None" = None
 
@@ -188,6 +210,23 @@ def _contrast(text: str) -> float | None:
     return factor if 1 / 64 <= factor <= 64 else None  # noqa: PLR2004
 
 
+def _strength(text: str) -> float | None:
+    try:
+        strength = float(text)
+    except ValueError:
+        return None
+    return strength if abs(strength) <= MAX_STRENGTH else None
+
+
+def _new_tokens(text: str) -> int | None:
+    number = _index(text)
+    return number if number is not None and 1 <= number <= MAX_NEW_TOKENS else None
+
+
+def _one_of(*values: str) -> Callable[[str], str | None]:
+    return lambda text: text if text in values else None
+
+
 def _flag(text: str) -> bool | None:
     return {"True": True, "False": False}.get(text)
 
@@ -207,7 +246,11 @@ def _view(text: str) -> View | None:
 DEFAULT = View()
 READERS: dict[str, Callable[[str], Any]] = {
     **{field.name: _text for field in fields(View)},
-    **dict.fromkeys(("position", "query", "key"), _index),
+    **dict.fromkeys(("position", "query", "key", "layer"), _index),
+    "answered": _one_of(*ANSWERED),
+    "colour": _one_of(*COLOURS),
+    "new_tokens": _new_tokens,
+    "strength": _strength,
     "page": _page,
     "head": Head.of,
     "heads": _heads,

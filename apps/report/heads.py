@@ -2,14 +2,12 @@
 
 from math import isnan
 
-import plotly.graph_objects as go
-
 from analyses import HeadAblation
-from apps.figure_layout import apply_page_layout
 from apps.frame_table import signed
 from apps.report.contents import Report
 from apps.report.page import render
 from apps.report.strip import StripPlot, strip_plot
+from apps.report.views import figure_views
 from apps.wording import HeadEffect, decimals, explanation, ranked_heads, role
 
 TOP = 8
@@ -23,7 +21,7 @@ def heads_page(report: Report, result: HeadAblation) -> str:
     return render(
         "heads.html",
         report,
-        [_heatmap(result)],
+        {"map": figure_views(result, "map")},
         metric=result.metric,
         unit=result.unit,
         method=result.method,
@@ -53,8 +51,3 @@ def _strip_plot(result: HeadAblation, heads: list[HeadEffect], places: int) -> S
         head.name: [float(x) for x in effect[head.layer, head.head].tolist()] for head in shown
     }
     return strip_plot(shown, values, result.unit, places)
-
-
-def _heatmap(result: HeadAblation) -> go.Figure:
-    height = min(900, 150 + 34 * result.ablated.shape[0])
-    return apply_page_layout(result.figure(), height, gap=1)

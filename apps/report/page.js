@@ -1,9 +1,4 @@
 "use strict";
-for (const script of document.querySelectorAll("script.figure")) {
-  const figure = JSON.parse(script.textContent);
-  Plotly.newPlot(script.dataset.map, figure.data, figure.layout, figure.config);
-}
-
 // A dot may link to a prompt inside a collapsed list.
 function expand() {
   const target = document.getElementById(location.hash.slice(1));

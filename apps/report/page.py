@@ -3,39 +3,44 @@
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import plotly.graph_objects as go
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
 from analyses.result import Result
-from apps.figure_layout import PLOTLY_CONFIG
 from apps.presentation import conclusion, provenance_of
 from apps.report.contents import Report
+from apps.report.views import payload
+from apps.widget import bundle
+from apps.widget import style as widget_style
+from apps.widget.pictures import View
+from interp import __version__
 
 HERE = Path(__file__).parent
 OPEN_ROWS = 12
 """Rows and prompts listed before the rest is collapsed."""
 
 
-def render(template: str, report: Report, figures: Sequence[go.Figure], **contents: object) -> str:
+def render(
+    template: str, report: Report, mounts: Mapping[str, list[View]], **contents: object
+) -> str:
     """The page of one result from its template.
 
     Args:
         template: its file name.
         report: what it shows.
-        figures: the first is drawn in the element ``map-0``, and so on.
+        mounts: the views that are shown in each element, by its ``data-views``.
         contents: what this template has beside the others.
     """
     result = report.result
+    model = provenance_of(result).model
     return page(
         template,
-        figures,
-        model=provenance_of(result).model,
+        {name: payload_of(report, views) for name, views in mounts.items()},
+        model=model,
         conclusion=conclusion(result),
         prompts=report.prompts,
         facts={**report.facts, **provenance_facts(result)},
@@ -43,15 +48,22 @@ def render(template: str, report: Report, figures: Sequence[go.Figure], **conten
     )
 
 
-def page(template: str, figures: Sequence[go.Figure], **contents: object) -> str:
+def payload_of(report: Report, views: list[View]) -> dict[str, Any]:
+    """What the widget gets to show views of a result."""
+    model = provenance_of(report.result).model
+    return payload(views, model=model, n=len(report.prompts) or None, version=__version__)
+
+
+def page(template: str, mounts: Mapping[str, dict[str, Any]], **contents: object) -> str:
     """A page from its template.
 
     Args:
         template: its file name.
-        figures: the first is drawn in the element ``map-0``, and so on.
+        mounts: payloads of the widget, by the ``data-views`` of their elements.
         contents: what the template names.
     """
-    plotly, script = _script(get_plotlyjs()), _script(_asset("page.js"))
+    script = _inlined(bundle("report") + _asset("page.js"))
+    style = _inlined(_asset("page.css") + widget_style())
     environment = Environment(
         loader=FileSystemLoader(HERE),
         autoescape=True,
@@ -62,14 +74,10 @@ def page(template: str, figures: Sequence[go.Figure], **contents: object) -> str
     return environment.get_template(template).render(
         **contents,
         open_rows=OPEN_ROWS,
-        figures=[
-            _json_for_script({**json.loads(figure.to_json() or "{}"), "config": PLOTLY_CONFIG})
-            for figure in figures
-        ],
-        policy=_policy([plotly, script]),
-        plotly=plotly,
+        mounts={name: _json_for_script(own) for name, own in mounts.items()},
+        policy=_policy(script, style),
         script=script,
-        style=Markup(_asset("page.css")),
+        style=style,
     )
 
 
@@ -101,15 +109,11 @@ def _json_for_script(values: dict[str, Any]) -> Markup:
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
-def _policy(scripts: Sequence[str]) -> str:
-    """The content security policy: these scripts, inline styles and data images, nothing else.
-
-    Styles have no hash, since Plotly adds its own when it draws; they can't load anything.
-    """
-    allowed = " ".join(_hash(script) for script in scripts)
+def _policy(script: str, style: str) -> str:
+    """The content security policy: this script, this style sheet, nothing else."""
     return (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
-        f"img-src data: blob:; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
+        f"base-uri 'none'; form-action 'none'"
     )
 
 
@@ -118,8 +122,8 @@ def _hash(inlined: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-def _script(source: str) -> Markup:
-    """A script to inline, with LF line ends, since browsers normalise them before hashing."""
+def _inlined(source: str) -> Markup:
+    """A text to inline, with LF line ends, since browsers normalise them before hashing."""
     return Markup(source.replace("\r\n", "\n").replace("\r", "\n"))
 
 

@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import plotly.graph_objects as go
-
 from apps.method_text import method_text, paragraphs, question
-from apps.presentation import conclusion, figures, table
-from apps.report.analysis import MAX_ROWS, page_figure, title_of
+from apps.presentation import conclusion, table
+from apps.report.analysis import MAX_ROWS
 from apps.report.contents import Report
-from apps.report.page import page, provenance_facts
+from apps.report.page import page, payload_of, provenance_facts
+from apps.report.views import figure_views
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,28 +32,26 @@ def sections_page(sections: Sequence[Section], left_out: Mapping[str, str]) -> s
         sections: one or more, of one model, in the order of the page.
         left_out: of sections that this model or its prompts do not allow, why.
     """
-    drawn: list[go.Figure] = []
-    shown: list[dict[str, Any]] = []
-    for section in sections:
-        own = figures(section.report.result)
-        shown.append(_contents(section, own) | {"first_figure": len(drawn)})
-        drawn += [page_figure(figure) for figure in own]
+    mounts = {
+        section.name: payload_of(section.report, figure_views(section.report.result, section.name))
+        for section in sections
+    }
     facts = provenance_facts(sections[0].report.result)
     per_section = ("tokens SHA-256", "metric", "method", "seed")
     facts = {name: value for name, value in facts.items() if name not in per_section}
     return page(
         "sections.html",
-        drawn,
+        mounts,
         model=facts["model"],
-        sections=shown,
+        sections=[_contents(section) for section in sections],
         left_out=left_out,
         prompts=(),
         facts=facts,
     )
 
 
-def _contents(section: Section, drawn: Sequence[go.Figure]) -> dict[str, Any]:
-    """What the template shows of a section; titles are read before figures lose them."""
+def _contents(section: Section) -> dict[str, Any]:
+    """What the template shows of a section."""
     result = section.report.result
     columns, rows = table(result)
     text = method_text(result)
@@ -62,7 +59,6 @@ def _contents(section: Section, drawn: Sequence[go.Figure]) -> dict[str, Any]:
         "name": section.name,
         "question": question(text),
         "conclusion": conclusion(result),
-        "titles": [title_of(figure) for figure in drawn],
         "columns": columns,
         "rows": rows[:MAX_ROWS],
         "left_out": max(0, len(rows) - MAX_ROWS),

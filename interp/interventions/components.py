@@ -211,6 +211,26 @@ def components_of(model: Network, part: str = "z") -> Components:
     return Components(tuple(heads), tuple(sublayers))
 
 
+def components_named(model: Network, names: Sequence[str]) -> tuple[Component, ...]:
+    """The components of these names, which are taken out together.
+
+    Raises:
+        InvalidInput: something else than names, or a component named twice.
+        UnknownPlace: a name of no component.
+    """
+    given: list[Any] = list(names) if isinstance(names, list | tuple) else [None]
+    if not all(isinstance(name, str) for name in given) or len(set(given)) < len(given):
+        raise InvalidInput(
+            f"ablate={shorten(names)} should be names of components, each once, such as "
+            '["L0H1", "L1H0"].'
+        )
+    components = components_of(model)
+    try:
+        return tuple(components.named(name) for name in given)
+    except UnknownPlace as error:
+        raise UnknownPlace(f"ablate={shorten(names)}: {error}") from error
+
+
 def _heads(attn: Attention, name: str, place: Place) -> Iterator[Component]:
     shared = "kv_head" in place.point.axes and attn.kv_heads != attn.n_heads
     n, kind = (attn.kv_heads, "KV") if shared else (attn.n_heads, "H")

@@ -94,6 +94,15 @@ class Replacements:
             for name, c in each.items()
         }
 
+    def edits_of(self, components: Sequence[Component]) -> tuple[tuple[Place, Edit], ...]:
+        """The edits that take out several components together, each with its place.
+
+        Raises:
+            InvalidInput: see :meth:`edits`.
+        """
+        made = self.edits(components) if components else {}
+        return tuple((own.place, made[own.name]) for own in components)
+
     @cached_property
     def _donors(self) -> Sequence[Batch]:
         return self.batches if self.reference is None else self.reference

@@ -30,7 +30,7 @@ from interp.points import Place, Point
 Vector = Float[Tensor, " d_model"]
 
 
-def stream_place(model: Network, at: str | Point, layer: int) -> Place:
+def stream_place(model: Network, at: str | Point, layer: int | None) -> Place:
     """The place that a point of the stream has in a layer; of an encoder–decoder, in the decoder.
 
     Raises:

@@ -48,12 +48,21 @@ def fetch(name: str) -> tuple[Path, str]:
     Raises:
         ModelLoadError: the name is malformed, or the model can't be downloaded.
     """
+    repo, revision = parse_name(name)
+    folder = _from_cache(repo, revision) or _download(repo, revision)
+    return folder, f"{repo}@{folder.name}"
+
+
+def parse_name(name: str) -> tuple[str, str | None]:
+    """The repository of a name, and its branch, tag or commit if the name has one.
+
+    Raises:
+        ModelLoadError: the name is malformed.
+    """
     match = NAME.fullmatch(name.removeprefix(PREFIX))
     if match is None:
         raise ModelLoadError(f"{name!r} should read hub:org/name or hub:org/name@revision.")
-    repo, revision = match["repo"], match["revision"]
-    folder = _from_cache(repo, revision) or _download(repo, revision)
-    return folder, f"{repo}@{folder.name}"
+    return match["repo"], match["revision"]
 
 
 def _from_cache(repo: str, revision: str | None) -> Path | None:

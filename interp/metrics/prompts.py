@@ -1,9 +1,14 @@
-"""Logit difference between the target and the distractor of each prompt."""
+"""Metrics of the targets and distractors that prompts come with."""
 
 from collections.abc import Callable, Sequence
 
+import torch
+
 from interp.errors import InvalidInput, InvalidTokens
-from interp.metrics.kinds import LogitDiff
+from interp.metrics.kinds import LogitDiff, MaskedLoss
+from interp.metrics.logits import NO_MASK_TOKEN
+from interp.model.batch import Batch
+from interp.tensor_data import TensorData
 from interp.text.prompts import Prompt
 
 
@@ -23,6 +28,29 @@ def logit_diff_of_prompts(
         tokens_of_prompts(to_single_token, prompts, field) for field in ("target", "distractor")
     )
     return LogitDiff(None, target, distractor)
+
+
+def masked_loss_of_targets(batch: Batch, targets: Sequence[int]) -> MaskedLoss:
+    """The loss of the token that the only mask token of each prompt hides: its target.
+
+    Args:
+        batch: prompts of an encoder.
+        targets: token ids, one a prompt.
+
+    Raises:
+        InvalidInput: the model has no mask token, or a prompt holds none, or several.
+    """
+    if batch.masked is None:
+        raise InvalidInput(NO_MASK_TOKEN)
+    counts = batch.masked.sum(-1)
+    if bool((counts != 1).any()):
+        row = int((counts != 1).nonzero()[0])
+        raise InvalidInput(
+            f"Prompt {row} holds {int(counts[row])} mask tokens; a target is what a single one "
+            "hides. Give the true tokens: masked_loss(tokens)."
+        )
+    hidden = torch.tensor(targets, device=batch.ids.device)[:, None]
+    return MaskedLoss(None, TensorData(hidden.where(batch.masked, batch.ids)))
 
 
 def tokens_of_prompts(

@@ -102,11 +102,7 @@ def _sentencepiece(token: str) -> bytes:
 
 # Printable labels.
 
-_SYMBOLS: Final = (
-    {chr(code): chr(0x2400 + code) for code in range(0x20)}
-    | {"\x7f": "␡"}
-    | {" ": "·", "\n": "↵", "\t": "⇥"}
-)
+_SYMBOLS: Final = {" ": "·", "\n": "↵", "\t": "⇥"}
 _INVALID: Final = re.compile("[\udc80-\udcff]+")
 
 
@@ -128,4 +124,4 @@ def _visible_character(char: str) -> str:
         return _SYMBOLS[char]
     if char.isprintable() or _INVALID.match(char):
         return char
-    return char.encode("unicode_escape").decode("ascii")
+    return f"⟨U+{ord(char):04X}⟩"

@@ -193,8 +193,8 @@ class Tokenizer:
     def display(self, ids: Iterable[SupportsIndex]) -> list[str]:
         """One printable, non-empty label per token: `·the`, `↵····`, `⟨e2 82⟩`, `<|bos|>`, `∅`.
 
-        Spaces show as `·`, newlines `↵`, tabs `⇥`, other control characters as their Unicode
-        symbols or an escape, parts of a UTF-8 character as `⟨hexadecimal⟩`, padding (ids below 0)
+        Spaces show as `·`, newlines `↵`, tabs `⇥`, other control characters and those without
+        width as `⟨U+200B⟩`, parts of a UTF-8 character as `⟨hexadecimal⟩`, padding (ids below 0)
         as `∅`. Different tokens may share a label.
 
         Raises:

@@ -39,6 +39,7 @@ from analyses import (
     patch_paths,
     permutation_covariance,
     positions,
+    predictions,
     probe,
     prune,
     qk,
@@ -81,6 +82,9 @@ MADE = {
     "OrderSensitivity": lambda: order_sensitivity(interp.load(MODEL), ["abcab", "xyz"], draws=1),
     "PermutationCovariance": lambda: permutation_covariance(interp.load(MODEL)),
     "Positions": lambda: positions(interp.load(MODEL), longest=12),
+    "Predictions": lambda: predictions(
+        interp.load(MODEL), ["abcab", "xyxy"], targets="b", distractors="a", ablate=["L1H0"]
+    ),
     "Probe": lambda: probe(interp.load(MODEL), ["ab", "cb", "xa", "ya"], "bbaa", folds=2),
     "Pruning": lambda: prune(
         patch_paths(interp.load(MODEL), *PAIR, metric=LOGIT).scores,

@@ -19,6 +19,8 @@ import interp
 from analyses import steer
 from interp import PAD, edits
 from interp.errors import InterpError, InvalidInput, InvalidTokens
+from interp.interventions.components import components_of
+from interp.interventions.replacements import Replacements
 from interp.interventions.steering import contrast_vector, stream_place
 
 NEW = 4
@@ -97,6 +99,33 @@ def test_the_vector_is_the_difference_of_means():
     )
 
 
+@pytest.mark.parametrize("name", covering(GENERATORS, ["gpt2", "t5"]))
+@pytest.mark.parametrize("method", ["zero", "mean"])
+def test_ablated_texts_are_generated_with_the_edits_of_the_ablation(name, method):
+    """Alone, beside a vector of strength 0, and beside a stronger one."""
+    model, prompts, tokens = build(name), prompts_of(name), tokens_of(name)
+    heads = components_of(model).heads
+    members = [heads[0], heads[-1]]
+    made = Replacements(model, model.check(*tokens), method).edits_of(members)
+    place = stream_place(model, "resid_pre", 1)
+    settings = {"ablate": [own.name for own in members], "method": method, "new_tokens": NEW}
+
+    def generated(*more: interp.edits.Edit) -> Tensor:
+        own = [*(edit for _, edit in made), *more]
+        return model.generate(*tokens, max_new_tokens=NEW, edits=own)[:, tokens[-1].shape[1] :]
+
+    alone = steer(model, prompts, **settings)
+    assert (alone.strengths, alone.place, alone.vector.abs().max()) == ((0.0,), "", 0)
+    assert torch.equal(alone.steered[0], generated())
+    assert (alone.kl > 1e-9).all()
+    both = steer(model, prompts, layer=1, vector=vector(), strengths=(0, 5), **settings)
+    assert torch.equal(both.steered[0], generated())
+    assert torch.equal(both.steered[1], generated(edits.add(place, 5 * vector())))
+    assert torch.equal(both.plain, alone.plain)
+    assert alone.summary().startswith(f"ablation of {', '.join(alone.ablated)} ({method}) on 2")
+    assert f"steering at resid_pre 1 and ablation of {alone.ablated[0]}" in both.summary()
+
+
 def test_the_control_is_a_vector_of_the_same_length():
     model, prompts = build("gpt2"), padded(rows(), "left")
     found = steer(
@@ -170,6 +199,9 @@ def test_frames_and_summary_show_texts_side_by_side():
         ("gpt2", {"vector": vector()[:3]}, InvalidInput, r"shape \(3,\)"),
         ("gpt2", {"vector": vector() * torch.nan}, InvalidInput, "finite"),
         ("gpt2", {"vector": vector() * 0}, InvalidInput, "is zero"),
+        ("gpt2", {"vector": vector() * 0, "ablate": ["L0H0"]}, InvalidInput, "is zero"),
+        ("gpt2", {"vector": vector(), "layer": None}, InvalidInput, "layer=None"),
+        ("gpt2", {"ablate": ["L0H0"], "method": "resample"}, InvalidInput, "zero or mean"),
         ("gpt2", {"vector": vector(), "at": "z"}, InvalidInput, "batch pos d_model"),
         ("gpt2", {"vector": vector(), "at": "resid"}, InterpError, "resid"),
         ("gpt2", {"vector": vector(), "layer": 9}, InterpError, "9"),

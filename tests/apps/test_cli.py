@@ -19,9 +19,7 @@ from tables import each
 import interp
 from apps.cli import main
 from apps.failures import terminated
-from apps.serve import choose_port, flags
 from apps.terminal import print_table, progress
-from interp.errors import OutOfResources
 from interp.loading import bundled, load
 
 MODEL = "induction-by-hand"
@@ -364,27 +362,3 @@ def test_the_time_left_does_not_count_what_was_done_before(monkeypatch, capsys):
         "Training: 2002 of 2013, about 22 s left",
         "Training: 2003 of 2013, about 20 s left",
     ]
-
-
-def test_the_explorer_is_for_this_machine_alone():
-    given = flags(8501, headless=True)
-    for setting in (
-        "server.address=127.0.0.1",
-        "server.allowedHosts=127.0.0.1",
-        "browser.gatherUsageStats=false",
-        "client.showErrorDetails=none",
-        "server.fileWatcherType=none",
-    ):
-        assert f"--{setting}" in given
-
-
-def test_a_port_in_use_is_refused_or_passed_over():
-    import socket  # noqa: PLC0415 - one test's need
-
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(OutOfResources, match=str(port)):
-            choose_port(port)
-    assert choose_port(0) > 0

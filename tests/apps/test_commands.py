@@ -22,6 +22,7 @@ MODEL = "induction-by-hand"
 NAMES = {name_of(command) for command in COMMANDS}
 PAIRS = ["--model", "rasp-reverse"]
 RUNS = {
+    "predict": (["--ablate", "L1H0", "--ablate", "L1H1"], "predict", "Predictions on 24 prompts"),
     "patterns": ([], "patterns", "L0H0 (previous 1.00)"),
     "roles": (["--rows", "8"], "roles", "heads have a role"),
     "circuits": ([], "circuits", "L0H0 → L1H0"),
@@ -56,6 +57,7 @@ RUNS = {
 }
 """Each command's own options, the name of its table, and a part of what it finds."""
 MORE = {
+    *("prompts.csv", "prompts.parquet", "tokens.csv", "tokens.parquet"),
     *("edges.csv", "edges.parquet", "by_position.csv", "by_position.parquet", "lens.safetensors"),
 }
 """Files that only some commands write."""

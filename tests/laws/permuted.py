@@ -25,7 +25,10 @@ from interp.symmetries.parts import (
 )
 
 COMPONENT = re.compile(r"L\d+(H|KV|N)\d+")
-TOKEN_COLUMNS = ("token", "query_token", "key_token", "source_token", "output_token", "top")
+TOKEN_COLUMNS = (
+    *("token", "query_token", "key_token", "source_token", "output_token", "top"),
+    *("target", "distractor"),
+)
 """Of a frame: labels of tokens."""
 TEXT_COLUMNS = ("context", "promoted", "suppressed", "plain", "steered", "random")
 """Of a frame: several labels of tokens."""

@@ -40,6 +40,7 @@ from analyses import (
     order_sensitivity,
     patch_activations,
     patch_paths,
+    predictions,
     prune,
     steer,
     top_texts,
@@ -115,6 +116,20 @@ def lenses(model: Transformer, given: Any, n: int) -> Rows:
     found = logit_lens(model, given)
     numbers = {name: getattr(found, name) for name in ("entropy", "kl", "probability")}
     return [{name: x[:, i, found.real[i]] for name, x in numbers.items()} for i in range(n)]
+
+
+def predicted(model: Transformer, given: Any, n: int, *, ablate: str = "L1H0") -> Rows:
+    found = predictions(model, given, targets=3, distractors=2, ablate=[ablate], method="zero")
+    numbers = {"surprisal": found.surprisal.nan_to_num(-1.0), "kl": found.kl[None]}
+    real = found.kl.isfinite()
+    return [
+        {
+            **{name: x[:, i, real[i]] for name, x in numbers.items()},
+            "probability": found.probability[:, :, i],
+            "answers": found.answer_logit[..., i],
+        }
+        for i in range(n)
+    ]
 
 
 def attributed(model: Transformer, given: Any, n: int) -> Rows:
@@ -254,6 +269,7 @@ ANALYSES = {
     "patch_paths": paths,
     "prune": pruned,
     "patch_activations": patched,
+    "predictions": predicted,
     "steer": steered,
     "top_texts": top_cells,
     "train_lens": trained,
@@ -297,6 +313,12 @@ OF_PAIRS |= {
     for which in ("encoder", "decoder")
 }
 OF_PAIRS["train_lens"] = lambda model, given, n: trained(model, tuple(given), n)
+OF_PAIRS |= {
+    f"predictions, {head}": lambda model, given, n, head=head: predicted(
+        model, tuple(given), n, ablate=head
+    )
+    for head in ("encoder.L1H0", "decoder.L1H2", "cross.L0H1")
+}
 OF_PAIRS["logit_lens"] = lambda model, given, n: lenses(model, tuple(given), n)
 OF_PAIRS["patch_activations"] = lambda model, given, n: patched(model, tuple(given), n)
 

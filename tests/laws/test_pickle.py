@@ -57,7 +57,7 @@ METRICS: list[Metric] = [
 ]
 
 
-SCRIPTS = ("__main__", "apps.explorer.app")
+SCRIPTS = ("__main__", "apps.explorer_script")
 """Modules that run when they are imported; the page would leave Streamlit's state behind."""
 
 

@@ -41,6 +41,7 @@ from analyses import (
     patch_paths,
     permutation_covariance,
     positions,
+    predictions,
     probe,
     prune,
     qk,
@@ -144,6 +145,18 @@ def predicted(case: Case) -> pd.DataFrame:
     )
 
 
+def predicted_tokens(method: str) -> Analysis:
+    """With the attention of a layer ablated."""
+    return lambda case: predictions(
+        case.model,
+        case.clean,
+        targets=case.target,
+        distractors=case.distractor,
+        ablate=["L0ATTN"],
+        method=method,
+    )
+
+
 def to_logits(case: Case) -> list[tuple[str, str]]:
     """The edges from whatever is computed from a prompt."""
     sources = computation_graph(case.model).reader("logits").sources
@@ -211,6 +224,8 @@ ANALYSES: dict[str, Analysis] = {
     ),
     "permutation_covariance": lambda case: permutation_covariance(case.model),
     "positions": lambda case: positions(case.model),
+    "predictions": predicted_tokens("mean"),
+    "predictions, zeros": predicted_tokens("zero"),
     "probe": lambda case: {"accuracy": predicted(case)},
     "prune": lambda case: prune(
         paths(case).scores, case.model, case.clean, case.corrupt, metric=case.metric, draws=1
@@ -228,12 +243,13 @@ LEFT_OUT = {
     "direct_logit_attribution": ["control"],
     "erase": ["control", "removed_control"],
     "permutation_covariance": ["error"],
+    "predictions": ["id"],
     "neurons": ["rank"],
     "prune": ["random", "place"],
     "top_texts": ["rank", "source"],
 }
-"""Columns of what is drawn at random, the rank of what may have equal values, and names of prompts
-by their number."""
+"""Columns of what is drawn at random, the rank of what may have equal values, names of prompts by
+their number, and ids of tokens beside their labels."""
 OWN_PROMPTS = {"explain", "head_roles"}
 """Analyses that draw token ids: asked of the same vocabulary."""
 NO_EDGES = {"attribute_edges", "explain", "patch_paths", "prune"}

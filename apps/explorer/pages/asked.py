@@ -1,10 +1,16 @@
 """What questions of all pages begin with: the prompts of a view, and its metric."""
 
 import interp
+from analyses import Predictions, predictions
 from apps.commands.inputs import Inputs
+from apps.defaults import MASKED_LOSS
 from apps.explorer.default_views import examples
+from apps.explorer.page import JOBS
+from apps.explorer.questions import Question, question
 from apps.explorer.view import View
-from interp.metrics import Metric
+from interp.errors import InvalidInput
+from interp.metrics import Metric, masked_loss
+from interp.model.attentions import AttentionName
 from interp.text.prompts import Prompt
 
 
@@ -15,9 +21,46 @@ def prompt_of(view: View) -> Prompt:
 
 
 def inputs_of(view: View, model: interp.Transformer, *, swept: bool = False) -> Inputs:
-    """The view's prompt, or the prompts that its sweeps run over."""
-    prompts = examples(view.model) if swept and view.prompts else [prompt_of(view)]
+    """The view's prompt, or the prompts that its sweeps run over.
+
+    Raises:
+        InvalidInput: none of the set is answered as the view's filter asks.
+    """
+    if not (swept and view.prompts):
+        return Inputs(model, (prompt_of(view),))
+    prompts = examples(view.model)
+    if view.answered:
+        right = right_of_set(view, model)
+        wanted = view.answered == "right"
+        prompts = [own for own, is_right in zip(prompts, right, strict=True) if is_right == wanted]
+    if not prompts:
+        raise InvalidInput(f"No prompt of the set is answered {view.answered}: choose all of them.")
     return Inputs(model, tuple(prompts))
+
+
+def set_question(view: View, model: interp.Transformer) -> Question:
+    """What is predicted after each prompt of the model's set, without any edit."""
+    inputs = Inputs(model, tuple(examples(view.model)))
+    targets = inputs.targets
+    return question(
+        predictions,
+        view.model,
+        inputs.batch,
+        targets=targets,
+        distractors=inputs.tokens("distractor")
+        if targets is not None and inputs.all_have("distractor")
+        else None,
+    )
+
+
+def right_of_set(view: View, model: interp.Transformer) -> list[bool]:
+    """Whether the target of each prompt of the model's set is the most probable token.
+
+    Raises:
+        InvalidInput: they have no targets, or not of a single token.
+    """
+    found = JOBS.answer(set_question(view, model))
+    return found.right[0].tolist() if isinstance(found, Predictions) else []
 
 
 def metric_of(view: View, inputs: Inputs) -> str | Metric:
@@ -26,4 +69,12 @@ def metric_of(view: View, inputs: Inputs) -> str | Metric:
     Raises:
         InvalidInput: a prompt lacks a target or a distractor, or it is not a single token.
     """
+    if view.metric == MASKED_LOSS and view.hidden and not view.prompts:
+        return masked_loss(inputs.model.to_tokens(view.hidden))
     return inputs.metric(view.metric)
+
+
+def attention_of(view: View, model: interp.Transformer) -> AttentionName | None:
+    """The attention that is shown of an encoder–decoder; ``None`` of a model with one stack."""
+    names: dict[str, AttentionName] = {"encoder": "encoder", "cross": "cross"}
+    return names.get(view.attention, "decoder") if len(model.stacks) > 1 else None

@@ -1,7 +1,237 @@
-"""The page Prompt."""
+"""The page Prompt: how surprising each token is, what is predicted, the prompt set, continuations.
 
-from apps.explorer.page import Page
+A click on a token reads the prediction there; a double click masks it, in an encoder.
+"""
 
-PROMPT = Page(
-    "prompt", "Prompt", asks=lambda _view, _model: [], views=lambda _view, _model, _known: []
+from collections.abc import Mapping
+
+from torch import Tensor
+
+import interp
+from analyses import Predictions, Steering
+from analyses.payload import encoded
+from analyses.result import Result
+from apps.defaults import LOGIT_DIFF, LOSS, MASKED_LOSS
+from apps.explorer.canvas import Pick, ViewData
+from apps.explorer.controls import choose
+from apps.explorer.default_views import examples, with_prompt
+from apps.explorer.metrics_offered import in_words
+from apps.explorer.offered import model_of
+from apps.explorer.page import Ask, Page, ask
+from apps.explorer.pages.asked import set_question
+from apps.explorer.pages.continuation import (
+    CONTINUATION,
+    LEAST_SCALE,
+    continuation_controls,
+    continuation_question,
+    continuation_views,
 )
+from apps.explorer.pages.masking import answered_at, has_mask, toggled
+from apps.explorer.prediction import prediction_question
+from apps.explorer.view import COLOURS, View
+from interp.text.token_bytes import visible
+
+PREDICTION, SET = "prediction", "set"
+"""The names of the questions."""
+MAX_LABEL = 80
+"""Characters of a prompt in the table of the set."""
+
+
+def asks(view: View, model: interp.Transformer) -> list[Ask]:
+    """The prediction, the model's prompt set, and the continuation if it is asked for."""
+    asked = [ask(PREDICTION, lambda: prediction_question(view, model))]
+    if examples(view.model):
+        asked.append(ask(SET, lambda: set_question(view, model)))
+    if CONTINUATION in view.asked and model.config.is_causal:
+        asked.append(ask(CONTINUATION, lambda: continuation_question(view, model), long=True))
+    return asked
+
+
+def views(view: View, model: interp.Transformer, known: Mapping[str, Result]) -> list[ViewData]:
+    """The prompt's tokens, what is predicted, the continuation, and the prompt set."""
+    shown: list[ViewData] = []
+    found, continued, of_set = (known.get(name) for name in (PREDICTION, CONTINUATION, SET))
+    if isinstance(found, Predictions):
+        if len(model.stacks) > 1:
+            shown.append(source_view(view, model))
+        shown += [tokens_view(view, model, found), top_view(found)]
+    if isinstance(continued, Steering):
+        shown += continuation_views(continued)
+    if isinstance(of_set, Predictions):
+        shown.append(set_view(view, of_set))
+    return shown
+
+
+def on_pick(view: View, pick: Pick) -> View:
+    """Read the prediction at a token, mask it, or take a prompt of the set."""
+    row = pick.get("row")
+    if not isinstance(row, int):
+        return view
+    if pick["pick"] == "position":
+        return answered_at(view, model_of(view.model), row)
+    if pick["pick"] == "mask":
+        return toggled(view, model_of(view.model), row)
+    prompts = examples(view.model)
+    if pick.get("view") == SET and 0 <= row < len(prompts):
+        return with_prompt(view, prompts[row])
+    return view
+
+
+def controls(view: View, model: interp.Transformer) -> None:
+    """What the tokens are coloured by, and how the prompt is continued."""
+    if view.ablated and view.heads:
+        words = {"surprisal": "surprisal", "change": "its change under the ablation"}
+        choose("Colour of the tokens", "colour", COLOURS, words=words.__getitem__)
+    continuation_controls(view, model)
+
+
+# ---- what is drawn ---------------------------------------------------------------------------
+
+
+def tokens_view(view: View, model: interp.Transformer, found: Predictions) -> ViewData:
+    """The prompt, each token coloured by its surprisal, or by the change of it."""
+    changes = bool(found.ablated) and view.colour == "change"
+    values = found.effect[0] if changes else found.surprisal[0, 0]
+    largest = max(float(values.abs().nan_to_num().max()), LEAST_SCALE)
+    what = "Change of each token's surprisal" if changes else "Surprisal of each token"
+    edit = f", {', '.join(found.ablated)} ablated ({found.method})" if changes else ""
+    losses = [f"{own:.3f}" for own in found.loss[: 1 + changes, 0].tolist() if own == own]  # noqa: PLR0124 - NaN
+    mean = f", mean {' → '.join(losses)} nats" if losses else ""
+    ids, special = found.tokens[0].tolist(), model.config.tokens
+    return {
+        "kind": "tokens",
+        "id": "tokens",
+        "title": f"{what}{edit}: {view.model}, {len(ids)} tokens{mean}",
+        "note": _strip_note(model, changes=changes),
+        "tokens": [*found.labels[0]],
+        "ids": ids,
+        "values": encoded(values.float()),
+        "unit": "nats",
+        "scale": {
+            "kind": "diverging" if changes else "sequential",
+            "low": -largest if changes else 0.0,
+            "high": largest,
+        },
+        "bos": special.bos is not None and ids[0] == special.bos,
+        "masked": [n for n, own in enumerate(ids) if own == special.mask],
+        "pick": "position",
+        "double": "mask" if has_mask(model) else None,
+    }
+
+
+def _strip_note(model: interp.Transformer, *, changes: bool) -> str:
+    """What can be done with the tokens, and which of them have no value."""
+    where = "A click reads the prediction at a token. "
+    if has_mask(model):
+        return where + (
+            "A double click masks it, or shows it again. Only what a mask token hides has a "
+            "surprisal, where it is known."
+        )
+    more = "Above 0: more surprising than without the ablation. " if changes else ""
+    return f"{where}{more}The first token has no surprisal. This model has no mask token."
+
+
+def source_view(view: View, model: interp.Transformer) -> ViewData:
+    """What the encoder of an encoder–decoder reads."""
+    ids = model.to_tokens(view.text)[0].tolist()
+    return {
+        "kind": "tokens",
+        "id": "source",
+        "title": f"What the encoder reads: {len(ids)} tokens",
+        "tokens": model.to_labels(ids),
+        "ids": ids,
+        "bos": model.config.tokens.bos is not None and ids[0] == model.config.tokens.bos,
+        "pick": None,
+    }
+
+
+def top_view(found: Predictions) -> ViewData:
+    """The most probable tokens, plain and with the ablation side by side."""
+    tokens, position = found.candidates(), int(found.position[0])
+    columns = [encoded(Tensor(own)) for own in zip(*tokens.values(), strict=True)]
+    where = f"{'after' if found.predicts_next else 'at'} {found.labels[0][position]!r}"
+    drawn: ViewData = {
+        "kind": "bars",
+        "id": "top",
+        "title": f"Most probable tokens {where} (position {position})",
+        "note": _top_note(found),
+        "labels": [found.names[id_] for id_ in tokens],
+        "values": columns[0],
+        "unit": "probability",
+        "scale": {"kind": "sequential", "low": 0.0, "high": 1.0},
+        "pick": None,
+    }
+    if len(columns) > 1:
+        title = f"{', '.join(found.ablated)} ablated ({found.method})"
+        drawn |= {"first": "plain", "second": {"title": title, "values": columns[1]}}
+    return drawn
+
+
+def _top_note(found: Predictions) -> str:
+    """Rank and probability of the answers, and how far the prediction has moved."""
+    said = [
+        f"{name} {found.names[ids[0]]!r}: rank "
+        + " → ".join(str(int(own) + 1) for own in found.answer_rank[:, row, 0])
+        for row, (name, ids) in enumerate(found.answers.items())
+    ]
+    if found.ablated:
+        said.append(f"KL(plain ‖ ablated) here {max(0.0, float(found.kl_at_position[0])):.3g} nats")
+    return "; ".join(said)
+
+
+def set_view(view: View, found: Predictions) -> ViewData:
+    """The model's prompts: the metric of each without any edit, and whether it is right."""
+    numbers = _metric_of_set(view, found)
+    rights = found.right[0].tolist() if "target" in found.answers else [None] * len(found.tokens)
+    words = {True: "right", False: "wrong", None: ""}
+    rows = [
+        [_label(prompt.text), prompt.target or "", found.names[top], value, words[right]]
+        for prompt, top, value, right in zip(
+            examples(view.model), found.top[0, :, 0].tolist(), numbers, rights, strict=True
+        )
+    ]
+    n_right = f", {sum(map(bool, rights))} right" if "target" in found.answers else ""
+    return {
+        "kind": "table",
+        "id": SET,
+        "title": f"Prompts of {view.model}: {len(rows)}{n_right}",
+        "note": "A click takes a prompt. Sweeps over the set respect its filter at the side.",
+        "columns": [
+            {"title": "prompt"},
+            {"title": "target"},
+            {"title": "predicted"},
+            {"title": in_words(view.metric), "align": "right"},
+            {"title": "answer"},
+        ],
+        "rows": rows,
+        "pick": "row",
+    }
+
+
+def _metric_of_set(view: View, found: Predictions) -> list[float | None]:
+    """The view's metric of each prompt without any edit; ``None`` where it has none."""
+    of = {
+        LOSS: lambda: found.loss[0],
+        MASKED_LOSS: lambda: found.loss[0],
+        LOGIT_DIFF: lambda: found.logit_difference[0],
+        "prob": lambda: found.answer_probability[0, 0],
+        "logit": lambda: found.answer_logit[0, 0],
+        "kl": lambda: 0 * found.loss[0],
+    }
+    needs = {LOGIT_DIFF: 2, "prob": 1, "logit": 1}.get(view.metric, 0)
+    if view.metric not in of or len(found.answers) < needs:
+        return [None] * len(found.tokens)
+    values = of[view.metric]().tolist()
+    return [round(own, 4) if own == own else None for own in values]  # noqa: PLR0124 - NaN
+
+
+def _label(text: str) -> str:
+    label = visible(text.encode())
+    return (
+        label
+        if len(label) <= MAX_LABEL
+        else f"{label[: MAX_LABEL // 2]} … {label[-MAX_LABEL // 2 :]}"
+    )
+
+
+PROMPT = Page("prompt", "Prompt", asks, views, on_pick, controls)

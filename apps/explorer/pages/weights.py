@@ -24,7 +24,6 @@ from analyses import (
     qk,
 )
 from analyses.result import Result
-from apps import widget
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import choose, write
 from apps.explorer.fitted import heads_of
@@ -32,9 +31,10 @@ from apps.explorer.page import Ask, Page, ask
 from apps.explorer.pages.asked import inputs_of
 from apps.explorer.questions import question
 from apps.explorer.tables import table_view
-from apps.explorer.view import Head, View
+from apps.explorer.view import HEAD, Head, View
 from apps.frame_table import table_of_frame
 from apps.presentation import table
+from apps.widget.pictures import views_of_figure
 from interp.circuits.composition import KINDS
 
 SECTIONS = {
@@ -64,10 +64,9 @@ def views(view: View, _model: interp.Transformer, known: Mapping[str, Result]) -
 
 
 def on_pick(view: View, pick: Pick) -> View:
-    """A cell of the composition chooses the later head; one of order sensitivity its head."""
-    names = (str(pick.get(name, "")) for name in ("column_name", "row_name"))
-    heads = [head for head in map(Head.of, names) if head is not None]
-    return replace(view, head=heads[0], weights="head") if heads else view
+    """A cell opens the head that its labels name; of a composition, the later one."""
+    named = [Head.of(found[0]) for found in HEAD.finditer(str(pick.get("name", "")))]
+    return replace(view, head=named[-1], weights="head") if named else view
 
 
 def controls(view: View, model: interp.Transformer) -> None:
@@ -133,7 +132,7 @@ SECTION_ASKS: dict[str, Callable[[View, interp.Transformer], list[Ask]]] = {
 @singledispatch
 def shown(result: Result, _view: View) -> list[ViewData]:
     """The views of one answer."""
-    return widget.views_of_figure(result.figure(), "figure")
+    return views_of_figure(result.figure(), "figure")
 
 
 @shown.register
@@ -147,8 +146,8 @@ def _(result: OVCircuit, _view: View) -> list[ViewData]:
         )
     title = f"{result.head}: singular vectors of OV"
     return [
-        *_noted(widget.views_of_figure(result.figure("out"), "out"), copying),
-        *widget.views_of_figure(result.figure("in"), "in"),
+        *_noted(views_of_figure(result.figure("out"), "out"), copying),
+        *views_of_figure(result.figure("in"), "in"),
         table_view("singular", title, table_of_frame(result.singular_frame())),
     ]
 
@@ -159,9 +158,9 @@ def _(result: QKCircuit, _view: View) -> list[ViewData]:
     spread = f"Standard deviation of all scores by content: {result.spread:.2f} nats."
     title = f"{result.head}: singular vectors of QK"
     return [
-        *_noted(widget.views_of_figure(result.figure("keys"), "keys"), spread),
-        *widget.views_of_figure(result.figure("queries"), "queries"),
-        *(own for figure in by_offset for own in widget.views_of_figure(figure, "offsets")),
+        *_noted(views_of_figure(result.figure("keys"), "keys"), spread),
+        *views_of_figure(result.figure("queries"), "queries"),
+        *(own for figure in by_offset for own in views_of_figure(figure, "offsets")),
         table_view("singular", title, table_of_frame(result.singular_frame())),
     ]
 
@@ -172,7 +171,7 @@ def _(result: Composition, view: View) -> list[ViewData]:
         f"By chance {result.baseline.nanmean():.3f} ± {result.spread.nanmean():.3f}, which is "
         "subtracted. A click on a cell opens its later head."
     )
-    drawn = _noted(widget.views_of_figure(result.figure(view.kind), "map"), chance)
+    drawn = _noted(views_of_figure(result.figure(view.kind), "map"), chance)
     return [{**own, "pick": "cell"} for own in drawn]
 
 
@@ -181,9 +180,7 @@ def _(result: Positions, _view: View) -> list[ViewData]:
     figures = [result.figure()]
     if result.tables:
         figures += [result.spectrum_figure(), result.similarity_figure()]
-    drawn = (
-        widget.views_of_figure(figure, f"figure{number}") for number, figure in enumerate(figures)
-    )
+    drawn = (views_of_figure(figure, f"figure{number}") for number, figure in enumerate(figures))
     return [own for views in drawn for own in views]
 
 
@@ -199,7 +196,7 @@ def _(result: OrderSensitivity, _view: View) -> list[ViewData]:
         f"s of outputs that do not move with their tokens: {result.unmoved.nanmean():.2f}. A click "
         "on a row opens its head."
     )
-    drawn = _noted(widget.views_of_figure(result.figure(), "map"), unmoved)
+    drawn = _noted(views_of_figure(result.figure(), "map"), unmoved)
     return [{**own, "pick": "cell"} for own in drawn]
 
 

@@ -10,7 +10,6 @@ import torch
 
 import analyses
 from analyses import ablate
-from analyses.result import Result
 from apps.explorer import jobs as jobs_module
 from apps.explorer.jobs import Jobs
 from apps.explorer.questions import Question, question

@@ -1,0 +1,486 @@
+"""What does a model predict, how surprised is it by each token, and what if some parts are ablated?
+
+    surprisal_i = −log p(x_i | tokens before i)      nats; the first token has none
+    Δ_i         = surprisal_i with the parts ablated together − surprisal_i
+    KL_i        = KL(plain ‖ ablated) of the distribution predicted at position i
+
+An encoder predicts no next tokens: its surprisal is that of what a mask token hides, where that is
+known, and is not given elsewhere. (A pseudo-log-likelihood would be of other prompts, each with
+another token masked.) The parts are taken out as :func:`analyses.ablate` takes out a group, so that
+both give the same numbers: a mean is over all tokens of the reference prompts, by default of the
+prompts themselves; a single prompt's is over its own tokens. How a token's loss changes does not
+say where in the text the ablated part matters: a head may act on a token long before its effect on
+the loss of another.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from analyses.effects import Tokens, grid, token_ids
+from analyses.figures import token_strips
+from analyses.result import Result
+from interp import Transformer, run
+from interp.edits import Edit
+from interp.edits.scope import for_rows
+from interp.errors import InvalidInput, shorten
+from interp.execution.provenance import Provenance
+from interp.integers import as_seed, at_least
+from interp.interventions.components import components_named
+from interp.interventions.replacements import Replacements
+from interp.metrics import Position, as_position, columns_read
+from interp.metrics.divergence import divergence
+from interp.metrics.logits import NO_MASK_TOKEN, at_least_float32, parts_of_rows
+from interp.model.batch import PAD, Batch
+from interp.model.network import unembedding_of
+from interp.points import Place
+from interp.predictions import surprisals
+
+RUNS = ("plain", "ablated")
+"""The runs of a result, the second only if something was ablated."""
+ANSWERS = ("target", "distractor")
+MOST_STRIPS = 20
+"""Prompts that a figure shows."""
+SHOWN, TAIL = 5, 8
+"""Prompts whose predictions a summary lists, and tokens of each prompt."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Predictions(Result):
+    """What is predicted at one position of each prompt, and the surprisal of all its tokens.
+
+    The axis ``run`` has the plain model, and then that with the parts ablated, if there are any.
+
+    Attributes:
+        tokens: ids of each prompt (of an encoder–decoder, of what its decoder reads);
+            ``interp.PAD`` at padding.
+        labels: of these, padding included.
+        surprisal: −log p of each token in nats; NaN where there is none: at the first, at padding,
+            and in an encoder at all but mask tokens whose true token is known.
+        kl: KL(plain ‖ ablated) of the prediction at each position, in nats; NaN at padding;
+            ``None`` if nothing was ablated.
+        position: where the prediction is read: the position among the tokens of the prompt.
+        top: the most probable tokens there in each run, the most probable first.
+        probability: of the tokens in ``top`` (second axis) in each run (first axis).
+        names: labels of the tokens in ``top`` and of the answers, by id.
+        answers: ids of the ``target`` and the ``distractor`` of each prompt, where they were given.
+        answer_logit: of these; so are the next two.
+        answer_probability: their probabilities.
+        answer_rank: 0 for the most probable token.
+        ablated: names of the parts that were ablated together.
+        method: ``zero``, ``mean`` or ``resample``; ``""`` if nothing was ablated.
+        provenance: model, tokens and settings that the numbers depend on.
+        predicts_next: whether what is predicted at a position is the token after it; of an encoder,
+            it is the token at it.
+    """
+
+    tokens: Int[Tensor, "prompt pos"]
+    labels: tuple[tuple[str, ...], ...]
+    surprisal: Float[Tensor, "run prompt pos"]
+    kl: Float[Tensor, "prompt pos"] | None
+    position: Int[Tensor, " prompt"]
+    top: Int[Tensor, "run prompt k"]
+    probability: Float[Tensor, "run top_of prompt k"]
+    names: dict[int, str]
+    answers: Mapping[str, tuple[int, ...]]
+    answer_logit: Float[Tensor, "run answer prompt"]
+    answer_probability: Float[Tensor, "run answer prompt"]
+    answer_rank: Int[Tensor, "run answer prompt"]
+    ablated: tuple[str, ...]
+    method: str
+    provenance: Provenance
+    predicts_next: bool = True
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """The names of the runs."""
+        return RUNS[: len(self.top)]
+
+    @property
+    def loss(self) -> Float[Tensor, "run prompt"]:
+        """Mean surprisal of each prompt, in nats: the metric ``loss``, or ``masked_loss``."""
+        return self.surprisal.nanmean(-1)
+
+    @property
+    def effect(self) -> Float[Tensor, "prompt pos"]:
+        """Δ: the surprisal of each token with the parts ablated, less the plain one, in nats.
+
+        Raises:
+            InvalidInput: nothing was ablated.
+        """
+        if self.kl is None:
+            raise InvalidInput('Nothing was ablated: give ablate=, such as ["L0H1", "L1H0"].')
+        return self.surprisal[1] - self.surprisal[0]
+
+    @property
+    def right(self) -> Bool[Tensor, "run prompt"]:
+        """Whether the target is the most probable token.
+
+        Raises:
+            InvalidInput: no targets were given.
+        """
+        return self._of("target", self.answer_rank) == 0
+
+    @property
+    def logit_difference(self) -> Float[Tensor, "run prompt"]:
+        """The logit of the target less that of the distractor.
+
+        Raises:
+            InvalidInput: no targets, or no distractors, were given.
+        """
+        return self._of("target", self.answer_logit) - self._of("distractor", self.answer_logit)
+
+    def candidates(self, prompt: int = 0) -> dict[int, list[float]]:
+        """The most probable tokens of a prompt in any run, those of the plain one first.
+
+        Returns:
+            The probability of each in each run, by id.
+        """
+        found: dict[int, list[float]] = {}
+        for row, own in enumerate(self.top[:, prompt].tolist()):
+            columns = self.probability[:, row, prompt].mT.tolist()
+            for id_, column in zip(own, columns, strict=True):
+                found.setdefault(id_, column)
+        return found
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a run, prompt and token among its most probable.
+
+        Columns:
+            run: ``plain`` or ``ablated``.
+            prompt, pos: where the prediction was read.
+            rank: from 1.
+            token, id: the token predicted.
+            probability: in this run.
+            plain, ablated: in the plain run and with the parts ablated, if there are any.
+        """
+        n, k = self.top.shape[1:]
+        frame = pd.DataFrame(grid(run=self.runs, prompt=range(n), rank=range(1, k + 1)))
+        ids = self.top.flatten().tolist()
+        own = torch.stack([self.probability[r, r] for r in range(len(self.runs))])
+        both = {name: p.flatten().numpy() for name, p in zip(RUNS, self.probability, strict=False)}
+        return frame.assign(
+            pos=[self.position[prompt].item() for prompt in frame["prompt"]],
+            token=[self.names[id_] for id_ in ids],
+            id=ids,
+            probability=own.flatten().numpy(),
+            **(both if len(both) > 1 else {}),
+        )
+
+    def more_frames(self) -> dict[str, pd.DataFrame]:
+        """See :meth:`Result.more_frames`."""
+        return {"tokens": self.token_frame(), "prompts": self.prompt_frame()}
+
+    def token_frame(self) -> pd.DataFrame:
+        """One row a prompt and token.
+
+        Columns:
+            prompt, pos, token, id: which token.
+            surprisal: −log p of it, in nats; NaN where there is none.
+            ablated, effect, kl: its surprisal with the parts ablated, the change of it, and KL from
+                the plain prediction at this position; if there are any.
+        """
+        real = self.tokens != PAD
+        prompt, column = real.nonzero().unbind(-1)
+        numbers = {"surprisal": self.surprisal[0]}
+        if self.kl is not None:
+            numbers |= {"ablated": self.surprisal[1], "effect": self.effect, "kl": self.kl}
+        cells = zip(prompt.tolist(), column.tolist(), strict=True)
+        return pd.DataFrame(
+            {
+                "prompt": prompt,
+                "pos": (real.cumsum(-1) - 1)[real],
+                "token": [self.labels[p][i] for p, i in cells],
+                "id": self.tokens[real],
+                **{name: x[real] for name, x in numbers.items()},
+            }
+        )
+
+    def prompt_frame(self) -> pd.DataFrame:
+        """One row a run and prompt.
+
+        Columns:
+            run, prompt, pos: what was read where.
+            loss: mean surprisal, in nats.
+            kl: from the plain prediction at this position, if parts were ablated.
+            target, target_logit, target_probability, target_rank: if targets were given; so for
+                distractors. Ranks are from 1.
+            right: whether the target is the most probable token.
+            logit_difference: with targets and distractors.
+        """
+        n = len(self.tokens)
+        frame = pd.DataFrame(grid(run=self.runs, prompt=range(n)))
+        frame["pos"] = self.position.tolist() * len(self.runs)
+        frame["loss"] = self.loss.flatten().numpy()
+        if self.kl is not None:
+            own = self.kl_at_position
+            frame["kl"] = torch.stack([torch.zeros_like(own), own]).flatten().numpy()
+        for row, (name, ids) in enumerate(self.answers.items()):
+            frame[name] = [self.names[id_] for id_ in ids] * len(self.runs)
+            frame[f"{name}_logit"] = self.answer_logit[:, row].flatten().numpy()
+            frame[f"{name}_probability"] = self.answer_probability[:, row].flatten().numpy()
+            frame[f"{name}_rank"] = self.answer_rank[:, row].flatten().numpy() + 1
+        if "target" in self.answers:
+            frame["right"] = self.right.flatten().numpy()
+        if len(self.answers) == len(ANSWERS):
+            frame["logit_difference"] = self.logit_difference.flatten().numpy()
+        return frame
+
+    @property
+    def kl_at_position(self) -> Float[Tensor, " prompt"]:
+        """KL(plain ‖ ablated) of the prediction that is read, in nats; 0 if nothing was ablated."""
+        if self.kl is None:
+            return torch.zeros(len(self.tokens))
+        real = self.tokens != PAD
+        return self.kl[real & (real.cumsum(-1) - 1 == self.position[:, None])]
+
+    def figure(self) -> go.Figure:
+        """The tokens of the first prompts, coloured by surprisal, or by its change."""
+        what = "Surprisal of each token"
+        values = self.surprisal[0]
+        if self.kl is not None:
+            what, values = f"Change of each token's surprisal, {self._without}", self.effect
+        n, real = min(len(values), MOST_STRIPS), self.tokens != PAD
+        first = f" (the first {n} of {len(values)} prompts)" if n < len(values) else ""
+        return token_strips(
+            [values[p, real[p]].tolist() for p in range(n)],
+            [self.labels_of(p) for p in range(n)],
+            title=f"{what}{first}",
+            rows=[f"prompt {p}" for p in range(n)],
+            unit="nats",
+            diverging=self.kl is not None,
+        )
+
+    def summary(self, prompts: int = SHOWN) -> str:
+        """How well the prompts are predicted, and what after each of the first."""
+        n = len(self.tokens)
+        parts = [self._scores(row) for row in range(len(self.runs))]
+        first = f"predictions on {n} prompts: {parts[0]}"
+        after = [f"{self._without}: {own}" for own in parts[1:]]
+        shown = range(min(prompts, n))
+        return "\n".join([first, *after, *(line for p in shown for line in self._listed(p))])
+
+    def labels_of(self, prompt: int) -> list[str]:
+        """The labels of a prompt's tokens, without padding."""
+        pairs = zip(self.labels[prompt], self.tokens[prompt].tolist(), strict=True)
+        return [label for label, id_ in pairs if id_ != PAD]
+
+    def _scores(self, row: int) -> str:
+        """Loss and answers of a run, in words."""
+        n, found = len(self.tokens), []
+        loss = self.loss[row].nanmean().item()
+        found += [f"loss {loss:.3f} nats"] if loss == loss else []  # noqa: PLR0124 - NaN
+        if "target" in self.answers:
+            p = self._of("target", self.answer_probability)[row].mean()
+            right = int(self.right[row].sum())
+            found += [f"the target comes first in {right} of {n}, mean p(target) {p:.3f}"]
+        if row:
+            found += [f"KL {self.kl_at_position.mean():.3g} nats where they are read"]
+        return ", ".join(found) or "the most probable tokens"
+
+    def _listed(self, prompt: int) -> list[str]:
+        """The end of a prompt, and what is predicted in each run."""
+        text = " ".join(self.labels_of(prompt)[: int(self.position[prompt]) + 1][-TAIL:])
+        lines = [f"prompt {prompt}: … {text}"]
+        for row, name in enumerate(self.runs):
+            ids, own = self.top[row, prompt].tolist(), self.probability[row, row, prompt]
+            pairs = zip(ids[:SHOWN], own, strict=False)
+            tokens = [f"{self.names[id_]} {p:.3f}" for id_, p in pairs]
+            lines.append(f"  {name:<{len(self.runs[-1])}}  {'  '.join(tokens)}")
+        return lines
+
+    @property
+    def _without(self) -> str:
+        return f"with {', '.join(self.ablated)} ablated ({self.method})"
+
+    def _of(self, answer: str, numbers: Tensor) -> Tensor:
+        """What belongs to the target or the distractor, ``[run prompt]``."""
+        if answer not in self.answers:
+            raise InvalidInput(f"No {answer} was given: give {answer}s=, a token or one a prompt.")
+        return numbers[:, list(self.answers).index(answer)]
+
+
+def predictions(  # noqa: PLR0913 - the settings of one analysis, by keyword
+    model: Transformer,
+    prompts: Any,  # noqa: ANN401 - what model.check reads
+    *,
+    pos: Position = None,
+    top: int = 10,
+    targets: Tokens | None = None,
+    distractors: Tokens | None = None,
+    hidden: Any = None,  # noqa: ANN401 - as prompts
+    ablate: Sequence[str] = (),
+    method: str = "mean",
+    reference: Any = None,  # noqa: ANN401 - as prompts
+    seed: int = 0,
+    rows: int = 64,
+) -> Predictions:
+    """Read what follows each prompt, or stands at its mask, and how surprising each token is.
+
+    Args:
+        model: a model with an unembedding.
+        prompts: texts, token ids padded with ``interp.PAD``, images, or a batch that
+            ``model.batch`` made; ``(source, target)`` for an encoder–decoder, whose decoder is
+            read.
+        pos: where the prediction is read: a position among the tokens of each prompt, ``"mask"``,
+            or by default that of an encoder's mask token, if the prompt holds one, else the last.
+        top: how many of the most probable tokens to report, at most.
+        targets: the right token (its id or text), or one a prompt.
+        distractors: what it is compared with.
+        hidden: of an encoder, the prompts before tokens were masked, with as many tokens: what the
+            mask tokens hide. By default it is known of the one at which the prediction is read:
+            the target.
+        ablate: names of heads, or other components, that are ablated together; as in
+            :mod:`interp.interventions.components`.
+        method: ``zero``, ``mean`` or ``resample``; as of :func:`analyses.ablate`.
+        reference: prompts from which means or donors come; by default the prompts themselves.
+        seed: of the resampling.
+        rows: prompts a forward while activations are collected; the result does not depend on it.
+
+    Returns:
+        Predictions, surprisals and, if something is ablated, the same with it ablated.
+
+    Raises:
+        InvalidInput: the model has no logits, a prompt has no such position, a token is outside
+            the vocabulary; an unknown method, or one that needs several prompts; a component named
+            twice; or ``hidden`` prompts of another length.
+        InvalidTokens: a target's text is not one token; the message shows how it is split.
+        UnknownPlace: the model has no such component.
+    """
+    unembedding_of(model)
+    pos, seed = as_position(pos), as_seed(seed)
+    top, rows = at_least(1, top, "top"), at_least(1, rows, "rows")
+    batches = model.batches(prompts)
+    batch, n = batches[-1], len(batches[-1].ids)
+    columns = columns_read(batch, pos)
+    given = {"target": targets, "distractor": distractors}
+    answers = {
+        name: token_ids(model, own, n, f"{name}s") for name, own in given.items() if own is not None
+    }
+    components = components_named(model, ablate)
+    others = None if reference is None else model.batches(reference)
+    asked = _Asked(
+        model,
+        batches,
+        columns,
+        torch.stack([*answers.values()], -1) if answers else columns.new_zeros(n, 0),
+        _hidden_tokens(model, batch, hidden, columns, answers.get("target")),
+        Replacements(model, batches, method, others, seed=seed, rows=rows).edits_of(components),
+        top,
+    )
+    shape = (*batch.ids.shape, model.config.n_logits)
+    parts = [asked.of_rows(own) for own in parts_of_rows(shape, model.device)]
+    found = {name: torch.cat([part[name] for part in parts]).cpu() for name in parts[0]}
+    top_tokens, real = found["top"].movedim(0, 1), batch.is_real.cpu()
+    named = {*top_tokens.flatten().tolist(), *asked.answers.flatten().tolist()}
+    return Predictions(
+        tokens=batch.tokens.cpu(),
+        labels=tuple(tuple(model.to_labels(ids)) for ids in batch.tokens),
+        surprisal=found["surprisal"].movedim(0, 1),
+        kl=found.get("kl"),
+        position=(real.cumsum(-1) - 1)[torch.arange(n), columns.cpu()],
+        top=top_tokens,
+        probability=found["probability"].movedim(0, 2),
+        names={id_: model.label(id_) for id_ in sorted(named)},
+        answers={name: tuple(own.tolist()) for name, own in answers.items()},
+        answer_logit=found["answer_logit"].movedim(0, -1),
+        answer_probability=found["answer_probability"].movedim(0, -1),
+        answer_rank=found["answer_rank"].movedim(0, -1),
+        ablated=tuple(own.name for own in components),
+        method=method if components else "",
+        provenance=Provenance.of(
+            model, *batches, edits=[edit for _, edit in asked.edits], seed=seed
+        ),
+        predicts_next=model.config.is_causal,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """What is read of prompts; see :func:`predictions`."""
+
+    model: Transformer
+    batches: Sequence[Batch]
+    columns: Int[Tensor, " prompt"]
+    answers: Int[Tensor, "prompt answer"]
+    hidden: Int[Tensor, "prompt pos"] | None
+    edits: Sequence[tuple[Place, Edit]]
+    top: int
+
+    @torch.no_grad()
+    def of_rows(self, rows: Int[Tensor, " row"]) -> dict[str, Tensor]:
+        """What is reported of some prompts, which are the first axis of each tensor."""
+        batches, n = [batch.rows(rows) for batch in self.batches], len(self.columns)
+        made = [for_rows(edit, place, rows.tolist(), n) for place, edit in self.edits]
+        runs = [[], made] if made else [[]]
+        logits = torch.stack([self._logits(batches, own) for own in runs], 1)
+        hidden = None if self.hidden is None else self.hidden[rows]
+        batch, config = batches[-1], self.model.config
+        losses = [surprisals(config, own, batch, hidden) for own in logits.unbind(1)]
+        found = {
+            "surprisal": torch.stack(losses, 1),
+            **self._at(logits[torch.arange(len(rows)), :, self.columns[rows]], self.answers[rows]),
+        }
+        if made:
+            kl = divergence(logits[:, 0], logits[:, 1])
+            found["kl"] = kl.where(batch.is_real, torch.nan)
+        return found
+
+    def _logits(
+        self, batches: Sequence[Batch], edits: Sequence[Edit]
+    ) -> Float[Tensor, "row pos vocab"]:
+        return at_least_float32(run(self.model, *batches, edits=edits).require_logits())
+
+    def _at(
+        self, logits: Float[Tensor, "row run vocab"], answers: Int[Tensor, "row answer"]
+    ) -> dict[str, Tensor]:
+        """What is reported of the prediction that is read."""
+        runs, p = logits.shape[1], logits.softmax(-1)
+        top = logits.argsort(dim=-1, descending=True, stable=True)[..., : self.top]
+        answers = answers[:, None].expand(-1, runs, -1)
+        own = logits.gather(-1, answers)
+        return {
+            "top": top,
+            "probability": torch.stack(
+                [p.gather(-1, ids[:, None].expand(-1, runs, -1)) for ids in top.unbind(1)], 2
+            ),
+            "answer_logit": own,
+            "answer_probability": p.gather(-1, answers),
+            "answer_rank": (logits[:, :, None] > own[..., None]).sum(-1),
+        }
+
+
+def _hidden_tokens(
+    model: Transformer,
+    batch: Batch,
+    hidden: Any,  # noqa: ANN401 - checked here
+    columns: Int[Tensor, " prompt"],
+    target: Int[Tensor, " prompt"] | None,
+) -> Int[Tensor, "prompt pos"] | None:
+    """What mask tokens hide; ``PAD`` where that is not known, ``None`` without a mask token.
+
+    Raises:
+        InvalidInput: see :func:`predictions`.
+    """
+    if batch.masked is None:
+        if hidden is not None:
+            raise InvalidInput(f"hidden= is of prompts with mask tokens. {NO_MASK_TOKEN}")
+        return None
+    if hidden is not None:
+        found = model.batches(hidden)[-1]
+        if found.ids.shape != batch.ids.shape or not found.is_real.equal(batch.is_real):
+            raise InvalidInput(
+                f"hidden={shorten(hidden)} should have the tokens of the prompts, one for one: "
+                f"{tuple(batch.ids.shape)}; it has {tuple(found.ids.shape)}."
+            )
+        return found.tokens
+    known = torch.full_like(batch.ids, PAD)
+    if target is not None:
+        known.scatter_(1, columns[:, None], target[:, None])
+    return known

@@ -1,0 +1,137 @@
+"""The prompt continued by the model, with the present edits and without."""
+
+import streamlit as st
+from torch import Tensor
+
+import interp
+from analyses import Steering, steer
+from analyses.payload import encoded
+from apps.explorer.canvas import ViewData
+from apps.explorer.controls import ask_switch, number, write
+from apps.explorer.pages.asked import inputs_of
+from apps.explorer.prediction import ablation_of
+from apps.explorer.questions import Question, question
+from apps.explorer.tables import table_view
+from apps.explorer.view import MAX_NEW_TOKENS, MAX_STRENGTH, View
+from interp.errors import InvalidInput
+from interp.model.batch import PAD
+from interp.text.tokenizer import PAD_LABEL
+
+LEAST_SCALE = 0.01
+"""The least end of a colour scale, in nats: smaller numbers may be rounding errors."""
+CONTINUATION = "continuation"
+"""The name of the question, by which it is asked for."""
+
+
+def continuation_question(view: View, model: interp.Transformer) -> Question:
+    """The prompt continued with the collected heads ablated, a vector of two texts added, or both.
+
+    Raises:
+        InvalidInput: nothing is edited, or the prompt fills the context.
+    """
+    edit, batch = ablation_of(view, model), inputs_of(view, model).batch
+    vector: dict[str, object] = {}
+    if view.positive and view.negative:
+        prefixes = batch[1] if isinstance(batch, tuple) else None
+        sides = [[own] for own in (view.positive, view.negative)]
+        vector = {
+            "layer": _layer(view, model),
+            "contrast": sides if prefixes is None else [(own, prefixes) for own in sides],
+            "strengths": [view.strength],
+        }
+    if not edit and not vector:
+        raise InvalidInput(
+            "Continuing compares the model with an edited one: collect heads and ablate them, or "
+            "give two texts, whose difference is added to the stream."
+        )
+    return question(
+        steer, view.model, batch, **vector, **edit, new_tokens=_new_tokens(view, model, batch)
+    )
+
+
+def _layer(view: View, model: interp.Transformer) -> int:
+    """Where the vector is added: the last layer, unless another is chosen."""
+    last = len(model.stacks[-1].blocks) - 1
+    return last if view.layer is None else min(view.layer, last)
+
+
+def _new_tokens(
+    view: View, model: interp.Transformer, batch: list[str] | tuple[list[str], list[str]]
+) -> int:
+    """As many new tokens as are asked for, or as fit the context.
+
+    Raises:
+        InvalidInput: there is no room for any.
+    """
+    text = batch[1] if isinstance(batch, tuple) else batch
+    room = model.config.n_ctx - model.to_tokens(text, stack=model.stacks[-1].name).shape[1]
+    if room < 1:
+        raise InvalidInput(
+            f"The prompt fills the context of {model.config.n_ctx} tokens: it can't be continued."
+        )
+    return min(view.new_tokens, room)
+
+
+def continuation_controls(view: View, model: interp.Transformer) -> None:
+    """How long, and which vector; the page's switch for it."""
+    if not model.config.is_causal:
+        st.caption("An encoder can't continue a text.")
+        return
+    ask_switch(
+        "Continue the prompt",
+        CONTINUATION,
+        help="With the ablated heads, a steering vector or both, beside the plain model.",
+    )
+    if CONTINUATION not in view.asked:
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        number("New tokens", "new_tokens", (1, MAX_NEW_TOKENS))
+        write("Steer towards", "positive", help="A text; its last token's stream is read.")
+        write("away from", "negative", help="Another; the vector is the difference of the two.")
+        if view.positive and view.negative:
+            number("at layer", "layer", (0, len(model.stacks[-1].blocks) - 1), _layer(view, model))
+            number("Strength", "strength", (-MAX_STRENGTH, MAX_STRENGTH))
+
+
+def continuation_views(result: Steering) -> list[ViewData]:
+    """Plain and edited tokens above one another, and as texts with the control."""
+    texts = result.plain[0], result.steered[0, 0]
+    longest = max(sum(n != PAD for n in own.tolist()) for own in texts)
+    plain, edited = (_labels(result, own[:longest]) for own in texts)
+    kl, same = result.kl[0, 0, :longest], min(int(result.same[0, 0]), longest)
+    edits = result.summary().splitlines()[0].partition(" on 1 prompts")[0]
+    both = f"the two texts are the same for {same} of {len(plain)} tokens"
+    strip: ViewData = {
+        "kind": "tokens",
+        "id": "continued",
+        "title": f"Continued by {len(plain)} tokens: plain above, below with {edits}",
+        "note": f"Colour: KL(plain ‖ edited) of what is predicted; {both}.",
+        "tokens": plain,
+        "aligned": edited,
+        "below": "edited",
+        "values": encoded(kl.float()),
+        "unit": "nats",
+        "scale": {
+            "kind": "sequential",
+            "low": 0.0,
+            "high": max(float(kl.nan_to_num().max()), LEAST_SCALE),
+        },
+    }
+    rows = [("plain", result.text(result.plain[0]), "", "")]
+    rows.append(_row("edited", result, result.steered[0, 0], kl.nanmean().item()))
+    if result.place:
+        control = result.control[0, 0].nanmean().item()
+        rows.append(_row("random vector", result, result.random[0, 0], control))
+    columns = [("run", "left"), ("text", "left"), ("same tokens", "right"), ("KL (nats)", "right")]
+    title = f"Continuations, plain and with {edits}"
+    note = "The random vector is as long as the steering vector." if result.place else ""
+    return [strip, table_view("continuations", title, (columns, rows), note)]
+
+
+def _labels(result: Steering, tokens: Tensor) -> list[str]:
+    return [PAD_LABEL if n == PAD else result.labels[n] for n in tokens.tolist()]
+
+
+def _row(name: str, result: Steering, tokens: Tensor, kl: float) -> tuple[str, str, str, str]:
+    same = (tokens == result.plain[0]).int().cumprod(-1).sum()
+    return name, result.text(tokens), str(int(same)), f"{kl:.3g}"

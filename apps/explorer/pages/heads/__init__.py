@@ -1,0 +1,173 @@
+"""The page Heads: a map of scores, all patterns, and one head on the tokens, linked together.
+
+Beside them stands what is known of a head: its effect when ablated, its roles, and on request the
+texts on which it attends most.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import streamlit as st
+
+import interp
+from analyses import (
+    AttentionPatterns,
+    HeadRoles,
+    TopTexts,
+    ablate,
+    attention_patterns,
+    attention_statistics,
+    head_roles,
+    top_texts,
+)
+from analyses.head_roles import has_roles
+from analyses.result import Result
+from apps.explorer.canvas import Pick, ViewData
+from apps.explorer.controls import ask_switch, choose
+from apps.explorer.default_views import EXAMPLES, examples, with_prompt
+from apps.explorer.fitted import heads_of
+from apps.explorer.page import Ask, Page, ask
+from apps.explorer.pages.asked import attention_of, inputs_of, metric_of
+from apps.explorer.pages.heads.known import roles, truth
+from apps.explorer.pages.heads.patterns import patterns_sent
+from apps.explorer.pages.heads.scores import scores
+from apps.explorer.questions import Question, question
+from apps.explorer.state import change
+from apps.explorer.tables import table_view
+from apps.explorer.view import Head, View
+from apps.frame_table import table_of_frame
+from interp.interventions.replacements import METHODS
+from interp.model.attentions import attentions_of
+
+TEXTS = "texts"
+"""The search for top texts, among what a view asks for."""
+
+
+def asks(view: View, model: interp.Transformer) -> list[Ask]:
+    """The patterns of this prompt, and the scores of heads on all prompts that sweeps run over."""
+    attention, swept = attention_of(view, model), inputs_of(view, model, swept=True)
+    found = [
+        ask("patterns", lambda: _patterns(view, model)),
+        ask("weighted", lambda: _patterns(view, model, weighted=True)),
+        ask(
+            "ablation",
+            lambda: question(
+                ablate, view.model, swept.batch, metric=metric_of(view, swept), method=view.method
+            ),
+            long=True,
+        ),
+        ask(
+            "statistics",
+            lambda: question(
+                attention_statistics, view.model, swept.batch, offsets=1, attention=attention
+            ),
+            long=True,
+        ),
+    ]
+    if has_roles(model):
+        found.append(ask("roles", lambda: question(head_roles, view.model), long=True))
+    if TEXTS in view.asked:
+        found.append(ask(TEXTS, lambda: _texts(view, model), long=True))
+    return found
+
+
+def views(view: View, model: interp.Transformer, known: Mapping[str, Result]) -> list[ViewData]:
+    """The linked view of all heads, and the top texts of the chosen one."""
+    shown: list[ViewData] = []
+    patterns, found = known.get("patterns"), known.get(TEXTS)
+    if isinstance(patterns, AttentionPatterns):
+        shown.append(_heads_view(view, model, patterns, known))
+    if isinstance(found, TopTexts):
+        control = "The control has the other tokens of the text in random order."
+        title = f"{found.of}: where it attends most, on {found.n_texts} texts"
+        columns = ["text", "value", "control", "token", "key_token", "context"]
+        table = table_of_frame(found.to_frame()[columns])
+        shown.append(table_view(TEXTS, title, table, control) | {"pick": "row"})
+    return shown
+
+
+def on_pick(view: View, pick: Pick) -> View:
+    """A row of the top texts takes its prompt."""
+    if pick.get("view") != TEXTS or pick.get("pick") != "row":
+        return view
+    return with_prompt(view, examples(view.model)[int(pick["name"])])
+
+
+def controls(view: View, model: interp.Transformer) -> None:
+    """How heads are ablated, which attention is shown, and what is done with the chosen ones."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        if len(model.stacks) > 1:
+            choose("Attention", "attention", ["decoder", "cross", "encoder"])
+        choose("Ablated to", "method", METHODS)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        ask_switch(f"Top texts of {_chosen(view)}", TEXTS)
+        st.button(f"Why {_chosen(view)}?", key="why", on_click=lambda: change(page="why"))
+
+
+def _chosen(view: View) -> Head:
+    """The chosen head; the first one, as in the widget, if there is none."""
+    return view.head or Head(0, 0)
+
+
+# ---- what is asked ---------------------------------------------------------------------------
+
+
+def _patterns(view: View, model: interp.Transformer, *, weighted: bool | None = None) -> Question:
+    """The patterns of this prompt; those by attention alone are the default."""
+    batch = inputs_of(view, model).batch
+    source, target = (own[0] for own in batch) if isinstance(batch, tuple) else (batch[0], None)
+    return question(
+        attention_patterns,
+        view.model,
+        source,
+        target=target,
+        attention=attention_of(view, model),
+        weighted=weighted,
+    )
+
+
+def _texts(view: View, model: interp.Transformer) -> Question:
+    """The texts of the model's prompt set on which a head attends most."""
+    texts = inputs_of(replace(view, prompts=EXAMPLES), model, swept=True).batch
+    name = attentions_of(model, attention_of(view, model)).head_name(*_chosen(view))
+    return question(top_texts, view.model, texts, of=name)
+
+
+# ---- what is shown ---------------------------------------------------------------------------
+
+
+def _heads_view(
+    view: View, model: interp.Transformer, patterns: AttentionPatterns, known: Mapping[str, Result]
+) -> ViewData:
+    """All that the widget needs to show any head without asking again."""
+    sizes, attention = (*heads_of(model, view.attention),), attention_of(view, model)
+    which = f"{attention} attention" if attention else "attention"
+    layer, weighted, measured = _chosen(view).layer, known.get("weighted"), known.get("roles")
+    shown: ViewData = {
+        "kind": "heads",
+        "id": "heads",
+        "title": f"{view.model}: {which} of each head",
+        "tokens": [*patterns.keys],
+        "ids": [*patterns.key_ids],
+        "bos": patterns.key_ids[:1] == (model.config.tokens.bos,),
+        "causal": patterns.is_causal,
+        "patterns": patterns_sent(patterns, layer),
+        "scores": scores(known, sizes, attention),
+        "truth": truth(view.model, attention) or None,
+        "score": view.score or "ablation",
+    }
+    if attention == "cross":
+        shown |= {"queries": [*patterns.queries], "query_ids": [*patterns.query_ids]}
+    if attention is not None:
+        shown["names"] = [
+            [f"{attention}.{Head(layer, head)}" for head in range(n)]
+            for layer, n in enumerate(sizes)
+        ]
+    if isinstance(weighted, AttentionPatterns):
+        shown["weighted"] = patterns_sent(weighted, layer)
+    if isinstance(measured, HeadRoles):
+        shown["roles"] = roles(measured)
+    return shown
+
+
+HEADS = Page("heads", "Heads", asks, views, on_pick, controls)

@@ -1,0 +1,42 @@
+"""What is known of single heads: their measured roles, and what the model's card says of them."""
+
+from functools import lru_cache
+
+from analyses import HeadRoles
+from apps.defaults import card_of
+from apps.explorer.pages.heads.scores import table_of
+from apps.explorer.view import Head
+from interp.loading import AT_STEP
+
+
+@lru_cache(8)
+def roles(result: HeadRoles) -> dict[str, str]:
+    """The roles of each head with their scores and controls, strongest first."""
+    frame = table_of(result)
+    said: dict[str, list[str]] = {name: [] for name in frame["name"].unique()}
+    found = frame[frame["has_role"]].sort_values("difference", ascending=False, kind="stable")
+    for row in found.to_dict("records"):
+        said[row["name"]].append(f"{row['role']} {row['score']:.2f} (control {row['control']:.2f})")
+    for layer, head in result.silent.nonzero().tolist():
+        said[str(Head(layer, head))] = ["silent: it writes nothing"]
+    none = f"no role on {result.repeats} × {result.half} random tokens"
+    return {name: ", ".join(own) or none for name, own in said.items()}
+
+
+def truth(model: str, attention: str | None) -> dict[str, str]:
+    """What the card says of heads: its circuit, and figures whose value is a head.
+
+    Args:
+        model: its name; a checkpoint has the card of the trained model.
+        attention: of an encoder–decoder, which attention; else ``None``.
+    """
+    card = card_of(model)
+    if card is None:
+        return {}
+    found = dict.fromkeys(card.circuit.heads, "in the circuit") if card.circuit else {}
+    for figure, value in card.figures.items():
+        of_this = attention is None or f"{attention}-attention" in figure
+        if of_this and Head.of(str(value)) is not None:
+            found[str(value)] = figure.removeprefix(f"{attention}-attention ")
+    after = " (after training)" if AT_STEP.fullmatch(model) else ""
+    return {head: f"{said}{after}" for head, said in found.items()}

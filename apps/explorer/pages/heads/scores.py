@@ -1,0 +1,139 @@
+"""The numbers of each head that the map shows, each with what it is compared with."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from analyses import Ablation, AttentionStatistics, HeadRoles
+from analyses.attention_statistics import BOS, NORMALIZED, WEIGHTINGS
+from analyses.effects import by_chance
+from analyses.head_roles import COPYING, OF_REPETITION
+from analyses.payload import encoded
+from analyses.result import Result
+from analyses.statistics import FEWEST, LEVEL
+from apps.wording import directions
+
+Score = dict[str, Any]
+"""As the widget's view "heads" reads it."""
+ROLES = ("previous-token", "next-token", "induction", "duplicate-token", "bos-sink", COPYING)
+STATISTICS = (NORMALIZED, BOS, "self", "previous")
+NAMES = {BOS: "attention to BOS", "self": "attention to itself", "previous": "to the token before"}
+
+
+def scores(
+    known: Mapping[str, Result], sizes: tuple[int, ...], attention: str | None
+) -> list[Score]:
+    """The scores of all answers that there are.
+
+    Args:
+        known: the answers of the page.
+        sizes: the number of heads in each layer.
+        attention: of an encoder–decoder, which attention; else ``None``.
+    """
+    return [score for result in known.values() for score in _scores(result, sizes, attention)]
+
+
+@lru_cache(32)
+def _scores(result: Result, sizes: tuple[int, ...], attention: str | None) -> list[Score]:
+    if isinstance(result, Ablation):
+        return [of_ablation(result, sizes, attention)]
+    if isinstance(result, HeadRoles):
+        return [of_role(result, role, sizes) for role in ROLES if role in result.scores]
+    if isinstance(result, AttentionStatistics):
+        there = [one for one in STATISTICS if one in result.statistics]
+        return [of_statistic(result, one, sizes) for one in there]
+    return []
+
+
+@lru_cache(32)
+def table_of(result: Result) -> pd.DataFrame:
+    """The table of a result, whose intervals take longer than all else that the page does."""
+    return result.to_frame()
+
+
+def of_ablation(result: Ablation, sizes: tuple[int, ...], attention: str | None) -> Score:
+    """The effect of ablating each head; none yet where a partial result did not come to."""
+    frame, n = table_of(result), result.clean.numel()
+    if "stack" in frame:
+        frame = frame[frame["stack"] == attention]
+    there = frame["effect"].notna()
+    lines = [f"a head drawn at random: size {frame['size'].mean():.2g}"] if there.any() else []
+    if n < FEWEST:
+        lines.append(f"fewer than {FEWEST} prompts, so no intervals")
+    else:
+        count = int((frame["p"] <= LEVEL).sum())
+        lines.append(f"p ≤ {LEVEL}: {count} heads, {by_chance(frame):.2g} by chance")
+    if not there.all():
+        lines.append(f"{there.sum()} of {len(frame)} heads so far")
+    return {
+        "id": "ablation",
+        "name": f"{result.method} ablation: change of {result.metric}",
+        "unit": result.unit,
+        "scale": _signed(frame["effect"].abs().max()),
+        "n": n,
+        "good": directions(result.metric).strip() or None,
+        "control": "; ".join(lines),
+        **_numbers(frame, "effect", n, sizes),
+    }
+
+
+def of_role(result: HeadRoles, role: str, sizes: tuple[int, ...]) -> Score:
+    """The score of a role less its control."""
+    frame = table_of(result)
+    frame = frame[frame["role"] == role]
+    n, what = result.scores[role].shape[-1], "uniform attention"
+    if role in OF_REPETITION:
+        what = "the same cells of unrepeated rows"
+    if role == COPYING:
+        what = "permuted columns of W_U"
+    return {
+        "id": role,
+        "name": f"{role}, score − control",
+        "unit": "score − control",
+        "scale": _signed(1.0),
+        "n": n,
+        "good": None,
+        "control": f"control: {what}, {round(frame['control'].mean(), 2) + 0.0:.2f} on average",
+        **_numbers(frame, "difference", n, sizes),
+    }
+
+
+def of_statistic(result: AttentionStatistics, statistic: str, sizes: tuple[int, ...]) -> Score:
+    """A mean over the queries of the prompts, from 0 to 1."""
+    frame = table_of(result)
+    frame = frame[(frame["statistic"] == statistic) & (frame["weighting"] == WEIGHTINGS[0])]
+    n = int(frame["n"].max()) if len(frame) else 0
+    return {
+        "id": statistic.replace(" ", "_"),
+        "name": NAMES.get(statistic, statistic),
+        "unit": "0 to 1" if statistic == NORMALIZED else "weight",
+        "scale": {"kind": "sequential", "low": 0.0, "high": 1.0},
+        "n": n,
+        "good": None,
+        "control": f"uniform attention: {frame['uniform'].mean():.2f}" if n else "no such query",
+        **_numbers(frame, "mean", n, sizes),
+    }
+
+
+def per_head(frame: pd.DataFrame, column: str, sizes: tuple[int, ...]) -> Tensor:
+    """A column of a table with a row a head as ``[layer head]``; NaN where there is none."""
+    table = torch.full((len(sizes), max(sizes)), torch.nan, dtype=torch.float64)
+    cells = frame["layer"].tolist(), frame["head"].tolist()
+    table[cells] = torch.tensor(frame[column].tolist(), dtype=table.dtype)
+    return table
+
+
+def _numbers(frame: pd.DataFrame, column: str, n: int, sizes: tuple[int, ...]) -> Score:
+    """The values, and their intervals if there are prompts enough."""
+    ends = ("low", "high") if n >= FEWEST else ()
+    columns = {"values": column, **{end: end for end in ends}}
+    return {name: encoded(per_head(frame, own, sizes)) for name, own in columns.items()}
+
+
+def _signed(largest: float) -> dict[str, Any]:
+    end = float(largest) if largest > 0 else 1.0
+    return {"kind": "diverging", "low": -end, "high": end}

@@ -1,0 +1,71 @@
+"""Single tokens of a prompt hidden behind an encoder's mask token, and shown again."""
+
+from dataclasses import replace
+
+import interp
+from apps.explorer.view import View
+from interp.errors import InterpError
+
+
+def has_mask(model: interp.Transformer) -> bool:
+    """Whether the model has a mask token."""
+    return len(model.stacks) == 1 and model.config.tokens.mask is not None
+
+
+def toggled(view: View, model: interp.Transformer, position: int) -> View:
+    """The view with the token at a position masked; or unmasked, where it is known what it hides.
+
+    What the mask hides becomes the target. A special token is left alone.
+    """
+    mask, ids = model.config.tokens.mask, _ids(model, view.text)
+    hidden = _ids(model, view.hidden) if view.hidden else ids
+    if mask is None or not _inside(model, ids, position) or len(hidden) != len(ids):
+        return view
+    if ids[position] == mask and hidden[position] == mask:
+        return view
+    new = hidden[position] if ids[position] == mask else mask
+    changed = [*ids[:position], new, *ids[position + 1 :]]
+    text = _text(model, changed)
+    if _ids(model, text) != changed:
+        # Beside a mask, the same characters are other tokens: what is hidden can't be told.
+        return replace(view, text=text, hidden="", target="", distractor="", position=None)
+    masks = [n for n, own in enumerate(changed) if own == mask]
+    original = _text(model, hidden) if masks else ""
+    base = replace(view, text=text, hidden=original, distractor="", target="", corrupt="")
+    at = position if position in masks else masks[0] if masks else None
+    return base if at is None else answered_at(replace(base, position=at), model, at)
+
+
+def answered_at(view: View, model: interp.Transformer, position: int) -> View:
+    """The view at a position, with what a mask there hides as its target, where that is known."""
+    if not view.hidden or not has_mask(model):
+        return replace(view, position=position)
+    ids, hidden = _ids(model, view.text), _ids(model, view.hidden)
+    known = len(ids) == len(hidden) and position < len(ids)
+    if not known or ids[position] != model.config.tokens.mask:
+        return replace(view, position=position)
+    target = str(model.to_string(hidden[position]))
+    return replace(view, position=position, target=target, distractor="")
+
+
+def _inside(model: interp.Transformer, ids: list[int], position: int) -> bool:
+    """Whether a position has a token of the text, not one that was added to it."""
+    tokens = model.config.tokens
+    added = {own for own in (tokens.bos, tokens.eos) if own is not None}
+    return 0 <= position < len(ids) and ids[position] not in added
+
+
+def _text(model: interp.Transformer, ids: list[int]) -> str:
+    """The text of which these are the ids, without the special tokens that are added to it."""
+    tokens = model.config.tokens
+    first = 1 if tokens.prepend_bos and ids[0] == tokens.bos else 0
+    last = len(ids) - 1 if tokens.append_eos and ids[-1] == tokens.eos else len(ids)
+    return str(model.to_string(ids[first:last]))
+
+
+def _ids(model: interp.Transformer, text: str) -> list[int]:
+    """The ids of a text; none of one that can't be read."""
+    try:
+        return model.to_tokens(text)[0].tolist()
+    except InterpError:
+        return []

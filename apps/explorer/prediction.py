@@ -1,0 +1,148 @@
+"""The line above every page: what the model predicts, how probable the answers are, what edits do.
+
+It is one question of :func:`analyses.predictions`, which the page Prompt shows in full.
+"""
+
+from collections.abc import Sequence
+
+import streamlit as st
+from markupsafe import Markup
+
+import interp
+from analyses import Predictions, predictions
+from apps.explorer.controls import switch
+from apps.explorer.messages import escape_markdown
+from apps.explorer.page import JOBS
+from apps.explorer.pages.asked import inputs_of
+from apps.explorer.questions import Question, question
+from apps.explorer.view import View
+from interp.errors import InterpError
+
+LISTED = 3
+"""Most probable tokens on the line."""
+TOP = 10
+"""Those on the page Prompt."""
+STYLE = Markup("""<style>
+.interp-prediction { font-size: 0.9rem; line-height: 1.7; overflow-wrap: anywhere; }
+.interp-prediction > span { margin-right: 1.1em; }
+.interp-prediction bdi { font-family: ui-monospace, "DejaVu Sans Mono", Menlo, monospace;
+  border: 1px solid currentColor; border-radius: 4px; padding: 0 3px; }
+</style>""")
+
+
+def show_prediction(view: View, model: interp.Transformer) -> None:
+    """The line of a view, and the switch that ablates the collected heads."""
+    try:
+        found = JOBS.answer(prediction_question(view, model))
+    except InterpError as error:
+        st.caption(f"No prediction: {escape_markdown(str(error))}")
+    else:
+        if isinstance(found, Predictions):
+            st.html(str(STYLE + line_of(found)))
+    if view.heads:
+        names = ", ".join(map(str, view.heads))
+        switch(f"Ablate {names}", "ablated", help="In the predictions, and what is continued.")
+
+
+def prediction_question(view: View, model: interp.Transformer) -> Question:
+    """What is predicted where the view points, with the collected heads ablated if they are.
+
+    Means come from the prompts that sweeps run over, so that the numbers are those of the map of
+    heads.
+
+    Raises:
+        InvalidInput: an encoder–decoder's prompt has nothing for its decoder.
+    """
+    inputs = inputs_of(view, model)
+    has_targets = len(model.stacks) == 1 or bool(view.prefix)
+    answers = {
+        name: own if has_targets and is_single_token(model, own) else None
+        for name, own in (("targets", view.target), ("distractors", view.distractor))
+    }
+    return question(
+        predictions,
+        view.model,
+        inputs.batch,
+        pos=view.position,
+        top=TOP,
+        **answers,
+        hidden=view.hidden or None,
+        **ablation_of(view, model),
+    )
+
+
+def ablation_of(view: View, model: interp.Transformer) -> dict[str, object]:
+    """The arguments by which an analysis ablates the collected heads; none if it should not.
+
+    Raises:
+        InvalidInput: no prompt of the set passes the view's filter.
+    """
+    if not (view.ablated and view.heads):
+        return {}
+    before = f"{view.attention or 'decoder'}." if len(model.stacks) > 1 else ""
+    of_others = view.prompts and view.method != "zero"
+    return {
+        "ablate": [f"{before}{head}" for head in view.heads],
+        "method": view.method,
+        "reference": inputs_of(view, model, swept=True).batch if of_others else None,
+    }
+
+
+def is_single_token(model: interp.Transformer, text: str) -> bool:
+    """Whether a text is exactly one token of the model."""
+    try:
+        model.to_single_token(text)
+    except InterpError:
+        return False
+    return True
+
+
+# ---- the line, as HTML -----------------------------------------------------------------------
+
+
+def line_of(found: Predictions) -> Markup:
+    """The prediction of the only prompt of a result as a line that wraps."""
+    parts: list[Markup | str] = [_most_probable(found)]
+    parts += [_answer(found, name) for name in found.answers]
+    if "target" in found.answers:
+        parts.append(_verdict([bool(own) for own in found.right[:, 0]]))
+    if found.ablated:
+        parts.append(Markup("{} ablated ({})").format(", ".join(found.ablated), found.method))
+    spans = [Markup("<span>{}</span>").format(part) for part in parts]
+    return Markup('<div class="interp-prediction">{}</div>').format(Markup(" ").join(spans))
+
+
+def _most_probable(found: Predictions) -> Markup:
+    """The first tokens of the plain prediction; with an edit, what becomes of each."""
+    position, row = int(found.position[0]), len(found.runs) - 1
+    at = found.labels_of(0)[position]
+    before = "next token after" if found.predicts_next else "at"
+    tokens = [
+        Markup("<bdi>{}</bdi> {}").format(
+            found.names[id_], _shares([float(p[0, 0, n]) for p in found.probability])
+        )
+        for n, id_ in enumerate(found.top[0, 0, :LISTED].tolist())
+    ]
+    first = found.top[row, 0, 0].item()
+    now = Markup(" (now first: <bdi>{}</bdi>)").format(found.names[int(first)])
+    where = Markup("{} <bdi>{}</bdi> (position {}): ").format(before, at, position)
+    changed = row > 0 and first != found.top[0, 0, 0].item()
+    return where + Markup(" · ").join(tokens) + (now if changed else Markup(""))
+
+
+def _answer(found: Predictions, name: str) -> Markup:
+    """The probability of the target or the distractor in each run."""
+    row = [*found.answers].index(name)
+    shares = _shares([float(own[row, 0]) for own in found.answer_probability])
+    label = found.names[found.answers[name][0]]
+    return Markup("p({} <bdi>{}</bdi>) {}").format(name, label, shares)
+
+
+def _shares(values: Sequence[float]) -> str:
+    """Probabilities as percentages, the plain one first."""
+    return " → ".join(f"{100 * own:.3g}" if own >= 0.0005 else "< 0.05" for own in values) + " %"  # noqa: PLR2004
+
+
+def _verdict(right: Sequence[bool]) -> str:
+    """Whether the target comes first, in each run."""
+    return " → ".join("✓ right" if own else "✗ wrong" for own in right)

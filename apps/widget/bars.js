@@ -1,0 +1,140 @@
+"use strict";
+// Horizontal bars, one a row, with intervals; two side by side where a view has a second quantity.
+
+const BAR = 24;
+const BAR_GAP = 5;
+const AXIS = 34;
+
+/** The plot of a view "bars". */
+function barsPlot(view) {
+  const list = (sent) => (sent ? decodedOnce(sent).data : null);
+  const sets = [{ values: list(view.values), low: list(view.low), high: list(view.high), title: view.second ? view.first || "" : "" }];
+  if (view.second) sets.push({ values: list(view.second.values), title: view.second.title });
+  const rows = view.labels.length;
+  const ends = [0];
+  for (const set of sets) for (const own of [set.values, set.low, set.high]) if (own) ends.push(...extent(own.length ? own : [0]));
+  const [low, high] = extent([...ends, ...(view.scale ? [Math.min(0, view.scale.low), view.scale.high] : [])]);
+  const signed = view.scale ? view.scale.kind === "diverging" : low < 0;
+
+  function layout(width, measure) {
+    const left = labelRoom(view.labels, measure, width) + 10;
+    const right = 58;
+    const thick = sets.length * 9 + 7 > BAR ? sets.length * 11 + 4 : BAR;
+    const top = sets.length > 1 ? 26 : 6;
+    const drawn = Math.max(60, Math.min(width, 860) - left - right);
+    return {
+      left, top, drawn, thick, measure, labelWidth: left - 10,
+      origin: left + (low < 0 ? 44 : 0), span: drawn - (low < 0 ? 44 : 0),
+      width: Math.ceil(left + drawn + right), height: top + thick * rows + AXIS,
+    };
+  }
+
+  const xOf = ({ origin, span }, value) => origin + ((value - low) / (high - low || 1)) * span;
+
+  function draw(ctx, geometry, theme) {
+    const { top, thick, labelWidth, left, measure } = geometry;
+    const bottom = top + thick * rows;
+    axis(ctx, geometry, theme, bottom);
+    for (let row = 0; row < rows; row += 1) {
+      const y = top + row * thick;
+      const label = elided(view.labels[row], labelWidth, measure);
+      write(ctx, label, left - 8, y + thick / 2, { colour: theme.ink, align: "right" });
+      sets.forEach((set, n) => bar(ctx, geometry, theme, set, n, row));
+    }
+    ctx.fillStyle = theme.soft;
+    ctx.fillRect(Math.round(xOf(geometry, 0)), top, 1, thick * rows);
+    if (sets.length > 1) key(ctx, geometry, theme);
+  }
+
+  function axis(ctx, geometry, theme, bottom) {
+    const count = clamp(Math.floor(geometry.span / 80), 2, 7);
+    for (const tick of niceTicks(low, high, count)) {
+      const x = Math.round(xOf(geometry, tick));
+      ctx.fillStyle = theme.line;
+      ctx.fillRect(x, geometry.top, 1, bottom - geometry.top);
+      write(ctx, readable(tick), x, bottom + 10, { colour: theme.soft, size: SMALL, align: "center" });
+    }
+    write(ctx, view.unit || "", geometry.origin + geometry.span / 2, bottom + 25, { colour: theme.soft, size: SMALL, align: "center" });
+  }
+
+  function bar(ctx, geometry, theme, set, n, row) {
+    const value = set.values[row];
+    const [x, y, width, height] = barBox(geometry, value, n, row);
+    if (Number.isNaN(value)) {
+      hatch(ctx, theme, xOf(geometry, 0), y, 40, height);
+      return;
+    }
+    ctx.fillStyle = barColour(theme, value, n);
+    ctx.fillRect(x, y, width, height);
+    interval(ctx, geometry, theme, set, row, y + height / 2);
+    if (sets.length > 1) return;
+    const edge = set.high && set.high[row] === set.high[row] ? [set.low[row], set.high[row]] : [value, value];
+    const beyond = value < 0 ? xOf(geometry, Math.min(value, edge[0])) - 5 : xOf(geometry, Math.max(value, edge[1])) + 5;
+    write(ctx, readable3(value, signed), beyond, y + height / 2, { colour: theme.soft, size: SMALL, align: value < 0 ? "right" : "left" });
+  }
+
+  function barBox(geometry, value, n, row) {
+    const zero = xOf(geometry, 0);
+    const end = Number.isNaN(value) ? zero : xOf(geometry, value);
+    const height = (geometry.thick - BAR_GAP - (sets.length - 1)) / sets.length;
+    const y = geometry.top + row * geometry.thick + BAR_GAP / 2 + n * (height + 1);
+    return [Math.min(zero, end), y, Math.max(1, Math.abs(end - zero)), height];
+  }
+
+  function barColour(theme, value, n) {
+    const faint = n === 1 ? 0.5 : 1;
+    if (!signed) return css(ofHex(LINES[theme.dark ? "dark" : "light"][n]), 1);
+    return css(colourAt("diverging", theme.dark, value < 0 ? 0.1 : 0.9), faint);
+  }
+
+  function interval(ctx, geometry, theme, set, row, y) {
+    if (!set.low || set.low[row] !== set.low[row] || set.high[row] !== set.high[row]) return;
+    const [from, to] = [xOf(geometry, set.low[row]), xOf(geometry, set.high[row])];
+    ctx.fillStyle = theme.ink;
+    ctx.fillRect(from, y - 0.5, to - from, 1.5);
+    ctx.fillRect(from - 0.5, y - 4, 1.5, 8);
+    ctx.fillRect(to - 0.5, y - 4, 1.5, 8);
+  }
+
+  function key(ctx, geometry, theme) {
+    let x = geometry.left;
+    sets.forEach((set, n) => {
+      ctx.fillStyle = barColour(theme, 1, n);
+      ctx.fillRect(x, 4, 12, 10);
+      write(ctx, set.title, x + 17, 9.5, { colour: theme.soft, size: SMALL });
+      x += 17 + geometry.measure(set.title) + 18;
+    });
+  }
+
+  function box({ top, thick, left, drawn }, [row]) {
+    return [left - 2, top + row * thick, drawn + 56, thick];
+  }
+
+  function mark(ctx, geometry, theme, [row]) {
+    const [x, y, width, height] = box(geometry, [row]);
+    ctx.fillStyle = theme.ink;
+    ctx.globalAlpha = 0.08;
+    ctx.fillRect(0, y, x + width, height);
+    ctx.globalAlpha = 1;
+    badge(ctx, theme, view.labels[row], geometry.left - 4, y + height / 2, { align: "right", most: geometry.width });
+  }
+
+  function pick({ top, thick }, x, y) {
+    const row = Math.floor((y - top) / thick);
+    return row >= 0 && row < rows ? [row, 0] : null;
+  }
+
+  function describe([row]) {
+    const set = sets[0];
+    const between = set.low && set.low[row] === set.low[row] ? `95 % interval ${readable(set.low[row], signed)} to ${readable(set.high[row], signed)}` : "";
+    const other = sets[1] ? `${sets[1].title} ${withUnit(sets[1].values[row], view.unit, signed)}` : "";
+    return { name: view.labels[row], value: set.values[row], unit: view.unit, signed, lines: [between, other].filter(Boolean) };
+  }
+
+  return { rows, columns: 1, layout, draw, mark, pick, box, describe, move: (cell, down) => moved(cell, down, 0, rows, 1) };
+}
+
+/** A number in three digits. */
+function readable3(value, signed) {
+  return readable(Number(value.toPrecision(3)), signed);
+}

@@ -1,0 +1,122 @@
+"use strict";
+// Numbers: as they are sent (typed arrays in base64, or lists with null for no value), as text, compared.
+
+const ARRAYS = {
+  float64: Float64Array, float32: Float32Array, int32: Int32Array, uint32: Uint32Array,
+  int16: Int16Array, uint16: Uint16Array, int8: Int8Array, uint8: Uint8Array, bool: Uint8Array,
+};
+const MINUS = "\u2212";
+const NONE = "no value";
+
+/** A sent array as {shape, data}, row by row; lists are accepted too, with null as NaN. */
+function decoded(sent) {
+  if (Array.isArray(sent)) {
+    const shape = [];
+    for (let level = sent; Array.isArray(level); level = level[0]) shape.push(level.length);
+    const flat = sent.flat(Infinity).map((value) => (value === null ? NaN : Number(value)));
+    return checked(shape, Float64Array.from(flat));
+  }
+  const text = atob(sent.data);
+  const bytes = Uint8Array.from(text, (character) => character.charCodeAt(0));
+  if (sent.dtype === "float16") {
+    return checked(sent.shape, Float32Array.from(new Uint16Array(bytes.buffer), half));
+  }
+  const Kind = ARRAYS[sent.dtype];
+  if (!Kind) throw new Error(`Arrays of ${sent.dtype} are not known.`);
+  return checked(sent.shape, new Kind(bytes.buffer));
+}
+
+/** {shape, data} if the shape has as many elements. */
+function checked(shape, data) {
+  const size = shape.reduce((product, length) => product * length, 1);
+  if (data.length !== size) throw new Error(`${data.length} elements for shape [${shape}].`);
+  return { shape, data };
+}
+
+/** The number of 16 bits (IEEE 754 half precision). */
+function half(bits) {
+  const sign = bits & 0x8000 ? -1 : 1;
+  const exponent = (bits >> 10) & 31;
+  const fraction = bits & 1023;
+  if (exponent === 31) return fraction ? NaN : sign * Infinity;
+  return exponent ? sign * 2 ** (exponent - 15) * (1 + fraction / 1024) : sign * 2 ** -24 * fraction;
+}
+
+/** Shortest decimal that is this float32 again, or this number if it is none. */
+function exact(value) {
+  if (Math.fround(value) !== value) return String(value);
+  for (let digits = 1; digits < 10; digits += 1) {
+    const text = String(Number(value.toPrecision(digits)));
+    if (Math.fround(Number(text)) === value) return text;
+  }
+  return String(value);
+}
+
+/** A number in four digits, as it is read: with a minus sign, signed if asked. */
+function readable(value, signed = false) {
+  if (typeof value !== "number") return value === null || value === undefined ? NONE : String(value);
+  if (Number.isNaN(value)) return NONE;
+  const text = String(Number(value.toPrecision(4))).replace("-", MINUS).replace("e-", `e${MINUS}`);
+  return signed && value > 0 ? `+${text}` : text;
+}
+
+/** How numbers are printed in cells, given the largest size among them: few characters, equal decimals. */
+function cellFormat(largest) {
+  if (!(largest > 0)) return (value) => (Number.isNaN(value) ? "" : "0");
+  const magnitude = Math.floor(Math.log10(largest));
+  if (magnitude < -3 || magnitude > 4) {
+    return (value) => (Number.isNaN(value) ? "" : minus(value.toExponential(0)));
+  }
+  const places = Math.max(0, Math.min(4, 1 - magnitude + (magnitude === 0 ? 1 : 0)));
+  return (value) => {
+    if (Number.isNaN(value)) return "";
+    const text = value.toFixed(places);
+    return minus(Number(text) === 0 ? text.replace("-", "") : text).replace(/^(\u2212?)0\./, "$1.");
+  };
+}
+
+/** A text with the sign of mathematics in place of a hyphen. */
+function minus(text) {
+  return text.replace(/-/g, MINUS);
+}
+
+/** A value with its unit. */
+function withUnit(value, unit, signed = false) {
+  const text = readable(value, signed);
+  return unit && text !== NONE ? `${text} ${unit}` : text;
+}
+
+/** Whether two values of JSON are equal. */
+function same(one, other) {
+  if (one === other) return true;
+  if (typeof one !== "object" || typeof other !== "object" || !one || !other) return false;
+  if (Array.isArray(one) !== Array.isArray(other)) return false;
+  const names = Object.keys(one);
+  return names.length === Object.keys(other).length && names.every((n) => same(one[n], other[n]));
+}
+
+/** The part of a file name that a text gives. */
+function slug(text) {
+  return String(text).normalize("NFKD").replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[-.]+|-+$/g, "").slice(0, 60);
+}
+
+/** The least and the largest number, without those that are none; [0, 1] if there is none. */
+function extent(values) {
+  let low = Infinity;
+  let high = -Infinity;
+  for (const value of values) {
+    if (value < low) low = value;
+    if (value > high) high = value;
+  }
+  return low > high ? [0, 1] : [low, high];
+}
+
+/** A number between two ends. */
+function clamp(value, low, high) {
+  return Math.max(low, Math.min(high, value));
+}
+
+/** The name of a head. */
+function headName(layer, head) {
+  return `L${layer}H${head}`;
+}

@@ -1,0 +1,171 @@
+"use strict";
+// What figures are drawn with: text that fits, ticks, hatching, the legend of a scale, values as pixels.
+
+const FONT = 'system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif';
+const SMALL = 11;
+const TEXT = 12;
+const NICE = [1, 2, 5];
+const TITLE_ROOM = 20;
+const LEGEND = 34;
+
+/** Fonts as a canvas has them. */
+function font(size = TEXT, weight = 400) {
+  return `${weight} ${size}px ${FONT}`;
+}
+
+/** A text cut to a width, with an ellipsis; measure gives the width of a text. */
+function elided(text, room, measure) {
+  if (measure(text) <= room) return text;
+  const characters = Array.from(text);
+  let [low, high] = [0, characters.length];
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (measure(`${characters.slice(0, middle).join("")}…`) <= room) low = middle;
+    else high = middle - 1;
+  }
+  return low ? `${characters.slice(0, low).join("")}…` : "";
+}
+
+/** Every how many-th label is drawn, if each needs so much of a step. */
+function tickStep(need, step) {
+  for (let power = 1; ; power *= 10) {
+    for (const nice of NICE) if (nice * power * step >= need) return nice * power;
+  }
+}
+
+/** Round numbers between two ends, about as many as asked. */
+function niceTicks(low, high, count) {
+  const span = high - low || 1;
+  const power = 10 ** Math.floor(Math.log10(span / count));
+  const step = power * ([1, 2, 5, 10].find((nice) => span / (nice * power) <= count) || 10);
+  const ticks = [];
+  for (let n = Math.ceil(low / step - 1e-9); n * step <= high + 1e-9 * span; n += 1) {
+    ticks.push(Number((n * step).toPrecision(12)));
+  }
+  return ticks;
+}
+
+/** The widest of some texts. */
+function widest(texts, measure) {
+  return texts.reduce((most, text) => Math.max(most, measure(text)), 0);
+}
+
+/** Draws a text; options: colour, size, weight, align, baseline, angle. */
+function write(ctx, text, x, y, options = {}) {
+  ctx.save();
+  ctx.translate(x, y);
+  if (options.angle) ctx.rotate(options.angle);
+  ctx.font = font(options.size, options.weight);
+  ctx.fillStyle = options.colour;
+  ctx.textAlign = options.align || "left";
+  ctx.textBaseline = options.baseline || "middle";
+  ctx.fillText(text, 0, 0);
+  ctx.restore();
+}
+
+/** Diagonal lines where there is no value. */
+function hatch(ctx, theme, x, y, width, height) {
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(x, y, width, height);
+  ctx.clip();
+  ctx.strokeStyle = theme.line;
+  ctx.lineWidth = 1;
+  ctx.beginPath();
+  for (let at = -height; at < width; at += 5) {
+    ctx.moveTo(x + at, y + height);
+    ctx.lineTo(x + at + height, y);
+  }
+  ctx.stroke();
+  ctx.restore();
+}
+
+const BAR_LENGTH = 110;
+
+/** The texts of a legend: both ends, and what follows them. */
+function legendTexts(scale, unit) {
+  const signed = scale.kind === "diverging";
+  const end = Math.max(Math.abs(scale.low), Math.abs(scale.high));
+  const [low, high] = (signed ? [-end, end] : [scale.low, scale.high]).map((value) => readable(Number(value.toPrecision(3)), signed));
+  return [low, high, [scale.root ? "square root" : "", unit].filter(Boolean).join(" · ")];
+}
+
+/** The width that a legend takes. */
+function legendWidth(scale, unit, measure) {
+  const [low, high, more] = legendTexts(scale, unit);
+  return Math.ceil(measure(low) + BAR_LENGTH + measure(`${high}  ${more}`) + 14);
+}
+
+/** A scale as a bar with its ends, zero and unit. */
+function legend(ctx, theme, scale, unit, x, y) {
+  const [low, high, more] = legendTexts(scale, unit);
+  ctx.font = font(SMALL);
+  const start = Math.round(x + ctx.measureText(low).width + 6);
+  for (let at = 0; at < BAR_LENGTH; at += 1) {
+    ctx.fillStyle = css(Array.from(ramp(scale.kind, theme.dark).subarray(...stepAt(at / (BAR_LENGTH - 1)))));
+    ctx.fillRect(start + at, y - 5, 1.5, 10);
+  }
+  write(ctx, low, x, y, { colour: theme.soft, size: SMALL });
+  write(ctx, `${high}  ${more}`, start + BAR_LENGTH + 6, y, { colour: theme.soft, size: SMALL });
+  if (scale.kind === "diverging") {
+    ctx.fillStyle = theme.soft;
+    ctx.fillRect(start + BAR_LENGTH / 2, y + 6, 1, 3);
+  }
+}
+
+/** Where the bytes of a ramp at a place begin and end. */
+function stepAt(place) {
+  const step = 3 * Math.round(place * (STEPS - 1));
+  return [step, step + 3];
+}
+
+/** Values as an image of one pixel each; without a value it is clear. */
+function imageOf(values, columns, scale, dark) {
+  const rows = values.length / columns;
+  const canvas = document.createElement("canvas");
+  canvas.width = Math.max(1, columns);
+  canvas.height = Math.max(1, rows);
+  const ctx = canvas.getContext("2d");
+  const image = ctx.createImageData(canvas.width, canvas.height);
+  paint(image.data, values, scale, dark);
+  ctx.putImageData(image, 0, 0);
+  return canvas;
+}
+
+/** Fills the pixels of some values. */
+function paint(pixels, values, scale, dark) {
+  const colours = ramp(scale.kind, dark);
+  for (let n = 0; n < values.length; n += 1) {
+    const value = values[n];
+    if (value !== value) continue;
+    const step = 3 * Math.round(placeOf(scale, value) * (STEPS - 1));
+    pixels[4 * n] = colours[step];
+    pixels[4 * n + 1] = colours[step + 1];
+    pixels[4 * n + 2] = colours[step + 2];
+    pixels[4 * n + 3] = 255;
+  }
+}
+
+/** A frame around a rectangle, readable on any colour. */
+function outline(ctx, theme, [x, y, width, height], colour = theme.ink, weight = 2) {
+  ctx.lineJoin = "miter";
+  ctx.setLineDash([]);
+  ctx.strokeStyle = theme.paper;
+  ctx.lineWidth = weight + 2;
+  ctx.strokeRect(x, y, width, height);
+  ctx.strokeStyle = colour;
+  ctx.lineWidth = weight;
+  ctx.strokeRect(x, y, width, height);
+}
+
+/** A label on the colour of the page, so that it covers what is below. */
+function badge(ctx, theme, text, x, y, options = {}) {
+  ctx.font = font(options.size || SMALL, 600);
+  const width = ctx.measureText(text).width + 8;
+  const left = clamp(options.align === "right" ? x - width : options.align === "center" ? x - width / 2 : x, 0, Math.max(0, (options.most || Infinity) - width));
+  ctx.fillStyle = theme.ink;
+  ctx.beginPath();
+  ctx.roundRect(left, y - 9, width, 18, 4);
+  ctx.fill();
+  write(ctx, text, left + 4, y, { colour: theme.paper, size: options.size || SMALL, weight: 600 });
+}

@@ -1,0 +1,70 @@
+"use strict";
+// Elements of the page. Texts are only ever set as text.
+
+/** An element with attributes (a function listens to the event of that name) and children or texts. */
+function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") made.addEventListener(name, value);
+    else if (value === true) made.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) made.setAttribute(name, value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+/** A button. */
+function button(text, title, onClick, more = {}) {
+  return element("button", { type: "button", class: "w-button", title, click: onClick, ...more }, text);
+}
+
+/** A switch with two states. */
+function toggle(text, on, onChange, title = "") {
+  const box = element("input", { type: "checkbox", change: () => onChange(box.checked) });
+  box.checked = on;
+  const made = element("label", { class: "w-toggle", title }, box, text);
+  return { element: made, set: (value) => { box.checked = value; } };
+}
+
+/** A few choices, one of which holds: [[value, text], …]. */
+function choice(name, options, chosen, onChange) {
+  const buttons = options.map(([value, text]) => button(text, "", () => { set(value); onChange(value); }));
+  const made = element("span", { class: "w-choice", role: "group", "aria-label": name }, ...buttons);
+  function set(value) {
+    buttons.forEach((own, n) => own.setAttribute("aria-pressed", String(options[n][0] === value)));
+  }
+  set(chosen);
+  return { element: made, set };
+}
+
+/** A list to choose from: [[value, text], …]. */
+function select(name, options, chosen, onChange) {
+  const made = element("select", { class: "w-select", "aria-label": name, change: () => onChange(made.value) });
+  for (const [value, text] of options) made.append(element("option", { value }, text));
+  made.value = chosen;
+  return made;
+}
+
+/** Saves a file. */
+function save(name, parts, type) {
+  const url = URL.createObjectURL(parts instanceof Blob ? parts : new Blob([parts], { type }));
+  const link = element("a", { href: url, download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+/** Copies a text; where the browser allows no access to the clipboard, by a text field. */
+async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const field = element("textarea", { class: "w-unseen" });
+    field.value = text;
+    document.body.append(field);
+    field.select();
+    document.execCommand("copy");
+    field.remove();
+  }
+}

@@ -1,0 +1,100 @@
+"use strict";
+// What every view has around it: title, note, table twin, CSV, PNG, copy.
+
+const PNG_RATIO = 2;
+
+/** The element of a view: {root, body, tools, …}; chart() gives {paint} for its picture. */
+function frame(mount, view, parts) {
+  const body = element("div", { class: "w-body" });
+  const twin = element("div", { class: "w-twins", hidden: true });
+  const tools = element("span", { class: "w-tools" });
+  const heading = element("header", { class: "w-heading" }, element("h3", {}, view.title || ""), tools);
+  const note = view.note || view.marked_note;
+  const root = element("section", { class: `w-view w-kind-${view.kind}`, "data-view": view.id, "data-kind": view.kind, "data-title": view.title, "aria-label": view.title || view.id },
+    heading, body, twin, note ? element("p", { class: "w-note" }, [view.note, view.marked_note].filter(Boolean).join(" ")) : null);
+
+  const actions = {
+    table: () => showTwin(twin.hidden),
+    csv: () => saveCsv(parts.twins()[0]),
+    png: () => savePng(),
+    copy: () => copy(),
+  };
+  const quiet = { tabindex: "-1" };
+  const table = button("table", "Show the numbers as a table (t)", actions.table, { ...quiet, "aria-pressed": "false" });
+  tools.append(
+    button("copy", "Copy the selected number (c)", actions.copy, quiet),
+    ...(view.kind === "table" ? [] : [table]),
+    button("CSV", "Save the numbers as CSV", actions.csv, quiet),
+    ...(parts.picture ? [button("PNG", "Save the picture", actions.png, quiet)] : []),
+  );
+
+  function showTwin(on) {
+    twin.hidden = !on;
+    table.setAttribute("aria-pressed", String(on));
+    if (on) refreshTwin();
+  }
+
+  function refreshTwin() {
+    if (twin.hidden) return;
+    twin.replaceChildren(...parts.twins().map((own) => twinElement(own, () => saveCsv(own))));
+  }
+
+  function saveCsv(own) {
+    save(`${fileStem(mount, view)}.csv`, toCsv(own), "text/csv");
+  }
+
+  function savePng() {
+    picture(mount, view, parts.picture()).toBlob((blob) => save(`${fileStem(mount, view)}.png`, blob));
+  }
+
+  function copy() {
+    const own = parts.describe();
+    if (!own) return mount.say("Nothing is selected.");
+    const text = readingOf(own, exact);
+    copyText(text);
+    return mount.say(`Copied: ${text}`);
+  }
+
+  /** Writes what is selected where tests and screen readers find it. */
+  function selected(place, own) {
+    if (place) root.dataset.selected = place.join(",");
+    else delete root.dataset.selected;
+    if (own && own.value !== undefined) root.dataset.value = String(own.value);
+    else delete root.dataset.value;
+  }
+
+  return { root, body, actions, selected, refreshTwin, ready: () => { root.dataset.ready = "true"; } };
+}
+
+/** What a cell holds, in one line: "L1H3: 0.81 nats, 95 % interval 0.7 to 0.9". */
+function readingOf(own, format = (value) => readable(value, own.signed)) {
+  const number = typeof own.value === "number" && own.value === own.value;
+  const value = number ? [format(own.value), own.unit].filter(Boolean).join(" ") : own.value === undefined ? "" : NONE;
+  return [`${own.name}${value || own.text ? ":" : ""}`, own.text, value].filter(Boolean).join(" ") + (own.lines && own.lines.length ? `, ${own.lines.join(", ")}` : "");
+}
+
+/** The name of a saved file, without its ending. */
+function fileStem(mount, view) {
+  return [view.file || view.id, mount.meta().model].filter(Boolean).map(slug).filter(Boolean).join("-") || "figure";
+}
+
+/** A picture with title, what is drawn, and what it was made from, in the colours of a light page. */
+function picture(mount, view, { width, height, paint: drawTo }) {
+  const { model, prompt, n, version } = mount.meta();
+  const facts = [model, prompt, n === undefined || n === null ? "" : `n = ${n}`, version].filter(Boolean).join("  ·  ");
+  const [wide, measurer] = [Math.max(width + 32, 360), document.createElement("canvas").getContext("2d")];
+  measurer.font = font(14, 600);
+  const title = wrapped(view.title || "", wide - 32, (text) => measurer.measureText(text).width);
+  measurer.font = font(SMALL);
+  const below = [view.note, facts].filter(Boolean).flatMap((text) => wrapped(text, wide - 32, (own) => measurer.measureText(own).width));
+  const top = 20 + 19 * title.length;
+  const canvas = document.createElement("canvas");
+  const ctx = sized(canvas, { width: wide, height: top + height + 18 + 15 * below.length }, PNG_RATIO);
+  ctx.fillStyle = LIGHT.paper;
+  ctx.fillRect(0, 0, canvas.width, canvas.height);
+  title.forEach((text, at) => write(ctx, text, 16, 20 + 19 * at, { colour: LIGHT.ink, size: 14, weight: 600 }));
+  below.forEach((text, at) => write(ctx, text, 16, top + height + 12 + 15 * at, { colour: LIGHT.soft, size: SMALL }));
+  ctx.translate(16, top);
+  drawTo(ctx, LIGHT);
+  return canvas;
+}

@@ -1,0 +1,152 @@
+"use strict";
+// Parts of the view "heads": the map of scores, the strip of tokens, what is said of a head, keys.
+
+/** The map of a score, chosen from a list, with its contrast. */
+function scoreMap(mount, view, parent, state, { onHover, onPick }) {
+  const chosen = () => view.scores.find((score) => score.id === state.score) || view.scores[0];
+  const list = select("score shown on the map", view.scores.map((score) => [score.id, score.name]), chosen().id, (id) => { state.score = id; refresh(); });
+  const slider = element("input", { type: "range", min: "0", max: String(CONTRASTS), step: "1", "aria-label": "contrast", title: "Contrast: divides the ends of the scale", input: () => { state.contrast = Number(slider.value); refresh(); } });
+  slider.value = state.contrast;
+  const truth = toggle("known circuit", state.truth, (on) => { state.truth = on; refresh(); }, "Outline the heads of the known circuit");
+  const note = element("p", { class: "w-note" });
+  parent.append(element("div", { class: "w-controls" }, list, element("label", { class: "w-toggle" }, "contrast", slider), view.truth ? truth.element : null));
+  const drawing = surface(mount, parent, { label: "scores of heads", focusable: false, onHover, onPick });
+  parent.append(note);
+
+  function refresh() {
+    const score = chosen();
+    drawing.show(mapPlot(view, score, state, () => mount.selection().heads));
+    note.textContent = [score.good, score.control, score.n ? `n = ${score.n}` : ""].filter(Boolean).join(" · ");
+  }
+
+  return { ...drawing, refresh };
+}
+
+/** The plot of a map of scores. */
+function mapPlot(view, score, state, collected) {
+  const { shape: [layers, heads] } = decodedOnce(score.values);
+  const names = view.names;
+  const plot = matrixPlot({
+    kind: "matrix", rows: Array.from({ length: layers }, (_, n) => `L${n}`), columns: Array.from({ length: heads }, (_, n) => `H${n}`),
+    row_axis: "", column_axis: "", unit: score.unit, values: score.values, numbers: true, pick: "head",
+    marked: state.truth ? headsOf(view.truth) : [],
+  }, { scale: contrasted(scaleOf(score), 2 ** (state.contrast / 2)) });
+  const ends = score.low && score.high ? [decodedOnce(score.low).data, decodedOnce(score.high).data] : null;
+
+  function describe(cell) {
+    const found = plot.describe(cell);
+    const at = cell[0] * heads + cell[1];
+    const interval = ends && ends[0][at] === ends[0][at] ? `95 % interval ${readable(ends[0][at], found.signed)} to ${readable(ends[1][at], found.signed)}` : "";
+    return { ...found, name: (names && names[cell[0]] && names[cell[0]][cell[1]]) || found.name, lines: [score.name, interval, ...saidOf(view, cell)].filter(Boolean) };
+  }
+
+  function over(ctx, geometry, theme) {
+    collected().forEach((head, n) => {
+      if (!isInside(head, layers, heads)) return;
+      const [x, y, width] = plot.box(geometry, head);
+      badge(ctx, theme, String(n + 1), x + width + 2, y + 3, { align: "right", size: 9 });
+    });
+  }
+
+  return { ...plot, describe, over };
+}
+
+/** The scale of a score: its own, or to its largest size. */
+function scaleOf(score) {
+  const ends = extent(decodedOnce(score.values).data);
+  const kind = typeof score.scale === "string" ? score.scale : score.scale ? score.scale.kind : ends[0] < 0 ? "diverging" : "sequential";
+  if (score.scale && typeof score.scale === "object") return score.scale;
+  const most = Math.max(Math.abs(ends[0]), Math.abs(ends[1])) || 1;
+  return { kind, low: kind === "diverging" ? -most : 0, high: most };
+}
+
+/** The heads whose names are the keys of an object: [[layer, head], …]. */
+function headsOf(named) {
+  return Object.keys(named || {}).flatMap((name) => {
+    const found = /^(?:\w+\.)?L(\d+)H(\d+)$/.exec(name);
+    return found ? [[Number(found[1]), Number(found[2])]] : [];
+  });
+}
+
+/** What is known of a head: its role on this prompt, and what it is in the known circuit. */
+function saidOf(view, head) {
+  const name = headName(...head);
+  const known = view.truth && view.truth[name];
+  return [view.roles && view.roles[name], known ? `known circuit: ${known}` : ""].filter(Boolean);
+}
+
+function evidence(view, head) {
+  return saidOf(view, head).join(" · ");
+}
+
+function describeHead(view, head) {
+  return { name: headName(...head), lines: saidOf(view, head) };
+}
+
+function headTitle(view, [layer, head], isWhole) {
+  const name = (view.names && view.names[layer] && view.names[layer][head]) || headName(layer, head);
+  return isWhole ? name : `${name} (small: this layer was not sent)`;
+}
+
+/** So many empty labels. */
+function blank(count) {
+  return Array(count).fill("");
+}
+
+/** The tables of the view: its scores, and the pattern that is drawn. */
+function twinsOfHeads(view, plot) {
+  const scores = view.scores && view.scores.length ? twinsOf(view) : [];
+  return plot ? [...scores, matrixTwin(plot.view)] : scores;
+}
+
+/** The tokens of a prompt with the weights of one head on them: from a query, or to a key. */
+function headStrip(mount, view, parent, state, { onHover, onPick, onMode }) {
+  const queries = view.queries || null;
+  const says = element("span", { class: "w-says" });
+  const mode = choice("direction", [["to", "attends to"], ["from", "attended from"]], state.mode, onMode);
+  const key = legendElement(mount, { kind: "sequential", low: 0, high: 1 }, "attention");
+  parent.append(element("div", { class: "w-controls" }, mode.element, says), key.element);
+  const place = (side, n) => ({ [side || (state.mode === "to" ? "query" : "key")]: n });
+  const make = (tokens, side, label) => {
+    const strip = tokenStrip(mount, { tokens, ids: side === "query" && queries ? view.query_ids : view.ids, bos: view.bos && side !== "query", label, focusable: false, onHover: (n) => onHover(n === null ? null : place(side, n)), onPick: (n) => onPick(place(side, n)) });
+    parent.append(queries ? element("p", { class: "w-soft w-side" }, label) : "", strip.root);
+    return strip;
+  };
+  const ofQueries = queries ? make(queries, "query", "queries") : null;
+  const ofKeys = make(view.tokens, queries ? "key" : null, queries ? "keys" : "tokens");
+
+  function show(head, pattern, { query, key: at }, hidden) {
+    mode.set(state.mode);
+    const toKeys = state.mode === "to";
+    const token = toKeys ? (queries || view.tokens)[query] : view.tokens[at];
+    says.textContent = toKeys ? `${headName(...head)}, from query ${query} '${token}'` : `${headName(...head)}, to key ${at} '${token}'`;
+    const values = pattern ? lineOf(pattern, toKeys ? { query } : { key: at }, hidden) : null;
+    const scale = values ? weightScale(values, { ...state, hideBos: hidden.hideBos }) : null;
+    const tints = values ? { values, scale, unit: state.weighted ? "attention × value norm" : "attention" } : null;
+    const [tintedStrip, other] = toKeys || !queries ? [ofKeys, ofQueries] : [ofQueries, ofKeys];
+    tintedStrip.tint(tints);
+    if (other) other.tint(null);
+    if (scale) key.set(scale);
+    const chooser = toKeys && queries ? ofQueries : ofKeys;
+    for (const own of [ofQueries, ofKeys]) if (own) own.choose(own === chooser ? (toKeys ? query : at) : null);
+  }
+
+  return { show, refresh: () => key.refresh() };
+}
+
+/** The keys of the view "heads". */
+function headKeys(event, { mount, own, moveCell, moveHead, collect, bos, search, clear }) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const step = STEP_KEYS[event.key];
+  const others = {
+    "[": () => moveHead(-1, 0), "]": () => moveHead(1, 0), "{": () => moveHead(0, -1), "}": () => moveHead(0, 1),
+    b: bos, "/": search, s: collect, Escape: clear, c: own.actions.copy, t: own.actions.table,
+    p: () => mount.report({ pick: "pin" }), "?": mount.help,
+  };
+  if (step && event.shiftKey) moveHead(...step);
+  else if (step) moveCell(...step);
+  else if (others[event.key]) others[event.key]();
+  else return;
+  event.preventDefault();
+  event.stopPropagation();
+}

@@ -1,0 +1,214 @@
+"use strict";
+// The view "heads": map of scores, all patterns, the pattern of one head, and its weights on the tokens.
+// Whatever is pointed at is shown at once: one payload has all patterns.
+
+const CONTRASTS = 10;
+
+/** The controller of a view "heads". */
+function headsView(mount, view) {
+  const store = patternStore(view);
+  const queries = view.queries || view.tokens;
+  const state = mount.kept(view.id, { score: view.score || (view.scores && view.scores.length ? view.scores[0].id : null), contrast: 0, root: false, hideBos: false, weighted: false, mode: "to", truth: false });
+  let preview = null; // {head, query or key} under the pointer
+  let bosSwitch = null;
+  const images = new Map();
+  const own = frame(mount, view, { twins: () => twinsOfHeads(view, large.plot()), describe: () => described(), picture: () => pictureOf(large) });
+  const scored = element("div", { class: "w-scored" });
+  const all = element("div", { class: "w-all" });
+  const right = element("div", { class: "w-right" });
+  const below = element("div", { class: "w-below" });
+  own.body.append(element("div", { class: "w-heads" }, scored, right, below, all));
+
+  const map = view.scores && view.scores.length ? scoreMap(mount, view, scored, state, { onHover: hoverHead, onPick: pickHead }) : null;
+  const chips = element("div", { class: "w-chips" });
+  const allTitle = element("h4", {}, "All patterns");
+  all.append(element("div", { class: "w-row" }, allTitle, chips));
+  const thumbnails = surface(mount, all, { label: "all patterns", focusable: false, onHover: hoverHead, onPick: pickHead });
+  const smallPlot = thumbnailsPlot(store, { image: smallImage, collected: () => mount.selection().heads, describe: (head) => describeHead(view, head) });
+
+  const title = element("h4", { class: "w-head-name" });
+  const role = element("p", { class: "w-role" });
+  right.append(title, role, patternControls());
+  const large = surface(mount, right, { label: "attention pattern", onHover: hoverCell, onPick: pickCell, onDrawn: own.ready });
+  const strip = headStrip(mount, view, below, state, { onHover: hoverToken, onPick: pickToken, onMode: (mode) => { state.mode = mode; showStrip(); } });
+  for (const box of [large.box, thumbnails.box, ...(map ? [map.box] : [])]) {
+    box.addEventListener("keydown", (event) => headKeys(event, headActions(box)));
+  }
+  mount.defer(() => {
+    if (map) map.refresh();
+    thumbnails.show(smallPlot);
+    fromSelection();
+  });
+
+  // ---- what is shown ------------------------------------------------------------------------
+
+  function chosenHead() {
+    const { head } = mount.selection();
+    return head && head[0] < store.layers && head[1] < store.heads(head[0]) ? head : [0, 0];
+  }
+
+  function shownHead() {
+    return (preview && preview.head) || chosenHead();
+  }
+
+  function hidden() {
+    return { causal: view.causal, hideBos: view.bos && state.hideBos };
+  }
+
+  function chosenQuery() {
+    const { query } = mount.selection();
+    return query !== null && query < queries.length ? query : queries.length - 1;
+  }
+
+  function chosenKey() {
+    const { key } = mount.selection();
+    return key !== null && key < view.tokens.length ? key : 0;
+  }
+
+  function smallImage(layer, head) {
+    const name = `${layer} ${head}`;
+    if (!images.has(name)) {
+      const small = pooled(store.thumbnail(layer, head));
+      const weights = weightsOf(small, hidden());
+      images.set(name, imageOf(weights.data, small.keys, { kind: "sequential", low: 0, high: 1, root: state.root }, mount.theme().dark));
+    }
+    return images.get(name);
+  }
+
+  function showLarge() {
+    const head = shownHead();
+    const whole = store.of(...head, state.weighted);
+    const pattern = whole || store.thumbnail(...head);
+    const weights = weightsOf(pattern, hidden());
+    const labels = whole ? { rows: queries, columns: view.tokens } : { rows: blank(pattern.queries), columns: blank(pattern.keys) };
+    const scale = weightScale(weights.data, { ...state, hideBos: hidden().hideBos });
+    const unit = state.weighted ? "attention × value norm" : "attention";
+    const plot = matrixPlot({ kind: "matrix", ...labels, row_axis: "query", column_axis: "key", unit, values: weights, pick: "pair" }, { scale });
+    large.show(plot);
+    title.textContent = headTitle(view, head, whole);
+    role.textContent = evidence(view, head);
+    own.root.dataset.head = head.join(",");
+    if (map) map.hover(preview && preview.head);
+    thumbnails.hover(preview && preview.head);
+  }
+
+  function showStrip() {
+    const pattern = store.of(...shownHead(), state.weighted);
+    const query = preview && preview.query !== undefined ? preview.query : chosenQuery();
+    const key = preview && preview.key !== undefined ? preview.key : chosenKey();
+    strip.show(shownHead(), pattern, { query, key }, hidden());
+  }
+
+  function showAll() {
+    showLarge();
+    showStrip();
+  }
+
+  function fromSelection() {
+    const head = chosenHead();
+    if (map) map.choose(head);
+    thumbnails.choose(head);
+    showAll();
+    large.choose([chosenQuery(), chosenKey()]);
+    own.selected([chosenQuery(), chosenKey()], described());
+    own.refreshTwin();
+    showChips();
+  }
+
+  function showChips() {
+    const { heads } = mount.selection();
+    const made = heads.map((head) => button(`${headName(...head)} ×`, "Take out of the set", () => mount.collect(head, view.id), { class: "w-chip" }));
+    const clear = heads.length ? [button("clear", "Empty the set", () => mount.collect(null, view.id))] : [];
+    chips.replaceChildren(...(heads.length ? [] : [element("span", { class: "w-soft" }, "Shift-click collects heads")]), ...made, ...clear);
+  }
+
+  /** After a change that every picture shows. */
+  function redraw() {
+    images.clear();
+    if (map) map.refresh();
+    thumbnails.refresh();
+    showAll();
+    large.choose([chosenQuery(), chosenKey()]);
+    strip.refresh();
+  }
+
+  // ---- what is done -------------------------------------------------------------------------
+
+  function hoverHead(head) {
+    if (same(head, preview && preview.head)) return;
+    preview = head ? { head } : null;
+    showAll();
+  }
+
+  function hoverCell(cell) {
+    preview = cell ? { query: cell[0], key: cell[1] } : null;
+    showStrip();
+  }
+
+  function hoverToken(place) {
+    preview = place;
+    showStrip();
+  }
+
+  function pickHead(head, event) {
+    preview = null;
+    if (event && event.shiftKey) mount.collect(head, view.id);
+    else chooseHead(head);
+  }
+
+  function chooseHead(head) {
+    mount.select({ head });
+    mount.say([headName(...head), evidence(view, head)].filter(Boolean).join(": "));
+  }
+
+  function pickCell([query, key]) {
+    if (!store.of(...chosenHead(), false)) return;
+    mount.select({ query, key });
+    mount.say(readingOf(described()));
+  }
+
+  function pickToken(place) {
+    preview = null;
+    mount.select(place);
+    mount.say(readingOf(described()));
+  }
+
+  function described() {
+    const plot = large.plot();
+    const cell = [chosenQuery(), chosenKey()];
+    if (!plot || !isInside(cell, plot.rows, plot.columns)) return null;
+    const found = plot.describe(cell);
+    const masked = Number.isNaN(found.value) ? "hidden" : "";
+    return { ...found, name: `${headName(...chosenHead())}, ${found.name}`, text: masked || found.unit, unit: "" };
+  }
+
+  function headActions(box) {
+    return {
+      mount, own,
+      moveCell: (down, right) => (box === large.box ? pickCell(moved([chosenQuery(), chosenKey()], down, right, queries.length, view.tokens.length)) : chooseHead(movedHead(store, chosenHead(), down, right))),
+      moveHead: (down, right) => chooseHead(movedHead(store, chosenHead(), down, right)),
+      collect: () => mount.collect(chosenHead(), view.id),
+      bos: () => { if (view.bos) setBos(!state.hideBos); },
+      search: () => mount.search(right, state.mode === "to" ? queries : view.tokens, (n) => pickToken(state.mode === "to" ? { query: n } : { key: n })),
+      clear: () => mount.select({ query: null, key: null }),
+    };
+  }
+
+  function setBos(on) {
+    state.hideBos = on;
+    bosSwitch.set(on);
+    redraw();
+  }
+
+  function patternControls() {
+    const scales = choice("scale", [[false, "linear"], [true, "√"]], state.root, (root) => { state.root = root; redraw(); });
+    bosSwitch = toggle("hide BOS", state.hideBos, setBos, "Leave the first key out of the colours (b)");
+    const weighted = toggle("weighted by value", state.weighted, (on) => { state.weighted = on; showAll(); }, "Weights times the length of the value that they move");
+    return element("div", { class: "w-controls" }, scales.element, view.bos ? bosSwitch.element : null, view.weighted ? weighted.element : null);
+  }
+
+  return {
+    root: own.root, focus: () => large.box.focus(), refresh: redraw, fromSelection, scrolled: large.box,
+    dispose: () => [large, thumbnails, map].forEach((one) => one && one.dispose()),
+  };
+}

@@ -1,0 +1,171 @@
+"use strict";
+// A plot is drawn on a canvas by one object, without the page's elements:
+//   layout(width, measure) → geometry with its width and height     draw(ctx, geometry, theme)
+//   pick(geometry, x, y) → [row, column] or null     box(geometry, cell) → [x, y, width, height]
+//   mark(ctx, geometry, theme, cell)     move(cell, down, right) → cell     describe(cell) → what it holds
+// This one is a matrix: a heat map with labelled rows and columns.
+
+const MAX_LABEL = 110;
+const MAX_NUMBERS = 400;
+const NUMBER_ROOM = 32;
+/** Width of a cell from which labels below it are cut rather than turned upright. */
+const LEVEL_FROM = 84;
+const UPRIGHT = -Math.PI / 2;
+
+/** The plot of a view "matrix"; settings: compact (no axis titles), scale in place of the view's. */
+function matrixPlot(view, settings = {}) {
+  const { shape: [rows, columns], data } = decodedOnce(view.values);
+  if (view.rows.length !== rows || view.columns.length !== columns) throw new Error(`${view.title}: labels for other rows or columns.`);
+  const scale = settings.scale || view.scale;
+  const texts = view.texts || null;
+  const printed = !texts && view.numbers && rows * columns <= MAX_NUMBERS;
+  const shown = cellFormat(Math.max(...extent(data).map(Math.abs)));
+  const at = ([row, column]) => data[row * columns + column];
+
+  function layout(width, measure) {
+    const [row, column] = [labelRoom(view.rows, measure, width), view.columns];
+    const left = row + 8 + (view.row_axis ? TITLE_ROOM : 0);
+    const room = Math.max(60, width - left - 2);
+    const least = texts ? clamp(widest(texts.flat(), measure) + 8, 28, 84) : printed ? NUMBER_ROOM : 2;
+    const across = widest(column, measure);
+    const most = Math.max(texts ? 110 : printed ? 72 : view.pick === "pair" ? 34 : 44, view.pick ? 0 : Math.min(across + 8, 130));
+    let cell = clamp(room / columns, least, most);
+    cell = cell >= 4 ? Math.floor(cell) : cell;
+    const level = across <= cell - 4 || cell >= LEVEL_FROM || column.every((label) => /^-?\d*$/.test(label));
+    const below = level ? 16 : Math.min(MAX_LABEL, across) + 6;
+    const height = rowHeight(cell);
+    const top = LEGEND;
+    return {
+      left, top, cell, rowHeight: height, level, below, measure,
+      labelWidth: row,
+      rowStep: tickStep(14, height),
+      columnStep: tickStep(level && cell < LEVEL_FROM ? Math.max(across + 8, cell) : 13, cell),
+      width: Math.ceil(Math.max(left + cell * columns + 2, left + legendWidth(scale, view.unit, measure))),
+      height: Math.ceil(top + height * rows + below + (view.column_axis ? TITLE_ROOM : 4)),
+    };
+  }
+
+  function rowHeight(cell) {
+    if (texts) return 24;
+    if (view.pick === "pair") return cell;
+    if (printed) return clamp(Math.round(cell * 0.6), 24, 36);
+    return clamp(Math.min(cell, 560 / rows), 2, 28);
+  }
+
+  function draw(ctx, geometry, theme) {
+    const { left, top, cell, rowHeight: high } = geometry;
+    const [width, height] = [cell * columns, high * rows];
+    if (data.some(Number.isNaN)) hatch(ctx, theme, left, top, width, height);
+    ctx.imageSmoothingEnabled = false;
+    ctx.drawImage(imageOf(data, columns, scale, theme.dark), left, top, width, height);
+    gaps(ctx, geometry, theme);
+    if (texts || printed) cellTexts(ctx, geometry, theme);
+    ticks(ctx, geometry, theme);
+    ctx.strokeStyle = theme.line;
+    ctx.lineWidth = 1;
+    ctx.strokeRect(left - 0.5, top - 0.5, width + 1, height + 1);
+    for (const place of view.marked || []) outline(ctx, theme, box(geometry, place), theme.accent);
+    legend(ctx, theme, scale, view.unit, left, top - 18);
+  }
+
+  function gaps(ctx, { left, top, cell, rowHeight: high }, theme) {
+    ctx.fillStyle = theme.paper;
+    if (cell >= 12) for (let c = 1; c < columns; c += 1) ctx.fillRect(left + c * cell - 0.5, top, 1, high * rows);
+    if (high >= 12) for (let r = 1; r < rows; r += 1) ctx.fillRect(left, top + r * high - 0.5, cell * columns, 1);
+  }
+
+  function cellTexts(ctx, geometry, theme) {
+    const { cell, measure } = geometry;
+    for (let r = 0; r < rows; r += 1) {
+      for (let c = 0; c < columns; c += 1) {
+        const value = at([r, c]);
+        const text = texts ? elided(texts[r][c] || "", cell - 6, measure) : shown(value);
+        if (!text) continue;
+        const [x, y, width, height] = box(geometry, [r, c]);
+        const colour = Number.isNaN(value) ? theme.ink : textOn(colourOf(scale, value, theme.dark));
+        write(ctx, text, x + width / 2, y + height / 2 + 0.5, { colour, size: cell < 36 ? SMALL - 1 : SMALL, align: "center" });
+      }
+    }
+  }
+
+  function ticks(ctx, geometry, theme) {
+    const { left, top, cell, rowHeight: high, level, below, measure, labelWidth } = geometry;
+    const bottom = top + high * rows;
+    for (let r = 0; r < rows; r += geometry.rowStep) {
+      const text = elided(view.rows[r], labelWidth, measure);
+      write(ctx, text, left - 6, top + (r + 0.5) * high, { colour: theme.soft, align: "right" });
+    }
+    for (let c = 0; c < columns; c += geometry.columnStep) {
+      const [x, colour] = [left + (c + 0.5) * cell, theme.soft];
+      if (level) write(ctx, elided(view.columns[c], Math.max(cell - 4, geometry.columnStep * cell), measure), x, bottom + 11, { colour, align: "center" });
+      else write(ctx, elided(view.columns[c], MAX_LABEL, measure), x, bottom + 6, { colour, align: "right", angle: UPRIGHT });
+    }
+    const title = { colour: theme.soft, size: SMALL, align: "center" };
+    if (view.row_axis) write(ctx, view.row_axis, 8, top + (high * rows) / 2, { ...title, angle: UPRIGHT });
+    if (view.column_axis) write(ctx, view.column_axis, left + (cell * columns) / 2, bottom + below + 10, title);
+  }
+
+  function mark(ctx, geometry, theme, cell) {
+    const { left, top, rowHeight: high } = geometry;
+    const [x, y, width, height] = box(geometry, cell);
+    ctx.fillStyle = theme.ink;
+    ctx.globalAlpha = 0.07;
+    ctx.fillRect(left, y, geometry.cell * columns, height);
+    ctx.fillRect(x, top, width, high * rows);
+    ctx.globalAlpha = 1;
+    badge(ctx, theme, view.rows[cell[0]], left - 3, y + height / 2, { align: "right", most: geometry.width });
+    badge(ctx, theme, view.columns[cell[1]], x + width / 2, top + high * rows + 11, { align: "center", most: geometry.width });
+    outline(ctx, theme, [x, y, width, height]);
+  }
+
+  function pick({ left, top, cell, rowHeight: high }, x, y) {
+    const place = [Math.floor((y - top) / high), Math.floor((x - left) / cell)];
+    return isInside(place, rows, columns) ? place : null;
+  }
+
+  function box({ left, top, cell, rowHeight: high }, [row, column]) {
+    return [left + column * cell, top + row * high, cell, high];
+  }
+
+  function describe(cell) {
+    const [row, column] = cell;
+    const name = matrixCellName(view, cell);
+    const text = texts && texts[row][column];
+    const lines = (view.hover && view.hover[row][column]) || [];
+    return { name, value: at(cell), unit: view.unit, text: text || "", signed: scale.kind === "diverging", lines };
+  }
+
+  return { view, rows, columns, layout, draw, mark, pick, box, describe, move: (cell, down, right) => moved(cell, down, right, rows, columns) };
+}
+
+const arrays = new WeakMap();
+
+/** A sent array, decoded the first time; {shape, data} stays itself. */
+function decodedOnce(sent) {
+  if (ArrayBuffer.isView(sent.data)) return sent;
+  if (!arrays.has(sent)) arrays.set(sent, decoded(sent));
+  return arrays.get(sent);
+}
+
+/** The room for labels at the left of a plot. */
+function labelRoom(labels, measure, width) {
+  return Math.min(widest(labels, measure), 2 * MAX_LABEL, Math.max(48, width * 0.32));
+}
+
+/** What a cell of a matrix is called. */
+function matrixCellName(view, [row, column]) {
+  if (view.pick === "head") return headName(row, column);
+  if (view.pick === "pair") return `query ${row} '${view.rows[row]}', key ${column} '${view.columns[column]}'`;
+  const parts = [[view.row_axis, view.rows[row]], [view.column_axis, view.columns[column]]];
+  return parts.map((part) => part.filter(Boolean).join(" ")).filter(Boolean).join(", ");
+}
+
+/** Whether a cell is one of so many. */
+function isInside([row, column], rows, columns) {
+  return row >= 0 && row < rows && column >= 0 && column < columns;
+}
+
+/** The cell at so many rows and columns from another, at most at the edge. */
+function moved(cell, down, right, rows, columns) {
+  return cell ? [clamp(cell[0] + down, 0, rows - 1), clamp(cell[1] + right, 0, columns - 1)] : [0, 0];
+}

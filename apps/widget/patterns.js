@@ -1,0 +1,159 @@
+"use strict";
+// The attention patterns of a view "heads": bytes, of which 255 is a weight of 1.
+
+const THUMBNAIL_PIXELS = 96;
+
+/** The patterns by layer and head: {layers, heads(layer), sizes, of(layer, head, weighted), thumbnail(layer, head)}. */
+function patternStore(view) {
+  const plain = layersOf(view.patterns);
+  const weighted = view.weighted ? layersOf(view.weighted) : null;
+  return {
+    layers: plain.length,
+    heads: (layer) => plain[layer].heads,
+    of: (layer, head, byValue) => cut((byValue && weighted ? weighted : plain)[layer], head),
+    thumbnail: (layer, head) => cut(plain[layer].small || plain[layer], head),
+  };
+}
+
+/** For each layer {heads, queries, keys, data}; without data where it was not sent, with its small form. */
+function layersOf(sent) {
+  if (Array.isArray(sent)) return sent.map((own) => wholeLayer(decodedOnce(own)));
+  if (sent.thumbnails) return partlySent(sent);
+  const { shape, data } = decodedOnce(sent);
+  return splitLayers(shape, data);
+}
+
+function splitLayers([layers, heads, queries, keys], data) {
+  const size = heads * queries * keys;
+  return Array.from({ length: layers }, (_, n) => ({ heads, queries, keys, data: data.subarray(n * size, (n + 1) * size) }));
+}
+
+function wholeLayer({ shape, data }) {
+  const [heads, queries, keys] = shape.slice(-3);
+  return { heads, queries, keys, data };
+}
+
+function partlySent(sent) {
+  const { shape, data } = decodedOnce(sent.thumbnails);
+  const chosen = wholeLayer(decodedOnce(sent.layer.patterns));
+  return splitLayers(shape, data).map((small, n) =>
+    n === sent.layer.index ? { ...chosen, small } : { heads: small.heads, queries: chosen.queries, keys: chosen.keys, data: null, small });
+}
+
+/** The pattern of one head, or null where it was not sent. */
+function cut({ queries, keys, data }, head) {
+  if (!data) return null;
+  const size = queries * keys;
+  return { queries, keys, data: data.subarray(head * size, (head + 1) * size) };
+}
+
+/** Whether a cell has no weight to show: a later key under a causal mask, or BOS where it is hidden. */
+function isHidden(query, key, { causal, hideBos }) {
+  return (causal && key > query) || (hideBos && key === 0);
+}
+
+/** The weights of a pattern, NaN where they are hidden: {shape, data}. */
+function weightsOf({ queries, keys, data }, hidden) {
+  const weights = new Float32Array(queries * keys);
+  for (let q = 0, n = 0; q < queries; q += 1) {
+    for (let k = 0; k < keys; k += 1, n += 1) weights[n] = isHidden(q, k, hidden) ? NaN : data[n] / 255;
+  }
+  return { shape: [queries, keys], data: weights };
+}
+
+/** The weights of one query over all keys, or of all queries on one key. */
+function lineOf({ queries, keys, data }, { query = null, key = null }, hidden) {
+  if (query !== null) return Array.from({ length: keys }, (_, k) => (isHidden(query, k, hidden) ? NaN : data[query * keys + k] / 255));
+  return Array.from({ length: queries }, (_, q) => (isHidden(q, key, hidden) ? NaN : data[q * keys + key] / 255));
+}
+
+/** The scale of weights: to 1, or to the largest that is shown where BOS is hidden. */
+function weightScale(weights, { hideBos, root }) {
+  const most = hideBos ? Math.max(0.01, extent([...weights, 0])[1]) : 1;
+  return { kind: "sequential", low: 0, high: most, root };
+}
+
+/** A pattern of at most so many pixels a side, each the largest of the cells that it stands for. */
+function pooled({ queries, keys, data }, most = THUMBNAIL_PIXELS) {
+  const [rows, columns] = [Math.min(queries, most), Math.min(keys, most)];
+  if (rows === queries && columns === keys) return { queries, keys, data };
+  const small = new Uint8Array(rows * columns);
+  for (let q = 0; q < queries; q += 1) {
+    const row = Math.floor((q * rows) / queries) * columns;
+    for (let k = 0; k < keys; k += 1) {
+      const place = row + Math.floor((k * columns) / keys);
+      if (data[q * keys + k] > small[place]) small[place] = data[q * keys + k];
+    }
+  }
+  return { queries: rows, keys: columns, data: small };
+}
+
+const LABEL_LINE = 14;
+const THUMBNAIL_GAP = 8;
+
+/** The plot of all patterns, small: a row a layer where they fit. image(layer, head) → canvas; collected() → heads. */
+function thumbnailsPlot(store, { image, collected, describe }) {
+  const counts = Array.from({ length: store.layers }, (_, layer) => store.heads(layer));
+  const heads = Math.max(...counts);
+
+  function layout(width) {
+    const across = clamp(Math.floor((width + THUMBNAIL_GAP) / (44 + THUMBNAIL_GAP)), 1, heads);
+    const even = Math.ceil(heads / Math.ceil(heads / across));
+    const size = clamp(Math.floor((width - 2 + THUMBNAIL_GAP) / even) - THUMBNAIL_GAP, 28, 76);
+    const starts = [0];
+    for (const count of counts) starts.push(starts[starts.length - 1] + Math.ceil(count / even));
+    const line = size + LABEL_LINE + 6;
+    return { across: even, size, starts, line, width, height: starts[counts.length] * line + 2 };
+  }
+
+  function box({ across, size, starts, line }, [layer, head]) {
+    return [1 + (head % across) * (size + THUMBNAIL_GAP), (starts[layer] + Math.floor(head / across)) * line + LABEL_LINE, size, size];
+  }
+
+  function draw(ctx, geometry, theme) {
+    ctx.imageSmoothingEnabled = false;
+    counts.forEach((count, layer) => {
+      for (let head = 0; head < count; head += 1) {
+        const [x, y, size] = box(geometry, [layer, head]);
+        hatch(ctx, theme, x, y, size, size);
+        ctx.drawImage(image(layer, head), x, y, size, size);
+        ctx.strokeStyle = theme.line;
+        ctx.lineWidth = 1;
+        ctx.strokeRect(x - 0.5, y - 0.5, size + 1, size + 1);
+        write(ctx, headName(layer, head), x, y - 8, { colour: theme.soft, size: 10 });
+      }
+    });
+  }
+
+  function over(ctx, geometry, theme) {
+    collected().forEach(([layer, head], n) => {
+      const [x, y, size] = box(geometry, [layer, head]);
+      badge(ctx, theme, String(n + 1), x + size + 3, y - 1, { align: "right", size: 10 });
+    });
+  }
+
+  function mark(ctx, geometry, theme, cell) {
+    const [x, y, size] = box(geometry, cell);
+    outline(ctx, theme, [x - 1.5, y - 1.5, size + 3, size + 3], theme.accent, 2.5);
+    ctx.fillStyle = theme.paper;
+    ctx.fillRect(x - 1, y - LABEL_LINE, size, LABEL_LINE - 4);
+    write(ctx, headName(...cell), x, y - 8, { colour: theme.ink, size: 10, weight: 700 });
+  }
+
+  function pick(geometry, x, y) {
+    const row = Math.floor(y / geometry.line);
+    const column = Math.floor(x / (geometry.size + THUMBNAIL_GAP));
+    const layer = geometry.starts.findLastIndex((start) => start <= row);
+    if (layer < 0 || layer >= counts.length || column < 0 || column >= geometry.across) return null;
+    const head = (row - geometry.starts[layer]) * geometry.across + column;
+    return head < counts[layer] ? [layer, head] : null;
+  }
+
+  return { rows: store.layers, columns: heads, layout, draw, over, mark, pick, box, describe, move: (cell, down, right) => movedHead(store, cell, down, right) };
+}
+
+/** The head at so many layers and heads from another. */
+function movedHead(store, [layer, head], down, right) {
+  const to = clamp(layer + down, 0, store.layers - 1);
+  return [to, clamp(head + right, 0, store.heads(to) - 1)];
+}

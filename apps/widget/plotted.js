@@ -1,0 +1,76 @@
+"use strict";
+// Views that are one plot: matrix, bars, curves, network.
+
+const PLOTS = { matrix: matrixPlot, bars: barsPlot, curves: curvesPlot, network: networkPlot };
+
+/** The controller of a view that is one plot. */
+function plottedView(mount, view) {
+  const plot = PLOTS[view.kind](view);
+  const own = frame(mount, view, { twins: () => twinsOf(view), describe: () => (at() ? plot.describe(at()) : null), picture: () => pictureOf(drawing) });
+  const drawing = surface(mount, own.body, { label: view.title, onPick: pickCell, onDrawn: own.ready });
+  drawing.box.addEventListener("keydown", (event) => plotKeys(event, mount, own, drawing, choose, pickCell));
+  mount.defer(() => { drawing.show(plot); fromSelection(); });
+
+  function at() {
+    return drawing.selected();
+  }
+
+  function choose(cell, aloud = true) {
+    drawing.choose(cell);
+    own.selected(cell, cell ? plot.describe(cell) : null);
+    if (aloud) mount.say(cell ? readingOf(plot.describe(cell)) : "");
+  }
+
+  function pickCell(cell, event) {
+    if (view.pick === "head" && event.shiftKey) {
+      mount.collect(cell, view.id);
+      return;
+    }
+    choose(cell);
+    if (view.pick === "head") mount.select({ head: cell }, { quiet: true });
+    if (view.pick === "pair") mount.select({ query: cell[0], key: cell[1] }, { quiet: true });
+    if (!view.pick) return;
+    const described = plot.describe(cell);
+    const index = view.kind === "network" ? { row: cell[1] } : { row: cell[0], column: cell[1] };
+    const x = view.pick === "x" ? { x: described.x } : {};
+    mount.report({ view: view.id, pick: described.pick || view.pick, ...index, ...x, name: described.name });
+  }
+
+  /** Follows the selection of the mount. */
+  function fromSelection() {
+    const { head, query, key } = mount.selection();
+    const wanted = view.pick === "head" ? head : view.pick === "pair" && query !== null && key !== null ? [query, key] : undefined;
+    if (wanted === undefined || !isInside(wanted || [-1, 0], plot.rows, plot.columns)) return;
+    if (!same(wanted, at())) choose(wanted, false);
+  }
+
+  return {
+    root: own.root, focus: () => drawing.box.focus(), refresh: drawing.refresh, fromSelection,
+    dispose: drawing.dispose, scrolled: drawing.box,
+  };
+}
+
+/** A plot for a saved picture, at the size it has on the page. */
+function pictureOf(drawing) {
+  const [plot, geometry] = [drawing.plot(), drawing.geometry()];
+  return { width: geometry.width, height: geometry.height, paint: (ctx, theme) => plot.draw(ctx, geometry, theme) };
+}
+
+const STEP_KEYS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+
+/** The keys of a view that is one plot. */
+function plotKeys(event, mount, own, drawing, choose, pickCell) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const plot = drawing.plot();
+  const step = STEP_KEYS[event.key];
+  if (step) choose(plot.move(drawing.selected(), ...step));
+  else if (event.key === "Enter" && drawing.selected()) pickCell(drawing.selected(), event);
+  else if (event.key === "Escape") choose(null);
+  else if (event.key === "c") own.actions.copy();
+  else if (event.key === "t") own.actions.table();
+  else if (event.key === "p") mount.report({ pick: "pin" });
+  else if (event.key === "?") mount.help();
+  else return;
+  event.preventDefault();
+  event.stopPropagation();
+}

@@ -1,0 +1,184 @@
+"use strict";
+// Tokens in a row that wraps, coloured by a value each; the view "tokens".
+
+/** A strip of tokens; options: label, tokens, ids, bos, masked, differs (indices), onHover, onPick, onDouble, focusable. */
+function tokenStrip(mount, options) {
+  const masked = new Set(options.masked || []);
+  const spans = options.tokens.map((token, n) => tokenElement(token, n, options, masked));
+  const root = element("div", {
+    class: "w-strip", tabindex: options.focusable === false ? "-1" : "0", role: "application",
+    "aria-roledescription": "tokens", "aria-label": options.label || "tokens",
+  }, ...spans);
+  let values = null;
+
+  const indexOf = (event) => {
+    const own = event.target.closest && event.target.closest(".w-token");
+    return own ? Number(own.dataset.position) : null;
+  };
+  root.addEventListener("pointerover", (event) => {
+    const n = indexOf(event);
+    if (n === null) return;
+    mount.tip(describe(n), event.clientX, event.clientY);
+    if (options.onHover) options.onHover(n);
+  });
+  root.addEventListener("pointerleave", () => {
+    mount.tip(null);
+    if (options.onHover) options.onHover(null);
+  });
+  root.addEventListener("click", (event) => {
+    const n = indexOf(event);
+    if (n !== null && options.onPick) options.onPick(n, event);
+  });
+  root.addEventListener("dblclick", (event) => {
+    const n = indexOf(event);
+    if (n !== null && options.onDouble) options.onDouble(n, event);
+  });
+
+  /** Colours the tokens; {values, scale, unit, name of a token's value}. */
+  function tint(next) {
+    values = next;
+    const dark = mount.theme().dark;
+    spans.forEach((span, n) => {
+      const value = next ? next.values[n] : undefined;
+      const missing = value !== undefined && Number.isNaN(value);
+      span.classList.toggle("w-none", missing);
+      const colour = value === undefined || missing ? null : colourOf(tinted(next.scale), value, dark);
+      span.style.backgroundColor = colour ? css(colour) : "";
+      span.style.color = colour ? textOn(colour) : "";
+    });
+  }
+
+  function describe(n) {
+    const own = { name: `position ${n} '${options.tokens[n]}'`, lines: [] };
+    if (options.ids) own.text = `id ${options.ids[n]}`;
+    if (masked.has(n)) own.lines.push("masked");
+    if (options.aligned) own.lines.push(`${options.below || "corrupted"} '${options.aligned[n]}'`);
+    if (!values) return own;
+    return { ...own, value: values.values[n], unit: values.unit, signed: values.scale.kind === "diverging" };
+  }
+
+  function choose(n) {
+    spans.forEach((span, own) => span.classList.toggle("w-chosen", own === n));
+    if (n !== null && n !== undefined && spans[n] && root.contains(root.getRootNode().activeElement)) spans[n].scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+
+  return { root, tint, choose, describe, count: spans.length };
+}
+
+/** Behind texts, values from zero up are a light tint, not a full colour. */
+function tinted(scale) {
+  return scale.kind === "sequential" ? { ...scale, kind: "tint" } : scale;
+}
+
+function tokenElement(token, n, options, masked) {
+  const classes = ["w-token"];
+  if (masked.has(n)) classes.push("w-masked");
+  if (options.differs && options.differs.has(n)) classes.push("w-differs");
+  const other = options.aligned ? element("bdi", { class: "w-other" }, options.aligned[n]) : null;
+  const made = element("span", { class: classes.join(" "), "data-position": n }, element("bdi", {}, token), other);
+  if (options.bos && n === 0) made.prepend(element("span", { class: "w-bos" }, "BOS"));
+  return made;
+}
+
+/** A scale as an element. */
+function legendElement(mount, scale, unit) {
+  const canvas = element("canvas", { class: "w-legend", role: "img", "aria-label": `from ${readable(scale.low)} to ${readable(scale.high)} ${unit || ""}` });
+  const drawIt = () => {
+    const measurer = canvas.getContext("2d");
+    measurer.font = font(SMALL);
+    const width = legendWidth(scale, unit, (text) => measurer.measureText(text).width) + 4;
+    legend(sized(canvas, { width, height: 22 }, mount.ratio()), mount.theme(), tinted(scale), unit, 2, 10);
+  };
+  drawIt();
+  return { element: canvas, refresh: drawIt, set: (next) => { scale = next; drawIt(); } };
+}
+
+/** The controller of a view "tokens". */
+function tokensView(mount, view) {
+  const values = view.values ? { values: numbers(view.values), scale: view.scale || { kind: "sequential", low: 0, high: 1 }, unit: view.unit } : null;
+  const differs = new Set(view.aligned ? view.tokens.flatMap((token, n) => (token === view.aligned[n] ? [] : [n])) : []);
+  const own = frame(mount, view, { twins: () => twinsOf(view), describe: () => (at === null ? null : strip.describe(at)), picture: () => stripPicture(view, values) });
+  let at = null;
+  const strip = tokenStrip(mount, { ...view, label: view.title, differs, onPick: pick, onDouble: view.double ? (n) => send(n, view.double) : null });
+  own.body.append(strip.root);
+  const key = values ? legendElement(mount, values.scale, view.unit) : null;
+  if (key) own.body.append(key.element);
+  strip.root.addEventListener("keydown", (event) => stripKeys(event, mount, own, at, strip.count, choose, pick, view.tokens));
+  refresh();
+  mount.defer(() => { fromSelection(); own.ready(); });
+
+  function refresh() {
+    strip.tint(values);
+    if (key) key.refresh();
+  }
+
+  function choose(n, aloud = true) {
+    at = n;
+    strip.choose(n);
+    own.selected(n === null ? null : [n], n === null ? null : strip.describe(n));
+    if (aloud && n !== null) mount.say(readingOf(strip.describe(n)));
+  }
+
+  function pick(n) {
+    choose(n);
+    if (!view.pick) return;
+    mount.select({ position: n }, { quiet: true });
+    send(n, view.pick);
+  }
+
+  function send(n, pick) {
+    mount.report({ view: view.id, pick, row: n, name: view.tokens[n] });
+  }
+
+  function fromSelection() {
+    const { position } = mount.selection();
+    if (view.pick && position !== null && position !== at && position < strip.count) choose(position, false);
+  }
+
+  return { root: own.root, focus: () => strip.root.focus(), refresh, fromSelection, dispose: () => {}, scrolled: strip.root };
+}
+
+/** The keys of a strip of tokens. */
+function stripKeys(event, mount, own, at, count, choose, pick, tokens) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const last = count - 1;
+  const to = { ArrowLeft: (at ?? 1) - 1, ArrowRight: (at ?? -1) + 1, Home: 0, End: last }[event.key];
+  if (to !== undefined) choose(clamp(to, 0, last));
+  else if (event.key === "Enter" && at !== null) pick(at);
+  else if (event.key === "Escape") choose(null);
+  else if (event.key === "/") mount.search(own.body, tokens, choose);
+  else if (event.key === "c") own.actions.copy();
+  else if (event.key === "t") own.actions.table();
+  else if (event.key === "p") mount.report({ pick: "pin" });
+  else if (event.key === "?") mount.help();
+  else return;
+  event.preventDefault();
+  event.stopPropagation();
+}
+
+/** A strip for a saved picture. */
+function stripPicture(view, values) {
+  const [width, line] = [760, 26];
+  const measurer = document.createElement("canvas").getContext("2d");
+  measurer.font = font(13);
+  const places = [];
+  let [x, row] = [0, 0];
+  view.tokens.forEach((token, n) => {
+    const wide = measurer.measureText(token).width + 10;
+    if (x && x + wide > width) [x, row] = [0, row + 1];
+    places.push([x, row * line, wide, n]);
+    x += wide + 3;
+  });
+  const height = (row + 1) * line + (values ? LEGEND : 4);
+  const paintStrip = (ctx, theme) => {
+    for (const [left, top, wide, n] of places) {
+      const value = values ? values.values[n] : NaN;
+      const colour = Number.isNaN(value) ? ofHex(LIGHT.wash) : colourOf(tinted(values.scale), value, theme.dark);
+      ctx.fillStyle = css(colour);
+      ctx.fillRect(left, top, wide, line - 4);
+      write(ctx, view.tokens[n], left + 5, top + line / 2 - 2, { colour: textOn(colour), size: 13 });
+    }
+    if (values) legend(ctx, theme, tinted(values.scale), view.unit, 0, height - 12);
+  };
+  return { width, height, paint: paintStrip };
+}

@@ -1,0 +1,110 @@
+"use strict";
+// The view "table": rows that are sorted by a click on a column's title, and filtered above so many.
+
+const FILTER_FROM = 12;
+const MOST_ROWS = 500;
+
+/** The rows of a table that contain a text, in the order of a column: {indices}; numbers before texts, none last. */
+function ordered(rows, { filter = "", column = null, down = true }) {
+  const wanted = filter.trim().toLowerCase();
+  const indices = rows.map((_, n) => n).filter((n) => !wanted || rows[n].some((value) => cellText(value).toLowerCase().includes(wanted)));
+  if (column === null) return indices;
+  return indices.sort((a, b) => {
+    const [one, other] = [rows[a][column], rows[b][column]];
+    const [none, noOther] = [isNone(one), isNone(other)];
+    if (none || noOther) return none - noOther || a - b;
+    const order = typeof one === "number" && typeof other === "number" ? one - other : String(one).localeCompare(String(other), undefined, { numeric: true });
+    return (down ? -order : order) || a - b;
+  });
+}
+
+/** Whether a cell has no value. */
+function isNone(value) {
+  return value === null || value === undefined || value === "" || Number.isNaN(value);
+}
+
+/** The controller of a view "table". */
+function tableView(mount, view) {
+  const state = mount.kept(view.id, { filter: "", column: null, down: true });
+  const own = frame(mount, view, { twins: () => twinsOf(view), describe: () => (at === null ? null : { name: view.rows[at].map(cellText).join(", ") }) });
+  let at = null;
+  let trs = new Map();
+  const body = element("tbody");
+  const heads = view.columns.map((column, n) => headCell(column, () => sortBy(n)));
+  const table = element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body);
+  const box = element("div", { class: "w-scroll w-table", tabindex: "0", role: "application", "aria-roledescription": "table", "aria-label": view.title || "table" }, table);
+  const found = element("span", { class: "w-soft" });
+  if (view.rows.length > FILTER_FROM) own.body.append(filterBox());
+  own.body.append(box);
+  box.addEventListener("keydown", keys);
+  fill();
+  mount.defer(own.ready);
+
+  function filterBox() {
+    const field = element("input", { type: "search", class: "w-field", placeholder: "filter rows", "aria-label": `filter rows of ${view.title}`, input: () => { state.filter = field.value; fill(); } });
+    field.value = state.filter;
+    return element("div", { class: "w-controls" }, field, found);
+  }
+
+  function sortBy(column) {
+    state.down = state.column === column ? !state.down : true;
+    state.column = column;
+    fill();
+  }
+
+  function fill() {
+    const indices = ordered(view.rows, state);
+    trs = new Map(indices.slice(0, MOST_ROWS).map((n) => [n, row(n)]));
+    body.replaceChildren(...trs.values());
+    heads.forEach((head, n) => head.setAttribute("aria-sort", state.column === n ? (state.down ? "descending" : "ascending") : "none"));
+    const cut = indices.length > MOST_ROWS ? `, the first ${MOST_ROWS} are listed; CSV has all` : "";
+    found.textContent = `${indices.length} of ${view.rows.length} rows${cut}`;
+    if (at !== null) choose(at, false);
+  }
+
+  function row(n) {
+    const cells = view.rows[n].map((value, c) => element("td", { class: alignment(view.columns[c], value) }, element("bdi", {}, cellText(value))));
+    return element("tr", { class: view.pick ? "w-picks" : null, "data-row": n, click: () => pick(n) }, ...cells);
+  }
+
+  function choose(n, aloud = true) {
+    at = n;
+    for (const [index, tr] of trs) tr.classList.toggle("w-chosen", index === n);
+    const text = n === null ? "" : view.columns.map((column, c) => `${column.title} ${cellText(view.rows[n][c])}`).join(", ");
+    own.selected(n === null ? null : [n], null);
+    if (n !== null && trs.has(n) && aloud) trs.get(n).scrollIntoView({ block: "nearest" });
+    if (aloud && text) mount.say(text);
+  }
+
+  function pick(n) {
+    choose(n);
+    if (view.pick) mount.report({ view: view.id, pick: view.pick, row: n, name: cellText(view.rows[n][0]) });
+  }
+
+  function keys(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const shown = Array.from(trs.keys());
+    const here = shown.indexOf(at);
+    if (event.key === "ArrowDown" && shown.length) choose(shown[Math.min(here + 1, shown.length - 1)]);
+    else if (event.key === "ArrowUp" && shown.length) choose(shown[Math.max(here - 1, 0)]);
+    else if (event.key === "Enter" && at !== null && event.target === box) pick(at);
+    else if (event.key === "Escape") choose(null);
+    else if (event.key === "c") own.actions.copy();
+    else if (event.key === "p") mount.report({ pick: "pin" });
+    else if (event.key === "?") mount.help();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  return { root: own.root, focus: () => box.focus(), refresh: () => {}, fromSelection: () => {}, dispose: () => {}, scrolled: box };
+}
+
+function headCell(column, onClick) {
+  const title = button(columnTitle(column), "Sort by this column", onClick, { tabindex: "-1", class: "w-sort" });
+  return element("th", { scope: "col", class: column.align === "right" ? "w-number" : null }, title);
+}
+
+function alignment(column, value) {
+  return column.align === "right" || (column.align === undefined && typeof value === "number") ? "w-number" : null;
+}

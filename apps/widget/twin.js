@@ -1,0 +1,118 @@
+"use strict";
+// The numbers of a view as tables {caption, columns, rows}, for readers of tables and as CSV.
+
+/** The tables that hold what a view draws; the first is what its CSV file has. */
+function twinsOf(view) {
+  const makers = {
+    matrix: matrixTwin, bars: barsTwin, curves: curvesTwin, network: networkTwin,
+    tokens: tokensTwin, table: tableTwin, heads: headsTwins,
+  };
+  return [makers[view.kind](view)].flat();
+}
+
+function matrixTwin(view) {
+  const { shape: [, columns], data } = decodedOnce(view.values);
+  const head = [view.row_axis || "", view.column_axis].filter(Boolean).join(" \\ ");
+  const rows = view.rows.map((label, r) => {
+    const values = Array.from(data.subarray(r * columns, (r + 1) * columns));
+    if (!view.texts) return [label, ...values];
+    return [label, ...values.map((value, c) => (view.texts[r][c] && value === value ? `${view.texts[r][c]} ${exact(value)}` : view.texts[r][c] || value))];
+  });
+  return { caption: captionOf(view), columns: [head, ...view.columns], rows };
+}
+
+function barsTwin(view) {
+  const columns = [["", view.labels], [valueTitle(view), numbers(view.values)]];
+  if (view.low) columns.push(["low", numbers(view.low)], ["high", numbers(view.high)]);
+  if (view.second) columns.push([view.second.title, numbers(view.second.values)]);
+  return { caption: captionOf(view), columns: columns.map(([name]) => name), rows: view.labels.map((_, n) => columns.map(([, own]) => own[n])) };
+}
+
+function curvesTwin(view) {
+  const rows = view.panels.flatMap((panel) =>
+    panel.curves.flatMap((own) => {
+      const [x, y] = [numbers(own.x), numbers(own.y)];
+      return x.map((value, n) => [[panel.title, panel.unit].filter(Boolean).join(", "), own.name, value, y[n]]);
+    }));
+  return { caption: view.title, columns: ["panel", "curve", view.axis, "value"], rows };
+}
+
+function networkTwin(view) {
+  const rows = view.edges.map(([from, to, weight]) => [view.nodes[from].name, view.nodes[to].name, weight]);
+  return { caption: captionOf(view), columns: ["from", "to", valueTitle(view)], rows };
+}
+
+function tokensTwin(view) {
+  const values = view.values ? numbers(view.values) : null;
+  const columns = ["position", "token", ...(view.ids ? ["id"] : []), ...(view.aligned ? ["corrupted"] : []), ...(values ? [valueTitle(view)] : [])];
+  const rows = view.tokens.map((token, n) => [
+    n, token, ...(view.ids ? [view.ids[n]] : []), ...(view.aligned ? [view.aligned[n]] : []), ...(values ? [values[n]] : []),
+  ]);
+  return { caption: captionOf(view), columns, rows };
+}
+
+function tableTwin(view) {
+  return { caption: view.title, columns: view.columns.map(columnTitle), rows: view.rows };
+}
+
+function headsTwins(view) {
+  const arrays = (view.scores || []).map((score) => decodedOnce(score.values));
+  const [layers, heads] = arrays.length ? arrays[0].shape : [0, 0];
+  const rows = Array.from({ length: layers * heads }, (_, n) => [
+    headName(Math.floor(n / heads), n % heads), ...arrays.map((own) => own.data[n]),
+  ]);
+  const titles = (view.scores || []).map((score) => (score.unit ? `${score.name} (${score.unit})` : score.name));
+  return [{ caption: `${view.title}: scores of heads`, columns: ["head", ...titles], rows }];
+}
+
+/** The numbers of a list or of a sent array. */
+function numbers(sent) {
+  return Array.from(decodedOnce(sent).data);
+}
+
+/** A view's title with its unit. */
+function captionOf(view) {
+  return view.unit ? `${view.title} (${view.unit})` : view.title;
+}
+
+/** What a column of values is called. */
+function valueTitle(view) {
+  return view.unit || "value";
+}
+
+/** The title of a column of a view "table". */
+function columnTitle(column) {
+  return column.unit ? `${column.title} (${column.unit})` : column.title;
+}
+
+/** A table as CSV: texts that a spreadsheet would run as formulas begin with an apostrophe. */
+function toCsv({ columns, rows }) {
+  return [columns, ...rows].map((row) => row.map(csvCell).join(",")).join("\r\n") + "\r\n";
+}
+
+/** One cell of CSV. */
+function csvCell(value) {
+  if (typeof value === "number") return Number.isNaN(value) ? "" : exact(value);
+  const text = value === null || value === undefined ? "" : String(value);
+  const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+  return /[",\r\n]/.test(safe) ? `"${safe.replace(/"/g, '""')}"` : safe;
+}
+
+/** A table of the page. */
+function twinElement({ caption, columns, rows }, onSave) {
+  const head = element("tr", {}, ...columns.map((name) => element("th", { scope: "col" }, element("bdi", {}, String(name)))));
+  const body = rows.map((row) => element("tr", {}, ...row.map((value, n) => twinCell(value, n))));
+  const title = element("caption", {}, caption, " ", button("CSV", "Save this table as CSV", onSave));
+  return element("div", { class: "w-scroll w-twin" }, element("table", {}, title, element("thead", {}, head), element("tbody", {}, ...body)));
+}
+
+function twinCell(value, n) {
+  if (n === 0) return element("th", { scope: "row" }, element("bdi", {}, cellText(value)));
+  return element("td", { class: typeof value === "number" ? "w-number" : null }, element("bdi", {}, cellText(value)));
+}
+
+/** What a cell of a table shows. */
+function cellText(value) {
+  if (typeof value === "number") return Number.isNaN(value) ? "" : readable(value);
+  return value === null || value === undefined ? "" : String(value);
+}

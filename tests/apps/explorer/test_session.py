@@ -1,0 +1,188 @@
+"""The explorer's script in a session: address, Back, links, errors, model and prompt."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from apps.explorer.messages import escape_markdown
+from apps.explorer.offered import model_of, offer, offered
+from apps.explorer.view import Head, View
+from apps.serve import APP
+from interp.errors import ModelLoadError
+from interp.loading import bundled
+
+MODEL = "induction-by-hand"
+EVIL = "</script><img src=x onerror=alert(1)>"
+PAGE = "weights"
+"""The page of most tests here: it asks quick questions alone."""
+
+
+@pytest.fixture
+def session() -> Callable[..., AppTest]:
+    """A session as it comes up for an address."""
+
+    def opened(**address: str) -> AppTest:
+        app = AppTest.from_file(str(APP), default_timeout=60)
+        for name, value in {"model": MODEL, "page": PAGE, **address}.items():
+            app.query_params[name] = value
+        return app.run()
+
+    return opened
+
+
+@pytest.fixture(scope="module")
+def one_session() -> AppTest:
+    """A session for tests that open an address in it."""
+    return AppTest.from_file(str(APP), default_timeout=60)
+
+
+def finished(app: AppTest) -> AppTest:
+    """The page once its jobs have ended."""
+    for _ in range(600):
+        if not any(button.label == "Cancel" for button in app.button):
+            return app
+        time.sleep(0.1)
+        app.run()
+    raise TimeoutError
+
+
+def view_of(app: AppTest) -> View:
+    assert not app.exception
+    return app.session_state["view"]
+
+
+def address_of(app: AppTest) -> dict[str, str]:
+    given = app.query_params.items()
+    return {name: own if isinstance(own, str) else own[0] for name, own in given}
+
+
+def go_back(app: AppTest, address: dict[str, str]) -> AppTest:
+    """What the browser does: the page runs again with an earlier address."""
+    for name in [*app.query_params]:
+        del app.query_params[name]
+    for name, value in address.items():
+        app.query_params[name] = value
+    return app.run()
+
+
+def send(app: AppTest, **fields: str) -> AppTest:
+    """Fill in the form and send it."""
+    for name, value in fields.items():
+        app.text_area(key=f"form_{name}").set_value(value)
+    return next(button for button in app.button if button.label == "Run").click().run()
+
+
+def test_the_first_visit_writes_no_address(session):
+    app = session()
+    assert address_of(app) == {"model": MODEL, "page": PAGE}
+    assert not app.error
+    assert not app.warning
+    assert view_of(app).text
+
+
+def test_back_three_times_restores_three_views(session):
+    app = session()
+    seen = [(address_of(app), view_of(app))]
+    for step in (
+        lambda: app.selectbox(key="choose_head").set_value(Head(1, 2)).run(),
+        lambda: send(app, text="xyzxy", target="z"),
+        lambda: app.segmented_control(key="choose_page").set_value("prompt").run(),
+    ):
+        step()
+        seen.append((address_of(app), view_of(app)))
+    assert len({str(address) for address, _ in seen}) == 4
+    for address, view in reversed(seen[:-1]):
+        assert view_of(go_back(app, address)) == view
+        assert address_of(app) == address
+
+
+def test_a_link_opens_the_same_view_in_a_new_session(session):
+    app = session()
+    app.selectbox(key="choose_head").set_value(Head(1, 2)).run()
+    send(app, text="xyzxy", target="z", distractor="x")
+    other = session(**address_of(app))
+    assert view_of(other) == view_of(app)
+    assert view_of(session()) != view_of(app)
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ({"model": "../../../etc"}, "not offered"),
+        ({"model": "/etc/passwd"}, "not offered"),
+        ({"model": "hub:gpt2"}, "not offered"),
+        ({"model": f"{MODEL}@7"}, "not offered"),
+        ({"head": "L9H9"}, "no head L9H9"),
+        ({"head": "²"}, "can't be read"),
+        ({"method": "remove"}, "no ablation method"),
+        ({"page": "admin"}, "can't be read"),
+        ({"model": EVIL}, "not offered"),
+    ],
+)
+def test_what_a_link_names_and_is_not_there_is_said(one_session, address, said):
+    app = go_back(one_session, {"model": MODEL, "page": PAGE, **address})
+    assert not app.exception
+    assert not app.error
+    assert said in app.warning[0].value.replace("\\", "")
+    assert view_of(app).model in bundled()
+    assert not app.run().warning, "it is said once"
+
+
+def test_only_offered_models_are_opened(tmp_path):
+    for name in (str(tmp_path), f"../models/{MODEL}", "", ".", "hub:gpt2", f"{MODEL}@7"):
+        with pytest.raises(ModelLoadError, match="offers"):
+            model_of(name)
+    assert model_of(MODEL) is model_of(MODEL)
+    offer(["somewhere/else", MODEL])
+    assert offered() == ["somewhere/else", *bundled()]
+    offer([])
+
+
+def test_a_step_of_a_training_is_a_model(session):
+    app = session(model="python-2l@0")
+    assert not app.warning
+    assert view_of(app).model == "python-2l@0"
+    app.select_slider(key="choose_step").set_value("python-2l").run()
+    assert view_of(app).model == "python-2l"
+
+
+def test_another_model_opens_with_its_own_prompt(session):
+    app = session(head="L1H3")
+    app.selectbox(key="choose_model").set_value("rasp-histogram").run()
+    view = view_of(app)
+    assert (view.model, view.page) == ("rasp-histogram", PAGE)
+    assert view.text != view_of(session()).text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("", "empty"), (EVIL, "can't be encoded in this vocabulary")],
+)
+def test_a_prompt_that_cannot_be_read_is_explained_and_the_page_lives_on(session, text, said):
+    app = finished(send(session(page="heads"), text=text))
+    assert not app.exception
+    assert any(said in error.value.replace("\\", "") for error in app.error)
+    assert view_of(app).text == text
+    app = finished(send(app, text="abab"))
+    assert not app.error
+
+
+def test_an_unexpected_fault_shows_no_traceback(session, monkeypatch):
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("the inside")
+
+    monkeypatch.setattr("analyses.ov", fail)
+    app = session(token="a")
+    assert not app.exception
+    assert "the inside" in app.error[0].value
+    assert "Traceback" not in app.error[0].value
+    assert len(app.get("bidi_component")) == 1, "the other views are shown"
+
+
+def test_errors_are_text():
+    assert escape_markdown("![a](http://b) *c* $d$ <e> :red[f]") == (
+        r"\!\[a\]\(http\:\/\/b\) \*c\* \$d\$ \<e\> \:red\[f\]"
+    )
+    assert escape_markdown("·↵é日") == "·↵é日"

@@ -1,0 +1,88 @@
+"""The page Weights: what it asks of a model, and that it shows the analyses' own numbers."""
+
+import base64
+from dataclasses import replace
+
+import pytest
+import torch
+
+from analyses import composition
+from apps.explorer.default_views import default_view
+from apps.explorer.page import Answers, answers_of
+from apps.explorer.pages.weights import SECTIONS, asks, on_pick, views
+from apps.explorer.view import Head, View
+from interp.loading import bundled, load
+
+
+class Now:
+    """Jobs that are answered where they are looked at."""
+
+    def answer(self, question):
+        return question.answer(load(question.model))
+
+    def look(self, question):
+        raise NotImplementedError
+
+
+def shown(view: View) -> tuple[list[dict], Answers]:
+    model = load(view.model)
+    asked = [replace(one, long=False) for one in asks(view, model)]
+    known = answers_of(asked, Now())
+    return views(view, model, known.results), known
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_each_section_shows_titled_views_with_ids_of_their_own(section):
+    found, known = shown(replace(default_view("rasp-reverse"), weights=section))
+    assert not known.errors
+    assert found
+    assert len({own["id"] for own in found}) == len(found)
+    assert all(own["title"] for own in found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", bundled())
+@pytest.mark.parametrize("section", SECTIONS)
+def test_a_section_of_any_model_is_shown_or_refused_in_words(section, model):
+    found, known = shown(replace(default_view(model), weights=section))
+    assert found or known.errors
+    assert not any("bug" in error for error in known.errors.values())
+
+
+def test_the_numbers_of_the_composition_are_those_of_the_analysis():
+    view = replace(default_view("python-2l"), weights="composition", kind="K")
+    (found,), _ = shown(view)
+    result = composition(load("python-2l"))
+    excess = (result.composition - result.baseline)[1, :8, 8:]
+    values = interp_values(found["values"])
+    torch.testing.assert_close(values.double(), excess.double(), rtol=1e-6, atol=1e-7)
+    assert (found["row_axis"], found["column_axis"]) == ("writer", "reader")
+    assert "baseline" in found["title"]
+
+
+def interp_values(encoded: dict) -> torch.Tensor:
+    data = bytearray(base64.b64decode(encoded["data"]))
+    dtype = getattr(torch, encoded["dtype"])
+    return torch.frombuffer(data, dtype=dtype).reshape(encoded["shape"])
+
+
+def test_a_searched_token_is_the_only_row():
+    view = replace(default_view("python-2l"), head=Head(1, 0), token=" self")
+    found, known = shown(view)
+    assert not known.errors
+    maps = [own for own in found if own["kind"] == "matrix"]
+    assert all(own["rows"] == ["·self"] for own in maps)
+
+
+def test_a_token_that_splits_is_explained_beside_what_can_be_shown():
+    view = replace(default_view("python-2l"), token="several words")
+    found, known = shown(view)
+    assert not found
+    assert all("several" in error for error in known.errors.values())
+
+
+def test_a_cell_opens_the_later_head():
+    view = replace(default_view("python-2l"), weights="composition")
+    picked = on_pick(view, {"pick": "cell", "view": "composition_map", "name": "L0H5, L1H2"})
+    assert (picked.head, picked.weights) == (Head(1, 2), "head")
+    assert on_pick(view, {"pick": "cell", "view": "x", "name": "mask"}) == view
