@@ -19,7 +19,7 @@ function matrixPlot(view, settings = {}) {
   const scale = settings.scale || view.scale;
   const texts = view.texts || null;
   const printed = !texts && view.numbers && rows * columns <= MAX_NUMBERS;
-  const shown = cellFormat(Math.max(...extent(data).map(Math.abs)));
+  const shown = printed ? cellFormat(Math.max(...extent(data).map(Math.abs))) : null;
   const at = ([row, column]) => data[row * columns + column];
 
   function layout(width, measure) {
