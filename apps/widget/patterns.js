@@ -89,7 +89,8 @@ function pooled({ queries, keys, data }, most = THUMBNAIL_PIXELS) {
 }
 
 const LABEL_LINE = 14;
-const THUMBNAIL_GAP = 8;
+const THUMBNAIL_GAP = 6;
+const NARROW = 480;
 
 /** The plot of all patterns, small: a row a layer where they fit. image(layer, head) → canvas; collected() → heads. */
 function thumbnailsPlot(store, { image, collected, describe }) {
@@ -97,7 +98,8 @@ function thumbnailsPlot(store, { image, collected, describe }) {
   const heads = Math.max(...counts);
 
   function layout(width) {
-    const across = clamp(Math.floor((width + THUMBNAIL_GAP) / (44 + THUMBNAIL_GAP)), 1, heads);
+    const least = width < NARROW ? 44 : 36;
+    const across = clamp(Math.floor((width + THUMBNAIL_GAP) / (least + THUMBNAIL_GAP)), 1, heads);
     const even = Math.ceil(heads / Math.ceil(heads / across));
     const size = clamp(Math.floor((width - 2 + THUMBNAIL_GAP) / even) - THUMBNAIL_GAP, 28, 76);
     const starts = [0];

@@ -186,13 +186,12 @@ def test_the_keyboard_alone_moves_the_cell_and_hears_its_value(opened):
         if large.evaluate("own => own === document.activeElement"):
             break
         page.keyboard.press("Tab")
-    page.keyboard.press("ArrowUp")
-    assert read_aloud(page) == "L0H0, query 5 'b', key 0 '<|bos|>': attention 0"
+    page.keyboard.press("ArrowUp")  # from the key that the last query attends to most: itself
+    assert read_aloud(page) == "L0H0, query 5 'b', key 6 'a': hidden"
     page.keyboard.press("}")
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowLeft")
+    assert read_aloud(page) == "L0H1, query 5 'b', key 5 'b': attention 0"
+    page.keyboard.press("ArrowLeft")
     assert view(page, "heads").get_attribute("data-head") == "0,1"
     assert view(page, "heads").get_attribute("data-selected") == "5,4"
     assert view(page, "heads").get_attribute("data-value") == "1"
