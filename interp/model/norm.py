@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from einops import einsum
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
@@ -55,13 +56,18 @@ class Norm(nn.Module):
         """
         return w, None
 
-    def gradient(
+    def gradients(
         self,
-        w: Float[Tensor, "*batch d_model"],
-        x: Float[Tensor, "*#batch d_model"],  # noqa: ARG002
-    ) -> Float[Tensor, "*batch d_model"]:
-        """The gradient of norm(x)·w by x, the norm's divisor included."""
-        return w
+        x: Float[Tensor, "*batch d_model"],  # noqa: ARG002
+        W: Float[Tensor, "head d_model d"],
+        y: Float[Tensor, "*batch head d"],  # noqa: ARG002
+        by_y: Float[Tensor, "*batch head d"],
+    ) -> Float[Tensor, "head *batch d_model"]:
+        """The gradient by x through each head of y = norm(x)·W alone, given that by y.
+
+        It includes what x changes through the norm's divisor.
+        """
+        return einsum(by_y, W, "... head d, head d_model d -> head ... d_model")
 
     def layout(self, source: Place, norm: str | None = None) -> Layout:  # noqa: ARG002
         """No places."""
@@ -154,13 +160,25 @@ class ScaledNorm(Norm):
         gain = self.multiplier
         return self.centred((w if gain is None else w * gain) / scale)
 
-    def gradient(
-        self, w: Float[Tensor, "*batch d_model"], x: Float[Tensor, "*#batch d_model"]
-    ) -> Float[Tensor, "*batch d_model"]:
-        """w′ − n · mean(w′·n), with w′ that of :meth:`pull_back` and n = centred(x) / scale."""
+    def gradients(
+        self,
+        x: Float[Tensor, "*batch d_model"],
+        W: Float[Tensor, "head d_model d"],
+        y: Float[Tensor, "*batch head d"],
+        by_y: Float[Tensor, "*batch head d"],
+    ) -> Float[Tensor, "head *batch d_model"]:
+        """g − n · mean(n·g), with n = centred(x) / scale and g = by_y · W′ᵀ / scale.
+
+        W′ is W pulled back, so that y = n·W′ + bias·W, and n·g follows from y: in the sums over
+        d_model, of the gradients alone there is one a head and position.
+        """
         scale = self.scale(x)
-        n, along = self.centred(x) / scale, self._pulled(w, scale)
-        return torch.addcmul(along, n, (along * n).mean(-1, keepdim=True), value=-1.0)
+        n, by_y = self.centred(x) / scale, by_y / scale[..., None]
+        pulled = self._pulled(W.mT, scale.new_ones(1))
+        g = einsum(by_y, pulled, "... head d, head d d_model -> head ... d_model")
+        by_n = y if self.bias is None else y - self.bias.to(W.dtype) @ W
+        along = einsum(by_n, by_y, "... head d, ... head d -> head ...") / x.shape[-1]
+        return g.addcmul_(n, along[..., None], value=-1.0)
 
     @property
     def multiplier(self) -> Tensor | None:
