@@ -7,7 +7,7 @@ g is the gradient of the metric by x_r through that reader alone: the gradient b
 or values, pulled back through their weights and through the norm, whose divisor varies with x_r.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -27,7 +27,7 @@ from interp.points import Place
 from interp.sweeps.memory import Budget
 
 Written = Float[Tensor, "writer point prompt pos d_model"]
-Gradients = Float[Tensor, "reader point prompt pos d_model"]
+Gradients = Float[Tensor, "reader prompt pos d_model"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,10 +123,16 @@ def scores_at(
     for stream, group in groupby(graph.readers, lambda reader: reader.stream):
         readers = list(group)
         sources, own = readers[0].sources, _moving(readers[0].sources)
-        change = changes[stream.stack][: len(own)]
-        products = _by_prompt(gradients_read(model, readers, points), change)
-        scores = products.new_zeros(len(readers), len(sources), points.times.shape[1])
-        scores[:, own] = products
+        products = changes[stream.stack].new_zeros(points.times.shape[1], len(readers), len(own))
+        for k, gradients in enumerate(gradients_read(model, readers, points)):
+            change = changes[stream.stack][: len(own), k]
+            products += einsum(
+                gradients.flatten(2),
+                change.flatten(2),
+                "reader prompt x, writer prompt x -> prompt reader writer",
+            )
+        scores = products.new_zeros(len(readers), len(sources), len(products))
+        scores[:, own] = rearrange(products, "prompt reader writer -> reader writer prompt")
         found.append(scores.flatten(0, 1))
     return torch.cat(found)
 
@@ -134,14 +140,6 @@ def scores_at(
 def _moving(writers: Sequence[Writer]) -> list[int]:
     """The numbers of those that are no biases."""
     return [number for number, writer in enumerate(writers) if writer.place is not None]
-
-
-def _by_prompt(gradients: Gradients, changes: Written) -> Float[Tensor, "reader writer prompt"]:
-    """Σ g · Δ over points, positions and d_model: one matrix product a point and prompt."""
-    g, change = (x.flatten(3).flatten(1, 2) for x in (gradients, changes))
-    products = einsum(g, change, "reader row x, writer row x -> row reader writer")
-    by_point = products.unflatten(0, gradients.shape[1:3])
-    return rearrange(by_point.sum(0), "prompt reader writer -> reader writer prompt")
 
 
 def changes_written(
@@ -166,8 +164,10 @@ def changes_written(
     return written
 
 
-def gradients_read(model: Network, readers: Sequence[Reader], points: Points) -> Gradients:
-    """The gradients of the metric by the stream that some readers read, through each alone.
+def gradients_read(
+    model: Network, readers: Sequence[Reader], points: Points
+) -> Iterator[Gradients]:
+    """g_k by the stream that some readers read, through each alone: one point after another.
 
     Args:
         model: the model.
@@ -177,12 +177,17 @@ def gradients_read(model: Network, readers: Sequence[Reader], points: Points) ->
     """
     first, places = readers[0], list(dict.fromkeys(reader.place for reader in readers))
     if first.head is None:
-        return points.gradient(first.place)[None]
-    attn = attention_at(model, first.place)[1]
+        yield from points.gradient(first.place)[:, None]
+        return
+    attn, norm = attention_at(model, first.place)[1], _norm_before(model, first)
     projections = zip(*(attn.projection(place.point) for place in places), strict=True)
     W, b = (torch.cat(own).to(points.times.dtype) for own in projections)
+    pulled, constant = norm.pull_back(W.mT, W.new_ones(1))
     y, by_y = (torch.cat([*map(own, places)], dim=-2) for own in (points.read, points.gradient))
-    return _norm_before(model, first).gradients(points.read(first.stream), W, y - b, by_y)
+    y -= b if constant is None else b + constant
+    for at_point in zip(points.read(first.stream), y, by_y, strict=True):
+        x, *heads = at_point
+        yield norm.gradients(x, pulled, *heads)
 
 
 def _norm_before(model: Network, reader: Reader) -> Norm:

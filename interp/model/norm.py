@@ -59,15 +59,19 @@ class Norm(nn.Module):
     def gradients(
         self,
         x: Float[Tensor, "*batch d_model"],  # noqa: ARG002
-        W: Float[Tensor, "head d_model d"],
+        W: Float[Tensor, "head d d_model"],
         y: Float[Tensor, "*batch head d"],  # noqa: ARG002
         by_y: Float[Tensor, "*batch head d"],
     ) -> Float[Tensor, "head *batch d_model"]:
-        """The gradient by x through each head of y = norm(x)·W alone, given that by y.
+        """Gradients by x through each head of y alone, given those by y.
 
-        It includes what x changes through the norm's divisor.
+        Args:
+            x: what is normalized.
+            W: pulled back, for a divisor of 1.
+            y: x·Wᵀ / scale, where ``scale`` is the divisor, which varies with x.
+            by_y: the gradients by y.
         """
-        return einsum(by_y, W, "... head d, head d_model d -> head ... d_model")
+        return einsum(by_y, W, "... head d, head d d_model -> head ... d_model")
 
     def layout(self, source: Place, norm: str | None = None) -> Layout:  # noqa: ARG002
         """No places."""
@@ -163,21 +167,18 @@ class ScaledNorm(Norm):
     def gradients(
         self,
         x: Float[Tensor, "*batch d_model"],
-        W: Float[Tensor, "head d_model d"],
+        W: Float[Tensor, "head d d_model"],
         y: Float[Tensor, "*batch head d"],
         by_y: Float[Tensor, "*batch head d"],
     ) -> Float[Tensor, "head *batch d_model"]:
-        """g − n · mean(n·g), with n = centred(x) / scale and g = by_y · W′ᵀ / scale.
+        """g − n · (n·g) / d_model, with n = centred(x) / scale and g = by_y·W / scale.
 
-        W′ is W pulled back, so that y = n·W′ + bias·W, and n·g follows from y: in the sums over
-        d_model, of the gradients alone there is one a head and position.
+        n·g is y·by_y / scale: a sum over d_head, not over d_model.
         """
         scale = self.scale(x)
         n, by_y = self.centred(x) / scale, by_y / scale[..., None]
-        pulled = self._pulled(W.mT, scale.new_ones(1))
-        g = einsum(by_y, pulled, "... head d, head d d_model -> head ... d_model")
-        by_n = y if self.bias is None else y - self.bias.to(W.dtype) @ W
-        along = einsum(by_n, by_y, "... head d, ... head d -> head ...") / x.shape[-1]
+        g = super().gradients(x, W, y, by_y)
+        along = einsum(y, by_y, "... head d, ... head d -> head ...") / x.shape[-1]
         return g.addcmul_(n, along[..., None], value=-1.0)
 
     @property
