@@ -122,7 +122,8 @@ def scores_at(
     found: list[Tensor] = []
     for stream, group in groupby(graph.readers, lambda reader: reader.stream):
         readers = list(group)
-        sources, own = readers[0].sources, _moving(readers[0].sources)
+        sources = readers[0].sources
+        own = _moving(sources)
         products = changes[stream.stack].new_zeros(points.times.shape[1], len(readers), len(own))
         for k, gradients in enumerate(gradients_read(model, readers, points)):
             change = changes[stream.stack][: len(own), k]
@@ -167,7 +168,9 @@ def changes_written(
 def gradients_read(
     model: Network, readers: Sequence[Reader], points: Points
 ) -> Iterator[Gradients]:
-    """g_k by the stream that some readers read, through each alone: one point after another.
+    """g_k by the stream that some readers read, through each alone.
+
+    One point after another, each in memory that the next can take: fresh memory is slow.
 
     Args:
         model: the model.
@@ -185,9 +188,8 @@ def gradients_read(
     pulled, constant = norm.pull_back(W.mT, W.new_ones(1))
     y, by_y = (torch.cat([*map(own, places)], dim=-2) for own in (points.read, points.gradient))
     y -= b if constant is None else b + constant
-    for at_point in zip(points.read(first.stream), y, by_y, strict=True):
-        x, *heads = at_point
-        yield norm.gradients(x, pulled, *heads)
+    for x, y_k, by_y_k in zip(points.read(first.stream), y, by_y, strict=True):
+        yield norm.gradients(x, pulled, y_k, by_y_k)
 
 
 def _norm_before(model: Network, reader: Reader) -> Norm:
