@@ -172,8 +172,8 @@ def run_measured(
 ) -> tuple[Float[Tensor, " row"], Cache]:
     """A metric, one number a row, and a cache with its gradients, as ``run(gradients_of=metric)``.
 
-    Of the logits, only those at the positions that the metric reads are computed: there is no run
-    to return, whose logits could be read.
+    Of the logits, only those at the positions that the metric reads are computed. So there are
+    none to return, to record or to edit.
 
     Raises:
         InterpError: as :func:`run`; or the metric is NaN.

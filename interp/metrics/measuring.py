@@ -39,7 +39,7 @@ def measure(
 def measure_stream(
     metric: Metric | MetricLike, model: Network, x: Float[Tensor, "batch pos d_model"], batch: Batch
 ) -> Tensor:
-    """The same from the output of the final norm, with logits at the positions read alone.
+    """``metric`` from the output of the final norm: logits at the positions that it reads alone.
 
     Raises:
         InvalidInput: as :func:`measure`, or the model has no logits.

@@ -63,12 +63,12 @@ class Norm(nn.Module):
         y: Float[Tensor, "*batch head d"],  # noqa: ARG002
         by_y: Float[Tensor, "*batch head d"],
     ) -> Float[Tensor, "head *batch d_model"]:
-        """Gradients by x through each head of y alone, given those by y.
+        """Gradients by x through each head of y = x·Wᵀ / scale alone, the divisor included.
 
         Args:
             x: what is normalized.
-            W: pulled back, for a divisor of 1.
-            y: x·Wᵀ / scale, where ``scale`` is the divisor, which varies with x.
+            W: pulled back with a divisor of 1 (see :meth:`pull_back`).
+            y: of x, without what does not depend on it.
             by_y: the gradients by y.
         """
         return einsum(by_y, W, "... head d, head d d_model -> head ... d_model")
@@ -157,12 +157,9 @@ class ScaledNorm(Norm):
         self, w: Float[Tensor, "*batch d_model"], scale: Float[Tensor, "*#batch one"]
     ) -> tuple[Tensor, Tensor | None]:
         """w′ = centred(w · gain / scale), c = bias·w."""
-        return self._pulled(w, scale), None if self.bias is None else w @ self.bias.to(w.dtype)
-
-    def _pulled(self, w: Tensor, scale: Tensor) -> Tensor:
-        """centred(w · gain / scale)."""
         gain = self.multiplier
-        return self.centred((w if gain is None else w * gain) / scale)
+        pulled = self.centred((w if gain is None else w * gain) / scale)
+        return pulled, None if self.bias is None else w @ self.bias.to(w.dtype)
 
     def gradients(
         self,
