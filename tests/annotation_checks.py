@@ -3,7 +3,8 @@
 jaxtyping's import hook decorates every function with :func:`jaxtyping.jaxtyped`, which binds the
 arguments, checks them, calls the function, and checks arguments and result once more. The same
 holds, in a third of the time, if beartype checks each argument and the result once: within a
-context of its own where axes are annotated, and alone where none are.
+context of its own where axes are annotated, and alone where none are. Of a function with axes, whose
+check takes as long as its work on small tensors, the first calls of each test are checked.
 """
 
 from collections import Counter
@@ -21,23 +22,26 @@ EVERYTHING = jaxtyping.jaxtyped
 """jaxtyping's own decorator."""
 BY_BEARTYPE = beartype(conf=BeartypeConf(violation_type=jaxtyping.TypeCheckError))
 """Raises what jaxtyping raises: a TypeError."""
+CALLS_CHECKED = 25
+"""Of a function with axes, in each test."""
+calls: Counter[Callable[..., Any]] = Counter()
+"""In the test that runs."""
 INNER_CALLS_CHECKED = 10
 """Of a function within a function, which is decorated anew whenever the outer one is called."""
 inner_calls: Counter[CodeType] = Counter()
 
 
-class Unresolved(Exception):
-    """An annotation is a string: what it means is not known yet."""
+def may_have_axes(hint: object) -> bool:
+    """Whether a shape is part of an annotation: itself, or any of its arguments.
 
-
-def has_axes(hint: object) -> bool:
-    """Whether a shape is part of an annotation: itself, or any of its arguments."""
+    What a string means is not known yet: it may be one.
+    """
     if isinstance(hint, str | ForwardRef):
-        raise Unresolved
+        return True
     if isclass(hint) and issubclass(hint, jaxtyping.AbstractArray):
         return True
     parts = hint if isinstance(hint, list | tuple) else get_args(hint)
-    return any(has_axes(part) for part in parts)
+    return any(may_have_axes(part) for part in parts)
 
 
 def checked(what: Any = None, *, typechecker: Any) -> Any:
@@ -57,16 +61,15 @@ def checked(what: Any = None, *, typechecker: Any) -> Any:
 def _checked_function(function: Callable[..., Any], typechecker: Any) -> Callable[..., Any]:
     if isgeneratorfunction(function):
         return EVERYTHING(function, typechecker=typechecker)
-    try:
-        axes = [has_axes(hint) for hint in function.__annotations__.values()]
-    except Unresolved:
-        return EVERYTHING(function, typechecker=typechecker)
     inner = BY_BEARTYPE(function)
-    if not any(axes):
+    if not any(map(may_have_axes, function.__annotations__.values())):
         return inner
 
     @wraps(function)
     def in_context(*args: Any, **kwargs: Any) -> Any:
+        calls[function] += 1
+        if calls[function] > CALLS_CHECKED:
+            return function(*args, **kwargs)
         with EVERYTHING("context"):
             return inner(*args, **kwargs)
 
