@@ -3,8 +3,8 @@
 jaxtyping's import hook decorates every function with :func:`jaxtyping.jaxtyped`, which binds the
 arguments, checks them, calls the function, and checks arguments and result once more. The same
 holds, in a third of the time, if beartype checks each argument and the result once: within a
-context of its own where axes are annotated, and alone where none are. Of a function with axes, whose
-check takes as long as its work on small tensors, the first calls of each test are checked.
+context of its own where axes are annotated, and alone where none are. Checking axes takes as long
+as the work on small tensors: of a function that has them, the first calls of each test are checked.
 """
 
 from collections import Counter
