@@ -4,7 +4,8 @@ jaxtyping's import hook decorates every function with :func:`jaxtyping.jaxtyped`
 arguments, checks them, calls the function, and checks arguments and result once more. The same
 holds, in a third of the time, if beartype checks each argument and the result once: within a
 context of its own where axes are annotated, and alone where none are. Checking axes takes as long
-as the work on small tensors: of a function that has them, the first calls of each test are checked.
+as the work on small tensors: of a function that has them, or may have them since an annotation is a
+string, the first calls of each test are checked.
 """
 
 from collections import Counter
@@ -23,7 +24,7 @@ EVERYTHING = jaxtyping.jaxtyped
 BY_BEARTYPE = beartype(conf=BeartypeConf(violation_type=jaxtyping.TypeCheckError))
 """Raises what jaxtyping raises: a TypeError."""
 CALLS_CHECKED = 25
-"""Of a function with axes, in each test."""
+"""Of a function that has axes or may have them, in each test."""
 calls: Counter[Callable[..., Any]] = Counter()
 """In the test that runs."""
 INNER_CALLS_CHECKED = 10
@@ -31,17 +32,18 @@ INNER_CALLS_CHECKED = 10
 inner_calls: Counter[CodeType] = Counter()
 
 
-def may_have_axes(hint: object) -> bool:
-    """Whether a shape is part of an annotation: itself, or any of its arguments.
+class Unresolved(Exception):
+    """An annotation is a string: what it means is not known yet."""
 
-    What a string means is not known yet: it may be one.
-    """
+
+def has_axes(hint: object) -> bool:
+    """Whether a shape is part of an annotation: itself, or any of its arguments."""
     if isinstance(hint, str | ForwardRef):
-        return True
+        raise Unresolved
     if isclass(hint) and issubclass(hint, jaxtyping.AbstractArray):
         return True
     parts = hint if isinstance(hint, list | tuple) else get_args(hint)
-    return any(may_have_axes(part) for part in parts)
+    return any(has_axes(part) for part in parts)
 
 
 def checked(what: Any = None, *, typechecker: Any) -> Any:
@@ -61,19 +63,30 @@ def checked(what: Any = None, *, typechecker: Any) -> Any:
 def _checked_function(function: Callable[..., Any], typechecker: Any) -> Callable[..., Any]:
     if isgeneratorfunction(function):
         return EVERYTHING(function, typechecker=typechecker)
+    try:
+        axes = [has_axes(hint) for hint in function.__annotations__.values()]
+    except Unresolved:
+        return _checked_at_first(function, EVERYTHING(function, typechecker=typechecker))
     inner = BY_BEARTYPE(function)
-    if not any(map(may_have_axes, function.__annotations__.values())):
+    if not any(axes):
         return inner
 
-    @wraps(function)
     def in_context(*args: Any, **kwargs: Any) -> Any:
-        calls[function] += 1
-        if calls[function] > CALLS_CHECKED:
-            return function(*args, **kwargs)
         with EVERYTHING("context"):
             return inner(*args, **kwargs)
 
-    return in_context
+    return _checked_at_first(function, in_context)
+
+
+def _checked_at_first(
+    function: Callable[..., Any], checking: Callable[..., Any]
+) -> Callable[..., Any]:
+    @wraps(function)
+    def first_calls(*args: Any, **kwargs: Any) -> Any:
+        calls[function] += 1
+        return (checking if calls[function] <= CALLS_CHECKED else function)(*args, **kwargs)
+
+    return first_calls
 
 
 def _checked_inner_function(function: Callable[..., Any], typechecker: Any) -> Callable[..., Any]:
