@@ -25,6 +25,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from analyses.effects import Progress
 from analyses.figures import Curve, curves
 from analyses.result import Result
 from analyses.top_tokens import (
@@ -205,8 +206,12 @@ def qk(  # noqa: PLR0913 - the settings of one analysis, by keyword
     top: int = 10,
     attention: AttentionName | None = None,
     first_mlp: bool = False,
+    progress: Progress | None = None,
 ) -> QKCircuit:
     """Find which tokens a head attends to, from the weights alone.
+
+    Gains and biases of norms and the biases of queries and keys are applied, with the divisor that
+    the norm has of the token alone.
 
     Args:
         model: a model of tokens.
@@ -220,6 +225,8 @@ def qk(  # noqa: PLR0913 - the settings of one analysis, by keyword
         attention: of an encoder–decoder, ``"encoder"``, ``"decoder"`` or ``"cross"``, whose queries
             are tokens of the decoder and keys tokens of the encoder.
         first_mlp: whether embeddings are behind the first MLP.
+        progress: called with ``(tokens searched, tokens in total)`` while the highest scores of
+            the whole circuit are searched for.
 
     Raises:
         InvalidInput: no such layer or head, ``top`` below 1, fewer than two positions, an offset
@@ -236,7 +243,7 @@ def qk(  # noqa: PLR0913 - the settings of one analysis, by keyword
     mean_key = k.mean(0)
     whole = LowRank(q, (k - mean_key).T)
     if tokens is None:
-        best, attended = strongest(whole, top)
+        best, attended = strongest(whole, top, progress)
         queries, keys = query.some(query.ids[best]), key.some(key.ids[attended])
     else:
         given = given_tokens(tokens, query, key)
