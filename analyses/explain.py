@@ -41,10 +41,10 @@ from interp import Transformer, computation_graph, run_circuits
 from interp.circuits.faithful import candidates, faithfulness, random_circuit
 from interp.circuits.paths import LOGITS, Names, strongest_paths
 from interp.circuits.written import written
-from interp.errors import InvalidInput, shorten
+from interp.errors import InvalidInput
 from interp.execution.provenance import Provenance
 from interp.graph import Graph
-from interp.integers import as_integer
+from interp.integers import at_least
 from interp.interventions.minimal_pairs import aligned
 from interp.metrics import Metric
 
@@ -204,6 +204,7 @@ class Explanation(Result):
 
     def summary(self, paths: int = PATHS, rows: int = ROWS) -> str:
         """What explains the answer, the strongest paths, and what is known of each component."""
+        paths, rows = at_least(0, paths, "paths"), at_least(0, rows, "rows")
         first = (
             f"{self._found} keep {self.faithfulness:.0%} of the {self.metric} "
             f"({self.whole.mean():.3g} → {self.empty.mean():.3g} {self.unit}, "
@@ -303,8 +304,7 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
         InvalidInput: pairs that do not align, or that the metric does not tell apart; a metric
             without a gradient; or norms change the stream (post-norm), so that there are no edges.
     """
-    if (as_integer(most) or 0) < 1:
-        raise InvalidInput(f"most={shorten(most)} should be a whole number of edges from 1 on.")
+    most = at_least(1, most, "most")
     own, other = aligned(model, clean, corrupt)
     pairs = Pairs(model, computation_graph(model), own, other, as_metric(metric, model, own))
     scored = attribute_edges(

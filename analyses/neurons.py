@@ -229,6 +229,7 @@ class Neurons(Result):
 
     def summary(self, top: int = 10) -> str:
         """What the neurons are most active on, and which matter."""
+        top = at_least(1, top, "top")
         frame = self.to_frame()
         n = len(frame)
         lost = (self.control < 0.5 * self.value[:, 0]).sum()

@@ -132,6 +132,7 @@ class OVCircuit(Result):
 
     def summary(self, top: int = 5) -> str:
         """Copying, up to ``top`` tokens with what they promote, the largest singular vectors."""
+        top = at_least(1, top, "top")
         mlp = ", embeddings behind the first MLP" if self.first_mlp else ""
         return "\n".join(
             [

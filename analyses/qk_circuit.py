@@ -173,6 +173,7 @@ class QKCircuit(Result):
 
     def summary(self, top: int = 5) -> str:
         """Content against offset, up to ``top`` queries with their keys, and singular vectors."""
+        top = at_least(1, top, "top")
         mlp = ", embeddings behind the first MLP" if self.first_mlp else ""
         at = "" if self.offset is None else f" at offset {self.offset}"
         return "\n".join(

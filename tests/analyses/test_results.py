@@ -5,8 +5,9 @@ import copy
 import json
 import pickle
 from dataclasses import fields
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
+from inspect import signature, unwrap
 from pkgutil import iter_modules
 
 import numpy as np
@@ -96,6 +97,12 @@ MADE = {
     "LogitLens": lambda: logit_lens(interp.load(MODEL), ["abcab", "xy"], targets=3),
 }
 """How each result is made."""
+OF_SOME_ROWS = [
+    kind.__name__
+    for kind in Result.__subclasses__()
+    if kind.__name__ in MADE and set(signature(kind.summary).parameters) != {"self"}
+]
+"""Those whose summary takes the number of its rows."""
 
 
 @cache
@@ -130,6 +137,18 @@ def test_a_result_is_shown_by_its_summary(name):
     assert page.startswith("<pre>")
     assert page.endswith("</pre>")
     assert "<" not in page[len("<pre>") : -len("</pre>")]
+
+
+@pytest.mark.parametrize("name", OF_SOME_ROWS)
+def test_a_summary_takes_numbers_of_lines(name):
+    """Of the function without the check of its annotations, which only tests have."""
+    result = made(name)
+    summary = partial(unwrap(type(result).summary), result)
+    for number in signature(summary).parameters:
+        assert summary(**{number: np.int64(2)}) == summary(**{number: 2})
+        for odd in ("a", 1.5, -1, True, None, [2]):
+            with pytest.raises(InvalidInput, match=f"^{number}=.* must be an integer of at least"):
+                summary(**{number: odd})
 
 
 @pytest.mark.parametrize("name", MADE)
