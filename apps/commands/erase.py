@@ -1,24 +1,13 @@
 """``interp erase``: what depends on a label that can be read from activations?"""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from apps.commands.command import Metric, analysis_command
+from apps.commands.command import Metric, Seed, analysis_command
+from apps.commands.labelled import At, Pos
 
 if TYPE_CHECKING:
     from analyses import Erasing
     from apps.commands.inputs import Inputs
-
-At = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Where to erase, e.g. resid_post, mlp_out, z; may be repeated.",
-        show_default="resid_post",
-    ),
-]
-Pos = Annotated[int, typer.Option(help="The position at which labels are erased.")]
-Seed = Annotated[int, typer.Option(help="Random seed of the control.")]
 
 
 @analysis_command("Erasing labels", reads=("text", "target"))
