@@ -1,6 +1,9 @@
 """``interp erase``: what depends on a label that can be read from activations?"""
 
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from apps.commands.command import Metric, Seed, analysis_command
 from apps.commands.labelled import At, Pos
@@ -10,9 +13,28 @@ if TYPE_CHECKING:
     from apps.commands.inputs import Inputs
 
 
+class ErasureName(StrEnum):
+    """What is taken out."""
+
+    LEACE = "leace"
+    PROBE = "probe"
+
+
+Method = Annotated[
+    ErasureName,
+    typer.Option(help="leace: all that linear probes read; probe: the directions that one reads."),
+]
+
+
 @analysis_command("Erasing labels", reads=("text", "target"))
 def erase(
-    inputs: "Inputs", *, metric: Metric = None, at: At = None, pos: Pos = -1, seed: Seed = 0
+    inputs: "Inputs",
+    *,
+    metric: Metric = None,
+    at: At = None,
+    pos: Pos = -1,
+    method: Method = ErasureName.LEACE,
+    seed: Seed = 0,
 ) -> "Erasing":
     """Erase each prompt's target from the activations of every layer, and measure the effect."""
     from analyses import erase as erase_labels  # noqa: PLC0415
@@ -24,6 +46,7 @@ def erase(
         metric=inputs.metric(str(metric)),
         at=at or "resid_post",
         pos=pos,
+        method=method.value,
         seed=seed,
         progress=inputs.progress,
     )
