@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
+import torch
 from torch import Tensor
 
 import analyses
@@ -48,7 +49,7 @@ from analyses import (
     train_lens,
     training_history,
 )
-from analyses.payload import plain
+from analyses.payload import encoded, plain
 from analyses.result import MAX_LINES, Result
 from interp.errors import InvalidInput
 
@@ -164,6 +165,13 @@ def test_a_payload_is_json_and_holds_every_number(name):
             expected = value.numpy().astype(own["dtype"])
             np.testing.assert_array_equal(array.reshape(own["shape"]), expected)
             assert own["dtype"] in ("float32", "int32", "bool")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_numbers_of_any_precision_are_written_in_single(dtype):
+    own = encoded(torch.tensor([[1.5, -2.0]], dtype=dtype))
+    assert (own["dtype"], own["shape"]) == ("float32", [1, 2])
+    assert np.frombuffer(base64.b64decode(own["data"]), "float32").tolist() == [1.5, -2.0]
 
 
 def test_what_is_no_data_is_refused():
