@@ -130,8 +130,9 @@ class Comparison(Result):
 
     @property
     def _noise(self) -> float:
+        """That of the model whose numbers are rounded to fewer digits."""
         both = torch.stack([self.a, self.b]).nan_to_num()
-        return rounding(both, self.provenance.dtype) if both.numel() else 0.0
+        return max(rounding(both, own.dtype) for own in self.provenances) if both.numel() else 0.0
 
 
 def compare(
