@@ -227,7 +227,7 @@ def qk(  # noqa: PLR0913 - the settings of one analysis, by keyword
             are tokens of the decoder and keys tokens of the encoder.
         first_mlp: whether embeddings are behind the first MLP.
         progress: called with ``(tokens searched, tokens in total)`` while the highest scores of
-            the whole circuit are searched for.
+            the whole circuit are searched for; then with ``(positions done, positions)``.
 
     Raises:
         InvalidInput: no such layer or head, ``top`` below 1, fewer than two positions, an offset
@@ -259,7 +259,7 @@ def qk(  # noqa: PLR0913 - the settings of one analysis, by keyword
     )
     chosen = centred(keys.ids)
     bias = circuits.query_bias()
-    offsets, by_offset = _by_offset(circuits, query.ids, min(positions, model.n_ctx))
+    offsets, by_offset = _by_offset(circuits, query.ids, min(positions, model.n_ctx), progress)
     return QKCircuit(
         circuits.name,
         found,
@@ -277,12 +277,12 @@ def qk(  # noqa: PLR0913 - the settings of one analysis, by keyword
 
 
 def _by_offset(
-    circuits: TokenCircuits, ids: Int[Tensor, " token"], n: int
+    circuits: TokenCircuits, ids: Int[Tensor, " token"], n: int, progress: Progress | None
 ) -> tuple[Int[Tensor, " offset"], Float[Tensor, " offset"]]:
     """The offsets that the head can attend to in ``n`` positions, and the mean score at each."""
     if circuits.query is not circuits.key:
         return torch.empty(0, dtype=torch.long), torch.empty(0)
-    scores = circuits.mean_scores(ids, n).cpu()
+    scores = circuits.mean_scores(ids, n, progress).cpu()
     visible = {by: own[own.isfinite()] for by in range(1 - n, n) for own in [scores.diagonal(-by)]}
     means = {by: own.mean() for by, own in visible.items() if len(own)}
     found = torch.stack(list(means.values()))

@@ -49,13 +49,14 @@ def test_without_tokens_those_with_the_largest_entries_are_found():
     assert float(result.promoters.values[0, 0]) == pytest.approx(float(matrix.max()))
 
 
-@pytest.mark.parametrize("ask", [ov, qk])
-def test_progress_is_that_of_the_search_alone(ask):
-    done: list[tuple[int, int]] = []
-    ask(build("gpt2"), 0, 1, progress=lambda *counts: done.append(counts))
-    assert done == [(13, 13)]
-    ask(build("gpt2"), 0, 1, [4, 7], progress=lambda *counts: done.append(counts))
-    assert len(done) == 1
+@pytest.mark.parametrize(("ask", "positions"), [(ov, 0), (qk, 16)])
+def test_progress_is_that_of_the_search_and_of_positions(ask, positions):
+    """Given tokens are not searched for."""
+    read = [(position, positions) for position in range(1, positions + 1)]
+    for tokens, searched in ((None, [(13, 13)]), ([4, 7], [])):
+        done: list[tuple[int, int]] = []
+        ask(build("gpt2"), 0, 1, tokens, progress=lambda *counts, done=done: done.append(counts))
+        assert done == searched + read
 
 
 def test_singular_vectors_add_up_to_the_circuit():
