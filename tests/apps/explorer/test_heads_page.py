@@ -53,8 +53,10 @@ def score(view: View, name: str) -> dict:
     return next(own for own in shown(view)["heads"]["scores"] if own["id"] == name)
 
 
+EDITED = replace(INDUCTION, prompts="", heads=(Head(0, 0), Head(1, 0)), ablated=True, asked=())
 VIEWS = {
     "a decoder": INDUCTION,
+    "an ablated set": EDITED,
     "cross-attention": replace(default_view("dates"), prompts=""),
     "an encoder": replace(default_view("rasp-reverse"), prompts=""),
 }
@@ -165,6 +167,22 @@ def test_what_a_cancelled_sweep_did_not_come_to_has_no_value():
     assert np.array_equal(some[there], all_[there])
     assert f"{there.sum()} of 16 heads so far" in of_ablation(partial, sizes, None)["control"]
     assert "so far" not in of_ablation(whole, sizes, None)["control"]
+
+
+def test_the_ablated_set_changes_the_loss_of_each_token():
+    """Mean over tokens, Δ is the effect of ablating the heads together."""
+    strip = shown(EDITED)["tokens"]
+    together = ablate(
+        model_of(EDITED.model), EDITED.text, units={"both": ["L0H0", "L1H0"]}, metric="loss"
+    )
+    values = decoded(strip["values"])
+    assert np.nanmean(values) == pytest.approx(together.effect.item(), abs=1e-5)
+    assert np.isnan(values).tolist() == [True] + [False] * len(EDITED.text)
+    assert strip["scale"]["kind"] == "diverging"
+    assert "L0H0, L1H0 ablated (mean)" in strip["title"]
+    assert "tokens" not in shown(replace(EDITED, ablated=False))
+    pick = {"view": "tokens", "pick": "position", "row": 3}
+    assert HEADS.on_pick(EDITED, pick).position == 3
 
 
 def test_heads_that_a_layer_lacks_have_no_value():
