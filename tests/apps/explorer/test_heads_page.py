@@ -18,7 +18,7 @@ from analyses.result import Result
 from apps.explorer.default_views import EXAMPLES, default_view, examples
 from apps.explorer.offered import model_of
 from apps.explorer.page import Ask
-from apps.explorer.pages.heads import HEADS
+from apps.explorer.pages.heads import HEADS, ROWS
 from apps.explorer.pages.heads.known import has_roles, roles, truth
 from apps.explorer.pages.heads.patterns import SMALL, as_bytes, averaged, patterns_sent
 from apps.explorer.pages.heads.scores import of_ablation, per_head
@@ -122,7 +122,7 @@ def test_the_map_has_the_effects_of_the_ablation():
 
 
 def test_the_scores_of_roles_stand_beside_their_controls():
-    frame = head_roles(model_of(INDUCTION.model)).to_frame().set_index(["role", "name"])
+    frame = head_roles(model_of(INDUCTION.model), rows=ROWS).to_frame().set_index(["role", "name"])
     found = score(INDUCTION, "induction")
     assert decoded(found["values"])[1, 0] == pytest.approx(
         frame.loc[("induction", "L1H0"), "difference"], abs=1e-6
@@ -232,7 +232,7 @@ def test_what_the_card_says_of_heads():
 def test_before_training_no_head_attends_by_a_role():
     """Nothing is learnt at step 0."""
     model = model_of("python-2l@0")
-    said = roles(head_roles(model))
+    said = roles(head_roles(model, rows=ROWS))
     assert len(said) == 16
     assert all(own.startswith("no role") for own in said.values()), said
 

@@ -46,6 +46,8 @@ from interp.model.attentions import attentions_of
 
 PATTERNS, WEIGHTED, ROLES, TEXTS, EDITED = "patterns", "weighted", "roles", "texts", "prediction"
 """Names of questions; the texts are asked for by a view."""
+ROWS = 16
+"""Of random tokens, in place of 32: roles can't be shown before all of them are read."""
 
 
 def asks(view: View, model: interp.Transformer) -> list[Ask]:
@@ -57,7 +59,7 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
         ask("statistics", lambda: _statistics(view, model), long=True),
     ]
     if has_roles(model):
-        found.append(ask(ROLES, lambda: question(head_roles, view.model), long=True))
+        found.append(ask(ROLES, lambda: question(head_roles, view.model, rows=ROWS), long=True))
     if TEXTS in view.asked and examples(view.model):
         found.append(ask(TEXTS, lambda: _texts(view, model), long=True))
     if view.ablated and view.heads:
