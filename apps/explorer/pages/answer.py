@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from analyses import direct_logit_attribution
 from apps.commands.inputs import Inputs
+from apps.explorer.canvas import Pick
 from apps.explorer.questions import Question, question
 from apps.explorer.view import Head, View
 from interp.metrics import logit, logit_diff
@@ -64,6 +65,11 @@ def with_component(view: View, name: str) -> View:
         return replace(view, component=name)
     attention = name.rpartition(".")[0] or view.attention
     return replace(view, component=name, head=head, attention=attention)
+
+
+def row_of(pick: Pick) -> str:
+    """The label of the row that was clicked, without spaces: of ``node L1H0.q, position 3``."""
+    return str(pick["name"]).partition(",")[0].rpartition(" ")[2]
 
 
 def direct_question(view: View, inputs: Inputs, by: str) -> Question:

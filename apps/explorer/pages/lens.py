@@ -43,7 +43,8 @@ def lens_views(
         "kind": "matrix",
         "id": "lens",
         "title": f"{lens.lens}: the likeliest token at each layer and position; {view.model}",
-        "note": "The last row is the model's prediction. Click a cell to ask at its position.",
+        "note": "The last row is the model's prediction. "
+        + ("" if view.prompts else "Click a cell to ask at its position."),
         "rows": [f"{p} {layer}" for p, layer in zip(lens.points, lens.layers, strict=True)],
         "columns": columns,
         "row_axis": "stream",
@@ -83,6 +84,7 @@ def _ranks(answers: Mapping[str, Result], column: int, title: str) -> ViewData:
         for unit, values in (("probability", own.target_probability), ("rank", own.rank)):
             y = values[:, 0, column].tolist()
             panels[unit].append({"name": name, "x": x, "y": y, "faint": False})
+    ends = {unit: [0, max([1, *(y for own in c for y in own["y"])])] for unit, c in panels.items()}
     return {
         "kind": "curves",
         "id": "ranks",
@@ -90,7 +92,7 @@ def _ranks(answers: Mapping[str, Result], column: int, title: str) -> ViewData:
         "note": "Rank 0 is the likeliest token; the last stream is the model's output.",
         "axis": "stream",
         "panels": [
-            {"title": unit.capitalize(), "unit": unit, "curves": own}
+            {"title": unit.capitalize(), "unit": unit, "curves": own, "ends": ends[unit]}
             for unit, own in panels.items()
         ],
         "marked": [],

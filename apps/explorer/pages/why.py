@@ -20,18 +20,21 @@ from analyses.result import Result
 from apps.commands.inputs import Inputs
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import choose
+from apps.explorer.offered import model_of
 from apps.explorer.page import Ask, Page, ask
 from apps.explorer.pages.answer import (
     answer_of,
     corrupted,
     direct_question,
+    row_of,
     where,
     with_component,
 )
 from apps.explorer.pages.asked import inputs_of
 from apps.explorer.pages.lens import lens_asks, lens_views
+from apps.explorer.pages.masking import answered_at
 from apps.explorer.pages.upstream import RESAMPLE, upstream_asks, upstream_views
-from apps.explorer.questions import question
+from apps.explorer.questions import Question, question
 from apps.explorer.scales import signed_scale, size_of
 from apps.explorer.state import change
 from apps.explorer.view import View
@@ -47,38 +50,46 @@ MOST = 60
 
 def asks(view: View, model: interp.Transformer) -> list[Ask]:
     """Contributions and ablations of all components, what the chosen one reads, the lens."""
-    own, swept = inputs_of(view, model), inputs_of(view, model, swept=True)
     return [
-        *_component_asks(view, model, swept),
-        *upstream_asks(view, own, swept),
-        *lens_asks(view, own),
+        *_component_asks(view, model),
+        *upstream_asks(view, model),
+        *lens_asks(view, inputs_of(view, model)),
     ]
 
 
-def _component_asks(view: View, model: interp.Transformer, inputs: Inputs) -> list[Ask]:
+def _component_asks(view: View, model: interp.Transformer) -> list[Ask]:
     kinds = {"heads": {}, "MLPs": {"units": "mlps"}}
     if not components_of(model).mlps:
         del kinds["MLPs"]
-    has_donors = view.method == RESAMPLE and inputs.all_have("corrupt")
     return [
-        ask("direct", lambda: direct_question(view, inputs, "head"), long=bool(view.prompts)),
+        ask(
+            "direct",
+            lambda: direct_question(view, inputs_of(view, model, swept=True), "head"),
+            long=bool(view.prompts),
+        ),
         *(
             ask(
                 f"ablation of {name}",
-                lambda units=units: question(
-                    ablate,
-                    view.model,
-                    inputs.batch,
-                    metric=answer_of(view, inputs),
-                    method=view.method,
-                    reference=corrupted(inputs) if has_donors else None,
-                    **units,
-                ),
+                lambda units=units: _ablation(view, inputs_of(view, model, swept=True), **units),
                 long=True,
             )
             for name, units in kinds.items()
         ),
     ]
+
+
+def _ablation(view: View, inputs: Inputs, **units: str) -> Question:
+    """The ablation of each head or MLP; by resampling, donors are the corrupted prompts."""
+    has_donors = view.method == RESAMPLE and inputs.all_have("corrupt")
+    return question(
+        ablate,
+        view.model,
+        inputs.batch,
+        metric=answer_of(view, inputs),
+        method=view.method,
+        reference=corrupted(inputs) if has_donors else None,
+        **units,
+    )
 
 
 # ---- what is shown ---------------------------------------------------------------------------
@@ -177,11 +188,11 @@ def on_pick(view: View, pick: Pick) -> View:
     if pick["view"] == "components":
         return replace(with_component(view, pick["name"]), trail=(pick["name"],))
     if pick["view"] == "upstream":
-        name, trail = pick["row_name"], (*view.trail, view.component)
+        name, trail = row_of(pick), (*view.trail, view.component)
         walked = trail[: trail.index(view.component) + 1]
         return replace(with_component(view, name), trail=(*walked, name))
     if pick["view"] == "lens":
-        return replace(view, position=pick["column"])
+        return answered_at(view, model_of(view.model), pick["column"])
     return view
 
 
