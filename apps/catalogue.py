@@ -1,8 +1,12 @@
 """The bundled models: a table and their descriptions."""
 
+from pathlib import Path
+
 import interp
-from interp.loading import MODEL_FOLDER, bundled, load
+from interp.errors import ModelLoadError, shorten
+from interp.loading import MODEL_FOLDER, bundled, find_folder, hub, load
 from interp.loading.folder import steps_of
+from interp.saving import CONFIG
 from interp.zoo.card import read_card
 
 COLUMNS = [
@@ -36,6 +40,27 @@ def summaries() -> list[str]:
         f"{name}: {read_card(MODEL_FOLDER / name).summary}{_checkpoints(name)}"
         for name in bundled()
     ]
+
+
+def check_name(name: str) -> None:
+    """Check, without loading it, that a name is that of a model.
+
+    Raises:
+        ModelLoadError: it is neither that of a bundled model, a folder with a configuration, nor
+            ``hub:org/name``.
+    """
+    if name.startswith(hub.PREFIX):
+        hub.parse_name(name)
+        return
+    try:
+        known = find_folder(name) is not None or (Path(name) / CONFIG).is_file()
+    except OSError:  # no file can have this name
+        known = False
+    if not known:
+        raise ModelLoadError(
+            f"{shorten(name)} is none of the bundled models ({', '.join(bundled())}), no folder "
+            f"with {CONFIG}, and no {hub.PREFIX}org/name."
+        )
 
 
 def architecture(config: interp.Config) -> str:

@@ -21,6 +21,7 @@ from analyses import (
     ablate,
     ablate_heads,
     attention_pattern,
+    attention_patterns,
     attention_statistics,
     attribute_edges,
     attribute_nodes,
@@ -59,6 +60,7 @@ MADE = {
     "Ablation": lambda: ablate(interp.load(MODEL), ["abcab", "xyxy"], units="pairs"),
     "HeadAblation": lambda: ablate_heads(interp.load(MODEL), ["abcab", "xyxy"], method="zero"),
     "AttentionPattern": lambda: attention_pattern(interp.load(MODEL), "abcab", 1, 0),
+    "AttentionPatterns": lambda: attention_patterns(interp.load(MODEL), "abcab"),
     "AttentionStatistics": lambda: attention_statistics(
         interp.load(MODEL), ["abcab", "xyxy"], classes={"a": "a"}
     ),
