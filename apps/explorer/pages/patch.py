@@ -24,9 +24,9 @@ from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import ask_switch, choose
 from apps.explorer.default_views import examples, with_prompt
 from apps.explorer.page import Ask, Page, ask
-from apps.explorer.pages.answer import Pairs, answer_of, corrupted, row_of, with_component
 from apps.explorer.pages.asked import inputs_of
 from apps.explorer.pages.circuit import CIRCUIT, CIRCUIT_PICKS, circuit_asks, circuit_views
+from apps.explorer.pages.target import Pairs, corrupted, row_of, target_metric, with_component
 from apps.explorer.questions import Question, question
 from apps.explorer.scales import signed_scale
 from apps.explorer.view import DIRECTIONS, Head, View
@@ -44,7 +44,7 @@ NODES = {own: (own,) for own in ALL_NODES} | {"attn_out": ("z",), "pattern": ("q
 """The nodes of the preview that belong to a point; to others, all."""
 CHECKED = 16
 """Nodes of the preview that are patched exactly."""
-MOST = 40
+MOST = 24
 """Nodes of the preview that are shown."""
 DIRECTION_WORDS = {"denoise": "clean into corrupted", "noise": "corrupted into clean"}
 NEEDED = (
@@ -64,8 +64,8 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
             there = ", or take one of the pairs below." if pairs_of(view) else "."
             return [Ask("pair", NEEDED + there)]
         # The position that is chosen here is one that is patched; the answer stays where it is.
-        answer = answer_of(replace(view, position=None), inputs)
-        pairs = Pairs(inputs.batch, corrupted(inputs), answer)
+        metric = target_metric(replace(view, position=None), inputs)
+        pairs = Pairs(inputs.batch, corrupted(inputs), metric)
     except InterpError as error:
         return [Ask("pair", str(error))]
     return [

@@ -17,13 +17,13 @@ from analyses.payload import encoded
 from analyses.result import Result
 from apps.explorer.canvas import ViewData
 from apps.explorer.page import Ask, ask
-from apps.explorer.pages.answer import answer_of, corrupted, direct_question, head_of, where
 from apps.explorer.pages.asked import inputs_of
+from apps.explorer.pages.target import corrupted, direct_question, head_of, target_metric, where
 from apps.explorer.questions import Question, question
 from apps.explorer.scales import signed_scale, size_of
 from apps.explorer.view import View
 
-MOST = 60
+MOST = 24
 """Components that are shown."""
 INPUTS = {"q": "query", "k": "key", "v": "value"}
 RESAMPLE = "resample"
@@ -47,7 +47,7 @@ def upstream_asks(view: View, model: interp.Transformer) -> list[Ask]:
             *batches,
             into=view.component,
             kind=view.method,
-            metric=answer_of(view, inputs),
+            metric=target_metric(view, inputs),
         )
 
     own = inputs_of(view, model)

@@ -22,17 +22,17 @@ from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import choose
 from apps.explorer.offered import model_of
 from apps.explorer.page import Ask, Page, ask
-from apps.explorer.pages.answer import (
-    answer_of,
-    corrupted,
-    direct_question,
-    row_of,
-    where,
-    with_component,
-)
 from apps.explorer.pages.asked import inputs_of
 from apps.explorer.pages.lens import lens_asks, lens_views
 from apps.explorer.pages.masking import answered_at
+from apps.explorer.pages.target import (
+    corrupted,
+    direct_question,
+    row_of,
+    target_metric,
+    where,
+    with_component,
+)
 from apps.explorer.pages.upstream import RESAMPLE, upstream_asks, upstream_views
 from apps.explorer.questions import Question, question
 from apps.explorer.scales import signed_scale, size_of
@@ -41,7 +41,7 @@ from apps.explorer.view import View
 from interp.interventions.components import components_of
 from interp.interventions.replacements import METHODS
 
-MOST = 60
+MOST = 30
 """Components that are shown."""
 
 
@@ -85,7 +85,7 @@ def _ablation(view: View, inputs: Inputs, **units: str) -> Question:
         ablate,
         view.model,
         inputs.batch,
-        metric=answer_of(view, inputs),
+        metric=target_metric(view, inputs),
         method=view.method,
         reference=corrupted(inputs) if has_donors else None,
         **units,
@@ -96,14 +96,15 @@ def _ablation(view: View, inputs: Inputs, **units: str) -> Question:
 
 
 def views(view: View, model: interp.Transformer, known: Mapping[str, Result]) -> list[ViewData]:
-    """What is shown of the answers that there are."""
-    found: list[ViewData] = []
+    """The chosen component, all components, the lens; as far as there are answers."""
+    # What was clicked last stands where the reader looks.
+    found = upstream_views(view, model, known)
     direct, effects = known.get("direct"), _ablated(known)
     if isinstance(direct, DirectLogitAttribution):
         found.append(_components(view, direct, effects))
     elif effects:
         found.append(_ablations(view, effects))
-    return [*found, *upstream_views(view, model, known), *lens_views(view, model, known)]
+    return [*found, *lens_views(view, model, known)]
 
 
 def _ablated(known: Mapping[str, Result]) -> dict[str, float]:
@@ -120,10 +121,12 @@ def _components(
     view: View, direct: DirectLogitAttribution, effects: Mapping[str, float]
 ) -> ViewData:
     """Direct contributions, largest first, and beside them the effects of ablation."""
-    found = direct.interval()
+    found, parts = direct.interval(), direct.parts
+    ablated = torch.tensor([effects.get(part.name, nan) for part in parts], dtype=torch.float64)
     order = found.size.argsort(descending=True, stable=True)
-    shown, hidden = order[:MOST], order[MOST:]
-    names = [direct.parts[row].name for row in shown.tolist()]
+    largest = torch.maximum(found.size, ablated.abs().nan_to_num()).argsort(descending=True)
+    is_shown = torch.isin(order, largest[:MOST])
+    shown, hidden = order[is_shown], order[~is_shown]
     size, control = (own.double().abs().mean().item() for own in (direct.terms, direct.control))
     note = (
         f"The {len(order)} terms sum to {direct.value.mean():+.4g} logits, within "
@@ -131,10 +134,10 @@ def _components(
         f"{control:.2g}. Ablation is the change from the whole model: below 0 for what helps. "
     )
     if len(hidden):
-        note += f"{len(hidden)} smaller terms are not shown; they sum to "
+        note += f"{len(hidden)} smaller ones are not shown; they sum to "
         note += f"{found.mean[hidden].sum():+.2g} logits. "
     return {
-        **_bars(names, found.mean[shown]),
+        **_bars([parts[row].name for row in shown.tolist()], found.mean[shown]),
         "title": f"Why {_what(direct)}? Direct contribution, and {view.method} ablation, of each "
         f"component{where(view)}",
         "note": note + "Click a row to go upstream.",
@@ -143,7 +146,7 @@ def _components(
         "first": "direct contribution",
         "second": {
             "title": f"{view.method} ablation",
-            "values": encoded(torch.tensor([effects.get(name, nan) for name in names])),
+            "values": encoded(ablated[shown]),
         },
     }
 
