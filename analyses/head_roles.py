@@ -226,17 +226,6 @@ def head_roles(
     return HeadRoles(scores, controls, silent, drawn.half, repeats, provenance, tuple(notes))
 
 
-def has_roles(model: Transformer) -> bool:
-    """Whether :func:`head_roles` can measure a model: it reads tokens, and enough of them."""
-    if len(model.stacks) > 1 or isinstance(model.stacks[0].input, ImageInput):
-        return False
-    try:
-        repeated_rows(model, whole_numbers(trained_tokens(model)).cpu().unique(), rows=1)
-    except InvalidInput:
-        return False
-    return True
-
-
 @torch.no_grad()
 def _attention_scores(
     model: Transformer, rows: RepeatedRows

@@ -42,12 +42,6 @@ def summaries() -> list[str]:
     ]
 
 
-def explorable() -> list[str]:
-    """Names of the models that the explorer shows: those with one stack."""
-    texts = {name: (MODEL_FOLDER / name / CONFIG).read_text(encoding="utf-8") for name in bundled()}
-    return [name for name, text in texts.items() if len(interp.Config.from_json(text).stacks) == 1]
-
-
 def check_name(name: str) -> None:
     """Check, without loading it, that a name is that of a model.
 

@@ -23,6 +23,12 @@ from apps.explorer.state import change, current, outer, read_address, write_addr
 from apps.explorer.view import DEFAULT, View
 from interp.errors import shorten
 
+STYLE = """<style>
+[data-testid=stMainBlockContainer] { padding: 2.6rem 2rem 4rem; }
+[data-testid=stSidebarHeader] { height: 2.4rem; padding-bottom: 0; margin-bottom: 0; }
+[data-testid=stSidebarUserContent] { padding-top: 0; }
+</style>"""
+
 
 def named_models() -> list[str]:
     """The models named on the command line."""
@@ -66,6 +72,7 @@ def cut_prompt() -> tuple[str, ...]:
 def page() -> None:
     """Show everything."""
     st.set_page_config("interp explorer", layout="wide")
+    st.html(STYLE)
     offer(named_models())
     with errors_on_page():
         for note in (*read_address(completed), *cut_prompt()):
@@ -77,12 +84,7 @@ def page() -> None:
             with errors_on_page():
                 set_choice()
                 metric_choice()
-        choose(
-            "Page",
-            "page",
-            [*PAGES],
-            words=lambda name: PAGES[name].title,
-        )
+        choose("Page", "page", [*PAGES], words=lambda name: PAGES[name].title, has_label=False)
         view = current()
         st.session_state["outer"] = outer(view)
         with errors_on_page():

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
@@ -55,8 +56,8 @@ def settings(port: int) -> dict[str, object]:
         "logger.level": "warning",
         "logger.hideWelcomeMessage": True,
         "secrets.files": [],
-        "theme.primaryColor": "#542788",
-        "theme.paddingTop": "3rem",
+        "theme.light.primaryColor": "#542788",
+        "theme.dark.primaryColor": "#8f6fd0",
     }
 
 
@@ -117,6 +118,7 @@ def serve(models: Sequence[str], port: int, *, headless: bool) -> NoReturn:
     """
     # Streamlit gives its script the arguments of this process.
     sys.argv = [str(APP), *(f"--model={model}" for model in models)]
+    threading.Thread(target=_load_first, args=[models], daemon=True).start()
     with suppress(KeyboardInterrupt):
         Explorer(port, headless=headless).run(config=settings(port))
     # Sessions may still compute. Python's own exit would wait for the threads of a pool, and
@@ -124,3 +126,13 @@ def serve(models: Sequence[str], port: int, *, headless: bool) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def _load_first(models: Sequence[str]) -> None:
+    """Import what the page needs and load its model while the browser opens."""
+    import_module("apps.explorer.pages")
+    offered = import_module("apps.explorer.offered")
+    offered.offer([*models])
+    # What is wrong with the model is said on the page.
+    with suppress(Exception):
+        offered.model_of(models[0])

@@ -108,6 +108,10 @@ EXAMPLES = {
         on("induction-by-hand", "letters"),
         "analyses.attention_pattern(model, prompts[0].text, layer=1, head=0)",
     ),
+    "attention_patterns": Example(
+        on("induction-by-hand", "letters"),
+        "analyses.attention_patterns(model, prompts[0].text)",
+    ),
     "attention_statistics": Example(
         on("python-2l", "repeated"),
         f"analyses.attention_statistics(model, {TEXTS})",

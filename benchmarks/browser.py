@@ -74,9 +74,7 @@ class Visit:
     def settle(self) -> None:
         """Wait until the script has ended and nothing on the page is stale."""
         self.page.wait_for_selector(SETTLED, timeout=TIMEOUT)
-        self.page.wait_for_function(
-            "document.querySelectorAll('[data-stale=true]').length === 0", timeout=TIMEOUT
-        )
+        self.page.wait_for_selector("[data-stale=true]", state="detached", timeout=TIMEOUT)
 
     def finish(self) -> None:
         """Wait until no job is under way."""

@@ -7,8 +7,11 @@ import streamlit as st
 
 from apps.explorer.state import change, current
 
+WIDTH = 220
+"""Of a list or a line of text, in pixels."""
 
-def choose(
+
+def choose(  # noqa: PLR0913 - of a widget
     label: str,
     field: str,
     options: Sequence[Any],
@@ -16,6 +19,7 @@ def choose(
     words: Callable[[Any], str] = str,
     widget: str = "segmented_control",
     help: str | None = None,
+    has_label: bool = True,
 ) -> None:
     """A widget that chooses the value of one field of the view among some.
 
@@ -26,6 +30,7 @@ def choose(
         words: how an option is shown.
         widget: ``segmented_control`` or ``selectbox``.
         help: shown at a question mark.
+        has_label: whether the label is seen, or only read aloud.
     """
     value = getattr(current(), field)
     if value not in options:
@@ -34,7 +39,7 @@ def choose(
     key = f"choose_{field}"
     st.session_state[key] = value
     # One segment always holds.
-    more = {"required": True} if widget == "segmented_control" else {}
+    more = {"required": True} if widget == "segmented_control" else {"width": WIDTH}
     getattr(st, widget)(
         label,
         options,
@@ -43,6 +48,7 @@ def choose(
         on_change=_take,
         args=(field, key),
         help=help,
+        label_visibility="visible" if has_label else "collapsed",
         **more,
     )
 
@@ -51,7 +57,7 @@ def write(label: str, field: str, *, help: str | None = None) -> None:
     """A line of text for a field of the view."""
     key = f"write_{field}"
     st.session_state[key] = getattr(current(), field)
-    st.text_input(label, key=key, on_change=_take, args=(field, key), help=help)
+    st.text_input(label, key=key, on_change=_take, args=(field, key), help=help, width=WIDTH)
 
 
 def switch(label: str, field: str, *, help: str | None = None) -> None:

@@ -136,7 +136,8 @@ def _body(page: Page, *, polls: bool) -> None:
         st.rerun()
     with errors_on_page():
         model = model_of(view.model)
-        page.controls(view, model)
+        with st.container(horizontal=True, vertical_alignment="bottom"):
+            page.controls(view, model)
         view = current()
         asked = [*page.asks(view, model)]
         known = answers_of(asked, JOBS)
@@ -200,18 +201,23 @@ def _take(page: Page, pick: Pick) -> None:
 def _progress(jobs: Mapping[str, Job]) -> None:
     """A bar for each job, with the time left; Cancel keeps what is done, Continue goes on."""
     for name, job in jobs.items():
-        bar, button = st.columns([5, 1], vertical_alignment="center")
-        share = job.done / job.total if job.total else 0.0
-        left = job.seconds_left
-        until = "" if left is None or not job.running else f", {left:.0f} s left"
-        state = "" if job.running else " (cancelled; what is done is shown)"
-        bar.progress(share, f"{name}: {job.done} of {job.total or '…'}{until}{state}")
-        if job.running:
-            button.button("Cancel", key=f"cancel_{name}", on_click=job.cancel)
-        else:
-            button.button(
-                "Continue", key=f"continue_{name}", on_click=JOBS.resume, args=[job.question]
-            )
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.progress(job.done / job.total if job.total else 0.0, _progress_text(name, job))
+            if job.running:
+                st.button("Cancel", key=f"cancel_{name}", on_click=job.cancel)
+            else:
+                st.button(
+                    "Continue", key=f"continue_{name}", on_click=JOBS.resume, args=[job.question]
+                )
+
+
+def _progress_text(name: str, job: Job) -> str:
+    if not job.running:
+        return f"{name}: cancelled after {job.done} of {job.total}; what is done is shown"
+    if not job.total:
+        return f"{name}: waiting" if not job.seconds else f"{name}: begun"
+    left = "" if job.seconds_left is None else f", {job.seconds_left:.0f} s left"
+    return f"{name}: {job.done} of {job.total}{left}"
 
 
 def _python(asked: Sequence[Ask]) -> None:

@@ -47,7 +47,7 @@ function barsPlot(view) {
   }
 
   function axis(ctx, geometry, theme, bottom) {
-    const count = clamp(Math.floor(geometry.span / 80), 2, 7);
+    const count = clamp(Math.floor(geometry.span / 70), 3, 7);
     for (const tick of niceTicks(low, high, count)) {
       const x = Math.round(xOf(geometry, tick));
       ctx.fillStyle = theme.line;

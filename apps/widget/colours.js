@@ -66,15 +66,21 @@ function ramp(kind, dark) {
   return ramps.get(name);
 }
 
-/** Place from 0 to 1 of a value on a scale {kind, low, high, root}; NaN of none. */
-function placeOf(scale, value) {
-  if (scale.kind === "diverging") {
-    const end = Math.max(Math.abs(scale.low), Math.abs(scale.high)) || 1;
-    const size = Math.min(1, Math.abs(value) / end);
-    return 0.5 + (Math.sign(value) * (scale.root ? Math.sqrt(size) : size)) / 2;
+/** The function from values to places, 0 to 1, on a scale {kind, low, high, root}; NaN of none. */
+function placing({ kind, low, high, root }) {
+  if (kind === "diverging") {
+    const end = Math.max(Math.abs(low), Math.abs(high)) || 1;
+    const sized = (value) => (root ? Math.sqrt(Math.min(1, value / end)) : Math.min(1, value / end));
+    return (value) => 0.5 + (value < 0 ? -sized(-value) : sized(value)) / 2;
   }
-  const place = clamp((value - scale.low) / (scale.high - scale.low || 1), 0, 1);
-  return scale.root ? Math.sqrt(place) : place;
+  const span = high - low || 1;
+  const linear = (value) => Math.min(1, Math.max(0, (value - low) / span));
+  return root ? (value) => Math.sqrt(linear(value)) : linear;
+}
+
+/** Place from 0 to 1 of a value on a scale. */
+function placeOf(scale, value) {
+  return placing(scale)(value);
 }
 
 /** Red, green and blue of a value. */
@@ -100,9 +106,9 @@ function contrast(one, other) {
   return (light + 0.05) / (dark + 0.05);
 }
 
-/** The colour of text on another: whichever of black and white has more contrast. */
+/** The colour of text on another: black or white, whichever has more contrast (4.5 or more). */
 function textOn(colour) {
-  return contrast(colour, [16, 18, 24]) >= contrast(colour, [255, 255, 255]) ? "#101218" : "#ffffff";
+  return contrast(colour, [0, 0, 0]) >= contrast(colour, [255, 255, 255]) ? "#000000" : "#ffffff";
 }
 
 /** The scale with its ends divided by a factor. */

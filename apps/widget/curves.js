@@ -67,7 +67,7 @@ function curvesPlot(view) {
     for (const x of view.marked || []) line(ctx, xOf(geometry, x), topOf(at), xOf(geometry, x), topOf(at) + PANEL);
     ctx.setLineDash([]);
     if (at < panels.length - 1) return;
-    for (const tick of (view.log ? logTicks(first, last) : niceTicks(first, last, clamp(Math.floor(drawn / 70), 2, 10)))) {
+    for (const tick of (view.log ? logTicks(first, last) : niceTicks(first, last, clamp(Math.floor(drawn / 60), 3, 10)))) {
       write(ctx, readable(tick), xOf(geometry, tick), topOf(at) + PANEL + 12, { colour: theme.soft, size: SMALL, align: "center" });
     }
     write(ctx, view.axis, left + drawn / 2, topOf(at) + PANEL + 27, { colour: theme.soft, size: SMALL, align: "center" });

@@ -16,14 +16,21 @@ function decoded(sent) {
     const flat = sent.flat(Infinity).map((value) => (value === null ? NaN : Number(value)));
     return checked(shape, Float64Array.from(flat));
   }
-  const text = atob(sent.data);
-  const bytes = Uint8Array.from(text, (character) => character.charCodeAt(0));
+  const bytes = bytesOf(sent.data);
   if (sent.dtype === "float16") {
     return checked(sent.shape, Float32Array.from(new Uint16Array(bytes.buffer), half));
   }
   const Kind = ARRAYS[sent.dtype];
   if (!Kind) throw new Error(`Arrays of ${sent.dtype} are not known.`);
   return checked(sent.shape, new Kind(bytes.buffer));
+}
+
+/** The bytes of a text in base64. */
+function bytesOf(text) {
+  const characters = atob(text);
+  const bytes = new Uint8Array(characters.length);
+  for (let n = 0; n < bytes.length; n += 1) bytes[n] = characters.charCodeAt(n);
+  return bytes;
 }
 
 /** {shape, data} if the shape has as many elements. */

@@ -101,10 +101,7 @@ function legend(ctx, theme, scale, unit, x, y) {
   const [low, high, more] = legendTexts(scale, unit);
   ctx.font = font(SMALL);
   const start = Math.round(x + ctx.measureText(low).width + 6);
-  for (let at = 0; at < BAR_LENGTH; at += 1) {
-    ctx.fillStyle = css(Array.from(ramp(scale.kind, theme.dark).subarray(...stepAt(at / (BAR_LENGTH - 1)))));
-    ctx.fillRect(start + at, y - 5, 1.5, 10);
-  }
+  ctx.drawImage(rampImage(scale.kind, theme.dark), start, y - 5, BAR_LENGTH, 10);
   write(ctx, low, x, y, { colour: theme.soft, size: SMALL });
   write(ctx, `${high}  ${more}`, start + BAR_LENGTH + 6, y, { colour: theme.soft, size: SMALL });
   if (scale.kind === "diverging") {
@@ -113,10 +110,17 @@ function legend(ctx, theme, scale, unit, x, y) {
   }
 }
 
-/** Where the bytes of a ramp at a place begin and end. */
-function stepAt(place) {
-  const step = 3 * Math.round(place * (STEPS - 1));
-  return [step, step + 3];
+const rampImages = new Map();
+
+/** The colours of a scale from left to right, without its root. */
+function rampImage(kind, dark) {
+  const name = `${kind} ${dark}`;
+  if (!rampImages.has(name)) {
+    const places = Float32Array.from({ length: STEPS }, (_, n) => n / (STEPS - 1));
+    const scale = kind === "diverging" ? { kind, low: -1, high: 1 } : { kind, low: 0, high: 1 };
+    rampImages.set(name, imageOf(kind === "diverging" ? places.map((x) => 2 * x - 1) : places, STEPS, scale, dark));
+  }
+  return rampImages.get(name);
 }
 
 /** Values as an image of one pixel each; without a value it is clear. */
@@ -135,10 +139,11 @@ function imageOf(values, columns, scale, dark) {
 /** Fills the pixels of some values. */
 function paint(pixels, values, scale, dark) {
   const colours = ramp(scale.kind, dark);
+  const place = placing(scale);
   for (let n = 0; n < values.length; n += 1) {
     const value = values[n];
     if (value !== value) continue;
-    const step = 3 * Math.round(placeOf(scale, value) * (STEPS - 1));
+    const step = 3 * Math.round(place(value) * (STEPS - 1));
     pixels[4 * n] = colours[step];
     pixels[4 * n + 1] = colours[step + 1];
     pixels[4 * n + 2] = colours[step + 2];

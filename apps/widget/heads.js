@@ -3,6 +3,8 @@
 // Whatever is pointed at is shown at once: one payload has all patterns.
 
 const CONTRASTS = 10;
+/** Decimals of a weight that was sent as a byte. */
+const WEIGHT_PLACES = 3;
 
 /** The controller of a view "heads". */
 function headsView(mount, view) {
@@ -62,7 +64,15 @@ function headsView(mount, view) {
 
   function chosenKey() {
     const { key } = mount.selection();
-    return key !== null && key < view.tokens.length ? key : 0;
+    return key !== null && key < view.tokens.length ? key : mostAttended();
+  }
+
+  /** The key that the chosen query attends to most, until one is chosen. */
+  function mostAttended() {
+    const pattern = store.of(...chosenHead(), state.weighted);
+    if (!pattern) return 0;
+    const weights = lineOf(pattern, { query: chosenQuery() }, hidden());
+    return weights.reduce((best, weight, key) => (weight > (weights[best] || 0) ? key : best), 0);
   }
 
   function smallImage(layer, head) {
@@ -83,7 +93,7 @@ function headsView(mount, view) {
     const labels = whole ? { rows: queries, columns: view.tokens } : { rows: blank(pattern.queries), columns: blank(pattern.keys) };
     const scale = weightScale(weights.data, { ...state, hideBos: hidden().hideBos });
     const unit = state.weighted ? "attention × value norm" : "attention";
-    const plot = matrixPlot({ kind: "matrix", ...labels, row_axis: "query", column_axis: "key", unit, values: weights, pick: "pair" }, { scale });
+    const plot = matrixPlot({ kind: "matrix", ...labels, row_axis: "query", column_axis: "key", unit, values: weights, pick: "pair" }, { scale, places: WEIGHT_PLACES });
     large.show(plot);
     title.textContent = headTitle(view, head, whole);
     role.textContent = evidence(view, head);
@@ -117,7 +127,7 @@ function headsView(mount, view) {
 
   function showChips() {
     const { heads } = mount.selection();
-    const made = heads.map((head) => button(`${headName(...head)} ×`, "Take out of the set", () => mount.collect(head, view.id), { class: "w-chip" }));
+    const made = heads.map((head) => button(`${headName(...head)} ×`, "Take out of the set", () => mount.collect(head, view.id), { class: "w-button w-chip" }));
     const clear = heads.length ? [button("clear", "Empty the set", () => mount.collect(null, view.id))] : [];
     chips.replaceChildren(...(heads.length ? [] : [element("span", { class: "w-soft" }, "Shift-click collects heads")]), ...made, ...clear);
   }
@@ -178,8 +188,8 @@ function headsView(mount, view) {
     const cell = [chosenQuery(), chosenKey()];
     if (!plot || !isInside(cell, plot.rows, plot.columns)) return null;
     const found = plot.describe(cell);
-    const masked = Number.isNaN(found.value) ? "hidden" : "";
-    return { ...found, name: `${headName(...chosenHead())}, ${found.name}`, text: masked || found.unit, unit: "" };
+    const named = { ...found, name: `${headName(...chosenHead())}, ${found.name}`, unit: "" };
+    return Number.isNaN(found.value) ? { ...named, text: "hidden", value: undefined } : { ...named, text: found.unit };
   }
 
   function headActions(box) {

@@ -5,21 +5,21 @@
 //   mark(ctx, geometry, theme, cell)     move(cell, down, right) → cell     describe(cell) → what it holds
 // This one is a matrix: a heat map with labelled rows and columns.
 
-const MAX_LABEL = 96;
+const MAX_LABEL = 110;
 const MAX_NUMBERS = 400;
 const NUMBER_ROOM = 32;
 /** Width of a cell from which labels below it are cut rather than turned upright. */
 const LEVEL_FROM = 84;
 const UPRIGHT = -Math.PI / 2;
 
-/** The plot of a view "matrix"; settings: compact (no axis titles), scale in place of the view's. */
+/** The plot of a view "matrix"; settings: scale in place of the view's, places: decimals of the numbers read. */
 function matrixPlot(view, settings = {}) {
   const { shape: [rows, columns], data } = decodedOnce(view.values);
   if (view.rows.length !== rows || view.columns.length !== columns) throw new Error(`${view.title}: labels for other rows or columns.`);
   const scale = settings.scale || view.scale;
   const texts = view.texts || null;
   const printed = !texts && view.numbers && rows * columns <= MAX_NUMBERS;
-  const shown = cellFormat(Math.max(...extent(data).map(Math.abs)));
+  const shown = printed ? cellFormat(Math.max(...extent(data).map(Math.abs))) : null;
   const at = ([row, column]) => data[row * columns + column];
 
   function layout(width, measure) {
@@ -132,7 +132,8 @@ function matrixPlot(view, settings = {}) {
     const name = matrixCellName(view, cell);
     const text = texts && texts[row][column];
     const lines = (view.hover && view.hover[row][column]) || [];
-    return { name, value: at(cell), unit: view.unit, text: text || "", signed: scale.kind === "diverging", lines };
+    const value = settings.places ? Number(at(cell).toFixed(settings.places)) : at(cell);
+    return { name, value, unit: view.unit, text: text || "", signed: scale.kind === "diverging", lines };
   }
 
   return { view, rows, columns, layout, draw, mark, pick, box, describe, move: (cell, down, right) => moved(cell, down, right, rows, columns) };

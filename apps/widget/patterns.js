@@ -69,7 +69,7 @@ function lineOf({ queries, keys, data }, { query = null, key = null }, hidden) {
 
 /** The scale of weights: to 1, or to the largest that is shown where BOS is hidden. */
 function weightScale(weights, { hideBos, root }) {
-  const most = hideBos ? Math.max(0.01, extent([...weights, 0])[1]) : 1;
+  const most = hideBos ? Math.max(0.01, extent(weights)[1]) : 1;
   return { kind: "sequential", low: 0, high: most, root };
 }
 
@@ -78,18 +78,19 @@ function pooled({ queries, keys, data }, most = THUMBNAIL_PIXELS) {
   const [rows, columns] = [Math.min(queries, most), Math.min(keys, most)];
   if (rows === queries && columns === keys) return { queries, keys, data };
   const small = new Uint8Array(rows * columns);
-  for (let q = 0; q < queries; q += 1) {
+  const column = Int32Array.from({ length: keys }, (_, k) => Math.floor((k * columns) / keys));
+  for (let q = 0, n = 0; q < queries; q += 1) {
     const row = Math.floor((q * rows) / queries) * columns;
-    for (let k = 0; k < keys; k += 1) {
-      const place = row + Math.floor((k * columns) / keys);
-      if (data[q * keys + k] > small[place]) small[place] = data[q * keys + k];
+    for (let k = 0; k < keys; k += 1, n += 1) {
+      if (data[n] > small[row + column[k]]) small[row + column[k]] = data[n];
     }
   }
   return { queries: rows, keys: columns, data: small };
 }
 
 const LABEL_LINE = 14;
-const THUMBNAIL_GAP = 8;
+const THUMBNAIL_GAP = 6;
+const NARROW = 480;
 
 /** The plot of all patterns, small: a row a layer where they fit. image(layer, head) → canvas; collected() → heads. */
 function thumbnailsPlot(store, { image, collected, describe }) {
@@ -97,7 +98,8 @@ function thumbnailsPlot(store, { image, collected, describe }) {
   const heads = Math.max(...counts);
 
   function layout(width) {
-    const across = clamp(Math.floor((width + THUMBNAIL_GAP) / (44 + THUMBNAIL_GAP)), 1, heads);
+    const least = width < NARROW ? 44 : 36;
+    const across = clamp(Math.floor((width + THUMBNAIL_GAP) / (least + THUMBNAIL_GAP)), 1, heads);
     const even = Math.ceil(heads / Math.ceil(heads / across));
     const size = clamp(Math.floor((width - 2 + THUMBNAIL_GAP) / even) - THUMBNAIL_GAP, 28, 76);
     const starts = [0];

@@ -90,7 +90,7 @@ function legendElement(mount, scale, unit) {
     legend(sized(canvas, { width, height: 22 }, mount.ratio()), mount.theme(), tinted(scale), unit, 2, 10);
   };
   drawIt();
-  return { element: canvas, refresh: drawIt, set: (next) => { scale = next; drawIt(); } };
+  return { element: canvas, refresh: drawIt, set: (next) => { if (!same(next, scale)) { scale = next; drawIt(); } } };
 }
 
 /** The controller of a view "tokens". */

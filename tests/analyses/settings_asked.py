@@ -100,6 +100,12 @@ ASKED = (
         dict.fromkeys(("layer", "head"), INDEX) | {"attention": CHOICE, "target": SOMETHING},
     ),
     Asked(
+        analyses.attention_patterns,
+        (MODEL, CLEAN[:1]),
+        {},
+        {"attention": CHOICE, "target": SOMETHING, "weighted": SWITCH},
+    ),
+    Asked(
         analyses.attention_statistics,
         (MODEL, CLEAN),
         {},

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import interp
-from analyses import attention_pattern
+from analyses import attention_pattern, attention_patterns, attention_statistics
 from interp.errors import InvalidInput
 
 
@@ -52,6 +52,57 @@ def test_what_it_refuses(model):
         attention_pattern(model, ["ab", "cd"], 0, 0)
 
 
+class TestAllHeads:
+    """One forward gives the patterns of all heads; those of a head are the same numbers."""
+
+    def test_each_is_that_of_its_head(self, model):
+        found = attention_patterns(model, "QxmQ")
+        assert [own.shape for own in found.patterns] == [(4, 5, 5), (4, 5, 5)]
+        for layer, head in ((0, 0), (1, 0), (1, 3)):
+            alone = attention_pattern(model, "QxmQ", layer, head)
+            assert torch.equal(found.patterns[layer][head], alone.pattern)
+            assert found.of(layer, head).to_frame().equals(alone.to_frame())
+        assert found.query_ids == found.key_ids == tuple(model.to_tokens("QxmQ")[0].tolist())
+        assert found.is_causal
+
+    def test_an_encoder_is_not_causal(self):
+        encoder = interp.load("python-mlm")
+        found = attention_patterns(encoder, "    for x<|mask|>")
+        assert not found.is_causal
+        assert (found.patterns[0].triu(1) > 0).any()
+
+    def test_weighted_they_are_what_the_statistics_average(self):
+        """Masses on BOS and on the token before, of the value-weighted patterns."""
+        model = interp.load("python-2l")
+        means = attention_statistics(model, ["import os"])
+        for weighted, name in ((False, "attention"), (True, "value-weighted")):
+            patterns = torch.stack(
+                attention_patterns(model, "import os", weighted=weighted).patterns
+            )
+            own = {
+                "bos": patterns[..., 1:, 0].mean(-1),
+                "previous": patterns.diagonal(-1, -2, -1).mean(-1),
+            }
+            for statistic, mean in own.items():
+                assert torch.allclose(means.of(statistic, name), mean, atol=1e-6)
+            assert torch.allclose(patterns.sum(-1), torch.ones(()), atol=1e-6)
+
+    def test_a_head_without_values_moves_nothing(self, model):
+        plain, weighted = (attention_patterns(model, "aba", weighted=own) for own in (False, True))
+        assert not weighted.patterns[1][1:].any()
+        assert plain.patterns[1][1:].any()
+
+    def test_frame_figure_and_summary(self, model):
+        found = attention_patterns(model, "aba")
+        assert len(found.to_frame()) == 8 * 16
+        figure = found.figure()
+        assert list(figure.layout.yaxis.ticktext)[-1] == "L1H3"
+        assert figure.data[0].zmax == 1.0
+        assert figure.data[0].text[0][2] == "a"  # L0H0 attends to the token before
+        assert "L0H0" in found.summary()
+        assert "value-weighted" in attention_patterns(model, "aba", weighted=True).summary()
+
+
 class TestEncoderDecoder:
     """A pair has three attentions; the cross-attention looks from the decoder to the encoder."""
 
@@ -97,6 +148,17 @@ class TestEncoderDecoder:
             label.replace("<", "&lt;").replace(">", "&gt;") for label in shown.queries
         ]
         assert "March" in shown.summary()
+
+    def test_all_heads_of_each(self, dates, ids):
+        for attention, causal in (("encoder", False), ("decoder", True), ("cross", False)):
+            kind = {"target": ids[1], "attention": attention}
+            found = attention_patterns(dates, ids[0], **kind)
+            alone = attention_pattern(dates, ids[0], 1, 2, **kind)
+            assert torch.equal(found.patterns[1][2], alone.pattern)
+            assert (found.queries, found.keys) == (alone.queries, alone.keys)
+            assert found.is_causal == causal
+        assert found.query_ids == tuple(ids[1][0].tolist())
+        assert found.key_ids == tuple(ids[0][0].tolist())
 
     def test_a_target_of_text_begins_at_the_start_token(self, dates, ids):
         """As the decoder was trained to read it: no query is shifted."""

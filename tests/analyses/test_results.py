@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
+from pictured import check_view
 from torch import Tensor
 
 import analyses
@@ -21,6 +22,7 @@ from analyses import (
     ablate,
     ablate_heads,
     attention_pattern,
+    attention_patterns,
     attention_statistics,
     attribute_edges,
     attribute_nodes,
@@ -50,6 +52,8 @@ from analyses import (
 )
 from analyses.payload import plain
 from analyses.result import MAX_LINES, Result
+from apps.presentation import figures
+from apps.widget.pictures import views_of_figure
 from interp.errors import InvalidInput
 
 MODEL = "induction-by-hand"
@@ -59,6 +63,7 @@ MADE = {
     "Ablation": lambda: ablate(interp.load(MODEL), ["abcab", "xyxy"], units="pairs"),
     "HeadAblation": lambda: ablate_heads(interp.load(MODEL), ["abcab", "xyxy"], method="zero"),
     "AttentionPattern": lambda: attention_pattern(interp.load(MODEL), "abcab", 1, 0),
+    "AttentionPatterns": lambda: attention_patterns(interp.load(MODEL), "abcab"),
     "AttentionStatistics": lambda: attention_statistics(
         interp.load(MODEL), ["abcab", "xyxy"], classes={"a": "a"}
     ),
@@ -149,6 +154,13 @@ def test_a_payload_is_json_and_holds_every_number(name):
             expected = value.numpy().astype(own["dtype"])
             np.testing.assert_array_equal(array.reshape(own["shape"]), expected)
             assert own["dtype"] in ("float32", "int32", "bool")
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_view_holds_what_its_figure_shows(name):
+    for figure in figures(made(name)):
+        (view,) = views_of_figure(figure, name)
+        check_view(view, figure)
 
 
 def test_what_is_no_data_is_refused():

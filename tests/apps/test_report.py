@@ -7,7 +7,9 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
+from pictured import as_sent, numbers
 
 from apps.report import Report, ReportPrompt, to_html, write_report
 
@@ -29,6 +31,7 @@ class Page(HTMLParser):
         super().__init__()
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.scripts: list[str] = []
+        self.styles = ""
         self.text = ""
         self.feed(html)
 
@@ -40,6 +43,8 @@ class Page(HTMLParser):
     def handle_data(self, data):
         if self.elements and self.cdata_elem == "script":
             self.scripts[-1] += data
+        elif self.cdata_elem == "style":
+            self.styles += data
         else:
             self.text += data
 
@@ -48,7 +53,7 @@ def test_texts_stay_texts(report):
     page = Page(to_html(report))
     tags = [tag for tag, _ in page.elements]
     assert "img" not in tags
-    assert tags.count("script") == 3
+    assert tags.count("script") == 2
     assert not any(name.startswith("on") for _, attrs in page.elements for name in attrs)
     assert EVIL in page.text
 
@@ -64,7 +69,8 @@ def test_how_far_a_loaded_model_was_off_is_told_where_it_was_measured(finding):
 def test_the_figure_is_data_without_markup(report):
     data = Page(to_html(report)).scripts[0]
     assert "<" not in data
-    assert json.loads(data)["data"][0]["type"] == "heatmap"
+    (view,) = json.loads(data)["views"]
+    np.testing.assert_array_equal(numbers(view["values"]), as_sent([[1.0, 0.02]]))
 
 
 def test_the_policy_lets_run_what_is_inlined_and_nothing_else(report):
@@ -74,13 +80,15 @@ def test_the_policy_lets_run_what_is_inlined_and_nothing_else(report):
         for tag, attrs in page.elements
         if tag == "meta" and attrs.get("http-equiv") == "Content-Security-Policy"
     )
-    assert policy.startswith("default-src 'none'; script-src 'sha256-")
-    allowed = re.findall(r"'sha256-([^']+)'", policy)
-    _, *runs = page.scripts
-    hashes = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in runs]
-    assert hashes == allowed
-    assert "http" not in policy
-    assert "unsafe-eval" not in policy
+    _, runs = page.scripts
+    script, style = (
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for text in (runs, page.styles)
+    )
+    assert policy == (
+        f"default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
 
 
 def test_nothing_is_fetched(report):
@@ -138,9 +146,9 @@ def test_a_head_that_could_not_be_measured_is_told(finding, rest):
     assert "L0H0" in page.text
     assert not any("nan%" in (x or "") for _, attrs in page.elements for x in attrs.values())
     assert page.text.lower().count("nan") == 2  # in the note, and in "Provenance"
-    drawn = json.loads(page.scripts[0])["data"][0]
-    assert drawn["z"][0][0] is None
-    assert drawn["zmax"] == pytest.approx(1.0)
+    (view,) = json.loads(page.scripts[0])["views"]
+    assert np.isnan(numbers(view["values"])[0, 0])
+    assert view["scale"]["high"] == pytest.approx(1.0)
 
 
 def test_targets_are_explained_where_there_are_any(report, finding):
@@ -162,7 +170,7 @@ def test_it_opens_in_a_browser_without_a_complaint(report, tmp_path, chromium, w
     page.on("dialog", lambda dialog: complaints.append(dialog.message))
     page.on("request", lambda request: requests.append(request.url))
     page.goto((tmp_path / "report.html").as_uri())
-    page.wait_for_selector("#map-0 .heatmaplayer image")
+    page.wait_for_selector("[data-view=map-0][data-ready]")
     assert not complaints
     assert [url for url in requests if not url.startswith(("data:", "blob:"))] == [page.url]
     assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -34,8 +34,8 @@ def test_the_page_has_a_section_for_each_analysis(written):
         "Which heads matter for these prompts?",
         "Which circuit makes this answer?",
     ]
-    maps = re.findall(r'<div id="(map-\d)"', page)
-    assert maps == re.findall(r'data-map="(map-\d)"', page) == ["map-0", "map-1"]
+    shown = re.findall(r'<div class="views" data-views="(\w+)"', page)
+    assert shown == re.findall(r'json" id="views-(\w+)"', page) == ["ablate", "explain"]
     conclusions = [unescape(one) for one in re.findall(r'class="conclusion">(.*?)</p>', page)]
     for name, own in zip(("ablate", "explain"), conclusions, strict=True):
         assert json.loads((out / name / "run.json").read_text())["answer"] == own

@@ -30,6 +30,7 @@ from analyses import (
     ablate,
     ablate_heads,
     attention_pattern,
+    attention_patterns,
     attention_statistics,
     attribute_edges,
     attribute_nodes,
@@ -92,6 +93,13 @@ def patterns(model: Transformer, given: Any, n: int) -> Rows:
     shown = [attention_pattern(model, row_of(given, i), 1, 2) for i in range(n)]
     assert all(one.pattern.shape == (len(one.queries), len(one.keys)) for one in shown)
     return [{"pattern": one.pattern} for one in shown]
+
+
+def all_patterns(model: Transformer, given: Any, n: int) -> Rows:
+    shown = [attention_patterns(model, row_of(given, i), weighted=True) for i in range(n)]
+    for one in shown:
+        assert {own.shape[1:] for own in one.patterns} == {(len(one.queries), len(one.keys))}
+    return [{f"layer {n}": own for n, own in enumerate(one.patterns)} for one in shown]
 
 
 def patterns_of_pairs(attention: str) -> Callable[[Transformer, Any, int], Rows]:
@@ -258,6 +266,7 @@ ANALYSES = {
     "ablate": ablated_layers,
     "ablate_heads": lambda model, given, n: ablated(model, given, n, method="zero"),
     "attention_pattern": patterns,
+    "attention_patterns": all_patterns,
     "attribute_edges": attributed_edges,
     "attribute_nodes": attributed_nodes,
     "direct_logit_attribution": attributed,

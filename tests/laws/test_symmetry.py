@@ -23,6 +23,7 @@ from analyses import (
     ablate,
     ablate_heads,
     attention_pattern,
+    attention_patterns,
     attention_statistics,
     attribute_edges,
     attribute_nodes,
@@ -71,6 +72,20 @@ def patterns(case: Case) -> Frames:
         for head in range(case.model.blocks[1].attn.n_heads)
     ]
     return {"patterns": pd.concat(shown)}
+
+
+def all_patterns(case: Case) -> Frames:
+    """Of every head of every layer on every prompt, by attention and by values."""
+    shown = {
+        weighted: [
+            attention_patterns(case.model, case.clean[n : n + 1], weighted=weighted)
+            .to_frame()
+            .assign(prompt=n)
+            for n in range(len(case.clean))
+        ]
+        for weighted in (False, True)
+    }
+    return {f"weighted {name}": pd.concat(own) for name, own in shown.items()}
 
 
 def of_every_head(ask: Callable[..., Result], **settings: object) -> Analysis:
@@ -172,6 +187,7 @@ ANALYSES: dict[str, Analysis] = {
     "ablate, pairs": ablation("pairs", method="zero"),
     "ablate_heads": lambda case: ablate_heads(case.model, case.clean, metric="kl"),
     "attention_pattern": patterns,
+    "attention_patterns": all_patterns,
     "attention_statistics": lambda case: attention_statistics(
         case.model, case.clean, classes={"some": case.some}
     ),

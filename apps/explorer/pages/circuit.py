@@ -7,13 +7,13 @@ import interp
 from analyses import OVCircuit, Pruning, attribute_edges, ov, prune
 from analyses.circuit_figure import graph_of
 from analyses.result import Result
-from apps import widget
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.page import Ask, ask
 from apps.explorer.pages.answer import Pairs, head_of, with_component
 from apps.explorer.pages.asked import inputs_of
 from apps.explorer.questions import Question, question
 from apps.explorer.view import View
+from apps.widget.pictures import views_of_figure
 
 CIRCUIT = "circuit"
 TOP = 8
@@ -58,7 +58,7 @@ def circuit_views(view: View, known: Mapping[str, Result]) -> list[ViewData]:
     if isinstance(promoted, OVCircuit):
         note = {"note": f"By the weights alone; the pattern of {promoted.head} is on Heads."}
         figure = promoted.figure("out")
-        found += [{**own, **note} for own in widget.views_of_figure(figure, "promoted")]
+        found += [{**own, **note} for own in views_of_figure(figure, "promoted")]
     return found
 
 
@@ -85,7 +85,7 @@ def _circuit(view: View, result: Pruning) -> list[ViewData]:
             "unit": result.unit,
             "pick": "edge",
         },
-        *({**own, **curve} for own in widget.views_of_figure(result.figure(), "faithfulness")),
+        *({**own, **curve} for own in views_of_figure(result.figure(), "faithfulness")),
     ]
 
 

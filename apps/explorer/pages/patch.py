@@ -71,7 +71,7 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
     except InterpError as error:
         return [Ask("pair", str(error))]
     return [
-        ask("preview", lambda: _preview_question(view, pairs)),
+        ask("preview", lambda: _preview_question(view, pairs), long=bool(view.prompts)),
         ask("patching", lambda: _exact_question(view, model, pairs), long=True),
         *circuit_asks(view, model, pairs),
     ]

@@ -162,9 +162,10 @@ def _bars(labels: Sequence[str], values: Tensor) -> ViewData:
 
 def _what(direct: DirectLogitAttribution) -> str:
     """What is asked, in words."""
-    if len(direct.value) > 1:
-        return f"the target, on {len(direct.value)} prompts"
-    other = "" if direct.distractor is None else f" rather than {direct.distractor[0]}"
+    n, has_other = len(direct.value), direct.distractor is not None
+    if n > 1:
+        return f"the target{' rather than the distractor' if has_other else ''}, on {n} prompts"
+    other = f" rather than {direct.distractor[0]}" if direct.distractor is not None else ""
     return f"{direct.target[0]}{other}"
 
 
@@ -186,7 +187,9 @@ def on_pick(view: View, pick: Pick) -> View:
 
 def controls(view: View, _model: interp.Transformer) -> None:
     """The method of ablation, the way back down the trail, and back to the answer."""
-    choose("Ablation, and what is read in place of a component", "method", METHODS)
+    choose(
+        "Ablation", "method", METHODS, help="Also what is read upstream in place of a component."
+    )
     if view.component:
         trail = ["", *dict.fromkeys((*view.trail, view.component))]
         choose("Upstream", "component", trail, words=lambda name: name or "all components")

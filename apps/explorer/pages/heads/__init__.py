@@ -20,7 +20,6 @@ from analyses import (
     head_roles,
     top_texts,
 )
-from analyses.head_roles import has_roles
 from analyses.result import Result
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import ask_switch, choose
@@ -28,7 +27,7 @@ from apps.explorer.default_views import EXAMPLES, examples, with_prompt
 from apps.explorer.fitted import heads_of
 from apps.explorer.page import Ask, Page, ask
 from apps.explorer.pages.asked import attention_of, inputs_of, metric_of
-from apps.explorer.pages.heads.known import roles, truth
+from apps.explorer.pages.heads.known import has_roles, roles, truth
 from apps.explorer.pages.heads.patterns import patterns_sent
 from apps.explorer.pages.heads.scores import scores
 from apps.explorer.questions import Question, question
@@ -66,7 +65,7 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
     ]
     if has_roles(model):
         found.append(ask("roles", lambda: question(head_roles, view.model), long=True))
-    if TEXTS in view.asked:
+    if TEXTS in view.asked and examples(view.model):
         found.append(ask(TEXTS, lambda: _texts(view, model), long=True))
     return found
 
@@ -94,14 +93,13 @@ def on_pick(view: View, pick: Pick) -> View:
 
 
 def controls(view: View, model: interp.Transformer) -> None:
-    """How heads are ablated, which attention is shown, and what is done with the chosen ones."""
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        if len(model.stacks) > 1:
-            choose("Attention", "attention", ["decoder", "cross", "encoder"])
-        choose("Ablated to", "method", METHODS)
-    with st.container(horizontal=True, vertical_alignment="center"):
+    """Which attention is shown, how heads are ablated, what else is asked of the chosen one."""
+    if len(model.stacks) > 1:
+        choose("Attention", "attention", ["decoder", "cross", "encoder"])
+    choose("Ablated to", "method", METHODS)
+    if examples(view.model):
         ask_switch(f"Top texts of {_chosen(view)}", TEXTS)
-        st.button(f"Why {_chosen(view)}?", key="why", on_click=lambda: change(page="why"))
+    st.button(f"Why {_chosen(view)}?", key="why", on_click=lambda: change(page="why"))
 
 
 def _chosen(view: View) -> Head:

@@ -2,11 +2,29 @@
 
 from functools import lru_cache
 
+import torch
+
+import interp
 from analyses import HeadRoles
 from apps.defaults import card_of
 from apps.explorer.pages.heads.scores import table_of
 from apps.explorer.view import Head
+from interp.errors import InvalidInput
+from interp.heads.repetition import repeated_rows
 from interp.loading import AT_STEP
+from interp.model.batch import ImageInput
+from interp.zoo.access import trained_tokens
+
+
+def has_roles(model: interp.Transformer) -> bool:
+    """Whether roles can be measured: on tokens, of which there are enough to repeat."""
+    if len(model.stacks) > 1 or isinstance(model.stacks[0].input, ImageInput):
+        return False
+    try:
+        repeated_rows(model, torch.tensor(trained_tokens(model)), rows=1)
+    except InvalidInput:
+        return False
+    return True
 
 
 @lru_cache(8)

@@ -60,11 +60,12 @@ def of_ablation(result: Ablation, sizes: tuple[int, ...], attention: str | None)
     frame, n = table_of(result), result.clean.numel()
     if "stack" in frame:
         frame = frame[frame["stack"] == attention]
-    there = frame["effect"].notna()
-    lines = [f"a head drawn at random: size {frame['size'].mean():.2g}"] if there.any() else []
+    there, lines = frame["effect"].notna(), list[str]()
     if n < FEWEST:
         lines.append(f"fewer than {FEWEST} prompts, so no intervals")
-    else:
+    if there.any():
+        lines.append(f"a head drawn at random: size {frame['size'].mean():.2g}")
+    if there.any() and n >= FEWEST:
         count = int((frame["p"] <= LEVEL).sum())
         lines.append(f"p ≤ {LEVEL}: {count} heads, {by_chance(frame):.2g} by chance")
     if not there.all():

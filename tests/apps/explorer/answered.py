@@ -1,0 +1,51 @@
+"""A page without a browser: its questions answered one after another, and what it shows of them."""
+
+import base64
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from analyses.result import Result
+from apps.explorer.default_views import default_view
+from apps.explorer.page import Page
+from apps.explorer.view import View
+from interp.errors import InterpError
+from interp.loading import load
+
+loaded = cache(load)
+"""The models of these tests, each loaded once."""
+
+
+def opened(page: Page, name: str, **fields: Any) -> View:
+    """What a page opens with for a bundled model, with other fields."""
+    return View(**{**vars(default_view(name, page.name)), **fields})
+
+
+def answers(page: Page, view: View) -> tuple[dict[str, Result], dict[str, str]]:
+    """The answers of a page's questions by name, and the errors of those that can't be asked."""
+    model, known, errors = loaded(view.model), dict[str, Result](), dict[str, str]()
+    for one in page.asks(view, model):
+        if isinstance(one.question, str):
+            errors[one.name] = one.question
+            continue
+        try:
+            known[one.name] = one.question.answer(model)
+        except InterpError as error:
+            errors[one.name] = str(error)
+    return known, errors
+
+
+def shown(page: Page, view: View, known: Mapping[str, Result]) -> dict[str, dict[str, Any]]:
+    """The views of a page by their ids."""
+    found = page.views(view, loaded(view.model), known)
+    by_id = {own["id"]: own for own in found}
+    assert len(by_id) == len(found)
+    return by_id
+
+
+def numbers(encoded: Mapping[str, Any]) -> np.ndarray:
+    """An array as the browser reads it."""
+    data = base64.b64decode(encoded["data"])
+    return np.frombuffer(data, encoded["dtype"]).reshape(encoded["shape"])

@@ -1,0 +1,197 @@
+"""The explorer in a real browser: links, Back, jobs, keys, errors, and nothing sent elsewhere."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from playwright.sync_api import Browser, expect
+
+from analyses import ablate, attention_pattern
+from apps.explorer.view import PAGES, from_address
+from benchmarks.browser import TIMEOUT, Served, Visit, served, visit
+from interp.loading import load
+
+pytestmark = pytest.mark.browser
+
+MODEL = "induction-by-hand"
+TEXT = "abcdefab"
+EVIL = "</script><img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(MODEL, folder=tmp_path_factory.mktemp("explorer")) as running:
+        yield running
+
+
+@pytest.fixture
+def visitor(chromium: Browser, server: Served) -> Iterator[Visit]:
+    """A visitor who may have met no error, and asked nobody else, at the end."""
+    with visit(chromium, server) as found:
+        yield found
+        assert not found.outside
+        assert not found.complaints
+
+
+def opened(visitor: Visit, server: Served, **fields: object) -> Visit:
+    visitor.open(server.address(model=MODEL, **fields))
+    return visitor
+
+
+def chosen_head(visitor: Visit) -> str:
+    return str(visitor.view("heads").get_attribute("data-head"))
+
+
+def press(visitor: Visit, view: str, *keys: str) -> None:
+    """Press keys on a view's own tab stop."""
+    box = visitor.view(view).locator("[tabindex='0']").first
+    box.focus()
+    for key in keys:
+        box.press(key)
+
+
+def address(visitor: Visit) -> dict[str, str]:
+    """The query parameters of the address bar."""
+    from urllib.parse import parse_qsl, urlsplit  # noqa: PLC0415
+
+    return dict(parse_qsl(urlsplit(visitor.page.url).query))
+
+
+def until_address(visitor: Visit, name: str, value: str) -> None:
+    visitor.page.wait_for_url(lambda url: f"{name}={value}" in url, timeout=TIMEOUT)
+    visitor.settle()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_page_is_drawn_without_a_complaint(visitor, server, page):
+    opened(visitor, server, page=page)
+    visitor.finish()
+    assert visitor.page.locator("[data-testid=stException], [data-testid=stAlert]").count() == 0
+
+
+def test_a_head_is_chosen_in_the_browser_and_followed_by_the_address(visitor, server):
+    opened(visitor, server, page="heads", text=TEXT, head="L0H1")
+    assert chosen_head(visitor) == "0,1"
+    press(visitor, "heads", "]")
+    assert chosen_head(visitor) == "1,1"
+    until_address(visitor, "head", "L1H1")
+
+
+def test_back_three_times_restores_three_views(visitor, server):
+    opened(visitor, server, page="heads", text=TEXT, head="L0H1")
+    visitor.finish()
+    seen = [address(visitor)]
+    press(visitor, "heads", "]")
+    until_address(visitor, "head", "L1H1")
+    seen.append(address(visitor))
+    visitor.page.get_by_role("radio", name="Weights").click()
+    until_address(visitor, "page", "weights")
+    seen.append(address(visitor))
+    visitor.page.get_by_role("radio", name="Composition").click()
+    until_address(visitor, "weights", "composition")
+    for expected in reversed(seen):
+        visitor.page.go_back()
+        visitor.page.wait_for_selector("[data-view][data-ready=true]", timeout=TIMEOUT)
+        visitor.settle()
+        assert from_address(address(visitor)) == from_address(expected)
+    expect(visitor.view("heads")).to_have_attribute("data-head", "0,1")
+
+
+def test_a_link_shows_the_same_in_a_new_context(visitor, server, chromium):
+    opened(visitor, server, page="heads", text=TEXT, head="L0H1")
+    press(visitor, "heads", "}", "]")
+    until_address(visitor, "head", "L1H2")
+    with visit(chromium, server) as other:
+        other.open(visitor.page.url)
+        assert chosen_head(other) == chosen_head(visitor) == "1,2"
+        assert address(other) == address(visitor)
+        assert not other.complaints
+
+
+def test_the_page_shows_the_value_of_the_analysis(visitor, server):
+    """The selected cell's weight, as sent in 8 bits."""
+    opened(visitor, server, page="heads", text=TEXT, head="L1H0", query=8, key=3)
+    shown = float(visitor.view("heads").get_attribute("data-value"))
+    weight = attention_pattern(load(MODEL), TEXT, 1, 0).pattern[8, 3]
+    assert abs(shown - float(weight)) <= 1 / 510 + 1e-6
+
+
+def test_two_contexts_ablate_differently(visitor, server, chromium):
+    opened(visitor, server, page="heads", text=TEXT, method="zero", head="L0H0")
+    with visit(chromium, server) as other:
+        opened(other, server, page="heads", text=TEXT, method="mean", head="L0H0")
+        for found, method in ((visitor, "zero"), (other, "mean")):
+            found.finish()
+            expect(found.view("heads").get_by_text(f"{method} ablation").first).to_be_attached()
+    effects = [ablate(load(MODEL), [TEXT], method=method).effect for method in ("zero", "mean")]
+    assert not torch.allclose(*effects)
+
+
+def test_markup_in_a_prompt_is_text(visitor, server):
+    opened(visitor, server, page="heads", text=TEXT)
+    visitor.page.get_by_label("Prompt", exact=True).fill(EVIL)
+    visitor.page.get_by_role("button", name="Run").click()
+    visitor.page.get_by_text("can't be encoded").first.wait_for(timeout=TIMEOUT)
+    assert visitor.page.locator("img[src=x]").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_narrow_window_has_no_sideways_scroll(chromium, server, scheme):
+    size = {"width": 400, "height": 900}
+    with visit(chromium, server, viewport=size, color_scheme=scheme) as visitor:
+        opened(visitor, server, page="heads", text=TEXT)
+        main = visitor.page.locator("[data-testid=stMain]")
+        assert main.evaluate("element => element.scrollWidth") <= 400
+        ink, paper = (
+            main.evaluate(f"element => getComputedStyle(element.parentElement).{name}")
+            for name in ("color", "backgroundColor")
+        )
+        assert contrast(ink, paper) >= 7
+        assert not visitor.complaints
+
+
+def contrast(one: str, other: str) -> float:
+    """Of two CSS colours, as WCAG 2 defines it."""
+    bright, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [float(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+    linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+    return sum(w * x for w, x in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+@pytest.mark.slow
+def test_another_head_is_chosen_while_a_sweep_runs_and_cancelled_cells_stay(visitor, server):
+    visitor.open(server.address(model="python-4l", page="heads", prompts="examples"))
+    press(visitor, "heads", "}")
+    expect(visitor.view("heads")).to_have_attribute("data-head", chosen_head(visitor))
+    cancel = visitor.page.get_by_role("button", name="Cancel", exact=True)
+    if cancel.count():
+        cancel.first.click()
+        visitor.settle()
+    visitor.finish()
+
+
+@pytest.mark.slow
+def test_from_the_strongest_head_to_the_weights_of_the_one_before_it(visitor, server, chromium):
+    """Ablate an induction head and its partner, ask why, go upstream, open its OV, share it."""
+    visitor.open(server.address(model="python-2l", page="heads"))
+    visitor.finish()
+    assert chosen_head(visitor) == "0,5"
+    press(visitor, "heads", "s", "]", "{", "{", "{", "{", "{", "s")
+    expect(visitor.view("heads")).to_have_attribute("data-head", "1,0")
+    visitor.page.get_by_text("Ablate L0H5, L1H0").first.click()
+    visitor.settle()
+    until_address(visitor, "ablated", "True")
+    visitor.page.get_by_role("radio", name="Why").click()
+    until_address(visitor, "page", "why")
+    visitor.finish()
+    visitor.page.get_by_role("radio", name="Weights").click()
+    until_address(visitor, "page", "weights")
+    visitor.view("OV_out").wait_for(timeout=TIMEOUT)
+    with visit(chromium, server) as other:
+        other.open(visitor.page.url)
+        other.view("OV_out").wait_for(timeout=TIMEOUT)
+        assert address(other) == address(visitor)

@@ -1,0 +1,253 @@
+"""The page Heads: its numbers are those of the analyses, in bytes, partial or not."""
+
+import base64
+import json
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import interp
+from analyses import Ablation, ablate, attention_pattern, attention_patterns, head_roles
+from analyses.result import Result
+from apps.explorer.default_views import EXAMPLES, default_view, examples
+from apps.explorer.offered import model_of
+from apps.explorer.page import Ask
+from apps.explorer.pages.heads import HEADS
+from apps.explorer.pages.heads.known import has_roles, roles, truth
+from apps.explorer.pages.heads.patterns import SMALL, as_bytes, averaged, patterns_sent
+from apps.explorer.pages.heads.scores import of_ablation, per_head
+from apps.explorer.questions import Question
+from apps.explorer.view import Head, View
+
+INDUCTION = replace(default_view("induction-by-hand"), asked=("texts",))
+
+
+def decoded(sent: dict) -> np.ndarray:
+    data = base64.b64decode(sent["data"])
+    return np.frombuffer(data, sent["dtype"]).reshape(sent["shape"])
+
+
+def questions(view: View) -> dict[str, Question]:
+    asked = HEADS.asks(view, model_of(view.model))
+    assert all(isinstance(one, Ask) and isinstance(one.question, Question) for one in asked)
+    return {one.name: one.question for one in asked}
+
+
+@cache
+def answers(view: View) -> dict[str, Result]:
+    return {name: one.answer(model_of(view.model)) for name, one in questions(view).items()}
+
+
+def shown(view: View) -> dict[str, dict]:
+    found = HEADS.views(view, model_of(view.model), answers(view))
+    return {own["id"]: own for own in found}
+
+
+def score(view: View, name: str) -> dict:
+    return next(own for own in shown(view)["heads"]["scores"] if own["id"] == name)
+
+
+VIEWS = {
+    "a decoder": INDUCTION,
+    "cross-attention": replace(default_view("dates"), prompts=""),
+    "an encoder": replace(default_view("rasp-reverse"), prompts=""),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_the_python_code_gives_what_the_page_shows(view):
+    given = {}
+    for name, question in questions(view).items():
+        names = {}
+        exec(question.code(), names)
+        given[name] = names["result"]
+    assert HEADS.views(view, model_of(view.model), given) == [*shown(view).values()]
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_patterns_are_those_of_each_head(view):
+    model, page = model_of(view.model), shown(view)["heads"]
+    pair = {"target": view.prefix, "attention": "cross"} if view.attention else {}
+    for layer, sent in enumerate(page["patterns"]):
+        for head, own in enumerate(decoded(sent)):
+            exact = attention_pattern(model, view.text, layer, head, **pair).pattern
+            assert np.abs(exact.double().numpy() - own / 255).max() <= 1 / 510
+    weighted = attention_patterns(model, view.text, weighted=True, **pair).patterns[0]
+    assert np.abs(weighted.double().numpy() - decoded(page["weighted"][0]) / 255).max() <= 1 / 510
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(0, 1, width=32), min_size=1, max_size=20))
+def test_a_byte_is_the_nearest_of_256_steps(weights):
+    """|A − u/255| ≤ 1/510."""
+    exact = torch.tensor(weights)
+    u = as_bytes(exact)
+    assert u.dtype == torch.uint8
+    assert (exact.double() - u.double() / 255).abs().max() <= 1 / 510 + 1e-15
+
+
+def test_beyond_the_bytes_patterns_are_small_and_the_chosen_layer_whole():
+    model = model_of("python-2l")
+    found = attention_patterns(model, [[1 + n % 50 for n in range(2 * SMALL)]])
+    sent = patterns_sent(found, layer=1, most=1000)
+    small = decoded(sent["thumbnails"])
+    assert small.shape == (2, len(found.patterns[0]), SMALL, SMALL)
+    blocks = found.patterns[0].unflatten(-1, (SMALL, 2)).unflatten(-3, (SMALL, 2)).mean((-1, -3))
+    torch.testing.assert_close(averaged(found.patterns[0]), blocks)
+    assert np.abs(small[0] / 255 - blocks.numpy()).max() <= 1 / 510 + 1e-6
+    assert sent["layer"]["index"] == 1
+    assert np.array_equal(decoded(sent["layer"]["patterns"]), as_bytes(found.patterns[1]).numpy())
+    assert isinstance(patterns_sent(found, layer=1), list)
+
+
+def test_the_map_has_the_effects_of_the_ablation():
+    found = score(INDUCTION, "ablation")
+    model, texts = model_of(INDUCTION.model), [own.text for own in examples(INDUCTION.model)]
+    result = ablate(model, texts, metric="loss")
+    effect = result.effect.mean(-1).view(2, 4)
+    assert np.allclose(decoded(found["values"]), effect.numpy(), atol=1e-6)
+    assert (decoded(found["low"]) <= decoded(found["values"])).all()
+    assert found["n"] == len(texts)
+    assert found["scale"] == {"kind": "diverging", "low": -effect.max(), "high": effect.max()}
+    assert found["good"].startswith("The loss rises when a head that helps is ablated")
+    assert "by chance" in found["control"]
+
+
+def test_the_scores_of_roles_stand_beside_their_controls():
+    frame = head_roles(model_of(INDUCTION.model)).to_frame().set_index(["role", "name"])
+    found = score(INDUCTION, "induction")
+    assert decoded(found["values"])[1, 0] == pytest.approx(
+        frame.loc[("induction", "L1H0"), "difference"], abs=1e-6
+    )
+    assert "unrepeated rows" in found["control"]
+    own = frame.loc[("induction", "L1H0")]
+    said = shown(INDUCTION)["heads"]["roles"]["L1H0"]
+    assert f"induction {own['score']:.2f} (control {own['control']:.2f})" in said
+    assert shown(INDUCTION)["heads"]["roles"]["L1H1"] == "silent: it writes nothing"
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_every_score_has_a_control_a_unit_and_a_number_of_prompts(view):
+    page = shown(view)["heads"]
+    for own in page["scores"]:
+        assert own["control"]
+        assert own["unit"]
+        assert own["n"] >= 1
+        assert own["scale"]["kind"] in ("diverging", "sequential")
+    assert len({own["id"] for own in page["scores"]}) == len(page["scores"])
+
+
+def test_fewer_than_five_prompts_have_no_interval_and_nothing_matters():
+    one = replace(INDUCTION, prompts="", asked=())
+    of_prompt = ("ablation", "normalized_entropy", "bos", "previous", "self")
+    for name in of_prompt:
+        assert not {"low", "high"} & set(score(one, name))
+        assert {"low", "high"} <= set(score(INDUCTION, name))
+    assert "no intervals" in score(one, "ablation")["control"]
+    assert "matter" not in json.dumps(shown(one))
+
+
+def test_what_a_cancelled_sweep_did_not_come_to_has_no_value():
+    model = model_of("python-2l")
+    texts = [own.text for own in examples("python-2l")]
+    whole = ablate(model, texts, method="zero")
+    partial = ablate(model, texts, method="zero", cancelled=lambda: True)
+    sizes = (8, 8)
+    some, all_ = (decoded(of_ablation(own, sizes, None)["values"]) for own in (partial, whole))
+    there = ~np.isnan(some)
+    assert 0 < there.sum() < 16
+    assert np.array_equal(some[there], all_[there])
+    assert f"{there.sum()} of 16 heads so far" in of_ablation(partial, sizes, None)["control"]
+    assert "so far" not in of_ablation(whole, sizes, None)["control"]
+
+
+def test_heads_that_a_layer_lacks_have_no_value():
+    frame = pd.DataFrame({"layer": [0, 1, 1], "head": [0, 0, 1], "effect": [1.0, 2.0, 3.0]})
+    found = per_head(frame, "effect", (1, 2))
+    assert found.isnan().tolist() == [[False, True], [False, False]]
+
+
+def test_cross_attention_has_two_texts():
+    view = VIEWS["cross-attention"]
+    page, model = shown(view)["heads"], model_of("dates")
+    assert page["tokens"] == model.to_labels(model.to_tokens(view.text)[0])
+    assert page["queries"] == ["<|start|>", *view.prefix]
+    assert len(page["query_ids"]) == len(page["queries"])
+    assert not page["causal"]
+    assert page["names"][1][2] == "cross.L1H2"
+    assert page["truth"]["L0H2"] == "head that aligns the month best"
+    result = answers(view)["ablation"]
+    assert isinstance(result, Ablation)
+    effects = result.to_frame().set_index("name")["effect"]
+    assert decoded(score(view, "ablation")["values"])[1, 3] == pytest.approx(
+        effects["cross.L1H3"], abs=1e-6
+    )
+    for attention, causal in (("", True), ("encoder", False)):
+        other = shown(replace(view, attention=attention))["heads"]
+        assert other["causal"] == causal
+        assert "queries" not in other
+        assert other["truth"] is None
+
+
+def test_an_encoder_has_no_hidden_keys():
+    assert not shown(VIEWS["an encoder"])["heads"]["causal"]
+    assert shown(INDUCTION)["heads"]["causal"]
+    assert shown(INDUCTION)["heads"]["bos"]
+
+
+def test_what_the_card_says_of_heads():
+    assert truth("rasp-reverse", None) == dict.fromkeys(("L0H0", "L2H0"), "in the circuit")
+    assert truth("python-2l", None) == {
+        "L0H5": "best previous-token head",
+        "L1H0": "best induction head",
+    }
+    assert truth("python-2l@0", None)["L1H0"] == "best induction head (after training)"
+    assert truth("python-mlm", None) == {}
+
+
+def test_before_training_no_head_attends_by_a_role():
+    """Nothing is learnt at step 0."""
+    model = model_of("python-2l@0")
+    said = roles(head_roles(model))
+    assert len(said) == 16
+    assert all(own.startswith("no role") for own in said.values()), said
+
+
+def test_roles_are_asked_for_where_they_can_be_measured():
+    assert has_roles(model_of("python-2l"))
+    for name in ("dates", "rasp-reverse", "addition-mod-113"):
+        assert not has_roles(model_of(name))
+        with pytest.raises(interp.InterpError):
+            head_roles(model_of(name))
+
+
+def test_a_row_of_the_top_texts_takes_its_prompt():
+    table = shown(INDUCTION)["texts"]
+    assert table["title"].startswith("L0H0: where it attends most")
+    row = table["rows"][0]
+    pick = {"view": "texts", "pick": "row", "row": 0, "name": str(row[0])}
+    taken = HEADS.on_pick(INDUCTION, pick)
+    assert taken.text == examples(INDUCTION.model)[int(row[0])].text
+    assert taken.head == INDUCTION.head
+    assert HEADS.on_pick(INDUCTION, {"view": "heads", "pick": "collect"}) == INDUCTION
+
+
+def test_top_texts_are_of_the_chosen_head():
+    asked = questions(replace(INDUCTION, head=Head(1, 2)))["texts"]
+    assert dict(asked.settings)["of"] == "L1H2"
+    cross = replace(default_view("dates"), head=Head(1, 2), asked=("texts",))
+    assert dict(questions(cross)["texts"].settings)["of"] == "cross.L1H2"
+    assert "texts" not in questions(replace(cross, asked=()))
+
+
+def test_sweeps_and_statistics_run_over_the_chosen_prompts():
+    one, many = (questions(replace(INDUCTION, prompts=own)) for own in ("", EXAMPLES))
+    for name in ("ablation", "statistics"):
+        assert one[name] != many[name]
+    assert one["patterns"] == many["patterns"]

@@ -1,0 +1,179 @@
+"""The page Patch: the pair, the preview beside exact patching, and the circuit."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from answered import answers, loaded, numbers, opened, shown
+
+from analyses import attribute_edges, attribute_nodes, patch_activations, prune
+from apps.explorer.default_views import examples
+from apps.explorer.pages.patch import PATCH
+from apps.explorer.view import Head
+from interp.metrics import logit_diff
+
+NAME = "python-2l"
+
+
+def pair(view):
+    metric = logit_diff(*map(loaded(view.model).to_single_token, (view.target, view.distractor)))
+    return view.text, view.corrupt, metric
+
+
+def test_the_pair_is_aligned_token_by_token():
+    view = opened(PATCH, NAME)
+    strips = shown(PATCH, view, {})["strips"]
+    model = loaded(NAME)
+    assert strips["tokens"] == model.to_labels(model.to_tokens(view.text)[0])
+    assert strips["aligned"] == model.to_labels(model.to_tokens(view.corrupt)[0])
+    assert len(strips["tokens"]) == len(strips["aligned"]) == len(strips["ids"])
+    assert PATCH.on_pick(view, {"view": "strips", "pick": "position", "row": 9}).position == 9
+
+
+@pytest.mark.parametrize("direction", ["denoise", "noise"])
+def test_exact_patching_by_position(direction):
+    view = opened(PATCH, NAME, direction=direction)
+    known, errors = answers(PATCH, view)
+    assert errors == {}
+    exact = shown(PATCH, view, known)["patching"]
+    clean, corrupt, metric = pair(view)
+    result = patch_activations(loaded(NAME), clean, corrupt, metric=metric, direction=direction)
+    frame = result.to_frame().set_index(["layer", "pos"])["effect"]
+    for (layer, pos), effect in frame.items():
+        assert numbers(exact["values"])[layer, pos] == pytest.approx(effect, rel=1e-6)
+    verb = {"denoise": "restores", "noise": "removes"}[direction]
+    assert f"resid_pre of each layer and position {verb}" in exact["title"]
+    assert "all cells of resid_pre together +1.00" in exact["note"]
+    chosen = PATCH.on_pick(view, {"view": "patching", "pick": "cell", "row": 1, "column": 9})
+    assert chosen.position == 9
+    # A chosen position is one that is patched; the answer is still read where the model gives it.
+    assert PATCH.asks(chosen, loaded(NAME)) == PATCH.asks(view, loaded(NAME))
+
+
+@pytest.mark.parametrize("at", ["z", "pattern"])
+def test_exact_patching_by_head(at):
+    view = opened(PATCH, NAME, at=at)
+    known, _ = answers(PATCH, view)
+    exact = shown(PATCH, view, known)["patching"]
+    clean, corrupt, metric = pair(view)
+    settings = {"metric": metric, "at": at, "over": ("layer", "head")}
+    frame = patch_activations(loaded(NAME), clean, corrupt, **settings).to_frame()
+    for layer, head, effect in zip(frame["layer"], frame["head"], frame["effect"], strict=True):
+        assert numbers(exact["values"])[layer, head] == pytest.approx(effect, rel=1e-6)
+    assert exact["pick"] == "head"
+    pick = {"view": "patching", "pick": "head", "row": 1, "column": 5}
+    assert PATCH.on_pick(view, pick).head == Head(1, 5)
+
+
+def test_the_preview_estimates_what_exact_patching_measures():
+    view = opened(PATCH, NAME, at="z")
+    known, _ = answers(PATCH, view)
+    preview = shown(PATCH, view, known)["preview"]
+    clean, corrupt, metric = pair(view)
+    settings = {"metric": metric, "method": "atp", "positions": True, "check": 16}
+    result = attribute_nodes(loaded(NAME), corrupt, clean, **settings)
+    assert result.by_position is not None
+    assert preview["rows"] == [name for name in result.nodes if "." not in name]
+    rows = [result.nodes.index(name) for name in preview["rows"]]
+    np.testing.assert_allclose(
+        numbers(preview["values"]), result.by_position[rows, 0], rtol=1e-6, atol=1e-12
+    )
+    assert f"16 nodes: {result.agreement}" in preview["note"]
+    pick = {"view": "preview", "pick": "cell", "row": 8, "column": 9, "row_name": "L1H0.v"}
+    chosen = PATCH.on_pick(view, pick)
+    assert (chosen.head, chosen.component, chosen.position) == (Head(1, 0), "L1H0", 9)
+
+
+def test_cells_that_are_not_measured_yet_are_missing():
+    view = opened(PATCH, NAME)
+    exact = next(one for one in PATCH.asks(view, loaded(NAME)) if one.name == "patching")
+    calls = iter([False, False])
+    part = exact.question.answer(loaded(NAME), cancelled=lambda: next(calls, True))
+    values = numbers(shown(PATCH, view, {"patching": part})["patching"]["values"])
+    assert 0 < np.isnan(values).sum() < values.size
+
+
+def test_the_circuit_is_drawn_on_request_and_says_what_it_hides():
+    view = opened(PATCH, NAME, edges=13)
+    assert "circuit" not in answers(PATCH, view)[0]
+    view = replace(view, asked=("circuit",))
+    known, _ = answers(PATCH, view)
+    views = shown(PATCH, view, known)
+    clean, corrupt, metric = pair(view)
+    scores = attribute_edges(loaded(NAME), clean, corrupt, metric=metric, check=0).scores
+    result = prune(scores, loaded(NAME), clean, corrupt, metric=metric)
+    circuit = views["circuit"]
+    names = [own["name"] for own in circuit["nodes"]]
+    drawn = {(names[one], names[other]): weight for one, other, weight in circuit["edges"]}
+    expected: dict[tuple[str, str], float] = {}
+    for (writer, reader), score in zip(result.circuit(13), result.scores, strict=False):
+        ends = writer, reader.partition(".")[0]
+        expected[ends] = expected.get(ends, 0) + score
+    assert drawn == pytest.approx(expected)
+    assert f"The 13 highest-ranked of {len(result.order)} edges, 244 hidden" in circuit["title"]
+    kept = result.faithfulness[result.counts.index(13)]
+    assert f"13 edges keep {kept:.0%}" in circuit["note"]
+    assert any(own["pick"] == "x" for name, own in views.items() if name.startswith("faithfulness"))
+
+
+@pytest.mark.parametrize(
+    ("name", "component"),
+    [("embed → L0H0", "L0H0"), ("L0H0 → L1H0", "L0H0"), ("L1H5", "L1H5"), ("embed", "embed")],
+)
+def test_a_click_in_the_circuit_chooses_a_head_and_shows_what_it_promotes(name, component):
+    view = opened(PATCH, NAME, asked=("circuit",))
+    view = PATCH.on_pick(view, {"view": "circuit", "pick": "edge", "name": name})
+    assert view.component == component
+    asked = {one.name for one in PATCH.asks(view, loaded(NAME))}
+    assert ("promoted" in asked) == (component != "embed")
+    assert PATCH.on_pick(view, {"view": "faithfulness", "pick": "x", "x": 51.0}).edges == 51
+
+
+def test_a_pair_of_unequal_length_is_shown_with_its_alignment():
+    view = opened(PATCH, NAME, corrupt=" an al de")
+    known, errors = answers(PATCH, view)
+    assert known == {}
+    assert "each token needs its counterpart" in errors["pair"]
+    assert "corrupt" in errors["pair"]
+    table = shown(PATCH, view, known)["pairs"]
+    assert len(table["rows"]) == len(examples(NAME)) == 36
+    taken = PATCH.on_pick(view, {"view": "pairs", "pick": "row", "row": 3})
+    assert taken.corrupt == examples(NAME)[3].corrupt
+    assert set(shown(PATCH, taken, {})) == {"strips"}
+
+
+def test_a_model_without_pairs_says_what_it_needs():
+    view = opened(PATCH, "induction-by-hand")
+    known, errors = answers(PATCH, view)
+    assert list(errors) == ["pair"]
+    assert "needs a corrupted prompt" in errors["pair"]
+    assert "below" not in errors["pair"]
+    assert shown(PATCH, view, known) == {}
+
+
+def test_what_cannot_be_asked_of_an_encoder_decoder_leaves_exact_patching():
+    """Nothing that is patched in the encoder is a position of a prediction."""
+    view = opened(PATCH, "dates", asked=("circuit",), attention="encoder")
+    known, errors = answers(PATCH, view)
+    assert set(errors) == {"preview", "circuit"}
+    views = shown(PATCH, view, known)
+    assert set(views) == {"strips", "patching"}
+    differs = [
+        n for n, own in enumerate(views["strips"]["tokens"]) if own != views["strips"]["aligned"][n]
+    ]
+    values = numbers(views["patching"]["values"])
+    assert int(np.abs(values[0]).argmax()) in differs
+    pick = {"view": "patching", "pick": "cell", "row": 0, "column": 8}
+    assert PATCH.on_pick(view, pick) == view
+
+
+@pytest.mark.parametrize(
+    "fields", [{"asked": ("circuit",), "component": "L1H0"}, {"prompts": "examples"}]
+)
+def test_its_python_code_gives_its_numbers(fields):
+    view = opened(PATCH, "rasp-reverse", **fields)
+    for one in PATCH.asks(view, loaded(view.model)):
+        names: dict[str, object] = {}
+        exec(one.question.code(), names)
+        expected = one.question.answer(loaded(view.model)).to_frame()
+        assert names["result"].to_frame().equals(expected)

@@ -1,0 +1,185 @@
+"""The page Why: its numbers are those of the analyses, and a click leads upstream."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from answered import answers, loaded, numbers, opened, shown
+
+from analyses import ablate, direct_logit_attribution, logit_lens, patch_paths
+from apps.explorer.pages.why import WHY
+from apps.explorer.view import Head, from_address
+from interp.metrics import logit_diff
+
+NAME = "python-2l"
+
+
+def test_contributions_stand_beside_the_effects_of_ablation():
+    view = opened(WHY, NAME)
+    known, errors = answers(WHY, view)
+    bars = shown(WHY, view, known)["components"]
+    model = loaded(NAME)
+    target, distractor = map(model.to_single_token, (view.target, view.distractor))
+    direct = direct_logit_attribution(
+        model, view.text, target=target, distractor=distractor, by="head"
+    ).to_frame()
+    effects = ablate(model, view.text, metric=logit_diff(target, distractor)).to_frame()
+    effects = effects.set_index("name")["effect"]
+    assert errors == {}
+    assert bars["labels"] == direct["name"].tolist()
+    np.testing.assert_allclose(numbers(bars["values"]), direct["effect"], rtol=1e-6)
+    second = dict(zip(bars["labels"], numbers(bars["second"]["values"]), strict=True))
+    assert {name for name, own in second.items() if not np.isnan(own)} == set(effects.index)
+    for name, effect in effects.items():
+        assert second[name] == pytest.approx(effect, rel=1e-6)
+    assert f"sum to {known['direct'].value.mean():+.4g} logits" in bars["note"]
+    assert np.isnan(second["embed"])
+
+
+def test_effects_that_are_not_measured_yet_are_missing():
+    view = opened(WHY, NAME)
+    (ablation,) = (one for one in WHY.asks(view, loaded(NAME)) if one.name == "ablation of heads")
+    part = ablation.question.answer(loaded(NAME), cancelled=lambda: True)
+    known = {"direct": answers(WHY, view)[0]["direct"], "ablation of heads": part}
+    bars = shown(WHY, view, known)["components"]
+    second = dict(zip(bars["labels"], numbers(bars["second"]["values"]), strict=True))
+    measured = dict(zip(part.cells["name"], part.effect[:, 0].tolist(), strict=True))
+    assert 0 < np.isnan(list(measured.values())).sum() < len(measured)
+    for name, own in measured.items():
+        assert second[name] == pytest.approx(own, nan_ok=True, rel=1e-6)
+
+
+def test_the_trail_leads_from_an_induction_head_to_the_previous_token_head():
+    """L1H0 finds its keys by what L0H5 writes, which attends to the token before."""
+    view = opened(WHY, NAME)
+    view = WHY.on_pick(view, {"view": "components", "pick": "row", "row": 0, "name": "L1H0"})
+    assert (view.component, view.trail, view.head) == ("L1H0", ("L1H0",), Head(1, 0))
+    known, _ = answers(WHY, view)
+    views = shown(WHY, view, known)
+    upstream = views["upstream"]
+    keys = numbers(upstream["values"])[:, upstream["columns"].index("key")]
+    assert "L0H5" in [upstream["rows"][row] for row in np.abs(keys).argsort()[-2:]]
+    exact = patch_paths(
+        loaded(NAME),
+        view.text,
+        edges=[("L0H5", "L1H0.k")],
+        kind="mean",
+        metric=logit_diff(*map(loaded(NAME).to_single_token, (view.target, view.distractor))),
+    )
+    assert keys[upstream["rows"].index("L0H5")] == pytest.approx(float(exact.effect), rel=1e-6)
+    sources = numbers(views["sources"]["values"])
+    assert views["sources"]["tokens"][int(sources.argmax())].endswith("th")
+    term = dict(zip(known["direct"].parts, known["direct"].terms[:, 0].tolist(), strict=True))
+    assert sources.sum() == pytest.approx(
+        next(own for part, own in term.items() if part.name == "L1H0"), rel=1e-5
+    )
+
+    view = WHY.on_pick(view, {"view": "upstream", "pick": "cell", "row_name": "L0H5"})
+    assert (view.component, view.trail, view.head) == ("L0H5", ("L1H0", "L0H5"), Head(0, 5))
+    upstream = shown(WHY, view, answers(WHY, view)[0])["upstream"]
+    assert upstream["rows"] == ["embed"]
+    view = WHY.on_pick(view, {"view": "upstream", "pick": "cell", "row_name": "embed"})
+    assert "upstream" not in answers(WHY, view)[0]
+    end = shown(WHY, view, {})["upstream"]
+    assert end["kind"] == "tokens"
+    assert "embed reads no other component" in end["title"]
+    assert from_address(view.to_address()) == (view, ())
+
+
+def test_another_step_from_the_middle_of_a_trail_leaves_out_what_came_after():
+    view = opened(WHY, NAME, component="L1H0", trail=("L1H0", "L0H5", "embed"))
+    view = WHY.on_pick(view, {"view": "upstream", "pick": "cell", "row_name": "L0H3"})
+    assert (view.component, view.trail) == ("L0H3", ("L1H0", "L0H3"))
+
+
+def test_resampling_reads_the_corrupted_prompt_and_needs_one():
+    """What is much the same on both prompts, as what L0H5 writes, carries next to nothing."""
+    view = opened(WHY, NAME, component="L1H0", method="resample")
+    known, errors = answers(WHY, view)
+    assert errors == {}
+    upstream = shown(WHY, view, known)["upstream"]
+    assert np.abs(numbers(upstream["values"])[upstream["rows"].index("L0H5")]).max() < 0.1
+    assert np.abs(numbers(upstream["values"])).max() > 1
+    _, errors = answers(WHY, replace(view, corrupt=""))
+    assert "corrupt" in errors["upstream"]
+    assert set(errors) == {"ablation of heads", "upstream"}
+
+
+def test_the_lens_shows_tokens_and_the_ranks_of_the_answers():
+    view = opened(WHY, NAME)
+    known, _ = answers(WHY, view)
+    views = shown(WHY, view, known)
+    model = loaded(NAME)
+    lens = logit_lens(model, view.text, targets=view.target, top=1)
+    np.testing.assert_array_equal(numbers(views["lens"]["values"]), lens.probability[:, 0, :, 0])
+    assert views["lens"]["texts"][-1][-1] == lens.names[int(lens.top[-1, 0, -1, 0])] == "·th"
+    probability, rank = (
+        {own["name"]: own["y"] for own in panel["curves"]} for panel in views["ranks"]["panels"]
+    )
+    assert rank["target"] == lens.rank[:, 0, -1].tolist()
+    assert probability["target"] == lens.target_probability[:, 0, -1].tolist()
+    assert rank["target"][-1] == 0 < rank["distractor"][-1]
+
+
+def test_a_click_in_the_lens_asks_at_its_position():
+    view = opened(WHY, NAME)
+    view = WHY.on_pick(view, {"view": "lens", "pick": "cell", "row": 1, "column": 9})
+    known, _ = answers(WHY, view)
+    expected = direct_logit_attribution(
+        loaded(NAME), view.text, target=view.target, distractor=view.distractor, pos=9
+    )
+    torch.testing.assert_close(known["direct"].value, expected.value, rtol=0, atol=0)
+    assert "position 9" in shown(WHY, view, known)["components"]["title"]
+    assert "9 ·th" in shown(WHY, view, known)["ranks"]["title"]
+
+
+def test_without_a_target_the_lens_remains():
+    view = opened(WHY, NAME, target="", distractor="", component="L1H0")
+    known, errors = answers(WHY, view)
+    assert set(errors) == {"direct", "ablation of heads", "sources", "upstream"}
+    assert all("'target'" in text for text in errors.values())
+    assert set(shown(WHY, view, known)) == {"lens"}
+
+
+def test_a_position_that_the_prompt_lacks_is_said():
+    view = opened(WHY, NAME, position=99)
+    known, errors = answers(WHY, view)
+    assert all("99" in text for text in errors.values())
+    assert set(shown(WHY, view, known)) == {"lens"}
+
+
+@pytest.mark.parametrize("name", ["dates", "python-mlm"])
+def test_what_cannot_be_asked_of_a_model_leaves_the_other_views(name):
+    """Both normalize the stream itself; the logits of the second are no sum of contributions."""
+    component = {"dates": "cross.L1H0", "python-mlm": "L1H0"}[name]
+    view = opened(WHY, name, component=component)
+    known, errors = answers(WHY, view)
+    assert "no edges" in errors["upstream"]
+    views = shown(WHY, view, known)
+    assert {"components", "lens", "ranks"} <= set(views)
+    assert ("direct" in errors) == (name == "python-mlm")
+    assert ("second" in views["components"]) == (name == "dates")
+    assert ("sources" in views) == (name == "dates")
+
+
+def test_over_a_prompt_set_the_means_are_shown():
+    view = opened(WHY, "rasp-reverse", prompts="examples")
+    known, _ = answers(WHY, view)
+    bars = shown(WHY, view, known)["components"]
+    assert len(known["direct"].value) == 36
+    assert "36 prompts" in bars["title"]
+    frame = known["direct"].to_frame()
+    np.testing.assert_allclose(numbers(bars["values"]), frame["effect"], rtol=1e-6)
+    np.testing.assert_allclose(numbers(bars["low"]), frame["low"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("fields", [{"component": "L1H0"}, {"prompts": "examples", "position": 3}])
+def test_its_python_code_gives_its_numbers(fields):
+    view = opened(WHY, "induction-by-hand", **fields)
+    model = loaded(view.model)
+    for one in WHY.asks(view, model):
+        names: dict[str, object] = {}
+        exec(one.question.code(), names)
+        expected = one.question.answer(model).to_frame()
+        assert names["result"].to_frame().equals(expected)

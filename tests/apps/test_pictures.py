@@ -1,0 +1,115 @@
+"""Views of figures (of every analysis, in tests/analyses/test_results.py), and shared scales."""
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+import torch
+from pictured import check_view, numbers
+
+from analyses.figures import Curve, bars, curves, heatmap
+from apps.widget.pictures import share_scales, views_of_figure
+from interp.errors import InvalidInput
+
+EVIL = "</script><img src=x onerror=alert(1)>&amp;"
+
+
+def only_view(figure):
+    (view,) = views_of_figure(figure, "own")
+    assert view["id"] == "own"
+    return view
+
+
+def test_bars_hold_what_they_show():
+    """No result in tests/analyses/test_results.py draws them."""
+    values, low, high = (
+        torch.tensor(x) for x in ([1.0, -2.0], [0.5, float("nan")], [1.5, float("nan")])
+    )
+    figure = bars(values, low, high, title="t", labels=["a", EVIL], unit="nats")
+    view = only_view(figure)
+    check_view(view, figure)
+    assert view["scale"] == {"kind": "diverging", "low": -2.0, "high": 1.5}
+    assert np.isnan(numbers(view["low"])[1])
+
+
+def test_texts_come_back_as_they_were():
+    figure = heatmap(
+        torch.eye(1), title=EVIL, rows=[EVIL], columns=[EVIL], axes=("row", "column"), unit="u",
+        text=[[EVIL]],
+    )  # fmt: skip
+    view = only_view(figure)
+    assert [view["title"], *view["rows"], *view["columns"], *view["texts"][0]] == [EVIL] * 4
+    lines = only_view(
+        curves({"p": [Curve(EVIL, [1], [2.0])]}, title=EVIL, axis="x", units=("u (per v)",))
+    )
+    assert lines["panels"][0]["curves"][0]["name"] == EVIL
+    assert (lines["panels"][0]["title"], lines["panels"][0]["unit"]) == ("p", "u (per v)")
+
+
+def test_a_cell_without_a_value_has_none():
+    table = torch.tensor([[1.0, float("nan")]])
+    figure = heatmap(table, title="t", rows=["r"], columns=["a", "b"], axes=("r", "c"), unit="u")
+    assert np.isnan(numbers(only_view(figure)["values"])[0, 1])
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [go.Figure(go.Pie(values=[1])), go.Figure(go.Scatter(x=[1], y=[1])), go.Figure()],
+)
+def test_a_figure_of_another_form_is_refused_by_name(figure):
+    kind = figure.data[0].type if figure.data else "no traces"
+    with pytest.raises(InvalidInput, match=f"A figure of {kind} has no view"):
+        views_of_figure(figure, "own")
+
+
+def test_only_a_map_of_heads_is_picked_as_heads():
+    def pick(axes, columns):
+        table = torch.zeros(2, len(columns))
+        return only_view(
+            heatmap(table, title="t", rows=["0", "1"], columns=columns, axes=axes, unit="u")
+        )["pick"]
+
+    assert pick(("layer", "head"), ["0", "1", "2"]) == "head"
+    assert pick(("layer", "head"), ["H0", "H1", "MLP"]) is None
+    assert pick(("layer", "position"), ["0", "1"]) is None
+    assert pick(("query", "key"), ["a", "b"]) == "pair"
+
+
+def matrix_of(*rows: list[float], diverging: bool = False):
+    table = torch.tensor(rows)
+    labels = [str(n) for n in range(len(rows[0]))]
+    axes = ("layer", "head")
+    return views_of_figure(
+        heatmap(
+            table, title="t", rows=["0"] * len(rows), columns=labels, axes=axes, unit="u",
+            diverging=diverging,
+        ), "m",
+    )  # fmt: skip
+
+
+def test_shared_scales_are_those_of_both():
+    one, other = share_scales(matrix_of([1.0, 2.0]), matrix_of([5.0, 0.0]))
+    assert one[0]["scale"] == other[0]["scale"] == {"kind": "sequential", "low": 0.0, "high": 5.0}
+    one, other = share_scales(matrix_of([1.0, 2.0]), matrix_of([-3.0, 1.0], diverging=True))
+    assert one[0]["scale"] == other[0]["scale"] == {"kind": "diverging", "low": -3.0, "high": 3.0}
+
+
+def test_scales_of_other_views_stay():
+    one, other = matrix_of([1.0]), [{**matrix_of([5.0])[0], "id": "elsewhere"}]
+    assert share_scales(one, other) == (one, other)
+
+
+def test_curves_and_scores_share_their_ranges():
+    def line(*y):
+        curve = Curve("c", list(range(len(y))), list(y))
+        return views_of_figure(curves({"p": [curve]}, title="t", axis="x", units=["u"]), "c")
+
+    one, other = share_scales(line(1.0, 2.0), line(-1.0, 1.5))
+    assert one[0]["panels"][0]["ends"] == other[0]["panels"][0]["ends"] == [-1.0, 2.0]
+
+    def heads(high):
+        score = {"id": "s", "scale": {"kind": "diverging", "low": -high, "high": high}}
+        return [{"kind": "heads", "id": "h", "scores": [score]}]
+
+    one, other = share_scales(heads(1.0), heads(3.0))
+    assert one[0]["scores"][0]["scale"] == other[0]["scores"][0]["scale"]
+    assert one[0]["scores"][0]["scale"]["high"] == 3.0

@@ -1,0 +1,59 @@
+"""The widget's functions, run by the Node that Playwright brings; its source and its bundle."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import playwright
+import pytest
+
+from apps.widget import FILES, HERE, bundle, style
+
+NODE = Path(playwright.__file__).parent / "driver" / "node"
+TESTS = Path(__file__).parent / "widget" / "functions.js"
+
+
+def run_node(*words: str | Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([NODE, *words], capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_its_functions(tmp_path):
+    file = tmp_path / "functions.test.cjs"
+    file.write_text(f"{bundle()}\n{TESTS.read_text()}")
+    done = run_node("--test", file)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"pass [1-9]\d+\n", done.stdout), done.stdout
+
+
+@pytest.mark.parametrize(("host", "ending"), [("streamlit", "mjs"), ("report", "cjs")])
+def test_a_bundle_is_one_script(tmp_path, host, ending):
+    """As Node reads it: a module that exports the mount, and a script without exports."""
+    file = tmp_path / f"bundle.{ending}"
+    file.write_text(bundle(host))
+    done = run_node("--check", file)
+    assert done.returncode == 0, done.stderr
+    assert bundle(host).startswith(bundle())
+    assert ("export default function" in bundle(host)) == (host == "streamlit")
+
+
+def test_every_file_is_in_the_bundle():
+    mounts = {"mount_report.js", "mount_streamlit.js"}
+    assert {path.name for path in HERE.glob("*.js")} == {*FILES} | mounts
+
+
+def test_texts_are_never_set_as_html():
+    for way in (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "DOMParser",
+        "eval(",
+    ):
+        assert way not in bundle("streamlit") + bundle("report")
+    assert "http" not in re.sub(r"https?://www\.w3\.org", "", bundle("report") + style())
+
+
+def test_files_are_short():
+    for path in HERE.glob("*.js"):
+        assert len(path.read_text().splitlines()) <= 350, path.name

@@ -1,0 +1,347 @@
+"""The widget in a browser: a page opened as a file, without a network."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+from analyses.figures import Node, bars, heatmap, network
+from analyses.payload import encoded
+from apps.report.page import page as html_page
+from apps.widget.pictures import views_of_figure
+
+pytestmark = pytest.mark.browser
+EVIL = "<img src=x onerror=alert(1)>"
+END = "</script><script>alert(2)</script>"
+TOKENS = ["<|bos|>", "a", EVIL, END, "a", "b", "a"]
+N = len(TOKENS)
+
+
+def patterns():
+    """Four heads: each query attends to itself, to the token before, to BOS, or evenly."""
+    own = torch.eye(N)
+    before = torch.eye(N).roll(1, 0).tril()
+    before[0, 0] = 1
+    first = torch.zeros(N, N)
+    first[:, 0] = 1
+    even = torch.ones(N, N).tril()
+    stacked = torch.stack([own, before, first, even / even.sum(-1, keepdim=True)])
+    return (255 * stacked).round().to(torch.uint8).reshape(2, 2, N, N)
+
+
+def heads_view():
+    values = torch.tensor([[0.5, -1.25], [2.0, float("nan")]])
+    score = {
+        "id": "ablation",
+        "name": "ablation effect",
+        "unit": "nats",
+        "values": encoded(values),
+        "scale": {"kind": "diverging", "low": -2.0, "high": 2.0},
+        "n": 8,
+    }
+    return {
+        "kind": "heads",
+        "id": "heads",
+        "title": f"Heads on {EVIL}",
+        "tokens": TOKENS,
+        "bos": True,
+        "causal": True,
+        "patterns": encoded(patterns()),
+        "scores": [score],
+        "roles": {"L0H1": f"previous token {END}"},
+    }
+
+
+@cache
+def views():
+    table = torch.tensor([[1.0, -2.0, float("nan")], [0.25, 0.0, 3.0]])
+    figures = {
+        "map": heatmap(
+            table,
+            title="Effect",
+            rows=["0", "1"],
+            columns=["0", "1", "2"],
+            axes=("layer", "head"),
+            unit="nats",
+            diverging=True,
+        ),
+        "bars": bars(
+            table[1], table[1] - 1, table[1] + 1, title="Bars", labels=TOKENS[1:4], unit="nats"
+        ),
+        "graph": network(
+            [Node(EVIL, 0.0, 0.0), Node("L0H1", 1.0, 1.0, END), Node("logits", 0.0, 2.0)],
+            {(0, 1): 2.0, (1, 2): -1.0},
+            title="Graph",
+            unit="nats",
+        ),
+    }
+    shown = [view for id, figure in figures.items() for view in views_of_figure(figure, id)]
+    strip = {
+        "kind": "tokens",
+        "id": "tokens",
+        "title": "Surprisal",
+        "tokens": TOKENS,
+        "ids": list(range(N)),
+        "values": encoded(torch.arange(N, dtype=torch.float32)),
+        "scale": {"kind": "sequential", "low": 0.0, "high": 6.0},
+        "unit": "nats",
+        "bos": True,
+        "pick": "position",
+    }
+    table_view = {
+        "kind": "table",
+        "id": "table",
+        "title": "Components",
+        "columns": [{"title": "name"}, {"title": "effect", "unit": "nats", "align": "right"}],
+        "rows": [[EVIL, 1.0], [END, -2.0], ["L0H1", None]],
+        "pick": "row",
+    }
+    return [heads_view(), *shown, strip, table_view]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory) -> Path:
+    payload = {"views": views(), "meta": {"model": EVIL, "n": 8, "version": "interp 0"}}
+    file = tmp_path_factory.mktemp("widget") / "page.html"
+    file.write_text(
+        html_page(
+            "analysis.html",
+            {"figures": payload},
+            model="made-up",
+            kind="Widget",
+            question="What is drawn?",
+            conclusion=END,
+            prompts=(),
+            facts={},
+            columns=[],
+            rows=[],
+            left_out=0,
+            summary="",
+            method=(),
+            several=True,
+        )
+    )
+    return file
+
+
+@pytest.fixture
+def opened(file, chromium):
+    """Opens the page; at the end, nothing was said, asked of a network or run."""
+    said: list[str] = []
+    contexts = []
+
+    def open_page(width=1280, scheme="light"):
+        context = chromium.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, accept_downloads=True
+        )
+        contexts.append(context)
+        context.route("http*://**", lambda route: (said.append(route.request.url), route.abort()))
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+        page.goto(file.as_uri())
+        for view in views():
+            page.wait_for_selector(f"[data-view={view['id']}][data-ready]")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not said
+
+
+def view(page, id):
+    return page.locator(f"[data-view={id}]")
+
+
+def read_aloud(page):
+    return page.locator("[role=status]").inner_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_view_is_drawn_on_a_page_of_any_width(opened, scheme):
+    for width in (1280, 400):
+        page = opened(width, scheme)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        paper = page.evaluate("getComputedStyle(document.querySelector('.w-root')).backgroundColor")
+        assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
+        blank = page.evaluate(
+            """() => [...document.querySelectorAll('.w-stage canvas:first-child')].filter((own) => {
+              const {data} = own.getContext('2d').getImageData(0, 0, own.width, own.height);
+              return !data.some((x) => x);
+            }).length"""
+        )
+        assert blank == 0
+        assert page.locator("img").count() == 0
+        assert view(page, "heads").locator(".w-token").nth(2).inner_text() == EVIL
+
+
+def test_the_keyboard_alone_moves_the_cell_and_hears_its_value(opened):
+    page = opened()
+    large = view(page, "heads").locator(".w-right .w-plot")
+    for _ in range(12):
+        if large.evaluate("own => own === document.activeElement"):
+            break
+        page.keyboard.press("Tab")
+    page.keyboard.press("ArrowUp")  # from the key that the last query attends to most: itself
+    assert read_aloud(page) == "L0H0, query 5 'b', key 6 'a': hidden"
+    page.keyboard.press("}")
+    page.keyboard.press("ArrowLeft")
+    assert read_aloud(page) == "L0H1, query 5 'b', key 5 'b': attention 0"
+    page.keyboard.press("ArrowLeft")
+    assert view(page, "heads").get_attribute("data-head") == "0,1"
+    assert view(page, "heads").get_attribute("data-selected") == "5,4"
+    assert view(page, "heads").get_attribute("data-value") == "1"
+    assert read_aloud(page) == "L0H1, query 5 'b', key 4 'a': attention 1"
+    page.keyboard.press("]")
+    assert view(page, "heads").get_attribute("data-head") == "1,1"
+    assert read_aloud(page) == "L1H1"
+    page.keyboard.press("/")
+    page.keyboard.type("b")
+    page.keyboard.press("Escape")
+    page.keyboard.press("t")
+    assert view(page, "heads").locator("caption").count() == 2
+    page.keyboard.press("?")
+    assert page.locator("[role=dialog]").is_visible()
+    page.keyboard.press("Escape")
+    assert large.evaluate("own => own === document.activeElement")
+
+
+def test_what_is_pointed_at_tints_the_tokens_at_once(opened):
+    page = opened()
+    strip = view(page, "heads").locator(".w-below .w-token")
+    tint = "own => getComputedStyle(own).backgroundColor"
+    before = strip.nth(N - 1).evaluate(tint)
+    thumbnails = view(page, "heads").locator(".w-all .w-over")
+    thumbnails.hover(position={"x": 40, "y": 150})  # L1H0, which attends to BOS
+    page.wait_for_function("document.querySelector('[data-view=heads]').dataset.head === '1,0'")
+    assert strip.nth(N - 1).evaluate(tint) != before
+    assert page.locator(".w-tip").inner_text().startswith("L1H0")
+    page.mouse.move(0, 0)
+    page.wait_for_function("document.querySelector('[data-view=heads]').dataset.head === '0,0'")
+    assert strip.nth(N - 1).evaluate(tint) == before
+
+
+def test_heads_are_collected_by_shift_click(opened):
+    page = opened()
+    thumbnails = view(page, "heads").locator(".w-all .w-over")
+    for y in (40, 150):
+        thumbnails.click(position={"x": 40, "y": y}, modifiers=["Shift"])
+    chips = view(page, "heads").locator(".w-chip")
+    assert chips.all_inner_texts() == ["L0H0 ×", "L1H0 ×"]
+    chips.first.click()
+    assert view(page, "heads").locator(".w-chip").all_inner_texts() == ["L1H0 ×"]
+    view(page, "heads").get_by_text("clear", exact=True).click()
+    assert chips.count() == 0
+
+
+def test_a_hidden_bos_has_no_colour_and_no_number(opened):
+    page = opened()
+    view(page, "heads").get_by_text("hide BOS").click()
+    strip = view(page, "heads").locator(".w-below .w-token")
+    assert "w-none" in strip.nth(0).get_attribute("class")
+    assert "w-none" not in strip.nth(1).get_attribute("class")
+
+
+def test_a_table_is_sorted_by_its_titles(opened):
+    page = opened()
+    rows = view(page, "table").locator("tbody tr td:first-child")
+    assert rows.all_inner_texts() == [EVIL, END, "L0H1"]
+    view(page, "table").get_by_text("effect (nats)").click()
+    view(page, "table").get_by_text("effect (nats)").click()
+    assert rows.all_inner_texts() == [END, EVIL, "L0H1"]
+
+
+def test_the_table_and_the_files_of_a_view_have_its_numbers(opened, tmp_path):
+    page = opened()
+    own = view(page, "map")
+    own.hover()
+    own.get_by_role("button", name="table").click()
+    assert own.locator("tbody tr").first.locator("td").all_inner_texts() == ["1", "−2", ""]
+    with page.expect_download() as saved:
+        own.get_by_role("button", name="CSV").first.click()
+    assert saved.value.suggested_filename == "map-img-src-x-onerror-alert-1.csv"
+    saved.value.save_as(tmp_path / "map.csv")
+    text = (tmp_path / "map.csv").read_bytes().decode()
+    assert text == "layer \\ head,0,1,2\r\n0,1,-2,\r\n1,0.25,0,3\r\n"
+    with page.expect_download() as saved:
+        own.get_by_role("button", name="PNG").click()
+    saved.value.save_as(tmp_path / "map.png")
+    assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_it_is_printed_with_nothing_split(opened, tmp_path):
+    page = opened(scheme="dark")
+    page.evaluate("addEventListener('beforeprint', () => { window.printed = true; })")
+    page.evaluate(
+        """() => addEventListener('afterprint', () => {
+          window.again = document.querySelector('.w-root').hasAttribute('data-print');
+        })"""
+    )
+    data = page.pdf(path=tmp_path / "page.pdf", format="A4", print_background=True)
+    assert data.startswith(b"%PDF")
+    assert page.evaluate("[window.printed, window.again]") == [True, False]
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 718, "height": 1000})  # A4 between its margins
+    for own in views():
+        found = view(page, own["id"]).evaluate(
+            "own => [getComputedStyle(own).breakInside, own.getBoundingClientRect().height]"
+        )
+        assert found[0] == "avoid"
+        assert found[1] < 1000, own["id"]
+
+
+def test_equal_views_are_not_drawn_again(opened):
+    """As Streamlit mounts them at each rerun: what is equal stays, with its focus."""
+    page = opened()
+    payload = json.dumps({"views": views()})
+    page.evaluate(
+        """(text) => {
+          const box = document.createElement('div');
+          document.body.prepend(box);
+          window.mounted = mountViews(box, JSON.parse(text), { report: () => {} });
+          window.first = [...box.querySelectorAll('[data-view]')];
+          first[0].querySelector('.w-right .w-plot').focus();
+          const next = JSON.parse(text);
+          next.views[1].title = 'Another';
+          mounted.update(next);
+          window.next = [...box.querySelectorAll('[data-view]')];
+        }""",
+        payload,
+    )
+    kept = page.evaluate("next.map((own, n) => own === first[n])")
+    assert kept == [True, False, True, True, True, True]
+    assert page.evaluate("first[0].contains(document.activeElement)")
+    assert page.evaluate("next[1].dataset.title") == "Another"
+
+
+def test_a_selection_of_the_server_holds_and_an_echo_does_not(opened):
+    page = opened()
+    heads = page.evaluate(
+        """(text) => {
+          const box = document.createElement('div');
+          document.body.prepend(box);
+          const data = JSON.parse(text);
+          const views = mountViews(box, data, { report: () => {} });
+          const own = box.querySelector('[data-view=heads]');
+          const seen = [];
+          const given = (head) => {
+            const selection = { head, heads: [], query: null, key: null, position: null };
+            views.update({ ...data, selection });
+            seen.push(own.dataset.head);
+          };
+          const press = (key) => own.querySelector('.w-plot').dispatchEvent(
+            new KeyboardEvent('keydown', { key, bubbles: true }));
+          given([1, 0]);
+          press(']'); press('['); press('}');  // [1, 0] stays, [0, 0], [0, 1]
+          given([0, 0]);                       // an echo of the second: the third stays
+          given([1, 1]);                       // news
+          given([1, 1]);
+          return seen;
+        }""",
+        json.dumps({"views": views()[:1]}),
+    )
+    assert heads == ["1,0", "0,1", "1,1", "1,1"]

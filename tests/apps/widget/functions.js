@@ -1,0 +1,248 @@
+// Runs behind the widget's own files (test_widget.py joins them), so that its functions are known here.
+const test = require("node:test");
+const assert = require("node:assert/strict");
+
+/** The payload of an array. */
+const sent = (dtype, array, shape = [array.length]) => ({
+  dtype, shape, data: Buffer.from(array.buffer, array.byteOffset, array.byteLength).toString("base64"),
+});
+const float32 = (rows) => sent("float32", Float32Array.from(rows.flat()), [rows.length, rows[0].length]);
+const measure = (text) => 7 * text.length;
+const lightness = (rgb) => luminance(rgb) ** (1 / 3);
+
+test("arrays of every dtype are decoded", () => {
+  for (const [dtype, Kind] of Object.entries(ARRAYS)) {
+    const values = dtype === "bool" ? [0, 1, 1] : [0, 1, 100];
+    assert.deepEqual(Array.from(decoded(sent(dtype, Kind.from(values))).data), values, dtype);
+  }
+  const halves = sent("float16", Uint16Array.from([0x3c00, 0xc000, 0x3555, 0x0001, 0x7c00, 0x7e00]));
+  const [one, two, third, least, most, none] = decoded(halves).data;
+  assert.deepEqual([one, two, least, most], [1, -2, 2 ** -24, Infinity]);
+  assert.ok(Math.abs(third - 1 / 3) < 1e-4 && Number.isNaN(none));
+});
+
+test("NaN stays NaN, null is NaN, shapes hold", () => {
+  assert.ok(Number.isNaN(decoded(float32([[NaN, 2]])).data[0]));
+  const list = decoded([[1, null], [3, 4]]);
+  assert.deepEqual(list.shape, [2, 2]);
+  assert.ok(Number.isNaN(list.data[1]));
+  assert.throws(() => decoded({ ...float32([[1, 2]]), shape: [3] }), /2 elements/);
+  assert.throws(() => decoded({ ...float32([[1, 2]]), dtype: "complex64" }), /complex64/);
+});
+
+test("numbers are written shortest, exactly and readably", () => {
+  assert.equal(exact(Math.fround(0.1)), "0.1");
+  assert.equal(exact(0.1234567890123), "0.1234567890123");
+  for (const value of [1 / 3, 1e-20, 123456.789, -7.0000005]) assert.equal(Math.fround(Number(exact(Math.fround(value)))), Math.fround(value));
+  assert.deepEqual([1234.56, -0.00012346, 0, NaN, null].map((x) => readable(x)), ["1235", "−0.0001235", "0", "no value", "no value"]);
+  assert.equal(readable(0.5, true), "+0.5");
+  assert.equal(readable(1e-9), "1e−9");
+});
+
+test("numbers in cells have equal decimals and no room to spare", () => {
+  assert.deepEqual([0.5, -0.25, -0.001, 1, NaN].map(cellFormat(1.9)), [".50", "−.25", ".00", "1.00", ""]);
+  assert.deepEqual([12.34, -3].map(cellFormat(12.34)), ["12", "−3"]);
+  assert.deepEqual([0.0123].map(cellFormat(0.02)), [".012"]);
+});
+
+test("a scale has its ends and its middle", () => {
+  const diverging = { kind: "diverging", low: -2, high: 2 };
+  assert.deepEqual([-2, 0, 2, 5].map((x) => placeOf(diverging, x)), [0, 0.5, 1, 1]);
+  assert.deepEqual([0, 0.25, 1].map((x) => placeOf({ kind: "sequential", low: 0, high: 1, root: true }, x)), [0, 0.5, 1]);
+  assert.equal(placeOf({ ...diverging, root: true }, -0.5), 0.25);
+  assert.ok(Number.isNaN(placeOf(diverging, NaN)));
+  assert.equal(placeOf(contrasted(diverging, 4), 0.5), 1);
+});
+
+for (const dark of [false, true]) {
+  test(`sequential colours rise in lightness, ${dark ? "dark" : "light"}`, () => {
+    const steps = Array.from({ length: 50 }, (_, n) => lightness(colourAt("sequential", dark, n / 49)));
+    for (let n = 1; n < steps.length; n += 1) assert.ok(steps[n] > steps[n - 1], `step ${n}`);
+  });
+
+  test(`diverging colours are as light on both sides and neutral at zero, ${dark ? "dark" : "light"}`, () => {
+    const scale = { kind: "diverging", low: -1, high: 1 };
+    const away = [];
+    for (let n = 0; n <= 20; n += 1) {
+      const [below, above] = [-n / 20, n / 20].map((x) => lightness(colourOf(scale, x, dark)));
+      assert.ok(Math.abs(below - above) < 0.05, `at ${n / 20}: ${below} and ${above}`);
+      away.push((below + above) / 2);
+    }
+    for (let n = 1; n < away.length; n += 1) assert.ok(dark ? away[n] > away[n - 1] : away[n] < away[n - 1], `step ${n}`);
+    const zero = colourOf(scale, 0, dark);
+    assert.ok(Math.max(...zero) - Math.min(...zero) <= 1, `zero is ${zero}`);
+  });
+
+  test(`texts are readable on every colour, ${dark ? "dark" : "light"}`, () => {
+    for (const kind of ["sequential", "diverging", "tint"]) {
+      for (let n = 0; n <= 40; n += 1) {
+        const colour = colourAt(kind, dark, n / 40);
+        assert.ok(contrast(colour, ofHex(textOn(colour))) >= 4.5, `${kind} at ${n / 40}`);
+      }
+    }
+  });
+}
+
+test("labels are thinned in steps of 1, 2 and 5, and cut to their room", () => {
+  assert.deepEqual([[14, 20], [14, 10], [14, 3], [14, 0.5]].map(([need, step]) => tickStep(need, step)), [1, 2, 5, 50]);
+  assert.equal(elided("abcdef", 100, measure), "abcdef");
+  assert.equal(elided("abcdef", 28, measure), "abc…");
+  assert.equal(elided("😀😀😀", 30, measure), "😀…");
+  assert.deepEqual(niceTicks(0, 1, 4), [0, 0.5, 1]);
+  assert.deepEqual(niceTicks(-0.3, 0.3, 7), [-0.3, -0.2, -0.1, 0, 0.1, 0.2, 0.3]);
+});
+
+const MATRIX = {
+  kind: "matrix", id: "m", title: "Effect", rows: ["0", "1"], columns: ["0", "1", "2"], row_axis: "layer", column_axis: "head",
+  unit: "nats", values: float32([[1, NaN, -2], [0.5, 0, 3]]), scale: { kind: "diverging", low: -3, high: 3 }, numbers: true, pick: "head",
+};
+const BARS = { kind: "bars", id: "b", title: "Bars", labels: ["one", "two"], values: float32([[1, -2]]), low: float32([[0.5, NaN]]), high: float32([[1.5, NaN]]), unit: "logits" };
+const CURVES = { kind: "curves", id: "c", title: "Curves", axis: "layer", panels: [{ title: "loss", unit: "nats", curves: [{ name: "a", x: [1, 10, 100], y: [3, null, 1] }] }], marked: [] };
+const NETWORK = { kind: "network", id: "n", title: "Graph", unit: "nats", nodes: [{ name: "embed", x: 0, y: 0 }, { name: "L0H1", x: 1, y: 1, label: "copy" }, { name: "logits", x: 0, y: 2 }], edges: [[0, 1, 2], [1, 2, -1]] };
+
+test("the middle of every cell picks that cell, and beside the plot is none", () => {
+  const plots = [matrixPlot(MATRIX), matrixPlot({ ...MATRIX, numbers: false, pick: "pair" }), barsPlot(BARS), networkPlot(NETWORK)];
+  for (const plot of plots) {
+    for (const width of [320, 1000]) {
+      const geometry = plot.layout(width, measure);
+      for (let row = 0; row < plot.rows; row += 1) {
+        for (let column = 0; column < plot.columns; column += 1) {
+          const [x, y, wide, high] = plot.box(geometry, [row, column]);
+          assert.deepEqual(plot.pick(geometry, x + wide / 2, y + high / 2), [row, column]);
+        }
+      }
+      assert.equal(plot.pick(geometry, geometry.width - 1, -5), null);
+    }
+  }
+  const curves = curvesPlot(CURVES);
+  const geometry = curves.layout(600, measure);
+  for (const cell of [[0, 0], [0, 2]]) {
+    const [x, y] = curves.box(geometry, cell);
+    assert.deepEqual(curves.pick(geometry, x + 4, y + 4), cell);
+  }
+});
+
+test("arrows stay inside a plot", () => {
+  const plot = matrixPlot(MATRIX);
+  assert.deepEqual(plot.move([0, 0], -1, 0), [0, 0]);
+  assert.deepEqual(plot.move([0, 2], 1, 1), [1, 2]);
+  assert.deepEqual(plot.move(null, 1, 1), [0, 0]);
+});
+
+test("a cell says its name, value and unit", () => {
+  assert.equal(readingOf(matrixPlot(MATRIX).describe([1, 2])), "L1H2: +3 nats");
+  assert.equal(readingOf(matrixPlot(MATRIX).describe([0, 1])), "L0H1: no value");
+  assert.equal(readingOf(matrixPlot({ ...MATRIX, pick: "pair" }).describe([1, 0])), "query 1 '1', key 0 '0': +0.5 nats");
+  assert.equal(readingOf(matrixPlot({ ...MATRIX, pick: null }).describe([1, 0])), "layer 1, head 0: +0.5 nats");
+  assert.equal(readingOf(barsPlot(BARS).describe([0])), "one: +1 logits, 95 % interval +0.5 to +1.5");
+  assert.equal(readingOf(networkPlot(NETWORK).describe([0, 1])), "L0H1 → logits: −1 nats");
+});
+
+test("labels for another shape are refused", () => {
+  assert.throws(() => matrixPlot({ ...MATRIX, rows: ["0"] }), /labels for other rows/);
+});
+
+test("a table twin has every number of its view", () => {
+  assert.deepEqual(twinsOf(MATRIX)[0].rows, [["0", 1, NaN, -2], ["1", 0.5, 0, 3]]);
+  assert.deepEqual(twinsOf(BARS)[0].rows, [["one", 1, 0.5, 1.5], ["two", -2, NaN, NaN]]);
+  assert.deepEqual(twinsOf(CURVES)[0].rows.map((row) => row.slice(2)), [[1, 3], [10, NaN], [100, 1]]);
+  assert.deepEqual(twinsOf(NETWORK)[0].rows, [["embed", "L0H1", 2], ["L0H1", "logits", -1]]);
+  const tokens = { kind: "tokens", tokens: ["a", "b"], ids: [5, 6], values: float32([[0.5, 1]]), unit: "nats" };
+  assert.deepEqual(twinsOf(tokens)[0].rows, [[0, "a", 5, 0.5], [1, "b", 6, 1]]);
+  const heads = { kind: "heads", title: "Heads", scores: [{ name: "effect", unit: "nats", values: float32([[1, 2], [3, 4]]) }] };
+  assert.deepEqual(twinsOf(heads)[0].rows, [["L0H0", 1], ["L0H1", 2], ["L1H0", 3], ["L1H1", 4]]);
+});
+
+test("CSV is quoted, and formulas stay texts", () => {
+  const rows = [["a,b", 1.5], ['say "x"', NaN], ["=1+1", -2], ["-x", 0], ["@y", 0], ["+z", 0], ["\tt", 0], ["line\nbreak", 0]];
+  assert.equal(
+    toCsv({ columns: ["name", "v"], rows }),
+    'name,v\r\n"a,b",1.5\r\n"say ""x""",\r\n\'=1+1,-2\r\n\'-x,0\r\n\'@y,0\r\n\'+z,0\r\n\'\tt,0\r\n"line\nbreak",0\r\n',
+  );
+});
+
+test("the name of a file has no way out of its folder", () => {
+  assert.equal(slug("../../etc/passwd <b>"), "etc-passwd-b");
+  assert.equal(slug("python-4l@500"), "python-4l-500");
+});
+
+test("rows are filtered and sorted, with none at the end", () => {
+  const rows = [["b", 2], ["a", null], ["c", 10], ["ab", -1]];
+  assert.deepEqual(ordered(rows, {}), [0, 1, 2, 3]);
+  assert.deepEqual(ordered(rows, { column: 1, down: true }), [2, 0, 3, 1]);
+  assert.deepEqual(ordered(rows, { column: 1, down: false }), [3, 0, 2, 1]);
+  assert.deepEqual(ordered(rows, { column: 0, down: false }), [1, 3, 0, 2]);
+  assert.deepEqual(ordered(rows, { filter: "A" }), [1, 3]);
+});
+
+const PATTERNS = Uint8Array.from([255, 0, 51, 204, 255, 0, 127, 128, 255, 255, 0, 255, 1, 2, 3, 4]);
+
+test("patterns are those of their head, and hidden cells have no weight", () => {
+  const store = patternStore({ patterns: sent("uint8", PATTERNS, [2, 2, 2, 2]) });
+  assert.deepEqual([store.layers, store.heads(1)], [2, 2]);
+  assert.deepEqual(Array.from(store.of(1, 0).data), [255, 255, 0, 255]);
+  const causal = weightsOf(store.of(0, 0), { causal: true, hideBos: false });
+  assert.deepEqual(Array.from(causal.data, (x) => Math.round(100 * x)), [100, NaN, 20, 80]);
+  assert.deepEqual(Array.from(weightsOf(store.of(0, 0), { causal: true, hideBos: true }).data, (x) => Math.round(100 * x)), [NaN, NaN, NaN, 80]);
+  assert.deepEqual(lineOf(store.of(0, 0), { query: 1 }, {}), [0.2, 0.8]);
+  assert.deepEqual(lineOf(store.of(0, 0), { key: 0 }, {}), [1, 0.2]);
+  assert.equal(weightScale([NaN, 0.4], { hideBos: true }).high, 0.4);
+  assert.equal(weightScale([NaN, 0.4], { hideBos: false }).high, 1);
+});
+
+test("layers may differ, or be sent small", () => {
+  const layer = (array, shape) => sent("uint8", Uint8Array.from(array), shape);
+  const store = patternStore({ patterns: [layer([1, 2, 3, 4], [1, 2, 2]), layer([9, 8], [2, 1, 1])] });
+  assert.deepEqual([store.heads(0), store.heads(1), Array.from(store.of(1, 1).data)], [1, 2, [8]]);
+  const small = patternStore({ patterns: { thumbnails: layer([7, 9], [2, 1, 1, 1]), layer: { index: 1, patterns: layer([1, 2, 3, 4], [1, 2, 2]) } } });
+  assert.equal(small.of(0, 0), null);
+  assert.deepEqual(Array.from(small.of(1, 0).data), [1, 2, 3, 4]);
+  assert.deepEqual([small.thumbnail(0, 0), small.thumbnail(1, 0)].map((own) => own.data[0]), [7, 9]);
+});
+
+test("a thumbnail keeps the largest weight of the cells it stands for", () => {
+  const data = new Uint8Array(16);
+  data[6] = 200;
+  assert.deepEqual(Array.from(pooled({ queries: 4, keys: 4, data }, 2).data), [0, 200, 0, 0]);
+});
+
+test("the middle of every thumbnail picks that head, also where they wrap", () => {
+  const store = patternStore({ patterns: sent("uint8", new Uint8Array(3 * 12), [3, 12, 1, 1]) });
+  const plot = thumbnailsPlot(store, {});
+  for (const width of [300, 400, 1000]) {
+    const geometry = plot.layout(width);
+    assert.ok(geometry.across === 12 || width < 700);
+    for (let layer = 0; layer < 3; layer += 1) {
+      for (let head = 0; head < 12; head += 1) {
+        const [x, y, size] = plot.box(geometry, [layer, head]);
+        assert.ok(x + size <= width);
+        assert.deepEqual(plot.pick(geometry, x + size / 2, y + size / 2), [layer, head]);
+      }
+    }
+  }
+});
+
+test("a search goes around the end", () => {
+  const tokens = ["def", "·add", "(", "·Add"];
+  assert.equal(nextToken(tokens, "add", -1), 1);
+  assert.equal(nextToken(tokens, "add", 1), 3);
+  assert.equal(nextToken(tokens, "add", 3), 1);
+  assert.equal(nextToken(tokens, "x", -1), -1);
+  assert.equal(nextToken(tokens, "", -1), -1);
+});
+
+test("equal data is equal, whatever the object", () => {
+  assert.ok(same({ a: [1, { b: null }] }, { a: [1, { b: null }] }));
+  for (const other of [{ a: [1] }, { a: [1, { b: 0 }] }, { a: { 0: 1, 1: { b: null } } }, null, { a: [1, { b: null }], c: 1 }]) {
+    assert.ok(!same({ a: [1, { b: null }] }, other));
+  }
+});
+
+test("the heads of a known circuit are found by name", () => {
+  assert.deepEqual(headsOf({ L1H3: "induction", L0MLP: "no head", "decoder.L2H10": "x" }), [[1, 3], [2, 10]]);
+});
+
+test("ticks of a logarithmic axis are powers and halves of them", () => {
+  assert.deepEqual(logTicks(1, 100), [1, 2, 5, 10, 20, 50, 100]);
+  assert.deepEqual(logTicks(1, 100000), [1, 10, 100, 1000, 10000, 100000]);
+});

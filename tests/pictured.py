@@ -1,0 +1,81 @@
+"""What a view of the widget must share with the figure that it is made of."""
+
+import base64
+from html import unescape
+
+import numpy as np
+
+
+def numbers(sent) -> np.ndarray:
+    array = np.frombuffer(base64.b64decode(sent["data"]), sent["dtype"])
+    return array.reshape(sent["shape"])
+
+
+def as_sent(values) -> np.ndarray:
+    return np.array(values, dtype=np.float64).astype(np.float32)
+
+
+def check_matrix(view, figure):
+    drawn = figure.data[0]
+    np.testing.assert_array_equal(numbers(view["values"]), as_sent(drawn.z))
+    assert view["unit"] == drawn.colorbar.title.text
+    assert [view["scale"]["low"], view["scale"]["high"]] == [drawn.zmin, drawn.zmax]
+    for labels, axis in (
+        (view["rows"], figure.layout.yaxis),
+        (view["columns"], figure.layout.xaxis),
+    ):
+        assert labels == [unescape(text) for text in axis.ticktext]
+    if drawn.texttemplate:
+        assert view["texts"] == [[unescape(text) for text in row] for row in drawn.text]
+
+
+def check_bars(view, figure):
+    drawn = figure.data[0]
+    values = as_sent(drawn.x)
+    np.testing.assert_array_equal(numbers(view["values"]), values)
+    np.testing.assert_allclose(numbers(view["high"]) - values, drawn.error_x.array, atol=1e-6)
+    np.testing.assert_allclose(values - numbers(view["low"]), drawn.error_x.arrayminus, atol=1e-6)
+    assert view["unit"] == figure.layout.xaxis.title.text
+    assert view["labels"] == [unescape(text) for text in figure.layout.yaxis.ticktext]
+
+
+def check_curves(view, figure):
+    drawn = [(panel, curve) for panel in view["panels"] for curve in panel["curves"]]
+    assert len(drawn) == len(figure.data)
+    for (panel, curve), trace in zip(drawn, figure.data, strict=True):
+        np.testing.assert_array_equal(numbers(curve["x"]), as_sent(trace.x))
+        np.testing.assert_array_equal(numbers(curve["y"]), as_sent(trace.y))
+        assert curve["name"] == unescape(trace.name)
+        axis = figure.layout[(trace.yaxis or "y").replace("y", "yaxis")]
+        assert axis.title.text == f"{panel['title']} ({panel['unit']})"
+    assert {shape.x0 for shape in figure.layout.shapes} == set(view["marked"])
+    assert view["log"] == (figure.layout.xaxis.type == "log")
+
+
+def check_network(view, figure):
+    lines = [trace for trace in figure.data if trace.mode == "lines"]
+    assert len(lines) == len(view["edges"])
+    for (start, end, weight), trace in zip(view["edges"], lines, strict=True):
+        one, other = (view["nodes"][n] for n in (start, end))
+        text = f"{one['name']} → {other['name']}: {weight:.4g} {view['unit']}"
+        assert unescape(trace.hovertemplate.removesuffix("<extra></extra>")) == text
+        assert [trace.x[0], trace.y[0], trace.x[2], trace.y[2]] == [
+            one["x"], one["y"], other["x"], other["y"],
+        ]  # fmt: skip
+    *_, labels, names = figure.data
+    assert [unescape(text) for text in names.text] == [node["name"] for node in view["nodes"]]
+    shown = [node["label"] for node in view["nodes"] if node["label"]]
+    assert [unescape(text) for text in labels.text or ()] == shown
+
+
+CHECKS = {
+    "matrix": check_matrix,
+    "bars": check_bars,
+    "curves": check_curves,
+    "network": check_network,
+}
+
+
+def check_view(view, figure):
+    assert view["title"] == unescape(figure.layout.title.text)
+    CHECKS[view["kind"]](view, figure)
