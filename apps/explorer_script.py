@@ -14,9 +14,9 @@ from apps.explorer.controls import choose
 from apps.explorer.default_views import default_view
 from apps.explorer.fitted import fitted, within_context
 from apps.explorer.messages import errors_on_page, escape_markdown
+from apps.explorer.navigation import PAGES
 from apps.explorer.offered import is_offered, model_of, offer, offered
 from apps.explorer.page import show
-from apps.explorer.pages import PAGES
 from apps.explorer.prediction import show_prediction
 from apps.explorer.sidebar import metric_choice, model_choice, prompt_form, set_choice
 from apps.explorer.state import change, current, outer, read_address, write_address

@@ -23,8 +23,8 @@ NAMES = {
 
 def in_words(metric: str) -> str:
     """A metric with its good direction."""
-    direction = better(NAMES[metric])
-    return f"{NAMES[metric]} ({direction})" if direction else f"{NAMES[metric]} (0: unchanged)"
+    name = NAMES.get(metric, metric)
+    return f"{name} ({better(name) or '0: unchanged'})"
 
 
 def offered_metrics(view: View, model: interp.Transformer) -> list[str]:

@@ -103,7 +103,7 @@ def is_single_token(model: interp.Transformer, text: str) -> bool:
 def line_of(found: Predictions) -> Markup:
     """The prediction of the only prompt of a result as a line that wraps."""
     parts: list[Markup | str] = [_most_probable(found)]
-    parts += [_answer(found, name) for name in found.answers]
+    parts += [_probabilities(found, name) for name in found.answers]
     if "target" in found.answers:
         parts.append(_verdict([bool(own) for own in found.right[:, 0]]))
     if found.ablated:
@@ -130,7 +130,7 @@ def _most_probable(found: Predictions) -> Markup:
     return where + Markup(" · ").join(tokens) + (now if changed else Markup(""))
 
 
-def _answer(found: Predictions, name: str) -> Markup:
+def _probabilities(found: Predictions, name: str) -> Markup:
     """The probability of the target or the distractor in each run."""
     row = [*found.answers].index(name)
     shares = _shares([float(own[row, 0]) for own in found.answer_probability])

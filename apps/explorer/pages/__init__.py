@@ -1,10 +1,1 @@
-"""The pages of the explorer, by their names in the address."""
-
-from apps.explorer.page import Page
-from apps.explorer.pages.heads import HEADS
-from apps.explorer.pages.patch import PATCH
-from apps.explorer.pages.prompt import PROMPT
-from apps.explorer.pages.weights import WEIGHTS
-from apps.explorer.pages.why import WHY
-
-PAGES: dict[str, Page] = {page.name: page for page in (PROMPT, HEADS, WHY, PATCH, WEIGHTS)}
+"""The pages of the explorer, one a module: what each asks, shows and does at a click."""

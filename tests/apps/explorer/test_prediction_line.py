@@ -1,0 +1,118 @@
+"""The prediction above every page, in a session: it follows the prompt and the edit."""
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from apps.explorer.offered import model_of
+from apps.serve import APP
+
+MODEL = "induction-by-hand"
+EVIL = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def session() -> AppTest:
+    """One session, in which each test sends its own prompt."""
+    app = AppTest.from_file(str(APP), default_timeout=60)
+    app.query_params["model"], app.query_params["page"] = MODEL, "prompt"
+    return app.run()
+
+
+def line(app: AppTest) -> str:
+    """The HTML of the line; empty if there is none."""
+    assert not app.exception
+    found = [own.proto.body for own in app.get("html")]
+    return next((own for own in found if "interp-prediction" in own), "").partition("</style>")[2]
+
+
+def send(app: AppTest, **fields: str) -> AppTest:
+    for name, value in fields.items():
+        app.text_area(key=f"form_{name}").set_value(value)
+    return next(button for button in app.button if button.label == "Run").click().run()
+
+
+def said(messages: object) -> str:
+    return " ".join(own.value for own in messages).replace("\\", "")
+
+
+def test_the_line_follows_the_prompt_on_every_page(session):
+    send(session, text="abcdab", target="c", distractor="d")
+    top = model_of(MODEL).top("abcdab", 1).rows[0]
+    assert f"<bdi>b</bdi> (position 6): <bdi>{top.token}</bdi>" in line(session)
+    assert "p(target <bdi>c</bdi>)" in line(session)
+    assert "p(distractor <bdi>d</bdi>)" in line(session)
+    assert "✓ right" in line(session)
+    send(session, text="xyzxy", target="a", distractor="")
+    assert "<bdi>y</bdi> (position 5)" in line(session)
+    assert "✗ wrong" in line(session)
+    assert "distractor" not in line(session)
+    session.segmented_control(key="choose_page").set_value("weights").run()
+    assert "<bdi>y</bdi> (position 5)" in line(session)
+    session.segmented_control(key="choose_page").set_value("prompt").run()
+
+
+def test_the_collected_heads_are_ablated_by_a_switch(session):
+    send(session, text="abcdab", target="c", distractor="d")
+    plain = line(session)
+    assert not [own for own in session.toggle if own.label.startswith("Ablate")]
+    session.query_params["heads"] = "L1H0,L0H0"
+    session.run()
+    assert line(session) == plain
+    switch = next(own for own in session.toggle if own.label == "Ablate L1H0, L0H0")
+    switch.set_value(True).run()
+    assert "L1H0, L0H0 ablated (mean)" in line(session)
+    assert " → " in line(session)
+    assert "True" in session.query_params["ablated"]
+    next(own for own in session.toggle if own.label.startswith("Ablate")).set_value(False).run()
+    assert line(session) == plain
+
+
+def test_a_prompt_that_cannot_be_read_is_said_and_the_next_is_shown(session):
+    send(session, text=EVIL, target="c", distractor="")
+    assert not line(session)
+    assert "can't be encoded in this vocabulary" in said(session.caption)
+    assert "onerror" not in "".join(own.proto.body for own in session.get("html"))
+    send(session, text="abcdab")
+    assert "(position 6)" in line(session)
+
+
+def test_an_over_long_prompt_is_cut_with_a_word_that_stays(session):
+    send(session, text="ab" * 100, target="a", distractor="")
+    words = "longer than the model's context of 64 tokens: its first 137 tokens are left out"
+    assert words in said(session.warning)
+    assert "(position 63)" in line(session)
+    assert words in said(session.run().warning)
+    assert not session.error
+    send(session, text="abab")
+    assert not session.warning
+
+
+def test_metrics_are_those_that_the_prompts_allow(session):
+    session.segmented_control(key="choose_prompts").set_value("").run()
+    send(session, text="abcdab", target="c", distractor="d")
+    options = session.selectbox(key="choose_metric").options
+    assert options[0] == "loss (lower is better)"
+    assert "logit difference (higher is better)" in options
+    send(session, target="", distractor="")
+    fewer = session.selectbox(key="choose_metric").options
+    assert fewer == ["loss (lower is better)", "KL divergence (0: unchanged)"]
+    session.segmented_control(key="choose_prompts").set_value("examples").run()
+    assert session.selectbox(key="choose_metric").options == options
+
+
+def test_markup_in_a_prompt_is_text():
+    app = AppTest.from_file(str(APP), default_timeout=60)
+    app.query_params["model"], app.query_params["page"] = "python-2l", "weights"
+    send(app.run(), text=f"x = '{EVIL}", target=EVIL)
+    assert "interp-prediction" in "".join(own.proto.body for own in app.get("html"))
+    assert "<img" not in line(app)
+
+
+@pytest.mark.parametrize("model", ["dates", "python-mlm"])
+def test_other_kinds_of_model_have_a_line(model):
+    app = AppTest.from_file(str(APP), default_timeout=60)
+    app.query_params["model"], app.query_params["page"] = model, "prompt"
+    app.run()
+    assert not app.error
+    assert "✓ right" in line(app)
+    assert ("at <bdi>&lt;|mask|&gt;</bdi>" in line(app)) == (model == "python-mlm")

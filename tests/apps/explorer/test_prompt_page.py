@@ -1,0 +1,348 @@
+"""The page Prompt: its numbers are those of the analyses, its clicks change the view."""
+
+import base64
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import interp
+from analyses import Predictions, Steering, ablate, predictions
+from apps.explorer.default_views import default_view, examples, with_prompt
+from apps.explorer.fitted import cut_text, within_context
+from apps.explorer.metrics_offered import in_words, offered_metrics
+from apps.explorer.offered import model_of
+from apps.explorer.page import JOBS, answers_of
+from apps.explorer.pages.asked import inputs_of, metric_of, set_question
+from apps.explorer.pages.continuation import continuation_question
+from apps.explorer.pages.masking import toggled
+from apps.explorer.pages.prompt import asks, on_pick, views
+from apps.explorer.prediction import line_of, prediction_question
+from apps.explorer.view import Head, View, from_address
+from interp.errors import InvalidInput
+from interp.metrics import masked_loss, measure
+
+MODEL = "induction-by-hand"
+VIEW = View("prompt", MODEL, text="abcdab", target="c", distractor="d", metric="loss")
+ABLATED = replace(VIEW, heads=(Head(1, 0), Head(0, 0)), ablated=True)
+MASKED = "a = [0, 1]\nb = (0,<|mask|>)"
+EVIL = "<img src=x onerror=alert(1)>"
+
+
+def known_of(view: View) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The answers and the views of the page, each by name."""
+    model = model_of(view.model)
+    asked = asks(view, model)
+    for _ in range(600):
+        found = answers_of(asked, JOBS)
+        if not any(job.running for job in found.jobs.values()):
+            break
+        time.sleep(0.05)
+    assert not found.errors
+    return found.results, {own["id"]: own for own in views(view, model, found.results)}
+
+
+def numbers_of(encoded: dict[str, Any]) -> torch.Tensor:
+    array = np.frombuffer(base64.b64decode(encoded["data"]), encoded["dtype"])
+    return torch.tensor(array.copy()).reshape(encoded["shape"])
+
+
+# ---- surprisal and predictions ---------------------------------------------------------------
+
+
+def test_tokens_have_their_surprisal_and_the_first_has_none():
+    _, drawn = known_of(VIEW)
+    tokens, own = drawn["tokens"], numbers_of(drawn["tokens"]["values"])
+    model = model_of(MODEL)
+    expected = model.loss("abcdab", per_token=True)[0]
+    assert own[0].isnan()
+    torch.testing.assert_close(own[1:], expected.float(), rtol=1e-5, atol=1e-6)
+    assert tokens["tokens"] == model.to_labels("abcdab")
+    assert tokens["ids"] == model.to_tokens("abcdab")[0].tolist()
+    assert f"mean {expected.mean():.3f} nats" in tokens["title"]
+    assert tokens["double"] is None
+    assert "no mask token" in tokens["note"]
+
+
+def test_under_the_ablation_the_strip_may_have_the_change():
+    results, drawn = known_of(replace(ABLATED, colour="change"))
+    found = results["prediction"]
+    own = numbers_of(drawn["tokens"]["values"])
+    torch.testing.assert_close(own, found.effect[0].float(), equal_nan=True)
+    assert drawn["tokens"]["scale"]["low"] == -drawn["tokens"]["scale"]["high"]
+    assert "L1H0, L0H0 ablated (mean)" in drawn["tokens"]["title"]
+    _, plain = known_of(ABLATED)
+    assert numbers_of(plain["tokens"]["values"])[1:].min() >= 0
+
+
+def test_bars_have_plain_and_ablated_side_by_side():
+    results, drawn = known_of(ABLATED)
+    found, top = results["prediction"], drawn["top"]
+    ids = [*found.candidates()]
+    assert ids[:10] == found.top[0, 0].tolist()
+    assert set(found.top[1, 0].tolist()) <= set(ids)
+    model = model_of(MODEL)
+    for values, run in ((top["values"], 0), (top["second"]["values"], 1)):
+        own = numbers_of(values)
+        assert own.tolist() == pytest.approx([found.candidates()[id_][run] for id_ in ids])
+    p = model("abcdab")[0, -1].softmax(-1)
+    torch.testing.assert_close(numbers_of(top["values"]), p[ids].detach())
+    assert "second" not in known_of(VIEW)[1]["top"]
+
+
+def test_the_ablated_numbers_are_those_of_the_sweep():
+    """Of the prompt alone, and with the set's means where sweeps run over the set."""
+    model, group = model_of(MODEL), {"set": ["L1H0", "L0H0"]}
+    alone = known_of(ABLATED)[0]["prediction"]
+    swept = ablate(model, ["abcdab"], units=group)
+    both = [swept.clean[0].item(), swept.ablated[0, 0].item()]
+    assert alone.loss[:, 0].tolist() == pytest.approx(both, rel=1e-5)
+    prompts = examples(MODEL)
+    view = replace(with_prompt(ABLATED, prompts[3]), prompts="examples")
+    found = known_of(view)[0]["prediction"]
+    over_set = ablate(model, [own.text for own in prompts], units=group)
+    assert found.loss[1, 0].item() == pytest.approx(over_set.ablated[0, 3].item(), rel=1e-5)
+
+
+def test_a_click_reads_the_prediction_at_a_token():
+    view = on_pick(VIEW, {"view": "tokens", "pick": "position", "row": 2})
+    assert view == replace(VIEW, position=2)
+    results, drawn = known_of(view)
+    assert results["prediction"].position.tolist() == [2]
+    assert drawn["top"]["title"] == "Most probable tokens after 'b' (position 2)"
+
+
+# ---- the prompt set --------------------------------------------------------------------------
+
+
+def test_the_set_says_which_prompts_are_right():
+    results, drawn = known_of(VIEW)
+    found, table = results["set"], drawn["set"]
+    model = model_of(MODEL)
+    for row, prompt in zip(table["rows"], examples(MODEL), strict=True):
+        top = model.top(prompt.text, 1).rows[0]
+        assert row[2] == top.token
+        assert row[4] == ("right" if top.id == model.to_single_token(prompt.target) else "wrong")
+    assert [row[3] for row in table["rows"]] == pytest.approx(found.loss[0].tolist(), abs=1e-4)
+    assert table["columns"][3]["title"] == "loss (lower is better)"
+    taken = on_pick(VIEW, {"view": "set", "pick": "row", "row": 5})
+    assert taken.text == examples(MODEL)[5].text
+
+
+def test_a_sweep_respects_the_filter():
+    view = default_view("python-mlm", "prompt")
+    model, prompts = model_of(view.model), examples(view.model)
+    view = replace(view, prompts="examples")
+    right = JOBS.answer(set_question(view, model)).right[0].tolist()
+    assert {True, False} == set(right)
+    for answered in ("right", "wrong", ""):
+        taken = inputs_of(replace(view, answered=answered), model, swept=True).prompts
+        wanted = [
+            prompt
+            for prompt, own in zip(prompts, right, strict=True)
+            if not answered or own == (answered == "right")
+        ]
+        assert [*taken] == wanted
+    one = replace(view, answered="wrong", prompts="")
+    assert len(inputs_of(one, model, swept=True).prompts) == 1
+
+
+def test_a_filter_that_no_prompt_passes_is_said():
+    view = replace(default_view("dates", "prompt"), prompts="examples", answered="wrong")
+    with pytest.raises(InvalidInput, match="No prompt of the set is answered wrong"):
+        inputs_of(view, model_of("dates"), swept=True)
+
+
+# ---- masks -----------------------------------------------------------------------------------
+
+
+def mlm(**fields: object) -> View:
+    return View("prompt", "python-mlm", metric="masked-loss", **fields)
+
+
+def test_a_mask_in_mid_text_is_where_the_model_is_read():
+    view = mlm(text=MASKED, target=" 1")
+    model = model_of(view.model)
+    results, drawn = known_of(view)
+    mask = model.position_of(MASKED, "<|mask|>")
+    assert results["prediction"].position.tolist() == [mask]
+    assert 0 < mask < len(drawn["tokens"]["ids"]) - 1
+    assert drawn["tokens"]["masked"] == [mask]
+    own = numbers_of(drawn["tokens"]["values"])
+    assert own.isfinite().nonzero().flatten().tolist() == [mask]
+    p = model(MASKED)[0, mask].log_softmax(-1)[model.to_single_token(" 1")]
+    assert own[mask].item() == pytest.approx(-p.item(), rel=1e-5)
+    assert str(line_of(results["prediction"])).startswith(
+        '<div class="interp-prediction"><span>at <bdi>&lt;|mask|&gt;</bdi>'
+    )
+
+
+def test_a_double_click_masks_a_token_and_shows_it_again():
+    text = "for name in names:\n    print(name)"
+    view, model = mlm(text=text), model_of("python-mlm")
+    ids = model.to_tokens(text)[0].tolist()
+    at = ids.index(model.to_single_token(" in"))
+    masked = on_pick(view, {"view": "tokens", "pick": "mask", "row": at})
+    assert (masked.target, masked.position, masked.hidden) == (" in", at, text)
+    assert model.to_tokens(masked.text)[0, at] == model.config.tokens.mask
+    assert offered_metrics(masked, model)[0] == "masked-loss"
+    metric = metric_of(masked, inputs_of(masked, model))
+    assert metric == masked_loss(model.to_tokens(text))
+    found = predictions(model, masked.text, targets=" in")
+    done = interp.run(model, masked.text)
+    assert found.loss[0, 0].item() == pytest.approx(
+        measure(metric, done.logits, done.batch).item(), rel=1e-5
+    )
+    two = toggled(masked, model, at + 1)
+    assert known_of(two)[0]["prediction"].surprisal.isfinite().sum() == 2
+    assert on_pick(two, {"view": "tokens", "pick": "position", "row": at}).target == " in"
+    back = toggled(toggled(two, model, at + 1), model, at)
+    assert (back.text, back.hidden, back.target) == (text, "", "")
+
+
+def test_special_tokens_and_models_without_a_mask_are_left_alone():
+    view = mlm(text="for name in names:")
+    assert toggled(view, model_of("python-mlm"), 0) == view
+    assert on_pick(VIEW, {"view": "tokens", "pick": "mask", "row": 2}) == VIEW
+
+
+# ---- continuations ---------------------------------------------------------------------------
+
+
+def test_a_continuation_is_that_of_the_edited_model():
+    results, drawn = known_of(replace(ABLATED, asked=("continuation",), new_tokens=5))
+    found, model = results["continuation"], model_of(MODEL)
+    assert isinstance(found, Steering)
+    new = model.generate("abcdab", max_new_tokens=5)[0, -5:]
+    assert found.plain[0].tolist() == new.tolist()
+    strip, table = drawn["continued"], drawn["continuations"]
+    assert strip["tokens"] == model.to_labels(new)
+    assert len(strip["aligned"]) == len(strip["tokens"]) == 5
+    assert [row[0] for row in table["rows"]] == ["plain", "edited"]
+    assert strip["aligned"] != strip["tokens"]
+    assert table["rows"][1][2] == str(int(found.same[0, 0]))
+
+
+def test_a_vector_of_two_texts_steers_beside_the_ablated_heads():
+    view = replace(ABLATED, asked=("continuation",), positive="ab", negative="xyz", strength=50.0)
+    results, drawn = known_of(view)
+    found = results["continuation"]
+    assert (found.strengths, found.place) == ((50.0,), "resid_pre 1")
+    assert found.ablated == ("L1H0", "L0H0")
+    assert [row[0] for row in drawn["continuations"]["rows"]] == [
+        "plain",
+        "edited",
+        "random vector",
+    ]
+
+
+def test_an_encoder_decoder_is_continued_in_its_decoder():
+    view = replace(default_view("dates", "prompt"), asked=("continuation",), heads=(Head(0, 2),))
+    view = replace(view, ablated=True, attention="cross", positive="1 May 2001", negative="2/3/94")
+    results, drawn = known_of(view)
+    assert results["continuation"].ablated == ("cross.L0H2",)
+    assert drawn["source"]["tokens"][0] == model_of("dates").to_labels(view.text)[0]
+    model = model_of("dates")
+    source, prefix = inputs_of(view, model).batch
+    start = model.to_tokens(prefix, stack="decoder")
+    plain = model.generate(source, start, max_new_tokens=view.new_tokens)[0, start.shape[1] :]
+    assert results["continuation"].plain[0, : len(plain)].tolist() == plain.tolist()
+
+
+def test_without_an_edit_there_is_nothing_to_compare():
+    with pytest.raises(InvalidInput, match="collect heads"):
+        continuation_question(VIEW, model_of(MODEL))
+    full = replace(ABLATED, text="ab" * 31 + "a")
+    assert model_of(MODEL).to_tokens(full.text).shape[1] == 64
+    with pytest.raises(InvalidInput, match="fills the context of 64"):
+        continuation_question(full, model_of(MODEL))
+
+
+# ---- metrics, long prompts, links ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (VIEW, ["loss", "logit-diff", "prob", "logit", "kl"]),
+        (replace(VIEW, distractor=""), ["loss", "prob", "logit", "kl"]),
+        (replace(VIEW, distractor="ab"), ["loss", "prob", "logit", "kl"]),
+        (replace(VIEW, target="ab"), ["loss", "kl"]),
+        (replace(VIEW, target=""), ["loss", "kl"]),
+        (mlm(text=MASKED, target=" 1"), ["masked-loss", "prob", "logit", "kl"]),
+        (mlm(text=MASKED), ["kl"]),
+        (mlm(text="x = 1", target=" 1"), ["prob", "logit", "kl"]),
+        (View("prompt", "dates", "1 May 2001", target="2001-05-01"), ["loss", "kl"]),
+    ],
+)
+def test_metrics_are_offered_where_they_make_sense(view, expected):
+    model = model_of(view.model)
+    assert offered_metrics(view, model) == expected
+    for metric in expected:
+        own = replace(view, metric=metric)
+        inputs = inputs_of(own, model)
+        ablate(model, inputs.batch, units={"none": []}, metric=metric_of(own, inputs))
+
+
+def test_the_good_direction_of_a_metric_is_named():
+    assert in_words("loss") == "loss (lower is better)"
+    assert in_words("masked-loss") == "masked loss (lower is better)"
+    assert in_words("logit-diff") == "logit difference (higher is better)"
+    assert in_words("kl") == "KL divergence (0: unchanged)"
+
+
+@pytest.mark.parametrize("name", [MODEL, "python-mlm"])
+def test_a_long_prompt_is_cut_to_the_context(name):
+    model = model_of(name)
+    text = "ab" * 100 if name == MODEL else "x = [1, 2, 3]\n" * 60
+    before = model.to_tokens(text).shape[1]
+    kept, n_cut = cut_text(model, text, model.stacks[0].name)
+    assert text.endswith(kept)
+    assert model.to_tokens(kept).shape[1] == before - n_cut == model.config.n_ctx
+    view, notes = within_context(View("prompt", name, text=text, position=3), model)
+    assert (view.text, view.position) == (kept, None)
+    assert f"its first {n_cut} tokens are left out" in notes[0]
+    assert within_context(view, model) == (view, ())
+    assert known_of(view)[1]["tokens"]["tokens"] == model.to_labels(kept)
+
+
+def test_what_cannot_be_read_is_not_cut():
+    view = replace(VIEW, text=EVIL * 20)
+    assert within_context(view, model_of(MODEL)) == (view, ())
+
+
+def test_labels_are_text_whatever_the_prompt_is():
+    view = View("prompt", "python-4l", text=f"x = '{EVIL}'", metric="loss")
+    results, drawn = known_of(view)
+    assert "".join(drawn["tokens"]["tokens"][1:]).replace("·", " ") == view.text
+    assert "<img" not in str(line_of(results["prediction"]))
+
+
+def test_a_link_carries_the_fields_of_the_page():
+    view = replace(ABLATED, colour="change", answered="wrong", positive="ab", negative="x", layer=1)
+    view = replace(view, strength=-2.5, new_tokens=7, hidden="abc", asked=("continuation",))
+    assert from_address(view.to_address()) == (view, ())
+    for name, odd in {
+        "colour": "red",
+        "answered": "x",
+        "strength": "nan",
+        "new_tokens": "0",
+        "layer": "x",
+    }.items():
+        found, notes = from_address({name: odd})
+        assert found == View()
+        assert name in notes[0]
+
+
+@pytest.mark.parametrize("view", [VIEW, ABLATED, mlm(text=MASKED, target=" 1")])
+def test_the_code_gives_the_numbers_of_the_page(view):
+    asked = prediction_question(view, model_of(view.model))
+    names: dict[str, Any] = {}
+    exec(asked.code(), names)
+    found = names["result"]
+    assert isinstance(found, Predictions)
+    own = JOBS.answer(asked)
+    assert own.to_frame().equals(found.to_frame())
