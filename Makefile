@@ -21,6 +21,8 @@ PYTEST ?=
 
 # Keeps pyright from asking the network whether there is a newer one: constraints.txt decides.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+# Where the environment forbids compiled files, every process would compile all tests anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help
 help: ## List the targets

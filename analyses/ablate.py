@@ -145,6 +145,7 @@ class Ablation(Result):
 
     def summary(self, top: int = 10) -> str:
         """The metric without ablation, and up to ``top`` units that matter (pairs: interact)."""
+        top = at_least(1, top, "top")
         frame, noun, verb = self.to_frame(), self.units.replace("mlps", "MLPs"), "matter"
         if self.units == "pairs":
             frame = self.interaction_frame().rename(columns={"interaction": "effect"})

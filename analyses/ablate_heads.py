@@ -115,6 +115,7 @@ class HeadAblation(Result):
 
     def summary(self, top: int = 10) -> str:
         """The metric without ablation, and up to ``top`` heads that matter."""
+        top = at_least(1, top, "top")
         frame = self.to_frame()
         first = (
             f"{self.metric} {self.clean.mean():.4g} {self.unit} on {self.clean.numel()} prompts; "

@@ -136,6 +136,7 @@ class EdgeAttribution(Result):
 
     def summary(self, top: int = 10) -> str:
         """The change of the metric, how far the scores can be trusted, and ``top`` edges."""
+        top = at_least(1, top, "top")
         frame = self.to_frame()
         first = (
             f"{self.metric} {self.clean.mean():.4g} → {self.corrupt.mean():.4g} {self.unit} on "

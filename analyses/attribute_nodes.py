@@ -160,6 +160,7 @@ class NodeAttribution(Result):
 
     def summary(self, top: int = 10) -> str:
         """How far the scores can be trusted, and up to ``top`` nodes that matter."""
+        top = at_least(1, top, "top")
         frame = self.to_frame()
         lines = [
             f"effect of {len(frame)} nodes on {self.metric}, {self.clean.nanmean():.4g} "

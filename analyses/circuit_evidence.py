@@ -117,6 +117,25 @@ class Pairs:
             and (writer.name in alike or not set(alike).isdisjoint(following[reader.name]))
         ]
 
+    def needed_alike(
+        self, ablated: ByName, carrying: Collection[str], least: float
+    ) -> tuple[set[str], dict[Names, Tensor]]:
+        """What a circuit needs, though it does the same on both prompts.
+
+        Args:
+            ablated: what replacing each component by its mean changes.
+            carrying: the components of the circuit.
+            least: how much a mean must change the metric.
+
+        Returns:
+            The other components that change it so much, and of their edges among themselves, from
+            inputs and with the circuit those that do, with the effect of each.
+        """
+        alike = {name for name, x in ablated.items() if abs(float(x.mean())) >= least}
+        alike -= set(carrying)
+        effects = self.patched(self.edges_of(alike, carrying), "mean")
+        return alike, {edge: x for edge, x in effects.items() if abs(float(x.mean())) >= least}
+
     def into(self, component: str, edges: Sequence[Names]) -> tuple[Names, ...]:
         """Those of the edges that a component reads."""
         following = next_writers(self.graph)

@@ -29,6 +29,7 @@ from analyses.result import Result
 from interp import Transformer, load
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
+from interp.integers import at_least
 
 SHOWN = 30
 """Rows of a figure."""
@@ -106,6 +107,7 @@ class Comparison(Result):
 
     def summary(self, top: int = 10) -> str:
         """How many rows differ, and the ``top`` that differ most."""
+        top = at_least(1, top, "top")
         frame = self.to_frame()
         names = titles({axis: frame[axis].tolist() for axis in self.cells})
         differ = int(frame["matters"].sum())
@@ -128,8 +130,9 @@ class Comparison(Result):
 
     @property
     def _noise(self) -> float:
+        """That of the model whose numbers are rounded to fewer digits."""
         both = torch.stack([self.a, self.b]).nan_to_num()
-        return rounding(both, self.provenance.dtype) if both.numel() else 0.0
+        return max(rounding(both, own.dtype) for own in self.provenances) if both.numel() else 0.0
 
 
 def compare(

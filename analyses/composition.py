@@ -28,7 +28,7 @@ from interp.circuits.composition import KINDS, head_pairs
 from interp.circuits.folded_heads import rotates
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
-from interp.integers import within
+from interp.integers import at_least, within
 
 READ = {"Q": "queries", "K": "keys", "V": "values"}
 
@@ -110,6 +110,7 @@ class Composition(Result):
 
     def summary(self, top: int = 5) -> str:
         """The pair furthest above the baseline, and of each kind up to ``top`` pairs."""
+        top = at_least(1, top, "top")
         frame = self.to_frame()
         lines = [f"{self.provenance.model}: {_found(frame)}"]
         for kind in KINDS:

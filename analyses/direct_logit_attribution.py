@@ -35,7 +35,7 @@ from interp.attribution.logit_terms import Part, heads_together
 from interp.attribution.token_logits import TokenLogits, places_of_logits
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
-from interp.integers import as_seed, within
+from interp.integers import as_seed, at_least, within
 from interp.metrics import Position, as_position, columns_read
 from interp.metrics.logits import at_least_float32, parts_of_rows
 from interp.model.batch import Batch
@@ -130,6 +130,7 @@ class DirectLogitAttribution(Result):
 
     def summary(self, top: int = 10) -> str:
         """The value, its ``top`` largest terms, and how exactly all of them sum to it."""
+        top = at_least(1, top, "top")
         found = self.interval()
         largest = found.size.argsort(descending=True, stable=True)[:FIRST].tolist()
         shown = [term for term in largest if found.size[term] > self._noise]

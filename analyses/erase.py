@@ -7,6 +7,9 @@ of these prompts reads the labels any better than a constant does (Belrose et al
 Perfect linear concept erasure in closed form"). The effect is the metric with r(x) in place of x,
 minus the metric without an edit.
 
+With ``method="probe"`` only the directions that one ridge probe reads are taken out; another probe
+may read the labels of directions that go along with them (Ravfogel et al. 2020, "Null It Out").
+
 The control erases labels in random order, which are as many but belong to other prompts. It
 matters: of no more prompts than dimensions, every labelling can be read without error, and erasing
 any takes out part of what tells the prompts apart. An effect beyond the control's is of the labels.
@@ -30,13 +33,14 @@ from analyses.figures import Curve, curves
 from analyses.result import Result
 from interp import Sweep, Transformer, edits, sweep
 from interp.edits.edit import Replace
+from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.integers import as_seed
 from interp.interventions.labelled import Labelled, labelled_activations, place_cells
 from interp.metrics import Metric
 from interp.metrics.logits import relative_rounding
 from interp.points import Place
-from interp.regression.erasure import Erasure
+from interp.regression.erasure import ERASURES
 from interp.sweeps.validate import check_options
 
 DRAWS = 5
@@ -57,6 +61,7 @@ class Erasing(Result):
         layers: of each place.
         labels: of each prompt.
         pos: the position that was edited.
+        method: ``leace``, or ``probe`` if the directions of a probe were taken out.
         metric: its name.
         unit: of the metric.
         provenance: model, prompts, edits and seed that the numbers depend on.
@@ -75,6 +80,7 @@ class Erasing(Result):
     layers: tuple[int, ...]
     labels: tuple[str, ...]
     pos: int
+    method: str
     metric: str
     unit: str
     provenance: Provenance
@@ -134,12 +140,16 @@ class Erasing(Result):
             for name, effect, control, removed in zip(*columns, strict=True)
         ]
         first = (
-            f"{len(set(self.labels))} labels of {len(self.labels)} prompts: erased at "
+            f"{len(set(self.labels))} labels of {len(self.labels)} prompts: {self._taken} at "
             f"{best['name']}, the {self.metric} changes by {best['effect']:+.3g} {self.unit} "
             f"(in random order {best['control']:+.3g})"
         )
         measured = f"{self.metric} {self.clean.mean():.4g} {self.unit} without an edit"
         return "\n".join([first, measured, *lines, *self.notes])
+
+    @property
+    def _taken(self) -> str:
+        return "erased" if self.method == "leace" else "a probe's directions taken out"
 
     @property
     def _cells(self) -> dict[str, list[Any]]:
@@ -154,6 +164,7 @@ def erase(  # noqa: PLR0913 - the settings of one analysis, by keyword
     metric: str | Metric = "kl",
     at: str | Sequence[str] = "resid_post",
     pos: int = -1,
+    method: str = "leace",
     stack: str | None = None,
     seed: int = 0,
     memory: float | None = None,
@@ -172,6 +183,8 @@ def erase(  # noqa: PLR0913 - the settings of one analysis, by keyword
         at: where: the label of a point that every layer has and that has positions, such as
             ``resid_post``, ``mlp_out``, ``z`` (all heads together); or several, each by itself.
         pos: the position, among each prompt's tokens, at which the labels are erased.
+        method: ``leace``, after which no linear probe of these prompts reads the labels; ``probe``,
+            which takes out the directions that one ridge probe reads.
         stack: of an encoder–decoder, which stack is edited; by default the decoder.
         seed: of the random orders of the control.
         memory: bytes that the sweep may take, as for :func:`interp.sweep`.
@@ -184,12 +197,14 @@ def erase(  # noqa: PLR0913 - the settings of one analysis, by keyword
         The metric by place and prompt.
 
     Raises:
-        InvalidInput: not one label a prompt, or fewer than two of each; a point that has no
-            positions; a prompt that is too short to have the position; a metric that the model does
-            not have; or a ``resume`` of another call.
+        InvalidInput: not one label a prompt, or fewer than two of each; an unknown method; a point
+            that has no positions; a prompt that is too short to have the position; a metric that
+            the model does not have; or a ``resume`` of another call.
         UnknownPlace: the model has no such point.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
+    if method not in list(ERASURES):
+        raise InvalidInput(f"method={shorten(method)} should be one of {', '.join(ERASURES)}.")
     check_options(model, memory, resume)
     check_metric(metric, model)
     seed = as_seed(seed)
@@ -200,7 +215,7 @@ def erase(  # noqa: PLR0913 - the settings of one analysis, by keyword
         torch.arange(n),
         *(torch.randperm(n, generator=generator) for _ in range(DRAWS)),
     ]
-    made = [_erased(given, place, order) for place in given.every_place for order in orders]
+    made = [_erased(given, place, order, method) for place in given.every_place for order in orders]
     table = sweep(
         model,
         tuple(given.batches),
@@ -224,6 +239,7 @@ def erase(  # noqa: PLR0913 - the settings of one analysis, by keyword
         layers=tuple(given.cells["layer"]),
         labels=given.labels,
         pos=pos,
+        method=method,
         metric=table.metric,
         unit=table.unit,
         provenance=replace(provenance, edits=table.provenance.edits),
@@ -232,11 +248,11 @@ def erase(  # noqa: PLR0913 - the settings of one analysis, by keyword
     )
 
 
-def _erased(given: Labelled, place: Place, order: Tensor) -> tuple[Replace, float]:
+def _erased(given: Labelled, place: Place, order: Tensor, method: str) -> tuple[Replace, float]:
     """The edit that erases the labels in an order, and the share of the variance that it takes."""
     x, activations = given.rows_at(place), given.activations[place]
     classes = one_hot(given.targets[order], len(given.classes)).double()
-    erased = Erasure.of(x, classes, relative_rounding(activations.dtype))(x)
+    erased = ERASURES[method](x, classes, relative_rounding(activations.dtype))(x)
     removed = (x - erased).square().sum() / (x - x.mean(0)).square().sum().clamp(min=1e-300)
     values = erased.to(activations).view_as(activations)
     return edits.replace(place, values, pos=given.pos), removed.item()

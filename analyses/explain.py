@@ -38,13 +38,13 @@ from analyses.effects import as_metric, rounding
 from analyses.result import Result
 from analyses.statistics import interval
 from interp import Transformer, computation_graph, run_circuits
-from interp.circuits.faithful import candidates, faithfulness, random_circuit
+from interp.circuits.faithful import Circuit, candidates, faithfulness, smallest_faithful
 from interp.circuits.paths import LOGITS, Names, strongest_paths
 from interp.circuits.written import written
-from interp.errors import InvalidInput, shorten
+from interp.errors import InvalidInput
 from interp.execution.provenance import Provenance
 from interp.graph import Graph
-from interp.integers import as_integer
+from interp.integers import at_least
 from interp.interventions.minimal_pairs import aligned
 from interp.metrics import Metric
 
@@ -204,6 +204,7 @@ class Explanation(Result):
 
     def summary(self, paths: int = PATHS, rows: int = ROWS) -> str:
         """What explains the answer, the strongest paths, and what is known of each component."""
+        paths, rows = at_least(0, paths, "paths"), at_least(0, rows, "rows")
         first = (
             f"{self._found} keep {self.faithfulness:.0%} of the {self.metric} "
             f"({self.whole.mean():.3g} → {self.empty.mean():.3g} {self.unit}, "
@@ -303,34 +304,34 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
         InvalidInput: pairs that do not align, or that the metric does not tell apart; a metric
             without a gradient; or norms change the stream (post-norm), so that there are no edges.
     """
-    if (as_integer(most) or 0) < 1:
-        raise InvalidInput(f"most={shorten(most)} should be a whole number of edges from 1 on.")
+    most = at_least(1, most, "most")
     own, other = aligned(model, clean, corrupt)
     pairs = Pairs(model, computation_graph(model), own, other, as_metric(metric, model, own))
     scored = attribute_edges(
         model, own, other, metric=pairs.metric, steps=steps, check=0, seed=seed, memory=memory
     )
-    difference = _difference(scored)
-
+    least = NEEDED * _difference(scored)
     values = written(model, other)
 
-    def run(circuits: Sequence[Sequence[Names]]) -> Float[Tensor, "circuit prompt"]:
+    def run(circuits: Sequence[Circuit]) -> Float[Tensor, "circuit prompt"]:
         return run_circuits(
             model, own, circuits, values, pairs.metric, memory=memory, progress=progress
         )
 
-    circuits = _candidates(pairs.graph, scored, most)
-    tried = run(circuits)
-    faithful = (faithfulness(tried, scored.clean, scored.corrupt) >= FAITHFUL).tolist()
-    chosen = faithful.index(True) if any(faithful) else len(circuits) - 1
-    edges, generator = circuits[chosen], torch.Generator().manual_seed(seed)
-    random = [random_circuit(pairs.graph, len(edges), generator) for _ in range(DRAWS)]
+    found = smallest_faithful(
+        pairs.graph,
+        _candidates(pairs.graph, scored, most),
+        run,
+        ends=(scored.clean, scored.corrupt),
+        least=FAITHFUL,
+        draws=DRAWS,
+        seed=seed,
+    )
+    edges, ablated, carrying = found.edges, pairs.ablated(), {writer for writer, _ in found.edges}
     # What a circuit needs is asked of one that is faithful.
-    least = NEEDED * difference if any(faithful) else torch.inf
-    ablated, carrying = pairs.ablated(), {writer for writer, _ in edges}
-    alike = {name for name, x in ablated.items() if abs(float(x.mean())) >= least} - carrying
-    support = pairs.patched(pairs.edges_of(alike, carrying), "mean")
-    support = {edge: effect for edge, effect in support.items() if abs(effect.mean()) >= least}
+    alike, support = pairs.needed_alike(
+        ablated, carrying, least if found.is_faithful else torch.inf
+    )
     components = tuple(name for name in ablated if name in carrying | alike)
     answering = {writer for writer, reader in edges if reader == LOGITS}
     direct, attends = pairs.direct(), pairs.attends(answering)
@@ -345,9 +346,9 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
     return Explanation(
         whole=scored.clean,
         empty=scored.corrupt,
-        counts=tuple(len(circuit) for circuit in circuits[: chosen + 1]),
-        values=tried[: chosen + 1],
-        random=run(random),
+        counts=found.counts,
+        values=found.values,
+        random=found.random,
         edges=edges,
         score=scored.effect[[number[edge] for edge in edges]],
         exact=stacked(pairs.patched(edges, "resample").values()),
@@ -380,7 +381,7 @@ def _difference(scored: EdgeAttribution) -> float:
     return difference
 
 
-def _candidates(graph: Graph, scored: EdgeAttribution, most: int) -> list[tuple[Names, ...]]:
+def _candidates(graph: Graph, scored: EdgeAttribution, most: int) -> list[Circuit]:
     """Circuits of the highest-ranked edges, smallest first; or the strongest path of all edges."""
     order = sorted(scored.edges, key=lambda edge: -abs(scored.scores[edge]))
     found = candidates(graph, order, min(most, len(order) // 2))

@@ -48,7 +48,7 @@ from interp.heads.attention_averages import (
     visible_keys,
 )
 from interp.heads.repetition import RepeatedRows, repeated_rows
-from interp.integers import as_seed
+from interp.integers import as_seed, at_least
 from interp.metrics.logits import at_least_float32, relative_rounding
 from interp.model.attention.attention import Attention
 from interp.model.attentions import attentions_of
@@ -132,6 +132,7 @@ class HeadRoles(Result):
 
     def summary(self, top: int = 5) -> str:
         """How many heads have a role, and of each role up to ``top`` heads."""
+        top = at_least(1, top, "top")
         frame, heads = self.to_frame(), self.silent.numel()
         found = frame[frame["has_role"]].sort_values("difference", ascending=False, kind="stable")
         named = found["name"].nunique()

@@ -17,7 +17,7 @@ neurons' weights. The largest activations are extremes, so mean and quantiles of
 them. A direct effect is not what later parts make of an activation: that is in the ablation.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,35 +29,31 @@ from torch import Tensor
 
 from analyses.effects import (
     Progress,
-    as_metric,
     check_metric,
     effect_frame,
     effect_lines,
-    in_cells,
     prompt_frame,
-    rounding,
 )
 from analyses.figures import token_strips
+from analyses.neuron_ablation import NeuronAblation, ablate_neurons
 from analyses.result import Result
-from interp import Transformer, run, sweep
+from interp import Transformer
 from interp.attribution.neurons import (
     DirectEffects,
-    direct_effects,
     input_output_cosines,
-    places_of_neurons,
 )
-from interp.corpus.measures import ActivationsOf, activations_of
+from interp.corpus.direct_effects import largest_effects, writes_logits
+from interp.corpus.measures import activations_of
 from interp.corpus.snippets import Snippet, snippets
-from interp.corpus.stream import Settings, Streamed, stream_corpus
+from interp.corpus.stream import Settings, stream_corpus
 from interp.corpus.strips import shuffled_values, strips
 from interp.corpus.texts import rows_of
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.integers import as_integer, as_seed, at_least, within
-from interp.interventions.components import Component, components_of
-from interp.interventions.replacements import Replacements, check_method
+from interp.interventions.components import mlp_of
+from interp.interventions.replacements import check_method
 from interp.metrics import Metric
-from interp.model.unembedding import MaskedHead, Unembedding
 from interp.sweeps.validate import check_options
 
 LEVELS = (0.5, 0.9, 0.99, 0.999)
@@ -66,32 +62,6 @@ DRAWS = 4
 """Random orders of the other tokens."""
 LISTED = 3
 """Tokens that a summary lists."""
-
-
-@dataclass(frozen=True, eq=False)
-class NeuronAblation:
-    """The metric with each neuron ablated in turn.
-
-    Attributes:
-        clean: the metric without ablation, of each text.
-        ablated: with one neuron ablated; NaN where a cancelled call did not come to.
-        metric: its name.
-        unit: of the metric.
-        method: ``zero``, ``mean`` or ``resample``.
-        noise: effects up to it may be rounding errors.
-    """
-
-    clean: Float[Tensor, " prompt"]
-    ablated: Float[Tensor, "neuron prompt"]
-    metric: str
-    unit: str
-    method: str
-    noise: float
-
-    @property
-    def effect(self) -> Float[Tensor, "neuron prompt"]:
-        """``ablated − clean``."""
-        return self.ablated - self.clean
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -229,6 +199,7 @@ class Neurons(Result):
 
     def summary(self, top: int = 10) -> str:
         """What the neurons are most active on, and which matter."""
+        top = at_least(1, top, "top")
         frame = self.to_frame()
         n = len(frame)
         lost = (self.control < 0.5 * self.value[:, 0]).sum()
@@ -346,8 +317,8 @@ def neurons(  # noqa: PLR0913 - the settings of one analysis, by keyword
         InvalidInput: the layer has no MLP, a mixture of experts, or not these neurons; an empty
             corpus, a line that can't be read, or settings that mean nothing.
     """
-    mlp = _mlp_of(model, layer, stack)
-    chosen = _chosen(mlp, neurons)
+    mlp = mlp_of(model, layer, stack)
+    chosen = mlp.neurons(neurons)
     top, rows, seed = at_least(1, top, "top"), at_least(1, rows, "rows"), as_seed(seed)
     ablate = at_least(0, ablate, "ablate")
     check_options(model, memory, None)
@@ -356,30 +327,27 @@ def neurons(  # noqa: PLR0913 - the settings of one analysis, by keyword
         check_metric(metric, model)
     measure = activations_of(model, mlp.name, chosen[0].place, tuple(c.unit or 0 for c in chosen))
     tokens = at_least(1, tokens, "tokens")
-    if _writes_logits(model, measure):
+    if writes_logits(model, measure):
         within(1, model.config.n_logits, tokens, "tokens")
     settings = Settings(top, rows, bos=bos, sample=ablate)
     found = stream_corpus(model, texts, measure, settings, progress=progress, cancelled=cancelled)
     control = shuffled_values(measure, found, ranks=1, draws=DRAWS, rows=rows, seed=seed)
-    direct = _direct_effects(model, measure, found, tokens, rows, seed)
+    direct = largest_effects(model, measure, found, tokens=tokens, rows=rows, seed=seed)
     ablation, provenance, notes = None, Provenance.of(model, seed=seed), found.notes
     if metric is None and model.config.unembeds:
         metric = "loss" if model.config.is_causal else "kl"
     if ablate and found.complete and metric is not None:
-        batches = rows_of(found.sample)
-        edits = Replacements(model, batches, method, seed=seed, rows=rows).edits(chosen)
-        table = sweep(
+        ablation, table = ablate_neurons(
             model,
-            batches[0] if len(batches) == 1 else batches,
-            [[edits[each.name]] for each in chosen],
-            as_metric(metric, model, batches, rows),
+            rows_of(found.sample),
+            chosen,
+            method=method,
+            metric=metric,
+            seed=seed,
+            rows=rows,
             memory=memory,
-            progress=in_cells(progress, len(batches[0].ids)),
+            progress=progress,
             cancelled=cancelled,
-        )
-        noise = rounding(table.baseline[~table.baseline.isnan()], table.provenance.dtype)
-        ablation = NeuronAblation(
-            table.baseline, table.values, table.metric, table.unit, method, noise
         )
         provenance, notes = replace(table.provenance, seed=seed), (*notes, *table.notes)
     cosines = input_output_cosines(model, mlp.layer, mlp.place.stack)
@@ -407,78 +375,6 @@ def neurons(  # noqa: PLR0913 - the settings of one analysis, by keyword
         provenance=replace(provenance, tokens=found.sha256),
         notes=notes,
     )
-
-
-# ---- which neurons -----------------------------------------------------------------------------
-
-
-def _mlp_of(model: Transformer, layer: int, stack: str | None) -> Component:
-    """The MLP of a layer.
-
-    Raises:
-        InvalidInput: there is no such layer or stack, or it has no MLP.
-    """
-    if len(model.stacks) == 1 and stack is not None:
-        raise InvalidInput("stack= is for encoder–decoders; this model has one stack.")
-    own = model.stack(stack)
-    n = len(own.blocks)
-    layer = within(-n, n - 1, layer, "layer") % n
-    name = own.name if len(model.stacks) > 1 else None
-    for mlp in components_of(model).mlps:
-        if (mlp.layer, mlp.place.stack) == (layer, name):
-            return mlp
-    raise InvalidInput(f"Layer {layer} has no MLP, so there are no neurons to describe.")
-
-
-def _chosen(mlp: Component, neurons: Sequence[int] | None) -> tuple[Component, ...]:
-    """Some neurons of an MLP, or all.
-
-    Raises:
-        InvalidInput: a mixture of experts, neurons that it does not have, or one twice.
-    """
-    every = mlp.neurons()
-    if neurons is None:
-        return every
-    given = list(neurons) if isinstance(neurons, Iterable) else []  # pyright: ignore[reportUnnecessaryIsInstance]
-    numbers = map(as_integer, given)
-    wanted = dict.fromkeys(n for n in numbers if n is not None and 0 <= n < len(every))
-    if not wanted or len(wanted) < len(given):
-        raise InvalidInput(
-            f"neurons={shorten(neurons)} should be different numbers in 0..{len(every) - 1}."
-        )
-    return tuple(every[n] for n in wanted)
-
-
-# ---- what they write ---------------------------------------------------------------------------
-
-
-def _writes_logits(model: Transformer, measure: ActivationsOf) -> bool:
-    """Whether what the neurons write is mapped linearly to logits."""
-    last = model.stacks[-1]
-    linear = isinstance(model.unembed, Unembedding) and not isinstance(last.final_norm, MaskedHead)
-    return linear and measure.stack == len(model.stacks) - 1
-
-
-def _direct_effects(
-    model: Transformer,
-    measure: ActivationsOf,
-    found: Streamed,
-    tokens: int,
-    rows: int,
-    seed: int,
-) -> DirectEffects | None:
-    """The direct effects of each neuron at its largest activation, if there are such effects."""
-    if not _writes_logits(model, measure):
-        return None
-    parts: list[DirectEffects] = []
-    layer, numbers = measure.place.layer or 0, torch.tensor(measure.neurons)
-    for units in torch.arange(len(numbers)).split(rows):
-        batches = rows_of([found.texts[n] for n in found.text[units, 0].tolist()])
-        cache = run(model, *batches, record=places_of_neurons(model, layer)).cache
-        column = found.pos[units, 0].to(model.device)
-        neuron = numbers[units].to(model.device)
-        parts.append(direct_effects(model, cache, column, layer, neuron, top=tokens, seed=seed))
-    return DirectEffects.joined(parts)
 
 
 def _labels(model: Transformer, direct: DirectEffects) -> dict[int, str]:

@@ -160,6 +160,7 @@ class OrderSensitivity(Result):
 
     def summary(self, top: int = 10) -> str:
         """How many heads use order and by what; the ``top`` of them; the bag test; the control."""
+        top = at_least(1, top, "top")
         uses, n = self.uses(), self.values.shape[-1]
         s = dict(zip(self.parts, self.of(self.variants[0]).tolist(), strict=True))
         ordered = sorted(uses, key=s.__getitem__, reverse=True)

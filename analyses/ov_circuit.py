@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from analyses.effects import Progress
 from analyses.result import Result
 from analyses.top_tokens import (
     Side,
@@ -131,6 +132,7 @@ class OVCircuit(Result):
 
     def summary(self, top: int = 5) -> str:
         """Copying, up to ``top`` tokens with what they promote, the largest singular vectors."""
+        top = at_least(1, top, "top")
         mlp = ", embeddings behind the first MLP" if self.first_mlp else ""
         return "\n".join(
             [
@@ -160,12 +162,14 @@ def ov(  # noqa: PLR0913 - the settings of one analysis, by keyword
     attention: AttentionName | None = None,
     first_mlp: bool = False,
     seed: int = 0,
+    progress: Progress | None = None,
 ) -> OVCircuit:
     """Find which tokens a head promotes when it attends to a token, from the weights alone.
 
-    Norms are folded in without their divisors, but for that of what the head reads. In models with
-    post-norm the norms between embedding and head, and between head and logits, are passed too.
-    Logits are before any soft-cap.
+    Norms are folded in without their divisors, but for that of what the head reads. Biases (of the
+    norms, b_V) are left out: what they write is the same whatever the head attends to. In models
+    with post-norm the norms between embedding and head, and between head and logits, are passed
+    too. Logits are before any soft-cap.
 
     Args:
         model: a model of tokens with an unembedding.
@@ -178,6 +182,8 @@ def ov(  # noqa: PLR0913 - the settings of one analysis, by keyword
             those of the encoder.
         first_mlp: whether embeddings are behind the first MLP.
         seed: of the permutations that copying is compared with.
+        progress: called with ``(tokens searched, tokens in total)`` while the largest entries
+            of the whole circuit are searched for.
 
     Raises:
         InvalidInput: no such layer or head, or ``top`` below 1; a model without unembedding, or
@@ -193,12 +199,12 @@ def ov(  # noqa: PLR0913 - the settings of one analysis, by keyword
     whole = LowRank(circuits.values(sources.ids), right)
     same = sources.size == outputs.size and not outputs.are_classes
     if tokens is None:
-        best, promoted = strongest(whole, top)
+        best, promoted = strongest(whole, top, progress)
         rows, columns = sources.some(sources.ids[best]), outputs.some(promoted)
     else:
         given = given_tokens(tokens, sources, *([outputs] if same else []))
         rows = sources.some(given)
-        columns = outputs.some(given if same else strongest(whole, top)[1])
+        columns = outputs.some(given if same else strongest(whole, top, progress)[1])
     mean = whole.left.mean(0) @ right
     copying, controls = _copying(whole, sources.ids, seed) if same else (None, right.new_zeros(0))
     return OVCircuit(

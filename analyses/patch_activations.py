@@ -162,6 +162,7 @@ class ActivationPatching(Result):
 
     def summary(self, top: int = 10) -> str:
         """How many cells matter, up to ``top`` of them, and the controls."""
+        top = at_least(1, top, "top")
         frame = self.to_frame()
         best = frame[frame["matters"] == frame["matters"].any()].iloc[0]
         cells = f"{'/'.join(self.points)} by {' × '.join(self.axes)}"

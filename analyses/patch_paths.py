@@ -40,6 +40,7 @@ from interp.edits import Edge, Edit, Selection
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.graph import Graph, Reader, Writer, pairs_of
+from interp.integers import at_least
 from interp.interventions.minimal_pairs import Batches, aligned
 from interp.metrics import Metric
 from interp.metrics.measuring import measure_prompts
@@ -114,6 +115,7 @@ class PathPatching(Result):
 
     def summary(self, top: int = 10) -> str:
         """The metric on both prompts, and up to ``top`` edges that matter."""
+        top = at_least(1, top, "top")
         frame = self.to_frame()
         other = "" if self.corrupt is None else f"{self.corrupt.mean():.4g} corrupted, "
         first = (

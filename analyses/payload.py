@@ -14,8 +14,13 @@ from torch import Tensor
 
 from interp.errors import InvalidInput
 
-DTYPES = {torch.float64: "float32", torch.float32: "float32", torch.int64: "int32"}
-"""What elements are written as, if not as their own dtype: half the bytes, and what is shown."""
+DTYPES = {
+    torch.float64: torch.float32,
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+    torch.int64: torch.int32,
+}
+"""What elements are written as, if not as their own dtype: what is shown, and what can be read."""
 
 
 def plain(value: object) -> Any:  # noqa: ANN401 - JSON
@@ -39,8 +44,7 @@ def plain(value: object) -> Any:  # noqa: ANN401 - JSON
 
 def encoded(tensor: Tensor) -> dict[str, Any]:
     """Dtype, shape and elements (``data``) of a tensor."""
-    array = tensor.detach().cpu().numpy()
-    array = array.astype(DTYPES.get(tensor.dtype, array.dtype), copy=False)
+    array = tensor.detach().cpu().to(DTYPES.get(tensor.dtype, tensor.dtype)).numpy()
     data = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
     return {
         "dtype": str(array.dtype),

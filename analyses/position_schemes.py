@@ -78,7 +78,8 @@ class TableScheme(Scheme):
             them).
         spectrum_control: the same of permuted positions, mean over the draws.
         similarity: cosine of each two positions; NaN of a position that is zero.
-        moduli: of the eigenvalues of the shift by 1: fitted, or of the rotation.
+        moduli: of the eigenvalues of the shift by 1: of the fitted map, if there are offsets, or of
+            the rotation.
         angles: of these, in radians.
     """
 

@@ -243,38 +243,21 @@ def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
     check_options(model, memory, resume=None)
     counts = _counts(sizes, len(given))
     draws, seed = at_least(1, draws, "draws"), as_seed(seed)
-    if heldout is not None:
-        if not isinstance(heldout, tuple) or len(heldout) != 3:  # noqa: PLR2004 # pyright: ignore[reportUnnecessaryComparison, reportUnnecessaryIsInstance]
-            raise InvalidInput(
-                f"heldout={shorten(heldout)} should be a tuple of clean prompts, corrupted prompts "
-                "and their metric."
-            )
-        clean, corrupt, metric = heldout
+    clean, corrupt, metric = (clean, corrupt, metric) if heldout is None else _heldout(heldout)
     own, other = aligned(model, clean, corrupt)
     measured = as_metric(metric, model, own)
     values = replaced(model, own, other, kind)
 
     def measure_all(circuits: Bool[Tensor, "circuit edge"]) -> Float[Tensor, "circuit prompt"]:
         return run_circuits(
-            model,
-            own,
-            circuits,
-            values,
-            measured,
-            memory=memory,
-            progress=progress,
+            model, own, circuits, values, measured, memory=memory, progress=progress
         )
 
     ends = torch.tensor([[False], [True]]).expand(-1, len(given))
     empty, whole = measure_all(ends)
-    difference = float(whole.mean() - empty.mean())
-    if abs(difference) <= rounding(whole, str(model.dtype).removeprefix("torch.")):
-        raise InvalidInput(
-            f"The {measured.name} is {whole.mean():.6g} with all edges, {empty.mean():.6g} with "
-            "none: the same within rounding, so that faithfulness is undefined. Give pairs on "
-            "which it differs."
-        )
-    by = given.abs() if rank == "size" else -given * (1 if difference > 0 else -1)
+    provenance = Provenance.of(model, *own, *other, seed=seed)
+    rises = _difference(whole, empty, measured.name, provenance.dtype) > 0
+    by = given.abs() if rank == "size" else -given * (1 if rises else -1)
     order = by.argsort(descending=True, stable=True)
     generator = torch.Generator().manual_seed(seed)
     orders = [order, *(torch.randperm(len(given), generator=generator) for _ in range(draws))]
@@ -293,8 +276,36 @@ def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
         kind=kind,
         metric=measured.name,
         unit=measured.unit,
-        provenance=Provenance.of(model, *own, *other, seed=seed),
+        provenance=provenance,
     )
+
+
+def _heldout(given: object) -> tuple[Any, Any, Metric]:
+    """Clean prompts, corrupted prompts and their metric.
+
+    Raises:
+        InvalidInput: these are not given.
+    """
+    if isinstance(given, tuple) and len(given) == 3:  # noqa: PLR2004
+        return given
+    raise InvalidInput(
+        f"heldout={shorten(given)} should be a tuple of clean prompts, corrupted prompts and their "
+        "metric."
+    )
+
+
+def _difference(
+    whole: Float[Tensor, " prompt"], empty: Float[Tensor, " prompt"], metric: str, dtype: str
+) -> float:
+    """m(M) − m(∅), checked to be more than rounding errors."""
+    difference = float(whole.mean() - empty.mean())
+    if abs(difference) <= rounding(whole, dtype):
+        raise InvalidInput(
+            f"The {metric} is {whole.mean():.6g} with all edges, {empty.mean():.6g} with none: the "
+            "same within rounding, so that faithfulness is undefined. Give pairs on which it "
+            "differs."
+        )
+    return difference
 
 
 def _scores_of(graph: Graph, scores: Scores) -> Float[Tensor, " edge"]:

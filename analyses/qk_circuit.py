@@ -25,6 +25,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from analyses.effects import Progress
 from analyses.figures import Curve, curves
 from analyses.result import Result
 from analyses.top_tokens import (
@@ -172,6 +173,7 @@ class QKCircuit(Result):
 
     def summary(self, top: int = 5) -> str:
         """Content against offset, up to ``top`` queries with their keys, and singular vectors."""
+        top = at_least(1, top, "top")
         mlp = ", embeddings behind the first MLP" if self.first_mlp else ""
         at = "" if self.offset is None else f" at offset {self.offset}"
         return "\n".join(
@@ -205,8 +207,12 @@ def qk(  # noqa: PLR0913 - the settings of one analysis, by keyword
     top: int = 10,
     attention: AttentionName | None = None,
     first_mlp: bool = False,
+    progress: Progress | None = None,
 ) -> QKCircuit:
     """Find which tokens a head attends to, from the weights alone.
+
+    Gains and biases of norms and the biases of queries and keys are applied, with the divisor that
+    the norm has of the token alone.
 
     Args:
         model: a model of tokens.
@@ -220,6 +226,8 @@ def qk(  # noqa: PLR0913 - the settings of one analysis, by keyword
         attention: of an encoder–decoder, ``"encoder"``, ``"decoder"`` or ``"cross"``, whose queries
             are tokens of the decoder and keys tokens of the encoder.
         first_mlp: whether embeddings are behind the first MLP.
+        progress: called with ``(tokens searched, tokens in total)`` while the highest scores of
+            the whole circuit are searched for; then with ``(positions done, positions)``.
 
     Raises:
         InvalidInput: no such layer or head, ``top`` below 1, fewer than two positions, an offset
@@ -236,7 +244,7 @@ def qk(  # noqa: PLR0913 - the settings of one analysis, by keyword
     mean_key = k.mean(0)
     whole = LowRank(q, (k - mean_key).T)
     if tokens is None:
-        best, attended = strongest(whole, top)
+        best, attended = strongest(whole, top, progress)
         queries, keys = query.some(query.ids[best]), key.some(key.ids[attended])
     else:
         given = given_tokens(tokens, query, key)
@@ -251,7 +259,7 @@ def qk(  # noqa: PLR0913 - the settings of one analysis, by keyword
     )
     chosen = centred(keys.ids)
     bias = circuits.query_bias()
-    offsets, by_offset = _by_offset(circuits, query.ids, min(positions, model.n_ctx))
+    offsets, by_offset = _by_offset(circuits, query.ids, min(positions, model.n_ctx), progress)
     return QKCircuit(
         circuits.name,
         found,
@@ -269,12 +277,12 @@ def qk(  # noqa: PLR0913 - the settings of one analysis, by keyword
 
 
 def _by_offset(
-    circuits: TokenCircuits, ids: Int[Tensor, " token"], n: int
+    circuits: TokenCircuits, ids: Int[Tensor, " token"], n: int, progress: Progress | None
 ) -> tuple[Int[Tensor, " offset"], Float[Tensor, " offset"]]:
     """The offsets that the head can attend to in ``n`` positions, and the mean score at each."""
     if circuits.query is not circuits.key:
         return torch.empty(0, dtype=torch.long), torch.empty(0)
-    scores = circuits.mean_scores(ids, n).cpu()
+    scores = circuits.mean_scores(ids, n, progress).cpu()
     visible = {by: own[own.isfinite()] for by in range(1 - n, n) for own in [scores.diagonal(-by)]}
     means = {by: own.mean() for by, own in visible.items() if len(own)}
     found = torch.stack(list(means.values()))

@@ -170,6 +170,7 @@ class Steering(Result):
 
     def summary(self, top: int = SHOWN) -> str:
         """What the strongest vector changes, and the texts of the first ``top`` prompts."""
+        top = at_least(1, top, "top")
         last, n = self._strongest, len(self.plain)
         kl, control = (own.nanmean((1, 2))[last] for own in (self.kl, self.control))
         changed, other = (

@@ -182,7 +182,7 @@ class TopTexts(Result):
         return (
             f"{self._what} on {self.n_texts} texts, {self.n_tokens} tokens: {self.end} "
             f"{self.value[0]:.3g} at {self._where(0)} (control {self.control[0]:.3g}); of "
-            f"{self.n_cells} cells the median is {median:.3g}, 99 % are below {far:.3g}"
+            f"{self.n_cells} cells the median is {median:.3g}, 99 % are at most {far:.3g}"
         )
 
     def _where(self, row: int) -> str:

@@ -19,8 +19,7 @@ def allocated(work: Callable[[], object]) -> tuple[int, int]:
     """Most bytes at a time, and those that are left while the result is there."""
     result = work()  # what is made once, such as layouts of places
     del result
-    gc.collect()
-    gc.disable()  # what earlier tests left would be counted as freed by this work
+    gc.disable()  # what earlier work left would be counted as freed by this
     try:
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
             result = work()

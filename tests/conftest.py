@@ -10,8 +10,10 @@ import pytest
 import torch
 from hypothesis import settings
 
-if find_spec("beartype"):  # not on a machine that only runs the GPU tests: nothing is checked there
-    jaxtyping.jaxtyped = import_module("annotation_checks").checked
+# Missing on a machine that only runs the GPU tests: nothing is checked there.
+annotation_checks = import_module("annotation_checks") if find_spec("beartype") else None
+if annotation_checks:
+    jaxtyping.jaxtyped = annotation_checks.checked
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
@@ -31,6 +33,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+def pytest_runtest_setup() -> None:
+    """Each test has the first calls of every function checked."""
+    if annotation_checks:
+        annotation_checks.calls.clear()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import jaxtyping
 import pytest
 import torch
-from annotation_checks import INNER_CALLS_CHECKED, checked
+from annotation_checks import CALLS_CHECKED, INNER_CALLS_CHECKED, checked
 from architectures import build
 from beartype import beartype
 from jaxtyping import Float
@@ -47,6 +47,21 @@ def test_what_agrees_passes():
 def test_what_does_not_raises(call):
     with pytest.raises(jaxtyping.TypeCheckError):
         call()
+
+
+def test_the_first_calls_of_each_test_are_checked():
+    wrong = torch.ones(1, 3), torch.ones(3, 4)
+    for _ in range(CALLS_CHECKED):
+        with pytest.raises(jaxtyping.TypeCheckError):
+            product(*wrong)
+    assert product(*wrong).shape == (4,)
+
+
+@pytest.mark.parametrize("test", ["one", "another"])
+def test_of_another_test_they_are_checked_again(test):
+    for _ in range(CALLS_CHECKED):
+        with pytest.raises(jaxtyping.TypeCheckError):
+            product(torch.ones(1, 3), torch.ones(3, 4))
 
 
 def made() -> object:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from typer.testing import CliRunner
 
 from apps.cli import app
 from apps.commands.report import SECTIONS
+from interp.zoo.training import python_text
+from interp.zoo.training.corpus import read_corpus
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -49,6 +52,17 @@ def test_the_python_of_the_readme_runs(code, capsys, tmp_path, monkeypatch):
     exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
 
 
+@pytest.fixture
+def small_corpus(monkeypatch):
+    """Trainings read a part of the corpus."""
+
+    def read_small_corpus():
+        corpus = read_corpus()
+        return replace(corpus, train=corpus.train[:50], held_out=corpus.held_out[:5])
+
+    monkeypatch.setattr(python_text, "read_corpus", read_small_corpus)
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -57,7 +71,7 @@ def test_the_python_of_the_readme_runs(code, capsys, tmp_path, monkeypatch):
         if "explore" not in command
     ],
 )
-def test_an_interp_command_of_the_readme_runs(command, tmp_path, monkeypatch):
+def test_an_interp_command_of_the_readme_runs(command, small_corpus, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, shlex.split(command)[1:])
     assert done.exit_code == 0, done.output

@@ -57,11 +57,12 @@ def circuits(
         if token or first_mlp:
             raise InvalidInput("--token and --first-mlp are for --ov and --qk, which name a head.")
         return analyses.composition(inputs.model, offset=offset or 0)
-    model, tokens = inputs.model, token or None
+    model = inputs.model
     given: dict[str, Any] = {**_head(model, ov or qk or ""), "first_mlp": first_mlp}
+    given |= {"tokens": token or None, "progress": inputs.progress}
     if ov:
-        return analyses.ov(model, tokens=tokens, **given)
-    return analyses.qk(model, tokens=tokens, offset=1 if offset is None else offset, **given)
+        return analyses.ov(model, **given)
+    return analyses.qk(model, offset=1 if offset is None else offset, **given)
 
 
 def _head(model: "interp.Transformer", name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The option of commands that read a corpus: a file that may be larger than memory."""
+"""The options of commands that read a corpus: a file that may be larger than memory."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +16,7 @@ Texts = Annotated[
         show_default="the model's own prompts",
     ),
 ]
+Bos = Annotated[bool, typer.Option("--bos", help="Count what is at BOS, too.")]
 
 
 def corpus_of(inputs: "Inputs", texts: str | None) -> Path:

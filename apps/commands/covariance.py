@@ -1,16 +1,12 @@
 """``interp covariance``: which orders and bases does a model's function not depend on?"""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from apps.commands.command import analysis_command
+from apps.commands.command import Seed, analysis_command
 
 if TYPE_CHECKING:
     from analyses import PermutationCovariance
     from apps.commands.inputs import Inputs
-
-Seed = Annotated[int, typer.Option(help="Random seed of tokens, permutations and bases.")]
 
 
 @analysis_command("Checking symmetries", reads=())

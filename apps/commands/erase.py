@@ -1,29 +1,40 @@
 """``interp erase``: what depends on a label that can be read from activations?"""
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import Metric, analysis_command
+from apps.commands.command import Metric, Seed, analysis_command
+from apps.commands.labelled import At, Pos
 
 if TYPE_CHECKING:
     from analyses import Erasing
     from apps.commands.inputs import Inputs
 
-At = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Where to erase, e.g. resid_post, mlp_out, z; may be repeated.",
-        show_default="resid_post",
-    ),
+
+class ErasureName(StrEnum):
+    """What is taken out."""
+
+    LEACE = "leace"
+    PROBE = "probe"
+
+
+Method = Annotated[
+    ErasureName,
+    typer.Option(help="leace: all that linear probes read; probe: the directions that one reads."),
 ]
-Pos = Annotated[int, typer.Option(help="The position at which labels are erased.")]
-Seed = Annotated[int, typer.Option(help="Random seed of the control.")]
 
 
 @analysis_command("Erasing labels", reads=("text", "target"))
 def erase(
-    inputs: "Inputs", *, metric: Metric = None, at: At = None, pos: Pos = -1, seed: Seed = 0
+    inputs: "Inputs",
+    *,
+    metric: Metric = None,
+    at: At = None,
+    pos: Pos = -1,
+    method: Method = ErasureName.LEACE,
+    seed: Seed = 0,
 ) -> "Erasing":
     """Erase each prompt's target from the activations of every layer, and measure the effect."""
     from analyses import erase as erase_labels  # noqa: PLC0415
@@ -35,6 +46,7 @@ def erase(
         metric=inputs.metric(str(metric)),
         at=at or "resid_post",
         pos=pos,
+        method=method.value,
         seed=seed,
         progress=inputs.progress,
     )

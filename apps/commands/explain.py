@@ -4,14 +4,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import PairMetric, PairMetricName, analysis_command
+from apps.commands.command import PairMetric, PairMetricName, Seed, analysis_command
 
 if TYPE_CHECKING:
     from analyses import Explanation
     from apps.commands.inputs import Inputs
 
 Most = Annotated[int, typer.Option(help="Edges of a circuit that still counts as small.", min=1)]
-Seed = Annotated[int, typer.Option(help="Random seed of the random circuits and of the roles.")]
 
 
 @analysis_command("Running circuits", reads=("text", "corrupt"))

@@ -4,14 +4,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import analysis_command
+from apps.commands.command import Seed, analysis_command
 
 if TYPE_CHECKING:
     from analyses import Frequencies
     from apps.commands.inputs import Inputs
 
 Pos = Annotated[int, typer.Option(help="Position at which neurons and logits are read.")]
-Seed = Annotated[int, typer.Option(help="Random seed of the controls.")]
 
 
 @analysis_command("Decomposing into frequencies")

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import MethodName, analysis_command
-from apps.commands.corpus import Texts, corpus_of
+from apps.commands.command import MethodName, Seed, analysis_command
+from apps.commands.corpus import Bos, Texts, corpus_of
 
 if TYPE_CHECKING:
     from analyses import Neurons
@@ -23,8 +23,6 @@ Stack = Annotated[
 ]
 Ablate = Annotated[int, typer.Option(help="On how many texts each is ablated; 0 for none.", min=0)]
 Method = Annotated[MethodName, typer.Option(help="What replaces an activation.")]
-Bos = Annotated[bool, typer.Option("--bos", help="Count activations at BOS, too.")]
-Seed = Annotated[int, typer.Option(help="Random seed of the controls.")]
 
 
 @analysis_command("Reading texts", reads=())

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import analysis_command
+from apps.commands.command import Seed, analysis_command
 
 if TYPE_CHECKING:
     from analyses import OrderSensitivity
@@ -29,7 +29,6 @@ Permutation = Annotated[
     ),
 ]
 Draws = Annotated[int, typer.Option(help="Permutations of each kind.", min=1)]
-Seed = Annotated[int, typer.Option(help="Random seed of the permutations.")]
 
 
 @analysis_command("Permuting tokens")

@@ -4,14 +4,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import analysis_command
+from apps.commands.command import Seed, analysis_command
 
 if TYPE_CHECKING:
     from analyses import Positions
     from apps.commands.inputs import Inputs
 
 Longest = Annotated[int, typer.Option(help="Length of the texts whose positions are read.", min=2)]
-Seed = Annotated[int, typer.Option(help="Random seed of what is held out and of the controls.")]
 
 
 @analysis_command("Reading positions", reads=())

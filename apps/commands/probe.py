@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import analysis_command
+from apps.commands.command import Seed, analysis_command
+from apps.commands.labelled import At, Pos
 
 if TYPE_CHECKING:
     from analyses import Probe
@@ -19,17 +20,8 @@ class ProbeName(StrEnum):
     LOGISTIC = "logistic"
 
 
-At = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="What to read, e.g. resid_post, mlp_out, z; may be repeated.",
-        show_default="resid_post",
-    ),
-]
-Pos = Annotated[int, typer.Option(help="The position that is read.")]
 Kind = Annotated[ProbeName, typer.Option(help="The kind of probe.")]
 Folds = Annotated[int, typer.Option(help="Parts of the prompts, each held out once.", min=2)]
-Seed = Annotated[int, typer.Option(help="Random seed of the folds and of the control.")]
 
 
 @analysis_command("Fitting probes", reads=("text", "target"))

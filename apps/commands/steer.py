@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import analysis_command
+from apps.commands.command import Seed, analysis_command
 
 if TYPE_CHECKING:
     from analyses import Steering
@@ -18,7 +18,6 @@ Strength = Annotated[
 ]
 NewTokens = Annotated[int, typer.Option(help="Tokens to add, at most.", min=1)]
 Temperature = Annotated[float, typer.Option(help="Of the sampling; 0: most probable token.", min=0)]
-Seed = Annotated[int, typer.Option(help="Random seed of the sampling and of the control.")]
 
 
 @analysis_command("Generating texts", reads=("text", "corrupt"))

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import analysis_command
-from apps.commands.corpus import Texts, corpus_of
+from apps.commands.command import Seed, analysis_command
+from apps.commands.corpus import Bos, Texts, corpus_of
 
 if TYPE_CHECKING:
     from analyses import TopTexts
@@ -36,8 +36,6 @@ By = Annotated[
     typer.Option(help="Of a head: its attention, or what it writes.", show_default="attention"),
 ]
 End = Annotated[EndName, typer.Option(help="Which end of the distribution.")]
-Bos = Annotated[bool, typer.Option("--bos", help="Count cells at BOS, too.")]
-Seed = Annotated[int, typer.Option(help="Random seed of the control.")]
 
 
 @analysis_command("Reading texts", reads=())

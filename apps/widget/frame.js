@@ -44,7 +44,8 @@ function frame(mount, view, parts) {
   }
 
   function savePng() {
-    picture(mount, view, parts.picture()).toBlob((blob) => save(`${fileStem(mount, view)}.png`, blob));
+    const drawn = parts.picture();
+    picture(mount, view, drawn).toBlob((blob) => save(`${fileStem(mount, view, drawn.part)}.png`, blob));
   }
 
   function copy() {
@@ -73,18 +74,18 @@ function readingOf(own, format = (value) => readable(value, own.signed)) {
   return [`${own.name}${value || own.text ? ":" : ""}`, own.text, value].filter(Boolean).join(" ") + (own.lines && own.lines.length ? `, ${own.lines.join(", ")}` : "");
 }
 
-/** The name of a saved file, without its ending. */
-function fileStem(mount, view) {
-  return [view.file || view.id, mount.meta().model].filter(Boolean).map(slug).filter(Boolean).join("-") || "figure";
+/** The name of a saved file, without its ending; part says which part of the view it has. */
+function fileStem(mount, view, part) {
+  return [view.file || view.id, part, mount.meta().model].filter(Boolean).map(slug).filter(Boolean).join("-") || "figure";
 }
 
 /** A picture with title, what is drawn, and what it was made from, in the colours of a light page. */
-function picture(mount, view, { width, height, paint: drawTo }) {
+function picture(mount, view, { width, height, paint: drawTo, part }) {
   const { model, prompt, n, version } = mount.meta();
   const facts = [model, prompt, n === undefined || n === null ? "" : `n = ${n}`, version].filter(Boolean).join("  ·  ");
   const [wide, measurer] = [Math.max(width + 32, 360), document.createElement("canvas").getContext("2d")];
   measurer.font = font(14, 600);
-  const title = wrapped(view.title || "", wide - 32, (text) => measurer.measureText(text).width);
+  const title = wrapped([view.title, part].filter(Boolean).join(": "), wide - 32, (text) => measurer.measureText(text).width);
   measurer.font = font(SMALL);
   const below = [view.note, facts].filter(Boolean).flatMap((text) => wrapped(text, wide - 32, (own) => measurer.measureText(own).width));
   const top = 20 + 19 * title.length;

@@ -14,7 +14,7 @@ function headsView(mount, view) {
   let preview = null; // {head, query or key} under the pointer
   let bosSwitch = null;
   const images = new Map();
-  const own = frame(mount, view, { twins: () => twinsOfHeads(view, large.plot()), describe: () => described(), picture: () => pictureOf(large) });
+  const own = frame(mount, view, { twins: () => twinsOfHeads(view, large.plot()), describe: () => described(), picture: () => ({ ...pictureOf(large), part: headName(...shownHead()) }) });
   const scored = element("div", { class: "w-scored" });
   const all = element("div", { class: "w-all" });
   const right = element("div", { class: "w-right" });
@@ -93,7 +93,7 @@ function headsView(mount, view) {
     const labels = whole ? { rows: queries, columns: view.tokens } : { rows: blank(pattern.queries), columns: blank(pattern.keys) };
     const scale = weightScale(weights.data, { ...state, hideBos: hidden().hideBos });
     const unit = state.weighted ? "attention × value norm" : "attention";
-    const plot = matrixPlot({ kind: "matrix", ...labels, row_axis: "query", column_axis: "key", unit, values: weights, pick: "pair" }, { scale, places: WEIGHT_PLACES });
+    const plot = matrixPlot({ kind: "matrix", title: `${headName(...head)}: queries down, keys across`, ...labels, row_axis: "query", column_axis: "key", unit, values: weights, pick: "pair" }, { scale, places: WEIGHT_PLACES });
     large.show(plot);
     title.textContent = headTitle(view, head, whole);
     role.textContent = evidence(view, head);

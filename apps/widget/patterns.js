@@ -91,6 +91,8 @@ function pooled({ queries, keys, data }, most = THUMBNAIL_PIXELS) {
 const LABEL_LINE = 14;
 const THUMBNAIL_GAP = 6;
 const NARROW = 480;
+/** Room beside the first and the last for the frame of the chosen one. */
+const EDGE = 4;
 
 /** The plot of all patterns, small: a row a layer where they fit. image(layer, head) → canvas; collected() → heads. */
 function thumbnailsPlot(store, { image, collected, describe }) {
@@ -101,7 +103,7 @@ function thumbnailsPlot(store, { image, collected, describe }) {
     const least = width < NARROW ? 44 : 36;
     const across = clamp(Math.floor((width + THUMBNAIL_GAP) / (least + THUMBNAIL_GAP)), 1, heads);
     const even = Math.ceil(heads / Math.ceil(heads / across));
-    const size = clamp(Math.floor((width - 2 + THUMBNAIL_GAP) / even) - THUMBNAIL_GAP, 28, 76);
+    const size = clamp(Math.floor((width - 2 * EDGE + THUMBNAIL_GAP) / even) - THUMBNAIL_GAP, 28, 76);
     const starts = [0];
     for (const count of counts) starts.push(starts[starts.length - 1] + Math.ceil(count / even));
     const line = size + LABEL_LINE + 6;
@@ -109,7 +111,7 @@ function thumbnailsPlot(store, { image, collected, describe }) {
   }
 
   function box({ across, size, starts, line }, [layer, head]) {
-    return [1 + (head % across) * (size + THUMBNAIL_GAP), (starts[layer] + Math.floor(head / across)) * line + LABEL_LINE, size, size];
+    return [EDGE + (head % across) * (size + THUMBNAIL_GAP), (starts[layer] + Math.floor(head / across)) * line + LABEL_LINE, size, size];
   }
 
   function draw(ctx, geometry, theme) {
@@ -144,7 +146,7 @@ function thumbnailsPlot(store, { image, collected, describe }) {
 
   function pick(geometry, x, y) {
     const row = Math.floor(y / geometry.line);
-    const column = Math.floor(x / (geometry.size + THUMBNAIL_GAP));
+    const column = Math.floor((x - EDGE) / (geometry.size + THUMBNAIL_GAP));
     const layer = geometry.starts.findLastIndex((start) => start <= row);
     if (layer < 0 || layer >= counts.length || column < 0 || column >= geometry.across) return null;
     const head = (row - geometry.starts[layer]) * geometry.across + column;

@@ -156,28 +156,30 @@ function stripKeys(event, mount, own, at, count, choose, pick, tokens) {
   event.stopPropagation();
 }
 
-/** A strip for a saved picture. */
+/** A strip for a saved picture; a corrupted prompt stands below the tokens. */
 function stripPicture(view, values) {
-  const [width, line] = [760, 26];
+  const [width, cell] = [760, 22];
+  const rows = view.aligned ? [view.tokens, view.aligned] : [view.tokens];
+  const line = cell * rows.length + 6;
   const measurer = document.createElement("canvas").getContext("2d");
   measurer.font = font(13);
   const places = [];
   let [x, row] = [0, 0];
-  view.tokens.forEach((token, n) => {
-    const wide = measurer.measureText(token).width + 10;
+  view.tokens.forEach((_, n) => {
+    const wide = widest(rows.map((own) => own[n]), (text) => measurer.measureText(text).width) + 10;
     if (x && x + wide > width) [x, row] = [0, row + 1];
-    places.push([x, row * line, wide, n]);
+    places.push([x, row * line, wide]);
     x += wide + 3;
   });
   const height = (row + 1) * line + (values ? LEGEND : 4);
   const paintStrip = (ctx, theme) => {
-    for (const [left, top, wide, n] of places) {
+    places.forEach(([left, top, wide], n) => {
       const value = values ? values.values[n] : NaN;
       const colour = Number.isNaN(value) ? ofHex(LIGHT.wash) : colourOf(tinted(values.scale), value, theme.dark);
       ctx.fillStyle = css(colour);
-      ctx.fillRect(left, top, wide, line - 4);
-      write(ctx, view.tokens[n], left + 5, top + line / 2 - 2, { colour: textOn(colour), size: 13 });
-    }
+      ctx.fillRect(left, top, wide, cell * rows.length);
+      rows.forEach((own, at) => write(ctx, own[n], left + 5, top + cell * (at + 0.5), { colour: textOn(colour), size: 13, weight: own[n] === rows[0][n] ? 400 : 700 }));
+    });
     if (values) legend(ctx, theme, tinted(values.scale), view.unit, 0, height - 12);
   };
   return { width, height, paint: paintStrip };

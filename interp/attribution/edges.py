@@ -7,7 +7,7 @@ g is the gradient of the metric by x_r through that reader alone: the gradient b
 or values, pulled back through their weights and through the norm, whose divisor varies with x_r.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -26,8 +26,8 @@ from interp.model.norm import Norm
 from interp.points import Place
 from interp.sweeps.memory import Budget
 
-Written = Float[Tensor, "prompt writer point pos d_model"]
-Gradients = Float[Tensor, "prompt reader point pos d_model"]
+Written = Float[Tensor, "writer point prompt pos d_model"]
+Gradients = Float[Tensor, "reader prompt pos d_model"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,49 +120,76 @@ def scores_at(
         for stack, writers in groupby(graph.writers, lambda writer: writer.stack)
     }
     found: list[Tensor] = []
-    for _, readers in groupby(graph.readers, lambda reader: reader.place):
-        first = next(readers)
-        own = [n for n, source in enumerate(first.sources) if source.place is not None]
-        change = changes[first.stream.stack][:, : len(own)]
-        gradients = gradients_read(model, first, points)
-        products = torch.bmm(gradients.flatten(2), change.flatten(2).mT)
-        scores = products.new_zeros(products.shape[1], len(first.sources), len(products))
-        scores[:, own] = products.permute(1, 2, 0)
+    for stream, group in groupby(graph.readers, lambda reader: reader.stream):
+        readers = list(group)
+        sources = readers[0].sources
+        own = _moving(sources)
+        products = changes[stream.stack].new_zeros(points.times.shape[1], len(readers), len(own))
+        for k, gradients in enumerate(gradients_read(model, readers, points)):
+            change = changes[stream.stack][: len(own), k]
+            products += einsum(
+                gradients.flatten(2),
+                change.flatten(2),
+                "reader prompt x, writer prompt x -> prompt reader writer",
+            )
+        scores = products.new_zeros(len(readers), len(sources), len(products))
+        scores[:, own] = rearrange(products, "prompt reader writer -> reader writer prompt")
         found.append(scores.flatten(0, 1))
     return torch.cat(found)
+
+
+def _moving(writers: Sequence[Writer]) -> list[int]:
+    """The numbers of those that are no biases."""
+    return [number for number, writer in enumerate(writers) if writer.place is not None]
 
 
 def changes_written(
     model: Network, writers: Sequence[Writer], points: Points, weights: Weights
 ) -> Written:
     """Δ_k of each writer of a stack, biases left out."""
-    found: list[Tensor] = []
-    for place, heads in groupby(writers, lambda writer: writer.place):
-        first = next(heads)
-        source, _ = term_of(model, first)
-        if place is None or source is None:
-            continue
-        change = einsum(weights, points.read(source), "b k l, l b p ... -> b k p ...")
-        if first.head is None:
-            found.append(change[:, None])
-        else:
-            W_O = attention_at(model, place)[1].W_O.to(change.dtype)
-            by_head = einsum(change, W_O, "b k p head d, head d d_model -> b head k p d_model")
-            found.append(by_head)
-    return torch.cat(found, dim=1)
+    moving = [writers[number] for number in _moving(writers)]
+    groups = [list(group) for _, group in groupby(moving, lambda writer: writer.place)]
+    sources = [place for first, *_ in groups if (place := term_of(model, first)[0])]
+    changes = [
+        einsum(weights, points.read(source), "b k l, l b p ... -> k b p ...") for source in sources
+    ]
+    written = changes[0].new_empty(len(moving), *changes[0].shape[:3], model.config.d_model)
+    parts = written.split([len(group) for group in groups])
+    for (first, *_), change, part in zip(groups, changes, parts, strict=True):
+        if first.place is None or first.head is None:
+            part[0] = change
+        else:  # z W_O
+            W_O = attention_at(model, first.place)[1].W_O.to(change.dtype)
+            z = rearrange(change, "k b p head d -> head (k b p) d")
+            torch.bmm(z, W_O, out=part.flatten(1, 3))
+    return written
 
 
-def gradients_read(model: Network, reader: Reader, points: Points) -> Gradients:
-    """The gradients of the metric by the stream that all readers at one place read, each alone."""
-    by_place = points.gradient(reader.place)
-    if reader.head is None:
-        return rearrange(by_place, "k b p d_model -> b 1 k p d_model")
-    (_, attn), point = attention_at(model, reader.place), reader.place.point
-    weights = {attn.points.q: attn.W_Q, attn.points.k: attn.W_K, attn.points.v: attn.W_V}
-    W = weights[point].to(by_place.dtype)
-    by_normed = einsum(by_place, W, "k b p head d, head d_model d -> b head k p d_model")
-    x = rearrange(points.read(reader.stream), "k b p d_model -> b 1 k p d_model")
-    return _norm_before(model, reader).gradient(by_normed, x)
+def gradients_read(
+    model: Network, readers: Sequence[Reader], points: Points
+) -> Iterator[Gradients]:
+    """g_k by the stream that some readers read, through each alone.
+
+    One point after another, each in memory that the next can take: fresh memory is slow.
+
+    Args:
+        model: the model.
+        readers: all queries, keys and values of an attention that read one stream; or one reader
+            that is no head.
+        points: a run that recorded :func:`places_of_edges`.
+    """
+    first, places = readers[0], list(dict.fromkeys(reader.place for reader in readers))
+    if first.head is None:
+        yield from points.gradient(first.place)[:, None]
+        return
+    attn, norm = attention_at(model, first.place)[1], _norm_before(model, first)
+    projections = zip(*(attn.projection(place.point) for place in places), strict=True)
+    W, b = (torch.cat(own).to(points.times.dtype) for own in projections)
+    pulled, constant = norm.pull_back(W.mT, W.new_ones(1))
+    y, by_y = (torch.cat([*map(own, places)], dim=-2) for own in (points.read, points.gradient))
+    y -= b if constant is None else b + constant
+    for x, y_k, by_y_k in zip(points.read(first.stream), y, by_y, strict=True):
+        yield norm.gradients(x, pulled, y_k, by_y_k)
 
 
 def _norm_before(model: Network, reader: Reader) -> Norm:

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from interp import edits
 from interp.cache.cache import Cache
-from interp.execution.run import run
+from interp.execution.run import run, run_measured
 from interp.graph import Graph
-from interp.metrics import Metric, measure
+from interp.metrics import Metric
 from interp.model.batch import Batch
 from interp.model.network import Network
 from interp.points import Place
@@ -113,15 +113,14 @@ class Path:
         """
         n = len(times)
         metric = self.metric.for_rows([*range(self.prompts)] * n, self.prompts)
-        done = run(
+        values, cache = run_measured(
             self.model,
             *(batch.repeated(n) for batch in self.batches),
+            metric=metric,
             record=record,
             edits=[edits.replace(place, _between(times, *x)) for place, x in self.ends.items()],
-            gradients_of=metric,
         )
-        values = measure(metric, done.require_logits(), done.batch)
-        return Points(done.cache, times, values.to(times.dtype).unflatten(0, times.shape))
+        return Points(cache, times, values.to(times.dtype).unflatten(0, times.shape))
 
 
 def _between(times: Times, start: Tensor, end: Tensor) -> Float[Tensor, "row pos d_model"]:

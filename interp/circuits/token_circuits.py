@@ -8,7 +8,7 @@ of a token alone (:mod:`interp.circuits.token_streams`) behind the norm that the
 divisor included. Later norms are folded into W_U without their divisors.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -217,14 +217,26 @@ class TokenCircuits:
         return self.weights.rotated(x, position)
 
     @torch.no_grad()
-    def mean_scores(self, ids: Ids, n: int) -> Float[Tensor, "query key"]:
+    def mean_scores(
+        self, ids: Ids, n: int, progress: Callable[[int, int], None] | None = None
+    ) -> Float[Tensor, "query key"]:
         """Scores of the first ``n`` positions, averaged over all pairs of tokens there, with M.
 
         Where query and key have the same position, they are the same token.
+
+        Args:
+            ids: the tokens.
+            n: how many positions.
+            progress: called with the positions done, and all; once where none are embedded.
         """
         attn, at = self.weights.attn, torch.arange(n, device=ids.device)
         embedded = isinstance(self.query.entry, PositionEmbedding)
-        means = [self._means(ids, position) for position in (range(n) if embedded else [None])]
+        positions: Sequence[int | None] = range(n) if embedded else [None]
+        means: list[tuple[Tensor, Tensor, Tensor]] = []
+        for position in positions:
+            means.append(self._means(ids, position))
+            if progress is not None:
+                progress(len(means), len(positions))
         q, k, same = (torch.stack(own) for own in zip(*means, strict=True))
         query, key = (attn.positions.rotated(own.expand(n, -1), at) for own in (q, k))
         scores = query @ key.mT

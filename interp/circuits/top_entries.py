@@ -1,6 +1,6 @@
 """The largest entries of a low-rank matrix, which is never formed whole but some rows at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from jaxtyping import Float, Int
@@ -8,8 +8,8 @@ from torch import Tensor
 
 from interp.linalg import LowRank
 
-ENTRIES = 2**24
-"""Entries formed at a time."""
+ENTRIES = 2**21
+"""Entries formed at a time: few enough to stay in a processor's cache while they are compared."""
 
 
 def top_columns(matrix: LowRank, k: int) -> tuple[Int[Tensor, "row k"], Float[Tensor, "row k"]]:
@@ -19,12 +19,24 @@ def top_columns(matrix: LowRank, k: int) -> tuple[Int[Tensor, "row k"], Float[Te
     return torch.cat([own.indices for own in found]), torch.cat([own.values for own in found])
 
 
-def strongest(matrix: LowRank, k: int) -> tuple[Int[Tensor, " row"], Int[Tensor, " column"]]:
-    """The ``k`` rows (or all) whose largest entries are largest, in that order; and columns."""
+def strongest(
+    matrix: LowRank, k: int, progress: Callable[[int, int], None] | None = None
+) -> tuple[Int[Tensor, " row"], Int[Tensor, " column"]]:
+    """The ``k`` rows (or all) whose largest entries are largest, in that order; and columns.
+
+    Args:
+        matrix: the matrix.
+        k: how many of each.
+        progress: called with the rows that were searched, and their number.
+    """
     of_rows, of_columns = list[Tensor](), torch.full_like(matrix.right[0], -torch.inf)
+    searched = 0
     for rows in _rows(matrix):
         of_rows.append(rows.amax(-1))
         of_columns = torch.maximum(of_columns, rows.amax(0))
+        searched += len(rows)
+        if progress is not None:
+            progress(searched, matrix.shape[0])
     row, column = (own.topk(min(k, len(own))).indices for own in (torch.cat(of_rows), of_columns))
     return row, column
 

@@ -15,7 +15,7 @@ from interp.errors import InvalidInput, shorten
 from interp.execution.plan import Plan, place_edits, places_in, plan_of
 from interp.execution.recorder import Recorder
 from interp.integers import as_integer
-from interp.metrics import Metric, MetricLike, measure
+from interp.metrics import Metric, MetricLike, measure, measure_stream
 from interp.model.batch import Batch
 from interp.model.network import Network, as_network
 from interp.model.stack import Span
@@ -106,16 +106,29 @@ def execute(model: Network, prepared: Prepared) -> tuple[Tensor | None, Tensor |
         stream = model.stream(batches, recorder, span)
         ends = span.stop is None and model.config.unembeds
         logits = logits_of(model, stream, recorder, batches[-1]) if ends else None
-        gradients = _gradients(recorder, prepared.total, logits, batches[-1])
-        recorder.check_applied()
-        tensors = {place: _result(tensor, plan) for place, tensor in recorder.stored.items()}
-        cache = Cache(derivation, list(prepared.recorded), tensors, gradients)
-        cache.compact()
+        total = _total(prepared, logits)
+        cache = _cache(prepared, recorder, derivation, total)
     return (
         None if logits is None else _result(logits, plan),
         None if ends else _result(stream, plan),
         cache,
     )
+
+
+def execute_measured(
+    model: Network, prepared: Prepared, metric: Metric
+) -> tuple[Float[Tensor, " row"], Cache]:
+    """Compute a run to a metric: its values, and the cache with its gradients.
+
+    Of the logits, only those at the positions that the metric reads are computed.
+    """
+    recorder, batches = Recorder(prepared.plan), prepared.batches
+    derivation = Derivation(model, recorder.contexts)
+    with torch.enable_grad():
+        normalized = model.stream(batches, recorder, prepared.span)
+        values = measure_stream(metric, model, normalized, batches[-1])
+        cache = _cache(prepared, recorder, derivation, values.sum())
+    return values.detach(), cache
 
 
 def logits_of(model: Network, stream: Tensor, recorder: Recorder, batch: Batch) -> Tensor:
@@ -170,21 +183,32 @@ def _stream(given: object, model: Network, batch: Batch) -> Tensor:
     return given.to(model.device)
 
 
-def _gradients(
-    recorder: Recorder,
-    total_of: Callable[[Tensor, Batch], Tensor] | None,
-    logits: Tensor | None,
-    batch: Batch,
-) -> dict[Place, Tensor]:
-    """The gradient of the metric's sum by everything stored (zeros where it does not depend)."""
-    if total_of is None:
-        return {}
+def _total(prepared: Prepared, logits: Tensor | None) -> Tensor | None:
+    """The number to differentiate."""
+    if prepared.total is None:
+        return None
     if logits is None:
         raise InvalidInput("gradients_of needs the logits; this run has none.")
+    return prepared.total(logits, prepared.batches[-1])
+
+
+def _cache(
+    prepared: Prepared, recorder: Recorder, derivation: Derivation, total: Tensor | None
+) -> Cache:
+    """What a forward recorded, with the gradients of ``total``."""
+    gradients = {} if total is None else _gradients(recorder, total)
+    recorder.check_applied()
+    tensors = {place: _result(own, recorder.plan) for place, own in recorder.stored.items()}
+    cache = Cache(derivation, list(prepared.recorded), tensors, gradients)
+    cache.compact()
+    return cache
+
+
+def _gradients(recorder: Recorder, total: Tensor) -> dict[Place, Tensor]:
+    """The gradient of a number by everything stored (zeros where it does not depend)."""
     places = list(recorder.stored)
     if not places:
         raise InvalidInput("gradients_of needs record=: the places whose gradients are wanted.")
-    total = total_of(logits, batch)
     if not total.requires_grad:
         raise InvalidInput(
             "gradients_of: this metric has no gradient (accuracy has none, and nothing has one "

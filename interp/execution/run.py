@@ -19,7 +19,7 @@ from interp.edits import Edit
 from interp.errors import InvalidInput
 from interp.execution.estimate import refuse_too_large
 from interp.execution.plan import plan_of_edits
-from interp.execution.prepared import Start, execute, logits_of, prepare
+from interp.execution.prepared import Start, execute, execute_measured, logits_of, prepare
 from interp.execution.recorder import Recorder
 from interp.metrics import Metric, MetricLike
 from interp.model.batch import Batch
@@ -161,3 +161,23 @@ def run_edited(
     logits = logits_of(model, model.stream(batches, recorder), recorder, batches[-1])
     recorder.check_applied()
     return logits
+
+
+def run_measured(
+    model: Network,
+    *tokens: Any,  # noqa: ANN401 - what model.check reads
+    metric: Metric,
+    record: Request,
+    edits: Sequence[Edit] = (),
+) -> tuple[Float[Tensor, " row"], Cache]:
+    """A metric, one number a row, and a cache with its gradients, as ``run(gradients_of=metric)``.
+
+    Of the logits, only those at the positions that the metric reads are computed. So there are
+    none to return, to record or to edit.
+
+    Raises:
+        InterpError: as :func:`run`; or the metric is NaN.
+    """
+    prepared = prepare(model, tokens, record=record, edits=edits, gradients_of=metric)
+    refuse_too_large(model, prepared)
+    return execute_measured(model, prepared, metric)

@@ -11,14 +11,14 @@ In an encoder–decoder names begin with ``encoder.``, ``decoder.`` or, for cros
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import combinations
 from typing import Any
 
 from interp.errors import InvalidInput, UnknownPlace, shorten
-from interp.integers import within
+from interp.integers import as_integer, within
 from interp.model.attention.attention import Attention
 from interp.model.mlp import MLP
 from interp.model.network import Network
@@ -65,18 +65,27 @@ class Component:
         place = Place(Point.POST, self.layer, stack=self.place.stack)
         return Component(f"{self.name.removesuffix('MLP')}N{unit}", place, unit=unit)
 
-    def neurons(self) -> tuple["Component", ...]:
-        """The neurons of an MLP.
+    def neurons(self, chosen: Sequence[int] | None = None) -> tuple["Component", ...]:
+        """The neurons of an MLP, or those that are chosen.
 
         Raises:
-            InvalidInput: it is a mixture of experts.
+            InvalidInput: it is a mixture of experts, or has no such neurons, or one is there twice.
         """
         if not self.n_neurons:
             raise InvalidInput(
                 f"{self} is a mixture of experts, each with neurons of its own, which can't be "
                 "taken out one by one. Take it out whole."
             )
-        return tuple(self.neuron(unit) for unit in range(self.n_neurons))
+        if chosen is None:
+            return tuple(self.neuron(unit) for unit in range(self.n_neurons))
+        given = list(chosen) if isinstance(chosen, Iterable) else []  # pyright: ignore[reportUnnecessaryIsInstance]
+        numbers = map(as_integer, given)
+        wanted = dict.fromkeys(n for n in numbers if n is not None and 0 <= n < self.n_neurons)
+        if not wanted or len(wanted) < len(given):
+            raise InvalidInput(
+                f"neurons={shorten(chosen)} should be different numbers in 0..{self.n_neurons - 1}."
+            )
+        return tuple(self.neuron(unit) for unit in wanted)
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,6 +238,28 @@ def components_named(model: Network, names: Sequence[str]) -> tuple[Component, .
         return tuple(components.named(name) for name in given)
     except UnknownPlace as error:
         raise UnknownPlace(f"ablate={shorten(names)}: {error}") from error
+
+
+def mlp_of(model: Network, layer: int, stack: str | None = None) -> Component:
+    """The MLP of a layer; negative layers count from the end.
+
+    Args:
+        model: the model.
+        layer: of the MLP.
+        stack: of an encoder–decoder; by default the decoder.
+
+    Raises:
+        InvalidInput: there is no such layer or stack, or it has no MLP.
+    """
+    if len(model.stacks) == 1 and stack is not None:
+        raise InvalidInput("stack= is for encoder–decoders; this model has one stack.")
+    own = model.stack(stack)
+    n = len(own.blocks)
+    layer = within(-n, n - 1, layer, "layer") % n
+    for mlp in components_of(model).mlps:
+        if (mlp.layer, mlp.place.stack) == (layer, own.name_in_places):
+            return mlp
+    raise InvalidInput(f"Layer {layer} has no MLP, so there are no neurons to describe.")
 
 
 def _heads(attn: Attention, name: str, place: Place) -> Iterator[Component]:

@@ -39,7 +39,14 @@ from interp.metrics.logits import (
     columns_read,
     next_token_losses,
 )
-from interp.metrics.measuring import MetricLike, cause_of_nan, check_values, measure, measured
+from interp.metrics.measuring import (
+    MetricLike,
+    cause_of_nan,
+    check_values,
+    measure,
+    measure_stream,
+    measured,
+)
 from interp.tensor_data import TensorData
 
 __all__ = [
@@ -70,6 +77,7 @@ __all__ = [
     "loss",
     "masked_loss",
     "measure",
+    "measure_stream",
     "measured",
     "next_token_losses",
     "prob",

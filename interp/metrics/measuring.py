@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.errors import InvalidInput, shorten
-from interp.metrics.kinds import Metric
-from interp.metrics.logits import at_least_float32, parts_of_rows
+from interp.metrics.kinds import AtPosition, Metric
+from interp.metrics.logits import at_least_float32, at_position, parts_of_rows
 from interp.model.batch import Batch
 from interp.model.network import Network, unembedding_of
 
@@ -33,7 +33,26 @@ def measure(
     Raises:
         InvalidInput: a result of another shape or type, or NaN.
     """
-    values = measured(metric, at_least_float32(logits), batch)
+    return _not_nan(metric, measured(metric, at_least_float32(logits), batch), batch)
+
+
+def measure_stream(
+    metric: Metric | MetricLike, model: Network, x: Float[Tensor, "batch pos d_model"], batch: Batch
+) -> Tensor:
+    """``metric`` from the output of the final norm: logits at the positions that it reads alone.
+
+    Raises:
+        InvalidInput: as :func:`measure`, or the model has no logits.
+    """
+    unembed = unembedding_of(model)
+    if not isinstance(metric, AtPosition):
+        return measure(metric, unembed(x), batch)
+    logits = unembed(at_position(x, batch, metric.pos)[:, None])[:, 0]
+    values = metric.for_batch(batch).compute(at_least_float32(logits))
+    return _not_nan(metric, check_values(values, len(x)), batch)
+
+
+def _not_nan(metric: Metric | MetricLike, values: Tensor, batch: Batch) -> Tensor:
     if bool(values.isnan().any()):
         raise InvalidInput(f"The metric is NaN: {cause_of_nan(metric, batch)}")
     return values

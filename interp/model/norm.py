@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from einops import einsum
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
@@ -55,13 +56,22 @@ class Norm(nn.Module):
         """
         return w, None
 
-    def gradient(
+    def gradients(
         self,
-        w: Float[Tensor, "*batch d_model"],
-        x: Float[Tensor, "*#batch d_model"],  # noqa: ARG002
-    ) -> Float[Tensor, "*batch d_model"]:
-        """The gradient of norm(x)·w by x, the norm's divisor included."""
-        return w
+        x: Float[Tensor, "*batch d_model"],  # noqa: ARG002
+        W: Float[Tensor, "head d d_model"],
+        y: Float[Tensor, "*batch head d"],  # noqa: ARG002
+        by_y: Float[Tensor, "*batch head d"],
+    ) -> Float[Tensor, "head *batch d_model"]:
+        """Gradients by x through each head of y = x·Wᵀ / scale alone, the divisor included.
+
+        Args:
+            x: what is normalized.
+            W: pulled back with a divisor of 1 (see :meth:`pull_back`).
+            y: of x, without what does not depend on it.
+            by_y: the gradients by y.
+        """
+        return einsum(by_y, W, "... head d, head d d_model -> head ... d_model")
 
     def layout(self, source: Place, norm: str | None = None) -> Layout:  # noqa: ARG002
         """No places."""
@@ -147,20 +157,26 @@ class ScaledNorm(Norm):
         self, w: Float[Tensor, "*batch d_model"], scale: Float[Tensor, "*#batch one"]
     ) -> tuple[Tensor, Tensor | None]:
         """w′ = centred(w · gain / scale), c = bias·w."""
-        return self._pulled(w, scale), None if self.bias is None else w @ self.bias.to(w.dtype)
-
-    def _pulled(self, w: Tensor, scale: Tensor) -> Tensor:
-        """centred(w · gain / scale)."""
         gain = self.multiplier
-        return self.centred((w if gain is None else w * gain) / scale)
+        pulled = self.centred((w if gain is None else w * gain) / scale)
+        return pulled, None if self.bias is None else w @ self.bias.to(w.dtype)
 
-    def gradient(
-        self, w: Float[Tensor, "*batch d_model"], x: Float[Tensor, "*#batch d_model"]
-    ) -> Float[Tensor, "*batch d_model"]:
-        """w′ − n · mean(w′·n), with w′ that of :meth:`pull_back` and n = centred(x) / scale."""
+    def gradients(
+        self,
+        x: Float[Tensor, "*batch d_model"],
+        W: Float[Tensor, "head d d_model"],
+        y: Float[Tensor, "*batch head d"],
+        by_y: Float[Tensor, "*batch head d"],
+    ) -> Float[Tensor, "head *batch d_model"]:
+        """g − n · (n·g) / d_model, with n = centred(x) / scale and g = by_y·W / scale.
+
+        n·g is y·by_y / scale: a sum over d_head, not over d_model.
+        """
         scale = self.scale(x)
-        n, along = self.centred(x) / scale, self._pulled(w, scale)
-        return torch.addcmul(along, n, (along * n).mean(-1, keepdim=True), value=-1.0)
+        n, by_y = self.centred(x) / scale, by_y / scale[..., None]
+        g = super().gradients(x, W, y, by_y)
+        along = einsum(y, by_y, "... head d, ... head d -> head ...") / x.shape[-1]
+        return g.addcmul_(n, along[..., None], value=-1.0)
 
     @property
     def multiplier(self) -> Tensor | None:

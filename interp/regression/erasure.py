@@ -1,4 +1,4 @@
-"""Exact least-squares erasure (LEACE): the smallest change of x after which z can't be read.
+"""Erasure of z from x: exact (LEACE), or of the directions alone that one linear probe reads.
 
     r(x) = x − Σ^{1/2} P Σ^{−1/2} (x − μ)        P: onto the columns of Σ^{−1/2} Cov(x, z)
 
@@ -7,13 +7,21 @@ least mean ‖r(x) − x‖² (Belrose et al. 2023, "LEACE: Perfect linear conce
 form", theorem 4.3). Where z are the indicators of classes, no linear probe of r(x) does better on
 these rows than a constant, for any convex loss. Of other rows, and by probes that are not linear,
 it may still be read.
+
+    r(x) = x − Q Qᵀ (x − μ)                        Q: an orthonormal basis of a probe's weights
+
+Without what one probe reads, others may read z of directions that go along with these (Ravfogel et
+al. 2020, "Null It Out", where probes are fitted and taken out again and again).
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from interp.regression.ridge import Ridge
 
 ROUNDING = 1e-9
 """Singular values below this share of the largest are rounding errors."""
@@ -61,6 +69,33 @@ class Erasure:
         basis = read[:, found > ROUNDING * centred.norm()]
         return cls(mean, right.mT @ (basis / size[:, None]), (basis.mT * size) @ right)
 
+    @classmethod
+    def of_probe(
+        cls,
+        x: Float[Tensor, "row dim"],
+        z: Float[Tensor, "row concept"],
+        rounding: float = ROUNDING,
+    ) -> "Erasure":
+        """Without the directions that a ridge probe of z reads, fitted to these rows.
+
+        Args:
+            x: the rows.
+            z: what the probe reads of them.
+            rounding: directions of the probe's weights whose singular value is below this share of
+                the largest are left out.
+        """
+        weights = Ridge(x).fit(z).W
+        read, size, _ = torch.linalg.svd(weights, full_matrices=False)
+        basis = read[:, size > rounding * size.max()]
+        return cls(x.double().mean(0), basis, basis.mT)
+
     def __call__(self, x: Float[Tensor, "row dim"]) -> Float[Tensor, "row dim"]:
         """Without z, in float64."""
         return x.double() - (x.double() - self.mean) @ self.left @ self.right
+
+
+ERASURES: Mapping[str, Callable[[Tensor, Tensor, float], Erasure]] = {
+    "leace": Erasure.of,
+    "probe": Erasure.of_probe,
+}
+"""Each kind of erasure by its name."""

@@ -28,7 +28,7 @@ class ShiftFit:
         offsets: by how many positions; those that leave too few pairs of positions are left out.
         r2: share of the variance of p_{k+n} that the map explains of positions held out.
         control: the same where p_{k+n} are permuted, of each draw.
-        unchanged: of p_k in place of p_{k+n}.
+        unchanged: of p_k in place of p_{k+n}; NaN, as R², where p_{k+n} does not vary.
     """
 
     offsets: tuple[int, ...]
@@ -59,7 +59,7 @@ def fit_shifts(
         found = held_out_r2(before, targets, random_folds(len(after), FOLDS, generator))
         r2[row], control[row] = found[0], found[1:]
         total = (after - after.mean(0)).square().sum()
-        unchanged[row] = 1 - (after - before).square().sum() / total
+        unchanged[row] = 1 - (after - before).square().sum() / total.where(total > 0, torch.nan)
     return ShiftFit(kept, r2, control, unchanged)
 
 
@@ -67,9 +67,11 @@ def shift_eigenvalues(table: Float[Tensor, "pos dim"]) -> Complex[Tensor, " eige
     """The eigenvalues of the map fitted to k → k + 1, but those that are 0 for lack of rank.
 
     Those of a table of rotations, such as sinusoidal positions, are on the unit circle; a component
-    that decays has one within.
+    that decays has one within. None of a table too short for :func:`fit_shifts`.
     """
     rows = table.double()
+    if len(rows) - 1 < FEWEST_ROWS:
+        return rows.new_zeros(0, dtype=torch.complex128)
     W = Ridge(rows[:-1]).fit(rows[1:]).W
     centred = rows[:-1] - rows[:-1].mean(0)
     basis = torch.linalg.svd(centred, full_matrices=False).Vh

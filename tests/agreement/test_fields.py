@@ -108,7 +108,7 @@ def test_a_changed_field_is_followed_or_refused(family, name):
 def test_many_changed_fields_are_followed_or_refused(family, name):
     """Alone and in pairs; some of each are followed."""
     case = family.cases[name]
-    found, counts = faults(case, [*drawn(case, 15), *drawn(case, 10, together=2)])
+    found, counts = faults(case, [*drawn(case, 8), *drawn(case, 5, together=2)])
     assert not found, counts
     assert counts[AGREED] > 0
 
@@ -126,15 +126,33 @@ def test_every_changed_field_is_followed_or_refused(family, name):
 def test_a_field_that_is_listed_as_irrelevant_changes_nothing(family, name):
     """Unless theirs refuses it; a third of the fields is set to each of three values.
 
-    Of the fields that no family reads, each family has a third in turn.
+    Of the fields that no family reads, each family has a third in turn. All are changed together,
+    but for those that a model of theirs can't be built with.
     """
     case, turn = family.cases[name], [one.values[0] for one in FIRST].index(family)
     unread = set(families()[case.config.model_type].unread)
     ignored = sorted(unread | {*sorted(IRRELEVANT)[turn % 3 :: 3]})
     set_to = dict(zip(ignored, cycle([True, 3, "other"]), strict=False))
-    found = {one: outcome(case, {**case.fields, one: value}) for one, value in set_to.items()}
+    found = ends(case, {one: value for one, value in set_to.items() if can_build(case, one, value)})
     assert {one: end for one, end in found.items() if end not in (AGREED, THEIRS)} == {}
-    assert Counter(found.values())[AGREED] > len(found) / 2
+    assert Counter(found.values())[AGREED] > len(set_to) / 2
+
+
+def can_build(case: Case, name: str, value: object) -> bool:
+    try:
+        case.of({**case.fields, name: value})
+    except Exception:
+        return False
+    return True
+
+
+def ends(case: Case, changes: Fields) -> dict[str, str]:
+    """What each change leads to: all together, or each half of them if not to an agreement."""
+    end = outcome(case, {**case.fields, **changes})
+    if end == AGREED or len(changes) == 1:
+        return dict.fromkeys(changes, end)
+    half, both = len(changes) // 2, list(changes.items())
+    return ends(case, dict(both[:half])) | ends(case, dict(both[half:]))
 
 
 @pytest.mark.parametrize(("family", "name"), ONE_EACH)

@@ -264,6 +264,7 @@ ASKED = (
             "metric": CHOICE,
             "at": POINTS,
             "pos": POSITION,
+            "method": (*CHOICE, NOTHING),
             "stack": CHOICE,
             "seed": SEED,
             **SWEPT,

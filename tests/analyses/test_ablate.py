@@ -46,14 +46,15 @@ def of_lengths(lengths, seed=0, side="right"):
 
 SPLIT = [name for name in ARCHITECTURES if "moe" in name or name == "mixtral"]
 WITH_MLPS = [name for name, c in ARCHITECTURES.items() if all(s.mlp for s in c.stacks.values())]
+DENSE = [name for name in WITH_MLPS if name not in SPLIT]
 FEW_HEADS = ["gpt2", "llama", "neox", "biased-seed", "bert"]
 
 
 @pytest.mark.parametrize(
     ("name", "units"),
     [
-        *in_turn(ARCHITECTURES, ["heads", "layers"]),
-        *in_turn([n for n in WITH_MLPS if n not in SPLIT], ["mlps", "neurons"], ["gpt2", "bart"]),
+        *in_turn(ARCHITECTURES, ["heads", "layers"], kinds_a_name=1),
+        *in_turn(DENSE, ["mlps", "neurons"], ["gpt2", "bart"], kinds_a_name=1),
         *in_turn(FEW_HEADS, ["pairs"], ["gpt2"]),
     ],
 )

@@ -1,5 +1,7 @@
 """The same question to two models: differences, row by row and prompt by prompt."""
 
+from copy import deepcopy
+
 import pandas as pd
 import pytest
 import torch
@@ -51,6 +53,17 @@ def test_a_model_differs_from_itself_by_exactly_zero(name):
     assert found.summary().endswith("they are the same")
     assert found.names == (f"{B} (first)", f"{B} (second)")
     assert not found.to_frame()["matters"].any()
+
+
+def test_in_another_precision_a_model_is_the_same():
+    """What differs is rounding of the one with fewer digits, whichever comes first."""
+    model = load(B)
+    exact = deepcopy(model).double()
+    for pair in ((model, exact), (exact, model)):
+        found = compared("ablate_heads", *pair)
+        assert found.difference.abs().max() > 1e-9
+        assert found.summary().endswith("they are the same")
+        assert not found.to_frame()["matters"].any()
 
 
 @pytest.mark.parametrize("name", ASKED)

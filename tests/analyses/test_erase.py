@@ -67,6 +67,22 @@ def test_what_a_model_answers_with_depends_on_its_label():
     assert "erased at resid_post 3" in found.summary()
 
 
+def test_the_directions_of_a_probe_can_be_taken_out_instead():
+    model, prompts = build("gpt2"), drawn()
+    labels = labels_of(prompts)
+    leace, of_probe = (
+        erase(model, prompts, labels, metric=METRIC, at="resid_pre", method=method)
+        for method in ("leace", "probe")
+    )
+    x = run(model, prompts, record=[("resid_pre", 1)]).cache["resid_pre", 1][:, -1]
+    without = Erasure.of_probe(x, one_hot(labels, 3).double())(x)
+    edit = edits.replace("resid_pre", without[:, None], layer=1, pos=-1)
+    done = run(model, prompts, edits=[edit])
+    assert_close(of_probe.erased[1], METRIC(done.logits, done.batch))
+    assert (of_probe.erased - leace.erased).abs().max() > 1e-3
+    assert "a probe's directions taken out at resid_pre" in of_probe.summary()
+
+
 def test_a_place_that_nothing_reads_has_no_effect():
     """The last stream at a position that no prediction is made of."""
     model, prompts = build("gpt2"), drawn()

@@ -7,7 +7,7 @@ import torch
 from architectures import ARCHITECTURES, PLAIN, assert_close, build, build_new, covering
 from changed_basis import in_another_basis
 
-from analyses import ov
+from analyses import ov, qk
 from interp import Config, EmbeddingConfig, MLPConfig, PatchConfig, StackConfig, load
 from interp.circuits.token_circuits import TokenCircuits
 from interp.errors import InvalidInput, InvalidTokens
@@ -47,6 +47,16 @@ def test_without_tokens_those_with_the_largest_entries_are_found():
     assert torch.equal(result.promoters.tokens, matrix.amax(0).topk(4).indices)
     assert float(result.promoted.values[0, 0]) == pytest.approx(float(matrix.max()))
     assert float(result.promoters.values[0, 0]) == pytest.approx(float(matrix.max()))
+
+
+@pytest.mark.parametrize(("ask", "positions"), [(ov, 0), (qk, 16)])
+def test_progress_is_that_of_the_search_and_of_positions(ask, positions):
+    """Given tokens are not searched for."""
+    read = [(position, positions) for position in range(1, positions + 1)]
+    for tokens, searched in ((None, [(13, 13)]), ([4, 7], [])):
+        done: list[tuple[int, int]] = []
+        ask(build("gpt2"), 0, 1, tokens, progress=lambda *counts, done=done: done.append(counts))
+        assert done == searched + read
 
 
 def test_singular_vectors_add_up_to_the_circuit():

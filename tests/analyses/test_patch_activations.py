@@ -220,3 +220,16 @@ def test_a_prompt_without_a_difference_is_named():
     metric = metrics.logit_diff((3, 5), (5, 5))
     with pytest.raises(InvalidInput, match="Prompt 1: the metric is 0 clean and 0 corrupted"):
         patch_activations(model, clean, corrupt, metric=metric)
+
+
+def test_the_mean_effect_is_over_the_prompts_that_are_long_enough():
+    """Also where some prompts are too short, as the table has it."""
+    result = bundled("rasp-reverse")
+    assert result.lengths.unique().numel() > 1
+    frame = result.to_frame().set_index(["layer", "pos"])["effect"]
+    assert result.mean_effect.shape == result.patched.shape[:-1]
+    for (layer, pos), effect in frame.items():
+        assert float(result.mean_effect[0, layer, pos]) == pytest.approx(
+            effect, rel=1e-9, abs=1e-12
+        )
+    assert all(line in result.summary() for line in result.controls)

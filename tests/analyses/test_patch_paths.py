@@ -141,3 +141,44 @@ def test_pairs_that_do_not_align_are_shown():
     model = load("python-2l")
     with pytest.raises(InvalidInput, match="needs its counterpart at the same position"):
         patch_paths(model, ["def f(x):"], ["def f(x, y):"])
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_the_edges_into_a_component_are_all_that_it_reads(name):
+    """Also of a head that shares its keys and values with others."""
+    model, clean, corrupt = pair(name)
+    found = patch_paths(model, clean, corrupt, into="L1H1", metric=METRIC)
+    shared = "KV0" if name == "llama" else "H1"
+    readers = {"L1H1.q", f"L1{shared}.k", f"L1{shared}.v"}
+    every = [(w.name, r.name) for w, r in computation_graph(model).edges]
+    assert found.edges == tuple(edge for edge in every if edge[1] in readers)
+    same = patch_paths(model, clean, corrupt, edges=found.edges, metric=METRIC)
+    assert_close(found.patched, same.patched)
+    mlp = patch_paths(model, clean, corrupt, into="L1MLP", metric=METRIC)
+    assert {reader for _, reader in mlp.edges} == {"L1MLP"}
+
+
+@pytest.mark.parametrize("kind", ["mean", "zero"])
+def test_means_and_zeros_need_no_corrupted_prompts(kind):
+    model, clean, corrupt = pair("gpt2")
+    alone = patch_paths(model, clean, into="L1H0", kind=kind, metric=METRIC)
+    beside = patch_paths(model, clean, corrupt, into="L1H0", kind=kind, metric=METRIC)
+    assert_close(alone.patched, beside.patched)
+    assert alone.corrupt is None
+    assert "corrupted" not in alone.summary()
+    assert alone.payload()["corrupt"] is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "match"),
+    [
+        ({"into": "L1H0"}, InvalidInput, "corrupted prompts"),
+        ({"into": "L9H0", "kind": "zero"}, UnknownPlace, "L9H0"),
+        ({"into": "embed", "kind": "zero"}, InvalidInput, "names no edge"),
+        ({"into": "L1H0", "edges": [("embed", "logits")], "kind": "zero"}, InvalidInput, "both"),
+    ],
+)
+def test_what_cannot_be_patched_alone(settings, error, match):
+    model, clean, _ = pair("gpt2")
+    with pytest.raises(error, match=match):
+        patch_paths(model, clean, metric=METRIC, **settings)

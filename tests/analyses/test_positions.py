@@ -242,6 +242,12 @@ def test_few_positions_are_not_fitted_and_equal_ones_said_to_be():
     found = only(interp.load("addition-mod-113"))
     assert found.offsets == ()
     assert "too few" in found.lines()[0]
+    shortest = positions(build("gpt2"), longest=2)
+    assert "2 positions, too few" in shortest.summary()
+    assert len(shortest.schemes[0].moduli) == 0
+    table = torch.ones(20, 12).double()
+    table[0] = 2.0
+    assert only(with_table(table)).unchanged[0].isnan()
     assert only(interp.load("rasp-histogram")).lines() == ["all positions are alike"]
     table = torch.ones(20, 12).double() * sin(1.0)
     assert only(with_table(table)).lines() == ["all positions are alike"]

@@ -5,14 +5,16 @@ import copy
 import json
 import pickle
 from dataclasses import fields
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
+from inspect import signature, unwrap
 from pkgutil import iter_modules
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
+import torch
 from pictured import check_view
 from torch import Tensor
 
@@ -50,7 +52,7 @@ from analyses import (
     train_lens,
     training_history,
 )
-from analyses.payload import plain
+from analyses.payload import encoded, plain
 from analyses.result import MAX_LINES, Result
 from apps.presentation import figures
 from apps.widget.pictures import views_of_figure
@@ -105,6 +107,12 @@ MADE = {
     "LogitLens": lambda: logit_lens(interp.load(MODEL), ["abcab", "xy"], targets=3),
 }
 """How each result is made."""
+OF_SOME_ROWS = [
+    kind.__name__
+    for kind in Result.__subclasses__()
+    if kind.__name__ in MADE and set(signature(kind.summary).parameters) != {"self"}
+]
+"""Those whose summary takes the number of its rows."""
 
 
 @cache
@@ -141,6 +149,18 @@ def test_a_result_is_shown_by_its_summary(name):
     assert "<" not in page[len("<pre>") : -len("</pre>")]
 
 
+@pytest.mark.parametrize("name", OF_SOME_ROWS)
+def test_a_summary_takes_numbers_of_lines(name):
+    """Of the function without the check of its annotations, which only tests have."""
+    result = made(name)
+    summary = partial(unwrap(type(result).summary), result)
+    for number in signature(summary).parameters:
+        assert summary(**{number: np.int64(2)}) == summary(**{number: 2})
+        for odd in ("a", 1.5, -1, True, None, [2]):
+            with pytest.raises(InvalidInput, match=f"^{number}=.* must be an integer of at least"):
+                summary(**{number: odd})
+
+
 @pytest.mark.parametrize("name", MADE)
 def test_a_payload_is_json_and_holds_every_number(name):
     result = made(name)
@@ -161,6 +181,13 @@ def test_a_view_holds_what_its_figure_shows(name):
     for figure in figures(made(name)):
         (view,) = views_of_figure(figure, name)
         check_view(view, figure)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_numbers_of_any_precision_are_written_in_single(dtype):
+    own = encoded(torch.tensor([[1.5, -2.0]], dtype=dtype))
+    assert (own["dtype"], own["shape"]) == ("float32", [1, 2])
+    assert np.frombuffer(base64.b64decode(own["data"]), "float32").tolist() == [1.5, -2.0]
 
 
 def test_what_is_no_data_is_refused():

@@ -73,6 +73,11 @@ def test_the_figure_is_data_without_markup(report):
     np.testing.assert_array_equal(numbers(view["values"]), as_sent([[1.0, 0.02]]))
 
 
+def test_it_is_small_beside_its_data(report):
+    html = to_html(report)
+    assert len(html.encode()) - len(Page(html).scripts[0]) < 200_000
+
+
 def test_the_policy_lets_run_what_is_inlined_and_nothing_else(report):
     page = Page(to_html(report))
     policy = next(

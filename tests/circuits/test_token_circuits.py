@@ -142,7 +142,10 @@ def test_top_entries_are_those_of_the_matrix_formed(entries, monkeypatch):
     expected = formed.topk(5)
     assert torch.equal(columns, expected.indices)
     assert_close(values, expected.values, 1e-6)
-    rows, columns = strongest(LowRank(left, right), 4)
+    done: list[tuple[int, int]] = []
+    rows, columns = strongest(LowRank(left, right), 4, lambda *counts: done.append(counts))
+    assert done[-1] == (17, 17)
+    assert len(done) == {1: 17, 40: 9, 2**24: 1}[entries]
     assert torch.equal(rows, formed.amax(-1).topk(4).indices)
     assert torch.equal(columns, formed.amax(0).topk(4).indices)
     assert top_columns(LowRank(left, right), 50)[0].shape == (17, 19)

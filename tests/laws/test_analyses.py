@@ -20,6 +20,7 @@ from architectures import (
     PLAIN,
     assert_close,
     build,
+    in_turn,
     padded,
     tokens_of,
 )
@@ -408,16 +409,30 @@ GIVEN = {
 }
 
 
-@pytest.mark.parametrize(
-    ("analysis", "given"),
-    [
-        # A whole explanation takes a second.
-        pytest.param(name, given, marks=[pytest.mark.slow] if name == "explain" else [])
-        for name in ANALYSES
-        for given in GIVEN
-        if (name, given) not in REFUSED
-    ],
-)
+ALIKE = [
+    ("padded left", "padded right", "a list of a ready-made batch"),
+    ("a ready-made batch of an encoder", "a mask"),
+    ("images", "a ready-made batch of images"),
+]
+"""Prompts of one model, as it may be given them."""
+
+
+def given_in_turn() -> list[Any]:
+    """Each analysis of all prompts; of those that are alike, all but one are slow."""
+    found = []
+    for turn, name in enumerate(ANALYSES):
+        allowed = [given for given in GIVEN if (name, given) not in REFUSED]
+        later = {g for own in ALIKE for g in own if g != own[turn % len(own)]}
+        if name == "explain":  # which takes a second
+            later = set(allowed)
+        found += [
+            pytest.param(name, given, marks=[pytest.mark.slow] if given in later else [])
+            for given in allowed
+        ]
+    return found
+
+
+@pytest.mark.parametrize(("analysis", "given"), given_in_turn())
 def test_each_prompt_has_the_numbers_that_it_has_alone(analysis, given):
     model, together, each = GIVEN[given]()
     bound = 1e-12 if model.dtype == torch.float64 else 1e-5
@@ -439,11 +454,9 @@ def test_a_question_that_a_model_does_not_have_is_refused(analysis, given):
         ANALYSES[analysis](model, each[0:1] if given == "texts" else together, len(each))
 
 
-@pytest.mark.parametrize(
-    ("ready", "sides"), [(False, ("left", "right")), (True, ("right", "left"))]
-)
-@pytest.mark.parametrize("analysis", OF_PAIRS)
-def test_each_pair_has_the_numbers_that_it_has_alone(analysis, ready, sides):
+@pytest.mark.parametrize(("analysis", "ready"), in_turn(OF_PAIRS, [False, True], OF_PAIRS))
+def test_each_pair_has_the_numbers_that_it_has_alone(analysis, ready):
+    sides = ("right", "left") if ready else ("left", "right")
     model, sources, targets = build("t5"), ids_of((3, 5)), ids_of((4, 2), seed=1)
     given = [padded(rows, side) for rows, side in zip((sources, targets), sides, strict=True)]
     if ready:

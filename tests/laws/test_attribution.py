@@ -3,6 +3,8 @@
 The reference patches one edge at a time, by a run of its own.
 """
 
+from itertools import groupby
+
 import pytest
 import torch
 from architectures import ARCHITECTURES, assert_close, build, build_new, covering, tokens_of
@@ -16,6 +18,7 @@ from interp.attribution.refine import cuts_of_streams
 from interp.circuits.written import written
 from interp.errors import InvalidInput
 from interp.graph import computation_graph
+from interp.points import Place
 
 METRIC = metrics.logit_diff(1, 2)
 
@@ -76,10 +79,12 @@ def test_the_gradients_of_the_readers_of_a_stream_sum_to_its_own(name):
     model = build(name)
     graph, path = computation_graph(model), path_of(model)
     points = path.run(path.uniform(2), places_of_edges(model, graph))
-    first = {reader.place: reader for reader in reversed(graph.readers)}.values()
-    for stream in {reader.stream for reader in first}:
-        parts = [gradients_read(model, own, points).sum(1) for own in first if own.stream == stream]
-        assert_close(sum(parts).transpose(0, 1), points.gradient(stream))
+    by_stream: dict[Place, Tensor] = {}
+    for stream, readers in groupby(graph.readers, lambda reader: reader.stream):
+        own = torch.stack([g.sum(0) for g in gradients_read(model, list(readers), points)])
+        by_stream[stream] = by_stream[stream] + own if stream in by_stream else own
+    for stream, own in by_stream.items():
+        assert_close(own, points.gradient(stream))
 
 
 # ---- what scores sum to ---------------------------------------------------------------------

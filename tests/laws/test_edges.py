@@ -32,6 +32,7 @@ NAMES = [
     if all(s.norm.placement not in ("post", "stream") for s in config.stacks.values())
 ]
 ADDING = covering(NAMES)
+PADDING = ["none", "left", "right"]
 
 
 def output(model: Transformer, cache: Cache, writer: Writer) -> Tensor:
@@ -118,7 +119,7 @@ def test_a_writers_own_values_change_nothing(name):
         assert_close(run(model, *tokens, edits=[own]).logits, done.logits, BOUND)
 
 
-@pytest.mark.parametrize(("name", "padding"), in_turn(NAMES, ["none", "left", "right"]))
+@pytest.mark.parametrize(("name", "padding"), in_turn(NAMES, PADDING, kinds_a_name=1))
 def test_a_sweep_of_edges_is_brute_force(name, padding):
     """Of single edges, of positions and rows, of several together and with edits of writers."""
     model, tokens = build(name), tokens_of(name, batch=3, pos=6)

@@ -15,6 +15,8 @@ from architectures import (
 )
 
 from interp import InterpError, Place, Point, Start, Transformer, edits, metrics, run
+from interp.execution.run import run_measured
+from interp.metrics import measure
 
 STEP, BOUND = 1e-4, 1e-6
 
@@ -67,6 +69,32 @@ def test_a_gradient_recorded_alone_is_the_one_among_all(name):
         name_of_gradient = (f"{place.point.label}_grad", *as_where(place)[1:])
         alone = run(model, *tokens, record=[place], gradients_of=metric).cache[name_of_gradient]
         torch.testing.assert_close(alone, everything[name_of_gradient], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gemma2", "bert", "uneven-pair"])
+def test_a_metric_has_the_same_gradients_without_the_logits_that_it_does_not_read(name):
+    model, tokens = build(name), tokens_of(name)
+    reference = torch.zeros_like(model(*tokens))
+    for read in (
+        metrics.logit_diff(1, (2, 3), pos=1),
+        metrics.prob((4, 5)),
+        metrics.kl(reference, pos=0),
+        metrics.kl(reference),
+    ):
+        done = run(model, *tokens, record=["q", "resid_post"], gradients_of=read)
+        values, cache = run_measured(model, *tokens, metric=read, record=["q", "resid_post"])
+        assert_close(values, measure(read, done.logits, done.batch))
+        for place in cache:
+            gradient = (f"{place.point.label}_grad", *as_where(place)[1:])
+            assert_close(cache[gradient], done.cache[gradient])
+
+
+@pytest.mark.parametrize(
+    "wrong", [metrics.logit(10**6), metrics.logit((1, 2, 3)), metrics.logit(1, pos=9)]
+)
+def test_a_metric_that_does_not_fit_is_refused_without_the_logits_too(wrong):
+    with pytest.raises(InterpError):
+        run_measured(build("gpt2"), *tokens_of("gpt2"), metric=wrong, record=["q"])
 
 
 @pytest.mark.parametrize("name", ["gpt2", "bert", "uneven-pair"])

@@ -85,7 +85,7 @@ def test_recording_changes_no_bit_on_the_explicit_kernel(name):
     assert_close(explicit, plain(model, tokens), BOUND)
 
 
-@pytest.mark.parametrize(("name", "layout"), in_turn(ARCHITECTURES, LAYOUTS, HALF))
+@pytest.mark.parametrize(("name", "layout"), in_turn(ARCHITECTURES, LAYOUTS, HALF, 1))
 def test_an_edit_that_changes_nothing_changes_no_bit(name, layout):
     """Wherever the same kernel serves; elsewhere to within rounding."""
     model, tokens = build(name), inputs(name, layout)

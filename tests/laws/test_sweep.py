@@ -89,29 +89,29 @@ def kinds_at(where: tuple, axes: tuple[str, ...], shape: torch.Size, padding: st
     return several
 
 
-def some_edits(
-    model: Transformer, tokens: tuple[Tensor, ...], padding: str, a_place: int | None
-) -> list:
-    """So many kinds of edits at each place, others at the next; ``None`` for all at all."""
+def edits_at_places(model: Transformer, tokens: tuple[Tensor, ...], padding: str) -> list[list]:
+    """Every kind of edit at each place."""
     cache = run(model, *tokens, record="all").cache
-    made: list[Edit | list[Edit]] = []
-    for number, place in enumerate(model.layout):
-        kinds = kinds_at(as_where(place), place.point.axes, cache[place].shape, padding)
-        chosen = range(len(kinds)) if a_place is None else range(a_place)
-        made += [kinds[(5 * number + 7 * turn) % len(kinds)] for turn in chosen]
-    return made
+    return [
+        kinds_at(as_where(place), place.point.axes, cache[place].shape, padding)
+        for place in model.layout
+    ]
 
 
 @pytest.mark.parametrize(("name", "padding"), in_turn(ARCHITECTURES, PADDING, kinds_a_name=2))
 def test_reuse_is_brute_force(name: str, padding: str) -> None:
     """metric(sweep)[edit, prompt] = metric(one whole forward with that edit)[prompt].
 
-    Two edits a place, each metric taking its share of them: which differs by padding.
+    One edit a place, each metric taking its share of them: which differs by padding.
     """
     model, tokens = build(name), inputs(name, padding)
-    made, measured = some_edits(model, tokens, padding, 2), several_metrics(model)
+    turn, measured = PADDING.index(padding), several_metrics(model)
+    made = [
+        kinds[(5 * number + 7 * turn) % len(kinds)]
+        for number, kinds in enumerate(edits_at_places(model, tokens, padding))
+    ]
     for number, metric in enumerate(measured):
-        share = made[(number + PADDING.index(padding)) % len(measured) :: len(measured)]
+        share = made[(number + turn) % len(measured) :: len(measured)]
         assert_reuse_is_brute_force(model, tokens, share, [metric])
 
 
@@ -120,7 +120,7 @@ def test_reuse_is_brute_force(name: str, padding: str) -> None:
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_reuse_is_brute_force_for_every_edit_and_metric(name: str, padding: str) -> None:
     model, tokens = build(name), inputs(name, padding)
-    made = some_edits(model, tokens, padding, None)
+    made = [edit for kinds in edits_at_places(model, tokens, padding) for edit in kinds]
     assert_reuse_is_brute_force(model, tokens, made, several_metrics(model))
 
 

@@ -273,9 +273,9 @@ NO_EDGES = {"attribute_edges", "explain", "patch_paths", "prune"}
 POST_NORM = {"bert"}
 OF_TEXTS = {"steer"}
 """Analyses of generated texts, which an encoder can't continue."""
-ENCODERS = {"bert"}
+ENCODERS = ["bert"]
 FAST = ["gpt2", "llama", "neox"]
-SLOW = ["bert", "gptj", "gemma2"]
+SLOW = ["gptj", "gemma2"]
 OF_EXPERTS = [
     *("ablate, mlps", "direct_logit_attribution, component", "logit_lens"),
     *("attribute_nodes, positions", "patch_paths"),
@@ -329,13 +329,14 @@ def assert_same_rows(actual: Rows, expected: Rows, what: str) -> None:
 def in_turn() -> list[object]:
     """Every analysis on every model that it can be asked of: quickly on one of them, in turn.
 
-    On those with other norms and orders of steps it is slow, on the other quick ones nightly.
+    On an encoder and, in turn, on one with another order of steps or more norms it is slow, on the
+    others nightly.
     """
-    names = cycle(FAST)
+    names, slow = cycle(FAST), cycle(SLOW)
     found: list[object] = []
     for analysis in ANALYSES:
-        marks = {next(names): [], **{name: [pytest.mark.slow] for name in SLOW}}
-        for name in (*FAST, *SLOW):
+        marks = {next(names): [], **{name: [pytest.mark.slow] for name in (*ENCODERS, next(slow))}}
+        for name in (*FAST, *SLOW, *ENCODERS):
             if named(analysis) in NO_EDGES and name in POST_NORM:
                 continue
             if named(analysis) in OF_TEXTS and name in ENCODERS:
@@ -345,7 +346,7 @@ def in_turn() -> list[object]:
     return found + [pytest.param(own, "mixtral", marks=pytest.mark.slow) for own in OF_EXPERTS]
 
 
-@pytest.mark.parametrize("name", [*FAST, *SLOW, "mixtral"])
+@pytest.mark.parametrize("name", [*FAST, *SLOW, *ENCODERS, "mixtral"])
 def test_the_permuted_model_computes_the_same(name):
     case = case_of(name)
     permutation = Permutation.drawn(case, 0)

@@ -94,6 +94,29 @@ def test_erasure_changes_least_and_nothing_twice():
     assert (erased - x).square().sum() < 0.9 * (orthogonal - x).square().sum()
 
 
+def test_without_the_directions_of_one_probe_another_reads_what_goes_along_with_them():
+    """A label in every coordinate, at other sizes: LEACE leaves nothing of it, one probe much."""
+    labels = torch.arange(300) % 3
+    x = normal(300, 6) * torch.tensor([3.0, 2.0, 1.0, 1.0, 0.5, 0.5]).double()
+    x = x + 2 * normal(3, 6, seed=1)[labels]
+    z = one_hot(labels, 3).double()
+    erasure = Erasure.of_probe(x, z)
+    erased = erasure(x)
+    assert erasure.left.shape == (6, 2)  # three classes differ in two directions
+    weights = Ridge(x).fit(z).W
+    assert ((erased - x.mean(0)) @ weights).abs().max() < 1e-12
+    assert_close(erasure(erased), erased)
+    constant = cross_entropy(z.mean(0).log().expand(300, 3), labels)
+    loss: list[float] = []
+    for own in (x, erased, Erasure.of(x, z)(x)):
+        (probe,) = logistic(own, labels[None], 3, penalty=1e-6)
+        loss.append(float(cross_entropy(probe(own), labels) / constant))
+    assert 2 * loss[0] < loss[1] < 0.95
+    assert loss[2] == pytest.approx(1)
+    nothing = torch.ones(8, 3).double()
+    assert_close(Erasure.of_probe(nothing, z[:8])(nothing), nothing)
+
+
 def test_directions_of_rounding_errors_are_no_part_of_the_rows():
     """Through them, any labels could be read of few rows."""
     x, labels = normal(8, 12), torch.arange(8) % 2

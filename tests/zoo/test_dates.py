@@ -21,8 +21,14 @@ def trained():
 
 
 @pytest.fixture(scope="module")
-def unseen():
-    return split()[1][:1500]
+def both():
+    """All texts: for training, and held out."""
+    return split()
+
+
+@pytest.fixture(scope="module")
+def unseen(both):
+    return both[1][:1500]
 
 
 def test_a_date_is_written_in_each_format():
@@ -57,8 +63,8 @@ def test_cross_attention_looks_at_what_is_written(trained, unseen, field):
 
 
 @pytest.mark.slow
-def test_no_held_out_day_is_trained_on_in_any_format():
-    train, held_out = split()
+def test_no_held_out_day_is_trained_on_in_any_format(both):
+    train, held_out = both
     assert len(train) + len(held_out) == len(every_text()) == 3 * 36525
     assert len(held_out) / len(every_text()) == pytest.approx(0.1, abs=0.01)
     for key in ("day", "iso", "text"):
@@ -66,7 +72,7 @@ def test_no_held_out_day_is_trained_on_in_any_format():
 
 
 @pytest.mark.slow
-def test_training_reads_nothing_that_is_held_out(monkeypatch):
+def test_training_reads_nothing_that_is_held_out(both, monkeypatch):
     """All that the recipe makes into tokens before it trains."""
     read_first, to_tokens = set(), interp.Transformer.to_tokens
 
@@ -84,6 +90,6 @@ def test_training_reads_nothing_that_is_held_out(monkeypatch):
     monkeypatch.setattr(training_run, "train", stop)
     with pytest.raises(Stopped):
         dates.build(training_run.TrainingRun(stop))
-    train, held_out = split()
+    train, held_out = both
     assert read_first == {text for one in train for text in (one.text, one.iso)}
     assert not read_first & {text for one in held_out for text in (one.text, one.iso)}

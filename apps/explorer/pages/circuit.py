@@ -9,8 +9,8 @@ from analyses.circuit_figure import graph_of
 from analyses.result import Result
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.page import Ask, ask
-from apps.explorer.pages.answer import Pairs, head_of, with_component
 from apps.explorer.pages.asked import inputs_of
+from apps.explorer.pages.target import Pairs, head_of, with_component
 from apps.explorer.questions import Question, question
 from apps.explorer.view import View
 from apps.widget.pictures import views_of_figure
@@ -68,7 +68,7 @@ def _circuit(view: View, result: Pruning) -> list[ViewData]:
     nodes, weights = graph_of(dict(zip(result.order[:count], result.scores, strict=False)))
     run = max(n for n, size in enumerate(result.counts) if size <= max(count, result.counts[0]))
     f, random = result.faithfulness[run], result.random_faithfulness[:, run].mean()
-    curve = {"pick": "x", "note": "Click a size to draw that circuit."}
+    curve = {"pick": "x", "marked": [count], "note": "Click a size to draw that circuit."}
     return [
         {
             "kind": "network",

@@ -18,6 +18,8 @@ from interp.errors import InvalidInput
 from interp.metrics import columns_read
 
 ANSWERS = ("target", "distractor")
+PANELS = {"Prediction": "probability", "Rank": "0 is the likeliest"}
+"""Titles and units of the curves."""
 
 
 def lens_asks(view: View, inputs: Inputs) -> list[Ask]:
@@ -43,7 +45,8 @@ def lens_views(
         "kind": "matrix",
         "id": "lens",
         "title": f"{lens.lens}: the likeliest token at each layer and position; {view.model}",
-        "note": "The last row is the model's prediction. Click a cell to ask at its position.",
+        "note": "The last row is the model's prediction. "
+        + ("" if view.prompts else "Click a cell to ask at its position."),
         "rows": [f"{p} {layer}" for p, layer in zip(lens.points, lens.layers, strict=True)],
         "columns": columns,
         "row_axis": "stream",
@@ -75,23 +78,26 @@ def _column(view: View, model: interp.Transformer) -> int | None:
 
 def _ranks(answers: Mapping[str, Result], column: int, title: str) -> ViewData:
     """A line for the target and one for the distractor, over the layers."""
-    panels: dict[str, list[dict[str, Any]]] = {"probability": [], "rank": []}
+    panels: dict[str, list[dict[str, Any]]] = {name: [] for name in PANELS}
     for name, own in answers.items():
         if not isinstance(own, LogitLens) or own.rank is None or own.target_probability is None:
             continue
         x = [*range(len(own.rank))]
-        for unit, values in (("probability", own.target_probability), ("rank", own.rank)):
+        for panel, values in zip(PANELS, (own.target_probability, own.rank), strict=True):
             y = values[:, 0, column].tolist()
-            panels[unit].append({"name": name, "x": x, "y": y, "faint": False})
+            panels[panel].append({"name": name, "x": x, "y": y, "faint": False})
+    ends = {
+        title: [0, max([1, *(y for own in c for y in own["y"])])] for title, c in panels.items()
+    }
     return {
         "kind": "curves",
         "id": "ranks",
         "title": title,
-        "note": "Rank 0 is the likeliest token; the last stream is the model's output.",
+        "note": "The last stream is the model's output.",
         "axis": "stream",
         "panels": [
-            {"title": unit.capitalize(), "unit": unit, "curves": own}
-            for unit, own in panels.items()
+            {"title": title, "unit": PANELS[title], "curves": own, "ends": ends[title]}
+            for title, own in panels.items()
         ],
         "marked": [],
         "pick": None,

@@ -7,7 +7,6 @@ job. On request, the edges that carry the difference are scored and pruned to a 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import streamlit as st
 import torch
 from torch import Tensor
 
@@ -22,15 +21,14 @@ from analyses.patch_activations import VERBS
 from analyses.payload import encoded
 from analyses.result import Result
 from apps.explorer.canvas import Pick, ViewData
-from apps.explorer.controls import choose
+from apps.explorer.controls import ask_switch, choose
 from apps.explorer.default_views import examples, with_prompt
 from apps.explorer.page import Ask, Page, ask
-from apps.explorer.pages.answer import Pairs, answer_of, corrupted, with_component
 from apps.explorer.pages.asked import inputs_of
 from apps.explorer.pages.circuit import CIRCUIT, CIRCUIT_PICKS, circuit_asks, circuit_views
+from apps.explorer.pages.target import Pairs, corrupted, row_of, target_metric, with_component
 from apps.explorer.questions import Question, question
 from apps.explorer.scales import signed_scale
-from apps.explorer.state import change
 from apps.explorer.view import DIRECTIONS, Head, View
 from interp.errors import InterpError
 from interp.interventions.components import components_of
@@ -46,7 +44,7 @@ NODES = {own: (own,) for own in ALL_NODES} | {"attn_out": ("z",), "pattern": ("q
 """The nodes of the preview that belong to a point; to others, all."""
 CHECKED = 16
 """Nodes of the preview that are patched exactly."""
-MOST = 40
+MOST = 24
 """Nodes of the preview that are shown."""
 DIRECTION_WORDS = {"denoise": "clean into corrupted", "noise": "corrupted into clean"}
 NEEDED = (
@@ -60,14 +58,14 @@ NEEDED = (
 
 def asks(view: View, model: interp.Transformer) -> list[Ask]:
     """The preview, exact patching of one point, and the circuit if it was asked for."""
-    inputs = inputs_of(view, model, swept=True)
-    if not inputs.all_have("corrupt"):
-        there = ", or take one of the pairs below." if pairs_of(view) else "."
-        return [Ask("pair", NEEDED + there)]
     try:
+        inputs = inputs_of(view, model, swept=True)
+        if not inputs.all_have("corrupt"):
+            there = ", or take one of the pairs below." if pairs_of(view) else "."
+            return [Ask("pair", NEEDED + there)]
         # The position that is chosen here is one that is patched; the answer stays where it is.
-        answer = answer_of(replace(view, position=None), inputs)
-        pairs = Pairs(inputs.batch, corrupted(inputs), answer)
+        metric = target_metric(replace(view, position=None), inputs)
+        pairs = Pairs(inputs.batch, corrupted(inputs), metric)
     except InterpError as error:
         return [Ask("pair", str(error))]
     return [
@@ -253,7 +251,7 @@ def _take_position(view: View, pick: Pick) -> View:
 
 
 def _take_node(view: View, pick: Pick) -> View:
-    return with_component(_take_position(view, pick), pick["row_name"].partition(".")[0])
+    return with_component(_take_position(view, pick), row_of(pick).partition(".")[0])
 
 
 def _take_cell(view: View, pick: Pick) -> View:
@@ -274,14 +272,13 @@ PICKS: dict[str, Callable[[View, Pick], View]] = {
 def controls(view: View, model: interp.Transformer) -> None:
     """What is patched, in which direction, and the circuit."""
     if len(model.stacks) > 1:
-        other = "decoder" if view.attention == "encoder" else view.attention
-        choose("Stack", "attention", [other, "encoder"], words=lambda name: name or "decoder")
+        decoder = "decoder" if view.attention == "encoder" else view.attention
+        words = {decoder: "decoder", "encoder": "encoder"}
+        choose("Stack", "attention", [*words], words=words.__getitem__)
     lacking = () if components_of(model).mlps else ("mlp_out",)
     choose("Patched", "at", [own for own in (*OF_POSITIONS, *OF_HEADS) if own not in lacking])
     choose("Direction", "direction", DIRECTIONS, words=DIRECTION_WORDS.__getitem__)
-    if CIRCUIT not in view.asked:
-        asked = (*view.asked, CIRCUIT)
-        st.button("Find the circuit", on_click=lambda: change(asked=asked))
+    ask_switch("Circuit", CIRCUIT, help="Score all edges and run circuits of the best ones.")
 
 
 PATCH = Page("patch", "Patch", asks, views, on_pick, controls)

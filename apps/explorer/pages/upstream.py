@@ -15,16 +15,15 @@ import interp
 from analyses import DirectLogitAttribution, PathPatching, patch_paths
 from analyses.payload import encoded
 from analyses.result import Result
-from apps.commands.inputs import Inputs
 from apps.explorer.canvas import ViewData
 from apps.explorer.page import Ask, ask
-from apps.explorer.pages.answer import answer_of, corrupted, direct_question, head_of, where
 from apps.explorer.pages.asked import inputs_of
+from apps.explorer.pages.target import corrupted, direct_question, head_of, target_metric, where
 from apps.explorer.questions import Question, question
 from apps.explorer.scales import signed_scale, size_of
 from apps.explorer.view import View
 
-MOST = 60
+MOST = 24
 """Components that are shown."""
 INPUTS = {"q": "query", "k": "key", "v": "value"}
 RESAMPLE = "resample"
@@ -36,26 +35,22 @@ DONOR = {
 """What is read in place of what a component writes, by method."""
 
 
-def upstream_asks(view: View, own: Inputs, swept: Inputs) -> list[Ask]:
-    """What the chosen component reads; of a head, also the tokens that it attends to.
-
-    Args:
-        view: with the component; none is asked about none.
-        own: the view's prompt.
-        swept: the prompts that sweeps run over.
-    """
+def upstream_asks(view: View, model: interp.Transformer) -> list[Ask]:
+    """What the chosen component reads; of a head, also the tokens that it attends to."""
 
     def into() -> Question:
-        batches = [swept.batch, *([corrupted(swept)] if view.method == RESAMPLE else [])]
+        inputs = inputs_of(view, model, swept=True)
+        batches = [inputs.batch, *([corrupted(inputs)] if view.method == RESAMPLE else [])]
         return question(
             patch_paths,
             view.model,
             *batches,
             into=view.component,
             kind=view.method,
-            metric=answer_of(view, swept),
+            metric=target_metric(view, inputs),
         )
 
+    own = inputs_of(view, model)
     has_inputs = bool(view.component) and not _is_input(view.component)
     sources = ask("sources", lambda: direct_question(view, own, "source"))
     return [

@@ -20,25 +20,28 @@ from analyses.result import Result
 from apps.commands.inputs import Inputs
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import choose
+from apps.explorer.offered import model_of
 from apps.explorer.page import Ask, Page, ask
-from apps.explorer.pages.answer import (
-    answer_of,
+from apps.explorer.pages.asked import inputs_of
+from apps.explorer.pages.lens import lens_asks, lens_views
+from apps.explorer.pages.masking import answered_at
+from apps.explorer.pages.target import (
     corrupted,
     direct_question,
+    row_of,
+    target_metric,
     where,
     with_component,
 )
-from apps.explorer.pages.asked import inputs_of
-from apps.explorer.pages.lens import lens_asks, lens_views
 from apps.explorer.pages.upstream import RESAMPLE, upstream_asks, upstream_views
-from apps.explorer.questions import question
+from apps.explorer.questions import Question, question
 from apps.explorer.scales import signed_scale, size_of
 from apps.explorer.state import change
 from apps.explorer.view import View
 from interp.interventions.components import components_of
 from interp.interventions.replacements import METHODS
 
-MOST = 60
+MOST = 30
 """Components that are shown."""
 
 
@@ -47,33 +50,27 @@ MOST = 60
 
 def asks(view: View, model: interp.Transformer) -> list[Ask]:
     """Contributions and ablations of all components, what the chosen one reads, the lens."""
-    own, swept = inputs_of(view, model), inputs_of(view, model, swept=True)
     return [
-        *_component_asks(view, model, swept),
-        *upstream_asks(view, own, swept),
-        *lens_asks(view, own),
+        *_component_asks(view, model),
+        *upstream_asks(view, model),
+        *lens_asks(view, inputs_of(view, model)),
     ]
 
 
-def _component_asks(view: View, model: interp.Transformer, inputs: Inputs) -> list[Ask]:
+def _component_asks(view: View, model: interp.Transformer) -> list[Ask]:
     kinds = {"heads": {}, "MLPs": {"units": "mlps"}}
     if not components_of(model).mlps:
         del kinds["MLPs"]
-    has_donors = view.method == RESAMPLE and inputs.all_have("corrupt")
     return [
-        ask("direct", lambda: direct_question(view, inputs, "head"), long=bool(view.prompts)),
+        ask(
+            "direct",
+            lambda: direct_question(view, inputs_of(view, model, swept=True), "head"),
+            long=bool(view.prompts),
+        ),
         *(
             ask(
                 f"ablation of {name}",
-                lambda units=units: question(
-                    ablate,
-                    view.model,
-                    inputs.batch,
-                    metric=answer_of(view, inputs),
-                    method=view.method,
-                    reference=corrupted(inputs) if has_donors else None,
-                    **units,
-                ),
+                lambda units=units: _ablation(view, inputs_of(view, model, swept=True), **units),
                 long=True,
             )
             for name, units in kinds.items()
@@ -81,18 +78,33 @@ def _component_asks(view: View, model: interp.Transformer, inputs: Inputs) -> li
     ]
 
 
+def _ablation(view: View, inputs: Inputs, **units: str) -> Question:
+    """The ablation of each head or MLP; by resampling, donors are the corrupted prompts."""
+    has_donors = view.method == RESAMPLE and inputs.all_have("corrupt")
+    return question(
+        ablate,
+        view.model,
+        inputs.batch,
+        metric=target_metric(view, inputs),
+        method=view.method,
+        reference=corrupted(inputs) if has_donors else None,
+        **units,
+    )
+
+
 # ---- what is shown ---------------------------------------------------------------------------
 
 
 def views(view: View, model: interp.Transformer, known: Mapping[str, Result]) -> list[ViewData]:
-    """What is shown of the answers that there are."""
-    found: list[ViewData] = []
+    """The chosen component, all components, the lens; as far as there are answers."""
+    # What was clicked last stands where the reader looks.
+    found = upstream_views(view, model, known)
     direct, effects = known.get("direct"), _ablated(known)
     if isinstance(direct, DirectLogitAttribution):
         found.append(_components(view, direct, effects))
     elif effects:
         found.append(_ablations(view, effects))
-    return [*found, *upstream_views(view, model, known), *lens_views(view, model, known)]
+    return [*found, *lens_views(view, model, known)]
 
 
 def _ablated(known: Mapping[str, Result]) -> dict[str, float]:
@@ -109,10 +121,12 @@ def _components(
     view: View, direct: DirectLogitAttribution, effects: Mapping[str, float]
 ) -> ViewData:
     """Direct contributions, largest first, and beside them the effects of ablation."""
-    found = direct.interval()
+    found, parts = direct.interval(), direct.parts
+    ablated = torch.tensor([effects.get(part.name, nan) for part in parts], dtype=torch.float64)
     order = found.size.argsort(descending=True, stable=True)
-    shown, hidden = order[:MOST], order[MOST:]
-    names = [direct.parts[row].name for row in shown.tolist()]
+    largest = torch.maximum(found.size, ablated.abs().nan_to_num()).argsort(descending=True)
+    is_shown = torch.isin(order, largest[:MOST])
+    shown, hidden = order[is_shown], order[~is_shown]
     size, control = (own.double().abs().mean().item() for own in (direct.terms, direct.control))
     note = (
         f"The {len(order)} terms sum to {direct.value.mean():+.4g} logits, within "
@@ -120,10 +134,10 @@ def _components(
         f"{control:.2g}. Ablation is the change from the whole model: below 0 for what helps. "
     )
     if len(hidden):
-        note += f"{len(hidden)} smaller terms are not shown; they sum to "
+        note += f"{len(hidden)} smaller ones are not shown; they sum to "
         note += f"{found.mean[hidden].sum():+.2g} logits. "
     return {
-        **_bars(names, found.mean[shown]),
+        **_bars([parts[row].name for row in shown.tolist()], found.mean[shown]),
         "title": f"Why {_what(direct)}? Direct contribution, and {view.method} ablation, of each "
         f"component{where(view)}",
         "note": note + "Click a row to go upstream.",
@@ -132,7 +146,7 @@ def _components(
         "first": "direct contribution",
         "second": {
             "title": f"{view.method} ablation",
-            "values": encoded(torch.tensor([effects.get(name, nan) for name in names])),
+            "values": encoded(ablated[shown]),
         },
     }
 
@@ -177,11 +191,11 @@ def on_pick(view: View, pick: Pick) -> View:
     if pick["view"] == "components":
         return replace(with_component(view, pick["name"]), trail=(pick["name"],))
     if pick["view"] == "upstream":
-        name, trail = pick["row_name"], (*view.trail, view.component)
+        name, trail = row_of(pick), (*view.trail, view.component)
         walked = trail[: trail.index(view.component) + 1]
         return replace(with_component(view, name), trail=(*walked, name))
     if pick["view"] == "lens":
-        return replace(view, position=pick["column"])
+        return answered_at(view, model_of(view.model), pick["column"])
     return view
 
 

@@ -106,14 +106,19 @@ class Attention(HeadWeights):
 
     def project_head(self, point: Point, head: int, x: Stream) -> Float[Tensor, "batch pos d_head"]:
         """Queries, keys or values, by their ``point``, of one (key/value) head."""
+        W, b = self.projection(point)
+        return x @ W[head] + b[head]
+
+    def projection(
+        self, point: Point
+    ) -> tuple[Float[Tensor, "heads d_model d_head"], Float[Tensor, "heads d_head"]]:
+        """Weights and biases of queries, keys or values, by their ``point``."""
         at = self.points
-        weights = {
+        return {
             at.q: (self.W_Q, self.b_Q),
             at.k: (self.W_K, self.b_K),
             at.v: (self.W_V, self.b_V),
-        }
-        W, b = weights[point]
-        return x @ W[head] + b[head]
+        }[point]
 
     def with_positions(
         self, q: Heads, k: KeyHeads, context: Context, tap: Tap = untouched

@@ -2,13 +2,14 @@
 
 import base64
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from analyses.result import Result
-from apps.explorer.default_views import default_view
+from apps.explorer.default_views import default_view, examples, with_prompt
 from apps.explorer.page import Page
 from apps.explorer.view import View
 from interp.errors import InterpError
@@ -19,8 +20,9 @@ loaded = cache(load)
 
 
 def opened(page: Page, name: str, **fields: Any) -> View:
-    """What a page opens with for a bundled model, with other fields."""
-    return View(**{**vars(default_view(name, page.name)), **fields})
+    """A page with the first prompt of a bundled model's own, by itself, and with other fields."""
+    view = with_prompt(default_view(name, page.name), examples(name)[0])
+    return replace(view, **{"prompts": "", "method": "mean", **fields})
 
 
 def answers(page: Page, view: View) -> tuple[dict[str, Result], dict[str, str]]:

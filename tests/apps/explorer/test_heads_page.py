@@ -18,7 +18,7 @@ from analyses.result import Result
 from apps.explorer.default_views import EXAMPLES, default_view, examples
 from apps.explorer.offered import model_of
 from apps.explorer.page import Ask
-from apps.explorer.pages.heads import HEADS
+from apps.explorer.pages.heads import HEADS, ROWS
 from apps.explorer.pages.heads.known import has_roles, roles, truth
 from apps.explorer.pages.heads.patterns import SMALL, as_bytes, averaged, patterns_sent
 from apps.explorer.pages.heads.scores import of_ablation, per_head
@@ -53,8 +53,10 @@ def score(view: View, name: str) -> dict:
     return next(own for own in shown(view)["heads"]["scores"] if own["id"] == name)
 
 
+EDITED = replace(INDUCTION, prompts="", heads=(Head(0, 0), Head(1, 0)), ablated=True, asked=())
 VIEWS = {
     "a decoder": INDUCTION,
+    "an ablated set": EDITED,
     "cross-attention": replace(default_view("dates"), prompts=""),
     "an encoder": replace(default_view("rasp-reverse"), prompts=""),
 }
@@ -120,7 +122,7 @@ def test_the_map_has_the_effects_of_the_ablation():
 
 
 def test_the_scores_of_roles_stand_beside_their_controls():
-    frame = head_roles(model_of(INDUCTION.model)).to_frame().set_index(["role", "name"])
+    frame = head_roles(model_of(INDUCTION.model), rows=ROWS).to_frame().set_index(["role", "name"])
     found = score(INDUCTION, "induction")
     assert decoded(found["values"])[1, 0] == pytest.approx(
         frame.loc[("induction", "L1H0"), "difference"], abs=1e-6
@@ -165,6 +167,22 @@ def test_what_a_cancelled_sweep_did_not_come_to_has_no_value():
     assert np.array_equal(some[there], all_[there])
     assert f"{there.sum()} of 16 heads so far" in of_ablation(partial, sizes, None)["control"]
     assert "so far" not in of_ablation(whole, sizes, None)["control"]
+
+
+def test_the_ablated_set_changes_the_loss_of_each_token():
+    """Mean over tokens, Δ is the effect of ablating the heads together."""
+    strip = shown(EDITED)["tokens"]
+    together = ablate(
+        model_of(EDITED.model), EDITED.text, units={"both": ["L0H0", "L1H0"]}, metric="loss"
+    )
+    values = decoded(strip["values"])
+    assert np.nanmean(values) == pytest.approx(together.effect.item(), abs=1e-5)
+    assert np.isnan(values).tolist() == [True] + [False] * len(EDITED.text)
+    assert strip["scale"]["kind"] == "diverging"
+    assert "L0H0, L1H0 ablated (mean)" in strip["title"]
+    assert "tokens" not in shown(replace(EDITED, ablated=False))
+    pick = {"view": "tokens", "pick": "position", "row": 3}
+    assert HEADS.on_pick(EDITED, pick).position == 3
 
 
 def test_heads_that_a_layer_lacks_have_no_value():
@@ -214,7 +232,7 @@ def test_what_the_card_says_of_heads():
 def test_before_training_no_head_attends_by_a_role():
     """Nothing is learnt at step 0."""
     model = model_of("python-2l@0")
-    said = roles(head_roles(model))
+    said = roles(head_roles(model, rows=ROWS))
     assert len(said) == 16
     assert all(own.startswith("no role") for own in said.values()), said
 

@@ -79,7 +79,13 @@ def test_the_preview_estimates_what_exact_patching_measures():
         numbers(preview["values"]), result.by_position[rows, 0], rtol=1e-6, atol=1e-12
     )
     assert f"16 nodes: {result.agreement}" in preview["note"]
-    pick = {"view": "preview", "pick": "cell", "row": 8, "column": 9, "row_name": "L1H0.v"}
+    pick = {
+        "view": "preview",
+        "pick": "cell",
+        "row": 8,
+        "column": 9,
+        "name": "node L1H0.v, position 9 ·th",
+    }
     chosen = PATCH.on_pick(view, pick)
     assert (chosen.head, chosen.component, chosen.position) == (Head(1, 0), "L1H0", 9)
 

@@ -1,9 +1,11 @@
 """A question is compared by what it asks, and its code gives the same numbers."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from analyses import ablate, attention_pattern
+from analyses import ablate, attention_pattern, attribute_edges, prune
 from apps.explorer.questions import Question, question
 from interp.loading import load
 from interp.metrics import logit_diff, loss
@@ -45,3 +47,17 @@ def test_an_encoder_decoder_is_asked_by_pairs():
     exec(asked.code(), names)
     expected = asked.answer(load("dates")).ablated
     torch.testing.assert_close(names["result"].ablated, expected, rtol=0, atol=0)
+
+
+def test_a_question_may_take_the_scores_of_another():
+    pairs = (["abcab"], ["abdab"])
+    scored = question(attribute_edges, MODEL, *pairs, metric=logit_diff(3, 4), check=0)
+    asked = replace(question(prune, MODEL, *pairs, metric=logit_diff(3, 4)), scored_by=scored)
+    names: dict[str, object] = {}
+    exec(asked.code(), names)
+    model = load(MODEL)
+    expected = prune(scored.answer(model).scores, model, *pairs, metric=logit_diff(3, 4))
+    for found in (names["result"], asked.answer(model)):
+        assert found.to_frame().equals(expected.to_frame())
+    other = question(attribute_edges, MODEL, *pairs, metric=logit_diff(3, 4), method="eap")
+    assert asked != replace(asked, scored_by=other)

@@ -31,6 +31,11 @@ views = st.builds(
     method=st.sampled_from(["zero", "mean", "resample"]),
     metric=st.sampled_from(["", "loss", "logit-diff"]),
     contrast=st.sampled_from([0.25, 1.0, 3.5]),
+    component=st.sampled_from(["", "L1H0", "cross.L0H3", "L1.ln2.bias"]),
+    trail=st.lists(st.sampled_from(["L1H0", "L0MLP", "embed"]), max_size=3).map(tuple),
+    at=st.sampled_from(["resid_pre", "z"]),
+    direction=st.sampled_from(["denoise", "noise"]),
+    edges=st.integers(1, 99),
     ablated=st.booleans(),
     asked=st.lists(st.sampled_from(["texts", "prune"]), max_size=2, unique=True).map(tuple),
 )
@@ -71,6 +76,10 @@ def test_a_prompt_too_long_for_an_address_takes_its_selection_with_it():
         ("asked", "__import__('os')"),
         ("text", "a" * (MAX_TEXT + 1)),
         ("pinned", "page=admin"),
+        ("component", "<img src=x>"),
+        ("trail", "L1H0,,L0H5"),
+        ("direction", "both"),
+        ("edges", "0"),
         ("unknown", "x"),
     ],
 )
@@ -91,5 +100,10 @@ def test_a_view_is_fitted_to_its_model():
     assert (less.head, less.heads) == (None, (Head(0, 2),))
     assert any("L7H0" in note for note in notes)
     assert any("L0H9" in note for note in notes)
+    walked = replace(view, component="embed", trail=("L1H3", "embed"))
+    assert fitted(walked, model)[0].trail == walked.trail
+    less, notes = fitted(replace(walked, trail=("L1H9", "embed")), model)
+    assert (less.component, less.trail) == ("", ())
+    assert any("L1H9" in note for note in notes)
     _, notes = fitted(replace(view, method="remove"), model)
     assert any("remove" in note for note in notes)

@@ -75,11 +75,15 @@ def test_the_trail_leads_from_an_induction_head_to_the_previous_token_head():
         next(own for part, own in term.items() if part.name == "L1H0"), rel=1e-5
     )
 
-    view = WHY.on_pick(view, {"view": "upstream", "pick": "cell", "row_name": "L0H5"})
+    view = WHY.on_pick(
+        view, {"view": "upstream", "pick": "cell", "name": "upstream L0H5, read as key"}
+    )
     assert (view.component, view.trail, view.head) == ("L0H5", ("L1H0", "L0H5"), Head(0, 5))
     upstream = shown(WHY, view, answers(WHY, view)[0])["upstream"]
     assert upstream["rows"] == ["embed"]
-    view = WHY.on_pick(view, {"view": "upstream", "pick": "cell", "row_name": "embed"})
+    view = WHY.on_pick(
+        view, {"view": "upstream", "pick": "cell", "name": "upstream embed, read as key"}
+    )
     assert "upstream" not in answers(WHY, view)[0]
     end = shown(WHY, view, {})["upstream"]
     assert end["kind"] == "tokens"
@@ -89,7 +93,9 @@ def test_the_trail_leads_from_an_induction_head_to_the_previous_token_head():
 
 def test_another_step_from_the_middle_of_a_trail_leaves_out_what_came_after():
     view = opened(WHY, NAME, component="L1H0", trail=("L1H0", "L0H5", "embed"))
-    view = WHY.on_pick(view, {"view": "upstream", "pick": "cell", "row_name": "L0H3"})
+    view = WHY.on_pick(
+        view, {"view": "upstream", "pick": "cell", "name": "upstream L0H3, read as key"}
+    )
     assert (view.component, view.trail) == ("L0H3", ("L1H0", "L0H3"))
 
 

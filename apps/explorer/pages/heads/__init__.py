@@ -13,6 +13,7 @@ import interp
 from analyses import (
     AttentionPatterns,
     HeadRoles,
+    Predictions,
     TopTexts,
     ablate,
     attention_patterns,
@@ -21,15 +22,20 @@ from analyses import (
     top_texts,
 )
 from analyses.result import Result
+from apps.commands.inputs import Inputs
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import ask_switch, choose
-from apps.explorer.default_views import EXAMPLES, examples, with_prompt
+from apps.explorer.default_views import examples, with_prompt
 from apps.explorer.fitted import heads_of
+from apps.explorer.offered import model_of
 from apps.explorer.page import Ask, Page, ask
 from apps.explorer.pages.asked import attention_of, inputs_of, metric_of
 from apps.explorer.pages.heads.known import has_roles, roles, truth
 from apps.explorer.pages.heads.patterns import patterns_sent
 from apps.explorer.pages.heads.scores import scores
+from apps.explorer.pages.masking import answered_at
+from apps.explorer.pages.prompt import tokens_view
+from apps.explorer.prediction import prediction_question
 from apps.explorer.questions import Question, question
 from apps.explorer.state import change
 from apps.explorer.tables import table_view
@@ -38,58 +44,49 @@ from apps.frame_table import table_of_frame
 from interp.interventions.replacements import METHODS
 from interp.model.attentions import attentions_of
 
-TEXTS = "texts"
-"""The search for top texts, among what a view asks for."""
+PATTERNS, WEIGHTED, ROLES, TEXTS, EDITED = "patterns", "weighted", "roles", "texts", "prediction"
+"""Names of questions; the texts are asked for by a view."""
+ROWS = 16
+"""Of random tokens, in place of 32: roles can't be shown before all of them are read."""
 
 
 def asks(view: View, model: interp.Transformer) -> list[Ask]:
     """The patterns of this prompt, and the scores of heads on all prompts that sweeps run over."""
-    attention, swept = attention_of(view, model), inputs_of(view, model, swept=True)
     found = [
-        ask("patterns", lambda: _patterns(view, model)),
-        ask("weighted", lambda: _patterns(view, model, weighted=True)),
-        ask(
-            "ablation",
-            lambda: question(
-                ablate, view.model, swept.batch, metric=metric_of(view, swept), method=view.method
-            ),
-            long=True,
-        ),
-        ask(
-            "statistics",
-            lambda: question(
-                attention_statistics, view.model, swept.batch, offsets=1, attention=attention
-            ),
-            long=True,
-        ),
+        ask(PATTERNS, lambda: _patterns(view, model)),
+        ask(WEIGHTED, lambda: _patterns(view, model, weighted=True)),
+        ask("ablation", lambda: _ablation(view, model), long=True),
+        ask("statistics", lambda: _statistics(view, model), long=True),
     ]
     if has_roles(model):
-        found.append(ask("roles", lambda: question(head_roles, view.model), long=True))
+        found.append(ask(ROLES, lambda: question(head_roles, view.model, rows=ROWS), long=True))
     if TEXTS in view.asked and examples(view.model):
         found.append(ask(TEXTS, lambda: _texts(view, model), long=True))
+    if view.ablated and view.heads:
+        found.append(ask(EDITED, lambda: prediction_question(view, model)))
     return found
 
 
 def views(view: View, model: interp.Transformer, known: Mapping[str, Result]) -> list[ViewData]:
-    """The linked view of all heads, and the top texts of the chosen one."""
+    """What the ablated set changes, the linked view of all heads, the texts of the chosen one."""
     shown: list[ViewData] = []
-    patterns, found = known.get("patterns"), known.get(TEXTS)
+    edited, patterns, found = (known.get(name) for name in (EDITED, PATTERNS, TEXTS))
+    if isinstance(edited, Predictions):
+        shown.append(tokens_view(replace(view, colour="change"), model, edited))
     if isinstance(patterns, AttentionPatterns):
         shown.append(_heads_view(view, model, patterns, known))
     if isinstance(found, TopTexts):
-        control = "The control has the other tokens of the text in random order."
-        title = f"{found.of}: where it attends most, on {found.n_texts} texts"
-        columns = ["text", "value", "control", "token", "key_token", "context"]
-        table = table_of_frame(found.to_frame()[columns])
-        shown.append(table_view(TEXTS, title, table, control) | {"pick": "row"})
+        shown.append(_texts_view(found))
     return shown
 
 
 def on_pick(view: View, pick: Pick) -> View:
-    """A row of the top texts takes its prompt."""
-    if pick.get("view") != TEXTS or pick.get("pick") != "row":
-        return view
-    return with_prompt(view, examples(view.model)[int(pick["name"])])
+    """A row of the top texts takes its prompt; a click on a token reads the prediction there."""
+    if pick["pick"] == "position":
+        return answered_at(view, model_of(view.model), int(pick["row"]))
+    if pick.get("view") == TEXTS:
+        return with_prompt(view, examples(view.model)[int(pick["name"])])
+    return view
 
 
 def controls(view: View, model: interp.Transformer) -> None:
@@ -124,9 +121,20 @@ def _patterns(view: View, model: interp.Transformer, *, weighted: bool | None = 
     )
 
 
+def _ablation(view: View, model: interp.Transformer) -> Question:
+    inputs = inputs_of(view, model, swept=True)
+    metric = metric_of(view, inputs)
+    return question(ablate, view.model, inputs.batch, metric=metric, method=view.method)
+
+
+def _statistics(view: View, model: interp.Transformer) -> Question:
+    prompts, attention = inputs_of(view, model, swept=True).batch, attention_of(view, model)
+    return question(attention_statistics, view.model, prompts, offsets=1, attention=attention)
+
+
 def _texts(view: View, model: interp.Transformer) -> Question:
-    """The texts of the model's prompt set on which a head attends most."""
-    texts = inputs_of(replace(view, prompts=EXAMPLES), model, swept=True).batch
+    """The texts of the model's prompt set on which the chosen head attends most."""
+    texts = Inputs(model, tuple(examples(view.model))).batch
     name = attentions_of(model, attention_of(view, model)).head_name(*_chosen(view))
     return question(top_texts, view.model, texts, of=name)
 
@@ -140,7 +148,7 @@ def _heads_view(
     """All that the widget needs to show any head without asking again."""
     sizes, attention = (*heads_of(model, view.attention),), attention_of(view, model)
     which = f"{attention} attention" if attention else "attention"
-    layer, weighted, measured = _chosen(view).layer, known.get("weighted"), known.get("roles")
+    layer, weighted, measured = _chosen(view).layer, known.get(WEIGHTED), known.get(ROLES)
     shown: ViewData = {
         "kind": "heads",
         "id": "heads",
@@ -166,6 +174,17 @@ def _heads_view(
     if isinstance(measured, HeadRoles):
         shown["roles"] = roles(measured)
     return shown
+
+
+def _texts_view(found: TopTexts) -> ViewData:
+    title = f"{found.of}: where it attends most, on {found.n_texts} texts"
+    note = (
+        "The control has the other tokens of the text in random order. A click takes the text as "
+        "the prompt."
+    )
+    columns = ["text", "value", "control", "token", "key_token", "context"]
+    table = table_of_frame(found.to_frame()[columns])
+    return table_view(TEXTS, title, table, note) | {"pick": "row"}
 
 
 HEADS = Page("heads", "Heads", asks, views, on_pick, controls)

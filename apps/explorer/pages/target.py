@@ -1,9 +1,10 @@
-"""What Why and Patch ask about: a prompt's answer, its corrupted counterpart, one component."""
+"""What Why and Patch ask about: the logit of a target, its corrupted prompts, one component."""
 
 from dataclasses import dataclass, replace
 
 from analyses import direct_logit_attribution
 from apps.commands.inputs import Inputs
+from apps.explorer.canvas import Pick
 from apps.explorer.questions import Question, question
 from apps.explorer.view import Head, View
 from interp.metrics import logit, logit_diff
@@ -12,7 +13,7 @@ from interp.metrics.kinds import Logit, LogitDiff
 Texts = list[str] | tuple[list[str], list[str]]
 
 
-def answer_of(view: View, inputs: Inputs) -> Logit | LogitDiff:
+def target_metric(view: View, inputs: Inputs) -> Logit | LogitDiff:
     """The logit of the target, minus that of the distractor where every prompt has one.
 
     It is read at the view's position, or where the model answers; of a prompt set, always there.
@@ -66,13 +67,18 @@ def with_component(view: View, name: str) -> View:
     return replace(view, component=name, head=head, attention=attention)
 
 
+def row_of(pick: Pick) -> str:
+    """The label of the row that was clicked, without spaces: of ``node L1H0.q, position 3``."""
+    return str(pick["name"]).partition(",")[0].rpartition(" ")[2]
+
+
 def direct_question(view: View, inputs: Inputs, by: str) -> Question:
     """Direct logit attribution of the answer.
 
     Raises:
-        InvalidInput: as for :func:`answer_of`.
+        InvalidInput: as for :func:`target_metric`.
     """
-    answer = answer_of(view, inputs)
+    answer = target_metric(view, inputs)
     return question(
         direct_logit_attribution,
         view.model,

@@ -1,0 +1,50 @@
+"""What neurons write into the logits where they are largest in a corpus."""
+
+import torch
+
+from interp.attribution.neurons import DirectEffects, direct_effects, places_of_neurons
+from interp.corpus.measures import ActivationsOf
+from interp.corpus.stream import Streamed
+from interp.corpus.texts import rows_of
+from interp.execution.run import run
+from interp.model.network import Network
+from interp.model.unembedding import MaskedHead, Unembedding
+
+
+def writes_logits(model: Network, measure: ActivationsOf) -> bool:
+    """Whether what the neurons write is mapped linearly to logits."""
+    last = model.stacks[-1]
+    linear = isinstance(model.unembed, Unembedding) and not isinstance(last.final_norm, MaskedHead)
+    return linear and measure.stack == len(model.stacks) - 1
+
+
+def largest_effects(
+    model: Network,
+    measure: ActivationsOf,
+    found: Streamed,
+    *,
+    tokens: int,
+    rows: int,
+    seed: int,
+) -> DirectEffects | None:
+    """The direct effects of each neuron at its largest activation; ``None`` if it has none.
+
+    Args:
+        model: the model.
+        measure: the neurons.
+        found: their largest activations.
+        tokens: how many that are promoted and suppressed to report.
+        rows: texts a forward.
+        seed: of the random vectors.
+    """
+    if not writes_logits(model, measure):
+        return None
+    parts: list[DirectEffects] = []
+    layer, numbers = measure.place.layer or 0, torch.tensor(measure.neurons)
+    for units in torch.arange(len(numbers)).split(rows):
+        batches = rows_of([found.texts[n] for n in found.text[units, 0].tolist()])
+        cache = run(model, *batches, record=places_of_neurons(model, layer)).cache
+        column = found.pos[units, 0].to(model.device)
+        neuron = numbers[units].to(model.device)
+        parts.append(direct_effects(model, cache, column, layer, neuron, top=tokens, seed=seed))
+    return DirectEffects.joined(parts)
