@@ -169,6 +169,7 @@ function outline(ctx, theme, [x, y, width, height], colour = theme.ink, weight =
 
 /** A label on the colour of the page, so that it covers what is below. */
 function badge(ctx, theme, text, x, y, options = {}) {
+  if (!text) return;
   ctx.font = font(options.size || SMALL, 600);
   const width = ctx.measureText(text).width + 8;
   const before = { left: 0, center: width / 2, right: width }[options.align || "left"];

@@ -111,7 +111,7 @@ function describeHead(view, head) {
 
 function headTitle(view, [layer, head], isWhole) {
   const name = (view.names && view.names[layer] && view.names[layer][head]) || headName(layer, head);
-  return isWhole ? name : `${name} (small: this layer was not sent)`;
+  return isWhole ? name : `${name} (reduced)`;
 }
 
 /** So many empty labels. */

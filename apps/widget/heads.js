@@ -96,13 +96,8 @@ function headsView(mount, view) {
     if (!images.has(name)) {
       const small = pooled(store.thumbnail(layer, head));
       const weights = weightsOf(small, hidden());
-      images.set(
-        name,
-        imageOf(
-          weights.data, small.keys, { kind: "sequential", low: 0, high: 1, root: state.root },
-          mount.theme().dark,
-        ),
-      );
+      const scale = { kind: "sequential", low: 0, high: 1, root: state.root };
+      images.set(name, imageOf(weights.data, small.keys, scale, mount.theme().dark));
     }
     return images.get(name);
   }
@@ -112,14 +107,13 @@ function headsView(mount, view) {
     const whole = store.of(...head, state.weighted);
     const pattern = whole || store.thumbnail(...head);
     const weights = weightsOf(pattern, hidden());
-    const labels = whole ? {
-      rows: queries, columns: view.tokens,
-    } : { rows: blank(pattern.queries), columns: blank(pattern.keys) };
+    const rows = whole ? queries : blank(pattern.queries);
+    const columns = whole ? view.tokens : blank(pattern.keys);
     const scale = weightScale(weights.data, { ...state, hideBos: hidden().hideBos });
     const unit = state.weighted ? "attention × value norm" : "attention";
     const plot = matrixPlot({
-      kind: "matrix", title: `${headName(...head)}: queries down, keys across`, ...labels, row_axis: "query",
-      column_axis: "key", unit, values: weights, pick: "pair",
+      kind: "matrix", title: `${headName(...head)}: queries down, keys across`, rows, columns,
+      row_axis: "query", column_axis: "key", unit, values: weights, pick: "pair",
     }, { scale, places: WEIGHT_PLACES });
     large.show(plot);
     title.textContent = headTitle(view, head, whole);
@@ -136,6 +130,11 @@ function headsView(mount, view) {
     strip.show(shownHead(), pattern, { query, key }, hidden());
   }
 
+  function chooseCell() {
+    const cell = [chosenQuery(), chosenKey()];
+    large.choose(store.of(...chosenHead(), state.weighted) ? cell : null);
+  }
+
   function showAll() {
     showLarge();
     showStrip();
@@ -146,7 +145,7 @@ function headsView(mount, view) {
     if (map) map.choose(head);
     thumbnails.choose(head);
     showAll();
-    large.choose([chosenQuery(), chosenKey()]);
+    chooseCell();
     own.selected([chosenQuery(), chosenKey()], described());
     own.refreshTwin();
     showChips();
@@ -171,7 +170,7 @@ function headsView(mount, view) {
     if (map) map.refresh();
     thumbnails.refresh();
     showAll();
-    large.choose([chosenQuery(), chosenKey()]);
+    chooseCell();
     strip.refresh();
   }
 
