@@ -13,7 +13,6 @@ from markupsafe import Markup
 from analyses.result import Result
 from apps.presentation import conclusion, provenance_of
 from apps.report.contents import Report
-from apps.report.views import payload
 from apps.widget import bundle
 from apps.widget import style as widget_style
 from apps.widget.pictures import View
@@ -49,9 +48,13 @@ def render(
 
 
 def payload_of(report: Report, views: list[View]) -> dict[str, Any]:
-    """What the widget gets to show views of a result."""
-    model = provenance_of(report.result).model
-    return payload(views, model=model, n=len(report.prompts) or None, version=__version__)
+    """What one mount of the widget shows, and what its saved pictures say of it."""
+    meta = {
+        "model": provenance_of(report.result).model,
+        "n": len(report.prompts) or None,
+        "version": f"interp {__version__}",
+    }
+    return {"views": views, "meta": meta}
 
 
 def page(template: str, mounts: Mapping[str, dict[str, Any]], **contents: object) -> str:
@@ -105,7 +108,7 @@ def provenance_facts(result: Result) -> dict[str, str]:
 
 def _json_for_script(values: dict[str, Any]) -> Markup:
     """JSON in a script element, with ``<``, ``>`` and ``&`` escaped so that it can't end early."""
-    text = json.dumps(values, ensure_ascii=True)
+    text = json.dumps(values, ensure_ascii=True, allow_nan=False)
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 

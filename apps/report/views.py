@@ -1,7 +1,5 @@
 """What the widget shows of a result: the views of its figures."""
 
-from typing import Any
-
 from analyses.result import Result
 from apps.presentation import figures
 from apps.widget.pictures import View, views_of_figure
@@ -12,15 +10,3 @@ def figure_views(result: Result, name: str = "figure") -> list[View]:
     drawn = [views_of_figure(figure, name) for figure in figures(result)]
     views = [view for own in drawn for view in own]
     return [view | {"id": f"{name}-{n}"} for n, view in enumerate(views)]
-
-
-def payload(views: list[View], *, model: str, n: int | None, version: str) -> dict[str, Any]:
-    """What one mount of the widget shows, and what its saved pictures say of it.
-
-    Args:
-        views: in their order.
-        model: its name.
-        n: number of prompts; ``None`` if there are none.
-        version: of this package.
-    """
-    return {"views": views, "meta": {"model": model, "n": n, "version": f"interp {version}"}}

@@ -101,7 +101,7 @@ function curvesPlot(view) {
     let drawing = false;
     curve.x.forEach((x, n) => {
       const y = curve.y[n];
-      if (Number.isNaN(y)) {
+      if (!Number.isFinite(y)) {
         drawing = false;
         return;
       }

@@ -107,11 +107,12 @@ function slug(text) {
   return String(text).normalize("NFKD").replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[-.]+|-+$/g, "").slice(0, 60);
 }
 
-/** The least and the largest number, without those that are none; [0, 1] if there is none. */
+/** The least and the largest finite number; [0, 1] if there is none. */
 function extent(values) {
   let low = Infinity;
   let high = -Infinity;
   for (const value of values) {
+    if (!Number.isFinite(value)) continue;
     if (value < low) low = value;
     if (value > high) high = value;
   }

@@ -178,7 +178,7 @@ def _curves(figure: go.Figure) -> View:
         "axis": meta["axis"],
         "log": axes.xaxis.type == "log",
         "panels": panels,
-        "marked": [float(x) for x in meta["marked"]],
+        "marked": [float(x) for x in meta["marked"] if isfinite(x)],
         "pick": None,
     }
 

@@ -1,5 +1,7 @@
 """Views of figures (of every analysis, in tests/analyses/test_results.py), and shared scales."""
 
+import json
+
 import numpy as np
 import plotly.graph_objects as go
 import pytest
@@ -113,3 +115,11 @@ def test_curves_and_scores_share_their_ranges():
     one, other = share_scales(heads(1.0), heads(3.0))
     assert one[0]["scores"][0]["scale"] == other[0]["scores"][0]["scale"]
     assert one[0]["scores"][0]["scale"]["high"] == 3.0
+
+
+def test_a_view_is_json_whatever_its_numbers():
+    lines = [Curve("c", [1], [float("inf")])]
+    figure = curves({"p": lines}, title="t", axis="x", units=["u"], marked=[float("nan")])
+    view = only_view(figure)
+    assert json.loads(json.dumps(view, allow_nan=False)) == view
+    assert np.isinf(numbers(view["panels"][0]["curves"][0]["y"]))

@@ -122,6 +122,11 @@ test("the middle of every cell picks that cell, and beside the plot is none", ()
   }
 });
 
+test("ends are those of finite numbers", () => {
+  assert.deepEqual(extent([3, NaN, Infinity, -1, -Infinity]), [-1, 3]);
+  assert.deepEqual(extent([NaN]), [0, 1]);
+});
+
 test("arrows stay inside a plot", () => {
   const plot = matrixPlot(MATRIX);
   assert.deepEqual(plot.move([0, 0], -1, 0), [0, 0]);
