@@ -19,7 +19,7 @@ from apps.explorer.default_views import EXAMPLES, default_view, examples
 from apps.explorer.offered import model_of
 from apps.explorer.page import Ask
 from apps.explorer.pages.heads import HEADS, ROWS
-from apps.explorer.pages.heads.known import has_roles, roles, truth
+from apps.explorer.pages.heads.known import card_labels, has_roles, roles
 from apps.explorer.pages.heads.patterns import SMALL, as_bytes, averaged, patterns_sent
 from apps.explorer.pages.heads.scores import of_ablation, per_head
 from apps.explorer.questions import Question
@@ -220,13 +220,13 @@ def test_an_encoder_has_no_hidden_keys():
 
 
 def test_what_the_card_says_of_heads():
-    assert truth("rasp-reverse", None) == dict.fromkeys(("L0H0", "L2H0"), "in the circuit")
-    assert truth("python-2l", None) == {
+    assert card_labels("rasp-reverse", None) == dict.fromkeys(("L0H0", "L2H0"), "in the circuit")
+    assert card_labels("python-2l", None) == {
         "L0H5": "best previous-token head",
         "L1H0": "best induction head",
     }
-    assert truth("python-2l@0", None)["L1H0"] == "best induction head (after training)"
-    assert truth("python-mlm", None) == {}
+    assert card_labels("python-2l@0", None)["L1H0"] == "best induction head (after training)"
+    assert card_labels("python-mlm", None) == {}
 
 
 def test_before_training_no_head_attends_by_a_role():

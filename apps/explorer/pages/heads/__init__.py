@@ -30,7 +30,7 @@ from apps.explorer.fitted import heads_of
 from apps.explorer.offered import model_of
 from apps.explorer.page import Ask, Page, ask
 from apps.explorer.pages.asked import attention_of, inputs_of, metric_of
-from apps.explorer.pages.heads.known import has_roles, roles, truth
+from apps.explorer.pages.heads.known import card_labels, has_roles, roles
 from apps.explorer.pages.heads.patterns import patterns_sent
 from apps.explorer.pages.heads.scores import scores
 from apps.explorer.pages.masking import answered_at
@@ -95,11 +95,11 @@ def controls(view: View, model: interp.Transformer) -> None:
         choose("Attention", "attention", ["decoder", "cross", "encoder"])
     choose("Ablated to", "method", METHODS)
     if examples(view.model):
-        ask_switch(f"Top texts of {_chosen(view)}", TEXTS)
-    st.button(f"Why {_chosen(view)}?", key="why", on_click=lambda: change(page="why"))
+        ask_switch(f"Top texts of {_head_of(view)}", TEXTS)
+    st.button(f"Why {_head_of(view)}?", key="why", on_click=lambda: change(page="why"))
 
 
-def _chosen(view: View) -> Head:
+def _head_of(view: View) -> Head:
     """The chosen head; the first one, as in the widget, if there is none."""
     return view.head or Head(0, 0)
 
@@ -135,7 +135,7 @@ def _statistics(view: View, model: interp.Transformer) -> Question:
 def _texts(view: View, model: interp.Transformer) -> Question:
     """The texts of the model's prompt set on which the chosen head attends most."""
     texts = Inputs(model, tuple(examples(view.model))).batch
-    name = attentions_of(model, attention_of(view, model)).head_name(*_chosen(view))
+    name = attentions_of(model, attention_of(view, model)).head_name(*_head_of(view))
     return question(top_texts, view.model, texts, of=name)
 
 
@@ -148,7 +148,7 @@ def _heads_view(
     """All that the widget needs to show any head without asking again."""
     sizes, attention = (*heads_of(model, view.attention),), attention_of(view, model)
     which = f"{attention} attention" if attention else "attention"
-    layer, weighted, measured = _chosen(view).layer, known.get(WEIGHTED), known.get(ROLES)
+    layer, weighted, measured = _head_of(view).layer, known.get(WEIGHTED), known.get(ROLES)
     shown: ViewData = {
         "kind": "heads",
         "id": "heads",
@@ -159,7 +159,7 @@ def _heads_view(
         "causal": patterns.is_causal,
         "patterns": patterns_sent(patterns, layer),
         "scores": scores(known, sizes, attention),
-        "truth": truth(view.model, attention) or None,
+        "truth": card_labels(view.model, attention) or None,
         "score": view.score or "ablation",
     }
     if attention == "cross":

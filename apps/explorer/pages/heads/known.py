@@ -41,7 +41,7 @@ def roles(result: HeadRoles) -> dict[str, str]:
     return {name: ", ".join(own) or none for name, own in said.items()}
 
 
-def truth(model: str, attention: str | None) -> dict[str, str]:
+def card_labels(model: str, attention: str | None) -> dict[str, str]:
     """What the card says of heads: its circuit, and figures whose value is a head.
 
     Args:
