@@ -75,6 +75,7 @@ class Predictions(Result):
         answer_rank: 0 for the most probable token.
         ablated: names of the parts that were ablated together.
         method: ``zero``, ``mean`` or ``resample``; ``""`` if nothing was ablated.
+        replacement: what they were replaced with, in words.
         provenance: model, tokens and settings that the numbers depend on.
         predicts_next: whether what is predicted at a position is the token after it; of an encoder,
             it is the token at it.
@@ -94,6 +95,7 @@ class Predictions(Result):
     answer_rank: Int[Tensor, "run answer prompt"]
     ablated: tuple[str, ...]
     method: str
+    replacement: str
     provenance: Provenance
     predicts_next: bool = True
 
@@ -263,6 +265,7 @@ class Predictions(Result):
         parts = [self._scores(row) for row in range(len(self.runs))]
         first = f"predictions on {n} prompts: {parts[0]}"
         after = [f"{self._without}: {own}" for own in parts[1:]]
+        after += [f"what is ablated is replaced with {self.replacement}"] if self.ablated else []
         shown = range(min(prompts, n))
         return "\n".join([first, *after, *(line for p in shown for line in self._listed(p))])
 
@@ -394,11 +397,23 @@ def predictions(  # noqa: PLR0913 - the settings of one analysis, by keyword
         answer_rank=found["answer_rank"].movedim(0, -1),
         ablated=tuple(own.name for own in components),
         method=method if components else "",
+        replacement=_in_words(method, n, others) if components else "",
         provenance=Provenance.of(
             model, *batches, edits=[edit for _, edit in asked.edits], seed=seed
         ),
         predicts_next=model.config.is_causal,
     )
+
+
+def _in_words(method: str, n: int, reference: Sequence[Batch] | None) -> str:
+    """What the method replaces activations with."""
+    own = f"these {n} prompts" if n > 1 else "this prompt"
+    prompts = own if reference is None else f"{len(reference[-1].ids)} reference prompts"
+    return {
+        "zero": "zero",
+        "mean": f"its mean over all tokens of {prompts}",
+        "resample": f"its value at the same position of another of {prompts}",
+    }[method]
 
 
 @dataclass(frozen=True, eq=False)

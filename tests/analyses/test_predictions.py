@@ -95,6 +95,7 @@ def test_the_mean_is_that_of_the_reference():
     for number, row in enumerate(rows()):
         found = predictions(model, row[None], ablate=members, reference=together)
         assert_close(found.loss[1], swept.ablated[0, number : number + 1])
+        assert found.replacement == "its mean over all tokens of 3 reference prompts"
         alone = predictions(model, row[None], ablate=members)
         assert (alone.loss[1] - found.loss[1]).abs() > 1e-9
 
@@ -222,6 +223,9 @@ def test_a_bundled_model_is_described_in_words():
     lines = found.summary().splitlines()
     assert f"comes first in {int(found.right[0].sum())} of 4" in lines[0]
     assert lines[1].startswith("with L0H5, L1H0 ablated (mean): loss")
+    assert (
+        lines[2] == "what is ablated is replaced with its mean over all tokens of these 4 prompts"
+    )
     tokens, own = found.token_frame(), found.prompt_frame()
     by_prompt = tokens.groupby("prompt")["surprisal"].mean()
     assert by_prompt.tolist() == pytest.approx(own["loss"][:4].tolist(), rel=1e-6)

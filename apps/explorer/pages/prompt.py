@@ -175,6 +175,7 @@ def _top_note(found: Predictions) -> str:
         for row, (name, ids) in enumerate(found.answers.items())
     ]
     if found.ablated:
+        said.append(f"z of {', '.join(found.ablated)} is replaced with {found.replacement}")
         said.append(f"KL(plain ‖ ablated) here {max(0.0, float(found.kl_at_position[0])):.3g} nats")
     return "; ".join(said)
 
