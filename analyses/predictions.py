@@ -259,7 +259,7 @@ class Predictions(Result):
 
     def summary(self, prompts: int = SHOWN) -> str:
         """How well the prompts are predicted, and what after each of the first."""
-        n = len(self.tokens)
+        n, prompts = len(self.tokens), at_least(0, prompts, "prompts")
         parts = [self._scores(row) for row in range(len(self.runs))]
         first = f"predictions on {n} prompts: {parts[0]}"
         after = [f"{self._without}: {own}" for own in parts[1:]]

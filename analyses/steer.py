@@ -163,7 +163,7 @@ class Steering(Result):
         lines.append(Curve(name, pos, self.control[last].nanmean(0).tolist(), faint=True))
         return curves(
             {"KL(plain ‖ steered)": lines},
-            title=f"{self._what[0].upper()}{self._what[1:]}: divergence on the plain text",
+            title=f"{self.edited[0].upper()}{self.edited[1:]}: divergence on the plain text",
             axis="new token",
             units=["nats"],
         )
@@ -179,9 +179,9 @@ class Steering(Result):
         texts = [line for p in range(min(top, n)) for line in self._texts(p)]
         changes = f"changes {changed} of {n} texts, KL {kl:.3g} nats a token"
         if not self.place:
-            return "\n".join([f"{self._what} on {n} prompts {changes}", *texts])
+            return "\n".join([f"{self.edited} on {n} prompts {changes}", *texts])
         first = (
-            f"{self._what} on {n} prompts: strength {self.strengths[last]:g} {changes} (random "
+            f"{self.edited} on {n} prompts: strength {self.strengths[last]:g} {changes} (random "
             f"vector: {other}, {control:.3g})"
         )
         size = (
@@ -195,8 +195,8 @@ class Steering(Result):
         return self.separator.join(self.labels[n] for n in tokens.tolist() if n != PAD)
 
     @property
-    def _what(self) -> str:
-        """What was edited, in words."""
+    def edited(self) -> str:
+        """What was edited, in words, such as ``steering at resid_pre 1``."""
         ablation = f"ablation of {', '.join(self.ablated)} ({self.method})"
         if not self.place:
             return ablation

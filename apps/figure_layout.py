@@ -16,12 +16,6 @@ PLOTLY_CONFIG: dict[str, Any] = {
 """Plotly's settings: an image can be saved; no button sends data anywhere."""
 
 
-def is_heatmap(figure: go.Figure) -> bool:
-    """Whether a figure is a single heatmap, as of :func:`analyses.figures.heatmap`."""
-    traces: Any = figure.data
-    return len(traces) == 1 and isinstance(traces[0], go.Heatmap)
-
-
 def apply_page_layout(figure: go.Figure, height: int, gap: int = 0) -> go.Figure:
     """The figure without its title, with a thin colour bar and fewer tick labels.
 
@@ -36,7 +30,8 @@ def apply_page_layout(figure: go.Figure, height: int, gap: int = 0) -> go.Figure
     # Above the bar: beside it, the unit would overlap the numbers.
     bar = {"title": {"text": unit, "side": "top"}, "thickness": 14, "outlinewidth": 0}
     figure.update_traces(colorbar=bar, xgap=gap, ygap=gap)
-    for axis in (figure.layout.xaxis, figure.layout.yaxis):
+    layout: Any = figure.layout
+    for axis in (layout.xaxis, layout.yaxis):
         below = axis.side == "bottom"
         step = -(-len(axis.tickvals) // MAX_LABELS["bottom" if below else "left"])
         longest = max(len(label) for label in axis.ticktext)

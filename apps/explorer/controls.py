@@ -94,4 +94,4 @@ def number(label: str, field: str, ends: tuple[float, float], value: float | Non
     """
     key = f"number_{field}"
     st.session_state[key] = getattr(current(), field) if value is None else value
-    st.number_input(label, *ends, key=key, on_change=_take, args=(field, key))
+    st.number_input(label, *ends, key=key, on_change=_take, args=(field, key), width=WIDTH)

@@ -23,10 +23,10 @@ LISTED = 3
 TOP = 10
 """Those on the page Prompt."""
 STYLE = Markup("""<style>
-.interp-prediction { font-size: 0.9rem; line-height: 1.7; overflow-wrap: anywhere; }
-.interp-prediction > span { margin-right: 1.1em; }
+.interp-prediction { font-size: 0.875rem; line-height: 1.7; overflow-wrap: anywhere; }
+.interp-prediction > span { margin-right: 0.8em; }
 .interp-prediction bdi { font-family: ui-monospace, "DejaVu Sans Mono", Menlo, monospace;
-  border: 1px solid currentColor; border-radius: 4px; padding: 0 3px; }
+  border: 1px solid currentColor; border-radius: 4px; padding: 0 2px 2px; }
 </style>""")
 
 
@@ -144,5 +144,6 @@ def _shares(values: Sequence[float]) -> str:
 
 
 def _verdict(right: Sequence[bool]) -> str:
-    """Whether the target comes first, in each run."""
-    return " → ".join("✓ right" if own else "✗ wrong" for own in right)
+    """Whether the target comes first, in each run; said once if the edit changes nothing of it."""
+    words = ["✓ right" if own else "✗ wrong" for own in right]
+    return " → ".join(dict.fromkeys(words))

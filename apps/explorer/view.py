@@ -122,7 +122,7 @@ class View:
     positive: str = ""
     negative: str = ""
     layer: int | None = None
-    strength: float = 4.0
+    strength: float = 1.0
     token: str = ""
     pinned: "View | None" = None
 

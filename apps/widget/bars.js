@@ -8,12 +8,19 @@ const AXIS = 34;
 /** The plot of a view "bars". */
 function barsPlot(view) {
   const list = (sent) => (sent ? decodedOnce(sent).data : null);
-  const sets = [{ values: list(view.values), low: list(view.low), high: list(view.high), title: view.second ? view.first || "" : "" }];
+  const sets = [{
+    values: list(view.values), low: list(view.low), high: list(view.high),
+    title: view.second ? view.first || "" : "",
+  }];
   if (view.second) sets.push({ values: list(view.second.values), title: view.second.title });
   const rows = view.labels.length;
   const ends = [0];
-  for (const set of sets) for (const own of [set.values, set.low, set.high]) if (own) ends.push(...extent(own.length ? own : [0]));
-  const [low, high] = extent([...ends, ...(view.scale ? [Math.min(0, view.scale.low), view.scale.high] : [])]);
+  for (const set of sets) for (const own of [
+    set.values, set.low, set.high,
+  ]) if (own) ends.push(...extent(own.length ? own : [0]));
+  const [low, high] = extent([
+    ...ends, ...(view.scale ? [Math.min(0, view.scale.low), view.scale.high] : []),
+  ]);
   const signed = view.scale ? view.scale.kind === "diverging" : low < 0;
 
   function layout(width, measure) {
@@ -54,7 +61,10 @@ function barsPlot(view) {
       ctx.fillRect(x, geometry.top, 1, bottom - geometry.top);
       write(ctx, readable(tick), x, bottom + 10, { colour: theme.soft, size: SMALL, align: "center" });
     }
-    write(ctx, view.unit || "", geometry.origin + geometry.span / 2, bottom + 25, { colour: theme.soft, size: SMALL, align: "center" });
+    write(
+      ctx, view.unit || "", geometry.origin + geometry.span / 2, bottom + 25,
+      { colour: theme.soft, size: SMALL, align: "center" },
+    );
   }
 
   function bar(ctx, geometry, theme, set, n, row) {
@@ -69,8 +79,12 @@ function barsPlot(view) {
     interval(ctx, geometry, theme, set, row, y + height / 2);
     if (sets.length > 1) return;
     const edge = set.high && set.high[row] === set.high[row] ? [set.low[row], set.high[row]] : [value, value];
-    const beyond = value < 0 ? xOf(geometry, Math.min(value, edge[0])) - 5 : xOf(geometry, Math.max(value, edge[1])) + 5;
-    write(ctx, readable3(value, signed), beyond, y + height / 2, { colour: theme.soft, size: SMALL, align: value < 0 ? "right" : "left" });
+    const beyond = value < 0 ? xOf(
+      geometry, Math.min(value, edge[0]),
+    ) - 5 : xOf(geometry, Math.max(value, edge[1])) + 5;
+    write(ctx, readable3(value, signed), beyond, y + height / 2, {
+      colour: theme.soft, size: SMALL, align: value < 0 ? "right" : "left",
+    });
   }
 
   function barBox(geometry, value, n, row) {
@@ -116,7 +130,10 @@ function barsPlot(view) {
     ctx.globalAlpha = 0.08;
     ctx.fillRect(0, y, x + width, height);
     ctx.globalAlpha = 1;
-    badge(ctx, theme, view.labels[row], geometry.left - 4, y + height / 2, { align: "right", most: geometry.width });
+    badge(
+      ctx, theme, view.labels[row], geometry.left - 4, y + height / 2,
+      { align: "right", most: geometry.width },
+    );
   }
 
   function pick({ top, thick }, x, y) {
@@ -126,12 +143,18 @@ function barsPlot(view) {
 
   function describe([row]) {
     const set = sets[0];
-    const between = set.low && set.low[row] === set.low[row] ? `95 % interval ${readable(set.low[row], signed)} to ${readable(set.high[row], signed)}` : "";
+    const between = set.low ? intervalText(set.low[row], set.high[row], signed) : "";
     const other = sets[1] ? `${sets[1].title} ${withUnit(sets[1].values[row], view.unit, signed)}` : "";
-    return { name: view.labels[row], value: set.values[row], unit: view.unit, signed, lines: [between, other].filter(Boolean) };
+    return {
+      name: view.labels[row], value: set.values[row], unit: view.unit, signed,
+      lines: [between, other].filter(Boolean),
+    };
   }
 
-  return { rows, columns: 1, layout, draw, mark, pick, box, describe, move: (cell, down) => moved(cell, down, 0, rows, 1) };
+  return {
+    rows, columns: 1, layout, draw, mark, pick, box, describe,
+    move: (cell, down) => moved(cell, down, 0, rows, 1),
+  };
 }
 
 /** A number in three digits. */

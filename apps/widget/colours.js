@@ -123,6 +123,8 @@ function themeOf(root) {
   const dark = luminance(paper) < 0.2;
   root.classList.toggle("w-dark", dark);
   const names = ["paper", "ink", "soft", "line", "wash", "accent", "link"];
-  const theme = Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--w-${name}`).trim() || LIGHT[name]]));
+  const theme = Object.fromEntries(names.map((name) => [
+    name, style.getPropertyValue(`--w-${name}`).trim() || LIGHT[name],
+  ]));
   return { ...theme, dark };
 }

@@ -8,14 +8,20 @@ const FAINT = 0.55;
 
 /** The plot of a view "curves"; its cells are [curve, point]. */
 function curvesPlot(view) {
-  const list = (sent) => (Array.isArray(sent) ? sent.map((x) => (x === null ? NaN : x)) : Array.from(decodedOnce(sent).data));
-  const panels = view.panels.map((panel) => ({ ...panel, curves: panel.curves.map((curve) => ({ ...curve, x: list(curve.x), y: list(curve.y) })) }));
-  const all = panels.flatMap((panel, at) => panel.curves.map((curve) => ({ ...curve, panel: at, unit: panel.unit })));
+  const list = (sent) => Array.from(decodedOnce(sent).data);
+  const panels = view.panels.map((panel) => ({
+    ...panel, curves: panel.curves.map((curve) => ({ ...curve, x: list(curve.x), y: list(curve.y) })),
+  }));
+  const all = panels.flatMap((panel, at) => panel.curves.map((curve) => ({
+    ...curve, panel: at, unit: panel.unit,
+  })));
   let colours = 0;
   for (const curve of all) curve.colour = curve.faint ? -1 : colours++;
   const [first, last] = extent([...all.flatMap((curve) => curve.x), ...(view.marked || [])]);
   const along = view.log ? Math.log10 : (x) => x;
-  const yEnds = panels.map((panel) => padded(extent([...panel.curves.flatMap((curve) => curve.y), ...(panel.ends || [])])));
+  const yEnds = panels.map((panel) => padded(extent([
+    ...panel.curves.flatMap((curve) => curve.y), ...(panel.ends || []),
+  ])));
 
   function layout(width, measure) {
     const [left, right] = [56, 16];
@@ -23,7 +29,10 @@ function curvesPlot(view) {
     const keys = keyLines(all, measure, drawn);
     const lines = keys.length ? keys[keys.length - 1].line + 1 : 0;
     const bottom = panels.length * (PANEL + PANEL_GAP);
-    return { left, drawn, keys, measure, bottom, width: Math.ceil(left + drawn + right), height: bottom + 26 + lines * KEY_LINE };
+    return {
+      left, drawn, keys, measure, bottom, width: Math.ceil(left + drawn + right),
+      height: bottom + 26 + lines * KEY_LINE,
+    };
   }
 
   const xOf = ({ left, drawn }, x) => left + ((along(x) - along(first)) / (along(last) - along(first) || 1)) * drawn;
@@ -64,13 +73,23 @@ function curvesPlot(view) {
     }
     ctx.setLineDash([2, 3]);
     ctx.strokeStyle = theme.soft;
-    for (const x of view.marked || []) line(ctx, xOf(geometry, x), topOf(at), xOf(geometry, x), topOf(at) + PANEL);
+    for (const x of view.marked || []) line(
+      ctx, xOf(geometry, x), topOf(at), xOf(geometry, x), topOf(at) + PANEL,
+    );
     ctx.setLineDash([]);
     if (at < panels.length - 1) return;
-    for (const tick of (view.log ? logTicks(first, last) : niceTicks(first, last, clamp(Math.floor(drawn / 60), 3, 10)))) {
-      write(ctx, readable(tick), xOf(geometry, tick), topOf(at) + PANEL + 12, { colour: theme.soft, size: SMALL, align: "center" });
+    for (const tick of (view.log ? logTicks(first, last) : niceTicks(
+      first, last, clamp(Math.floor(drawn / 60), 3, 10),
+    ))) {
+      write(
+        ctx, readable(tick), xOf(geometry, tick), topOf(at) + PANEL + 12,
+        { colour: theme.soft, size: SMALL, align: "center" },
+      );
     }
-    write(ctx, view.axis, left + drawn / 2, topOf(at) + PANEL + 27, { colour: theme.soft, size: SMALL, align: "center" });
+    write(
+      ctx, view.axis, left + drawn / 2, topOf(at) + PANEL + 27,
+      { colour: theme.soft, size: SMALL, align: "center" },
+    );
   }
 
   function stroke(ctx, geometry, theme, curve, alpha) {
@@ -131,7 +150,10 @@ function curvesPlot(view) {
 
   function describe([curve, n]) {
     const own = all[curve];
-    return { name: `${own.name ? `${own.name}, ` : ""}${view.axis} ${readable(own.x[n])}`, value: own.y[n], unit: own.unit, x: own.x[n] };
+    return {
+      name: `${own.name ? `${own.name}, ` : ""}${view.axis} ${readable(own.x[n])}`, value: own.y[n],
+      unit: own.unit, x: own.x[n],
+    };
   }
 
   function move(cell, down, right) {

@@ -86,7 +86,9 @@ const BAR_LENGTH = 110;
 function legendTexts(scale, unit) {
   const signed = scale.kind === "diverging";
   const end = Math.max(Math.abs(scale.low), Math.abs(scale.high));
-  const [low, high] = (signed ? [-end, end] : [scale.low, scale.high]).map((value) => readable(Number(value.toPrecision(3)), signed));
+  const [low, high] = (signed ? [-end, end] : [scale.low, scale.high]).map((value) => readable(
+    Number(value.toPrecision(3)), signed,
+  ));
   return [low, high, [scale.root ? "square root" : "", unit].filter(Boolean).join(" · ")];
 }
 
@@ -118,7 +120,9 @@ function rampImage(kind, dark) {
   if (!rampImages.has(name)) {
     const places = Float32Array.from({ length: STEPS }, (_, n) => n / (STEPS - 1));
     const scale = kind === "diverging" ? { kind, low: -1, high: 1 } : { kind, low: 0, high: 1 };
-    rampImages.set(name, imageOf(kind === "diverging" ? places.map((x) => 2 * x - 1) : places, STEPS, scale, dark));
+    rampImages.set(
+      name, imageOf(kind === "diverging" ? places.map((x) => 2 * x - 1) : places, STEPS, scale, dark),
+    );
   }
   return rampImages.get(name);
 }
@@ -165,9 +169,11 @@ function outline(ctx, theme, [x, y, width, height], colour = theme.ink, weight =
 
 /** A label on the colour of the page, so that it covers what is below. */
 function badge(ctx, theme, text, x, y, options = {}) {
+  if (!text) return;
   ctx.font = font(options.size || SMALL, 600);
   const width = ctx.measureText(text).width + 8;
-  const left = clamp(options.align === "right" ? x - width : options.align === "center" ? x - width / 2 : x, 0, Math.max(0, (options.most || Infinity) - width));
+  const before = { left: 0, center: width / 2, right: width }[options.align || "left"];
+  const left = clamp(x - before, 0, Math.max(0, (options.most || Infinity) - width));
   ctx.fillStyle = theme.ink;
   ctx.beginPath();
   ctx.roundRect(left, y - 9, width, 18, 4);

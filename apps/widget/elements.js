@@ -39,7 +39,9 @@ function choice(name, options, chosen, onChange) {
 
 /** A list to choose from: [[value, text], …]. */
 function select(name, options, chosen, onChange) {
-  const made = element("select", { class: "w-select", "aria-label": name, change: () => onChange(made.value) });
+  const made = element("select", {
+    class: "w-select", "aria-label": name, change: () => onChange(made.value),
+  });
   for (const [value, text] of options) made.append(element("option", { value }, text));
   made.value = chosen;
   return made;

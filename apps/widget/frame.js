@@ -3,15 +3,17 @@
 
 const PNG_RATIO = 2;
 
-/** The element of a view: {root, body, tools, …}; chart() gives {paint} for its picture. */
+/** The elements of a view; parts, {} if it is empty: twins() → tables, describe() → what is selected, picture(). */
 function frame(mount, view, parts) {
   const body = element("div", { class: "w-body" });
   const twin = element("div", { class: "w-twins", hidden: true });
   const tools = element("span", { class: "w-tools" });
   const heading = element("header", { class: "w-heading" }, element("h3", {}, view.title || ""), tools);
-  const note = view.note || view.marked_note;
-  const root = element("section", { class: `w-view w-kind-${view.kind}`, "data-view": view.id, "data-kind": view.kind, "data-title": view.title, "aria-label": view.title || view.id },
-    heading, body, twin, note ? element("p", { class: "w-note" }, [view.note, view.marked_note].filter(Boolean).join(" ")) : null);
+  const note = [view.note, view.marked_note].filter(Boolean).join(" ");
+  const root = element("section", {
+    class: `w-view w-kind-${view.kind}`, "data-view": view.id, "data-kind": view.kind,
+    "data-title": view.title, "aria-label": view.title || view.id,
+  }, heading, body, twin, note ? element("p", { class: "w-note" }, note) : null);
 
   const actions = {
     table: () => showTwin(twin.hidden),
@@ -20,13 +22,17 @@ function frame(mount, view, parts) {
     copy: () => copy(),
   };
   const quiet = { tabindex: "-1" };
-  const table = button("table", "Show the numbers as a table (t)", actions.table, { ...quiet, "aria-pressed": "false" });
-  tools.append(
-    button("copy", "Copy the selected number (c)", actions.copy, quiet),
-    ...(view.kind === "table" ? [] : [table]),
-    button("CSV", "Save the numbers as CSV", actions.csv, quiet),
-    ...(parts.picture ? [button("PNG", "Save the picture", actions.png, quiet)] : []),
+  const table = button(
+    "table", "Show the numbers as a table (t)", actions.table, { ...quiet, "aria-pressed": "false" },
   );
+  if (parts.twins) {
+    tools.append(
+      button("copy", "Copy the selected number (c)", actions.copy, quiet),
+      ...(view.kind === "table" ? [] : [table]),
+      button("CSV", "Save the numbers as CSV", actions.csv, quiet),
+      ...(parts.picture ? [button("PNG", "Save the picture", actions.png, quiet)] : []),
+    );
+  }
 
   function showTwin(on) {
     twin.hidden = !on;
@@ -70,31 +76,45 @@ function frame(mount, view, parts) {
 /** What a cell holds, in one line: "L1H3: 0.81 nats, 95 % interval 0.7 to 0.9". */
 function readingOf(own, format = (value) => readable(value, own.signed)) {
   const number = typeof own.value === "number" && own.value === own.value;
-  const value = number ? [format(own.value), own.unit].filter(Boolean).join(" ") : own.value === undefined ? "" : NONE;
-  return [`${own.name}${value || own.text ? ":" : ""}`, own.text, value].filter(Boolean).join(" ") + (own.lines && own.lines.length ? `, ${own.lines.join(", ")}` : "");
+  const missing = own.value === undefined ? "" : NONE;
+  const value = number ? [format(own.value), own.unit].filter(Boolean).join(" ") : missing;
+  const read = [`${own.name}${value || own.text ? ":" : ""}`, own.text, value].filter(Boolean).join(" ");
+  return [read, ...(own.lines || [])].join(", ");
 }
 
 /** The name of a saved file, without its ending; part says which part of the view it has. */
 function fileStem(mount, view, part) {
-  return [view.file || view.id, part, mount.meta().model].filter(Boolean).map(slug).filter(Boolean).join("-") || "figure";
+  return [
+    view.file || view.id, part, mount.meta().model,
+  ].filter(Boolean).map(slug).filter(Boolean).join("-") || "figure";
 }
 
 /** A picture with title, what is drawn, and what it was made from, in the colours of a light page. */
 function picture(mount, view, { width, height, paint: drawTo, part }) {
   const { model, prompt, n, version } = mount.meta();
-  const facts = [model, prompt, n === undefined || n === null ? "" : `n = ${n}`, version].filter(Boolean).join("  ·  ");
+  const facts = [
+    model, prompt, n === undefined || n === null ? "" : `n = ${n}`, version,
+  ].filter(Boolean).join("  ·  ");
   const [wide, measurer] = [Math.max(width + 32, 360), document.createElement("canvas").getContext("2d")];
   measurer.font = font(14, 600);
-  const title = wrapped([view.title, part].filter(Boolean).join(": "), wide - 32, (text) => measurer.measureText(text).width);
+  const title = wrapped(
+    [view.title, part].filter(Boolean).join(": "), wide - 32, (text) => measurer.measureText(text).width,
+  );
   measurer.font = font(SMALL);
-  const below = [view.note, facts].filter(Boolean).flatMap((text) => wrapped(text, wide - 32, (own) => measurer.measureText(own).width));
+  const below = [view.note, facts].filter(Boolean).flatMap((text) => wrapped(
+    text, wide - 32, (own) => measurer.measureText(own).width,
+  ));
   const top = 20 + 19 * title.length;
   const canvas = document.createElement("canvas");
   const ctx = sized(canvas, { width: wide, height: top + height + 18 + 15 * below.length }, PNG_RATIO);
   ctx.fillStyle = LIGHT.paper;
   ctx.fillRect(0, 0, canvas.width, canvas.height);
-  title.forEach((text, at) => write(ctx, text, 16, 20 + 19 * at, { colour: LIGHT.ink, size: 14, weight: 600 }));
-  below.forEach((text, at) => write(ctx, text, 16, top + height + 12 + 15 * at, { colour: LIGHT.soft, size: SMALL }));
+  title.forEach((text, at) => write(ctx, text, 16, 20 + 19 * at, {
+    colour: LIGHT.ink, size: 14, weight: 600,
+  }));
+  below.forEach((text, at) => write(
+    ctx, text, 16, top + height + 12 + 15 * at, { colour: LIGHT.soft, size: SMALL },
+  ));
   ctx.translate(16, top);
   drawTo(ctx, LIGHT);
   return canvas;

@@ -4,19 +4,34 @@
 /** The map of a score, chosen from a list, with its contrast. */
 function scoreMap(mount, view, parent, state, { onHover, onPick }) {
   const chosen = () => view.scores.find((score) => score.id === state.score) || view.scores[0];
-  const list = select("score shown on the map", view.scores.map((score) => [score.id, score.name]), chosen().id, (id) => { state.score = id; refresh(); });
-  const slider = element("input", { type: "range", min: "0", max: String(CONTRASTS), step: "1", "aria-label": "contrast", title: "Contrast: divides the ends of the scale", input: () => { state.contrast = Number(slider.value); refresh(); } });
+  const list = select(
+    "score shown on the map", view.scores.map((score) => [score.id, score.name]), chosen().id,
+    (id) => { state.score = id; refresh(); },
+  );
+  const slider = element("input", {
+    type: "range", min: "0", max: String(CONTRASTS), step: "1", "aria-label": "contrast",
+    title: "Contrast: divides the ends of the scale",
+    input: () => { state.contrast = Number(slider.value); refresh(); },
+  });
   slider.value = state.contrast;
-  const truth = toggle("known circuit", state.truth, (on) => { state.truth = on; refresh(); }, "Outline the heads of the known circuit");
+  const truth = toggle(
+    "known circuit", state.truth, (on) => { state.truth = on; refresh(); },
+    "Outline the heads of the known circuit",
+  );
   const note = element("p", { class: "w-note" });
-  parent.append(element("div", { class: "w-controls" }, list, element("label", { class: "w-toggle" }, "contrast", slider), view.truth ? truth.element : null));
+  parent.append(element(
+    "div", { class: "w-controls" }, list, element("label", { class: "w-toggle" }, "contrast", slider),
+    view.truth ? truth.element : null,
+  ));
   const drawing = surface(mount, parent, { label: "scores of heads", focusable: false, onHover, onPick });
   parent.append(note);
 
   function refresh() {
     const score = chosen();
     drawing.show(mapPlot(view, score, state, () => mount.selection().heads));
-    note.textContent = [score.good, score.control, score.n ? `n = ${score.n}` : ""].filter(Boolean).join(" · ");
+    note.textContent = [
+      score.good, score.control, score.n ? `n = ${score.n}` : "",
+    ].filter(Boolean).join(" · ");
   }
 
   return { ...drawing, refresh };
@@ -27,7 +42,9 @@ function mapPlot(view, score, state, collected) {
   const { shape: [layers, heads] } = decodedOnce(score.values);
   const names = view.names;
   const plot = matrixPlot({
-    kind: "matrix", rows: Array.from({ length: layers }, (_, n) => `L${n}`), columns: Array.from({ length: heads }, (_, n) => `H${n}`),
+    kind: "matrix", rows: Array.from(
+      { length: layers }, (_, n) => `L${n}`,
+    ), columns: Array.from({ length: heads }, (_, n) => `H${n}`),
     row_axis: "", column_axis: "", unit: score.unit, values: score.values, numbers: true, pick: "head",
     marked: state.truth ? headsOf(view.truth) : [],
   }, { scale: contrasted(scaleOf(score), 2 ** (state.contrast / 2)) });
@@ -36,8 +53,11 @@ function mapPlot(view, score, state, collected) {
   function describe(cell) {
     const found = plot.describe(cell);
     const at = cell[0] * heads + cell[1];
-    const interval = ends && ends[0][at] === ends[0][at] ? `95 % interval ${readable(ends[0][at], found.signed)} to ${readable(ends[1][at], found.signed)}` : "";
-    return { ...found, name: (names && names[cell[0]] && names[cell[0]][cell[1]]) || found.name, lines: [score.name, interval, ...saidOf(view, cell)].filter(Boolean) };
+    const interval = ends ? intervalText(ends[0][at], ends[1][at], found.signed) : "";
+    return {
+      ...found, name: (names && names[cell[0]] && names[cell[0]][cell[1]]) || found.name,
+      lines: [score.name, interval, ...saidOf(view, cell)].filter(Boolean),
+    };
   }
 
   function over(ctx, geometry, theme) {
@@ -51,11 +71,17 @@ function mapPlot(view, score, state, collected) {
   return { ...plot, describe, over };
 }
 
+/** An interval in words; nothing if there is none. */
+function intervalText(low, high, signed) {
+  if (Number.isNaN(low) || Number.isNaN(high)) return "";
+  return `95 % interval ${readable(low, signed)} to ${readable(high, signed)}`;
+}
+
 /** The scale of a score: its own, or to its largest size. */
 function scaleOf(score) {
   const ends = extent(decodedOnce(score.values).data);
-  const kind = typeof score.scale === "string" ? score.scale : score.scale ? score.scale.kind : ends[0] < 0 ? "diverging" : "sequential";
   if (score.scale && typeof score.scale === "object") return score.scale;
+  const kind = score.scale || (ends[0] < 0 ? "diverging" : "sequential");
   const most = Math.max(Math.abs(ends[0]), Math.abs(ends[1])) || 1;
   return { kind, low: kind === "diverging" ? -most : 0, high: most };
 }
@@ -85,7 +111,7 @@ function describeHead(view, head) {
 
 function headTitle(view, [layer, head], isWhole) {
   const name = (view.names && view.names[layer] && view.names[layer][head]) || headName(layer, head);
-  return isWhole ? name : `${name} (small: this layer was not sent)`;
+  return isWhole ? name : `${name} (reduced)`;
 }
 
 /** So many empty labels. */
@@ -108,7 +134,11 @@ function headStrip(mount, view, parent, state, { onHover, onPick, onMode }) {
   parent.append(element("div", { class: "w-controls" }, mode.element, says), key.element);
   const place = (side, n) => ({ [side || (state.mode === "to" ? "query" : "key")]: n });
   const make = (tokens, side, label) => {
-    const strip = tokenStrip(mount, { tokens, ids: side === "query" && queries ? view.query_ids : view.ids, bos: view.bos && side !== "query", label, focusable: false, onHover: (n) => onHover(n === null ? null : place(side, n)), onPick: (n) => onPick(place(side, n)) });
+    const strip = tokenStrip(mount, {
+      tokens, ids: side === "query" && queries ? view.query_ids : view.ids, bos: view.bos && side !== "query",
+      label, focusable: false, onHover: (n) => onHover(n === null ? null : place(side, n)),
+      onPick: (n) => onPick(place(side, n)),
+    });
     parent.append(queries ? element("p", { class: "w-soft w-side" }, label) : "", strip.root);
     return strip;
   };
@@ -119,10 +149,13 @@ function headStrip(mount, view, parent, state, { onHover, onPick, onMode }) {
     mode.set(state.mode);
     const toKeys = state.mode === "to";
     const token = toKeys ? (queries || view.tokens)[query] : view.tokens[at];
-    says.textContent = toKeys ? `${headName(...head)}, from query ${query} '${token}'` : `${headName(...head)}, to key ${at} '${token}'`;
+    const end = toKeys ? `from query ${query}` : `to key ${at}`;
+    says.textContent = `${headName(...head)}, ${end} '${token}'`;
     const values = pattern ? lineOf(pattern, toKeys ? { query } : { key: at }, hidden) : null;
     const scale = values ? weightScale(values, { ...state, hideBos: hidden.hideBos }) : null;
-    const tints = values ? { values, scale, unit: state.weighted ? "attention × value norm" : "attention" } : null;
+    const tints = values ? {
+      values, scale, unit: state.weighted ? "attention × value norm" : "attention",
+    } : null;
     const [tintedStrip, other] = toKeys || !queries ? [ofKeys, ofQueries] : [ofQueries, ofKeys];
     tintedStrip.tint(tints);
     if (other) other.tint(null);

@@ -10,29 +10,45 @@ const WEIGHT_PLACES = 3;
 function headsView(mount, view) {
   const store = patternStore(view);
   const queries = view.queries || view.tokens;
-  const state = mount.kept(view.id, { score: view.score || (view.scores && view.scores.length ? view.scores[0].id : null), contrast: 0, root: false, hideBos: false, weighted: false, mode: "to", truth: false });
+  const state = mount.kept(view.id, {
+    score: view.score || (view.scores && view.scores.length ? view.scores[0].id : null), contrast: 0,
+    root: false, hideBos: false, weighted: false, mode: "to", truth: false,
+  });
   let preview = null; // {head, query or key} under the pointer
   let bosSwitch = null;
   const images = new Map();
-  const own = frame(mount, view, { twins: () => twinsOfHeads(view, large.plot()), describe: () => described(), picture: () => ({ ...pictureOf(large), part: headName(...shownHead()) }) });
+  const own = frame(mount, view, {
+    twins: () => twinsOfHeads(view, large.plot()), describe: () => described(),
+    picture: () => ({ ...pictureOf(large), part: headName(...shownHead()) }),
+  });
   const scored = element("div", { class: "w-scored" });
   const all = element("div", { class: "w-all" });
   const right = element("div", { class: "w-right" });
   const below = element("div", { class: "w-below" });
   own.body.append(element("div", { class: "w-heads" }, scored, right, below, all));
 
-  const map = view.scores && view.scores.length ? scoreMap(mount, view, scored, state, { onHover: hoverHead, onPick: pickHead }) : null;
+  const map = view.scores && view.scores.length ? scoreMap(mount, view, scored, state, {
+    onHover: hoverHead, onPick: pickHead,
+  }) : null;
   const chips = element("div", { class: "w-chips" });
   const allTitle = element("h4", {}, "All patterns");
   all.append(element("div", { class: "w-row" }, allTitle, chips));
-  const thumbnails = surface(mount, all, { label: "all patterns", focusable: false, onHover: hoverHead, onPick: pickHead });
-  const smallPlot = thumbnailsPlot(store, { image: smallImage, collected: () => mount.selection().heads, describe: (head) => describeHead(view, head) });
+  const thumbnails = surface(mount, all, {
+    label: "all patterns", focusable: false, onHover: hoverHead, onPick: pickHead,
+  });
+  const smallPlot = thumbnailsPlot(store, {
+    image: smallImage, collected: () => mount.selection().heads, describe: (head) => describeHead(view, head),
+  });
 
   const title = element("h4", { class: "w-head-name" });
   const role = element("p", { class: "w-role" });
   right.append(title, role, patternControls());
-  const large = surface(mount, right, { label: "attention pattern", onHover: hoverCell, onPick: pickCell, onDrawn: own.ready });
-  const strip = headStrip(mount, view, below, state, { onHover: hoverToken, onPick: pickToken, onMode: (mode) => { state.mode = mode; showStrip(); } });
+  const large = surface(mount, right, {
+    label: "attention pattern", onHover: hoverCell, onPick: pickCell, onDrawn: own.ready,
+  });
+  const strip = headStrip(mount, view, below, state, {
+    onHover: hoverToken, onPick: pickToken, onMode: (mode) => { state.mode = mode; showStrip(); },
+  });
   for (const box of [large.box, thumbnails.box, ...(map ? [map.box] : [])]) {
     box.addEventListener("keydown", (event) => headKeys(event, headActions(box)));
   }
@@ -80,7 +96,8 @@ function headsView(mount, view) {
     if (!images.has(name)) {
       const small = pooled(store.thumbnail(layer, head));
       const weights = weightsOf(small, hidden());
-      images.set(name, imageOf(weights.data, small.keys, { kind: "sequential", low: 0, high: 1, root: state.root }, mount.theme().dark));
+      const scale = { kind: "sequential", low: 0, high: 1, root: state.root };
+      images.set(name, imageOf(weights.data, small.keys, scale, mount.theme().dark));
     }
     return images.get(name);
   }
@@ -90,10 +107,14 @@ function headsView(mount, view) {
     const whole = store.of(...head, state.weighted);
     const pattern = whole || store.thumbnail(...head);
     const weights = weightsOf(pattern, hidden());
-    const labels = whole ? { rows: queries, columns: view.tokens } : { rows: blank(pattern.queries), columns: blank(pattern.keys) };
+    const rows = whole ? queries : blank(pattern.queries);
+    const columns = whole ? view.tokens : blank(pattern.keys);
     const scale = weightScale(weights.data, { ...state, hideBos: hidden().hideBos });
     const unit = state.weighted ? "attention × value norm" : "attention";
-    const plot = matrixPlot({ kind: "matrix", title: `${headName(...head)}: queries down, keys across`, ...labels, row_axis: "query", column_axis: "key", unit, values: weights, pick: "pair" }, { scale, places: WEIGHT_PLACES });
+    const plot = matrixPlot({
+      kind: "matrix", title: `${headName(...head)}: queries down, keys across`, rows, columns,
+      row_axis: "query", column_axis: "key", unit, values: weights, pick: "pair",
+    }, { scale, places: WEIGHT_PLACES });
     large.show(plot);
     title.textContent = headTitle(view, head, whole);
     role.textContent = evidence(view, head);
@@ -109,6 +130,11 @@ function headsView(mount, view) {
     strip.show(shownHead(), pattern, { query, key }, hidden());
   }
 
+  function chooseCell() {
+    const cell = [chosenQuery(), chosenKey()];
+    large.choose(store.of(...chosenHead(), state.weighted) ? cell : null);
+  }
+
   function showAll() {
     showLarge();
     showStrip();
@@ -119,7 +145,7 @@ function headsView(mount, view) {
     if (map) map.choose(head);
     thumbnails.choose(head);
     showAll();
-    large.choose([chosenQuery(), chosenKey()]);
+    chooseCell();
     own.selected([chosenQuery(), chosenKey()], described());
     own.refreshTwin();
     showChips();
@@ -127,9 +153,15 @@ function headsView(mount, view) {
 
   function showChips() {
     const { heads } = mount.selection();
-    const made = heads.map((head) => button(`${headName(...head)} ×`, "Take out of the set", () => mount.collect(head, view.id), { class: "w-button w-chip" }));
+    const made = heads.map((head) => button(
+      `${headName(...head)} ×`, "Take out of the set", () => mount.collect(head, view.id),
+      { class: "w-button w-chip" },
+    ));
     const clear = heads.length ? [button("clear", "Empty the set", () => mount.collect(null, view.id))] : [];
-    chips.replaceChildren(...(heads.length ? [] : [element("span", { class: "w-soft" }, "Shift-click collects heads")]), ...made, ...clear);
+    chips.replaceChildren(
+      ...(heads.length ? [] : [element("span", { class: "w-soft" }, "Shift-click collects heads")]), ...made,
+      ...clear,
+    );
   }
 
   /** After a change that every picture shows. */
@@ -138,7 +170,7 @@ function headsView(mount, view) {
     if (map) map.refresh();
     thumbnails.refresh();
     showAll();
-    large.choose([chosenQuery(), chosenKey()]);
+    chooseCell();
     strip.refresh();
   }
 
@@ -189,17 +221,30 @@ function headsView(mount, view) {
     if (!plot || !isInside(cell, plot.rows, plot.columns)) return null;
     const found = plot.describe(cell);
     const named = { ...found, name: `${headName(...chosenHead())}, ${found.name}`, unit: "" };
-    return Number.isNaN(found.value) ? { ...named, text: "hidden", value: undefined } : { ...named, text: found.unit };
+    return Number.isNaN(found.value) ? {
+      ...named, text: "hidden", value: undefined,
+    } : { ...named, text: found.unit };
+  }
+
+  function moveCell(down, right) {
+    pickCell(moved([chosenQuery(), chosenKey()], down, right, queries.length, view.tokens.length));
+  }
+
+  function moveHead(down, right) {
+    chooseHead(movedHead(store, chosenHead(), down, right));
   }
 
   function headActions(box) {
     return {
       mount, own,
-      moveCell: (down, right) => (box === large.box ? pickCell(moved([chosenQuery(), chosenKey()], down, right, queries.length, view.tokens.length)) : chooseHead(movedHead(store, chosenHead(), down, right))),
-      moveHead: (down, right) => chooseHead(movedHead(store, chosenHead(), down, right)),
+      moveCell: box === large.box ? moveCell : moveHead,
+      moveHead,
       collect: () => mount.collect(chosenHead(), view.id),
       bos: () => { if (view.bos) setBos(!state.hideBos); },
-      search: () => mount.search(right, state.mode === "to" ? queries : view.tokens, (n) => pickToken(state.mode === "to" ? { query: n } : { key: n })),
+      search: () => mount.search(
+        right, state.mode === "to" ? queries : view.tokens,
+        (n) => pickToken(state.mode === "to" ? { query: n } : { key: n }),
+      ),
       clear: () => mount.select({ query: null, key: null }),
     };
   }
@@ -211,10 +256,18 @@ function headsView(mount, view) {
   }
 
   function patternControls() {
-    const scales = choice("scale", [[false, "linear"], [true, "√"]], state.root, (root) => { state.root = root; redraw(); });
+    const scales = choice(
+      "scale", [[false, "linear"], [true, "√"]], state.root, (root) => { state.root = root; redraw(); },
+    );
     bosSwitch = toggle("hide BOS", state.hideBos, setBos, "Leave the first key out of the colours (b)");
-    const weighted = toggle("weighted by value", state.weighted, (on) => { state.weighted = on; showAll(); }, "Weights times the length of the value that they move");
-    return element("div", { class: "w-controls" }, scales.element, view.bos ? bosSwitch.element : null, view.weighted ? weighted.element : null);
+    const weighted = toggle(
+      "weighted by value", state.weighted, (on) => { state.weighted = on; showAll(); },
+      "Weights times the length of the value that they move",
+    );
+    return element(
+      "div", { class: "w-controls" }, scales.element, view.bos ? bosSwitch.element : null,
+      view.weighted ? weighted.element : null,
+    );
   }
 
   return {

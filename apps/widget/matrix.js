@@ -15,7 +15,9 @@ const UPRIGHT = -Math.PI / 2;
 /** The plot of a view "matrix"; settings: scale in place of the view's, places: decimals of the numbers read. */
 function matrixPlot(view, settings = {}) {
   const { shape: [rows, columns], data } = decodedOnce(view.values);
-  if (view.rows.length !== rows || view.columns.length !== columns) throw new Error(`${view.title}: labels for other rows or columns.`);
+  if (view.rows.length !== rows || view.columns.length !== columns) {
+    throw new Error(`${view.title}: labels for other rows or columns.`);
+  }
   const scale = settings.scale || view.scale;
   const texts = view.texts || null;
   const printed = !texts && view.numbers && rows * columns <= MAX_NUMBERS;
@@ -28,7 +30,9 @@ function matrixPlot(view, settings = {}) {
     const room = Math.max(60, width - left - 2);
     const least = texts ? clamp(widest(texts.flat(), measure) + 8, 28, 84) : printed ? NUMBER_ROOM : 2;
     const across = widest(column, measure);
-    const most = Math.max(texts ? 110 : printed ? 72 : view.pick === "pair" ? 34 : 44, view.pick ? 0 : Math.min(across + 8, 130));
+    const most = Math.max(
+      texts ? 110 : printed ? 72 : view.pick === "pair" ? 34 : 44, view.pick ? 0 : Math.min(across + 8, 130),
+    );
     let cell = clamp(room / columns, least, most);
     cell = cell >= 4 ? Math.floor(cell) : cell;
     const level = across <= cell - 4 || cell >= LEVEL_FROM || column.every((label) => /^-?\d*$/.test(label));
@@ -70,8 +74,12 @@ function matrixPlot(view, settings = {}) {
 
   function gaps(ctx, { left, top, cell, rowHeight: high }, theme) {
     ctx.fillStyle = theme.paper;
-    if (cell >= 12) for (let c = 1; c < columns; c += 1) ctx.fillRect(left + c * cell - 0.5, top, 1, high * rows);
-    if (high >= 12) for (let r = 1; r < rows; r += 1) ctx.fillRect(left, top + r * high - 0.5, cell * columns, 1);
+    if (cell >= 12) for (let c = 1; c < columns; c += 1) ctx.fillRect(
+      left + c * cell - 0.5, top, 1, high * rows,
+    );
+    if (high >= 12) for (let r = 1; r < rows; r += 1) ctx.fillRect(
+      left, top + r * high - 0.5, cell * columns, 1,
+    );
   }
 
   function cellTexts(ctx, geometry, theme) {
@@ -83,7 +91,9 @@ function matrixPlot(view, settings = {}) {
         if (!text) continue;
         const [x, y, width, height] = box(geometry, [r, c]);
         const colour = Number.isNaN(value) ? theme.ink : textOn(colourOf(scale, value, theme.dark));
-        write(ctx, text, x + width / 2, y + height / 2 + 0.5, { colour, size: cell < 36 ? SMALL - 1 : SMALL, align: "center" });
+        write(ctx, text, x + width / 2, y + height / 2 + 0.5, {
+          colour, size: cell < 36 ? SMALL - 1 : SMALL, align: "center",
+        });
       }
     }
   }
@@ -97,12 +107,20 @@ function matrixPlot(view, settings = {}) {
     }
     for (let c = 0; c < columns; c += geometry.columnStep) {
       const [x, colour] = [left + (c + 0.5) * cell, theme.soft];
-      if (level) write(ctx, elided(view.columns[c], Math.max(cell - 4, geometry.columnStep * cell), measure), x, bottom + 11, { colour, align: "center" });
-      else write(ctx, elided(view.columns[c], MAX_LABEL, measure), x, bottom + 6, { colour, align: "right", angle: UPRIGHT });
+      if (level) write(
+        ctx, elided(view.columns[c], Math.max(cell - 4, geometry.columnStep * cell), measure), x, bottom + 11,
+        { colour, align: "center" },
+      );
+      else write(
+        ctx, elided(view.columns[c], MAX_LABEL, measure), x, bottom + 6,
+        { colour, align: "right", angle: UPRIGHT },
+      );
     }
     const title = { colour: theme.soft, size: SMALL, align: "center" };
     if (view.row_axis) write(ctx, view.row_axis, 8, top + (high * rows) / 2, { ...title, angle: UPRIGHT });
-    if (view.column_axis) write(ctx, view.column_axis, left + (cell * columns) / 2, bottom + below + 10, title);
+    if (view.column_axis) write(
+      ctx, view.column_axis, left + (cell * columns) / 2, bottom + below + 10, title,
+    );
   }
 
   function mark(ctx, geometry, theme, cell) {
@@ -114,7 +132,10 @@ function matrixPlot(view, settings = {}) {
     ctx.fillRect(x, top, width, high * rows);
     ctx.globalAlpha = 1;
     badge(ctx, theme, view.rows[cell[0]], left - 3, y + height / 2, { align: "right", most: geometry.width });
-    badge(ctx, theme, view.columns[cell[1]], x + width / 2, top + high * rows + 11, { align: "center", most: geometry.width });
+    badge(
+      ctx, theme, view.columns[cell[1]], x + width / 2, top + high * rows + 11,
+      { align: "center", most: geometry.width },
+    );
     outline(ctx, theme, [x, y, width, height]);
   }
 
@@ -136,7 +157,10 @@ function matrixPlot(view, settings = {}) {
     return { name, value, unit: view.unit, text: text || "", signed: scale.kind === "diverging", lines };
   }
 
-  return { view, rows, columns, layout, draw, mark, pick, box, describe, move: (cell, down, right) => moved(cell, down, right, rows, columns) };
+  return {
+    view, rows, columns, layout, draw, mark, pick, box, describe,
+    move: (cell, down, right) => moved(cell, down, right, rows, columns),
+  };
 }
 
 const arrays = new WeakMap();

@@ -3,8 +3,12 @@
 
 const REPORT_AFTER = 150;
 const KEYS = [
-  ["arrows", "move the cell"], ["Shift + arrows", "another head"], ["[  ]", "layer before, after"], ["Enter", "choose the cell"],
-  ["s or Shift-click", "collect a head"], ["b", "hide or show BOS"], ["/", "search a token"], ["p", "pin, to compare"],
+  ["arrows", "move the cell"], [
+    "Shift + arrows", "another head",
+  ], ["[  ]", "layer before, after"], ["Enter", "choose the cell"],
+  [
+    "s or Shift-click", "collect a head",
+  ], ["b", "hide or show BOS"], ["/", "search a token"], ["p", "pin, to compare"],
   ["c", "copy the number"], ["t", "show as a table"], ["Escape", "clear"],
 ];
 const VIEWS = { tokens: tokensView, table: tableView, heads: headsView };
@@ -49,17 +53,21 @@ function mountViews(parent, payload, host) {
     pending = [...pending.slice(-50), selection];
     if (quiet) return;
     clearTimeout(timer);
-    timer = setTimeout(() => report({ pick: "selection", head: selection.head, query: selection.query, key: selection.key }), REPORT_AFTER);
+    timer = setTimeout(() => report({
+      pick: "selection", head: selection.head, query: selection.query, key: selection.key,
+    }), REPORT_AFTER);
   }
 
   /** Puts a head into the collected set, or takes it out; null empties the set. */
   function collect(head, view) {
     const without = selection.heads.filter((own) => !same(own, head));
-    const heads = head === null ? [] : without.length < selection.heads.length ? without : [...selection.heads, head];
+    const wasIn = without.length < selection.heads.length;
+    const heads = head === null ? [] : [...without, ...(wasIn ? [] : [head])];
     select({ heads }, { quiet: true });
     for (const { controller } of controllers.values()) controller.refresh();
-    mount.say(heads.length ? `Collected: ${heads.map((own) => headName(...own)).join(", ")}` : "The set is empty.");
-    report({ view, pick: "collect", name: heads.map((own) => headName(...own)).join(" ") });
+    const names = heads.map((own) => headName(...own)).join(", ");
+    mount.say(names ? `Collected: ${names}` : "The set is empty.");
+    report({ view, pick: "collect", name: names });
   }
 
   function report(event) {
@@ -84,7 +92,9 @@ function mountViews(parent, payload, host) {
       waiting.delete(task);
       task();
     }
-    for (const [id, { controller }] of controllers) controller.root.classList.toggle("w-stale", (next.stale || []).includes(id));
+    for (const [id, { controller }] of controllers) controller.root.classList.toggle(
+      "w-stale", (next.stale || []).includes(id),
+    );
   }
 
   /** A selection of the server holds if it is news: not the one it gave last, and not an echo of ours. */
@@ -193,7 +203,10 @@ function showHelp(root) {
   const rows = KEYS.flatMap(([key, meaning]) => [element("dt", {}, key), element("dd", {}, meaning)]);
   const before = root.getRootNode().activeElement;
   const close = () => { box.remove(); if (before) before.focus(); };
-  const box = element("div", { class: "w-help", tabindex: "-1", role: "dialog", "aria-label": "keys", keydown: (event) => { event.stopPropagation(); close(); }, click: close }, element("h4", {}, "Keys"), element("dl", {}, ...rows));
+  const box = element("div", {
+    class: "w-help", tabindex: "-1", role: "dialog", "aria-label": "keys",
+    keydown: (event) => { event.stopPropagation(); close(); }, click: close,
+  }, element("h4", {}, "Keys"), element("dl", {}, ...rows));
   root.append(box);
   box.focus();
 }
@@ -202,7 +215,10 @@ function showHelp(root) {
 function searchTokens(mount, box, tokens, onFound) {
   const before = mount.root.getRootNode().activeElement;
   let last = -1;
-  const field = element("input", { type: "search", class: "w-field w-search", placeholder: "token", "aria-label": "search a token", keydown: keys, input: () => { last = -1; find(); }, blur: close });
+  const field = element("input", {
+    type: "search", class: "w-field w-search", placeholder: "token", "aria-label": "search a token",
+    keydown: keys, input: () => { last = -1; find(); }, blur: close,
+  });
 
   function find() {
     const found = nextToken(tokens, field.value, last);

@@ -19,14 +19,19 @@ function networkPlot(view) {
     const label = widest(nodes.map((own) => own.label || ""), measure);
     const room = Math.max(node + 10, Math.min(label + 10, 130));
     const drawn = Math.max(Math.min(width, 860), crowd * (node + 8) + 10);
-    return { node, measure, room, margin: room / 2 + 4, width: Math.ceil(drawn), height: Math.ceil((above - below) * ROW + 96) };
+    return {
+      node, measure, room, margin: room / 2 + 4, width: Math.ceil(drawn),
+      height: Math.ceil((above - below) * ROW + 96),
+    };
   }
 
   function place(geometry, { x, y }) {
     const { margin, width } = geometry;
     const span = width - 2 * margin;
     const across = high > low ? Math.min(span, (high - low) * 190) : 0;
-    return [margin + span / 2 + (high > low ? ((x - low) / (high - low) - 0.5) * across : 0), 30 + (above - y) * ROW];
+    return [
+      margin + span / 2 + (high > low ? ((x - low) / (high - low) - 0.5) * across : 0), 30 + (above - y) * ROW,
+    ];
   }
 
   const style = (theme, weight) => ({
@@ -37,10 +42,13 @@ function networkPlot(view) {
   function draw(ctx, geometry, theme) {
     for (const edge of edges) drawEdge(ctx, geometry, theme, edge, 0.75);
     for (const node of nodes) drawNode(ctx, geometry, theme, node, false);
-    const words = `width: size of the weight (${view.unit}, up to ${readable(largest)}); orange: above 0, purple: below`;
+    const size = `width: size of the weight (${view.unit}, up to ${readable(largest)})`;
+    const words = `${size}; orange: above 0, purple: below`;
     const lines = wrapped(words, geometry.width - 8, geometry.measure);
     lines.forEach((text, n) => {
-      write(ctx, text, 2, geometry.height - 10 - 14 * (lines.length - 1 - n), { colour: theme.soft, size: SMALL });
+      write(
+        ctx, text, 2, geometry.height - 10 - 14 * (lines.length - 1 - n), { colour: theme.soft, size: SMALL },
+      );
     });
   }
 
@@ -65,7 +73,9 @@ function networkPlot(view) {
     ctx.strokeStyle = chosen ? theme.accent : theme.link;
     ctx.lineWidth = chosen ? 3 : 1.5;
     ctx.stroke();
-    write(ctx, elided(node.name, width - 8, geometry.measure), x, y + 0.5, { colour: theme.ink, align: "center" });
+    write(
+      ctx, elided(node.name, width - 8, geometry.measure), x, y + 0.5, { colour: theme.ink, align: "center" },
+    );
     if (!node.label) return;
     const text = elided(node.label, geometry.room, geometry.measure);
     const room = Math.min(geometry.measure(text), geometry.room);
@@ -99,14 +109,18 @@ function networkPlot(view) {
   }
 
   function box(geometry, [kind, n]) {
-    const [x, y] = kind ? place(geometry, nodes[n]) : middle(place(geometry, nodes[edges[n][0]]), place(geometry, nodes[edges[n][1]]));
+    const [x, y] = kind ? place(geometry, nodes[n]) : middle(
+      place(geometry, nodes[edges[n][0]]), place(geometry, nodes[edges[n][1]]),
+    );
     return [x - 8, y - 8, 16, 16];
   }
 
   function describe([kind, n]) {
     if (kind) {
       const own = edges.filter(([from, to]) => from === n || to === n).length;
-      return { name: nodes[n].name, text: [nodes[n].label, `${own} edges`].filter(Boolean).join(" · "), pick: "node" };
+      return {
+        name: nodes[n].name, text: [nodes[n].label, `${own} edges`].filter(Boolean).join(" · "), pick: "node",
+      };
     }
     const [from, to, weight] = edges[n];
     return { name: `${nodes[from].name} → ${nodes[to].name}`, value: weight, unit: view.unit, signed: true };

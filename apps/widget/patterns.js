@@ -3,7 +3,7 @@
 
 const THUMBNAIL_PIXELS = 96;
 
-/** The patterns by layer and head: {layers, heads(layer), sizes, of(layer, head, weighted), thumbnail(layer, head)}. */
+/** The patterns by layer and head: {layers, heads(layer), of(layer, head, weighted), thumbnail}. */
 function patternStore(view) {
   const plain = layersOf(view.patterns);
   const weighted = view.weighted ? layersOf(view.weighted) : null;
@@ -25,7 +25,9 @@ function layersOf(sent) {
 
 function splitLayers([layers, heads, queries, keys], data) {
   const size = heads * queries * keys;
-  return Array.from({ length: layers }, (_, n) => ({ heads, queries, keys, data: data.subarray(n * size, (n + 1) * size) }));
+  return Array.from({ length: layers }, (_, n) => ({
+    heads, queries, keys, data: data.subarray(n * size, (n + 1) * size),
+  }));
 }
 
 function wholeLayer({ shape, data }) {
@@ -36,8 +38,9 @@ function wholeLayer({ shape, data }) {
 function partlySent(sent) {
   const { shape, data } = decodedOnce(sent.thumbnails);
   const chosen = wholeLayer(decodedOnce(sent.layer.patterns));
+  const { queries, keys } = chosen;
   return splitLayers(shape, data).map((small, n) =>
-    n === sent.layer.index ? { ...chosen, small } : { heads: small.heads, queries: chosen.queries, keys: chosen.keys, data: null, small });
+    n === sent.layer.index ? { ...chosen, small } : { heads: small.heads, queries, keys, data: null, small });
 }
 
 /** The pattern of one head, or null where it was not sent. */
@@ -63,8 +66,12 @@ function weightsOf({ queries, keys, data }, hidden) {
 
 /** The weights of one query over all keys, or of all queries on one key. */
 function lineOf({ queries, keys, data }, { query = null, key = null }, hidden) {
-  if (query !== null) return Array.from({ length: keys }, (_, k) => (isHidden(query, k, hidden) ? NaN : data[query * keys + k] / 255));
-  return Array.from({ length: queries }, (_, q) => (isHidden(q, key, hidden) ? NaN : data[q * keys + key] / 255));
+  if (query !== null) return Array.from(
+    { length: keys }, (_, k) => (isHidden(query, k, hidden) ? NaN : data[query * keys + k] / 255),
+  );
+  return Array.from(
+    { length: queries }, (_, q) => (isHidden(q, key, hidden) ? NaN : data[q * keys + key] / 255),
+  );
 }
 
 /** The scale of weights: to 1, or to the largest that is shown where BOS is hidden. */
@@ -94,7 +101,7 @@ const NARROW = 480;
 /** Room beside the first and the last for the frame of the chosen one. */
 const EDGE = 4;
 
-/** The plot of all patterns, small: a row a layer where they fit. image(layer, head) → canvas; collected() → heads. */
+/** The plot of all patterns, small: a row a layer where they fit; image(layer, head) → canvas. */
 function thumbnailsPlot(store, { image, collected, describe }) {
   const counts = Array.from({ length: store.layers }, (_, layer) => store.heads(layer));
   const heads = Math.max(...counts);
@@ -111,7 +118,10 @@ function thumbnailsPlot(store, { image, collected, describe }) {
   }
 
   function box({ across, size, starts, line }, [layer, head]) {
-    return [EDGE + (head % across) * (size + THUMBNAIL_GAP), (starts[layer] + Math.floor(head / across)) * line + LABEL_LINE, size, size];
+    return [
+      EDGE + (head % across) * (size + THUMBNAIL_GAP),
+      (starts[layer] + Math.floor(head / across)) * line + LABEL_LINE, size, size,
+    ];
   }
 
   function draw(ctx, geometry, theme) {
@@ -153,7 +163,10 @@ function thumbnailsPlot(store, { image, collected, describe }) {
     return head < counts[layer] ? [layer, head] : null;
   }
 
-  return { rows: store.layers, columns: heads, layout, draw, over, mark, pick, box, describe, move: (cell, down, right) => movedHead(store, cell, down, right) };
+  return {
+    rows: store.layers, columns: heads, layout, draw, over, mark, pick, box, describe,
+    move: (cell, down, right) => movedHead(store, cell, down, right),
+  };
 }
 
 /** The head at so many layers and heads from another. */

@@ -32,7 +32,8 @@ def views_of_figure(figure: go.Figure, id: str) -> list[View]:
         if is_form(figure):
             layout: Any = figure.layout
             return [{"id": id, "title": unescape(layout.title.text or ""), **view(figure)}]
-    kinds = ", ".join(dict.fromkeys(trace.type for trace in figure.data)) or "no traces"
+    traces: Any = figure.data
+    kinds = ", ".join(dict.fromkeys(trace.type for trace in traces)) or "no traces"
     raise InvalidInput(
         f"A figure of {kinds} has no view; it should be one that analyses.figures makes."
     )

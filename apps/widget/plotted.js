@@ -3,10 +3,31 @@
 
 const PLOTS = { matrix: matrixPlot, bars: barsPlot, curves: curvesPlot, network: networkPlot };
 
+/** Whether a view of one plot has nothing to draw. */
+function isEmpty(view) {
+  const parts = {
+    matrix: [view.rows, view.columns], bars: [view.labels], curves: [view.panels], network: [view.nodes],
+  };
+  return parts[view.kind].some((own) => own.length === 0);
+}
+
+/** The controller of a view that has nothing to draw. */
+function emptyView(mount, view) {
+  const own = frame(mount, view, {});
+  own.body.append(element("p", { class: "w-soft" }, "There is nothing to show."));
+  own.ready();
+  const none = () => {};
+  return { root: own.root, focus: none, refresh: none, fromSelection: none, dispose: none };
+}
+
 /** The controller of a view that is one plot. */
 function plottedView(mount, view) {
+  if (isEmpty(view)) return emptyView(mount, view);
   const plot = PLOTS[view.kind](view);
-  const own = frame(mount, view, { twins: () => twinsOf(view), describe: () => (at() ? plot.describe(at()) : null), picture: () => pictureOf(drawing) });
+  const own = frame(mount, view, {
+    twins: () => twinsOf(view), describe: () => (at() ? plot.describe(at()) : null),
+    picture: () => pictureOf(drawing),
+  });
   const drawing = surface(mount, own.body, { label: view.title, onPick: pickCell, onDrawn: own.ready });
   drawing.box.addEventListener("keydown", (event) => plotKeys(event, mount, own, drawing, choose, pickCell));
   mount.defer(() => { drawing.show(plot); fromSelection(); });
@@ -39,9 +60,9 @@ function plottedView(mount, view) {
   /** Follows the selection of the mount. */
   function fromSelection() {
     const { head, query, key } = mount.selection();
-    const wanted = view.pick === "head" ? head : view.pick === "pair" && query !== null && key !== null ? [query, key] : undefined;
-    if (wanted === undefined || !isInside(wanted || [-1, 0], plot.rows, plot.columns)) return;
-    if (!same(wanted, at())) choose(wanted, false);
+    const pair = query !== null && key !== null ? [query, key] : null;
+    const wanted = { head, pair }[view.pick];
+    if (wanted && isInside(wanted, plot.rows, plot.columns) && !same(wanted, at())) choose(wanted, false);
   }
 
   return {
@@ -53,7 +74,9 @@ function plottedView(mount, view) {
 /** A plot for a saved picture, at the size it has on the page. */
 function pictureOf(drawing) {
   const [plot, geometry] = [drawing.plot(), drawing.geometry()];
-  return { width: geometry.width, height: geometry.height, paint: (ctx, theme) => plot.draw(ctx, geometry, theme) };
+  return {
+    width: geometry.width, height: geometry.height, paint: (ctx, theme) => plot.draw(ctx, geometry, theme),
+  };
 }
 
 const STEP_KEYS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };

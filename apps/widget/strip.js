@@ -1,7 +1,7 @@
 "use strict";
 // Tokens in a row that wraps, coloured by a value each; the view "tokens".
 
-/** A strip of tokens; options: label, tokens, ids, bos, masked, differs (indices), onHover, onPick, onDouble, focusable. */
+/** A strip of tokens; options: those of a view "tokens", label, focusable, onHover, onPick, onDouble. */
 function tokenStrip(mount, options) {
   const masked = new Set(options.masked || []);
   const spans = options.tokens.map((token, n) => tokenElement(token, n, options, masked));
@@ -27,7 +27,8 @@ function tokenStrip(mount, options) {
   });
   root.addEventListener("click", (event) => {
     const n = indexOf(event);
-    if (n !== null && options.onPick) options.onPick(n, event);
+    const second = options.onDouble && event.detail > 1;  // of a double click, which is reported itself
+    if (n !== null && options.onPick && !second) options.onPick(n, event);
   });
   root.addEventListener("dblclick", (event) => {
     const n = indexOf(event);
@@ -59,7 +60,8 @@ function tokenStrip(mount, options) {
 
   function choose(n) {
     spans.forEach((span, own) => span.classList.toggle("w-chosen", own === n));
-    if (n !== null && n !== undefined && spans[n] && root.contains(root.getRootNode().activeElement)) spans[n].scrollIntoView({ block: "nearest", inline: "nearest" });
+    const focused = root.contains(root.getRootNode().activeElement);
+    if (focused && spans[n]) spans[n].scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
   return { root, tint, choose, describe, count: spans.length };
@@ -75,14 +77,19 @@ function tokenElement(token, n, options, masked) {
   if (masked.has(n)) classes.push("w-masked");
   if (options.differs && options.differs.has(n)) classes.push("w-differs");
   const other = options.aligned ? element("bdi", { class: "w-other" }, options.aligned[n]) : null;
-  const made = element("span", { class: classes.join(" "), "data-position": n }, element("bdi", {}, token), other);
+  const made = element(
+    "span", { class: classes.join(" "), "data-position": n }, element("bdi", {}, token), other,
+  );
   if (options.bos && n === 0) made.prepend(element("span", { class: "w-bos" }, "BOS"));
   return made;
 }
 
 /** A scale as an element. */
 function legendElement(mount, scale, unit) {
-  const canvas = element("canvas", { class: "w-legend", role: "img", "aria-label": `from ${readable(scale.low)} to ${readable(scale.high)} ${unit || ""}` });
+  const canvas = element("canvas", {
+    class: "w-legend", role: "img",
+    "aria-label": `from ${readable(scale.low)} to ${readable(scale.high)} ${unit || ""}`,
+  });
   const drawIt = () => {
     const measurer = canvas.getContext("2d");
     measurer.font = font(SMALL);
@@ -90,20 +97,34 @@ function legendElement(mount, scale, unit) {
     legend(sized(canvas, { width, height: 22 }, mount.ratio()), mount.theme(), tinted(scale), unit, 2, 10);
   };
   drawIt();
-  return { element: canvas, refresh: drawIt, set: (next) => { if (!same(next, scale)) { scale = next; drawIt(); } } };
+  return {
+    element: canvas, refresh: drawIt, set: (next) => { if (!same(next, scale)) { scale = next; drawIt(); } },
+  };
 }
 
 /** The controller of a view "tokens". */
 function tokensView(mount, view) {
-  const values = view.values ? { values: numbers(view.values), scale: view.scale || { kind: "sequential", low: 0, high: 1 }, unit: view.unit } : null;
-  const differs = new Set(view.aligned ? view.tokens.flatMap((token, n) => (token === view.aligned[n] ? [] : [n])) : []);
-  const own = frame(mount, view, { twins: () => twinsOf(view), describe: () => (at === null ? null : strip.describe(at)), picture: () => stripPicture(view, values) });
+  const values = view.values ? {
+    values: numbers(view.values), scale: view.scale || { kind: "sequential", low: 0, high: 1 },
+    unit: view.unit,
+  } : null;
+  const differing = (n) => view.aligned && view.tokens[n] !== view.aligned[n];
+  const differs = new Set([...view.tokens.keys()].filter(differing));
+  const own = frame(mount, view, {
+    twins: () => twinsOf(view), describe: () => (at === null ? null : strip.describe(at)),
+    picture: () => stripPicture(view, values),
+  });
   let at = null;
-  const strip = tokenStrip(mount, { ...view, label: view.title, differs, onPick: pick, onDouble: view.double ? (n) => send(n, view.double) : null });
+  const strip = tokenStrip(mount, {
+    ...view, label: view.title, differs, onPick: pick,
+    onDouble: view.double ? (n) => send(n, view.double) : null,
+  });
   own.body.append(strip.root);
   const key = values ? legendElement(mount, values.scale, view.unit) : null;
   if (key) own.body.append(key.element);
-  strip.root.addEventListener("keydown", (event) => stripKeys(event, mount, own, at, strip.count, choose, pick, view.tokens));
+  strip.root.addEventListener(
+    "keydown", (event) => stripKeys(event, mount, own, at, strip.count, choose, pick, view.tokens),
+  );
   refresh();
   mount.defer(() => { fromSelection(); own.ready(); });
 
@@ -135,7 +156,10 @@ function tokensView(mount, view) {
     if (view.pick && position !== null && position !== at && position < strip.count) choose(position, false);
   }
 
-  return { root: own.root, focus: () => strip.root.focus(), refresh, fromSelection, dispose: () => {}, scrolled: strip.root };
+  return {
+    root: own.root, focus: () => strip.root.focus(), refresh, fromSelection, dispose: () => {},
+    scrolled: strip.root,
+  };
 }
 
 /** The keys of a strip of tokens. */
@@ -175,10 +199,14 @@ function stripPicture(view, values) {
   const paintStrip = (ctx, theme) => {
     places.forEach(([left, top, wide], n) => {
       const value = values ? values.values[n] : NaN;
-      const colour = Number.isNaN(value) ? ofHex(LIGHT.wash) : colourOf(tinted(values.scale), value, theme.dark);
+      const colour = Number.isNaN(value) ? ofHex(LIGHT.wash) : colourOf(
+        tinted(values.scale), value, theme.dark,
+      );
       ctx.fillStyle = css(colour);
       ctx.fillRect(left, top, wide, cell * rows.length);
-      rows.forEach((own, at) => write(ctx, own[n], left + 5, top + cell * (at + 0.5), { colour: textOn(colour), size: 13, weight: own[n] === rows[0][n] ? 400 : 700 }));
+      rows.forEach((own, at) => write(ctx, own[n], left + 5, top + cell * (at + 0.5), {
+        colour: textOn(colour), size: 13, weight: own[n] === rows[0][n] ? 400 : 700,
+      }));
     });
     if (values) legend(ctx, theme, tinted(values.scale), view.unit, 0, height - 12);
   };

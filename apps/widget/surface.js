@@ -3,7 +3,10 @@
 
 /** Shows plots in a box; options: label, focusable, onPick(cell, event), onHover(cell or null), plain. */
 function surface(mount, parent, options) {
-  const [base, over] = [element("canvas", { "aria-hidden": "true" }), element("canvas", { "aria-hidden": "true", class: "w-over" })];
+  const [base, over] = [
+    element("canvas", { "aria-hidden": "true" }),
+    element("canvas", { "aria-hidden": "true", class: "w-over" }),
+  ];
   const stage = element("div", { class: "w-stage" }, base, over);
   const box = element("div", {
     class: "w-scroll w-plot", tabindex: options.focusable === false ? "-1" : "0",

@@ -4,18 +4,24 @@
 const FILTER_FROM = 12;
 const MOST_ROWS = 500;
 
-/** The rows of a table that contain a text, in the order of a column: {indices}; numbers before texts, none last. */
+/** The indices of the rows that contain a text, in the order of a column; those without a value last. */
 function ordered(rows, { filter = "", column = null, down = true }) {
   const wanted = filter.trim().toLowerCase();
-  const indices = rows.map((_, n) => n).filter((n) => !wanted || rows[n].some((value) => cellText(value).toLowerCase().includes(wanted)));
+  const has = (value) => cellText(value).toLowerCase().includes(wanted);
+  const indices = rows.map((_, n) => n).filter((n) => !wanted || rows[n].some(has));
   if (column === null) return indices;
   return indices.sort((a, b) => {
     const [one, other] = [rows[a][column], rows[b][column]];
     const [none, noOther] = [isNone(one), isNone(other)];
     if (none || noOther) return none - noOther || a - b;
-    const order = typeof one === "number" && typeof other === "number" ? one - other : String(one).localeCompare(String(other), undefined, { numeric: true });
+    const order = typeof one === "number" && typeof other === "number" ? one - other : compared(one, other);
     return (down ? -order : order) || a - b;
   });
+}
+
+/** The order of two texts, in which numbers within them count as numbers. */
+function compared(one, other) {
+  return String(one).localeCompare(String(other), undefined, { numeric: true });
 }
 
 /** Whether a cell has no value. */
@@ -26,13 +32,19 @@ function isNone(value) {
 /** The controller of a view "table". */
 function tableView(mount, view) {
   const state = mount.kept(view.id, { filter: "", column: null, down: true });
-  const own = frame(mount, view, { twins: () => twinsOf(view), describe: () => (at === null ? null : { name: view.rows[at].map(cellText).join(", ") }) });
+  const own = frame(mount, view, {
+    twins: () => twinsOf(view),
+    describe: () => (at === null ? null : { name: view.rows[at].map(cellText).join(", ") }),
+  });
   let at = null;
   let trs = new Map();
   const body = element("tbody");
   const heads = view.columns.map((column, n) => headCell(column, () => sortBy(n)));
   const table = element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body);
-  const box = element("div", { class: "w-scroll w-table", tabindex: "0", role: "application", "aria-roledescription": "table", "aria-label": view.title || "table" }, table);
+  const box = element("div", {
+    class: "w-scroll w-table", tabindex: "0", role: "application", "aria-roledescription": "table",
+    "aria-label": view.title || "table",
+  }, table);
   const found = element("span", { class: "w-soft" });
   if (view.rows.length > FILTER_FROM) own.body.append(filterBox());
   own.body.append(box);
@@ -41,7 +53,10 @@ function tableView(mount, view) {
   mount.defer(own.ready);
 
   function filterBox() {
-    const field = element("input", { type: "search", class: "w-field", placeholder: "filter rows", "aria-label": `filter rows of ${view.title}`, input: () => { state.filter = field.value; fill(); } });
+    const field = element("input", {
+      type: "search", class: "w-field", placeholder: "filter rows",
+      "aria-label": `filter rows of ${view.title}`, input: () => { state.filter = field.value; fill(); },
+    });
     field.value = state.filter;
     return element("div", { class: "w-controls" }, field, found);
   }
@@ -56,21 +71,28 @@ function tableView(mount, view) {
     const indices = ordered(view.rows, state);
     trs = new Map(indices.slice(0, MOST_ROWS).map((n) => [n, row(n)]));
     body.replaceChildren(...trs.values());
-    heads.forEach((head, n) => head.setAttribute("aria-sort", state.column === n ? (state.down ? "descending" : "ascending") : "none"));
+    heads.forEach((head, n) => head.setAttribute(
+      "aria-sort", state.column === n ? (state.down ? "descending" : "ascending") : "none",
+    ));
     const cut = indices.length > MOST_ROWS ? `, the first ${MOST_ROWS} are listed; CSV has all` : "";
     found.textContent = `${indices.length} of ${view.rows.length} rows${cut}`;
     if (at !== null) choose(at, false);
   }
 
   function row(n) {
-    const cells = view.rows[n].map((value, c) => element("td", { class: alignment(view.columns[c], value) }, element("bdi", {}, cellText(value))));
-    return element("tr", { class: view.pick ? "w-picks" : null, "data-row": n, click: () => pick(n) }, ...cells);
+    const cells = view.rows[n].map((value, c) => element(
+      "td", { class: alignment(view.columns[c], value) }, element("bdi", {}, cellText(value)),
+    ));
+    return element("tr", {
+      class: view.pick ? "w-picks" : null, "data-row": n, click: () => pick(n),
+    }, ...cells);
   }
 
   function choose(n, aloud = true) {
     at = n;
     for (const [index, tr] of trs) tr.classList.toggle("w-chosen", index === n);
-    const text = n === null ? "" : view.columns.map((column, c) => `${column.title} ${cellText(view.rows[n][c])}`).join(", ");
+    const cell = (column, c) => `${column.title} ${cellText(view.rows[n][c])}`;
+    const text = n === null ? "" : view.columns.map(cell).join(", ");
     own.selected(n === null ? null : [n], null);
     if (n !== null && trs.has(n) && aloud) trs.get(n).scrollIntoView({ block: "nearest" });
     if (aloud && text) mount.say(text);
@@ -97,11 +119,16 @@ function tableView(mount, view) {
     event.stopPropagation();
   }
 
-  return { root: own.root, focus: () => box.focus(), refresh: () => {}, fromSelection: () => {}, dispose: () => {}, scrolled: box };
+  return {
+    root: own.root, focus: () => box.focus(), refresh: () => {}, fromSelection: () => {}, dispose: () => {},
+    scrolled: box,
+  };
 }
 
 function headCell(column, onClick) {
-  const title = button(columnTitle(column), "Sort by this column", onClick, { tabindex: "-1", class: "w-sort" });
+  const title = button(
+    columnTitle(column), "Sort by this column", onClick, { tabindex: "-1", class: "w-sort" },
+  );
   return element("th", { scope: "col", class: column.align === "right" ? "w-number" : null }, title);
 }
 

@@ -16,7 +16,7 @@ function matrixTwin(view) {
   const rows = view.rows.map((label, r) => {
     const values = Array.from(data.subarray(r * columns, (r + 1) * columns));
     if (!view.texts) return [label, ...values];
-    return [label, ...values.map((value, c) => (view.texts[r][c] && value === value ? `${view.texts[r][c]} ${exact(value)}` : view.texts[r][c] || value))];
+    return [label, ...values.map((value, c) => textAndNumber(view.texts[r][c], value))];
   });
   return { caption: captionOf(view), columns: [head, ...view.columns], rows };
 }
@@ -25,14 +25,22 @@ function barsTwin(view) {
   const columns = [["", view.labels], [valueTitle(view), numbers(view.values)]];
   if (view.low) columns.push(["low", numbers(view.low)], ["high", numbers(view.high)]);
   if (view.second) columns.push([view.second.title, numbers(view.second.values)]);
-  return { caption: captionOf(view), columns: columns.map(([name]) => name), rows: view.labels.map((_, n) => columns.map(([, own]) => own[n])) };
+  return ofColumns(captionOf(view), columns);
+}
+
+/** A table of columns [[title, values], …]. */
+function ofColumns(caption, columns) {
+  const rows = columns[0][1].map((_, n) => columns.map(([, own]) => own[n]));
+  return { caption, columns: columns.map(([title]) => title), rows };
 }
 
 function curvesTwin(view) {
   const rows = view.panels.flatMap((panel) =>
     panel.curves.flatMap((own) => {
       const [x, y] = [numbers(own.x), numbers(own.y)];
-      return x.map((value, n) => [[panel.title, panel.unit].filter(Boolean).join(", "), own.name, value, y[n]]);
+      return x.map((value, n) => [
+        [panel.title, panel.unit].filter(Boolean).join(", "), own.name, value, y[n],
+      ]);
     }));
   return { caption: view.title, columns: ["panel", "curve", view.axis, "value"], rows };
 }
@@ -43,12 +51,11 @@ function networkTwin(view) {
 }
 
 function tokensTwin(view) {
-  const values = view.values ? numbers(view.values) : null;
-  const columns = ["position", "token", ...(view.ids ? ["id"] : []), ...(view.aligned ? ["corrupted"] : []), ...(values ? [valueTitle(view)] : [])];
-  const rows = view.tokens.map((token, n) => [
-    n, token, ...(view.ids ? [view.ids[n]] : []), ...(view.aligned ? [view.aligned[n]] : []), ...(values ? [values[n]] : []),
-  ]);
-  return { caption: captionOf(view), columns, rows };
+  const columns = [["position", view.tokens.map((_, n) => n)], ["token", view.tokens]];
+  if (view.ids) columns.push(["id", view.ids]);
+  if (view.aligned) columns.push(["corrupted", view.aligned]);
+  if (view.values) columns.push([valueTitle(view), numbers(view.values)]);
+  return ofColumns(captionOf(view), columns);
 }
 
 function tableTwin(view) {
@@ -63,6 +70,11 @@ function headsTwins(view) {
   ]);
   const titles = (view.scores || []).map((score) => (score.unit ? `${score.name} (${score.unit})` : score.name));
   return [{ caption: `${view.title}: scores of heads`, columns: ["head", ...titles], rows }];
+}
+
+/** What a cell with a text has: both. */
+function textAndNumber(text, value) {
+  return text && !Number.isNaN(value) ? `${text} ${exact(value)}` : text || value;
 }
 
 /** The numbers of a list or of a sent array. */
@@ -98,17 +110,31 @@ function csvCell(value) {
   return /[",\r\n]/.test(safe) ? `"${safe.replace(/"/g, '""')}"` : safe;
 }
 
+/** Cells of a table of the page; CSV has all. */
+const MOST_CELLS = 20000;
+
 /** A table of the page. */
 function twinElement({ caption, columns, rows }, onSave) {
-  const head = element("tr", {}, ...columns.map((name) => element("th", { scope: "col" }, element("bdi", {}, String(name)))));
-  const body = rows.map((row) => element("tr", {}, ...row.map((value, n) => twinCell(value, n))));
-  const title = element("caption", {}, caption, " ", button("CSV", "Save this table as CSV", onSave));
-  return element("div", { class: "w-scroll w-twin" }, element("table", {}, title, element("thead", {}, head), element("tbody", {}, ...body)));
+  const most = Math.max(10, Math.floor(MOST_CELLS / columns.length));
+  const cut = rows.length > most ? ` (the first ${most} of ${rows.length} rows)` : "";
+  const head = element(
+    "tr", {}, ...columns.map((name) => element("th", { scope: "col" }, element("bdi", {}, String(name)))),
+  );
+  const body = rows.slice(0, most).map((row) => element(
+    "tr", {}, ...row.map((value, n) => twinCell(value, n)),
+  ));
+  const title = element("caption", {}, caption, cut, " ", button("CSV", "Save this table as CSV", onSave));
+  return element(
+    "div", { class: "w-scroll w-twin" },
+    element("table", {}, title, element("thead", {}, head), element("tbody", {}, ...body)),
+  );
 }
 
 function twinCell(value, n) {
   if (n === 0) return element("th", { scope: "row" }, element("bdi", {}, cellText(value)));
-  return element("td", { class: typeof value === "number" ? "w-number" : null }, element("bdi", {}, cellText(value)));
+  return element(
+    "td", { class: typeof value === "number" ? "w-number" : null }, element("bdi", {}, cellText(value)),
+  );
 }
 
 /** What a cell of a table shows. */

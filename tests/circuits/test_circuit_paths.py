@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from architectures import build
+from architectures import build, covering
 
 from interp import computation_graph
 from interp.circuits.faithful import candidates, faithfulness, random_circuit
@@ -35,7 +35,7 @@ def every_path(graph, edges):
     return [path for writer in inputs_of(graph) for path in from_(writer)]
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_closed_edges_are_those_of_all_paths(name):
     graph, weights = graph_and_weights(name)
     some = list(weights)[:: 3 if len(weights) < 300 else 9]
@@ -44,7 +44,7 @@ def test_closed_edges_are_those_of_all_paths(name):
     assert len(on_paths) < len(some)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_the_strongest_path_through_each_writer(name):
     """Its weakest edge is as strong as that of any path through it."""
     graph, weights = graph_and_weights(name)

@@ -82,7 +82,7 @@ def test_the_order_asked_and_repetitions_do_not_matter():
     assert places(["z", "embed", ("z", 1), "z"]) == [Place(Point.EMBED), Z, Place(Point.Z, 1)]
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_run_with_cache_is_a_run_of_everything(name):
     model, tokens = build(name), tokens_of(name)
     logits, cache = model.run_with_cache(*tokens)

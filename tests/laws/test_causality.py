@@ -10,6 +10,7 @@ from architectures import (
     assert_close,
     assert_identical,
     build,
+    covering,
     tokens_of,
 )
 from hypothesis import given, settings
@@ -37,7 +38,7 @@ def changed(ids: torch.Tensor, cut: int) -> torch.Tensor:
 
 @settings(max_examples=5)
 @given(cut=cuts)
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", covering(DECODERS))
 def test_later_tokens_cannot_change_earlier_logits(name, cut):
     model = build(name)
     (ids,) = tokens_of(name, pos=POS)
@@ -48,7 +49,7 @@ def test_later_tokens_cannot_change_earlier_logits(name, cut):
 
 
 @pytest.mark.parametrize("kernel", ["fused", "explicit"])
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", covering(DECODERS))
 def test_later_tokens_cannot_change_any_earlier_activation(name, kernel):
     """By either kernel; in scores and pattern, earlier queries."""
     model, cut = build(name), 3
@@ -63,7 +64,7 @@ def test_later_tokens_cannot_change_any_earlier_activation(name, kernel):
         same(name)(after, before)
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", covering(DECODERS))
 def test_every_earlier_token_changes_what_follows(name):
     """The converse within a decoder: the last output depends on each token before it."""
     model = build(name)
@@ -99,7 +100,7 @@ def test_a_target_is_causal_but_sees_the_whole_source(name):
     assert bool((later_source[:, 0] != logits[:, 0]).any(-1).all())
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", covering(DECODERS))
 def test_masked_cells_of_the_pattern_are_exactly_zero(name):
     model = build(name)
     cache = run(model, *tokens_of(name, pos=POS), record=["pattern", "scores"]).cache

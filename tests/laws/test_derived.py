@@ -53,7 +53,7 @@ def inputs(name: str, layout: str) -> tuple[torch.Tensor, ...]:
 
 
 @pytest.mark.parametrize("layout", ["full", "left"])
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_everything_derived_is_what_the_forward_forms(name, layout):
     model, tokens = build(name), inputs(name, layout)
     cache = run(model, *tokens, record="all").cache
@@ -83,7 +83,7 @@ def test_a_place_recorded_alone_is_bit_identical_to_it_among_all(name):
         assert_identical(run(model, *tokens, record=[place]).cache[place], everything[place])
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_on_the_explicit_kernel_the_derived_pattern_gives_the_z_that_was_formed(name):
     """z = A v, bit by bit, from the derived A."""
     model, tokens = build(name), tokens_of(name)
@@ -144,7 +144,7 @@ def test_an_edited_score_of_a_masked_key_stays_masked(name, layout):
     assert_identical(cache["scores", 0], raised)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_deriving_leaves_what_it_reads_as_it_was(name):
     """Twice, in either order, and from what was formed before: the same numbers."""
     model, tokens = build(name), tokens_of(name)

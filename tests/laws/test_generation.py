@@ -95,7 +95,7 @@ def kinds_of_edit(name: str) -> dict[str, Edit]:
 KINDS = list(kinds_of_edit("gpt2"))
 
 
-@pytest.mark.parametrize("name", GENERATORS)
+@pytest.mark.parametrize("name", covering(GENERATORS))
 def test_text_is_that_of_the_loop_without_cache(name):
     model, tokens = build(name), prompts(name)
     assert_the_cache_is_only_faster(model, tokens)

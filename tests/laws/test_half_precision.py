@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from architectures import ARCHITECTURES, assert_identical, build, distance, tokens_of
+from architectures import ARCHITECTURES, assert_identical, build, covering, distance, tokens_of
 
 from interp import run
 from interp.edits import scale
@@ -11,7 +11,7 @@ HALF = torch.bfloat16
 BOUND = 0.1
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_every_tensor_is_of_the_models_type_by_either_kernel(name):
     """Recorded, derived and edited; and the kernels agree to within rounding."""
     model, tokens = build(name, dtype=HALF), tokens_of(name)

@@ -5,7 +5,15 @@ from functools import cache as once
 
 import pytest
 import torch
-from architectures import ARCHITECTURES, assert_close, assert_identical, build, distance, tokens_of
+from architectures import (
+    ARCHITECTURES,
+    assert_close,
+    assert_identical,
+    build,
+    covering,
+    distance,
+    tokens_of,
+)
 
 from interp import Cache, Place, Point, Transformer, run
 
@@ -90,7 +98,7 @@ def test_norms_in_the_stream_break_the_sum_of_everything_written(name):
     assert distance(sum(written(model, cache).values()), end) > 1e-3
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_each_step_adds_what_it_writes(name):
     """after = base + Σ written, step by step, wherever the norms stand."""
     model = build(name)
@@ -136,7 +144,7 @@ def test_what_is_written_is_normed_where_a_norm_stands_there(name):
         assert distance(cache[f"{raw}_raw", 0], cache[f"{out}_out", 0]) > 1e-3
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_the_first_stream_is_token_plus_position_plus_type(name):
     """x_0 = norm(W_E[ids] + positions + types), with those that there are, in each stack."""
     model = build(name)
@@ -169,7 +177,7 @@ def test_after_a_post_norm_the_stream_is_the_normalized_sum(name):
             assert_identical(cache[place], cache[norms[-1]])
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_what_attention_writes_is_the_sum_over_its_heads_and_the_bias(name):
     """What attention gives out = Σ_h result_h + b_O."""
     model = build(name)
@@ -181,7 +189,7 @@ def test_what_attention_writes_is_the_sum_over_its_heads_and_the_bias(name):
             assert_close(total, cache[beside(place, attn.points.out)], BOUND)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_the_logits_are_a_linear_reading_of_the_end(name):
     """logits = x W_U + b_U, x being the last of the stream's sums and norms (but for a cap)."""
     model = build(name)

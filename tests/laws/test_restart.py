@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from architectures import ARCHITECTURES, assert_identical, build, distance, tokens_of
+from architectures import ARCHITECTURES, assert_identical, build, covering, distance, tokens_of
 
 from interp import Place, run
 from interp.sweeps.restart_map import RestartMap
@@ -29,14 +29,14 @@ def states_of(name):
                 yield block, with_encoder, point, state, tensor(block.end)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_a_block_continued_from_any_state_ends_in_the_same_stream(name):
     with torch.no_grad():
         for block, context, point, state, expected in states_of(name):
             assert_identical(block.resume(point, state, context), expected)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_every_tensor_of_a_state_reaches_the_stream(name):
     """The converse: no state holds a tensor that the rest of the block ignores."""
     with torch.no_grad():
@@ -48,7 +48,7 @@ def test_every_tensor_of_a_state_reaches_the_stream(name):
                 assert distance(block.resume(point, changed, context), expected) > 1e-3
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_restart_points_come_in_the_order_of_the_forward(name):
     model = build(name)
     for stack in model.stacks:

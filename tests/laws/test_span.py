@@ -11,6 +11,7 @@ from architectures import (
     assert_identical,
     build,
     build_new,
+    covering,
     tokens_of,
 )
 
@@ -37,7 +38,7 @@ def counted(monkeypatch: pytest.MonkeyPatch):
         yield ran
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_the_stream_where_a_run_stops_is_the_one_that_enters_the_next_layer(name):
     model, tokens = build(name), tokens_of(name)
     cache = run(model, *tokens, record="all").cache
@@ -49,7 +50,7 @@ def test_the_stream_where_a_run_stops_is_the_one_that_enters_the_next_layer(name
             assert_identical(value, cache[place])
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_a_run_from_the_stream_gives_the_same_logits(name):
     """Every layer, also the end of the last one; and every activation behind it."""
     model, tokens = build(name), tokens_of(name)
@@ -64,7 +65,7 @@ def test_a_run_from_the_stream_gives_the_same_logits(name):
     assert_identical(run(model, *tokens, start=Start(depth(model), end)).logits, whole.logits)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_from_a_layer_to_a_layer_is_that_part_of_the_whole(name):
     model, tokens = build(name), tokens_of(name)
     n = depth(model)
@@ -75,7 +76,7 @@ def test_from_a_layer_to_a_layer_is_that_part_of_the_whole(name):
             assert_identical(part, run(model, *tokens, stop_at_layer=stop).stream)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_blocks_outside_the_span_are_not_run(name, monkeypatch):
     model, tokens = build(name), tokens_of(name)
     n, blocks = depth(model), list(model.stacks[-1].blocks)

@@ -39,13 +39,13 @@ def off_by(model: Transformer, name: str) -> float:
         return distance(model(ids[:, ORDER]), model(ids)[:, ORDER])
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", covering(DECODERS))
 def test_without_mask_and_positions_tokens_are_a_set(name):
     """h(Px) = P h(x)."""
     assert off_by(build(name).without(mask=True, positions=True), name) <= BOUND
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", covering(DECODERS))
 def test_the_mask_alone_breaks_it(name):
     assert off_by(build(name).without(positions=True), name) > 1e-3
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from architectures import ARCHITECTURES, assert_identical, build, build_new, tokens_of
+from architectures import ARCHITECTURES, assert_identical, build, build_new, covering, tokens_of
 from safetensors.torch import save_file
 from tables import each
 
@@ -10,7 +10,7 @@ import interp
 from interp.errors import ModelLoadError
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_a_state_dict_and_its_config_are_the_model(name):
     """Also of shared weights, which a state dict holds under each of their names."""
     model, tokens = build(name), tokens_of(name)

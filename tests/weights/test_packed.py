@@ -17,6 +17,7 @@ from architectures import (
     assert_identical,
     build,
     build_new,
+    covering,
     padded,
     tokens_of,
 )
@@ -77,7 +78,7 @@ def matrices(model: Transformer) -> int:
 # The same numbers.
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_every_place_and_the_logits_are_the_models(name):
     model, tokens = build(name, dtype=torch.float32), tokens_of(name)
     expected, got = run(model, *tokens, record="all"), run(packed(model), *tokens, record="all")

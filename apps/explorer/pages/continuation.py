@@ -84,13 +84,12 @@ def continuation_controls(view: View, model: interp.Transformer) -> None:
     )
     if CONTINUATION not in view.asked:
         return
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        number("New tokens", "new_tokens", (1, MAX_NEW_TOKENS))
-        write("Steer towards", "positive", help="A text; its last token's stream is read.")
-        write("away from", "negative", help="Another; the vector is the difference of the two.")
-        if view.positive and view.negative:
-            number("at layer", "layer", (0, len(model.stacks[-1].blocks) - 1), _layer(view, model))
-            number("Strength", "strength", (-MAX_STRENGTH, MAX_STRENGTH))
+    number("New tokens", "new_tokens", (1, MAX_NEW_TOKENS))
+    write("Steer towards", "positive", help="A text; its last token's stream is read.")
+    write("away from", "negative", help="Another; the vector is the difference of the two.")
+    if view.positive and view.negative:
+        number("at layer", "layer", (0, len(model.stacks[-1].blocks) - 1), _layer(view, model))
+        number("Strength", "strength", (-MAX_STRENGTH, MAX_STRENGTH))
 
 
 def continuation_views(result: Steering) -> list[ViewData]:
@@ -99,7 +98,8 @@ def continuation_views(result: Steering) -> list[ViewData]:
     longest = max(sum(n != PAD for n in own.tolist()) for own in texts)
     plain, edited = (_labels(result, own[:longest]) for own in texts)
     kl, same = result.kl[0, 0, :longest], min(int(result.same[0, 0]), longest)
-    edits = result.summary().splitlines()[0].partition(" on 1 prompts")[0]
+    strength = f", strength {result.strengths[0]:g}" if result.place else ""
+    edits = f"{result.edited}{strength}"
     both = f"the two texts are the same for {same} of {len(plain)} tokens"
     strip: ViewData = {
         "kind": "tokens",

@@ -185,7 +185,7 @@ def set_view(view: View, found: Predictions) -> ViewData:
     rights = found.right[0].tolist() if "target" in found.answers else [None] * len(found.tokens)
     words = {True: "right", False: "wrong", None: ""}
     rows = [
-        [_label(prompt.text), prompt.target or "", found.names[top], value, words[right]]
+        [_label(prompt.text), _label(prompt.target or ""), found.names[top], value, words[right]]
         for prompt, top, value, right in zip(
             examples(view.model), found.top[0, :, 0].tolist(), numbers, rights, strict=True
         )
@@ -226,7 +226,7 @@ def _metric_of_set(view: View, found: Predictions) -> list[float | None]:
 
 
 def _label(text: str) -> str:
-    label = visible(text.encode())
+    label = visible(text.encode()) if text else ""
     return (
         label
         if len(label) <= MAX_LABEL

@@ -64,7 +64,7 @@ def until_address(visitor: Visit, name: str, value: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_each_page_is_drawn_without_a_complaint(visitor, server, page):
-    opened(visitor, server, page=page)
+    visitor.open(server.address(model="rasp-duplicates", page=page))
     visitor.finish()
     assert visitor.page.locator("[data-testid=stException], [data-testid=stAlert]").count() == 0
 
@@ -143,7 +143,9 @@ def test_a_narrow_window_has_no_sideways_scroll(chromium, server, scheme):
         main = visitor.page.locator("[data-testid=stMain]")
         assert main.evaluate("element => element.scrollWidth") <= 400
         ink, paper = (
-            main.evaluate(f"element => getComputedStyle(element.parentElement).{name}")
+            main.evaluate(
+                f"element => getComputedStyle(element.closest('[data-testid=stApp]')).{name}"
+            )
             for name in ("color", "backgroundColor")
         )
         assert contrast(ink, paper) >= 7
