@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from torch import Tensor
+
 import interp
 from analyses import OVCircuit, Pruning, attribute_edges, ov, prune
 from analyses.circuit_figure import graph_of
@@ -67,7 +69,8 @@ def _circuit(view: View, result: Pruning) -> list[ViewData]:
     count, every = min(view.edges, len(result.order)), len(result.order)
     nodes, weights = graph_of(dict(zip(result.order[:count], result.scores, strict=False)))
     run = max(n for n, size in enumerate(result.counts) if size <= max(count, result.counts[0]))
-    f, random = result.faithfulness[run], result.random_faithfulness[:, run].mean()
+    kept = _percent(result.faithfulness[run])
+    random = _percent(result.random_faithfulness[:, run].mean())
     curve = {"pick": "x", "marked": [count], "note": "Click a size to draw that circuit."}
     return [
         {
@@ -75,8 +78,8 @@ def _circuit(view: View, result: Pruning) -> list[ViewData]:
             "id": CIRCUIT,
             "title": f"The {count} highest-ranked of {every} edges, {every - count} hidden; "
             f"{view.model}",
-            "note": f"Alone, {result.counts[run]} edges keep {f:.0%} of the {result.metric}; as "
-            f"many in a random order {random:.0%}. Click a head or an edge to see what the head "
+            "note": f"Alone, {result.counts[run]} edges keep {kept} of the {result.metric}; as "
+            f"many in a random order {random}. Click a head or an edge to see what the head "
             "promotes.",
             "nodes": [
                 {"name": own.name, "x": own.x, "y": own.y, "label": own.label} for own in nodes
@@ -87,6 +90,10 @@ def _circuit(view: View, result: Pruning) -> list[ViewData]:
         },
         *({**own, **curve} for own in views_of_figure(result.figure(), "faithfulness")),
     ]
+
+
+def _percent(share: Tensor) -> str:
+    return f"{round(float(share), 2) + 0:.0%}"
 
 
 def _take_component(view: View, pick: Pick) -> View:

@@ -199,11 +199,11 @@ def _exact(view: View, result: ActivationPatching) -> ViewData:
     """The share of the difference that each cell accounts for."""
     values = result.mean_effect[0]
     by_head = "head" in result.axes
-    tokens = result.cells.get("token", ("",) * values.shape[1])
-    columns = [f"{n} {tokens[n]}".rstrip() for n in range(values.shape[1])]
     what = "head" if by_head else "position"
     clean, corrupt = result.clean.mean(), result.corrupt.mean()
     is_shared = by_head and any("KV" in str(name) for name in result.cells["name"])
+    letter = "KV" if is_shared else "H"
+    tokens = result.cells.get("token", ())
     return {
         "kind": "matrix",
         "id": "patching",
@@ -213,8 +213,8 @@ def _exact(view: View, result: ActivationPatching) -> ViewData:
         f"changes nothing, 1 all of it. {result.controls[0].capitalize()}.",
         "rows": [f"L{n}" for n in range(len(values))],
         "columns": [
-            f"{'KV' if is_shared else 'H'}{n}" if by_head else columns[n]
-            for n in range(len(columns))
+            f"{letter}{n}" if by_head else f"{n} {tokens[n]}".rstrip()
+            for n in range(values.shape[1])
         ],
         "row_axis": "layer",
         "column_axis": what,
@@ -251,7 +251,9 @@ def _take_position(view: View, pick: Pick) -> View:
 
 
 def _take_node(view: View, pick: Pick) -> View:
-    return with_component(_take_position(view, pick), row_of(pick).partition(".")[0])
+    """The component and the position; keys and values that heads share are of no single head."""
+    name, there = row_of(pick).partition(".")[0], _take_position(view, pick)
+    return there if "KV" in name else with_component(there, name)
 
 
 def _take_cell(view: View, pick: Pick) -> View:

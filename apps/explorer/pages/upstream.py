@@ -108,7 +108,8 @@ def _upstream(view: View, result: PathPatching) -> ViewData:
         letter = reader.rpartition(".")[2]
         cells.setdefault(writer, {})[INPUTS.get(letter, "input")] = effect
     rows = sorted(cells, key=lambda name: -max(map(size_of, cells[name].values())))
-    columns = [own for own in (*INPUTS.values(), "input") if own in next(iter(cells.values()))]
+    read = {name for own in cells.values() for name in own}
+    columns = [name for name in (*INPUTS.values(), "input") if name in read]
     values = torch.tensor([[cells[row].get(own, nan) for own in columns] for row in rows[:MOST]])
     left = len(rows) - len(values)
     hidden = f"{left} with smaller effects are not shown. " if left > 0 else ""

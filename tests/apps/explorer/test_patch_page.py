@@ -88,6 +88,8 @@ def test_the_preview_estimates_what_exact_patching_measures():
     }
     chosen = PATCH.on_pick(view, pick)
     assert (chosen.head, chosen.component, chosen.position) == (Head(1, 0), "L1H0", 9)
+    shared = PATCH.on_pick(view, pick | {"name": "node L1KV0.v, position 9 ·th"})
+    assert (shared.head, shared.component, shared.position) == (view.head, "", 9)
 
 
 def test_cells_that_are_not_measured_yet_are_missing():

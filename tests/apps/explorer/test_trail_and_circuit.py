@@ -5,7 +5,8 @@ from answered import opened
 from streamlit.testing.v1 import AppTest
 
 from apps.explorer.messages import escape_markdown
-from apps.explorer.pages import PAGES
+from apps.explorer.pages.patch import PATCH
+from apps.explorer.pages.why import WHY
 from apps.explorer.view import View
 from apps.serve import APP
 
@@ -20,7 +21,7 @@ def session(view: View) -> AppTest:
 
 
 def test_the_trail_leads_back_and_the_address_has_each_step():
-    view = opened(PAGES["why"], "induction-by-hand", component="embed", trail=("L1H0", "embed"))
+    view = opened(WHY, "induction-by-hand", component="embed", trail=("L1H0", "embed"))
     app = session(view)
     assert not app.error
     steps = app.get("button_group")
@@ -35,7 +36,7 @@ def test_the_trail_leads_back_and_the_address_has_each_step():
 
 
 def test_the_circuit_is_asked_for_by_a_switch():
-    app = session(opened(PAGES["patch"], "rasp-reverse"))
+    app = session(opened(PATCH, "rasp-reverse"))
     assert not any("prune" in own.value for own in app.code)
     (switch,) = (own for own in app.toggle if own.label == "Circuit")
     switch.set_value(True).run()
@@ -53,6 +54,6 @@ def test_the_circuit_is_asked_for_by_a_switch():
     ],
 )
 def test_what_is_wrong_with_a_pair_is_said_once(fields, words):
-    app = session(opened(PAGES["patch"], "rasp-reverse", **fields))
+    app = session(opened(PATCH, "rasp-reverse", **fields))
     assert len(app.error) == 1
     assert escape_markdown(words) in app.error[0].value

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 from answered import answers, loaded, numbers, opened, shown
+from architectures import build, tokens_of
 
 from analyses import ablate, direct_logit_attribution, logit_lens, patch_paths
 from apps.explorer.pages.why import WHY
-from apps.explorer.view import Head, from_address
+from apps.explorer.view import Head, View, from_address
 from interp.metrics import logit_diff
 
 NAME = "python-2l"
@@ -189,3 +190,36 @@ def test_its_python_code_gives_its_numbers(fields):
         exec(one.question.code(), names)
         expected = one.question.answer(model).to_frame()
         assert names["result"].to_frame().equals(expected)
+
+
+def test_a_head_of_cross_attention_reads_two_stacks():
+    """Its query reads the decoder, its key and value the encoder."""
+    model = build("t5")
+    source, target = tokens_of("t5")
+    known = {"upstream": patch_paths(model, (source, target), into="cross.L0H1", kind="mean")}
+    view = View(model="t5", component="cross.L0H1")
+    (upstream,) = WHY.views(view, model, known)
+    assert upstream["columns"] == ["query", "key", "value"]
+    values = numbers(upstream["values"])
+    of_encoder = np.array([name.startswith("encoder.") for name in upstream["rows"]])
+    assert of_encoder.any()
+    assert not of_encoder.all()
+    np.testing.assert_array_equal(np.isnan(values[:, 0]), of_encoder)
+    np.testing.assert_array_equal(np.isnan(values[:, 1:]), ~of_encoder[:, None].repeat(2, 1))
+
+
+def test_of_many_components_the_largest_are_shown_and_the_rest_summed():
+    view = opened(WHY, "python-4l")
+    known, _ = answers(WHY, view)
+    bars = shown(WHY, view, known)["components"]
+    direct = known["direct"]
+    terms = dict(zip(map(str, direct.parts), direct.terms[:, 0].tolist(), strict=True))
+    assert 0 < len(bars["labels"]) < len(terms)
+    hidden = [name for name in terms if name not in bars["labels"]]
+    rest = sum(terms[name] for name in hidden)
+    assert f"{len(hidden)} smaller ones are not shown; they sum to {rest:+.2g}" in bars["note"]
+    sizes = {name: abs(own) for name, own in terms.items()}
+    for name in ("ablation of heads", "ablation of MLPs"):
+        for row in known[name].to_frame().itertuples():
+            sizes[row.name] = max(sizes[row.name], abs(row.effect))
+    assert min(sizes[name] for name in bars["labels"]) >= max(sizes[name] for name in hidden)
