@@ -130,7 +130,7 @@ def serve(models: Sequence[str], port: int, *, headless: bool) -> NoReturn:
 
 def _load_first(models: Sequence[str]) -> None:
     """Import what the page needs and load its model while the browser opens."""
-    import_module("apps.explorer.pages")
+    import_module("apps.explorer.navigation")
     offered = import_module("apps.explorer.offered")
     offered.offer([*models])
     # What is wrong with the model is said on the page.

@@ -1,7 +1,8 @@
 """The canvas widget on a page: views in, clicks out."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, cast
 
 import streamlit as st
 from streamlit.components.v2 import component
@@ -14,6 +15,11 @@ ViewData = dict[str, Any]
 Pick = Mapping[str, Any]
 """What was clicked: ``view``, ``pick``; by its kind ``row``, ``column``, ``name``, ``heads``."""
 
+LONGEST = 8_000
+"""Characters of an array that is sent with what stands around it."""
+PARTS = "interp_parts"
+
+_keep = component("interp_parts", js=widget.bundle("parts"))
 _mount = component("interp_views", js=widget.bundle("streamlit"), css=widget.style())
 
 
@@ -40,16 +46,49 @@ def canvas(
         if pick:
             on_pick(pick)
 
+    small, parts = apart(list(views))
     _mount(
         key=key,
         data={
-            "views": list(views),
+            "views": small,
             "selection": selection(view),
             "meta": {"model": view.model, "prompt": view.text},
             "stale": list(stale),
+            "initially": {"heads": initially(view)},
         },
         on_picked_change=picked,
     )
+    with st.container(key=f"{PARTS}_{key}"):
+        for name, part in parts.items():
+            _keep(key=f"{key}_{name}", data={"name": name, "part": part})
+
+
+def apart(value: Any) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 - plain data
+    """Data in which long arrays are replaced by ``{"part": name}``, and these arrays by name.
+
+    A name is that of the array's contents: each is sent once, while what stands around it changes.
+    """
+    if isinstance(value, dict):
+        own = cast(dict[str, Any], value)
+        if isinstance(own.get("data"), str) and len(own["data"]) > LONGEST:
+            name = sha256(f"{own['dtype']}{own['shape']}{own['data']}".encode()).hexdigest()[:24]
+            return {"part": name}, {name: own}
+        found = {name: apart(each) for name, each in own.items()}
+        return {name: each for name, (each, _) in found.items()}, _joined(found.values())
+    if isinstance(value, list):
+        each = [apart(one) for one in cast(list[Any], value)]
+        return [one for one, _ in each], _joined(each)
+    return value, {}
+
+
+def _joined(found: Iterable[tuple[Any, dict[str, Any]]]) -> dict[str, Any]:
+    return {name: part for _, parts in found for name, part in parts.items()}
+
+
+def initially(view: View) -> dict[str, Any]:
+    """What the view ``heads`` begins with."""
+    score = {"score": view.score} if view.score else {}
+    return {**score, "contrast": view.contrast}
 
 
 def selection(view: View) -> dict[str, Any]:

@@ -71,7 +71,7 @@ class Job:
 
 
 class Jobs:
-    """The jobs of all sessions, one at a time, in turns.
+    """The jobs of all sessions, which take turns.
 
     Args:
         model_of: loads a model by its name.
@@ -138,15 +138,21 @@ class Jobs:
             self._slice(*turn)
 
     def _slice(self, job: Job, seconds: float) -> None:
-        """Run a job for some seconds; then let others take their turn."""
+        """Run a job for some seconds; then let others take their turn.
+
+        A sweep that is resumed prepares itself anew: a slice lasts twice as long as that, at least.
+        """
         began, before = time.monotonic(), job.seconds
+        prepared = list[float]()
 
         def progress(done: int, total: int) -> None:
             job.done, job.total = done, total
             job.seconds = before + time.monotonic() - began
 
         def cancelled() -> bool:
-            return job.waits or time.monotonic() - began > seconds
+            now = time.monotonic() - began
+            prepared.append(now)
+            return job.waits or now - prepared[0] > max(seconds, 2 * prepared[0])
 
         try:
             model = self.model_of(job.question.model)

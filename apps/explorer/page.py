@@ -4,6 +4,7 @@ A page is three pure functions: what it asks, what it shows of the answers, and 
 the view. A pinned view goes through the same functions and stands at the left, on one scale.
 """
 
+import atexit
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -24,8 +25,12 @@ from interp.errors import InterpError
 
 POLL = 0.4
 """Seconds between looks at a job."""
-JOBS = Jobs(model_of, Store())
+WORKERS = 2
+"""Threads: a long forward of one analysis does not hold up another."""
+JOBS = Jobs(model_of, Store(), WORKERS)
 """Of all sessions."""
+# A thread that computes when the interpreter ends aborts it inside torch.
+atexit.register(JOBS.close)
 
 
 @dataclass(frozen=True)
@@ -194,6 +199,10 @@ def _take(page: Page, pick: Pick) -> None:
         change(pinned=None if view.pinned else view)
     elif pick["pick"] in ("selection", "collect"):
         change(**with_selection(view, pick))
+    elif pick["pick"] == "score":
+        change(score=pick["name"])
+    elif pick["pick"] == "contrast":
+        change(contrast=int(pick["x"]))
     else:
         change(page.on_pick(view, pick))
 

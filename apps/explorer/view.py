@@ -68,7 +68,7 @@ class View:
         score: the score that the map of heads shows.
         method: what replaces an ablated head's z.
         metric: of ablations, by its name on the command line.
-        contrast: by how much the ends of the map's scale are drawn in.
+        contrast: steps by which the ends of the map's scale are drawn in.
         component: what is asked about upstream: a head, an MLP, an embedding; ``""`` for none.
         trail: the components that led there, from the logits upstream.
         at: the point that is patched.
@@ -107,7 +107,7 @@ class View:
     score: str = ""
     method: str = "mean"
     metric: str = ""
-    contrast: float = 1.0
+    contrast: int = 0
     component: str = ""
     trail: tuple[str, ...] = ()
     at: str = "resid_pre"
@@ -202,14 +202,6 @@ def _count(text: str) -> int | None:
     return count if count and count > 0 else None
 
 
-def _contrast(text: str) -> float | None:
-    try:
-        factor = float(text)
-    except ValueError:
-        return None
-    return factor if 1 / 64 <= factor <= 64 else None  # noqa: PLR2004
-
-
 def _strength(text: str) -> float | None:
     try:
         strength = float(text)
@@ -246,7 +238,7 @@ def _view(text: str) -> View | None:
 DEFAULT = View()
 READERS: dict[str, Callable[[str], Any]] = {
     **{field.name: _text for field in fields(View)},
-    **dict.fromkeys(("position", "query", "key", "layer"), _index),
+    **dict.fromkeys(("position", "query", "key", "layer", "contrast"), _index),
     "answered": _one_of(*ANSWERED),
     "colour": _one_of(*COLOURS),
     "new_tokens": _new_tokens,
@@ -254,7 +246,6 @@ READERS: dict[str, Callable[[str], Any]] = {
     "page": _page,
     "head": Head.of,
     "heads": _heads,
-    "contrast": _contrast,
     "component": _component,
     "trail": _trail,
     "at": _component,

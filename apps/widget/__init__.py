@@ -34,8 +34,13 @@ FILES = (
 
 @cache
 def bundle(host: str = "") -> str:
-    """The script for a host: ``"streamlit"``, ``"report"``, or ``""`` for the functions alone."""
-    files = [*FILES, *([f"mount_{host}.js"] if host else [])]
+    """The script for a host.
+
+    Args:
+        host: ``"streamlit"``, ``"report"``, or ``""`` for the functions alone; ``"parts"`` for the
+            component of Streamlit that holds long arrays for others.
+    """
+    files = [*(() if host == "parts" else FILES), *([f"mount_{host}.js"] if host else [])]
     return "\n".join((HERE / name).read_text(encoding="utf-8") for name in files)
 
 

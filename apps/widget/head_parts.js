@@ -6,12 +6,13 @@ function scoreMap(mount, view, parent, state, { onHover, onPick }) {
   const chosen = () => view.scores.find((score) => score.id === state.score) || view.scores[0];
   const list = select(
     "score shown on the map", view.scores.map((score) => [score.id, score.name]), chosen().id,
-    (id) => { state.score = id; refresh(); },
+    (id) => { state.score = id; refresh(); mount.report({ view: view.id, pick: "score", name: id }); },
   );
   const slider = element("input", {
     type: "range", min: "0", max: String(CONTRASTS), step: "1", "aria-label": "contrast",
     title: "Contrast: divides the ends of the scale",
     input: () => { state.contrast = Number(slider.value); refresh(); },
+    change: () => mount.report({ view: view.id, pick: "contrast", x: state.contrast }),
   });
   slider.value = state.contrast;
   const truth = toggle(

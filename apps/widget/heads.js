@@ -11,7 +11,7 @@ function headsView(mount, view) {
   const store = patternStore(view);
   const queries = view.queries || view.tokens;
   const state = mount.kept(view.id, {
-    score: view.score || (view.scores && view.scores.length ? view.scores[0].id : null), contrast: 0,
+    score: (view.scores && view.scores.length ? view.scores[0].id : null), contrast: 0,
     root: false, hideBos: false, weighted: false, mode: "to", truth: false,
   });
   let preview = null; // {head, query or key} under the pointer

@@ -26,6 +26,7 @@ function mountViews(parent, payload, host) {
   const waiting = new Set();
   let [selection, given, meta, theme, printing] = [{ ...NO_SELECTION }, null, {}, null, false];
   let [pending, timer, counter] = [[], null, 0];
+  let initially = {}; // by the ids of views: the state that they begin with
 
   const mount = {
     root,
@@ -38,7 +39,7 @@ function mountViews(parent, payload, host) {
     help: () => showHelp(root),
     search: (box, tokens, onFound) => searchTokens(mount, box, tokens, onFound),
     kept: (id, initial) => {
-      if (!keptStates.has(id)) keptStates.set(id, initial);
+      if (!keptStates.has(id)) keptStates.set(id, { ...initial, ...(initially[id] || {}) });
       return keptStates.get(id);
     },
     defer: (task) => waiting.add(task),
@@ -78,6 +79,7 @@ function mountViews(parent, payload, host) {
   function update(next) {
     theme = null;
     meta = next.meta || {};
+    initially = next.initially || {};
     const had = new Map(controllers);
     controllers.clear();
     for (const view of next.views) {

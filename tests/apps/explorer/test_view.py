@@ -30,7 +30,7 @@ views = st.builds(
     key=places,
     method=st.sampled_from(["zero", "mean", "resample"]),
     metric=st.sampled_from(["", "loss", "logit-diff"]),
-    contrast=st.sampled_from([0.25, 1.0, 3.5]),
+    contrast=st.integers(0, 9),
     component=st.sampled_from(["", "L1H0", "cross.L0H3", "L1.ln2.bias"]),
     trail=st.lists(st.sampled_from(["L1H0", "L0MLP", "embed"]), max_size=3).map(tuple),
     at=st.sampled_from(["resid_pre", "z"]),

@@ -160,7 +160,6 @@ def _heads_view(
         "patterns": patterns_sent(patterns, layer),
         "scores": scores(known, sizes, attention),
         "truth": card_labels(view.model, attention) or None,
-        "score": view.score or "ablation",
     }
     if attention == "cross":
         shown |= {"queries": [*patterns.queries], "query_ids": [*patterns.query_ids]}
