@@ -17,7 +17,7 @@ from apps.explorer.jobs import Job, Jobs
 from apps.explorer.messages import errors_on_page, escape_markdown, message_of
 from apps.explorer.offered import model_of
 from apps.explorer.questions import Question
-from apps.explorer.state import change, current, outer, write_address
+from apps.explorer.state import change, current, outer, rerun, write_address
 from apps.explorer.store import Store
 from apps.explorer.view import View
 from apps.widget.pictures import share_scales
@@ -138,7 +138,7 @@ def _body(page: Page, *, polls: bool) -> None:
     before = st.session_state.get("outer")
     if before is not None and before != outer(view):
         st.session_state["outer"] = None
-        st.rerun()
+        rerun()
     with errors_on_page():
         model = model_of(view.model)
         with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -153,7 +153,7 @@ def _body(page: Page, *, polls: bool) -> None:
         _python(asked)
         write_address()
         if any(job.running for job in known.jobs.values()) != polls:
-            st.rerun()
+            rerun()
 
 
 def _mount(page: Page, view: View, model: interp.Transformer, known: Answers) -> None:

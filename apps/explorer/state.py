@@ -6,7 +6,7 @@ Nothing is written on the first visit, since that would cost a press of Back.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import streamlit as st
 
@@ -27,6 +27,13 @@ def current() -> View:
 def change(view: View | None = None, **fields: Any) -> None:  # noqa: ANN401 - fields of a view
     """Take another view, or other fields of this one."""
     st.session_state["view"] = replace(view or current(), **fields)
+    st.session_state["by_us"] = True
+
+
+def rerun() -> NoReturn:
+    """Run the whole script anew."""
+    st.session_state["by_us"] = True
+    st.rerun()
 
 
 def read_address(complete: Callable[[View], tuple[View, tuple[str, ...]]]) -> tuple[str, ...]:
@@ -39,7 +46,9 @@ def read_address(complete: Callable[[View], tuple[View, tuple[str, ...]]]) -> tu
         A line for each thing that could not be read or taken.
     """
     state, address = st.session_state, st.query_params.to_dict()
-    if "view" in state and address == state["address"]:
+    # A click may come with the address that was shown when it was made: that is no Back.
+    by_us = state.pop("by_us", False)
+    if "view" in state and (by_us or address == state["address"]):
         return ()
     asked, notes = from_address(address)
     view, more = complete(asked)
@@ -50,6 +59,7 @@ def read_address(complete: Callable[[View], tuple[View, tuple[str, ...]]]) -> tu
 def write_address() -> None:
     """Write the view to the address if it has changed; the browser's history has one entry more."""
     state, view = st.session_state, current()
+    state["by_us"] = False
     if state["written"] == view:
         return
     address = view.to_address()

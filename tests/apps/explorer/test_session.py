@@ -186,3 +186,15 @@ def test_errors_are_text():
         r"\!\[a\]\(http\:\/\/b\) \*c\* \$d\$ \<e\> \:red\[f\]"
     )
     assert escape_markdown("·↵é日") == "·↵é日"
+
+
+def test_a_click_made_before_the_address_changed_is_no_back(session):
+    """The browser sends the address that it showed when the click was made."""
+    app = session()
+    first = address_of(app)
+    app.selectbox(key="choose_head").set_value(Head(1, 2)).run()
+    for name in {*address_of(app)} - {*first}:
+        del app.query_params[name]
+    app.segmented_control(key="choose_weights").set_value("positions").run()
+    assert (view_of(app).head, view_of(app).weights) == (Head(1, 2), "positions")
+    assert address_of(app)["head"] == "L1H2"
