@@ -12,7 +12,6 @@ import streamlit as st
 
 from apps.explorer.controls import choose
 from apps.explorer.default_views import default_view
-from apps.explorer.fitted import fitted, within_context
 from apps.explorer.messages import errors_on_page, escape_markdown
 from apps.explorer.navigation import PAGES
 from apps.explorer.offered import is_offered, model_of, offer, offered
@@ -20,6 +19,7 @@ from apps.explorer.page import show
 from apps.explorer.prediction import show_prediction
 from apps.explorer.sidebar import metric_choice, model_choice, prompt_form, set_choice
 from apps.explorer.state import change, current, outer, read_address, write_address
+from apps.explorer.validate import validated, within_context
 from apps.explorer.view import DEFAULT, View
 from interp.errors import shorten
 
@@ -49,12 +49,12 @@ def completed(view: View) -> tuple[View, tuple[str, ...]]:
             )
         view = View(page=view.page, model=name)
     if not view.text:
-        view = replace(default_view(view.model), **_chosen(view))
-    view, lacking = fitted(view, model_of(view.model))
+        view = replace(default_view(view.model), **_given(view))
+    view, lacking = validated(view, model_of(view.model))
     return view, (*notes, *lacking)
 
 
-def _chosen(view: View) -> dict[str, object]:
+def _given(view: View) -> dict[str, object]:
     """The fields that an address without a prompt says, all but those of the prompt."""
     given = {field.name: getattr(view, field.name) for field in fields(view)}
     return {name: own for name, own in given.items() if own != getattr(DEFAULT, name)}

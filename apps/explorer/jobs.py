@@ -111,7 +111,7 @@ class Jobs:
             job.stopped, job.error = False, ""
         self.look(question)
 
-    def answer(self, question: Question) -> Result:
+    def run(self, question: Question) -> Result:
         """The answer of a quick question, computed here unless it is kept.
 
         Raises:
@@ -119,7 +119,7 @@ class Jobs:
         """
         kept = self.store.get(question)
         if kept is None:
-            kept = question.answer(self.model_of(question.model))
+            kept = question.run(self.model_of(question.model))
             self.store.put(question, kept)
         return kept
 
@@ -157,7 +157,7 @@ class Jobs:
         try:
             model = self.model_of(job.question.model)
             resume = getattr(job.result, "partial", None)
-            job.result = job.question.answer(model, progress, cancelled, resume)
+            job.result = job.question.run(model, progress, cancelled, resume)
         except Exception as error:
             self._fail(job, error)
             return

@@ -87,7 +87,7 @@ class Page:
 
 
 @dataclass
-class Answers:
+class Results:
     """What is known of a page's questions.
 
     Attributes:
@@ -101,9 +101,9 @@ class Answers:
     errors: dict[str, str] = field(default_factory=dict[str, str])
 
 
-def answers_of(asked: Sequence[Ask], jobs: Jobs) -> Answers:
+def results_of(asked: Sequence[Ask], jobs: Jobs) -> Results:
     """The answers of quick questions, and what there is of the long ones, which are begun."""
-    known = Answers()
+    known = Results()
     for one in asked:
         if isinstance(one.question, str):
             known.errors[one.name] = one.question
@@ -111,13 +111,13 @@ def answers_of(asked: Sequence[Ask], jobs: Jobs) -> Answers:
             _look_at(one.name, jobs.look(one.question), known)
         else:
             try:
-                known.results[one.name] = jobs.answer(one.question)
+                known.results[one.name] = jobs.run(one.question)
             except Exception as error:
                 known.errors[one.name] = message_of(error)
     return known
 
 
-def _look_at(name: str, job: Job, known: Answers) -> None:
+def _look_at(name: str, job: Job, known: Results) -> None:
     if job.result is not None:
         known.results[name] = job.result
     if job.error:
@@ -129,7 +129,7 @@ def _look_at(name: str, job: Job, known: Answers) -> None:
 def show(page: Page, view: View) -> None:
     """Show a page; while a job runs, its fragment looks again and again."""
     asked = [*page.asks(view, model_of(view.model))]
-    running = any(job.running for job in answers_of(asked, JOBS).jobs.values())
+    running = any(job.running for job in results_of(asked, JOBS).jobs.values())
     st.fragment(_body, run_every=POLL if running else None)(page, polls=running)
 
 
@@ -145,7 +145,7 @@ def _body(page: Page, *, polls: bool) -> None:
             page.controls(view, model)
         view = current()
         asked = [*page.asks(view, model)]
-        known = answers_of(asked, JOBS)
+        known = results_of(asked, JOBS)
         for message in dict.fromkeys(known.errors.values()):
             st.error(escape_markdown(message))
         _progress(known.jobs)
@@ -156,15 +156,15 @@ def _body(page: Page, *, polls: bool) -> None:
             rerun()
 
 
-def _mount(page: Page, view: View, model: interp.Transformer, known: Answers) -> None:
+def _mount(page: Page, view: View, model: interp.Transformer, known: Results) -> None:
     """The views of the current and of the pinned view, on one scale; earlier ones dimmed."""
     shown = page.views(view, model, known.results)
     columns = [(view, shown)]
     if view.pinned is not None:
         pinned = view.pinned
         its_model = model_of(pinned.model)
-        its_answers = answers_of([*page.asks(pinned, its_model)], JOBS)
-        its_views = page.views(pinned, its_model, its_answers.results)
+        its_results = results_of([*page.asks(pinned, its_model)], JOBS)
+        its_views = page.views(pinned, its_model, its_results.results)
         columns = [*zip((pinned, view), share_scales(its_views, shown), strict=True)]
     places = zip(columns, st.columns(len(columns)), ("A", "B"), strict=False)
     for (own, fresh), place, name in places:
@@ -182,7 +182,7 @@ def _mount(page: Page, view: View, model: interp.Transformer, known: Answers) ->
 
 
 def _with_earlier(
-    key: str, views: list[ViewData], known: Answers
+    key: str, views: list[ViewData], known: Results
 ) -> tuple[list[ViewData], list[str]]:
     """Views whose answers are being computed, as they were before; their ids."""
     earlier: list[ViewData] = st.session_state.get(f"earlier_{key}", [])

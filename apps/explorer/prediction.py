@@ -33,7 +33,7 @@ STYLE = Markup("""<style>
 def show_prediction(view: View, model: interp.Transformer) -> None:
     """The line of a view, and the switch that ablates the collected heads."""
     try:
-        found = JOBS.answer(prediction_question(view, model))
+        found = JOBS.run(prediction_question(view, model))
     except InterpError as error:
         st.caption(f"No prediction: {escape_markdown(str(error))}")
     else:

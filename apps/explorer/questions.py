@@ -43,7 +43,7 @@ class Question:
         """The analysis."""
         return getattr(analyses, self.name)
 
-    def answer(
+    def run(
         self,
         model: interp.Transformer,
         progress: Progress | None = None,
@@ -66,7 +66,7 @@ class Question:
             n: own for n, own in live.items() if n in inspect.signature(self.function).parameters
         }
         settings = {name: _thawed(value) for name, value in self.settings}
-        scores = [] if self.scored_by is None else [_scores(self.scored_by.answer(model))]
+        scores = [] if self.scored_by is None else [_scores(self.scored_by.run(model))]
         return self.function(*scores, model, *map(_thawed, self.arguments), **settings, **taken)
 
     def code(self) -> str:

@@ -1,4 +1,4 @@
-"""Answers, kept by their questions up to a number of bytes; the least recently used go first."""
+"""Results, kept by their questions up to a number of bytes; the least recently used go first."""
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ MAX_BYTES = 2**28
 
 
 class Store:
-    """Answers of all sessions; safe to use from several threads.
+    """Results of all sessions; safe to use from several threads.
 
     Args:
         max_bytes: of the tensors that are kept.

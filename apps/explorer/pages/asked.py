@@ -59,7 +59,7 @@ def right_of_set(view: View, model: interp.Transformer) -> list[bool]:
     Raises:
         InvalidInput: they have no targets, or not of a single token.
     """
-    found = JOBS.answer(set_question(view, model))
+    found = JOBS.run(set_question(view, model))
     return found.right[0].tolist() if isinstance(found, Predictions) else []
 
 

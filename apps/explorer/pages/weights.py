@@ -26,11 +26,11 @@ from analyses import (
 from analyses.result import Result
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import choose, write
-from apps.explorer.fitted import heads_of
 from apps.explorer.page import Ask, Page, ask
 from apps.explorer.pages.asked import inputs_of
 from apps.explorer.questions import question
 from apps.explorer.tables import table_view
+from apps.explorer.validate import heads_of
 from apps.explorer.view import HEAD, Head, View
 from apps.frame_table import table_of_frame
 from apps.presentation import table
@@ -59,7 +59,7 @@ def views(view: View, _model: interp.Transformer, known: Mapping[str, Result]) -
     return [
         {**own, "id": f"{name}_{own['id']}"}
         for name, result in known.items()
-        for own in shown(result, view)
+        for own in views_of(result, view)
     ]
 
 
@@ -130,12 +130,12 @@ SECTION_ASKS: dict[str, Callable[[View, interp.Transformer], list[Ask]]] = {
 
 
 @singledispatch
-def shown(result: Result, _view: View) -> list[ViewData]:
+def views_of(result: Result, _view: View) -> list[ViewData]:
     """The views of one answer."""
     return views_of_figure(result.figure(), "figure")
 
 
-@shown.register
+@views_of.register
 def _(result: OVCircuit, _view: View) -> list[ViewData]:
     copying = ""
     if result.copying is not None:
@@ -152,7 +152,7 @@ def _(result: OVCircuit, _view: View) -> list[ViewData]:
     ]
 
 
-@shown.register
+@views_of.register
 def _(result: QKCircuit, _view: View) -> list[ViewData]:
     by_offset = [result.offset_figure()] if len(result.offsets) else []
     spread = f"Standard deviation of all scores by content: {result.spread:.2f} nats."
@@ -165,7 +165,7 @@ def _(result: QKCircuit, _view: View) -> list[ViewData]:
     ]
 
 
-@shown.register
+@views_of.register
 def _(result: Composition, view: View) -> list[ViewData]:
     chance = (
         f"By chance {result.baseline.nanmean():.3f} ± {result.spread.nanmean():.3f}, which is "
@@ -175,7 +175,7 @@ def _(result: Composition, view: View) -> list[ViewData]:
     return [{**own, "pick": "cell"} for own in drawn]
 
 
-@shown.register
+@views_of.register
 def _(result: Positions, _view: View) -> list[ViewData]:
     figures = [result.figure()]
     if result.tables:
@@ -184,13 +184,13 @@ def _(result: Positions, _view: View) -> list[ViewData]:
     return [own for views in drawn for own in views]
 
 
-@shown.register
+@views_of.register
 def _(result: PermutationCovariance, _view: View) -> list[ViewData]:
     title = f"{result.provenance.model}: exact symmetries, and what breaks each"
     return [table_view("table", title, table(result), " ".join(result.notes))]
 
 
-@shown.register
+@views_of.register
 def _(result: OrderSensitivity, _view: View) -> list[ViewData]:
     unmoved = (
         f"s of outputs that do not move with their tokens: {result.unmoved.nanmean():.2f}. A click "

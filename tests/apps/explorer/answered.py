@@ -33,7 +33,7 @@ def answers(page: Page, view: View) -> tuple[dict[str, Result], dict[str, str]]:
             errors[one.name] = one.question
             continue
         try:
-            known[one.name] = one.question.answer(model)
+            known[one.name] = one.question.run(model)
         except InterpError as error:
             errors[one.name] = str(error)
     return known, errors

@@ -5,11 +5,11 @@ import pytest
 import interp
 from analyses import Ablation
 from apps.explorer.default_views import EXAMPLES, OPENING, default_view, examples
-from apps.explorer.fitted import fitted
 from apps.explorer.offered import model_of
 from apps.explorer.pages.asked import attention_of, inputs_of
 from apps.explorer.pages.heads import HEADS
 from apps.explorer.questions import Question
+from apps.explorer.validate import validated
 from interp import metrics
 from interp.loading import bundled
 from interp.model.attentions import attentions_of
@@ -22,7 +22,7 @@ def test_every_bundled_model_has_one():
 @pytest.mark.parametrize("name", OPENING)
 def test_the_model_is_right_there(name):
     view, model = default_view(name), model_of(name)
-    assert fitted(view, model) == (view, ())
+    assert validated(view, model) == (view, ())
     inputs = inputs_of(view, model)
     is_right = metrics.accuracy(inputs.tokens("target"))
     assert interp.sweep(model, inputs.batch, [[]], is_right).baseline.tolist() == [1.0]
@@ -42,7 +42,7 @@ def test_the_head_is_that_of_the_largest_effect(name):
     view, model = default_view(name), model_of(name)
     (asked,) = (one.question for one in HEADS.asks(view, model) if one.name == "ablation")
     assert isinstance(asked, Question)
-    result = asked.answer(model)
+    result = asked.run(model)
     assert isinstance(result, Ablation)
     effects = result.to_frame().set_index("name")["effect"]
     kind = attentions_of(model, attention_of(view, model))

@@ -41,7 +41,7 @@ def questions(view: View) -> dict[str, Question]:
 
 @cache
 def answers(view: View) -> dict[str, Result]:
-    return {name: one.answer(model_of(view.model)) for name, one in questions(view).items()}
+    return {name: one.run(model_of(view.model)) for name, one in questions(view).items()}
 
 
 def shown(view: View) -> dict[str, dict]:

@@ -53,7 +53,7 @@ def test_slices_of_one_forward_give_the_same_numbers(jobs, monkeypatch):
     monkeypatch.setattr(jobs_module, "LONGEST_SLICE", 0.0)
     asked = question(ablate, MODEL, TEXTS, memory=1e6)
     job = wait(jobs, asked)
-    expected = asked.answer(load(MODEL))
+    expected = asked.run(load(MODEL))
     torch.testing.assert_close(job.result.ablated, expected.ablated, rtol=0, atol=0)
     assert job.complete
 

@@ -96,7 +96,7 @@ def test_cells_that_are_not_measured_yet_are_missing():
     view = opened(PATCH, NAME)
     exact = next(one for one in PATCH.asks(view, loaded(NAME)) if one.name == "patching")
     calls = iter([False, False])
-    part = exact.question.answer(loaded(NAME), cancelled=lambda: next(calls, True))
+    part = exact.question.run(loaded(NAME), cancelled=lambda: next(calls, True))
     values = numbers(shown(PATCH, view, {"patching": part})["patching"]["values"])
     assert 0 < np.isnan(values).sum() < values.size
 
@@ -183,5 +183,5 @@ def test_its_python_code_gives_its_numbers(fields):
     for one in PATCH.asks(view, loaded(view.model)):
         names: dict[str, object] = {}
         exec(one.question.code(), names)
-        expected = one.question.answer(loaded(view.model)).to_frame()
+        expected = one.question.run(loaded(view.model)).to_frame()
         assert names["result"].to_frame().equals(expected)

@@ -12,15 +12,15 @@ import torch
 import interp
 from analyses import Predictions, Steering, ablate, predictions
 from apps.explorer.default_views import default_view, examples, with_prompt
-from apps.explorer.fitted import cut_text, within_context
 from apps.explorer.metrics_offered import in_words, offered_metrics
 from apps.explorer.offered import model_of
-from apps.explorer.page import JOBS, answers_of
+from apps.explorer.page import JOBS, results_of
 from apps.explorer.pages.asked import inputs_of, metric_of, set_question
 from apps.explorer.pages.continuation import continuation_question
 from apps.explorer.pages.masking import toggled
 from apps.explorer.pages.prompt import asks, on_pick, views
 from apps.explorer.prediction import line_of, prediction_question
+from apps.explorer.validate import cut_text, within_context
 from apps.explorer.view import Head, View, from_address
 from interp.errors import InvalidInput
 from interp.metrics import masked_loss, measure
@@ -37,7 +37,7 @@ def known_of(view: View) -> tuple[dict[str, Any], dict[str, Any]]:
     model = model_of(view.model)
     asked = asks(view, model)
     for _ in range(600):
-        found = answers_of(asked, JOBS)
+        found = results_of(asked, JOBS)
         if not any(job.running for job in found.jobs.values()):
             break
         time.sleep(0.05)
@@ -136,7 +136,7 @@ def test_a_sweep_respects_the_filter():
     view = default_view("python-mlm", "prompt")
     model, prompts = model_of(view.model), examples(view.model)
     view = replace(view, prompts="examples")
-    right = JOBS.answer(set_question(view, model)).right[0].tolist()
+    right = JOBS.run(set_question(view, model)).right[0].tolist()
     assert {True, False} == set(right)
     for answered in ("right", "wrong", ""):
         taken = inputs_of(replace(view, answered=answered), model, swept=True).prompts
@@ -344,5 +344,5 @@ def test_the_code_gives_the_numbers_of_the_page(view):
     exec(asked.code(), names)
     found = names["result"]
     assert isinstance(found, Predictions)
-    own = JOBS.answer(asked)
+    own = JOBS.run(asked)
     assert own.to_frame().equals(found.to_frame())

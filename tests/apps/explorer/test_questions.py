@@ -25,7 +25,7 @@ MODEL = "induction-by-hand"
 def test_the_code_of_a_question_gives_its_numbers(asked, field):
     names: dict[str, object] = {}
     exec(asked.code(), names)
-    expected = asked.answer(load(MODEL))
+    expected = asked.run(load(MODEL))
     found = getattr(names["result"], field)
     torch.testing.assert_close(found, getattr(expected, field), rtol=0, atol=0)
 
@@ -45,7 +45,7 @@ def test_an_encoder_decoder_is_asked_by_pairs():
     assert "(['20 January 2030'], ['2030'])" in asked.code()
     names: dict[str, object] = {}
     exec(asked.code(), names)
-    expected = asked.answer(load("dates")).ablated
+    expected = asked.run(load("dates")).ablated
     torch.testing.assert_close(names["result"].ablated, expected, rtol=0, atol=0)
 
 
@@ -56,8 +56,8 @@ def test_a_question_may_take_the_scores_of_another():
     names: dict[str, object] = {}
     exec(asked.code(), names)
     model = load(MODEL)
-    expected = prune(scored.answer(model).scores, model, *pairs, metric=logit_diff(3, 4))
-    for found in (names["result"], asked.answer(model)):
+    expected = prune(scored.run(model).scores, model, *pairs, metric=logit_diff(3, 4))
+    for found in (names["result"], asked.run(model)):
         assert found.to_frame().equals(expected.to_frame())
     other = question(attribute_edges, MODEL, *pairs, metric=logit_diff(3, 4), method="eap")
     assert asked != replace(asked, scored_by=other)

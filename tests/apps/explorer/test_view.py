@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.explorer.fitted import fitted
+from apps.explorer.validate import validated
 from apps.explorer.view import DEFAULT, MAX_TEXT, PAGES, Head, View, from_address
 from interp.loading import load
 
@@ -94,16 +94,16 @@ def test_what_cannot_be_read_is_said_and_left_out(name, text):
 def test_a_view_is_fitted_to_its_model():
     model = load("induction-by-hand")
     view = View(model="induction-by-hand", text="abab", head=Head(1, 3), heads=(Head(0, 2),))
-    whole, notes = fitted(view, model)
+    whole, notes = validated(view, model)
     assert (whole.head, whole.heads, notes) == (view.head, view.heads, ())
-    less, notes = fitted(replace(view, head=Head(7, 0), heads=(Head(0, 2), Head(0, 9))), model)
+    less, notes = validated(replace(view, head=Head(7, 0), heads=(Head(0, 2), Head(0, 9))), model)
     assert (less.head, less.heads) == (None, (Head(0, 2),))
     assert any("L7H0" in note for note in notes)
     assert any("L0H9" in note for note in notes)
     walked = replace(view, component="embed", trail=("L1H3", "embed"))
-    assert fitted(walked, model)[0].trail == walked.trail
-    less, notes = fitted(replace(walked, trail=("L1H9", "embed")), model)
+    assert validated(walked, model)[0].trail == walked.trail
+    less, notes = validated(replace(walked, trail=("L1H9", "embed")), model)
     assert (less.component, less.trail) == ("", ())
     assert any("L1H9" in note for note in notes)
-    _, notes = fitted(replace(view, method="remove"), model)
+    _, notes = validated(replace(view, method="remove"), model)
     assert any("remove" in note for note in notes)

@@ -8,7 +8,7 @@ import torch
 
 from analyses import composition
 from apps.explorer.default_views import default_view
-from apps.explorer.page import Answers, answers_of
+from apps.explorer.page import Results, results_of
 from apps.explorer.pages.weights import SECTIONS, asks, on_pick, views
 from apps.explorer.view import Head, View
 from interp.loading import bundled, load
@@ -17,17 +17,17 @@ from interp.loading import bundled, load
 class Now:
     """Jobs that are answered where they are looked at."""
 
-    def answer(self, question):
-        return question.answer(load(question.model))
+    def run(self, question):
+        return question.run(load(question.model))
 
     def look(self, question):
         raise NotImplementedError
 
 
-def shown(view: View) -> tuple[list[dict], Answers]:
+def shown(view: View) -> tuple[list[dict], Results]:
     model = load(view.model)
     asked = [replace(one, long=False) for one in asks(view, model)]
-    known = answers_of(asked, Now())
+    known = results_of(asked, Now())
     return views(view, model, known.results), known
 
 

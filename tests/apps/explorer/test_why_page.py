@@ -41,7 +41,7 @@ def test_contributions_stand_beside_the_effects_of_ablation():
 def test_effects_that_are_not_measured_yet_are_missing():
     view = opened(WHY, NAME)
     (ablation,) = (one for one in WHY.asks(view, loaded(NAME)) if one.name == "ablation of heads")
-    part = ablation.question.answer(loaded(NAME), cancelled=lambda: True)
+    part = ablation.question.run(loaded(NAME), cancelled=lambda: True)
     known = {"direct": answers(WHY, view)[0]["direct"], "ablation of heads": part}
     bars = shown(WHY, view, known)["components"]
     second = dict(zip(bars["labels"], numbers(bars["second"]["values"]), strict=True))
@@ -188,7 +188,7 @@ def test_its_python_code_gives_its_numbers(fields):
     for one in WHY.asks(view, model):
         names: dict[str, object] = {}
         exec(one.question.code(), names)
-        expected = one.question.answer(model).to_frame()
+        expected = one.question.run(model).to_frame()
         assert names["result"].to_frame().equals(expected)
 
 

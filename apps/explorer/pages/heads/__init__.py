@@ -26,7 +26,6 @@ from apps.commands.inputs import Inputs
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import ask_switch, choose
 from apps.explorer.default_views import examples, with_prompt
-from apps.explorer.fitted import heads_of
 from apps.explorer.offered import model_of
 from apps.explorer.page import Ask, Page, ask
 from apps.explorer.pages.asked import attention_of, inputs_of, metric_of
@@ -39,6 +38,7 @@ from apps.explorer.prediction import prediction_question
 from apps.explorer.questions import Question, question
 from apps.explorer.state import change
 from apps.explorer.tables import table_view
+from apps.explorer.validate import heads_of
 from apps.explorer.view import Head, View
 from apps.frame_table import table_of_frame
 from interp.interventions.replacements import METHODS

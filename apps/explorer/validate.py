@@ -16,7 +16,7 @@ SUBLAYER = re.compile(r"(H\d+|MLP|ATTN)$")
 """Ends the names of heads, MLPs and attention; other components are embeddings and biases."""
 
 
-def fitted(view: View, model: interp.Transformer) -> tuple[View, tuple[str, ...]]:
+def validated(view: View, model: interp.Transformer) -> tuple[View, tuple[str, ...]]:
     """The view with what this model has, and a line for each field that was left out."""
     changes: dict[str, Any] = {}
     blocks = heads_of(model, view.attention)
