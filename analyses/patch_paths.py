@@ -37,7 +37,7 @@ from interp import Sweep, Transformer, computation_graph, edits, run, sweep
 from interp.circuits.paths import next_writers
 from interp.circuits.written import Written, replaced
 from interp.edits import Edge, Edit, Selection
-from interp.errors import InvalidInput, shorten
+from interp.errors import InvalidInput, UnknownPlace, shorten
 from interp.execution.provenance import Provenance
 from interp.graph import Graph, Reader, Writer, pairs_of
 from interp.integers import at_least
@@ -229,7 +229,7 @@ def _chosen(
         chosen = tuple(graph.edge(*pair) for pair in pairs_of(edges))
     else:
         following = None if into is None else next_writers(graph)
-        component = "" if into is None else graph.writer(into).name
+        component = "" if into is None else _component(graph, into)
         chosen = tuple(
             (writer, reader)
             for writer, reader in graph.edges
@@ -239,6 +239,16 @@ def _chosen(
         what = "edges=" if into is None else f"into={shorten(into)}"
         raise InvalidInput(f"{what} names no edge to patch.")
     return chosen
+
+
+def _component(graph: Graph, into: object) -> str:
+    """The name of a component that ``into`` gives."""
+    if not isinstance(into, str):
+        raise InvalidInput(f"into={shorten(into)} should be the name of a component, as L1H0.")
+    try:
+        return graph.writer(into).name
+    except UnknownPlace as error:
+        raise UnknownPlace(f"into={shorten(into)}: {error}") from error
 
 
 def _edge_edits(

@@ -194,6 +194,7 @@ ASKED = (
         METRIC,
         {
             "edges": (TEXT, BELOW, LISTED, [], [("L0H0", 3)]),
+            "into": CHOICE,
             "kind": CHOICE,
             "mode": CHOICE,
             "metric": CHOICE,
