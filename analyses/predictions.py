@@ -1,4 +1,5 @@
 """What does a model predict, how surprised is it by each token, and what if some parts are ablated?
+
 Of each prompt, the distribution of the next token, and how probable its own tokens were:
 
     surprisal_i = −log p(x_i | tokens before i)      nats; the first token has none
