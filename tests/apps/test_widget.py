@@ -37,7 +37,7 @@ def test_a_bundle_is_one_script(tmp_path, host, ending):
 
 
 def test_every_file_is_in_the_bundle():
-    mounts = {"mount_report.js", "mount_streamlit.js"}
+    mounts = {"mount_parts.js", "mount_report.js", "mount_streamlit.js"}
     assert {path.name for path in HERE.glob("*.js")} == {*FILES} | mounts
 
 

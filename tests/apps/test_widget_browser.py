@@ -161,7 +161,7 @@ def read_aloud(page):
     return page.locator("[role=status]").inner_text()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_every_view_is_drawn_on_a_page_of_any_width(opened, scheme):
     for width in (1280, 400):
         page = opened(width, scheme)

@@ -138,6 +138,7 @@ def test_an_absent_peer_is_reported(without_peers):
         assert f"not measured: {package} is not installed" in shown
 
 
+@pytest.mark.slow
 def test_what_needs_no_peer_is_measured_without_one(without_peers):
     rows = json.loads(without_peers[0].read_text(encoding="utf-8"))["rows"]
     assert {row["section"] for row in rows} == set(SOME.split(","))

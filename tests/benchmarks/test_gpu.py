@@ -60,6 +60,7 @@ def on_cuda(report):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_every_part_gives_rows_at_its_precisions(report):
     measured = {(m.row.section, m.precision) for m in report.measurements}
     names = {precision.name for precision in PRECISIONS}
@@ -68,18 +69,21 @@ def test_every_part_gives_rows_at_its_precisions(report):
     assert {section for section, _ in measured} == set(PARTS)
 
 
+@pytest.mark.slow
 def test_each_row_was_measured_or_says_why_not(report):
     assert all(m.row.ours is not None or m.row.why for m in report.measurements)
     unmeasured = {m.row.section for m in report.measurements if m.row.why}
     assert unmeasured == {"waits", "profile"}
 
 
+@pytest.mark.slow
 def test_both_libraries_compute_the_same_values(report):
     compared = [m for m in report.measurements if m.difference is not None]
     assert {m.row.section for m in compared} == {"agreement", "heads"}
     assert all(m.agrees for m in compared)
 
 
+@pytest.mark.slow
 def test_a_tiny_model_is_judged_by_no_mark(report):
     marked = [m for m in report.measurements if m.row.mark]
     assert {15.0, 8.0, 3.5, 4.0, 1.0} <= {m.row.mark.bound for m in marked}
@@ -99,6 +103,7 @@ def test_the_operations_of_each_work_are_written(dry_run):
     assert len(list(dry_run.glob("profile-*.txt"))) == 3
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_so_first(dry_run, report):
     assert "not a measurement of a GPU" in report.to_dict()["kind"]
     first = (dry_run / "gpu.md").read_text(encoding="utf-8").splitlines()[0]
@@ -382,6 +387,7 @@ def document(tmp_path, monkeypatch):
     return path
 
 
+@pytest.mark.slow
 def test_a_run_on_a_cpu_never_writes_the_document(dry_run, report, document, capsys):
     before = document.read_text(encoding="utf-8")
     for mistaken in (report, replace(report, quick=False), replace(report, device=CUDA)):

@@ -53,6 +53,7 @@ def test_every_layer_is_in_one_graph(compiled):
         assert compiled[name]["attentions"] == [layers], name
 
 
+@pytest.mark.slow
 def test_the_numbers_stay(compiled):
     assert {
         name: found["error"] for name, found in compiled.items() if found["error"] > 1e-12

@@ -21,6 +21,7 @@ def found(request):
     return [("induction" in roles[circuit.head], circuit) for circuit in circuits]
 
 
+@pytest.mark.slow
 def test_induction_heads_copy(found):
     for is_induction, circuit in found:
         if is_induction:

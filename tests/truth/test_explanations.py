@@ -34,6 +34,7 @@ def test_every_component_of_a_compiled_program_is_named_and_no_other(name):
     assert set(found.support) <= set(circuit.live.mean)
 
 
+@pytest.mark.slow
 def test_induction_in_a_trained_model():
     """The strongest path is that of the previous-token head and the induction head."""
     found = explained("python-2l")

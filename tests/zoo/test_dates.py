@@ -39,6 +39,7 @@ def test_a_date_is_written_in_each_format():
     ]
 
 
+@pytest.mark.slow
 def test_it_writes_dates_that_were_held_out(trained, unseen):
     assert exact_match(trained, unseen) >= 0.99
 

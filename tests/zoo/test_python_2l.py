@@ -28,6 +28,7 @@ def repeated(text_2l):
     return repeated_tokens(text_2l.frequent(), rows=32, half=60, seed=9, bos=0)
 
 
+@pytest.mark.slow
 def test_it_beats_a_bigram_table_on_files_it_has_not_seen(trained, text_2l):
     held_out = text_2l.held_out[:20_000]
     table = bigram_loss(text_2l.train, held_out, text_2l.d_vocab)

@@ -427,6 +427,7 @@ def test_an_unknown_recipe_and_no_steps_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", covering(["python-4l", "python-mlm"], ["python-mlm"]))
+@pytest.mark.slow
 def test_a_recipe_of_text_runs(tmp_path, small_corpus, name):
     model = RECIPES[name](TrainingRun(quiet, steps=2)).model
     assert model.config.name == name

@@ -62,7 +62,9 @@ def until_address(visitor: Visit, name: str, value: str) -> None:
     visitor.settle()
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", [pytest.param(name, marks=[pytest.mark.slow] * (name != "patch")) for name in PAGES]
+)
 def test_each_page_is_drawn_without_a_complaint(visitor, server, page):
     visitor.open(server.address(model="rasp-duplicates", page=page))
     visitor.finish()
@@ -97,6 +99,7 @@ def test_back_three_times_restores_three_views(visitor, server):
     expect(visitor.view("heads")).to_have_attribute("data-head", "0,1")
 
 
+@pytest.mark.slow
 def test_a_link_shows_the_same_in_a_new_context(visitor, server, chromium):
     opened(visitor, server, page="heads", text=TEXT, head="L0H1")
     press(visitor, "heads", "}", "]")
@@ -116,6 +119,7 @@ def test_the_page_shows_the_value_of_the_analysis(visitor, server):
     assert abs(shown - float(weight)) <= 1 / 510 + 1e-6
 
 
+@pytest.mark.slow
 def test_two_contexts_ablate_differently(visitor, server, chromium):
     opened(visitor, server, page="heads", text=TEXT, method="zero", head="L0H0")
     with visit(chromium, server) as other:
@@ -135,7 +139,7 @@ def test_markup_in_a_prompt_is_text(visitor, server):
     assert visitor.page.locator("img[src=x]").count() == 0
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_a_narrow_window_has_no_sideways_scroll(chromium, server, scheme):
     size = {"width": 400, "height": 900}
     with visit(chromium, server, viewport=size, color_scheme=scheme) as visitor:
