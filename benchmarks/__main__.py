@@ -22,6 +22,7 @@ import torch
 from benchmarks.bench import Bench
 from benchmarks.caches import memory, patterns, size
 from benchmarks.conductance import conductance
+from benchmarks.explorer import explorer
 from benchmarks.forwards import agreement, formed, forward
 from benchmarks.imports import importing
 from benchmarks.loading import loading
@@ -54,6 +55,7 @@ SECTIONS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "patching": patching,
     "paths": paths,
     "conductance": conductance,
+    "explorer": explorer,
     "import": importing,
     "loading": loading,
     "scaling": scaling,

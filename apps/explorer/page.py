@@ -146,9 +146,12 @@ def _body(page: Page, *, polls: bool) -> None:
         view = current()
         asked = [*page.asks(view, model)]
         known = results_of(asked, JOBS)
-        for message in dict.fromkeys(known.errors.values()):
-            st.error(escape_markdown(message))
-        _progress(known.jobs)
+        # A container each, also without contents: what follows keeps its place, and so its state.
+        with st.container():
+            for message in dict.fromkeys(known.errors.values()):
+                st.error(escape_markdown(message))
+        with st.container():
+            _progress(known.jobs)
         _mount(page, view, model, known)
         _python(asked)
         write_address()

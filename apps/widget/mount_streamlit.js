@@ -12,7 +12,7 @@ function whole(value) {
     return each.includes(null) && !value.includes(null) ? null : each;
   }
   if (value === null || typeof value !== "object") return value;
-  if (typeof value.part === "string") return parts.held.get(value.part) || null;
+  if (typeof value.part === "string") return parts.held.get(value.part)?.part || null;
   const found = {};
   for (const [name, own] of Object.entries(value)) {
     found[name] = whole(own);

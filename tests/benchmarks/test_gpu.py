@@ -60,7 +60,6 @@ def on_cuda(report):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_every_part_gives_rows_at_its_precisions(report):
     measured = {(m.row.section, m.precision) for m in report.measurements}
     names = {precision.name for precision in PRECISIONS}

@@ -1,0 +1,109 @@
+"""How long a visitor of the explorer waits, measured in the browser, and how much is sent.
+
+On ``python-4l`` with a prompt of about 64 tokens; browser and server share this machine. A head
+changes in the browser alone: from the key to the drawn frame, by the browser's clock. What needs
+the server is timed from the click until the page shows what was asked for. Each is compared with
+the time that it may take.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from statistics import median
+from typing import Any
+
+from benchmarks.bench import Bench
+from benchmarks.table import Mark, Row
+
+MODEL = "python-4l"
+LINES = "def total(values):\n    result = {n}\n    for value in values:\n        result += value\n"
+TEXT = 2 * LINES + "print("
+FRAME, CLICK, PROMPT, CELLS, PICTURE = 0.016, 0.5, 1.0, 1.0, 2.0
+"""Seconds that a change in the browser, a click that needs the server, a new prompt, the first
+ablated cells and the first picture of a page may take."""
+HEADS = "[data-view=heads]"
+KEY = """async (box, key) => {
+  const began = performance.now();
+  box.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, composed: true }));
+  await new Promise((done) => requestAnimationFrame(() => done()));
+  return (performance.now() - began) / 1000;
+}"""
+Act = Callable[[int], None]
+
+
+def explorer(bench: Bench) -> Iterator[Row]:
+    """The waits of a visitor, after a first one for whom the server imported and loaded all."""
+    missing = [name for name in ("playwright", "streamlit", "plotly") if find_spec(name) is None]
+    if missing or bench.setting.quick:
+        why = f"{', '.join(missing)} is not installed" if missing else "--quick leaves it out"
+        yield Row(section="explorer", work="the explorer in a browser", kernel="", why=why)
+        return
+    from benchmarks.browser import chromium, served, visit  # noqa: PLC0415 - not on every machine
+
+    with served(MODEL) as server, chromium() as browser:
+        for first in (True, False):
+            with visit(browser, server) as visitor:
+                rows = [*_rows(visitor, server.address, bench.setting.rounds)]
+            if not first:
+                yield from rows
+
+
+def _rows(visitor: Any, address: Callable[..., str], rounds: int) -> Iterator[Row]:  # noqa: ANN401
+    page = visitor.page
+
+    def drawn(selector: str) -> None:
+        page.wait_for_selector(f"{selector}[data-ready=true]")
+        visitor.settle()
+
+    def seconds(act: Act, times: int) -> list[float]:
+        taken: list[float] = []
+        for n in range(times):
+            began = time.perf_counter()
+            act(n)
+            taken.append(time.perf_counter() - began)
+            visitor.finish()
+        return taken
+
+    def opens(_: int) -> None:
+        page.goto(address(model=MODEL, page="heads", text=TEXT.format(n=0)))
+        drawn(HEADS)
+
+    def turns(n: int) -> None:
+        page.get_by_role("radio", name=("Weights", "Heads")[n % 2]).click()
+        drawn(("[data-view=OV_out]", HEADS)[n % 2])
+
+    def asks(n: int) -> None:
+        page.get_by_label("Prompt", exact=True).fill(TEXT.format(n=n + 1))
+        page.get_by_role("button", name="Run").click()
+        page.wait_for_url(lambda url: f"result+%3D+{n + 1}" in url)
+        drawn(HEADS)
+
+    def ablates(_: int) -> None:
+        page.get_by_role("radio", name="zero").click()
+        visitor.view("heads").get_by_text("zero ablation").first.wait_for(state="attached")
+
+    yield _row("a page with all patterns", seconds(opens, 1), PICTURE)
+    sent = visitor.received / 1e6
+    yield Row(section="explorer", work="sent for it", kernel="", ours=sent, unit="MB")
+    box = visitor.view("heads").locator("[tabindex='0']").first
+    changes = [box.evaluate(KEY, key) for key in ("]", "}", "[", "{") * rounds]
+    yield _row("another head, in the browser", changes, FRAME)
+    yield _row("another page", seconds(turns, 2 * (rounds // 2)), CLICK)
+    yield _row("another prompt", seconds(asks, rounds), PROMPT)
+    yield _row("first ablated cells", seconds(ablates, 1), CELLS)
+
+
+def _row(work: str, seconds: list[float], limit: float) -> Row:
+    """The median of some waits against what it may be."""
+    taken = median(seconds)
+    return Row(
+        section="explorer",
+        work=work,
+        kernel="",
+        against="the time that it may take",
+        ours=taken,
+        theirs=limit,
+        ratio=taken / limit,
+        mark=Mark(1.0),
+        rounds=len(seconds),
+    )
