@@ -42,9 +42,10 @@ def canvas(
     """
 
     def picked() -> None:
-        pick = st.session_state[key].get("picked")
-        if pick:
-            on_pick(pick)
+        # A click may arrive when another page is there already.
+        state = st.session_state.get(key)
+        if state and state.get("picked"):
+            on_pick(state["picked"])
 
     small, parts = apart(list(views))
     _mount(
