@@ -76,8 +76,10 @@ def page() -> None:
     st.html(STYLE)
     offer(named_models())
     with errors_on_page():
-        for note in (*read_address(completed), *cut_prompt()):
-            st.warning(escape_markdown(note))
+        # What may be empty has a container, so that what follows keeps its place and its state.
+        with st.container():
+            for note in (*read_address(completed), *cut_prompt()):
+                st.warning(escape_markdown(note))
         with st.sidebar:
             model_choice()
             with errors_on_page():
@@ -88,9 +90,10 @@ def page() -> None:
         choose("Page", "page", [*PAGES], words=lambda name: PAGES[name].title, has_label=False)
         view = current()
         st.session_state["outer"] = outer(view)
-        with errors_on_page():
+        with st.container(), errors_on_page():
             show_prediction(view, model_of(view.model))
-        show(PAGES[view.page], view)
+        with st.container():
+            show(PAGES[view.page], view)
     if "view" in st.session_state:
         write_address()
 

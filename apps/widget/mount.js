@@ -25,7 +25,7 @@ function mountViews(parent, payload, host) {
   const keptStates = new Map();
   const waiting = new Set();
   let [selection, given, meta, theme, printing] = [{ ...NO_SELECTION }, null, {}, null, false];
-  let [pending, timer, counter] = [[], null, 0];
+  let [pending, timer, counter] = [{}, null, 0]; // pending: what was chosen here, by field
   let initially = {}; // by the ids of views: the state that they begin with
 
   const mount = {
@@ -49,9 +49,11 @@ function mountViews(parent, payload, host) {
   function select(change, { quiet = false } = {}) {
     const next = { ...selection, ...change };
     if (same(next, selection)) return;
+    for (const [name, value] of Object.entries(change)) {
+      if (!same(value, selection[name])) pending[name] = [...(pending[name] || []).slice(-50), value];
+    }
     selection = next;
     for (const { controller } of controllers.values()) controller.fromSelection();
-    pending = [...pending.slice(-50), selection];
     if (quiet) return;
     clearTimeout(timer);
     timer = setTimeout(() => report({
@@ -99,18 +101,19 @@ function mountViews(parent, payload, host) {
     );
   }
 
-  /** A selection of the server holds if it is news: not the one it gave last, and not an echo of ours. */
+  /** What the server changed of the selection holds, unless it is an echo of what was chosen here. */
   function takeSelection(sent) {
-    if (given && same(sent, given)) return;
-    given = sent;
-    const echo = pending.findIndex((own) => same(own, sent));
-    if (echo >= 0) {
-      pending = pending.slice(echo + 1);
-      return;
+    const news = {};
+    for (const [name, value] of Object.entries(sent)) {
+      if (given && same(value, given[name])) continue;
+      const echo = given ? (pending[name] || []).findIndex((own) => same(own, value)) : -1;
+      pending[name] = echo < 0 ? [] : pending[name].slice(echo + 1);
+      if (echo < 0) news[name] = value;
     }
-    pending = [];
-    if (same(sent, selection)) return;
-    selection = sent;
+    given = sent;
+    const next = { ...selection, ...news };
+    if (same(next, selection)) return;
+    selection = next;
     for (const { controller } of controllers.values()) controller.fromSelection();
   }
 
