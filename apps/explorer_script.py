@@ -25,6 +25,7 @@ from interp.errors import shorten
 
 STYLE = """<style>
 [data-testid=stMainBlockContainer] { padding: 2.6rem 2rem 4rem; }
+@media (max-width: 640px) { [data-testid=stMainBlockContainer] { padding: 4.4rem 1rem 4rem; } }
 [data-testid=stSidebarHeader] { height: 2.4rem; padding-bottom: 0; margin-bottom: 0; }
 [data-testid=stSidebarUserContent] { padding-top: 0; }
 [class*=st-key-interp_parts] { display: none; }
