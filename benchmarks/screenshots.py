@@ -29,7 +29,7 @@ ADDRESSES: dict[str, dict[str, str]] = {
     "cross": {"page": "heads", "model": "dates", "attention": "cross"},
     "encoder": {"page": "prompt", "model": "python-mlm"},
 }
-FOLDER = Path("docs/figures")
+FOLDER = Path("docs/images")
 IN_README = ("heads", "why", "patch")
 FIRST = ("light", 1280)
 """Scheme and width of the pictures in the README."""

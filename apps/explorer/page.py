@@ -13,6 +13,7 @@ import streamlit as st
 import interp
 from analyses.result import Result
 from apps.explorer.canvas import Pick, ViewData, canvas, with_selection
+from apps.explorer.downloads import show_code_and_files
 from apps.explorer.jobs import Job, Jobs
 from apps.explorer.messages import errors_on_page, escape_markdown, message_of
 from apps.explorer.offered import model_of
@@ -153,7 +154,11 @@ def _body(page: Page, *, polls: bool) -> None:
         with st.container():
             _progress(known.jobs)
         _mount(page, view, model, known)
-        _python(asked)
+        questions = {one.name: one.question for one in asked}
+        show_code_and_files(
+            {name: own for name, own in questions.items() if isinstance(own, Question)},
+            known.results,
+        )
         write_address()
         if any(job.running for job in known.jobs.values()) != polls:
             rerun()
@@ -230,11 +235,3 @@ def _progress_text(name: str, job: Job) -> str:
         return f"{name}: waiting" if not job.seconds else f"{name}: begun"
     left = "" if job.seconds_left is None else f", {job.seconds_left:.0f} s left"
     return f"{name}: {job.done} of {job.total}{left}"
-
-
-def _python(asked: Sequence[Ask]) -> None:
-    """The questions of the page as Python code."""
-    with st.expander("as Python"):
-        for one in asked:
-            if isinstance(one.question, Question):
-                st.code(one.question.code(), "python")

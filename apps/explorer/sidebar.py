@@ -5,7 +5,7 @@ from dataclasses import replace
 import streamlit as st
 
 import interp
-from apps.explorer.controls import choose
+from apps.explorer.controls import choose, key_of, picked_value
 from apps.explorer.default_views import default_view, examples, with_prompt
 from apps.explorer.metrics_offered import in_words, offered_metrics
 from apps.explorer.offered import model_of, offered, steps
@@ -27,18 +27,18 @@ def model_choice() -> None:
     view = current()
     found = AT_STEP.fullmatch(view.model)
     name = found["model"] if found else view.model
-    st.session_state["choose_model"] = name
-    st.selectbox("Model", offered(), key="choose_model", on_change=_take_model)
+    key = key_of("choose_model", name)
+    st.selectbox("Model", offered(), key=key, on_change=_take_model, args=(key,))
     known = steps(name)
     if known:
         choices = [f"{name}@{step}" for step in known] + [name]
-        st.session_state["choose_step"] = view.model
+        key = key_of("choose_step", view.model)
         st.select_slider(
             "Training step",
             choices,
-            key="choose_step",
+            key=key,
             format_func=lambda own: own.partition("@")[2] or "end",
-            on_change=lambda: change(model=st.session_state["choose_step"]),
+            on_change=lambda: change(model=picked_value("choose_step", key)),
         )
 
 
@@ -48,14 +48,14 @@ def prompt_form(model: interp.Transformer) -> None:
     prompts = examples(view.model)
     if prompts:
         number = next((n for n, own in enumerate(prompts) if with_prompt(view, own) == view), None)
-        st.session_state["choose_example"] = number
+        key = key_of("choose_example", number)
         st.selectbox(
             "Example",
             range(len(prompts)),
-            key="choose_example",
+            key=key,
             format_func=lambda n: _label(prompts[n].text),
             on_change=_take_example,
-            args=(prompts,),
+            args=(prompts, key),
             placeholder="your own prompt",
         )
     with st.form("prompt", border=False):
@@ -108,12 +108,12 @@ def metric_choice() -> None:
     )
 
 
-def _take_model() -> None:
-    change(default_view(st.session_state["choose_model"], current().page))
+def _take_model(key: str) -> None:
+    change(default_view(picked_value("choose_model", key), current().page))
 
 
-def _take_example(prompts: list[Prompt]) -> None:
-    number = st.session_state["choose_example"]
+def _take_example(prompts: list[Prompt], key: str) -> None:
+    number = picked_value("choose_example", key)
     if number is not None:
         change(with_prompt(current(), prompts[number]))
 

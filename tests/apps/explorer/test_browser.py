@@ -69,6 +69,7 @@ def test_each_page_is_drawn_without_a_complaint(visitor, server, page):
     visitor.open(server.address(model="rasp-duplicates", page=page))
     visitor.finish()
     assert visitor.page.locator("[data-testid=stException], [data-testid=stAlert]").count() == 0
+    assert visitor.received < 3e6
 
 
 def test_a_head_is_chosen_in_the_browser_and_followed_by_the_address(visitor, server):
@@ -201,3 +202,35 @@ def test_from_the_strongest_head_to_the_weights_of_the_one_before_it(visitor, se
         other.open(visitor.page.url)
         other.view("OV_out").wait_for(timeout=TIMEOUT)
         assert address(other) == address(visitor)
+
+
+@pytest.mark.slow
+def test_a_pinned_view_stands_beside_the_current_one_on_one_scale(visitor, server):
+    opened(visitor, server, page="heads", text=TEXT, head="L0H1", method="zero")
+    visitor.finish()
+    press(visitor, "heads", "p")
+    expect(visitor.view("heads")).to_have_count(2, timeout=TIMEOUT)
+    visitor.settle()
+    visitor.page.get_by_role("radio", name="mean").click()
+    until_address(visitor, "method", "mean")
+    visitor.finish()
+    expect(visitor.view("heads").get_by_text("zero ablation").first).to_be_attached()
+    expect(visitor.view("heads").get_by_text("mean ablation").first).to_be_attached()
+    again = visitor.view("heads").last.locator("[tabindex='0']").first
+    again.press("p")
+    expect(visitor.view("heads")).to_have_count(1, timeout=TIMEOUT)
+
+
+@pytest.mark.slow
+def test_a_new_prompt_while_a_sweep_runs_keeps_what_was_computed(visitor, server):
+    """Asked again, the first sweep goes on from its cells; titles are those of the prompt shown."""
+    first = server.address(model="python-4l", page="heads", prompts="examples")
+    visitor.open(first)
+    visitor.page.get_by_label("Prompt", exact=True).fill("def f(x):")
+    visitor.page.get_by_role("button", name="Run").click()
+    visitor.page.wait_for_url(lambda url: "def+f" in url, timeout=TIMEOUT)
+    visitor.settle()
+    visitor.page.go_back()
+    visitor.settle()
+    visitor.finish()
+    assert visitor.page.get_by_text("heads so far").count() == 0

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import analyses
-from analyses import ablate
+from analyses import ablate, attention_patterns
 from apps.explorer import jobs as jobs_module
 from apps.explorer.jobs import Jobs
 from apps.explorer.questions import Question, question
@@ -102,21 +102,24 @@ def test_a_job_that_nobody_looks_at_pauses_and_goes_on_when_looked_at(jobs, monk
 
 
 def test_two_jobs_take_turns(jobs, monkeypatch):
-    monkeypatch.setattr(jobs_module, "FIRST_SLICE", 0.0)
-    monkeypatch.setattr(jobs_module, "LONGEST_SLICE", 0.0)
-    ended: list[str] = []
-    original = Store.put
-    monkeypatch.setattr(
-        Store,
-        "put",
-        lambda *args: (ended.append(dict(args[1].settings)["method"]), original(*args)),
-    )
-    long = question(ablate, MODEL, TEXTS * 20, memory=1e6, method="zero")
-    short = question(ablate, MODEL, TEXTS[:1], memory=1e6, method="mean")
+    """A job of many slices waits for one that came later; alone it would never end."""
+    ran: list[str] = []
+
+    def sliced(_model, name, *, cancelled=None, resume=None):
+        assert cancelled is not None
+        assert len(ran) < 10_000
+        ran.append(name)
+        is_last = name == "short" or "short" in ran[:-1]
+        return Slice(None if is_last else (resume or 0) + 1)
+
+    monkeypatch.setattr(analyses, "sliced", sliced, raising=False)
+    long, short = (Question("sliced", MODEL, (name,)) for name in ("long", "short"))
     jobs.look(long)
+    until(lambda: len(ran) > 2)
     jobs.look(short)
-    wait(jobs, long)
-    assert ended == ["mean", "zero"]
+    assert wait(jobs, long).complete
+    assert ran.count("short") == 1
+    assert ran[-1] == "long"
 
 
 def test_an_error_is_told_once_and_can_be_tried_again(jobs):
@@ -127,6 +130,11 @@ def test_an_error_is_told_once_and_can_be_tried_again(jobs):
     assert not jobs.look(asked).running
     jobs.resume(asked)
     assert "empty" in wait(jobs, asked).error
+
+
+@dataclass(frozen=True)
+class Slice:
+    partial: int | None
 
 
 @dataclass(frozen=True)
@@ -152,3 +160,13 @@ def test_the_store_keeps_the_last_used_within_its_bytes():
 def test_bytes_of_a_result_are_at_least_those_of_its_tensors():
     result = ablate(load(MODEL), [*TEXTS])
     assert nbytes(result) >= result.ablated.nbytes + result.clean.nbytes
+
+
+def test_a_hundred_prompts_take_no_more_than_the_store_may():
+    model = load(MODEL)
+    jobs = Jobs(lambda _: model, Store(max_bytes=20_000))
+    for n in range(100):
+        jobs.run(question(attention_patterns, MODEL, "".join("abcdefghij"[int(c)] for c in str(n))))
+        assert jobs.store.nbytes <= 20_000
+    assert jobs.store.nbytes > 0
+    jobs.close()
