@@ -72,7 +72,7 @@ def test_every_command_is_in_the_table():
     assert set(RUNS) == NAMES
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", covering(RUNS, [*RUNS][::2]))
 def test_a_command_writes_tables_that_agree_and_says_what_it_found(command, tmp_path, name):
     options, table, found = RUNS[name]
     out = tmp_path / "a" / "b"

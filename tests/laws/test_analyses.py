@@ -413,8 +413,9 @@ ALIKE = [
     ("padded left", "padded right", "a list of a ready-made batch"),
     ("a ready-made batch of an encoder", "a mask"),
     ("images", "a ready-made batch of images"),
+    ("padded within", "token types", "texts"),
 ]
-"""Prompts of one model, as it may be given them."""
+"""Prompts that take much the same way; but for the last three, of one model."""
 
 
 def given_in_turn() -> list[Any]:

@@ -4,6 +4,7 @@ import pytest
 import torch
 from architectures import (
     ARCHITECTURES,
+    OTHER_HALF,
     VARIED,
     as_where,
     assert_close,
@@ -63,7 +64,7 @@ def test_everything_derived_is_what_the_forward_forms(name, layout):
         assert_close(value, formed[place], BOUND)
 
 
-@pytest.mark.parametrize("name", covering(ARCHITECTURES))
+@pytest.mark.parametrize("name", covering(ARCHITECTURES, OTHER_HALF))
 def test_each_place_derived_is_bit_identical_to_the_one_formed(name):
     """Where what comes before was computed by the same kernels."""
     model, tokens = build(name), tokens_of(name)

@@ -37,6 +37,7 @@ def alike(one, other) -> bool:
     return one == other
 
 
+@pytest.mark.slow
 def test_a_card_holds_what_is_measured(both):
     stored, measured = both
     assert differing(stored, measured) == []

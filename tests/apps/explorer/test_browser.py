@@ -112,6 +112,7 @@ def test_a_link_shows_the_same_in_a_new_context(visitor, server, chromium):
         assert not other.complaints
 
 
+@pytest.mark.slow
 def test_the_page_shows_the_value_of_the_analysis(visitor, server):
     """The selected cell's weight, as sent in 8 bits."""
     opened(visitor, server, page="heads", text=TEXT, head="L1H0", query=8, key=3)
@@ -132,6 +133,7 @@ def test_two_contexts_ablate_differently(visitor, server, chromium):
     assert not torch.allclose(*effects)
 
 
+@pytest.mark.slow
 def test_markup_in_a_prompt_is_text(visitor, server):
     opened(visitor, server, page="heads", text=TEXT)
     visitor.page.get_by_label("Prompt", exact=True).fill(EVIL)
@@ -140,7 +142,8 @@ def test_markup_in_a_prompt_is_text(visitor, server):
     assert visitor.page.locator("img[src=x]").count() == 0
 
 
-@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_narrow_window_has_no_sideways_scroll(chromium, server, scheme):
     size = {"width": 400, "height": 900}
     with visit(chromium, server, viewport=size, color_scheme=scheme) as visitor:
