@@ -107,7 +107,8 @@ def test_ablated_texts_are_generated_with_the_edits_of_the_ablation(name, method
     heads = components_of(model).heads
     members = [heads[0], heads[-1]]
     made = Replacements(model, model.check(*tokens), method).edits_of(members)
-    place = stream_place(model, "resid_pre", 1)
+    layer = min(1, len(model.stacks[-1].blocks) - 1)
+    place = stream_place(model, "resid_pre", layer)
     settings = {"ablate": [own.name for own in members], "method": method, "new_tokens": NEW}
 
     def generated(*more: interp.edits.Edit) -> Tensor:
@@ -118,12 +119,12 @@ def test_ablated_texts_are_generated_with_the_edits_of_the_ablation(name, method
     assert (alone.strengths, alone.place, alone.vector.abs().max()) == ((0.0,), "", 0)
     assert torch.equal(alone.steered[0], generated())
     assert (alone.kl > 1e-9).all()
-    both = steer(model, prompts, layer=1, vector=vector(), strengths=(0, 5), **settings)
+    both = steer(model, prompts, layer=layer, vector=vector(), strengths=(0, 5), **settings)
     assert torch.equal(both.steered[0], generated())
     assert torch.equal(both.steered[1], generated(edits.add(place, 5 * vector())))
     assert torch.equal(both.plain, alone.plain)
     assert alone.summary().startswith(f"ablation of {', '.join(alone.ablated)} ({method}) on 2")
-    assert f"steering at resid_pre 1 and ablation of {alone.ablated[0]}" in both.summary()
+    assert f"steering at resid_pre {layer} and ablation of {alone.ablated[0]}" in both.summary()
 
 
 def test_the_control_is_a_vector_of_the_same_length():
