@@ -92,7 +92,7 @@ class Jobs:
             thread.start()
 
     def look(self, question: Question) -> Job:
-        """The job of a question, which begins, or goes on unless it was cancelled or failed."""
+        """The job of a question; it is started or resumed unless it was cancelled or failed."""
         answer = self.store.get(question)
         if answer is not None:
             return Job(question, result=answer, complete=True)

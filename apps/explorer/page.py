@@ -216,7 +216,7 @@ def _take(page: Page, pick: Pick) -> None:
 
 
 def _progress(jobs: Mapping[str, Job]) -> None:
-    """A bar for each job, with the time left; Cancel keeps what is done, Continue goes on."""
+    """A progress bar for each job, with the time left and a button to cancel or resume it."""
     for name, job in jobs.items():
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.progress(job.done / job.total if job.total else 0.0, _progress_text(name, job))

@@ -6,7 +6,7 @@ import streamlit as st
 
 import interp
 from apps.explorer.controls import choose, key_of, picked_value
-from apps.explorer.default_views import default_view, examples, with_prompt
+from apps.explorer.default_views import EXAMPLES, default_view, examples, with_prompt
 from apps.explorer.metrics_offered import in_words, offered_metrics
 from apps.explorer.offered import model_of, offered, steps
 from apps.explorer.state import change, current
@@ -83,7 +83,7 @@ def set_choice() -> None:
     choose(
         "Sweeps run over",
         "prompts",
-        ["", *(["examples"] if examples(view.model) else [])],
+        ["", *([EXAMPLES] if examples(view.model) else [])],
         words=lambda name: name or "this prompt",
     )
     if current().prompts:

@@ -19,7 +19,7 @@ SUBLAYER = re.compile(r"(H\d+|MLP|ATTN)$")
 def validated(view: View, model: interp.Transformer) -> tuple[View, tuple[str, ...]]:
     """The view with what this model has, and a line for each field that was left out."""
     changes: dict[str, Any] = {}
-    blocks = heads_of(model, view.attention)
+    blocks = heads_of(view, model)
     heads = [head for head in (view.head, *view.heads) if head is not None]
     lacking = [f"{view.model} has no head {head}." for head in heads if not _has(blocks, head)]
     changes["heads"] = tuple(head for head in view.heads if _has(blocks, head))
@@ -86,16 +86,15 @@ def cut_text(model: interp.Transformer, text: str, stack: str) -> tuple[str, int
     return kept, first
 
 
-def heads_of(model: interp.Transformer, attention: str) -> list[int]:
-    """The number of heads in each layer.
-
-    Args:
-        model: the model.
-        attention: of an encoder–decoder: ``encoder``, ``decoder`` (also ``""``) or ``cross``.
-    """
+def attention_of(view: View, model: interp.Transformer) -> AttentionName | None:
+    """The attention that is shown of an encoder–decoder; ``None`` of a model with one stack."""
     names: dict[str, AttentionName] = {"encoder": "encoder", "cross": "cross"}
-    own = names.get(attention, "decoder") if len(model.stacks) > 1 else None
-    return [layer.n_heads for layer in attentions_of(model, own).layers]
+    return names.get(view.attention, "decoder") if len(model.stacks) > 1 else None
+
+
+def heads_of(view: View, model: interp.Transformer) -> list[int]:
+    """The number of heads in each layer of the attention that is shown."""
+    return [layer.n_heads for layer in attentions_of(model, attention_of(view, model)).layers]
 
 
 def _has(blocks: list[int], head: Head) -> bool:

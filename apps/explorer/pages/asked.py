@@ -10,7 +10,6 @@ from apps.explorer.questions import Question, question
 from apps.explorer.view import View
 from interp.errors import InvalidInput
 from interp.metrics import Metric, masked_loss
-from interp.model.attentions import AttentionName
 from interp.text.prompts import Prompt
 
 
@@ -72,9 +71,3 @@ def metric_of(view: View, inputs: Inputs) -> str | Metric:
     if view.metric == MASKED_LOSS and view.hidden and not view.prompts:
         return masked_loss(inputs.model.to_tokens(view.hidden))
     return inputs.metric(view.metric)
-
-
-def attention_of(view: View, model: interp.Transformer) -> AttentionName | None:
-    """The attention that is shown of an encoder–decoder; ``None`` of a model with one stack."""
-    names: dict[str, AttentionName] = {"encoder": "encoder", "cross": "cross"}
-    return names.get(view.attention, "decoder") if len(model.stacks) > 1 else None

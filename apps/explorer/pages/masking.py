@@ -27,7 +27,7 @@ def toggled(view: View, model: interp.Transformer, position: int) -> View:
     changed = [*ids[:position], new, *ids[position + 1 :]]
     text = _text(model, changed)
     if _ids(model, text) != changed:
-        # Beside a mask, the same characters are other tokens: what is hidden can't be told.
+        # Beside a mask, the same characters are other tokens: what is hidden is unknown.
         return replace(view, text=text, hidden="", target="", distractor="", position=None)
     masks = [n for n, own in enumerate(changed) if own == mask]
     original = _text(model, hidden) if masks else ""

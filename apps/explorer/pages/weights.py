@@ -30,7 +30,7 @@ from apps.explorer.page import Ask, Page, ask
 from apps.explorer.pages.asked import inputs_of
 from apps.explorer.questions import question
 from apps.explorer.tables import table_view
-from apps.explorer.validate import heads_of
+from apps.explorer.validate import attention_of, heads_of
 from apps.explorer.view import HEAD, Head, View
 from apps.frame_table import table_of_frame
 from apps.presentation import table
@@ -73,7 +73,7 @@ def controls(view: View, model: interp.Transformer) -> None:
     """The section, and what it can be asked."""
     choose("Section", "weights", [*SECTIONS], words=SECTIONS.__getitem__)
     if view.weights == "head":
-        in_layers = enumerate(heads_of(model, view.attention))
+        in_layers = enumerate(heads_of(view, model))
         heads = [Head(layer, head) for layer, n in in_layers for head in range(n)]
         choose("Head", "head", heads, widget="selectbox")
         write("Token", "token", help="One token; empty shows those with the largest numbers.")
@@ -89,7 +89,7 @@ def _head_asks(view: View, model: interp.Transformer) -> list[Ask]:
     settings = {
         "tokens": (view.token,) if view.token else None,
         "top": TOP,
-        "attention": (view.attention or "decoder") if len(model.stacks) > 1 else None,
+        "attention": attention_of(view, model),
     }
     return [
         ask("OV", lambda: question(ov, view.model, *head, **settings)),

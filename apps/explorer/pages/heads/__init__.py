@@ -28,7 +28,7 @@ from apps.explorer.controls import ask_switch, choose
 from apps.explorer.default_views import examples, with_prompt
 from apps.explorer.offered import model_of
 from apps.explorer.page import Ask, Page, ask
-from apps.explorer.pages.asked import attention_of, inputs_of, metric_of
+from apps.explorer.pages.asked import inputs_of, metric_of
 from apps.explorer.pages.heads.known import card_labels, has_roles, roles
 from apps.explorer.pages.heads.patterns import patterns_sent
 from apps.explorer.pages.heads.scores import scores
@@ -38,7 +38,7 @@ from apps.explorer.prediction import prediction_question
 from apps.explorer.questions import Question, question
 from apps.explorer.state import change
 from apps.explorer.tables import table_view
-from apps.explorer.validate import heads_of
+from apps.explorer.validate import attention_of, heads_of
 from apps.explorer.view import Head, View
 from apps.frame_table import table_of_frame
 from interp.interventions.replacements import METHODS
@@ -146,7 +146,7 @@ def _heads_view(
     view: View, model: interp.Transformer, patterns: AttentionPatterns, known: Mapping[str, Result]
 ) -> ViewData:
     """All that the widget needs to show any head without asking again."""
-    sizes, attention = (*heads_of(model, view.attention),), attention_of(view, model)
+    sizes, attention = (*heads_of(view, model),), attention_of(view, model)
     which = f"{attention} attention" if attention else "attention"
     layer, weighted, measured = _head_of(view).layer, known.get(WEIGHTED), known.get(ROLES)
     shown: ViewData = {
