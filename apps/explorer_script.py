@@ -94,7 +94,7 @@ def page() -> None:
         with st.container(), errors_on_page():
             show_prediction(view, model_of(view.model))
         with st.container():
-            show(PAGES[view.page], view)
+            show(PAGES[view.page])
     if "view" in st.session_state:
         write_address()
 

@@ -34,6 +34,7 @@ class Job:
         done: of its progress.
         total: likewise; 0 before the first forward.
         result: what there is: ``None``, partial or whole.
+        version: how often there has been more of it.
         error: why it can't be computed.
         running: whether it is under way or waits for its turn.
         complete: whether ``result`` is whole.
@@ -46,6 +47,7 @@ class Job:
     done: int = 0
     total: int = 0
     result: Result | None = None
+    version: int = 0
     error: str = ""
     running: bool = False
     complete: bool = False
@@ -61,6 +63,11 @@ class Job:
     def waits(self) -> bool:
         """Whether it should not go on: it was cancelled, or no page shows it any more."""
         return self.stopped or time.monotonic() - self.looked_at > ABANDONED
+
+    @property
+    def state(self) -> tuple[object, ...]:
+        """What changes when there is something else to show than its progress."""
+        return self.version, self.running, self.stopped, self.error
 
     @property
     def seconds_left(self) -> float | None:
@@ -158,6 +165,7 @@ class Jobs:
             model = self.model_of(job.question.model)
             resume = getattr(job.result, "partial", None)
             job.result = job.question.run(model, progress, cancelled, resume)
+            job.version += 1
         except Exception as error:
             self._fail(job, error)
             return

@@ -1,4 +1,4 @@
-"""What all pages have: questions asked, jobs polled, views mounted, the same as Python code.
+"""What all pages have: questions asked, views mounted, the same as Python code.
 
 A page is three pure functions: what it asks, what it shows of the answers, and how a click changes
 the view. A pinned view goes through the same functions and stands at the left, on one scale.
@@ -21,11 +21,10 @@ from apps.explorer.questions import Question
 from apps.explorer.state import change, current, outer, rerun, write_address
 from apps.explorer.store import Store
 from apps.explorer.view import View
+from apps.explorer.watch import States, begin_drawing, note_drawn, watch
 from apps.widget.pictures import share_scales
 from interp.errors import InterpError
 
-POLL = 0.4
-"""Seconds between looks at a job."""
 WORKERS = 2
 """Threads: a long forward of one analysis does not hold up another."""
 JOBS = Jobs(model_of, Store(), WORKERS)
@@ -92,98 +91,112 @@ class Results:
     """What is known of a page's questions.
 
     Attributes:
+        questions: those that can be asked, by name.
         results: whole and partial answers, by the names of the questions.
-        jobs: those that are under way.
+        states: of the jobs that are not complete, no later than the answers.
         errors: by the names of the questions.
     """
 
+    questions: dict[str, Question] = field(default_factory=dict[str, Question])
     results: dict[str, Result] = field(default_factory=dict[str, Result])
-    jobs: dict[str, Job] = field(default_factory=dict[str, Job])
+    states: States = field(default_factory=dict[str, object])
     errors: dict[str, str] = field(default_factory=dict[str, str])
 
+    @classmethod
+    def of(cls, asked: Sequence[Ask], jobs: Jobs) -> "Results":
+        """The answers of quick questions, and what there is of the long ones, which are begun."""
+        known = cls()
+        for one in asked:
+            if isinstance(one.question, str):
+                known.errors[one.name] = one.question
+                continue
+            known.questions[one.name] = one.question
+            if one.long:
+                known._look_at(one.name, jobs.look(one.question))
+            else:
+                known._run(one.name, one.question, jobs)
+        return known
 
-def results_of(asked: Sequence[Ask], jobs: Jobs) -> Results:
-    """The answers of quick questions, and what there is of the long ones, which are begun."""
-    known = Results()
-    for one in asked:
-        if isinstance(one.question, str):
-            known.errors[one.name] = one.question
-        elif one.long:
-            _look_at(one.name, jobs.look(one.question), known)
-        else:
-            try:
-                known.results[one.name] = jobs.run(one.question)
-            except Exception as error:
-                known.errors[one.name] = message_of(error)
-    return known
+    def _look_at(self, name: str, job: Job) -> None:
+        if not job.complete:
+            self.states[name] = job.state
+        if job.result is not None:
+            self.results[name] = job.result
+        if job.error:
+            self.errors[name] = job.error
 
-
-def _look_at(name: str, job: Job, known: Results) -> None:
-    if job.result is not None:
-        known.results[name] = job.result
-    if job.error:
-        known.errors[name] = job.error
-    if not job.complete:
-        known.jobs[name] = job
-
-
-def show(page: Page, view: View) -> None:
-    """Show a page; while a job runs, its fragment looks again and again."""
-    asked = [*page.asks(view, model_of(view.model))]
-    running = any(job.running for job in results_of(asked, JOBS).jobs.values())
-    st.fragment(_body, run_every=POLL if running else None)(page, polls=running)
+    def _run(self, name: str, question: Question, jobs: Jobs) -> None:
+        try:
+            self.results[name] = jobs.run(question)
+        except Exception as error:
+            self.errors[name] = message_of(error)
 
 
-def _body(page: Page, *, polls: bool) -> None:
-    view = current()
+def show(page: Page) -> None:
+    """Show a page, and above it the progress of its jobs."""
+    above = st.container()
+    begin_drawing()
+    st.fragment(_body)(page)
+    with above:
+        watch(lambda: _jobs_of(page), JOBS)
+
+
+def _jobs_of(page: Page) -> dict[str, Job]:
+    """The jobs that the views of a page wait for, by their names."""
+    jobs = {
+        f"{before}{one.name}": JOBS.look(one.question)
+        for before, view in _columns(current())
+        for one in page.asks(view, model_of(view.model))
+        if one.long and isinstance(one.question, Question)
+    }
+    return {name: job for name, job in jobs.items() if not job.complete}
+
+
+def _columns(view: View) -> list[tuple[str, View]]:
+    """What is shown side by side, each after the words that its jobs' names begin with."""
+    return [("", view)] if view.pinned is None else [("A: ", view.pinned), ("B: ", view)]
+
+
+def _body(page: Page) -> None:
     before = st.session_state.get("outer")
-    if before is not None and before != outer(view):
+    if before is not None and before != outer(current()):
         st.session_state["outer"] = None
         rerun()
     with errors_on_page():
-        model = model_of(view.model)
         with st.container(horizontal=True, vertical_alignment="bottom"):
-            page.controls(view, model)
-        view = current()
-        asked = [*page.asks(view, model)]
-        known = results_of(asked, JOBS)
-        # A container each, also without contents: what follows keeps its place, and so its state.
+            page.controls(current(), model_of(current().model))
+        columns = [
+            (name, view, Results.of(page.asks(view, model_of(view.model)), JOBS))
+            for name, view in _columns(current())
+        ]
+        # A container, also without contents: what follows keeps its place, and so its state.
         with st.container():
-            for message in dict.fromkeys(known.errors.values()):
+            messages = [own for _, _, known in columns for own in known.errors.values()]
+            for message in dict.fromkeys(messages):
                 st.error(escape_markdown(message))
-        with st.container():
-            _progress(known.jobs)
-        _mount(page, view, model, known)
-        questions = {one.name: one.question for one in asked}
-        show_code_and_files(
-            {name: own for name, own in questions.items() if isinstance(own, Question)},
-            known.results,
-        )
+        _mount(page, [(view, known) for _, view, known in columns])
+        show_code_and_files(columns[-1][2].questions, columns[-1][2].results)
         write_address()
-        if any(job.running for job in known.jobs.values()) != polls:
-            rerun()
+        note_drawn(
+            {f"{name}{job}": own for name, _, one in columns for job, own in one.states.items()}
+        )
 
 
-def _mount(page: Page, view: View, model: interp.Transformer, known: Results) -> None:
+def _mount(page: Page, columns: Sequence[tuple[View, Results]]) -> None:
     """The views of the current and of the pinned view, on one scale; earlier ones dimmed."""
-    shown = page.views(view, model, known.results)
-    columns = [(view, shown)]
-    if view.pinned is not None:
-        pinned = view.pinned
-        its_model = model_of(pinned.model)
-        its_results = results_of([*page.asks(pinned, its_model)], JOBS)
-        its_views = page.views(pinned, its_model, its_results.results)
-        columns = [*zip((pinned, view), share_scales(its_views, shown), strict=True)]
-    places = zip(columns, st.columns(len(columns)), ("A", "B"), strict=False)
-    for (own, fresh), place, name in places:
+    shown = [page.views(view, model_of(view.model), known.results) for view, known in columns]
+    if len(columns) > 1:
+        shown = share_scales(*shown)
+    places = zip(columns, shown, st.columns(len(columns)), ("A", "B"), strict=False)
+    for (view, known), fresh, place, name in places:
         with place:
             if len(columns) > 1:
-                st.caption(f"{name}: {escape_markdown(own.model)} · {escape_markdown(own.text)}")
-            drawn, stale = _with_earlier(f"{page.name}_{name}", fresh, known)
+                st.caption(f"{name}: {escape_markdown(view.model)} · {escape_markdown(view.text)}")
+            views, stale = _with_earlier(f"{page.name}_{name}", fresh, known)
             canvas(
                 f"canvas_{page.name}_{name}",
-                drawn,
-                own,
+                views,
+                view,
                 stale=stale,
                 on_pick=lambda pick: _take(page, pick),
             )
@@ -195,7 +208,7 @@ def _with_earlier(
     """Views whose answers are being computed, as they were before; their ids."""
     earlier: list[ViewData] = st.session_state.get(f"earlier_{key}", [])
     ids = {own["id"] for own in views}
-    waiting = [own for own in earlier if own["id"] not in ids] if known.jobs else []
+    waiting = [own for own in earlier if own["id"] not in ids] if known.states else []
     st.session_state[f"earlier_{key}"] = [*views, *waiting]
     return [*views, *waiting], [own["id"] for own in waiting]
 
@@ -213,25 +226,3 @@ def _take(page: Page, pick: Pick) -> None:
         change(contrast=int(pick["x"]))
     else:
         change(page.on_pick(view, pick))
-
-
-def _progress(jobs: Mapping[str, Job]) -> None:
-    """A progress bar for each job, with the time left and a button to cancel or resume it."""
-    for name, job in jobs.items():
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            st.progress(job.done / job.total if job.total else 0.0, _progress_text(name, job))
-            if job.running:
-                st.button("Cancel", key=f"cancel_{name}", on_click=job.cancel)
-            else:
-                st.button(
-                    "Continue", key=f"continue_{name}", on_click=JOBS.resume, args=[job.question]
-                )
-
-
-def _progress_text(name: str, job: Job) -> str:
-    if not job.running:
-        return f"{name}: cancelled after {job.done} of {job.total}; what is done is shown"
-    if not job.total:
-        return f"{name}: waiting" if not job.seconds else f"{name}: begun"
-    left = "" if job.seconds_left is None else f", {job.seconds_left:.0f} s left"
-    return f"{name}: {job.done} of {job.total}{left}"

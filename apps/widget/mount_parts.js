@@ -1,8 +1,9 @@
 "use strict";
 // A long array of other mounts, as a component of Streamlit without a face: it is sent once, and the
-// views that name it are drawn when it is here. Several mounts may hold the same.
+// views that name it are drawn when it is here. Several mounts may hold the same. As in
+// mount_streamlit.js, only the clean-up of the latest call releases.
 
-const owned = new WeakMap();
+const owned = new WeakMap(); // by element: the name of its part, and its latest call
 
 export default function (component) {
   const { parentElement, data: { name, part } } = component;
@@ -11,17 +12,20 @@ export default function (component) {
     const own = owned.get(parentElement);
     if (!own) return;
     owned.delete(parentElement);
-    const held = parts.held.get(own);
+    const held = parts.held.get(own.name);
     held.mounts -= 1;
-    if (held.mounts === 0) parts.held.delete(own);
+    if (held.mounts === 0) parts.held.delete(own.name);
   };
-  if (owned.get(parentElement) !== name) {
+  const call = {};
+  if (owned.get(parentElement)?.name !== name) {
     release();
     const held = parts.held.get(name) || { part, mounts: 0 };
     held.mounts += 1;
     parts.held.set(name, held);
-    owned.set(parentElement, name);
-    for (const look of [...parts.waiting]) look();
   }
-  return release;
+  owned.set(parentElement, { name, call });
+  for (const look of [...parts.waiting]) look();
+  return () => {
+    if (owned.get(parentElement)?.call === call) release();
+  };
 }

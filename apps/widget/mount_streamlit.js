@@ -1,22 +1,20 @@
 "use strict";
 // The widget as a component of Streamlit (API v2): called at every rerun with the data of that run.
 // Long arrays come by themselves (mount_parts.js); data that names them waits until they are here.
+// Streamlit may clean a call up after the next one, when data follows data before the script has
+// loaded: only the clean-up of the latest call takes the views away.
 
 const mounts = new WeakMap();
 const parts = (globalThis.interpParts ||= { held: new Map(), waiting: new Set() });
 
-/** The data with its parts in place; null while one is missing. */
+/** The data with its parts in place; undefined while one is missing. */
 function whole(value) {
-  if (Array.isArray(value)) {
-    const each = value.map(whole);
-    return each.includes(null) && !value.includes(null) ? null : each;
-  }
   if (value === null || typeof value !== "object") return value;
-  if (typeof value.part === "string") return parts.held.get(value.part)?.part || null;
-  const found = {};
+  if (typeof value.part === "string") return parts.held.get(value.part)?.part;
+  const found = Array.isArray(value) ? [] : {};
   for (const [name, own] of Object.entries(value)) {
     found[name] = whole(own);
-    if (found[name] === null && own !== null) return null;
+    if (found[name] === undefined) return undefined;
   }
   return found;
 }
@@ -24,12 +22,14 @@ function whole(value) {
 export default function (component) {
   const { parentElement, data, setTriggerValue } = component;
   const own = mounts.get(parentElement) || { host: {}, views: null, look: null };
+  const call = {};
+  own.call = call;
   mounts.set(parentElement, own);
   own.host.report = (event) => setTriggerValue("picked", event);
   parts.waiting.delete(own.look);
   own.look = () => {
     const payload = whole(data);
-    if (payload === null) {
+    if (payload === undefined) {
       parts.waiting.add(own.look);
       return;
     }
@@ -39,7 +39,7 @@ export default function (component) {
   };
   own.look();
   return () => {
-    if (mounts.get(parentElement) !== own) return;
+    if (mounts.get(parentElement) !== own || own.call !== call) return;
     mounts.delete(parentElement);
     parts.waiting.delete(own.look);
     if (own.views) own.views.dispose();

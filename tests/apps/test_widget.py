@@ -10,19 +10,34 @@ import pytest
 from apps.widget import FILES, HERE, bundle, style
 
 NODE = Path(playwright.__file__).parent / "driver" / "node"
-TESTS = Path(__file__).parent / "widget" / "functions.js"
+TESTS = Path(__file__).parent / "widget"
 
 
 def run_node(*words: str | Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([NODE, *words], capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_its_functions(tmp_path):
-    file = tmp_path / "functions.test.cjs"
-    file.write_text(f"{bundle()}\n{TESTS.read_text()}")
+def passed(file: Path) -> int:
+    """How many tests of a file of JavaScript pass, which all must."""
     done = run_node("--test", file)
     assert done.returncode == 0, done.stdout
-    assert re.search(r"pass [1-9]\d+\n", done.stdout), done.stdout
+    found = re.search(r"pass (\d+)\n", done.stdout)
+    assert found, done.stdout
+    return int(found[1])
+
+
+def test_its_functions(tmp_path):
+    file = tmp_path / "functions.test.cjs"
+    file.write_text(f"{bundle()}\n{(TESTS / 'functions.js').read_text()}")
+    assert passed(file) >= 10
+
+
+def test_its_mounts(tmp_path):
+    for name in ("mount_streamlit", "mount_parts"):
+        (tmp_path / f"{name}.mjs").write_text((HERE / f"{name}.js").read_text())
+    file = tmp_path / "mounts.test.mjs"
+    file.write_text((TESTS / "mounts.mjs").read_text())
+    assert passed(file) == 3
 
 
 @pytest.mark.parametrize(("host", "ending"), [("streamlit", "mjs"), ("report", "cjs")])

@@ -14,7 +14,7 @@ from analyses import Predictions, Steering, ablate, predictions
 from apps.explorer.default_views import default_view, examples, with_prompt
 from apps.explorer.metrics_offered import in_words, offered_metrics
 from apps.explorer.offered import model_of
-from apps.explorer.page import JOBS, results_of
+from apps.explorer.page import JOBS, Results
 from apps.explorer.pages.asked import inputs_of, metric_of, set_question
 from apps.explorer.pages.continuation import continuation_question
 from apps.explorer.pages.masking import toggled
@@ -37,8 +37,8 @@ def known_of(view: View) -> tuple[dict[str, Any], dict[str, Any]]:
     model = model_of(view.model)
     asked = asks(view, model)
     for _ in range(600):
-        found = results_of(asked, JOBS)
-        if not any(job.running for job in found.jobs.values()):
+        found = Results.of(asked, JOBS)
+        if not found.states:
             break
         time.sleep(0.05)
     assert not found.errors

@@ -8,7 +8,7 @@ import torch
 
 from analyses import composition
 from apps.explorer.default_views import default_view
-from apps.explorer.page import Results, results_of
+from apps.explorer.page import Results
 from apps.explorer.pages.weights import SECTIONS, asks, on_pick, views
 from apps.explorer.view import Head, View
 from interp.loading import bundled, load
@@ -27,7 +27,7 @@ class Now:
 def shown(view: View) -> tuple[list[dict], Results]:
     model = load(view.model)
     asked = [replace(one, long=False) for one in asks(view, model)]
-    known = results_of(asked, Now())
+    known = Results.of(asked, Now())
     return views(view, model, known.results), known
 
 

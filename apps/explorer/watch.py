@@ -1,0 +1,73 @@
+"""The jobs of a page: progress bars above its views, looked at again and again while one runs.
+
+A look is cheap, since it draws no views: the whole page is shown anew when there is more to show.
+"""
+
+from collections.abc import Callable, Mapping
+
+import streamlit as st
+
+from apps.explorer.jobs import Job, Jobs
+from apps.explorer.messages import errors_on_page
+from apps.explorer.state import rerun
+
+POLL = 0.4
+"""Seconds between looks at a job."""
+
+States = dict[str, object]
+"""By the names of jobs, how far each is."""
+
+
+def begin_drawing() -> None:
+    """Note that the jobs which a page begins from here on will be watched."""
+    st.session_state["watched"] = True
+
+
+def note_drawn(states: States) -> None:
+    """Note how far the jobs were whose results a page has drawn; watch them if nobody does."""
+    st.session_state["drawn"] = states
+    if states and not st.session_state["watched"]:
+        rerun()
+
+
+def watch(look: Callable[[], Mapping[str, Job]], jobs: Jobs) -> None:
+    """Show the progress of jobs.
+
+    Args:
+        look: the jobs of what is shown now, by name, but those that are complete.
+        jobs: of all sessions.
+    """
+    running = any(job.running for job in look().values())
+    st.session_state["watched"] = running
+    st.fragment(_look, run_every=POLL if running else None)(look, jobs)
+
+
+def _look(look: Callable[[], Mapping[str, Job]], jobs: Jobs) -> None:
+    with errors_on_page():
+        found = look()
+        states = {name: job.state for name, job in found.items()}
+        for name, job in found.items():
+            _progress(name, job, jobs)
+        running = any(job.running for job in found.values())
+        if states != st.session_state["drawn"] or running != st.session_state["watched"]:
+            rerun()
+
+
+def _progress(name: str, job: Job, jobs: Jobs) -> None:
+    """A bar with the time left, and a button to cancel or resume."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.progress(job.done / job.total if job.total else 0.0, _progress_text(name, job))
+        if job.running:
+            st.button("Cancel", key=f"cancel_{name}", on_click=job.cancel)
+        else:
+            st.button("Continue", key=f"continue_{name}", on_click=jobs.resume, args=[job.question])
+
+
+def _progress_text(name: str, job: Job) -> str:
+    if not job.running:
+        how = "stopped by an error" if job.error else "cancelled"
+        return f"{name}: {how} after {job.done} of {job.total}; what is done is shown"
+    if not job.total:
+        return f"{name}: waiting" if not job.seconds else f"{name}: begun"
+    left = "" if job.seconds_left is None else f", {job.seconds_left:.0f} s left"
+    return f"{name}: {job.done} of {job.total}{left}"

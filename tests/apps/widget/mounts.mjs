@@ -1,0 +1,59 @@
+// The components of Streamlit: called again and again for one element, and cleaned up in any order.
+// Their files are imported as they are; what they take from the files before them is given here.
+
+import assert from "node:assert";
+import { test } from "node:test";
+
+const disposed = [];
+globalThis.mountViews = (parent, payload) => ({
+  update: (next) => { parent.drawn = next; },
+  dispose: () => { parent.drawn = null; disposed.push(parent); },
+  ...(parent.drawn = payload, {}),
+});
+const { default: views } = await import("./mount_streamlit.mjs");
+const { default: part } = await import("./mount_parts.mjs");
+const parts = globalThis.interpParts;
+
+const mounted = (element, data) => views({ parentElement: element, data, setTriggerValue() {} });
+const held = (element, name) => part({ parentElement: element, data: { name, part: { of: name } } });
+
+test("a clean-up that comes after the next call leaves its views", () => {
+  const element = {};
+  const first = mounted(element, { n: 1 });
+  const second = mounted(element, { n: 2 });
+  first();
+  assert.deepEqual(element.drawn, { n: 2 });
+  second();
+  assert.equal(element.drawn, null);
+  assert.deepEqual(disposed, [element]);
+  second();
+  assert.equal(disposed.length, 1);
+});
+
+test("a clean-up that comes after the next call leaves its part", () => {
+  const element = {};
+  const first = held(element, "a");
+  const second = held(element, "a");
+  first();
+  assert.ok(parts.held.has("a"));
+  second();
+  assert.equal(parts.held.size, 0);
+});
+
+test("views wait for their parts, and a part goes with its last mount", () => {
+  const [place, one, other] = [{}, {}, {}];
+  const away = mounted(place, { views: [{ part: "a" }, null] });
+  assert.equal(place.drawn, undefined);
+  const [release, again] = [held(one, "a"), held(other, "a")];
+  assert.deepEqual(place.drawn, { views: [{ of: "a" }, null] });
+  release();
+  assert.ok(parts.held.has("a"));
+  const next = held(other, "b");
+  assert.deepEqual([...parts.held.keys()], ["b"]);
+  again();
+  assert.deepEqual([...parts.held.keys()], ["b"]);
+  next();
+  away();
+  assert.equal(parts.held.size, 0);
+  assert.equal(parts.waiting.size, 0);
+});
