@@ -7,12 +7,18 @@ from math import isfinite, nan
 from typing import Any
 
 import plotly.graph_objects as go
+import plotly.io
 import torch
 from jaxtyping import Float
 from plotly.subplots import make_subplots
 from torch import Tensor
 
-TEMPLATE = "plotly_white"
+_WHITE = plotly.io.templates["plotly_white"].to_plotly_json()
+TEMPLATE = go.layout.Template(
+    layout=_WHITE["layout"],
+    data={kind: _WHITE["data"][kind] for kind in ("bar", "heatmap", "scatter")},
+)
+"""Plotly's white one for the kinds of plot used here: each figure copies it."""
 SEQUENTIAL = "Cividis"
 """For values from zero up; readable without colour vision."""
 DIVERGING = "PuOr_r"
@@ -57,28 +63,24 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
     table = values.detach().cpu().double()
     numbers = table[table.isfinite()].abs().tolist()
     largest = top if top is not None else max(numbers, default=0.0) or 1.0
-    figure = go.Figure(
-        go.Heatmap(
-            z=[[value if isfinite(value) else None for value in row] for row in table.tolist()],
-            zmin=-largest if diverging else 0.0,
-            zmax=largest,
-            colorscale=DIVERGING if diverging else SEQUENTIAL,
-            colorbar={"title": {"text": unit, "side": "right"}},
-            hovertext=hover,
-            hovertemplate=None if hover is None else "%{hovertext}<extra></extra>",
-        )
-    )
     if hover is None:
-        figure.update_traces(
-            hovertemplate=f"{axes[0]} %{{y}}, {axes[1]} %{{x}}: %{{z:.4g}} {unit}<extra></extra>"
-        )
-    if text is not None:
-        shown = [[escaped(own) for own in row] for row in text]
-        figure.update_traces(text=shown, texttemplate="%{text}")
-    figure.update_layout(**_layout(title))
-    figure.update_xaxes(title=axes[1], **_ticks(columns), side="bottom", constrain="domain")
-    figure.update_yaxes(title=axes[0], **_ticks(rows), autorange="reversed")
-    return figure
+        template = f"{axes[0]} %{{y}}, {axes[1]} %{{x}}: %{{z:.4g}} {unit}<extra></extra>"
+    else:
+        template = "%{hovertext}<extra></extra>"
+    drawn = go.Heatmap(
+        z=[[value if isfinite(value) else None for value in row] for row in table.tolist()],
+        zmin=-largest if diverging else 0.0,
+        zmax=largest,
+        colorscale=DIVERGING if diverging else SEQUENTIAL,
+        colorbar={"title": {"text": unit, "side": "right"}},
+        hovertext=hover,
+        hovertemplate=template,
+        text=None if text is None else [[escaped(own) for own in row] for row in text],
+        texttemplate=None if text is None else "%{text}",
+    )
+    across = {"title": axes[1], **_ticks(columns), "side": "bottom", "constrain": "domain"}
+    down = {"title": axes[0], **_ticks(rows), "autorange": "reversed"}
+    return go.Figure(drawn, _layout(title, xaxis=across, yaxis=down))
 
 
 def cell_heatmap(
@@ -173,21 +175,19 @@ def bars(
         unit: of the values.
     """
     ends = {"array": (high - values).tolist(), "arrayminus": (values - low).tolist()}
-    figure = go.Figure(
-        go.Bar(
-            x=values.tolist(),
-            y=list(range(len(labels))),
-            orientation="h",
-            marker={"color": LINES[0]},
-            error_x={"type": "data", "symmetric": False, **ends, "color": FAINT},
-            customdata=[escaped(label) for label in labels],
-            hovertemplate=f"%{{customdata}}: %{{x:.4g}} {unit}<extra></extra>",
-        )
+    drawn = go.Bar(
+        x=values.tolist(),
+        y=list(range(len(labels))),
+        orientation="h",
+        marker={"color": LINES[0]},
+        error_x={"type": "data", "symmetric": False, **ends, "color": FAINT},
+        customdata=[escaped(label) for label in labels],
+        hovertemplate=f"%{{customdata}}: %{{x:.4g}} {unit}<extra></extra>",
     )
-    figure.update_layout(**_layout(title), height=max(450, 130 + 20 * len(labels)))
-    figure.update_xaxes(title=unit)
-    figure.update_yaxes(**_ticks(labels), autorange="reversed", automargin=True)
-    return figure
+    across = {"title": unit}
+    down = {**_ticks(labels), "autorange": "reversed", "automargin": True}
+    height = max(450, 130 + 20 * len(labels))
+    return go.Figure(drawn, _layout(title, xaxis=across, yaxis=down, height=height))
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,14 @@ def curves(
         marked: x coordinates of vertical dotted lines.
     """
     filled = [(name, unit) for name, unit in zip(panels, units, strict=True) if panels[name]]
-    figure = make_subplots(len(filled), 1, shared_xaxes=True, vertical_spacing=0.08)
+    meta = {"panels": filled, "axis": axis, "marked": list(marked)}
+    figure = make_subplots(
+        len(filled),
+        1,
+        shared_xaxes=True,
+        vertical_spacing=0.08,
+        figure=go.Figure(layout=_layout(title, legend={"orientation": "h", "y": -0.2}, meta=meta)),
+    )
     colours = cycle(LINES)
     for row, (name, unit) in enumerate(filled, 1):
         for curve in panels[name]:
@@ -238,8 +245,6 @@ def curves(
     figure.update_xaxes(title=axis, row=len(filled), col=1)
     for x in marked:
         figure.add_vline(x, line={"dash": "dot", "width": 1, "color": FAINT})
-    meta = {"panels": filled, "axis": axis, "marked": list(marked)}
-    figure.update_layout(**_layout(title), legend={"orientation": "h", "y": -0.2}, meta=meta)
     return figure
 
 
@@ -275,7 +280,17 @@ def network(
         title: of the figure.
         unit: of the weights.
     """
-    figure = go.Figure()
+    places = [[node.name, node.x, node.y, node.label] for node in nodes]
+    hidden = {"visible": False}
+    figure = go.Figure(
+        layout=_layout(
+            title,
+            showlegend=False,
+            meta={"nodes": places, "unit": unit},
+            xaxis=hidden,
+            yaxis=hidden,
+        )
+    )
     largest = max((abs(weight) for weight in edges.values()), default=0.0) or 1.0
     for (start, end), weight in edges.items():
         one, other = nodes[start], nodes[end]
@@ -316,8 +331,6 @@ def network(
             hoverinfo="skip",
         )
     )
-    places = [[node.name, node.x, node.y, node.label] for node in nodes]
-    figure.update_layout(**_layout(title), showlegend=False, meta={"nodes": places, "unit": unit})
     figure.add_annotation(
         text=f"width: size of the weight ({escaped(unit)}, up to {largest:.3g}); orange: above 0, "
         "purple: below",
@@ -328,8 +341,6 @@ def network(
         y=-0.05,
         xanchor="left",
     )
-    figure.update_xaxes(visible=False)
-    figure.update_yaxes(visible=False)
     return figure
 
 
@@ -344,7 +355,8 @@ def _ticks(labels: Sequence[str]) -> dict[str, Any]:
     return {"tickmode": "array", "tickvals": list(range(len(texts))), "ticktext": texts}
 
 
-def _layout(title: str) -> dict[str, Any]:
+def _layout(title: str, **more: object) -> dict[str, Any]:
+    """A layout for the constructor of a figure: an update would copy the template several times."""
     return {
         "template": TEMPLATE,
         "title": {"text": escaped(title), "x": 0.0, "xanchor": "left"},
@@ -352,4 +364,5 @@ def _layout(title: str) -> dict[str, Any]:
         "paper_bgcolor": "white",
         "plot_bgcolor": "white",
         "margin": {"l": 80, "r": 20, "t": 60, "b": 70},
+        **more,
     }

@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 
 import streamlit as st
 
+from apps.explorer.canvas import load_components
 from apps.explorer.controls import choose
 from apps.explorer.default_views import default_view
 from apps.explorer.messages import errors_on_page, escape_markdown
@@ -75,6 +76,7 @@ def page() -> None:
     """Show everything."""
     st.set_page_config("interp explorer", layout="wide")
     st.html(STYLE)
+    load_components()
     offer(named_models())
     with errors_on_page():
         # What may be empty has a container, so that what follows keeps its place and its state.

@@ -76,7 +76,8 @@ def _texts(frame: pd.DataFrame, name: str) -> list[str]:
         return ["yes" if value else "no" for value in values]
     if not pd.api.types.is_float_dtype(frame[name]):
         return [str(value) for value in values]
-    texts = [signed(value, places_of(values)) for value in values]
+    places = places_of(values)
+    texts = [signed(value, places) for value in values]
     return texts if _has_signs(frame, name) else [text.lstrip("+") for text in texts]
 
 

@@ -23,6 +23,16 @@ _keep = component("interp_parts", js=widget.bundle("parts"))
 _mount = component("interp_views", js=widget.bundle("streamlit"), css=widget.style())
 
 
+def load_components() -> None:
+    """Mount a component without data, at the top of a page.
+
+    The browser then fetches what components need while the answers are computed, and shows the
+    views at once when they come: React holds back what suspended for up to half a second.
+    """
+    with st.container(key=PARTS):
+        _keep(key=f"{PARTS}_none", data={"name": "", "part": None})
+
+
 def canvas(
     key: str,
     views: Sequence[ViewData],

@@ -18,22 +18,28 @@ NO_NAME = re.compile(r"[^\w.@-]+")
 def show_code_and_files(questions: Mapping[str, Question], results: Mapping[str, Result]) -> None:
     """The expander below a page's views: for each question its code, and files of its result.
 
-    Files are made when they are asked for.
+    Its contents come when it is opened, and files are made when they are asked for.
     """
-    with st.expander("as Python, and downloads"):
+    expander = st.expander("as Python, and downloads", key="code_and_files", on_change="rerun")
+    if not expander.open:
+        return
+    with expander:
         for name, question in questions.items():
             st.code(question.code(), "python")
-            if name not in results:
-                continue
-            with st.container(horizontal=True):
-                for ending, make in files_of(question, results[name]).items():
-                    st.download_button(
-                        ending.upper(),
-                        make,
-                        file_name(question, ending),
-                        key=f"download_{name}_{ending}",
-                        on_click="ignore",
-                    )
+            if name in results:
+                _offer_files(name, question, results[name])
+
+
+def _offer_files(name: str, question: Question, result: Result) -> None:
+    with st.container(horizontal=True):
+        for ending, make in files_of(question, result).items():
+            st.download_button(
+                ending.upper(),
+                make,
+                file_name(question, ending),
+                key=f"download_{name}_{ending}",
+                on_click="ignore",
+            )
 
 
 def files_of(question: Question, result: Result) -> dict[str, Callable[[], str]]:
