@@ -26,9 +26,10 @@ from analyses import (
 from analyses.result import Result
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import choose, write
+from apps.explorer.default_views import EXAMPLES, examples
 from apps.explorer.page import Ask, Page, ask
 from apps.explorer.pages.asked import inputs_of
-from apps.explorer.questions import question
+from apps.explorer.questions import Question, question
 from apps.explorer.tables import table_view
 from apps.explorer.validate import attention_of, heads_of
 from apps.explorer.view import HEAD, Head, View
@@ -106,16 +107,18 @@ def _position_asks(view: View, _model: interp.Transformer) -> list[Ask]:
 
 
 def _order_asks(view: View, model: interp.Transformer) -> list[Ask]:
-    inputs = inputs_of(replace(view, prompts="examples"), model)
-    texts = replace(inputs, prompts=inputs.prompts[:ORDER_PROMPTS])
     return [
         ask("symmetries", lambda: question(permutation_covariance, view.model), long=True),
-        ask(
-            "order sensitivity",
-            lambda: question(order_sensitivity, view.model, texts.batch),
-            long=True,
-        ),
+        ask("order sensitivity", lambda: _order_question(view, model), long=True),
     ]
+
+
+def _order_question(view: View, model: interp.Transformer) -> Question:
+    """Over the first prompts of the model's set, or the view's prompt if it has none."""
+    of_set = replace(view, prompts=EXAMPLES if examples(view.model) else "")
+    inputs = inputs_of(of_set, model, swept=True)
+    first = replace(inputs, prompts=inputs.prompts[:ORDER_PROMPTS])
+    return question(order_sensitivity, view.model, first.batch)
 
 
 SECTION_ASKS: dict[str, Callable[[View, interp.Transformer], list[Ask]]] = {
