@@ -28,7 +28,7 @@ NOBODY_ELSE = f"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE {HOST}"
 """Chromium's switch; asking Python about each request would slow every page."""
 SETTLED = "[data-testid=stApp][data-test-script-state=notRunning]"
 DRAWN = "[data-view][data-ready=true]"
-TIMEOUT = 60_000
+TIMEOUT = 120_000
 """Milliseconds that a wait may take."""
 
 

@@ -1,21 +1,36 @@
 """The command line as its users meet it, and one ablation that several tests look at."""
 
 import json
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from click.testing import Result
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 from typer.testing import CliRunner
 
 from analyses import HeadAblation
 from apps.cli import app
+from benchmarks.browser import chromium as launched
 from interp.execution.provenance import Provenance
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+LAST = 3000
+"""Characters of a page, and of the server's log, that a failing test prints."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that fails in the browser prints what was on the page, and the server's log."""
+    report = yield
+    arguments = getattr(item, "funcargs", {})
+    if report.when == "call" and report.failed and "visitor" in arguments:
+        page, log = arguments["visitor"].page, arguments["server"].log
+        report.sections.append(("page", page.inner_text("body")[:LAST]))
+        report.sections.append(("server", log.read_text()[-LAST:]))
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -66,7 +81,5 @@ def finding() -> Callable[..., HeadAblation]:
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
     """A browser, for as long as tests need one."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with launched() as browser:
         yield browser
-        browser.close()
