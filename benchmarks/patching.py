@@ -1,7 +1,8 @@
 """Time to patch the stream at every layer and position: a sweep against whole forwards.
 
 The stream that enters a layer is replaced at one position by that of other prompts; the metric is
-the difference of two logits at the last position.
+the difference of two logits at the last position. The loops of whole forwards are timed on some of
+the cells, spread over all, and their seconds multiplied: each cell costs them one forward.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,8 @@ DISTRACTOR = 2
 PATCHING = Mark(4, times_less=True)
 AGAINST = "brute force by our forward"
 LENS = Mark(5, times_less=True)
+LOOPED = 24
+"""Cells on which the loops are timed."""
 AGAINST_LENS = "TransformerLens run_with_hooks"
 
 Cells = Sequence[tuple[int, int]]
@@ -38,13 +41,16 @@ def patching(bench: Bench) -> Iterator[Row]:
     setting = bench.setting
     tokens = setting.tokens(*setting.prompts)
     cells = list(product(range(setting.shape.n_layers), range(tokens.shape[1])))
-    few = cells[:: max(1, len(cells) // 2)]
-    bench.timed(makers(bench, tokens, few, {}), rounds=1, warmup=0)  # to warm up
+    few, every = cells[:: max(1, len(cells) // 2)], max(1, len(cells) // LOOPED)
+    bench.timed(makers(bench, tokens, few, few, {}), rounds=1, warmup=0)  # to warm up
     results: dict[str, LastResult] = {}
-    works = makers(bench, tokens, cells, results)
+    looped = cells[::every]
+    works = makers(bench, tokens, cells, looped, results)
     for kernel in KERNELS:
         works |= bench.products(kernel, limit_rows(bench))
-    timed = bench.timed(works, rounds=setting.long_rounds, warmup=0)
+    timed = bench.timed(works, rounds=setting.long_rounds, warmup=0).scaled(
+        {name: len(cells) / len(looped) for name in works if name.startswith(("brute", "lens"))}
+    )
     work = f"{len(cells)} layers × positions replaced, {'×'.join(map(str, tokens.shape))}"
     alone = Products.count(bench.ours.default, limit_rows(bench))
     of_sweep, of_brute = _counts(bench, tokens, cells)
@@ -54,7 +60,10 @@ def patching(bench: Bench) -> Iterator[Row]:
             (f"brute, {kernel}", AGAINST, bench.mark(PATCHING, PATCHING)),
             ("lens", AGAINST_LENS, bench.mark(cpu=LENS)),
         ):
-            note = gap_note(results, own, other)
+            parts = [gap_note(results, own, other, every)]
+            if every > 1:
+                parts.append(f"the loop on {len(looped)} cells")
+            note = "; ".join(filter(None, parts))
             row = Row(section="patching", work=work, kernel=kernel, against=against, note=note)
             row = bench.row(replace(row, mark=mark), timed, own, other)
             yield bench.limited(row, timed, own, (of_sweep, alone))
@@ -105,16 +114,22 @@ def _patches(bench: Bench, tokens: Tensor, cells: Cells) -> list[Edit]:
     ]
 
 
-def makers(bench: Bench, tokens: Tensor, cells: Cells, results: dict[str, LastResult]) -> Makers:
-    """The sweep and brute force in each kernel, and the loop of hooks; ``results`` keeps values."""
-    edited = _patches(bench, tokens, cells)
+def makers(
+    bench: Bench, tokens: Tensor, cells: Cells, looped: Cells, results: dict[str, LastResult]
+) -> Makers:
+    """The sweep over ``cells`` in each kernel, and the loops over those of ``looped``.
+
+    ``results`` keeps their values.
+    """
+    edited, some = (_patches(bench, tokens, own) for own in (cells, looped))
 
     def make(how: Callable[..., Callable[[], Tensor]], kernel: str, name: str) -> Work:
-        results[name] = LastResult(how(bench.ours[kernel], tokens, edited, difference()))
+        patches = edited if how is swept else some
+        results[name] = LastResult(how(bench.ours[kernel], tokens, patches, difference()))
         return results[name]
 
     def make_lens() -> Work:
-        results["lens"] = LastResult(_lens(bench, tokens, cells))
+        results["lens"] = LastResult(_lens(bench, tokens, looped))
         return results["lens"]
 
     ours = {

@@ -43,6 +43,14 @@ class Timed:
         """How many times a work was timed."""
         return 0 if work in self.absent else len(self.seconds[work])
 
+    def scaled(self, factors: Mapping[str, float]) -> "Timed":
+        """The same with the seconds of some works multiplied: of those that did only a part."""
+        seconds = {
+            work: [factors.get(work, 1.0) * each for each in own]
+            for work, own in self.seconds.items()
+        }
+        return Timed(seconds, self.absent)
+
     def ratio(self, work: str, other: str) -> float | None:
         """Median over the rounds of the seconds of ``work`` over those of ``other``."""
         if work in self.absent or other in self.absent:

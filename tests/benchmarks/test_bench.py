@@ -223,6 +223,8 @@ def test_works_are_done_in_turn_and_the_absent_one_is_reported():
 def test_a_ratio_is_the_median_over_rounds():
     timed = Timed({"ours": [1.0, 2.0, 30.0], "theirs": [2.0, 2.0, 3.0]})
     assert timed.ratio("ours", "theirs") == 1.0
+    scaled = timed.scaled({"theirs": 4.0})
+    assert (scaled.ratio("ours", "theirs"), scaled.median("ours")) == (0.25, 2.0)
 
 
 def test_multiply_adds_are_those_of_the_formula():
@@ -265,7 +267,9 @@ def test_transformer_lens_patches_the_same_streams():
     pytest.importorskip("transformer_lens")
     bench, tokens = Bench(QUICK), QUICK.tokens(*QUICK.prompts)
     cells = [(0, 3), (1, 0), (1, 7)]
-    ours, theirs = values_of(patching.makers(bench, tokens, cells, {}), "sweep, default", "lens")
+    ours, theirs = values_of(
+        patching.makers(bench, tokens, cells, cells, {}), "sweep, default", "lens"
+    )
     assert (ours - theirs).abs().max() < 1e-6
     assert (ours - clean_values(bench, tokens)).abs().max() > 1e-3
 
