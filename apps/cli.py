@@ -124,6 +124,12 @@ def explore(
             show_default=DEFAULT_EXPLORED,
         ),
     ] = None,
+    results: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A report, a folder that an analysis wrote, or a folder of those. Repeatable."
+        ),
+    ] = None,
     port: Annotated[
         int | None,
         typer.Option(
@@ -139,12 +145,21 @@ def explore(
     from apps.catalogue import check_name  # noqa: PLC0415
     from apps.serve import choose_port, serve  # noqa: PLC0415
 
-    models = models or [DEFAULT_EXPLORED]
+    models = [*(models or []), *_models_of(results or [])] or [DEFAULT_EXPLORED]
     for name in models:
         check_name(name)
     free = choose_port(port)
     print_stderr(f"The explorer is at http://127.0.0.1:{free} (Ctrl-C stops it).")
-    serve(models, free, headless=headless)
+    serve(models, free, headless=headless, results=results or [])
+
+
+def _models_of(results: Sequence[Path]) -> list[str]:
+    """The bundled models of some reports, all of which can be read."""
+    from apps.report.written import read_written  # noqa: PLC0415
+    from interp.loading import bundled  # noqa: PLC0415
+
+    of = dict.fromkeys(report.model for path in results for report in read_written(path))
+    return [name for name in of if name in bundled()]
 
 
 @app.command()

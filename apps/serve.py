@@ -107,7 +107,9 @@ def choose_port(wanted: int | None) -> int:
     raise OutOfResources(f"{tried} in use; choose another with --port, or 0 for any free one.")
 
 
-def serve(models: Sequence[str], port: int, *, headless: bool) -> NoReturn:
+def serve(
+    models: Sequence[str], port: int, *, headless: bool, results: Sequence[Path] = ()
+) -> NoReturn:
     """Serve the explorer until interrupted, then end the process.
 
     Args:
@@ -115,9 +117,11 @@ def serve(models: Sequence[str], port: int, *, headless: bool) -> NoReturn:
             script as ``--model=NAME`` each.
         port: a free one.
         headless: do not open a browser.
+        results: reports that the page opens, given likewise.
     """
     # Streamlit gives its script the arguments of this process.
     sys.argv = [str(APP), *(f"--model={model}" for model in models)]
+    sys.argv += [f"--results={path}" for path in results]
     threading.Thread(target=_load_first, args=[models], daemon=True).start()
     with suppress(KeyboardInterrupt):
         Explorer(port, headless=headless).run(config=settings(port))

@@ -13,6 +13,8 @@ from apps.report import Report, to_html
 
 NO_NAME = re.compile(r"[^\w.@-]+")
 """What a file's name does without."""
+OPENED = "code_and_files"
+"""Whether the expander is open, in the session's state."""
 
 
 def show_code_and_files(questions: Mapping[str, Question], results: Mapping[str, Result]) -> None:
@@ -20,7 +22,7 @@ def show_code_and_files(questions: Mapping[str, Question], results: Mapping[str,
 
     Its contents come when it is opened, and files are made when they are asked for.
     """
-    expander = st.expander("as Python, and downloads", key="code_and_files", on_change="rerun")
+    expander = st.expander("as Python, and downloads", key=OPENED, on_change="rerun")
     if not expander.open:
         return
     with expander:

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from interp.errors import shorten
 
-PAGES = ("prompt", "heads", "why", "patch", "weights")
+PAGES = ("prompt", "heads", "why", "patch", "weights", "report")
 ANSWERED = ("", "right", "wrong")
 """Which prompts of a set sweeps run over."""
 COLOURS = ("surprisal", "change")
@@ -84,6 +84,7 @@ class View:
         negative: text away from which.
         layer: where the steering vector is added; ``None`` for the last.
         strength: what it is multiplied by.
+        report: the chosen one of those that the command line named; ``""`` for the first.
         token: that circuits are searched for; ``""`` for the largest numbers.
         pinned: what this view is compared with.
     """
@@ -123,6 +124,7 @@ class View:
     negative: str = ""
     layer: int | None = None
     strength: float = 1.0
+    report: str = ""
     token: str = ""
     pinned: "View | None" = None
 

@@ -1,4 +1,4 @@
-"""Figures as views of the widget, with the same numbers, titles and units."""
+"""Figures and tables as views of the widget, with the same numbers, titles and units."""
 
 from collections.abc import Callable, Mapping, Sequence
 from html import unescape
@@ -10,6 +10,7 @@ import torch
 
 from analyses.figures import FAINT
 from analyses.payload import encoded
+from apps.frame_table import Table
 from interp.errors import InvalidInput
 
 View = dict[str, Any]
@@ -37,6 +38,19 @@ def views_of_figure(figure: go.Figure, id: str) -> list[View]:
     raise InvalidInput(
         f"A figure of {kinds} has no view; it should be one that analyses.figures makes."
     )
+
+
+def table_view(identity: str, title: str, table: Table, note: str = "") -> View:
+    """A table of the widget."""
+    columns, rows = table
+    return {
+        "kind": "table",
+        "id": identity,
+        "title": title,
+        "note": note,
+        "columns": [{"title": name, "align": side} for name, side in columns],
+        "rows": [[*row] for row in rows],
+    }
 
 
 def share_scales(one: Sequence[View], other: Sequence[View]) -> tuple[list[View], list[View]]:

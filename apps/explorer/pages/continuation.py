@@ -11,8 +11,8 @@ from apps.explorer.controls import ask_switch, number, write
 from apps.explorer.pages.asked import inputs_of
 from apps.explorer.prediction import ablation_of
 from apps.explorer.questions import Question, question
-from apps.explorer.tables import table_view
 from apps.explorer.view import MAX_NEW_TOKENS, MAX_STRENGTH, View
+from apps.widget.pictures import table_view
 from interp.errors import InvalidInput
 from interp.model.batch import PAD
 from interp.text.tokenizer import PAD_LABEL

@@ -30,12 +30,11 @@ from apps.explorer.default_views import EXAMPLES, examples
 from apps.explorer.page import Ask, Page, ask
 from apps.explorer.pages.asked import inputs_of
 from apps.explorer.questions import Question, question
-from apps.explorer.tables import table_view
 from apps.explorer.validate import attention_of, heads_of
 from apps.explorer.view import HEAD, Head, View
 from apps.frame_table import table_of_frame
 from apps.presentation import table
-from apps.widget.pictures import views_of_figure
+from apps.widget.pictures import table_view, views_of_figure
 from interp.circuits.composition import KINDS
 
 SECTIONS = {

@@ -7,6 +7,7 @@ import torch
 from playwright.sync_api import Browser, expect
 
 from analyses import ablate, attention_pattern
+from apps.explorer.pages.report import REPORT
 from apps.explorer.view import PAGES, from_address
 from benchmarks.browser import TIMEOUT, Served, Visit, served, visit
 from interp.loading import load
@@ -63,7 +64,12 @@ def until_address(visitor: Visit, name: str, value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [pytest.param(name, marks=[pytest.mark.slow] * (name != "patch")) for name in PAGES]
+    "page",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name != "patch"))
+        for name in PAGES
+        if name != REPORT.name
+    ],
 )
 def test_each_page_is_drawn_without_a_complaint(visitor, server, page):
     visitor.open(server.address(model="rasp-duplicates", page=page))

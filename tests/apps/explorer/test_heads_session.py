@@ -5,6 +5,7 @@ import time
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from apps.explorer.downloads import OPENED
 from apps.explorer.view import Head, View
 from apps.serve import APP
 
@@ -13,6 +14,7 @@ from apps.serve import APP
 def app() -> AppTest:
     opened = AppTest.from_file(str(APP), default_timeout=60)
     opened.query_params.update({"page": "heads", "model": "rasp-reverse"})
+    opened.session_state[OPENED] = True
     return finished(opened.run())
 
 

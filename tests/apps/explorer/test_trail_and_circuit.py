@@ -4,6 +4,7 @@ import pytest
 from answered import opened
 from streamlit.testing.v1 import AppTest
 
+from apps.explorer.downloads import OPENED
 from apps.explorer.messages import escape_markdown
 from apps.explorer.pages.patch import PATCH
 from apps.explorer.pages.why import WHY
@@ -15,6 +16,7 @@ def session(view: View) -> AppTest:
     app = AppTest.from_file(str(APP), default_timeout=60)
     for name, value in view.to_address().items():
         app.query_params[name] = value
+    app.session_state[OPENED] = True
     app.run()
     assert not app.exception
     return app

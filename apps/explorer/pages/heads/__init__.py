@@ -37,10 +37,10 @@ from apps.explorer.pages.prompt import tokens_view
 from apps.explorer.prediction import prediction_question
 from apps.explorer.questions import Question, question
 from apps.explorer.state import change
-from apps.explorer.tables import table_view
 from apps.explorer.validate import attention_of, heads_of
 from apps.explorer.view import Head, View
 from apps.frame_table import table_of_frame
+from apps.widget.pictures import table_view
 from interp.interventions.replacements import METHODS
 from interp.model.attentions import attentions_of
 

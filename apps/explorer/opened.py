@@ -1,0 +1,31 @@
+"""The reports that the command line named; an address names one of them, and never a file."""
+
+from functools import lru_cache
+from pathlib import Path
+
+from apps.report.written import Written, read_written
+
+_paths: list[Path] = []
+
+
+def open_reports(paths: list[Path]) -> None:
+    """Offer the reports at these paths."""
+    _paths[:] = paths
+
+
+def reports() -> dict[str, Written]:
+    """The reports, by names that differ.
+
+    Raises:
+        InvalidInput: one can't be read any more.
+    """
+    return _read(tuple(_paths))
+
+
+@lru_cache(1)
+def _read(paths: tuple[Path, ...]) -> dict[str, Written]:
+    named: dict[str, Written] = {}
+    for report in (report for path in paths for report in read_written(path)):
+        again = sum(name.partition(" (")[0] == report.name for name in named)
+        named[f"{report.name} ({again + 1})" if again else report.name] = report
+    return named

@@ -1,0 +1,66 @@
+"""The page Report: what an analysis wrote to a folder, with a click on a head to look at it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import streamlit as st
+
+import interp
+from analyses.result import Result
+from apps.explorer.canvas import Pick, ViewData
+from apps.explorer.controls import choose
+from apps.explorer.default_views import default_view
+from apps.explorer.messages import escape_markdown
+from apps.explorer.offered import is_offered
+from apps.explorer.opened import reports
+from apps.explorer.page import Ask, Page
+from apps.explorer.view import HEAD, Head, View
+from apps.report.written import Written
+
+
+def asks(_view: View, _model: interp.Transformer) -> list[Ask]:
+    """Nothing: what is shown was computed before."""
+    return []
+
+
+def views(view: View, _model: interp.Transformer, _known: Mapping[str, Result]) -> list[ViewData]:
+    """The figures and tables of the chosen report; clicks on their heads are taken."""
+    picks = {"table": "row"}
+    return [
+        {**own, "pick": own.get("pick") or picks.get(own["kind"], "cell")}
+        for own in report_of(view).views
+    ]
+
+
+def on_pick(view: View, pick: Pick) -> View:
+    """A head of the report, on the page Heads and in the report's model if that is offered."""
+    named = [Head.of(found[0]) for found in HEAD.finditer(str(pick.get("name", "")))]
+    head = Head(pick["row"], pick["column"]) if pick["pick"] == "head" else [None, *named][-1]
+    if head is None:
+        return view
+    model = report_of(view).model
+    if model == view.model or not is_offered(model):
+        return replace(view, page="heads", head=head)
+    return replace(default_view(model), report=view.report, head=head)
+
+
+def controls(view: View, _model: interp.Transformer) -> None:
+    """Which report, and what it says."""
+    with st.container():
+        choose("Report", "report", [*reports()], widget="selectbox")
+        report = report_of(view)
+        if not is_offered(report.model):
+            name = escape_markdown(report.model)
+            st.warning(f"A report of {name}, which is not offered: name it with --model.")
+        st.markdown(escape_markdown(report.conclusion))
+        if "command" in report.facts:
+            st.code(report.facts["command"], None, wrap_lines=True)
+
+
+def report_of(view: View) -> Written:
+    """The report of a view; the first if it names none of them."""
+    known = reports()
+    return known.get(view.report) or next(iter(known.values()))
+
+
+REPORT = Page("report", "Report", asks, views, on_pick, controls)

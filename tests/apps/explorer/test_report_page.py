@@ -1,0 +1,113 @@
+"""The page Report: what a command wrote, read again; a click on a head; the command's option."""
+
+import base64
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from streamlit.testing.v1 import AppTest
+from typer.testing import CliRunner
+
+from analyses import ablate
+from apps.cli import app as interp_app
+from apps.commands.inputs import Inputs
+from apps.defaults import default_prompts
+from apps.explorer.opened import open_reports, reports
+from apps.explorer.pages.report import on_pick, views
+from apps.explorer.view import Head, View
+from apps.report.written import read_written
+from apps.serve import APP
+from interp.errors import InvalidInput
+from interp.loading import load
+from interp.text.prompts import read_prompts
+
+MODEL = "rasp-reverse"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an ablation, as the command writes it."""
+    folder = tmp_path_factory.mktemp("reports") / "ablation"
+    done = CliRunner().invoke(interp_app, ["ablate", "--model", MODEL, "--out", str(folder)])
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+@pytest.mark.parametrize("part", ["", "report.html", ".."])
+def test_a_report_is_read_from_its_page_its_folder_or_the_folder_above(folder, part):
+    (found,) = read_written(folder / part)
+    assert (found.name, found.model) == ("ablation", MODEL)
+    assert "L2H0" in found.conclusion
+    assert found.facts["command"].startswith("interp ablate")
+    drawn, table = found.views
+    run = json.loads((folder / "run.json").read_text())
+    assert table["rows"][0][0] == run["heads_that_matter"][0]
+    assert len(table["rows"]) == len(pd.read_csv(folder / "heads.csv"))
+    assert drawn["kind"] == "matrix"
+
+
+def test_its_map_has_the_numbers_of_the_analysis(folder):
+    model = load(MODEL)
+    inputs = Inputs(model, tuple(read_prompts(default_prompts(MODEL))))
+    result = ablate(model, inputs.batch, metric=inputs.metric("logit-diff"))
+    drawn = read_written(folder)[0].views[0]
+    shown = np.frombuffer(base64.b64decode(drawn["values"]["data"]), "<f4")
+    expected = result.effect.mean(-1).numpy().ravel()
+    np.testing.assert_allclose(shown, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_no_report_is_refused(tmp_path):
+    with pytest.raises(InvalidInput, match="No report in"):
+        read_written(tmp_path)
+    page = tmp_path / "report.html"
+    for text in ("", "<p>other</p>", '<script type="application/json" id="views-a">{</script>'):
+        page.write_text(text)
+        with pytest.raises(InvalidInput, match="report"):
+            read_written(tmp_path)
+
+
+def test_reports_of_one_name_stay_apart(folder):
+    open_reports([folder, folder / "report.html"])
+    try:
+        assert [*reports()] == ["ablation", "ablation (2)"]
+    finally:
+        open_reports([])
+
+
+def test_a_click_on_a_head_opens_it_in_the_model_of_the_report(folder):
+    open_reports([folder])
+    try:
+        here = View(page="report", model=MODEL, text="abc")
+        cell = {"pick": "head", "row": 1, "column": 2, "name": ""}
+        assert on_pick(here, cell) == View(page="heads", model=MODEL, text="abc", head=Head(1, 2))
+        row = {"pick": "row", "row": 0, "name": "L2H0"}
+        elsewhere = on_pick(View(page="report", model="python-2l"), row)
+        assert (elsewhere.page, elsewhere.model, elsewhere.head) == ("heads", MODEL, Head(2, 0))
+        assert on_pick(here, {"pick": "row", "row": 0, "name": "MLP"}) == here
+        assert [own["pick"] for own in views(here, load(MODEL), {})] == ["head", "row"]
+    finally:
+        open_reports([])
+
+
+def test_a_session_opens_with_the_report_and_one_without_has_no_such_page(folder, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [str(APP), f"--model={MODEL}", f"--results={folder}"])
+    app = AppTest.from_file(str(APP), default_timeout=60).run()
+    assert not app.exception
+    assert app.session_state["view"].page == "report"
+    assert dict(app.query_params) == {}
+    assert "L2H0" in app.markdown[0].value
+    monkeypatch.setattr(sys, "argv", [str(APP)])
+    other = AppTest.from_file(str(APP), default_timeout=60)
+    other.query_params["page"] = "report"
+    other.run()
+    assert "none is open" in other.warning[0].value.replace("\\", "")
+    assert other.session_state["view"].page == "heads"
+
+
+def test_the_command_refuses_what_is_no_report(command, tmp_path):
+    done = command("explore", "--results", tmp_path, "--headless")
+    assert done.exit_code != 0
+    assert "No report in" in done.output + done.stderr
