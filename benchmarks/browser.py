@@ -30,6 +30,8 @@ SETTLED = "[data-testid=stApp][data-test-script-state=notRunning]"
 DRAWN = "[data-view][data-ready=true]"
 TIMEOUT = 120_000
 """Milliseconds that a wait may take."""
+LOOK, QUIET = 100, 500
+"""Milliseconds between looks at a page, and for which nothing must be under way."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +81,15 @@ class Visit:
         self.page.wait_for_selector("[data-stale=true]", state="detached", timeout=TIMEOUT)
 
     def finish(self) -> None:
-        """Wait until no job is under way."""
+        """Wait until no job is under way and none begins: between two runs none is seen."""
         cancel = self.page.get_by_role("button", name="Cancel", exact=True)
-        cancel.first.wait_for(state="detached", timeout=TIMEOUT)
-        self.settle()
+        quiet = 0
+        while quiet < QUIET:
+            cancel.first.wait_for(state="detached", timeout=TIMEOUT)
+            self.settle()
+            self.page.wait_for_timeout(LOOK)
+            busy = cancel.count() or not self.page.locator(SETTLED).count()
+            quiet = 0 if busy else quiet + LOOK
 
     def view(self, name: str) -> Any:  # noqa: ANN401 - a locator
         """The element of a drawn view, by its id."""

@@ -13,7 +13,8 @@ from apps.explorer.view import Head, View
 ViewData = dict[str, Any]
 """What the widget draws, as plain data; see :mod:`apps.widget`."""
 Pick = Mapping[str, Any]
-"""What was clicked: ``view``, ``pick``; by its kind ``row``, ``column``, ``name``, ``heads``."""
+"""What was clicked: ``view``, ``pick``, an ``id`` of its own; by its kind ``row``, ``column``,
+``name``, ``heads``."""
 
 LONGEST = 8_000
 """Characters of an array that is sent with what stands around it."""
@@ -52,10 +53,13 @@ def canvas(
     """
 
     def picked() -> None:
-        # A click may arrive when another page is there already.
+        # A click may arrive when another page is there already. Of several clicks in one message
+        # the last is given, once for each of them.
         state = st.session_state.get(key)
-        if state and state.get("picked"):
-            on_pick(state["picked"])
+        pick = state.get("picked") if state else None
+        if pick and pick.get("id") != st.session_state.get(f"picked_{key}"):
+            st.session_state[f"picked_{key}"] = pick.get("id")
+            on_pick(pick)
 
     small, parts = apart(list(views))
     _mount(

@@ -25,6 +25,7 @@ function mountViews(parent, payload, host) {
   const keptStates = new Map();
   const waiting = new Set();
   let [selection, given, meta, theme, printing] = [{ ...NO_SELECTION }, null, {}, null, false];
+  const identity = Math.random().toString(36).slice(2); // of this mount, so that no two reports are equal
   let [pending, timer, counter] = [{}, null, 0]; // pending: what was chosen here, by field
   let initially = {}; // by the ids of views: the state that they begin with
 
@@ -75,7 +76,7 @@ function mountViews(parent, payload, host) {
 
   function report(event) {
     counter += 1;
-    host.report({ ...event, heads: selection.heads, n: counter });
+    host.report({ ...event, heads: selection.heads, id: `${identity}-${counter}` });
   }
 
   function update(next) {

@@ -192,25 +192,40 @@ def test_another_head_is_chosen_while_a_sweep_runs_and_cancelled_cells_stay(visi
 
 @pytest.mark.slow
 def test_from_the_strongest_head_to_the_weights_of_the_one_before_it(visitor, server, chromium):
-    """Ablate an induction head and its partner, ask why, go upstream, open its OV, share it."""
+    """Ablate an induction head and its partner; why, upstream, its OV; pin it, share the link."""
+    page = visitor.page
     visitor.open(server.address(model="python-2l", page="heads"))
     visitor.finish()
     assert chosen_head(visitor) == "0,5"
     press(visitor, "heads", "s", "]", "{", "{", "{", "{", "{", "s")
     expect(visitor.view("heads")).to_have_attribute("data-head", "1,0")
-    visitor.page.get_by_text("Ablate L0H5, L1H0").first.click()
-    visitor.settle()
+    page.get_by_text("Ablate L0H5, L1H0").first.click()
     until_address(visitor, "ablated", "True")
-    visitor.page.get_by_role("radio", name="Why").click()
+    page.get_by_role("radio", name="Prompt", exact=True).click()
+    until_address(visitor, "page", "prompt")
+    page.get_by_role("radio", name="change").click()
+    expect(visitor.view("tokens").get_by_text("Change of each token").first).to_be_visible()
+    page.get_by_role("radio", name="Why").click()
     until_address(visitor, "page", "why")
     visitor.finish()
-    visitor.page.get_by_role("radio", name="Weights").click()
+    # The first rows: the head that adds most, and what that head reads most of.
+    press(visitor, "components", "ArrowDown", "Enter")
+    until_address(visitor, "component", "L1H0")
+    visitor.finish()
+    press(visitor, "upstream", "ArrowDown", "Enter")
+    until_address(visitor, "component", "L0H5")
+    visitor.finish()
+    page.get_by_role("radio", name="Weights").click()
     until_address(visitor, "page", "weights")
-    visitor.view("OV_out").wait_for(timeout=TIMEOUT)
+    expect(visitor.view("OV_out").get_by_text("L0H5").first).to_be_visible()
+    press(visitor, "OV_out", "p")
+    expect(visitor.view("OV_out")).to_have_count(2, timeout=TIMEOUT)
+    until_address(visitor, "pinned", "")
     with visit(chromium, server) as other:
-        other.open(visitor.page.url)
-        other.view("OV_out").wait_for(timeout=TIMEOUT)
+        other.open(page.url)
+        expect(other.view("OV_out")).to_have_count(2, timeout=TIMEOUT)
         assert address(other) == address(visitor)
+        assert not other.complaints
 
 
 @pytest.mark.slow
@@ -244,3 +259,49 @@ def test_a_new_prompt_while_a_sweep_runs_keeps_what_was_computed(visitor, server
     expect(visitor.page.get_by_text("heads so far")).to_have_count(0, timeout=TIMEOUT)
     visitor.finish()
     assert "def+f" not in visitor.page.url
+
+
+@pytest.mark.slow
+def test_what_is_typed_stays_while_cells_come(visitor, server):
+    visitor.open(server.address(model="python-4l", page="heads", prompts="examples", metric="loss"))
+    box = visitor.page.get_by_label("Prompt", exact=True)
+    box.fill("not sent yet")
+    visitor.finish()
+    expect(box).to_have_value("not sent yet")
+
+
+@pytest.mark.slow
+def test_a_token_in_the_middle_is_masked_by_a_double_click_and_shown_again(visitor, server):
+    visitor.open(server.address(model="python-mlm", page="prompt", text="def f(x): return x"))
+    visitor.finish()
+    token = visitor.view("tokens").get_by_text("return", exact=False).first
+    token.dblclick()
+    visitor.page.wait_for_url(lambda url: "hidden=" in url, timeout=TIMEOUT)
+    visitor.finish()
+    assert "return" in address(visitor)["hidden"]
+    assert "return" not in address(visitor)["text"]
+    assert address(visitor)["target"].strip() == "return"
+    mask = visitor.view("tokens").get_by_text("<|mask|>").first
+    mask.dblclick()
+    visitor.page.wait_for_url(lambda url: "hidden=" not in url, timeout=TIMEOUT)
+    visitor.finish()
+    assert address(visitor)["text"] == "def f(x): return x"
+
+
+@pytest.mark.slow
+def test_the_report_of_a_page_opens_as_a_file(visitor, server, chromium, tmp_path):
+    opened(visitor, server, page="heads", text=TEXT, head="L0H1", method="zero")
+    visitor.finish()
+    visitor.page.get_by_text("as Python, and downloads").click()
+    button = visitor.page.get_by_role("button", name="HTML")
+    button.first.wait_for(timeout=TIMEOUT)
+    with visitor.page.expect_download(timeout=TIMEOUT) as begun:
+        button.first.click()
+    file = tmp_path / "report.html"
+    begun.value.save_as(file)
+    with visit(chromium, server) as reader:
+        reader.page.goto(file.as_uri())
+        reader.page.wait_for_selector("[data-view][data-ready=true]", timeout=TIMEOUT)
+        assert MODEL in reader.page.inner_text("body")
+        assert not reader.complaints
+        assert reader.outside == [file.as_uri()]
