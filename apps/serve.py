@@ -57,7 +57,7 @@ def settings(port: int) -> dict[str, object]:
         "logger.hideWelcomeMessage": True,
         "secrets.files": [],
         "theme.light.primaryColor": "#542788",
-        "theme.dark.primaryColor": "#8f6fd0",
+        "theme.dark.primaryColor": "#b79cf0",
     }
 
 

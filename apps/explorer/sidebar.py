@@ -74,7 +74,7 @@ def prompt_form(model: interp.Transformer) -> None:
             height=68,
             help="As many tokens, with another answer: for patching.",
         )
-        st.form_submit_button("Run", type="primary", width="stretch", on_click=_take_form)
+        st.form_submit_button("Run", width="stretch", on_click=_take_form)
 
 
 def set_choice() -> None:

@@ -67,7 +67,8 @@ def of_ablation(result: Ablation, sizes: tuple[int, ...], attention: str | None)
         lines.append(f"a head drawn at random: size {frame['size'].mean():.2g}")
     if there.any() and n >= FEWEST:
         count = int((frame["p"] <= LEVEL).sum())
-        lines.append(f"p ≤ {LEVEL}: {count} heads, {by_chance(frame):.2g} by chance")
+        heads = "head" if count == 1 else "heads"
+        lines.append(f"p ≤ {LEVEL}: {count} {heads}, {by_chance(frame):.2g} by chance")
     if not there.all():
         lines.append(f"{there.sum()} of {len(frame)} heads so far")
     return {

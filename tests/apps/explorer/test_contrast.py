@@ -1,0 +1,72 @@
+"""Every text of every page can be read against what is behind it, light and dark."""
+
+import pytest
+
+from apps.explorer.pages.report import REPORT
+from apps.explorer.view import PAGES
+from benchmarks.browser import served, visit
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+LEAST = 4.5
+"""WCAG 2.2, success criterion 1.4.3, for text of any size."""
+TEXTS = r"""() => {
+  const parts = (colour) => {
+    const numbers = colour.match(/[\d.]+/g).map(Number);
+    const whole = colour.startsWith("rgb") ? 1 : 255;
+    return [...numbers.slice(0, 3).map((part) => part * whole), numbers[3] ?? 1];
+  };
+  const linear = (part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+  const luminance = ([red, green, blue]) =>
+    0.2126 * linear(red / 255) + 0.7152 * linear(green / 255) + 0.0722 * linear(blue / 255);
+  const over = (top, below) =>
+    [0, 1, 2].map((n) => top[n] * top[3] + below[n] * (1 - top[3])).concat(1);
+  const outer = (element) => element.parentElement || element.parentNode?.host || null;
+  const behind = (element) => {
+    const layers = [];
+    for (let own = element; own; own = outer(own)) {
+      layers.push(parts(getComputedStyle(own).backgroundColor));
+      if (layers.at(-1)[3] === 1) break;
+    }
+    return layers.reduceRight((below, top) => over(top, below), [255, 255, 255, 1]);
+  };
+  const isShown = (element) => {
+    const { width, height } = element.getBoundingClientRect();
+    return width > 1 && height > 1 && element.checkVisibility({ visibilityProperty: true });
+  };
+  const isText = (element) =>
+    [...element.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.data.trim());
+  const found = [];
+  const look = (root) => {
+    for (const own of root.querySelectorAll("*")) {
+      if (own.shadowRoot) look(own.shadowRoot);
+      const { color, fontFamily } = getComputedStyle(own);
+      const isNone = fontFamily.includes("Material") || own.closest("style, script, option, :disabled");
+      if (isNone || !isText(own) || !isShown(own)) continue;
+      const paper = behind(own);
+      const both = [over(parts(color), paper), paper].map(luminance);
+      const ratio = (Math.max(...both) + 0.05) / (Math.min(...both) + 0.05);
+      found.push([ratio, own.textContent.trim().slice(0, 40)]);
+    }
+  };
+  look(document);
+  return found;
+}"""
+VIEWS = [
+    {"page": page, "model": "rasp-reverse" if page == "patch" else "rasp-duplicates"}
+    for page in PAGES
+    if page != REPORT.name
+]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_stands_out(chromium, scheme):
+    with served() as server:
+        for view in VIEWS:
+            with visit(chromium, server, color_scheme=scheme) as visitor:
+                visitor.open(server.address(**view))
+                visitor.finish()
+                texts = visitor.page.evaluate(TEXTS)
+            assert len(texts) > 30
+            faint = [text for text in texts if text[0] < LEAST]
+            assert not faint, (view, faint)

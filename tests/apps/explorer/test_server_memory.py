@@ -1,0 +1,39 @@
+"""The memory of the explorer's server while one visitor reads many prompts."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.browser import TIMEOUT, served, visit
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+FIRST, ALL = 20, 100
+"""Prompts after which the memory is read."""
+GROWTH = 60e6
+"""Bytes: most of them for the results that are kept; the store's own bound is tested alone."""
+
+
+def resident(pid: int) -> int:
+    """Bytes of a process that are in memory."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) * 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
+def test_a_hundred_prompts_leave_no_more_than_their_results(chromium):
+    model = "induction-by-hand"
+    with served(model) as server, visit(chromium, server) as visitor:
+        visitor.open(server.address(model=model, page="heads"))
+        box = visitor.page.get_by_label("Prompt", exact=True)
+        before = 0
+        for n in range(ALL):
+            text = f"ab{chr(97 + n % 26)}{chr(97 + n // 26)}ab"
+            box.fill(text)
+            visitor.page.get_by_role("button", name="Run").click()
+            visitor.page.wait_for_url(lambda url, text=text: f"text={text}" in url, timeout=TIMEOUT)
+            visitor.settle()
+            if n == FIRST:
+                before = resident(server.process.pid)
+        grown = resident(server.process.pid) - before
+        assert grown < GROWTH
