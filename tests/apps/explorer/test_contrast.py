@@ -41,8 +41,9 @@ TEXTS = r"""() => {
     for (const own of root.querySelectorAll("*")) {
       if (own.shadowRoot) look(own.shadowRoot);
       const { color, fontFamily } = getComputedStyle(own);
-      const isNone = fontFamily.includes("Material") || own.closest("style, script, option, :disabled");
-      if (isNone || !isText(own) || !isShown(own)) continue;
+      const isIcon = fontFamily.includes("Material");
+      if (isIcon || own.closest("style, script, option, :disabled")) continue;
+      if (!isText(own) || !isShown(own)) continue;
       const paper = behind(own);
       const both = [over(parts(color), paper), paper].map(luminance);
       const ratio = (Math.max(...both) + 0.05) / (Math.min(...both) + 0.05);
