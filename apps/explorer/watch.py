@@ -19,14 +19,14 @@ States = dict[str, object]
 
 
 def begin_drawing() -> None:
-    """Note that the jobs which a page begins from here on will be watched."""
-    st.session_state["watched"] = True
+    """Note that nothing is drawn yet, and that the jobs which the page begins will be watched."""
+    st.session_state["drawn"], st.session_state["watched"] = None, True
 
 
 def note_drawn(states: States) -> None:
-    """Note how far the jobs were whose results a page has drawn; watch them if nobody does."""
-    st.session_state["drawn"] = states
-    if states and not st.session_state["watched"]:
+    """Note how far the jobs were whose results a page has drawn; watch new ones if nobody does."""
+    before, st.session_state["drawn"] = st.session_state["drawn"], states
+    if states != before and not st.session_state["watched"]:
         rerun()
 
 
@@ -48,8 +48,9 @@ def _look(look: Callable[[], Mapping[str, Job]], jobs: Jobs) -> None:
         states = {name: job.state for name, job in found.items()}
         for name, job in found.items():
             _progress(name, job, jobs)
-        running = any(job.running for job in found.values())
-        if states != st.session_state["drawn"] or running != st.session_state["watched"]:
+        drawn, running = st.session_state["drawn"], any(job.running for job in found.values())
+        # A page that could not be drawn would fail again.
+        if drawn not in (None, states) or running != st.session_state["watched"]:
             rerun()
 
 

@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from apps.explorer.messages import escape_markdown
+from apps.explorer.navigation import PAGES
 from apps.explorer.offered import model_of, offer, offered
 from apps.explorer.view import Head, View
 from apps.serve import APP
@@ -181,6 +183,23 @@ def test_an_unexpected_fault_shows_no_traceback(session, monkeypatch):
     assert "Traceback" not in app.error[0].value
     canvases = [own for own in app.get("bidi_component") if own.key.startswith("canvas_")]
     assert len(canvases) == 1, "the other views are shown"
+
+
+def test_a_page_that_cannot_be_drawn_is_not_drawn_again_and_again(session, monkeypatch):
+    """While its jobs go on."""
+    drawn: list[object] = []
+
+    def fail(*given: object) -> None:
+        drawn.append(given)
+        raise RuntimeError("the inside")
+
+    monkeypatch.setitem(PAGES, PAGE, replace(PAGES[PAGE], views=fail))
+    app = session(weights="order")
+    assert "the inside" in app.error[0].value
+    assert len(drawn) <= 2
+    monkeypatch.undo()
+    app = finished(app.run())
+    assert not app.error
 
 
 def test_errors_are_text():
