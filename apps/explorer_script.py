@@ -102,8 +102,11 @@ def page() -> None:
             with errors_on_page():
                 prompt_form(model_of(current().model))
             with errors_on_page():
-                set_choice()
-                metric_choice()
+                used = PAGES[current().page].sidebar
+                if "prompts" in used:
+                    set_choice()
+                if "metric" in used:
+                    metric_choice()
         choose("Page", "page", pages(), words=lambda name: PAGES[name].title, has_label=False)
         view = current()
         st.session_state["outer"] = outer(view)

@@ -1,9 +1,9 @@
 """How long a visitor of the explorer waits, measured in the browser, and how much is sent.
 
 On ``python-4l`` with a prompt of about 64 tokens; browser and server share this machine. A head
-changes in the browser alone: from the key to the drawn frame, by the browser's clock. What needs
-the server is timed from the click until the page shows what was asked for. Each is compared with
-the time that it may take.
+and the cell under the pointer change in the browser alone: from the event to the drawn frame, by the
+browser's clock. What needs the server is timed from the click until the page shows what was asked
+for. Each is compared with the time that it may take.
 """
 
 import time
@@ -26,6 +26,15 @@ HEADS = "[data-view=heads]"
 KEY = """async (box, key) => {
   const began = performance.now();
   box.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, composed: true }));
+  await new Promise((done) => requestAnimationFrame(() => done()));
+  return (performance.now() - began) / 1000;
+}"""
+HOVER = """async (canvas, [x, y]) => {
+  const { left, top, width, height } = canvas.getBoundingClientRect();
+  const [clientX, clientY] = [left + x * width, top + y * height];
+  const began = performance.now();
+  canvas.dispatchEvent(
+    new PointerEvent("pointermove", { clientX, clientY, bubbles: true, composed: true }));
   await new Promise((done) => requestAnimationFrame(() => done()));
   return (performance.now() - began) / 1000;
 }"""
@@ -89,6 +98,10 @@ def _rows(visitor: Any, address: Callable[..., str], rounds: int) -> Iterator[Ro
     box = visitor.view("heads").locator("[tabindex='0']").first
     changes = [box.evaluate(KEY, key) for key in ("]", "}", "[", "{") * rounds]
     yield _row("another head, in the browser", changes, FRAME)
+    over = visitor.view("heads").locator("canvas.w-over").first
+    places = [(0.3 + 0.4 * (n % 5) / 5, 0.3 + 0.4 * (n % 3) / 3) for n in range(4 * rounds)]
+    moves = [over.evaluate(HOVER, [*place]) for place in places]
+    yield _row("another cell under the pointer", moves, FRAME)
     yield _row("another page", seconds(turns, 2 * (rounds // 2)), CLICK)
     yield _row("another prompt", seconds(asks, rounds), PROMPT)
     yield _row("first ablated cells", seconds(ablates, 1), CELLS)

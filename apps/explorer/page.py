@@ -76,6 +76,7 @@ class Page:
         views: what is shown of the answers; those that are missing are not there yet.
         on_pick: the view after a click that is no mere selection.
         controls: shows the page's own widgets.
+        sidebar: the fields at the side that change what it shows: ``prompts``, ``metric``.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Page:
     views: Callable[[View, interp.Transformer, Mapping[str, Result]], list[ViewData]]
     on_pick: Callable[[View, Pick], View] = same_view
     controls: Callable[[View, interp.Transformer], None] = no_controls
+    sidebar: tuple[str, ...] = ()
 
 
 @dataclass

@@ -283,4 +283,4 @@ def controls(view: View, model: interp.Transformer) -> None:
     ask_switch("Circuit", CIRCUIT, help="Score all edges and run circuits of the best ones.")
 
 
-PATCH = Page("patch", "Patch", asks, views, on_pick, controls)
+PATCH = Page("patch", "Patch", asks, views, on_pick, controls, sidebar=("prompts",))

@@ -235,4 +235,4 @@ def _label(text: str) -> str:
     )
 
 
-PROMPT = Page("prompt", "Prompt", asks, views, on_pick, controls)
+PROMPT = Page("prompt", "Prompt", asks, views, on_pick, controls, sidebar=("prompts", "metric"))

@@ -211,4 +211,4 @@ def controls(view: View, _model: interp.Transformer) -> None:
         st.button("Ask where the model answers", on_click=lambda: change(position=None))
 
 
-WHY = Page("why", "Why", asks, views, on_pick, controls)
+WHY = Page("why", "Why", asks, views, on_pick, controls, sidebar=("prompts",))

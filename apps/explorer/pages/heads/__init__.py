@@ -186,4 +186,4 @@ def _texts_view(found: TopTexts) -> ViewData:
     return table_view(TEXTS, title, table, note) | {"pick": "row"}
 
 
-HEADS = Page("heads", "Heads", asks, views, on_pick, controls)
+HEADS = Page("heads", "Heads", asks, views, on_pick, controls, sidebar=("prompts", "metric"))
