@@ -1,7 +1,7 @@
 """How long a visitor of the explorer waits, measured in the browser, and how much is sent.
 
-On ``python-4l`` with a prompt of about 64 tokens; browser and server share this machine. A head
-and the cell under the pointer change in the browser alone: from the event to the drawn frame, by the
+On ``python-4l`` with a prompt of about 64 tokens; browser and server share this machine. A head and
+the cell under the pointer change in the browser alone: from the event to the drawn frame, by the
 browser's clock. What needs the server is timed from the click until the page shows what was asked
 for. Each is compared with the time that it may take.
 """
