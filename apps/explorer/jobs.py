@@ -4,6 +4,7 @@ A sweep runs in slices: it is cancelled after a moment and resumed from what it 
 shows cells as they come, and jobs of several pages take turns.
 """
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ MAX_JOBS = 64
 class Job:
     """An analysis that runs, waits, was cancelled or has ended.
 
+    Several sessions may look at one: what one of them cancels goes on while another looks at it.
+
     Attributes:
         question: what it computes.
         done: of its progress.
@@ -39,7 +42,6 @@ class Job:
         running: whether it is under way or waits for its turn.
         complete: whether ``result`` is whole.
         seconds: for which it has run.
-        stopped: whether it was cancelled.
         looked_at: when somebody last asked for it.
     """
 
@@ -52,22 +54,21 @@ class Job:
     running: bool = False
     complete: bool = False
     seconds: float = 0.0
-    stopped: bool = False
     looked_at: float = 0.0
 
     def cancel(self) -> None:
-        """Stop after the present forward; what is done is kept."""
-        self.stopped = True
+        """Stop after the present forward, unless it is looked at again; what is done is kept."""
+        self.looked_at = -math.inf
 
     @property
     def waits(self) -> bool:
         """Whether it should not go on: it was cancelled, or no page shows it any more."""
-        return self.stopped or time.monotonic() - self.looked_at > ABANDONED
+        return time.monotonic() - self.looked_at > ABANDONED
 
     @property
     def state(self) -> tuple[object, ...]:
         """What changes when there is something else to show than its progress."""
-        return self.version, self.running, self.stopped, self.error
+        return self.version, self.running, self.error
 
     @property
     def seconds_left(self) -> float | None:
@@ -93,20 +94,28 @@ class Jobs:
         self._turns: SimpleQueue[tuple[Job, float] | None] = SimpleQueue()
         self._jobs: dict[Question, Job] = {}
         self._lock = Lock()
+        self._closed = False
         # Daemons, so that a command that is stopped does not wait for an analysis.
         self._threads = [Thread(target=self._work, daemon=True) for _ in range(workers)]
         for thread in self._threads:
             thread.start()
 
-    def look(self, question: Question) -> Job:
-        """The job of a question; it is started or resumed unless it was cancelled or failed."""
+    def look(self, question: Question, *, cancelled: bool = False) -> Job:
+        """The job of a question, which is started or resumed unless it failed.
+
+        Args:
+            question: what it computes.
+            cancelled: whether who looks has cancelled it: it is left as it is.
+        """
         answer = self.store.get(question)
         if answer is not None:
             return Job(question, result=answer, complete=True)
         with self._lock:
             job = self._jobs.setdefault(question, Job(question))
+            if cancelled:
+                return job
             job.looked_at = time.monotonic()
-            if not (job.running or job.stopped or job.error):
+            if not (job.running or job.error):
                 job.running = True
                 self._turns.put((job, FIRST_SLICE))
             return job
@@ -114,8 +123,7 @@ class Jobs:
     def resume(self, question: Question) -> None:
         """Let a job go on that was cancelled or failed."""
         with self._lock:
-            job = self._jobs.setdefault(question, Job(question))
-            job.stopped, job.error = False, ""
+            self._jobs.setdefault(question, Job(question)).error = ""
         self.look(question)
 
     def run(self, question: Question) -> Result:
@@ -132,9 +140,7 @@ class Jobs:
 
     def close(self) -> None:
         """Stop all jobs, then the worker threads."""
-        with self._lock:
-            for job in self._jobs.values():
-                job.cancel()
+        self._closed = True
         for _thread in self._threads:
             self._turns.put(None)
         for thread in self._threads:
@@ -159,7 +165,7 @@ class Jobs:
         def cancelled() -> bool:
             now = time.monotonic() - began
             prepared.append(now)
-            return job.waits or now - prepared[0] > max(seconds, 2 * prepared[0])
+            return self._closed or job.waits or now - prepared[0] > max(seconds, 2 * prepared[0])
 
         try:
             model = self.model_of(job.question.model)
@@ -172,7 +178,7 @@ class Jobs:
         job.seconds = before + time.monotonic() - began
         if getattr(job.result, "partial", None) is None:
             self._end(job)
-        elif job.waits:
+        elif self._closed or job.waits:
             job.running = False
         else:
             self._turns.put((job, min(2 * seconds, LONGEST_SLICE)))

@@ -21,7 +21,7 @@ from apps.explorer.questions import Question
 from apps.explorer.state import change, current, outer, rerun, write_address
 from apps.explorer.store import Store
 from apps.explorer.view import View
-from apps.explorer.watch import States, begin_drawing, note_drawn, watch
+from apps.explorer.watch import States, begin_drawing, is_cancelled, note_drawn, watch
 from apps.widget.pictures import share_scales
 from interp.errors import InterpError
 
@@ -114,7 +114,9 @@ class Results:
                 continue
             known.questions[one.name] = one.question
             if one.long:
-                known._look_at(one.name, jobs.look(one.question))
+                known._look_at(
+                    one.name, jobs.look(one.question, cancelled=is_cancelled(one.question))
+                )
             else:
                 known._run(one.name, one.question, jobs)
         return known
@@ -146,7 +148,7 @@ def show(page: Page) -> None:
 def _jobs_of(page: Page) -> dict[str, Job]:
     """The jobs that the views of a page wait for, by their names."""
     jobs = {
-        f"{before}{one.name}": JOBS.look(one.question)
+        f"{before}{one.name}": JOBS.look(one.question, cancelled=is_cancelled(one.question))
         for before, view in _columns(current())
         for one in page.asks(view, model_of(view.model))
         if one.long and isinstance(one.question, Question)

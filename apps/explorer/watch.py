@@ -9,6 +9,7 @@ import streamlit as st
 
 from apps.explorer.jobs import Job, Jobs
 from apps.explorer.messages import errors_on_page
+from apps.explorer.questions import Question
 from apps.explorer.state import rerun
 
 POLL = 0.4
@@ -59,9 +60,24 @@ def _progress(name: str, job: Job, jobs: Jobs) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.progress(job.done / job.total if job.total else 0.0, _progress_text(name, job))
         if job.running:
-            st.button("Cancel", key=f"cancel_{name}", on_click=job.cancel)
+            st.button("Cancel", key=f"cancel_{name}", on_click=_cancel, args=[job])
         else:
-            st.button("Continue", key=f"continue_{name}", on_click=jobs.resume, args=[job.question])
+            st.button("Continue", key=f"continue_{name}", on_click=_resume, args=[job, jobs])
+
+
+def is_cancelled(question: Question) -> bool:
+    """Whether this session has cancelled the job of a question."""
+    return hash(question) in st.session_state.get("cancelled", ())
+
+
+def _cancel(job: Job) -> None:
+    st.session_state.setdefault("cancelled", set()).add(hash(job.question))
+    job.cancel()
+
+
+def _resume(job: Job, jobs: Jobs) -> None:
+    st.session_state.get("cancelled", set()).discard(hash(job.question))
+    jobs.resume(job.question)
 
 
 def _progress_text(name: str, job: Job) -> str:

@@ -75,14 +75,15 @@ def test_cancel_keeps_what_is_done_and_resume_goes_on(jobs, monkeypatch):
     asked = Question("held", MODEL, (TEXTS,))
     assert jobs.look(asked).running
     assert begun.wait(60)
-    jobs.look(asked).cancel()
+    job = jobs.look(asked)
+    job.cancel()
     go.set()
-    job = wait(jobs, asked)
+    until(lambda: not job.running)
     assert not job.complete
     done = ~job.result.ablated.isnan()
     assert done.any()
     assert not done.all()
-    assert not jobs.look(asked).running, "a cancelled job must not begin anew by being looked at"
+    assert not jobs.look(asked, cancelled=True).running, "it must not begin anew by being looked at"
     jobs.resume(asked)
     job = wait(jobs, asked)
     assert job.complete
@@ -96,9 +97,16 @@ def test_a_job_that_nobody_looks_at_pauses_and_goes_on_when_looked_at(jobs, monk
     job = jobs.look(asked)
     until(lambda: not job.running)
     assert not job.complete
-    assert not job.stopped
     monkeypatch.setattr(jobs_module, "ABANDONED", 60.0)
     assert wait(jobs, asked).complete
+
+
+def test_what_one_session_cancels_goes_on_while_another_looks_at_it(jobs, monkeypatch):
+    monkeypatch.setattr(jobs_module, "FIRST_SLICE", 0.0)
+    asked = question(ablate, MODEL, TEXTS, memory=1e6)
+    jobs.look(asked).cancel()
+    until(lambda: not jobs.look(asked).running)
+    assert jobs.look(asked, cancelled=True).complete
 
 
 def test_two_jobs_take_turns(jobs, monkeypatch):
