@@ -43,6 +43,7 @@ import streamlit as st
 JAVASCRIPT = '''
 export default function({ parentElement, setTriggerValue }) {
   const canvas = document.createElement("canvas");
+  canvas.className = "picked";
   canvas.onclick = () => setTriggerValue("picked", "cell");
   canvas.toBlob(blob => {
     const picture = document.createElement("img");
@@ -346,7 +347,7 @@ def test_a_page_and_a_component_work_under_the_policy(server, chromium):
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: requests.append(request.url))
     page.goto(f"http://{server.host}")
-    page.locator("canvas").first.click(timeout=60_000)
+    page.locator("canvas.picked").click(timeout=60_000)
     page.get_by_text("cell of --model=induction-by-hand --model=dates").wait_for(timeout=60_000)
     page.locator("[data-testid=stDataFrame] canvas").first.wait_for(timeout=60_000)
     assert complaints == []
