@@ -68,6 +68,17 @@ def write_address() -> None:
     state["address"], state["written"] = address, view
 
 
+def went_back() -> bool:
+    """Whether the address is another one than was written, at two looks one after the other.
+
+    At one look it may be that of a message that was under way while the address was written.
+    """
+    state = st.session_state
+    differs = st.query_params.to_dict() != state.get("address")
+    state["differed"], before = differs, state.get("differed", False)
+    return differs and before
+
+
 def outer(view: View) -> tuple[object, ...]:
     """What decides whether more than a page's own views has to be shown anew."""
     edited = (view.method, view.prompts, view.answered, view.attention) if view.ablated else ()
