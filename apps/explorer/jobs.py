@@ -30,7 +30,7 @@ MAX_JOBS = 64
 class Job:
     """An analysis that runs, waits, was cancelled or has ended.
 
-    Several sessions may look at one: what one of them cancels goes on while another looks at it.
+    Sessions share it: after one of them has cancelled it, it runs as long as another one shows it.
 
     Attributes:
         question: what it computes.

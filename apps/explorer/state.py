@@ -68,13 +68,17 @@ def write_address() -> None:
     state["address"], state["written"] = address, view
 
 
+def address_differs() -> bool:
+    """Whether the address is another one than was written."""
+    return st.query_params.to_dict() != st.session_state.get("address")
+
+
 def went_back() -> bool:
     """Whether the address is another one than was written, at two looks one after the other.
 
     At one look it may be that of a message that was under way while the address was written.
     """
-    state = st.session_state
-    differs = st.query_params.to_dict() != state.get("address")
+    state, differs = st.session_state, address_differs()
     state["differed"], before = differs, state.get("differed", False)
     return differs and before
 

@@ -44,6 +44,11 @@ class Head(NamedTuple):
         return cls(int(found[1]), int(found[2])) if found else None
 
 
+def heads_in(text: str) -> list[Head]:
+    """The heads that a text names, in its order."""
+    return [Head(int(layer), int(head)) for layer, head in HEAD.findall(text)]
+
+
 @dataclass(frozen=True)
 class View:
     """Everything that is chosen on the pages.

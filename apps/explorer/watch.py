@@ -10,7 +10,7 @@ import streamlit as st
 from apps.explorer.jobs import Job, Jobs
 from apps.explorer.messages import errors_on_page
 from apps.explorer.questions import Question
-from apps.explorer.state import rerun, went_back
+from apps.explorer.state import address_differs, rerun, went_back
 
 POLL = 0.4
 """Seconds between looks at a job."""
@@ -41,8 +41,8 @@ def watch(look: Callable[[], Mapping[str, Job]], jobs: Jobs) -> None:
     running = any(job.running for job in look().values())
     st.session_state["watched"] = running
     # A press of Back may have come while the page was shown anew: then it is looked at again.
-    differs = st.query_params.to_dict() != st.session_state.get("address")
-    st.fragment(_look, run_every=POLL if running or differs else None)(look, jobs)
+    polls = running or address_differs()
+    st.fragment(_look, run_every=POLL if polls else None)(look, jobs)
 
 
 def _look(look: Callable[[], Mapping[str, Job]], jobs: Jobs) -> None:

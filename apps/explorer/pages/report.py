@@ -14,7 +14,7 @@ from apps.explorer.messages import escape_markdown
 from apps.explorer.offered import is_offered
 from apps.explorer.opened import reports
 from apps.explorer.page import Ask, Page
-from apps.explorer.view import HEAD, Head, View
+from apps.explorer.view import Head, View, heads_in
 from apps.report.written import Written
 
 
@@ -34,7 +34,7 @@ def views(view: View, _model: interp.Transformer, _known: Mapping[str, Result]) 
 
 def on_pick(view: View, pick: Pick) -> View:
     """A head of the report, on the page Heads and in the report's model if that is offered."""
-    named = [Head.of(found[0]) for found in HEAD.finditer(str(pick.get("name", "")))]
+    named = heads_in(str(pick.get("name", "")))
     head = Head(pick["row"], pick["column"]) if pick["pick"] == "head" else [None, *named][-1]
     if head is None:
         return view

@@ -31,7 +31,7 @@ from apps.explorer.page import Ask, Page, ask
 from apps.explorer.pages.asked import inputs_of
 from apps.explorer.questions import Question, question
 from apps.explorer.validate import attention_of, heads_of
-from apps.explorer.view import HEAD, Head, View
+from apps.explorer.view import Head, View, heads_in
 from apps.frame_table import table_of_frame
 from apps.presentation import table
 from apps.widget.pictures import table_view, views_of_figure
@@ -65,7 +65,7 @@ def views(view: View, _model: interp.Transformer, known: Mapping[str, Result]) -
 
 def on_pick(view: View, pick: Pick) -> View:
     """A cell opens the head that its labels name; of a composition, the later one."""
-    named = [Head.of(found[0]) for found in HEAD.finditer(str(pick.get("name", "")))]
+    named = heads_in(str(pick.get("name", "")))
     return replace(view, head=named[-1], weights="head") if named else view
 
 
