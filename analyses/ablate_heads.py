@@ -10,6 +10,7 @@ prompt at the same position (Chan et al. 2022, "Causal Scrubbing"). Ablating a h
 raises a loss and lowers a logit difference.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from analyses.effects import (
     Progress,
     as_metric,
     by_chance,
+    cancelled_note,
     effect_frame,
     effect_lines,
     grid,
@@ -54,7 +56,10 @@ class HeadAblation(Result):
         method: ``zero``, ``mean`` or ``resample``.
         provenance: model, tokens and settings that the numbers depend on.
         notes: what a reader should know of how they were computed, such as where they are NaN.
+        partial: of a cancelled call, what ``resume=`` takes.
     """
+
+    working = ("partial",)
 
     clean: Float[Tensor, " prompt"]
     ablated: Float[Tensor, "layer head prompt"]
@@ -63,6 +68,7 @@ class HeadAblation(Result):
     method: str
     provenance: Provenance
     notes: tuple[str, ...] = ()
+    partial: Sweep | None = None
 
     @property
     def effect(self) -> Float[Tensor, "layer head prompt"]:
@@ -149,6 +155,7 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
     rows: int = 64,
     memory: float | None = None,
     progress: Progress | None = None,
+    cancelled: Callable[[], bool] | None = None,
     resume: Sweep | None = None,
 ) -> HeadAblation:
     """Ablate every head of a model with a single stack, one at a time.
@@ -165,8 +172,10 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
         rows: prompts a forward while activations are collected; the result does not depend on it.
         memory: bytes that the sweep may take, as for :func:`interp.sweep`.
         progress: called with ``(heads done, heads in total)``.
-        resume: partial result of the same call: the ``result`` of the :class:`interp.Interrupted`,
-            or of the error, that stopped it.
+        cancelled: called after each forward; if it returns True, what was measured is returned,
+            and its ``partial`` can be resumed.
+        resume: partial result of the same call: ``partial`` of a cancelled one, or the ``result``
+            of the :class:`interp.Interrupted`, or of the error, that stopped it.
 
     Returns:
         Effects per layer, head and prompt.
@@ -190,6 +199,7 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
         measured,
         memory=memory,
         progress=in_cells(progress, len(batch.ids)),
+        cancelled=cancelled,
         resume=resume,
     )
     return HeadAblation(
@@ -199,5 +209,6 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
         unit=table.unit,
         method=method,
         provenance=replace(table.provenance, seed=seed),
-        notes=table.notes,
+        notes=(*table.notes, *cancelled_note(table, "head")),
+        partial=None if table.complete else table,
     )

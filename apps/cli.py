@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 
 from apps.commands import COMMANDS
-from apps.commands.command import DEFAULT_MODEL, Model
+from apps.commands.options import DEFAULT_MODEL, Model
+from apps.commands.repeat import repeat
 from apps.commands.report import report
 from apps.failures import debugging, interrupt_when_terminated, reports_errors
 from apps.terminal import escape_unencodable, print_stderr, print_stdout, print_table, progress
@@ -65,6 +66,7 @@ def models() -> None:
 for analysis in COMMANDS:
     app.command()(reports_errors(analysis))
 app.command()(reports_errors(report))
+app.command()(reports_errors(repeat))
 
 
 @app.command()

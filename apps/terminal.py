@@ -1,5 +1,6 @@
 """Terminal output: results on stdout, progress and errors on stderr."""
 
+import json
 import sys
 import time
 from collections.abc import Generator, Sequence
@@ -53,6 +54,11 @@ def stderr() -> Console:
 def print_stdout(text: str) -> None:
     """Print lines on stdout, wrapped at words."""
     stdout().print(Text(escape_controls(text)))
+
+
+def print_json(value: object) -> None:
+    """Print JSON on stdout, as it is."""
+    print(json.dumps(value, indent=2))  # noqa: T201 - no wrapping, no escapes
 
 
 def print_stderr(text: str) -> None:

@@ -8,11 +8,11 @@ from functools import partial
 import torch
 
 from benchmarks.limits import Products
-from benchmarks.machine import processor
 from benchmarks.models import Ours, Setting
 from benchmarks.peers import Peers
 from benchmarks.table import Mark, Row
 from benchmarks.timing import Timed, Work, alternate
+from interp.execution.machine import processor
 
 Makers = dict[str, Callable[[], Work]]
 MARKED_THREADS = 2

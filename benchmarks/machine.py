@@ -2,7 +2,6 @@
 
 import os
 import platform
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ import torch
 from benchmarks.models import Ours, Setting, kernel_ran
 from benchmarks.peers import PACKAGES, version
 from benchmarks.timing import Absent
+from interp.execution.machine import processor
 
 
 def load_average() -> str:
@@ -43,12 +43,3 @@ def environment(setting: Setting, ours: Ours) -> dict[str, Any]:
             names[f"{kernel} kernel"] = f"none ({reason})"
     return names
 
-
-def processor() -> str:
-    """The name of the processor, or of its architecture where the system gives no name."""
-    listed = Path("/proc/cpuinfo")
-    if listed.exists():
-        for line in listed.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import interp
 from benchmarks.timing import Absent
+from interp.execution.machine import operations_of_forward
 
 KERNELS = ("default", "packed")
 CPU = torch.device("cpu")
@@ -152,25 +151,6 @@ def feature(name: str) -> Callable[..., object]:
     return found
 
 
-class OperationLog(TorchDispatchMode):
-    """Records which operations of torch compute matrix products and attention."""
-
-    PRODUCTS = ("mm", "linear", "attention")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.operations: dict[str, None] = {}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401 - torch's signature
-        """Record the operation and call it unchanged."""
-        name = str(func.overloadpacket)
-        if any(part in name for part in self.PRODUCTS) and "reorder" not in name:
-            self.operations[name] = None
-        return func(*args, **(kwargs or {}))
-
-
 def kernel_ran(model: interp.Transformer) -> str:
     """The operations of torch that compute the matrix products and attention of a forward."""
-    with torch.no_grad(), OperationLog() as log:
-        model([[0, 0]])
-    return ", ".join(log.operations)
+    return ", ".join(operations_of_forward(model))

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import MethodName, Metric, MetricName, Seed, analysis_command
+from apps.commands.command import analysis_command
+from apps.commands.options import MethodName, Metric, MetricName
 
 if TYPE_CHECKING:
     from analyses import Ablation, HeadAblation
@@ -60,7 +61,6 @@ def ablate(  # noqa: PLR0913 - the options of one command
     layers: Layers = None,
     reference: Reference = None,
     per_position: PerPosition = False,
-    seed: Seed = 0,
 ) -> "HeadAblation | Ablation":
     """Ablate each head (layer, MLP, …) in turn and report which matter."""
     import analyses  # noqa: PLC0415
@@ -73,8 +73,7 @@ def ablate(  # noqa: PLR0913 - the options of one command
             inputs.texts,
             metric=measured,
             method=method.value,
-            seed=seed,
-            progress=inputs.progress,
+            **inputs.how_resumable(analyses.ablate_heads),
         )
     return analyses.ablate(
         inputs.model,
@@ -86,8 +85,7 @@ def ablate(  # noqa: PLR0913 - the options of one command
         per_position=per_position,
         metric=measured,
         method=method.value,
-        seed=seed,
-        progress=inputs.progress,
+        **inputs.how_resumable(analyses.ablate),
     )
 
 

@@ -2,22 +2,30 @@
 
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import torch
 
 import interp
 from analyses.effects import Progress
 from analyses.result import Result
+from apps.commands.command import Question
 from apps.commands.inputs import Inputs
+from apps.commands.kept import Kept, run_in_slices
+from apps.commands.options import FILES
 from apps.defaults import LOGIT_DIFF, default_prompts
 from apps.devices import parse_device
+from apps.environment import environment
 from apps.report import ReportPrompt
 from interp.loading import load
-from interp.text.prompts import Prompt, PromptFile, read_prompt_file
+from interp.sweeps.memory import Budget
+from interp.text.prompts import Prompt, PromptFile, bundled_prompts, read_prompt_file
 from interp.text.token_bytes import visible
 
 METRICS_READ = {
@@ -33,35 +41,56 @@ class Settings:
     """The settings of a run.
 
     Attributes:
-        command: the name of the command.
+        question: what the command asks.
         model: a bundled name or a folder.
         prompts: a bundled set or a file; ``None`` means the model's own set.
         options: the analysis's own options, as Python names them.
         device: where to compute.
-        reads: the fields of prompts that are read; none if the analysis reads no prompts.
+        dtype: what to compute in; ``None`` means the model's own.
+        seed: of what is drawn.
+        rows: prompts a forward; ``None`` leaves it to the analysis.
+        memory: bytes that a sweep may take; ``None`` means a share of those free.
     """
 
-    command: str
+    question: Question
     model: str
-    prompts: str | None
+    prompts: str | None = None
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     device: str = "cpu"
-    reads: tuple[str, ...] = ("text",)
+    dtype: str | None = None
+    seed: int = 0
+    rows: int | None = None
+    memory: int | None = None
 
     def plain(self) -> dict[str, Any]:
-        """The settings as JSON has them."""
+        """The settings as JSON has them; those of ``None`` are left to defaults."""
         options = {
             name: str(value) if isinstance(value, StrEnum | Path) else value
             for name, value in self.options.items()
         }
-        prompts = {"prompts": self.prompts} if self.reads else {}
-        return {"model": self.model, **prompts, **options, "device": self.device}
+        prompts = {"prompts": self.prompts} if self.question.reads else {}
+        dtype = None if self.dtype is None else str(self.dtype)
+        how = {"dtype": dtype, "rows": self.rows, "memory": self.memory}
+        return {
+            "model": self.model,
+            **prompts,
+            **options,
+            "device": self.device,
+            "seed": self.seed,
+            **{name: value for name, value in how.items() if value is not None},
+        }
 
-    @property
-    def shell_command(self) -> str:
-        """The shell command that repeats the run."""
-        words = ["interp", self.command]
-        for name, value in self.plain().items():
+    def from_anywhere(self) -> dict[str, Any]:
+        """As :meth:`plain`, with absolute paths."""
+        return {
+            name: _absolute(value) if name in FILES and isinstance(value, str) else value
+            for name, value in self.plain().items()
+        }
+
+    def shell_command(self, settings: dict[str, Any] | None = None) -> str:
+        """The shell command that repeats the run, with the settings as :meth:`plain` has them."""
+        words = ["interp", self.question.name]
+        for name, value in (settings or self.plain()).items():
             option = f"--{name.replace('_', '-')}"
             if isinstance(value, bool):
                 words += [option] if value else []
@@ -69,6 +98,12 @@ class Settings:
                 values = value if isinstance(value, list) else [value]
                 words += [word for one in values if one is not None for word in (option, str(one))]
         return shlex.join(words)
+
+
+def _absolute(name: str) -> str:
+    """A path that works from any folder; the name of what is bundled stays."""
+    is_bundled = name in bundled_prompts() or name in interp.bundled()
+    return name if is_bundled or not Path(name).exists() else str(Path(name).absolute())
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +115,8 @@ class AnalysisRun:
         result: of the analysis.
         file: the prompts; ``None`` if the analysis reads none.
         prompts: what the report shows of them, in the order of the result.
+        environment: what it ran on; see :mod:`apps.environment`.
+        budget: bytes that a sweep could take.
         started: when the run began.
         seconds: how long it took.
     """
@@ -88,33 +125,66 @@ class AnalysisRun:
     result: Result
     file: PromptFile | None
     prompts: tuple[ReportPrompt, ...]
+    environment: dict[str, Any]
+    budget: int
     started: datetime
     seconds: float
 
 
 def run_analysis(
-    analysis: Callable[..., Result], settings: Settings, progress: Progress | None = None
+    settings: Settings,
+    progress: Progress | None = None,
+    kept: Path | None = None,
+    *,
+    resume: bool = False,
+    budget: int | None = None,
 ) -> AnalysisRun:
     """Load the model, read the prompts, run the analysis.
 
+    Args:
+        settings: of the run.
+        progress: called with what is done and the total.
+        kept: the output folder beside which a sweep is kept as it goes; ``None`` keeps nothing.
+        resume: whether to go on from what is kept there.
+        budget: bytes that a sweep takes at most where the settings do not say; by default a share
+            of those free.
+
     Raises:
         ModelLoadError: there is no such model.
-        InvalidInput: prompts, options or a device that can't be used.
+        InvalidInput: prompts, options or a device that can't be used, or what is kept is of
+            another run.
     """
     started, begin = datetime.now(UTC), time.monotonic()
-    model = load(settings.model, parse_device(settings.device))
+    dtype = None if settings.dtype is None else getattr(torch, settings.dtype)
+    model = load(settings.model, parse_device(settings.device), dtype=dtype)
     settings, file = _read_prompts(settings)
     given = () if file is None else file.prompts
-    result = analysis(Inputs(model, given, progress), **settings.options)
-    prompts = _report_prompts(model, given, settings, result)
-    return AnalysisRun(settings, result, file, prompts, started, time.monotonic() - begin)
+    budget = settings.memory or budget or Budget.of(model, None).nbytes
+    own = Inputs(model, given, settings.seed, settings.rows, settings.memory, budget, progress)
+    analysis = partial(settings.question.analysis, **settings.options)
+    if kept is None:
+        result = analysis(own)
+    else:
+        content = {} if file is None else {"prompts SHA-256": file.sha256}
+        computed = {"command": settings.question.name, **settings.plain(), **content}
+        result = run_in_slices(analysis, own, Kept.beside(kept, computed), resume=resume)
+    return AnalysisRun(
+        settings,
+        result,
+        file,
+        _report_prompts(model, given, settings, result),
+        environment(model),
+        budget,
+        started,
+        time.monotonic() - begin,
+    )
 
 
 def _read_prompts(settings: Settings) -> tuple[Settings, PromptFile | None]:
     """The prompts, and the settings with the name of their set."""
-    if not settings.reads:
+    if not settings.question.reads:
         return settings, None
-    pairs = "corrupt" in settings.reads
+    pairs = "corrupt" in settings.question.reads
     source = settings.prompts or default_prompts(settings.model, pairs=pairs)
     return replace(settings, prompts=source), read_prompt_file(source)
 
@@ -123,8 +193,8 @@ def _report_prompts(
     model: interp.Transformer, prompts: Sequence[Prompt], settings: Settings, result: Result
 ) -> tuple[ReportPrompt, ...]:
     """What a report shows of the prompts: what was read of them."""
-    read = {*settings.reads, *METRICS_READ.get(str(settings.options.get("metric")), ())}
-    notes = _notes(result, settings.command, len(prompts))
+    read = {*settings.question.reads, *METRICS_READ.get(str(settings.options.get("metric")), ())}
+    notes = _notes(result, settings.question.name, len(prompts))
 
     def tokens(text: str) -> tuple[str, ...]:
         return tuple(model.to_labels(model.to_tokens(text)[0]))

@@ -4,13 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import (
-    AttributionName,
-    PairMetric,
-    PairMetricName,
-    Seed,
-    analysis_command,
-)
+from apps.commands.command import analysis_command
+from apps.commands.options import AttributionName, PairMetric, PairMetricName
 
 if TYPE_CHECKING:
     from analyses import EdgeAttribution
@@ -30,7 +25,6 @@ def attribute(
     metric: PairMetric = PairMetricName.LOGIT_DIFF,
     steps: Steps = 10,
     check: Check = 64,
-    seed: Seed = 0,
 ) -> "EdgeAttribution":
     """Estimate the effect of every edge at once from gradients, and check some by patching."""
     from analyses import attribute_edges  # noqa: PLC0415
@@ -42,6 +36,5 @@ def attribute(
         method=method.value,
         steps=steps,
         check=check,
-        seed=seed,
-        progress=inputs.progress,
+        **inputs.how_resumable(attribute_edges),
     )

@@ -56,10 +56,11 @@ def circuits(
     if not (ov or qk):
         if token or first_mlp:
             raise InvalidInput("--token and --first-mlp are for --ov and --qk, which name a head.")
-        return analyses.composition(inputs.model, offset=offset or 0)
+        how = inputs.how(analyses.composition)
+        return analyses.composition(inputs.model, offset=offset or 0, **how)
     model = inputs.model
     given: dict[str, Any] = {**_head(model, ov or qk or ""), "first_mlp": first_mlp}
-    given |= {"tokens": token or None, "progress": inputs.progress}
+    given |= {"tokens": token or None} | inputs.how(analyses.ov if ov else analyses.qk)
     if ov:
         return analyses.ov(model, **given)
     return analyses.qk(model, offset=1 if offset is None else offset, **given)

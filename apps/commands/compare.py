@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import Metric, analysis_command
+from apps.commands.command import analysis_command
+from apps.commands.options import Metric
 
 if TYPE_CHECKING:
     from analyses import Comparison
@@ -47,10 +48,12 @@ def compare(
 
     def ask(model: "Transformer") -> "Result":
         if analysis is ComparedName.ROLES:
-            return head_roles(model)
+            return head_roles(model, **inputs.how(head_roles, "rows"))
         if analysis is ComparedName.PATTERNS:
-            return attention_statistics(model, inputs.batch)
-        return ablate_heads(model, inputs.batch, metric=inputs.metric(metric or "loss"))
+            how = inputs.how(attention_statistics)
+            return attention_statistics(model, inputs.batch, **how)
+        measured, how = inputs.metric(metric or "loss"), inputs.how(ablate_heads)
+        return ablate_heads(model, inputs.batch, metric=measured, **how)
 
     first = interp.load(other or _first_step(inputs.model), inputs.model.device)
     return compare_models(first, inputs.model, analysis=ask)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from apps.commands.command import Seed, analysis_command
+from apps.commands.command import analysis_command
 
 if TYPE_CHECKING:
     from analyses import PermutationCovariance
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 @analysis_command("Checking symmetries", reads=())
-def covariance(inputs: "Inputs", *, seed: Seed = 0) -> "PermutationCovariance":
+def covariance(inputs: "Inputs") -> "PermutationCovariance":
     """Check the exact symmetries of a model: orders of tokens, heads, neurons; bases of heads."""
     from analyses import permutation_covariance  # noqa: PLC0415
 
-    return permutation_covariance(inputs.model, seed=seed)
+    return permutation_covariance(inputs.model, **inputs.how(permutation_covariance))

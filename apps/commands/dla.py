@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import Seed, analysis_command
+from apps.commands.command import analysis_command
 
 if TYPE_CHECKING:
     from analyses import DirectLogitAttribution
@@ -26,7 +26,7 @@ By = Annotated[
 
 
 @analysis_command("Attributing logits", reads=("text", "target", "distractor"))
-def dla(inputs: "Inputs", *, by: By = TermName.HEAD, seed: Seed = 0) -> "DirectLogitAttribution":
+def dla(inputs: "Inputs", *, by: By = TermName.HEAD) -> "DirectLogitAttribution":
     """Attribute the logit of each prompt's target, less the distractor's, to what wrote it."""
     from analyses import direct_logit_attribution  # noqa: PLC0415
 
@@ -37,5 +37,5 @@ def dla(inputs: "Inputs", *, by: By = TermName.HEAD, seed: Seed = 0) -> "DirectL
         target=inputs.tokens("target"),
         distractor=distractor,
         by=by.value,
-        seed=seed,
+        **inputs.how(direct_logit_attribution),
     )

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import Metric, Seed, analysis_command
+from apps.commands.command import analysis_command
 from apps.commands.labelled import At, Pos
+from apps.commands.options import Metric
 
 if TYPE_CHECKING:
     from analyses import Erasing
@@ -34,7 +35,6 @@ def erase(
     at: At = None,
     pos: Pos = -1,
     method: Method = ErasureName.LEACE,
-    seed: Seed = 0,
 ) -> "Erasing":
     """Erase each prompt's target from the activations of every layer, and measure the effect."""
     from analyses import erase as erase_labels  # noqa: PLC0415
@@ -47,6 +47,5 @@ def erase(
         at=at or "resid_post",
         pos=pos,
         method=method.value,
-        seed=seed,
-        progress=inputs.progress,
+        **inputs.how_resumable(erase_labels),
     )

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import PairMetric, PairMetricName, Seed, analysis_command
+from apps.commands.command import analysis_command
+from apps.commands.options import PairMetric, PairMetricName
 
 if TYPE_CHECKING:
     from analyses import Explanation
@@ -19,7 +20,6 @@ def explain(
     *,
     metric: PairMetric = PairMetricName.LOGIT_DIFF,
     most: Most = 64,
-    seed: Seed = 0,
 ) -> "Explanation":
     """Find the smallest circuit that makes an answer, check it, and say what its parts do."""
     from analyses import explain as find_circuit  # noqa: PLC0415
@@ -29,6 +29,5 @@ def explain(
         *inputs.pairs,
         metric=inputs.token_metric(metric),
         most=most,
-        seed=seed,
-        progress=inputs.progress,
+        **inputs.how(find_circuit),
     )

@@ -1,8 +1,10 @@
-"""What an analysis is run on: a model, and prompts as an analysis takes them."""
+"""What an analysis is run on: a model, prompts as an analysis takes them, and how it is run."""
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 import interp
 from analyses.effects import Progress
@@ -20,17 +22,60 @@ from interp.text.prompts import Prompt, read_prompt_file
 
 @dataclass(frozen=True)
 class Inputs:
-    """A model and prompts.
+    """A model and prompts, and how an analysis of them is run.
 
     Attributes:
         model: the model.
         prompts: in the order of their file.
+        seed: of what is drawn.
+        rows: prompts a forward; ``None`` leaves it to the analysis.
+        memory: bytes that a sweep may take; ``None`` likewise.
+        budget: bytes that a sweep takes at most if ``memory`` is not given.
         progress: called with what is done and the total.
+        cancelled: as of :func:`interp.sweep`.
+        resume: likewise.
     """
 
     model: interp.Transformer
     prompts: Sequence[Prompt]
+    seed: int = 0
+    rows: int | None = None
+    memory: int | None = None
+    budget: int | None = None
     progress: Progress | None = None
+    cancelled: Callable[[], bool] | None = None
+    resume: interp.Sweep | None = None
+
+    def how(self, analysis: Callable[..., object], *own: str) -> dict[str, Any]:
+        """Those of ``seed``, ``rows``, ``memory`` and ``progress`` that an analysis takes.
+
+        Args:
+            analysis: the function.
+            own: parameters of these names that mean something else to it.
+
+        Raises:
+            InvalidInput: ``rows`` or ``memory`` is given and the analysis does not take it.
+        """
+        takes = inspect.signature(analysis).parameters.keys() - set(own)
+        name = analysis.__name__
+        if self.rows is not None and "rows" not in takes:
+            raise InvalidInput(
+                f"{name} runs all prompts in one forward and takes no --rows; give fewer prompts "
+                "where they don't fit."
+            )
+        if self.memory is not None and "memory" not in takes:
+            raise InvalidInput(f"{name} runs no sweep and takes no --memory.")
+        given = {
+            "seed": self.seed,
+            "rows": self.rows,
+            "memory": float(self.memory or self.budget or 0) or None,
+            "progress": self.progress,
+        }
+        return {name: value for name, value in given.items() if name in takes and value is not None}
+
+    def how_resumable(self, analysis: Callable[..., object]) -> dict[str, Any]:
+        """As :meth:`how`, with ``cancelled`` and ``resume``, for a result that may be partial."""
+        return {**self.how(analysis), "cancelled": self.cancelled, "resume": self.resume}
 
     @property
     def texts(self) -> list[str]:
@@ -71,8 +116,8 @@ class Inputs:
         """
         return replace(self, prompts=read_prompt_file(source).prompts)
 
-    def divided(self, share: float, seed: int) -> tuple["Inputs", "Inputs"]:
-        """Two parts of the prompts: the rest, and a share drawn by ``seed``, of one or more each.
+    def divided(self, share: float) -> tuple["Inputs", "Inputs"]:
+        """Two parts of the prompts: the rest, and a share drawn by the seed, of one or more each.
 
         Raises:
             InvalidInput: there is a single prompt.
@@ -81,7 +126,7 @@ class Inputs:
         if n == 1:
             raise InvalidInput("A single prompt can't be divided in two; give more prompts.")
         n_drawn = min(max(round(share * n), 1), n - 1)
-        drawn = set(Random(seed).sample(range(n), n_drawn))
+        drawn = set(Random(self.seed).sample(range(n), n_drawn))
         parts: tuple[list[Prompt], list[Prompt]] = [], []
         for number, prompt in enumerate(self.prompts):
             parts[number in drawn].append(prompt)

@@ -53,4 +53,5 @@ def lens(
         norm=norm.value,
         lens=None if lens is None else TunedLens.load(lens, inputs.model),
         targets=inputs.targets,
+        **inputs.how(logit_lens),
     )

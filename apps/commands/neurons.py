@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import MethodName, Seed, analysis_command
+from apps.commands.command import analysis_command
 from apps.commands.corpus import Bos, Texts, corpus_of
+from apps.commands.options import MethodName
 
 if TYPE_CHECKING:
     from analyses import Neurons
@@ -36,7 +37,6 @@ def neurons(  # noqa: PLR0913 - each is an option
     ablate: Ablate = 32,
     method: Method = MethodName.MEAN,
     bos: Bos = False,
-    seed: Seed = 0,
 ) -> "Neurons":
     """Describe neurons: their top tokens, direct effects on logits, weights and ablation."""
     import analyses  # noqa: PLC0415
@@ -50,6 +50,5 @@ def neurons(  # noqa: PLR0913 - each is an option
         ablate=ablate,
         method=method.value,
         bos=bos,
-        seed=seed,
-        progress=inputs.progress,
+        **inputs.how(analyses.neurons),
     )

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import PairMetric, PairMetricName, Seed, analysis_command
+from apps.commands.command import analysis_command
+from apps.commands.options import PairMetric, PairMetricName
 
 if TYPE_CHECKING:
     from analyses import NodeAttribution
@@ -35,7 +36,6 @@ def nodes(
     metric: PairMetric = PairMetricName.LOGIT_DIFF,
     positions: Positions = False,
     check: Check = 64,
-    seed: Seed = 0,
 ) -> "NodeAttribution":
     """Estimate the effect of every head's q, k, v and z and of every MLP, and check some."""
     from analyses import attribute_nodes  # noqa: PLC0415
@@ -47,6 +47,5 @@ def nodes(
         method=method.replace("-star", "*"),
         positions=positions,
         check=check,
-        seed=seed,
-        progress=inputs.progress,
+        **inputs.how_resumable(attribute_nodes),
     )

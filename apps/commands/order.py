@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import Seed, analysis_command
+from apps.commands.command import analysis_command
 
 if TYPE_CHECKING:
     from analyses import OrderSensitivity
@@ -38,7 +38,6 @@ def order(
     permutation: Permutation = None,
     scope: Scope = ScopeName.WHOLE,
     draws: Draws = 4,
-    seed: Seed = 0,
 ) -> "OrderSensitivity":
     """Permute tokens, with and without mask and positions: which heads use order, and by what."""
     from analyses import order_sensitivity  # noqa: PLC0415
@@ -50,6 +49,5 @@ def order(
         permutations=permutation or KINDS,
         scope=scope.value,
         draws=draws,
-        seed=seed,
-        progress=inputs.progress,
+        **inputs.how(order_sensitivity),
     )

@@ -1,7 +1,7 @@
 """The files of a run: its tables, ``run.json`` and ``report.html``."""
 
 import json
-from importlib.metadata import version
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,10 @@ from apps.presentation import conclusion, provenance_of
 from apps.report import Report, write_report
 from apps.wording import ranked_heads
 
+MEASURED = ("metric", "unit", "method")
+"""Fields of results that are columns of their tables."""
+MAX_PROMPTS_BYTES = 2**20
+"""Of prompts that ``run.json`` holds, so that it can be repeated without their file."""
 LENS_FILE = "lens.safetensors"
 """The lens that was trained, in the folder of its run."""
 
@@ -49,41 +53,77 @@ def write_run(run: AnalysisRun, folder: Path) -> None:
 
 
 def tables(run: AnalysisRun) -> dict[str, pd.DataFrame]:
-    """Frames by the name of their files: that of the units, or of the command."""
-    name = str(run.settings.options.get("units", run.settings.command))
-    return {name: run.result.to_frame(), **run.result.more_frames()}
+    """Frames by the name of their files: that of the units, or of the command.
+
+    Where the result has values of single prompts, they are a second frame; where it has a metric,
+    its name, unit and method are columns of both.
+    """
+    result = run.result
+    name = str(run.settings.options.get("units", run.settings.question.name))
+    frames = {name: result.to_frame()}
+    by_prompt = getattr(result, "to_prompt_frame", None)
+    if by_prompt is not None:
+        frames[f"{name}_by_prompt"] = by_prompt()
+    fields = {name: str(vars(result)[name]) for name in MEASURED if name in vars(result)}
+    measured = {
+        name: frame.assign(**{n: own for n, own in fields.items() if n not in frame})
+        for name, frame in frames.items()
+    }
+    return {**measured, **result.more_frames()}
 
 
 def describe(run: AnalysisRun) -> dict[str, Any]:
-    """The contents of ``run.json``: settings, results and provenance as plain data."""
-    file, provenance = run.file, provenance_of(run.result)
-    prompts = file and {"file": str(file.path), "sha256": file.sha256, "n": len(file.prompts)}
+    """The contents of ``run.json``: all that it takes to repeat the run, and what it found."""
+    provenance, settings = provenance_of(run.result), run.settings.from_anywhere()
     return {
-        "command": run.settings.shell_command,
-        "settings": run.settings.plain(),
-        "prompts": prompts,
+        "command": run.settings.shell_command(settings),
+        "settings": settings,
+        "prompts": _prompts(run),
         **_of_ablation(run.result),
         "answer": conclusion(run.result),
         "provenance": provenance.to_dict(),
-        "versions": {**provenance.versions, **_versions()},
+        **run.environment,
+        "versions": {**provenance.versions, **run.environment["versions"]},
+        "budget": run.budget,
         "started": run.started.isoformat(timespec="seconds"),
         "seconds": round(run.seconds, 3),
     }
 
 
-def to_report(run: AnalysisRun) -> Report:
-    """The contents of the HTML report."""
+def _prompts(run: AnalysisRun) -> dict[str, Any] | None:
+    """The prompts: where they are, their hash, and themselves unless they are many."""
+    if run.file is None:
+        return None
+    fields = [
+        {
+            name: value
+            for name, value in asdict(one).items()
+            if name != "source" and value is not None
+        }
+        for one in run.file.prompts
+    ]
+    held = fields if len(json.dumps(fields)) <= MAX_PROMPTS_BYTES else None
+    return {
+        "file": str(run.file.path.absolute()),
+        "sha256": run.file.sha256,
+        "n": len(fields),
+        "prompts": held,
+    }
+
+
+def to_report(run: AnalysisRun, home: str = "") -> Report:
+    """The contents of the HTML report; ``home`` is the address of the index of its site."""
     read = {}
     if run.file is not None:
         read["prompts"] = f"{run.settings.prompts} ({len(run.file.prompts)})"
         read["prompts SHA-256"] = run.file.sha256
     facts = {
-        "command": run.settings.shell_command,
+        "command": run.settings.shell_command(),
         **read,
         "started": f"{run.started:%Y-%m-%d %H:%M:%S} UTC",
         "duration": f"{run.seconds:.1f} s",
     }
-    return Report(run.result, run.prompts, facts)
+    return Report(run.result, run.prompts, facts, home)
 
 
 def _of_ablation(result: Result) -> dict[str, Any]:
@@ -99,7 +139,3 @@ def _of_ablation(result: Result) -> dict[str, Any]:
         },
         "heads_that_matter": [head.name for head in ranked_heads(result) if head.matters],
     }
-
-
-def _versions() -> dict[str, str]:
-    return {name: version(name) for name in ("numpy", "pandas", "plotly", "tokenizers")}

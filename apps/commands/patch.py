@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import PairMetric, PairMetricName, analysis_command
+from apps.commands.command import analysis_command
+from apps.commands.options import PairMetric, PairMetricName
 
 if TYPE_CHECKING:
     from analyses import ActivationPatching
@@ -70,5 +71,5 @@ def patch(
         at=at.value,
         over=over.split("-"),
         direction=direction.value,
-        progress=inputs.progress,
+        **inputs.how_resumable(patch_activations),
     )

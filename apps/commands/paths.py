@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import Kind, KindName, MetricName, analysis_command
+from apps.commands.command import analysis_command
+from apps.commands.options import Kind, KindName, MetricName
 
 if TYPE_CHECKING:
     from analyses import PathPatching
@@ -44,5 +45,5 @@ def paths(
         kind=kind.value,
         mode=mode.replace("-", " "),
         metric=inputs.metric(metric),
-        progress=inputs.progress,
+        **inputs.how_resumable(patch_paths),
     )

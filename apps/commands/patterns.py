@@ -52,6 +52,7 @@ def patterns(
         offsets=offsets,
         classes=None if classes is None else _from_json(classes),
         attention=None if which is None else which.value,
+        **inputs.how(attention_statistics),
     )
 
 

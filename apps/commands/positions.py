@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import Seed, analysis_command
+from apps.commands.command import analysis_command
 
 if TYPE_CHECKING:
     from analyses import Positions
@@ -14,8 +14,8 @@ Longest = Annotated[int, typer.Option(help="Length of the texts whose positions 
 
 
 @analysis_command("Reading positions", reads=())
-def positions(inputs: "Inputs", *, longest: Longest = 256, seed: Seed = 0) -> "Positions":
+def positions(inputs: "Inputs", *, longest: Longest = 256) -> "Positions":
     """Read the position scheme: shifts as linear maps, kernels and biases by offset."""
     from analyses import positions as read_positions  # noqa: PLC0415
 
-    return read_positions(inputs.model, longest=longest, seed=seed)
+    return read_positions(inputs.model, longest=longest, **inputs.how(read_positions))

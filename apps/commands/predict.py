@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import MethodName, Seed, analysis_command
+from apps.commands.command import analysis_command
+from apps.commands.options import MethodName
 
 if TYPE_CHECKING:
     from analyses import Predictions
@@ -35,7 +36,7 @@ Reference = Annotated[
 
 
 @analysis_command("Predicting", reads=("text", "target", "distractor"))
-def predict(  # noqa: PLR0913 - the options of one command
+def predict(
     inputs: "Inputs",
     *,
     pos: Position = None,
@@ -43,7 +44,6 @@ def predict(  # noqa: PLR0913 - the options of one command
     ablate: Ablated = None,
     method: Method = MethodName.MEAN,
     reference: Reference = None,
-    seed: Seed = 0,
 ) -> "Predictions":
     """Report the most probable tokens and the surprisal of each, also with parts ablated."""
     from analyses import predictions  # noqa: PLC0415
@@ -61,5 +61,5 @@ def predict(  # noqa: PLR0913 - the options of one command
         ablate=ablate or (),
         method=method.value,
         reference=None if reference is None else inputs.of_file(reference).batch,
-        seed=seed,
+        **inputs.how(predictions),
     )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import Seed, analysis_command
+from apps.commands.command import analysis_command
 from apps.commands.labelled import At, Pos
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ def probe(
     pos: Pos = -1,
     kind: Kind = ProbeName.RIDGE,
     folds: Folds = 5,
-    seed: Seed = 0,
 ) -> "Probe":
     """Fit linear probes that read each prompt's target from the activations of every layer."""
     from analyses import probe as fit_probes  # noqa: PLC0415
@@ -45,5 +44,5 @@ def probe(
         pos=pos,
         kind=kind.value,
         folds=folds,
-        seed=seed,
+        **inputs.how(fit_probes),
     )

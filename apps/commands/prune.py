@@ -5,15 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import (
-    AttributionName,
-    Kind,
-    KindName,
-    PairMetric,
-    PairMetricName,
-    Seed,
-    analysis_command,
-)
+from apps.commands.command import analysis_command
+from apps.commands.options import AttributionName, Kind, KindName, PairMetric, PairMetricName
 
 if TYPE_CHECKING:
     from analyses import Pruning
@@ -45,7 +38,7 @@ HeldOut = Annotated[
 
 
 @analysis_command("Running circuits", reads=("text", "corrupt"))
-def prune(  # noqa: PLR0913 - the options of one command
+def prune(
     inputs: "Inputs",
     *,
     scores: Scores = AttributionName.CONDUCTANCE,
@@ -53,22 +46,20 @@ def prune(  # noqa: PLR0913 - the options of one command
     kind: Kind = KindName.RESAMPLE,
     metric: PairMetric = PairMetricName.LOGIT_DIFF,
     heldout: HeldOut = None,
-    seed: Seed = 0,
 ) -> "Pruning":
     """Rank all edges, and run circuits of the highest-ranked alone."""
     from analyses import attribute_edges  # noqa: PLC0415
     from analyses import prune as prune_edges  # noqa: PLC0415
 
-    scored, held = _divided(inputs, heldout, seed)
-    pairs, measured, progress = scored.pairs, scored.token_metric(metric), inputs.progress
+    scored, held = _divided(inputs, heldout)
+    pairs, measured = scored.pairs, scored.token_metric(metric)
     edges = attribute_edges(
         inputs.model,
         *pairs,
         metric=measured,
         method=scores.value,
         check=0,
-        seed=seed,
-        progress=progress,
+        **inputs.how(attribute_edges),
     )
     return prune_edges(
         edges.scores,
@@ -78,12 +69,11 @@ def prune(  # noqa: PLR0913 - the options of one command
         rank=rank.value,
         kind=kind.value,
         heldout=None if held is None else (*held.pairs, held.token_metric(metric)),
-        seed=seed,
-        progress=progress,
+        **inputs.how(prune_edges),
     )
 
 
-def _divided(inputs: "Inputs", heldout: str | None, seed: int) -> tuple["Inputs", "Inputs | None"]:
+def _divided(inputs: "Inputs", heldout: str | None) -> tuple["Inputs", "Inputs | None"]:
     """The prompts that edges are scored on, and those that circuits are run on."""
     if heldout is None:
         return inputs, None
@@ -95,4 +85,4 @@ def _divided(inputs: "Inputs", heldout: str | None, seed: int) -> tuple["Inputs"
         from interp.errors import InvalidInput  # noqa: PLC0415
 
         raise InvalidInput(f"--heldout {heldout} should be between 0 and 1, or a file.")
-    return inputs.divided(share, seed)
+    return inputs.divided(share)

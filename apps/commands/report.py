@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from apps.commands import COMMANDS
-from apps.commands.command import DEFAULT_MODEL, Device, Model, Question, question_of
+from apps.commands.command import Question, question_of
+from apps.commands.options import DEFAULT_MODEL, Device, Model
 from apps.terminal import Tick, print_stdout, progress
 
 if TYPE_CHECKING:
@@ -26,6 +27,13 @@ SECTIONS = (
 
 def report(
     *,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="A TOML file of analyses, models and prompts: writes a site with an index, and "
+            "runs only what changed since it was written."
+        ),
+    ] = None,
     model: Model = DEFAULT_MODEL,
     section: Annotated[
         list[str] | None,
@@ -39,10 +47,18 @@ def report(
     ] = None,
     device: Device = "cpu",
 ) -> None:
-    """Write one page with several analyses: roles of heads, ablation, attribution, a circuit.
+    """Write several analyses as one page, or as the site that a file describes.
 
-    Each is that of its command without options, and has a folder with its tables.
+    Each is that of its command, and has a folder with its tables. Without a file, they are those of
+    `--section`, without options.
     """
+    if config is not None:
+        if section or model != DEFAULT_MODEL or device != "cpu":
+            from interp.errors import InvalidInput  # noqa: PLC0415
+
+            raise InvalidInput("--model, --section and --device stand in the file of --config.")
+        _site(config, out)
+        return
     from apps.presentation import conclusion  # noqa: PLC0415
     from interp.atomic_folder import atomic_folder  # noqa: PLC0415
 
@@ -57,6 +73,34 @@ def report(
     for name, reason in left_out.items():
         print_stdout(f"{name}: left out. {reason}")
     print_stdout(f"Report: {place / 'report.html'}")
+
+
+def _site(config: Path, out: Path | None) -> None:
+    """The site that a file describes."""
+    from shutil import rmtree  # noqa: PLC0415
+
+    from apps.commands.report_config import read_config  # noqa: PLC0415
+    from apps.commands.report_pages import write_pages  # noqa: PLC0415
+    from apps.report.site import write_site  # noqa: PLC0415
+    from interp.atomic_folder import atomic_folder  # noqa: PLC0415
+    from interp.files import beside  # noqa: PLC0415
+
+    asked = read_config(config)
+    place = out or Path("reports") / config.stem
+    kept = beside(place.resolve(), "kept")
+    with atomic_folder(place) as temporary:
+        with progress("Writing pages") as tick:
+            written = write_pages(asked.pages, temporary, (place,), kept, tick)
+        write_site(asked.title, written.pages, written.left_out, temporary)
+    if kept.exists():
+        rmtree(kept)
+    for name, page in written.pages.items():
+        print_stdout(f"{name}: {page.conclusion}")
+    for name, reason in written.left_out.items():
+        print_stdout(f"{name}: left out. {reason}")
+    unchanged = len(written.pages) - len(written.computed)
+    print_stdout(f"{len(written.computed)} pages run, {unchanged} unchanged.")
+    print_stdout(f"Site: {place / 'index.html'}")
 
 
 def _questions(names: tuple[str, ...] | list[str]) -> dict[str, Question]:
@@ -89,10 +133,9 @@ def _run(
     left_out: dict[str, str] = {}
     for done, (name, question) in enumerate(questions.items()):
         tick(done, len(questions), name)
-        options = question.defaults(model)
+        settings = Settings(question, model, options=question.options(model, {}), device=device)
         try:
-            settings = Settings(name, model, None, options, device, question.reads)
-            runs[name] = run_analysis(question.analysis, settings)
+            runs[name] = run_analysis(settings)
         except InvalidInput as error:
             left_out[name] = str(error)
     if not runs:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import Seed, analysis_command
+from apps.commands.command import analysis_command
 
 if TYPE_CHECKING:
     from analyses import HeadRoles
@@ -14,15 +14,16 @@ Half = Annotated[
     int | None,
     typer.Option(help="Tokens that are repeated.", min=1, show_default="60, or as many as fit"),
 ]
-Rows = Annotated[int, typer.Option(help="Rows of random tokens.", min=1)]
+Sequences = Annotated[int, typer.Option(help="Rows of random tokens that are drawn.", min=1)]
 Repeats = Annotated[int, typer.Option(help="How often the tokens stand in a row.", min=2)]
 
 
 @analysis_command("Measuring roles", reads=())
 def roles(
-    inputs: "Inputs", *, half: Half = None, rows: Rows = 32, repeats: Repeats = 2, seed: Seed = 0
+    inputs: "Inputs", *, half: Half = None, sequences: Sequences = 32, repeats: Repeats = 2
 ) -> "HeadRoles":
     """Find previous-token, induction and other heads on repeated random tokens."""
     from analyses import head_roles  # noqa: PLC0415
 
-    return head_roles(inputs.model, half=half, rows=rows, repeats=repeats, seed=seed)
+    how = inputs.how(head_roles, "rows")
+    return head_roles(inputs.model, half=half, rows=sequences, repeats=repeats, **how)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import Seed, analysis_command
+from apps.commands.command import analysis_command
 
 if TYPE_CHECKING:
     from analyses import Steering
@@ -21,7 +21,7 @@ Temperature = Annotated[float, typer.Option(help="Of the sampling; 0: most proba
 
 
 @analysis_command("Generating texts", reads=("text", "corrupt"))
-def steer(  # noqa: PLR0913 - each is an option
+def steer(
     inputs: "Inputs",
     *,
     layer: Layer = -1,
@@ -29,7 +29,6 @@ def steer(  # noqa: PLR0913 - each is an option
     strength: Strength = None,
     new_tokens: NewTokens = 20,
     temperature: Temperature = 0.0,
-    seed: Seed = 0,
 ) -> "Steering":
     """Continue the corrupted prompts, with the vector from them to the clean ones added."""
     import analyses  # noqa: PLC0415
@@ -44,6 +43,5 @@ def steer(  # noqa: PLR0913 - each is an option
         strengths=strength or (0.0, 1.0, 2.0, 4.0),
         new_tokens=new_tokens,
         temperature=temperature,
-        seed=seed,
-        progress=inputs.progress,
+        **inputs.how(analyses.steer),
     )

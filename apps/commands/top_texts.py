@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import Seed, analysis_command
+from apps.commands.command import analysis_command
 from apps.commands.corpus import Bos, Texts, corpus_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ End = Annotated[EndName, typer.Option(help="Which end of the distribution.")]
 
 
 @analysis_command("Reading texts", reads=())
-def top_texts(  # noqa: PLR0913 - each is an option
+def top_texts(
     inputs: "Inputs",
     *,
     of: Of = "L0H0",
@@ -47,7 +47,6 @@ def top_texts(  # noqa: PLR0913 - each is an option
     by: By = None,
     end: End = EndName.HIGHEST,
     bos: Bos = False,
-    seed: Seed = 0,
 ) -> "TopTexts":
     """Find where in a corpus a head attends most, a neuron is most active, a stream is largest."""
     import analyses  # noqa: PLC0415
@@ -59,6 +58,5 @@ def top_texts(  # noqa: PLR0913 - each is an option
         by=None if by is None else by.value,
         end=end.value,
         bos=bos,
-        seed=seed,
-        progress=inputs.progress,
+        **inputs.how(analyses.top_texts),
     )

@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.command import Seed, analysis_command
+from apps.commands.command import analysis_command
 
 if TYPE_CHECKING:
     from analyses import LensTraining
     from apps.commands.inputs import Inputs
 
 Steps = Annotated[int, typer.Option(help="Number of updates.", min=1)]
-Rows = Annotated[int, typer.Option(help="Prompts an update.", min=1)]
+Batch = Annotated[int, typer.Option(help="Prompts an update.", min=1)]
 Rate = Annotated[float, typer.Option("--lr", help="Learning rate of Adam at first.")]
 HeldOut = Annotated[
     str | None,
@@ -27,10 +27,9 @@ def train_lens(
     inputs: "Inputs",
     *,
     steps: Steps = 250,
-    rows: Rows = 4,
+    batch: Batch = 4,
     lr: Rate = 3e-3,
     held_out: HeldOut = None,
-    seed: Seed = 0,
 ) -> "LensTraining":
     """Train a tuned lens and write it as lens.safetensors, which `interp lens --lens` reads."""
     import analyses  # noqa: PLC0415
@@ -40,8 +39,7 @@ def train_lens(
         inputs.batch,
         held_out=None if held_out is None else inputs.of_file(held_out).batch,
         steps=steps,
-        rows=rows,
+        rows=batch,
         lr=lr,
-        seed=seed,
-        progress=inputs.progress,
+        **inputs.how(analyses.train_lens, "rows"),
     )

@@ -33,8 +33,10 @@ class Report:
         result: of the analysis.
         prompts: in the order of the result.
         facts: entries listed beside the result's provenance.
+        home: the address of the index of a site; "" without one.
     """
 
     result: Result
     prompts: Sequence[ReportPrompt]
     facts: dict[str, str]
+    home: str = ""

@@ -42,6 +42,7 @@ def render(
         model=model,
         conclusion=conclusion(result),
         prompts=report.prompts,
+        home=report.home,
         facts={**report.facts, **provenance_facts(result)},
         **contents,
     )
@@ -75,7 +76,7 @@ def page(template: str, mounts: Mapping[str, dict[str, Any]], **contents: object
         lstrip_blocks=True,
     )
     return environment.get_template(template).render(
-        **contents,
+        **{"home": "", **contents},
         open_rows=OPEN_ROWS,
         mounts={name: _json_for_script(own) for name, own in mounts.items()},
         policy=_policy(script, style),

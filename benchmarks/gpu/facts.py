@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.machine import processor
 from benchmarks.peers import version
+from interp.execution.machine import processor
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("transformers", "safetensors", "tokenizers", "numpy", "pandas", "einops", "jaxtyping")

@@ -203,12 +203,12 @@ class Sweep:
         self._notes.update(earlier._notes)
 
     def left_of(self, jobs: Sequence[Job]) -> list[Job]:
-        """The jobs without the cases whose every cell is done."""
+        """The jobs that have cases left, each with those whose every cell is done."""
         found: list[Job] = []
         for job in jobs:
-            done = self.done[:, list(job.rows)].all(dim=1)
-            left = tuple(case for case in job.cases if not bool(done[case.index]))
-            found += [replace(job, cases=left)] if left else []
+            whole = self.done[:, list(job.rows)].all(dim=1)
+            done = frozenset(case.index for case in job.cases if bool(whole[case.index]))
+            found += [replace(job, done=done)] if len(done) < len(job.cases) else []
         return found
 
     def snapshot(self) -> "Sweep":

@@ -30,6 +30,9 @@ class Job:
         metric: what is measured of them.
         cases: in the order in which they run.
         n: number of prompts of the whole sweep.
+        done: indices of the cases that an earlier call has run. They still decide, with the
+            others, which cases run as one, so that a sweep that is resumed rounds as one that was
+            never stopped.
     """
 
     rows: tuple[int, ...]
@@ -37,6 +40,7 @@ class Job:
     metric: Metric | MetricLike
     cases: tuple[Case, ...]
     n: int
+    done: frozenset[int] = frozenset()
 
 
 def jobs_of(
@@ -114,7 +118,20 @@ def metric_of(metric: Metric | MetricLike, rows: tuple[int, ...], n: int) -> Met
 def groups_of(
     restart_map: RestartMap, job: Job, copies: int
 ) -> Iterator[tuple[tuple[Case, ...], int]]:
-    """Cases that run as one forward, at most ``copies`` of them, and their first column."""
+    """Cases that run as one forward, at most ``copies`` of them, and their first column.
+
+    Without those that are done.
+    """
+    for group, start in _whole_groups(restart_map, job, copies):
+        left = tuple(case for case in group if case.index not in job.done)
+        if left:
+            yield left, start
+
+
+def _whole_groups(
+    restart_map: RestartMap, job: Job, copies: int
+) -> Iterator[tuple[list[Case], int]]:
+    """The groups, with what is done."""
     first = {case.index: case.first_column(restart_map, job.batches) for case in job.cases}
     width = job.batches[-1].ids.shape[1]
 
@@ -128,8 +145,8 @@ def groups_of(
             start = first[group[0].index] if group else 0
             late = first[case.index] - start > (width - start) // WASTE
             if group and (late or len(group) == copies):
-                yield tuple(group), start
+                yield group, start
                 group = []
             group.append(case)
         if group:
-            yield tuple(group), first[group[0].index]
+            yield group, first[group[0].index]

@@ -24,7 +24,8 @@ from interp.loading import bundled, load
 
 MODEL = "induction-by-hand"
 RUN = "apps.commands.analysis_run.run_analysis"
-FILES = ["heads.csv", "heads.parquet", "manifest.json", "report.html", "run.json"]
+TABLES = ["heads.csv", "heads.parquet", "heads_by_prompt.csv", "heads_by_prompt.parquet"]
+FILES = [*TABLES, "manifest.json", "report.html", "run.json"]
 
 
 def exit_code(*words: object) -> object:

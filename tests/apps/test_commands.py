@@ -24,7 +24,7 @@ PAIRS = ["--model", "rasp-reverse"]
 RUNS = {
     "predict": (["--ablate", "L1H0", "--ablate", "L1H1"], "predict", "Predictions on 24 prompts"),
     "patterns": ([], "patterns", "L0H0 (previous 1.00)"),
-    "roles": (["--rows", "8"], "roles", "heads have a role"),
+    "roles": (["--sequences", "8"], "roles", "heads have a role"),
     "circuits": ([], "circuits", "L0H0 → L1H0"),
     "ablate": (["--units", "layers"], "layers", "2 of 2 layers matter"),
     "patch": ([*PAIRS, "--at", "z", "--over", "layer-head"], "patch", "L2H0"),
@@ -81,7 +81,8 @@ def test_a_command_writes_tables_that_agree_and_says_what_it_found(command, tmp_
     printed = " ".join(done.stdout.split())
     assert found in printed
     files = {f"{table}.csv", f"{table}.parquet", "manifest.json", "report.html", "run.json"}
-    assert {path.name for path in out.iterdir()} - MORE == files
+    by_prompt = {f"{table}_by_prompt.csv", f"{table}_by_prompt.parquet"}
+    assert {path.name for path in out.iterdir()} - MORE - by_prompt == files
     columns = pd.read_parquet(out / f"{table}.parquet")
     pd.testing.assert_frame_equal(pd.read_csv(out / f"{table}.csv"), columns, check_dtype=False)
     described = json.loads((out / "run.json").read_text())

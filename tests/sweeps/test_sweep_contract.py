@@ -172,6 +172,21 @@ def test_only_what_is_left_is_run(tokens, forwards):
     assert_same(rest, whole)
 
 
+@pytest.mark.parametrize("tokens", [TOKENS, RAGGED])
+@pytest.mark.parametrize("forwards", [1, 2, 5])
+def test_a_resumed_sweep_has_the_bits_of_one_that_was_not_stopped(tokens, forwards):
+    """Edits of patterns form attention matrices: whether any is left must not choose the kernel."""
+    model = build_new("gpt2", dtype=torch.float32)
+    patterns = [edits.scale("pattern", 0.5, layer=layer, head=0) for layer in range(2)]
+    made, few = [*patterns, *HEADS, *(HEADS[:2], HEADS[2:5])], {"memory": 40_000}
+    whole = sweep(model, tokens, made, METRIC, **few)
+    part = sweep(model, tokens, made, METRIC, cancelled=stopped_after(forwards), **few)
+    assert not part.complete
+    rest = sweep(model, tokens, made, METRIC, resume=part, **few)
+    assert_identical(rest.values, whole.values)
+    assert_identical(rest.baseline, whole.baseline)
+
+
 def test_of_what_is_complete_nothing_is_run():
     whole, counting = sweep(MODEL, TOKENS, HEADS, METRIC), Counting()
     again = sweep(MODEL, TOKENS, HEADS, METRIC, resume=whole, executor=counting)

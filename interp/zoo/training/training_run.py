@@ -1,6 +1,5 @@
 """What a recipe is given (``TrainingRun``) and what it returns (``BuiltModel``)."""
 
-import platform
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -9,6 +8,7 @@ from pathlib import Path
 import torch
 
 from interp.errors import OutOfResources
+from interp.execution.machine import processor
 from interp.saving import save_step, write_files
 from interp.transformer import Transformer
 from interp.zoo.card import Card
@@ -91,7 +91,7 @@ class TrainingRun:
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
         threads = torch.get_num_threads()
-        return f"{threads} thread{'s' * (threads > 1)} of {_processor()}"
+        return f"{threads} thread{'s' * (threads > 1)} of {processor()}"
 
     def _checkpointer(self, settings: Mapping[str, str], every: int) -> Checkpointer:
         if self.folder is None:
@@ -171,13 +171,3 @@ def parameter_count(model: Transformer) -> int:
 def sha256_of(lines: Iterable[str]) -> str:
     """The SHA-256 of lines joined by newlines, in hexadecimal."""
     return sha256("\n".join(lines).encode()).hexdigest()
-
-
-def _processor() -> str:
-    """The processor's name, as the operating system gives it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.machine()

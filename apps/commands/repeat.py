@@ -1,0 +1,59 @@
+"""``interp repeat``: are the numbers of a written run the same when it is run again?"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from apps.commands.options import DTypeName
+from apps.terminal import print_stdout, progress
+
+if TYPE_CHECKING:
+    from apps.commands.analysis_run import AnalysisRun
+
+Run = Annotated[Path, typer.Argument(help="A run.json, or the folder that holds it.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="Output folder of the new run, created if missing.", show_default="not written"
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(help="Device: cpu, cuda, cuda:1, …", show_default="that of the run"),
+]
+DType = Annotated[
+    DTypeName | None,
+    typer.Option(help="What is computed in.", show_default="that of the run"),
+]
+
+
+def repeat(run: Run, *, out: Out = None, device: Device = None, dtype: DType = None) -> None:
+    """Run a written run again and compare its tables with those beside it.
+
+    The exit code is 1 if any number differs.
+    """
+    from apps.commands.written_run import read_run, what_differs  # noqa: PLC0415
+
+    written = read_run(run)
+    with progress(f"Repeating {written.name}") as tick:
+        again = written.again(tick, device=device, dtype=dtype)
+    if out is not None:
+        _write(again, out)
+    same = True
+    for name, verdict, is_same in written.compared(again):
+        print_stdout(f"{name}: {verdict}")
+        same = same and is_same
+    differences = what_differs(written.contents, again)
+    for name, (then, now) in differences.items():
+        print_stdout(f"{name} was {then}, is {now}")
+    if not same:
+        raise typer.Exit(1)
+
+
+def _write(run: "AnalysisRun", out: Path) -> None:
+    from apps.commands.outputs import write_files  # noqa: PLC0415
+    from interp.atomic_folder import atomic_folder  # noqa: PLC0415
+
+    with atomic_folder(out) as temporary:
+        write_files(run, temporary)

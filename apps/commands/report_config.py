@@ -1,0 +1,228 @@
+"""The file of ``interp report --config``: which analyses, of which models, on which prompts.
+
+    title = "What the heads of python-2l do"
+    models = ["python-2l", "runs/mine"]        # names of bundled models, or folders
+    prompts = ["sets/mine.jsonl"]              # by default, the set that each model's card names
+    seed = 0                                   # as device, dtype, rows and memory: of all analyses
+
+    [[analyses]]
+    command = "ablate"
+    method = "zero"                            # options as the command has them
+
+    [[analyses]]
+    command = "circuits"
+    models = ["python-2l"]                     # in place of those above, as prompts
+    heads = ["L0H5", "L1H4"]                   # one page for each; {head} stands for it
+    ov = "{head}"
+
+Paths are relative to the file.
+"""
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from apps.commands import COMMANDS
+from apps.commands.analysis_run import Settings
+from apps.commands.command import Question, parsed, question_of
+from apps.commands.options import FILES
+from interp.errors import InvalidInput, reason, shorten
+from interp.files import UNREADABLE, read_file_or_pipe
+from interp.loading import bundled
+from interp.text.prompts import bundled_prompts
+
+HOW = ("device", "dtype", "seed", "rows", "memory")
+"""Options of all commands that can be given once, for all analyses."""
+KEYS = ("title", "models", "prompts", "analyses", *HOW)
+OWN_KEYS = ("command", "models", "prompts", "heads", *HOW)
+HEAD = "{head}"
+MAX_BYTES = 2**20
+MAX_PAGES = 1000
+
+
+@dataclass(frozen=True)
+class ReportConfig:
+    """What a report has.
+
+    Attributes:
+        title: of the site.
+        pages: the settings of each page, by the name of its folder.
+    """
+
+    title: str
+    pages: dict[str, Settings]
+
+
+def read_config(file: Path) -> ReportConfig:
+    """The report that a file describes.
+
+    Raises:
+        InvalidInput: it can't be read, or a key or a value can't be used; the message has the line.
+    """
+    try:
+        text = read_file_or_pipe(file, MAX_BYTES).decode()
+    except UNREADABLE as error:
+        raise InvalidInput(f"{file} can't be read: {reason(error)}.") from error
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput(f"{file} is no TOML: {error}.") from error
+    return _Reader(file, text, values).config()
+
+
+class _Reader:
+    """Reads one file.
+
+    Args:
+        file: its path.
+        text: its lines, for the messages.
+        values: what TOML makes of them.
+    """
+
+    def __init__(self, file: Path, text: str, values: dict[str, Any]) -> None:
+        self.file, self.lines, self.values = file, text.splitlines(), values
+
+    def config(self) -> ReportConfig:
+        self._check_keys(self.values, KEYS, None)
+        title = self.values.get("title", self.file.stem)
+        if not isinstance(title, str):
+            raise self._error("title", None, f"should be a text, got {shorten(title)}")
+        entries = self.values.get("analyses", [])
+        if not isinstance(entries, list) or not entries or not all(map(_is_table, entries)):
+            raise InvalidInput(
+                f'{self.file} has no analyses: write [[analyses]], and below it command = "ablate".'
+            )
+        pages: dict[str, Settings] = {}
+        for number, entry in enumerate(entries):
+            for settings in self._settings(number, entry):
+                pages[_free(_name_of(settings), pages)] = settings
+                if len(pages) > MAX_PAGES:
+                    raise InvalidInput(f"{self.file} asks for more than {MAX_PAGES} pages.")
+        return ReportConfig(title, pages)
+
+    def _settings(self, number: int, entry: dict[str, Any]) -> Iterator[Settings]:
+        """Those of an entry: for each model, prompt set and head."""
+        questions = {question_of(one).name: (one, question_of(one)) for one in COMMANDS}
+        name = entry.get("command")
+        if name not in questions:
+            near = _nearest(str(name), questions)
+            raise self._error("command", number, f"{shorten(name)} is no command{near}")
+        command, question = questions[name]
+        named = {key.replace("-", "_"): value for key, value in entry.items()}
+        self._check_keys(named, (*OWN_KEYS, *question.parameters), number)
+        both = {key: self.values[key] for key in ("models", "prompts", *HOW) if key in self.values}
+        given = both | named
+        models = self._texts(given, "models", number)
+        if not models:
+            raise self._error("models", number, "is missing: which models?")
+        sets = self._texts(given, "prompts", number) if question.reads else []
+        heads = self._texts(given, "heads", number)
+        options = {key: given[key] for key in (*HOW, *question.parameters) if key in given}
+        for model, source, head in product(models, sets or [None], heads or [None]):
+            own = {"model": model, "prompts": source, **options}
+            filled = {key: _filled(value, head) for key, value in own.items()}
+            yield self._parsed(command, question, filled, number)
+
+    def _parsed(
+        self,
+        command: Callable[..., None],
+        question: Question,
+        options: dict[str, Any],
+        number: int,
+    ) -> Settings:
+        words: list[str] = []
+        for name, value in options.items():
+            words += self._words(name, value, number)
+        line = self._line(r"command\b", number)
+        found = parsed(command, words, f"{self.file}:{line}, {question.name}")
+        own = question.options(found["model"], {n: found[n] for n in question.parameters})
+        how = {name: found[name] for name in HOW}
+        return Settings(question, found["model"], found.get("prompts"), own, **how)
+
+    def _words(self, name: str, value: Any, number: int) -> list[str]:  # noqa: ANN401 - TOML's
+        """The words of the command line that give an option."""
+        option = f"--{name.replace('_', '-')}"
+        if value is None or value is False:
+            return []
+        if value is True:
+            return [option]
+        values = value if isinstance(value, list) else [value]
+        if not all(isinstance(one, str | int | float) for one in values):
+            raise self._error(name, number, f"should be a text or a number, got {shorten(value)}")
+        return [word for one in values for word in (option, self._resolved(name, str(one)))]
+
+    def _resolved(self, name: str, value: str) -> str:
+        """A path relative to the file as one that works from here; other values as they are."""
+        is_bundled = value in bundled() or value in bundled_prompts()
+        path = self.file.parent / value
+        return str(path) if name in FILES and not is_bundled and path.exists() else value
+
+    def _texts(self, given: dict[str, Any], name: str, number: int) -> list[str]:
+        """A list of texts; a single one is a list of one."""
+        value = given.get(name, [])
+        values = value if isinstance(value, list) else [value]
+        if not all(isinstance(one, str) for one in values):
+            raise self._error(name, number, f"should be texts in brackets, got {shorten(value)}")
+        return values
+
+    def _check_keys(self, values: dict[str, Any], known: Sequence[str], number: int | None) -> None:
+        for name in values:
+            if name not in known:
+                raise self._error(name, number, f"is no key here{_nearest(name, known)}")
+
+    def _error(self, name: str, number: int | None, what: str) -> InvalidInput:
+        """What is said of a key, of the file or of an entry."""
+        line = self._line(rf"{re.escape(name).replace('_', '[-_]')}\b", number)
+        return InvalidInput(f"{self.file}:{line}: {name} {what}.")
+
+    def _line(self, pattern: str, number: int | None) -> int:
+        """The line of a key, or of the entry that lacks it."""
+        headers = [n for n, line in enumerate(self.lines, 1) if re.match(r"\s*\[\[", line)]
+        if number is None:
+            first, last = 1, (headers or [len(self.lines) + 1])[0]
+        else:
+            first = headers[number] if number < len(headers) else 1
+            last = (*headers, len(self.lines) + 1)[number + 1] if number < len(headers) else first
+        for line in range(first, last):
+            if re.match(rf'\s*"?{pattern}', self.lines[line - 1]):
+                return line
+        return first
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict)
+
+
+def _nearest(name: str, known: Sequence[str] | dict[str, Any]) -> str:
+    near = get_close_matches(name, [*known], n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}"
+
+
+def _filled(value: Any, head: str | None) -> Any:  # noqa: ANN401 - TOML's
+    """A value, in which ``{head}`` stands for a head."""
+    if head is None:
+        return value
+    if isinstance(value, list):
+        return [_filled(one, head) for one in value]
+    return value.replace(HEAD, head) if isinstance(value, str) else value
+
+
+def _name_of(settings: Settings) -> str:
+    """The name of a page's folder: what it would be by default, with the prompts and the head."""
+    question = settings.question
+    base = question.folder_name(Path(settings.model).resolve().name, settings.options)
+    prompts = [] if settings.prompts is None else [Path(settings.prompts).stem]
+    heads = [
+        str(settings.options[name]) for name in ("ov", "qk", "of") if settings.options.get(name)
+    ]
+    return re.sub(r"[^\w.@-]+", "-", "-".join([base, *prompts, *heads]))
+
+
+def _free(name: str, taken: dict[str, Settings]) -> str:
+    names = (name if n == 1 else f"{name}-{n}" for n in range(1, len(taken) + 2))
+    return next(one for one in names if one not in taken)

@@ -1,0 +1,53 @@
+"""What a forward runs on: the processor, and the operations of torch that it takes."""
+
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from interp.model.network import Network
+
+
+def processor() -> str:
+    """The name of the processor, or of its architecture where the system gives no name."""
+    listed = Path("/proc/cpuinfo")
+    if listed.exists():
+        for line in listed.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def device_name(device: torch.device) -> str:
+    """The name of a GPU, or of the processor."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
+
+
+def operations_of_forward(model: Network) -> tuple[str, ...]:
+    """The operations of torch that compute products and attention in a forward of two tokens.
+
+    Args:
+        model: one that reads tokens.
+    """
+    with torch.no_grad(), _OperationLog() as log:
+        model(*[[[0, 0]] for _ in model.stacks])
+    return tuple(log.operations)
+
+
+class _OperationLog(TorchDispatchMode):
+    """Records which operations of torch compute matrix products and attention."""
+
+    PRODUCTS = ("mm", "linear", "attention")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations: dict[str, None] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401 - torch's signature
+        """Record the operation and call it unchanged."""
+        name = str(func.overloadpacket)
+        if any(part in name for part in self.PRODUCTS) and "reorder" not in name:
+            self.operations[name] = None
+        return func(*args, **(kwargs or {}))

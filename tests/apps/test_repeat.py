@@ -1,0 +1,274 @@
+"""Runs that are stopped, resumed and repeated give the same numbers, bit for bit."""
+
+import json
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+from architectures import covering
+from tables import each
+
+from apps.commands import COMMANDS, kept
+from apps.commands.command import question_of
+from apps.commands.options import FILES, SHARED
+from apps.commands.written_run import difference
+
+ABLATE = ["ablate", "--model", "rasp-reverse", "--memory", "300kB"]
+PATCH = [
+    "patch",
+    "--model",
+    "rasp-reverse",
+    "--memory",
+    "300kB",
+    "--at",
+    "z",
+    "--over",
+    "layer-head",
+]
+
+
+@pytest.fixture
+def slices(monkeypatch):
+    """The first slices of a sweep end after a few forwards; the forwards that there were."""
+    forwards = []
+
+    class Short(kept.Slice):
+        def __call__(self) -> bool:
+            super().__call__()
+            forwards.append(None)
+            return len(forwards) in (1, 3, 6)
+
+    monkeypatch.setattr(kept, "Slice", Short)
+    return forwards
+
+
+def tables_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix == ".csv"}
+
+
+SWEEPS = {
+    "ablate": ABLATE,
+    "ablate kl": [*ABLATE, "--units", "layers", "--method", "resample", "--metric", "kl"],
+    "patch": PATCH,
+    "paths": ["paths", "--model", "rasp-reverse", "--memory", "3MB"],
+    "attribute": ["attribute", "--model", "rasp-reverse", "--check", "8", "--memory", "1MB"],
+    "nodes": ["nodes", "--model", "rasp-reverse", "--check", "8", "--memory", "1MB"],
+    "erase": ["erase", "--model", "rasp-histogram", "--metric", "kl", "--memory", "300kB"],
+}
+
+
+@pytest.mark.parametrize("name", covering(SWEEPS, ["ablate kl", "patch"]))
+def test_slices_change_no_number(command, tmp_path, slices, monkeypatch, name):
+    words = SWEEPS[name]
+    done = command(*words, "--out", tmp_path / "sliced")
+    assert done.exit_code == 0, done.output
+    assert len(slices) > 2
+    monkeypatch.setattr(kept, "Slice", lambda: lambda: False)
+    assert command(*words, "--out", tmp_path / "whole").exit_code == 0
+    assert tables_of(tmp_path / "sliced") == tables_of(tmp_path / "whole")
+    assert {path.name for path in tmp_path.iterdir() if "kept" in path.name} == set()
+
+
+KILLED = """
+import sys
+from apps.commands import kept
+kept.SLICE, kept.PREPARATIONS = 0.0, 0
+write = kept.Kept.write
+def slowly(self, sweep, budget):
+    write(self, sweep, budget)
+    print(int(sweep.done.sum()), flush=True)
+    sys.stdin.readline()
+kept.Kept.write = slowly
+from apps.cli import main
+main(sys.argv[1:])
+"""
+
+
+def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(command, tmp_path):
+    words, out = ABLATE, tmp_path / "out"
+    assert command(*words, "--out", tmp_path / "whole").exit_code == 0
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, *words, "--out", str(out)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        process.stdout.readline()
+        process.stdin.write("\n")
+        process.stdin.flush()
+        done = int(process.stdout.readline())
+        process.kill()
+    assert not out.exists()
+    left = json.loads((tmp_path / ".out.interp-kept" / "run.json").read_text())
+    assert left["computed"]["command"] == "ablate"
+    resumed = command(*words, "--resume", "--out", out)
+    assert resumed.exit_code == 0, resumed.output
+    assert done > 0
+    assert tables_of(out) == tables_of(tmp_path / "whole")
+    assert not (tmp_path / ".out.interp-kept").exists()
+    assert not (tmp_path / ".out.interp-new").exists()
+
+
+def interrupted(monkeypatch):
+    """Ctrl-C after the second forward."""
+    asked = []
+
+    class Interrupting(kept.Slice):
+        def __call__(self) -> bool:
+            super().__call__()
+            asked.append(None)
+            if len(asked) == 2:
+                raise KeyboardInterrupt
+            return False
+
+    monkeypatch.setattr(kept, "Slice", Interrupting)
+
+
+def test_ctrl_c_keeps_what_is_done_and_says_so(command, tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        interrupted(patched)
+        stopped = command(*ABLATE, "--out", tmp_path / "out")
+    assert stopped.exit_code == 130
+    assert "cells done, which are kept: the same command with --resume" in stopped.stderr
+    anew = command(*ABLATE, "--seed", 1, "--out", tmp_path / "out", "--resume")
+    assert (anew.exit_code, anew.stderr.count("\n")) == (2, 1)
+    assert "had seed 0, this one has 1" in anew.stderr
+    resumed = command(*ABLATE, "--out", tmp_path / "out", "--resume")
+    assert resumed.exit_code == 0, resumed.output
+    assert command(*ABLATE, "--out", tmp_path / "whole").exit_code == 0
+    assert tables_of(tmp_path / "out") == tables_of(tmp_path / "whole")
+
+
+def test_without_resume_a_run_begins_anew_and_says_what_was_kept(command, tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        interrupted(patched)
+        command(*ABLATE, "--out", tmp_path / "out")
+    anew = command(*ABLATE, "--out", tmp_path / "out")
+    assert anew.exit_code == 0
+    assert "A stopped run is kept in" in anew.stderr
+    assert not (tmp_path / ".out.interp-kept").exists()
+    nothing = command(*ABLATE, "--out", tmp_path / "out", "--resume")
+    assert nothing.exit_code == 0
+    assert "No stopped run of this folder was kept" in nothing.stderr
+
+
+@each(
+    ("damage", "said"),
+    [
+        (lambda folder: (folder / "run.json").unlink(), "can't be read"),
+        (lambda folder: (folder / "run.json").write_text("{}"), "can't be read"),
+        (lambda folder: (folder / "sweep.safetensors").write_text("no"), "not a valid"),
+    ],
+)
+def test_what_is_kept_and_damaged_is_refused(command, tmp_path, monkeypatch, damage, said):
+    with monkeypatch.context() as patched:
+        interrupted(patched)
+        command(*ABLATE, "--out", tmp_path / "out")
+    damage(tmp_path / ".out.interp-kept")
+    done = command(*ABLATE, "--out", tmp_path / "out", "--resume")
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert said in done.stderr
+
+
+def test_a_repeated_run_has_the_same_numbers(command, tmp_path):
+    out = tmp_path / "out"
+    assert command(*PATCH, "--seed", 3, "--out", out).exit_code == 0
+    done = command("repeat", out / "run.json", "--out", tmp_path / "again")
+    assert done.exit_code == 0, done.output
+    assert "patch: the same numbers, bit for bit" in done.stdout
+    assert "patch_by_prompt: the same numbers" in done.stdout
+    assert tables_of(tmp_path / "again") == tables_of(out)
+
+
+def test_a_repeated_run_says_which_numbers_differ_and_what_else_does(command, tmp_path):
+    out = tmp_path / "out"
+    assert command("dla", "--model", "python-2l", "--out", out).exit_code == 0
+    done = command("repeat", out, "--dtype", "bfloat16")
+    assert done.exit_code == 1
+    assert "effect by up to" in done.stdout
+    assert "provenance.dtype was float32, is bfloat16" in done.stdout
+
+
+def test_a_run_is_repeated_from_elsewhere_without_its_prompt_file(
+    command, tmp_path, monkeypatch, prompts
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.jsonl").write_bytes(prompts.read_bytes())
+    words = ["--model", "induction-by-hand", "--prompts", "mine.jsonl", "--out", "out"]
+    assert command("lens", *words).exit_code == 0
+    described = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert described["settings"]["prompts"] == str(tmp_path / "mine.jsonl")
+    (tmp_path / "mine.jsonl").unlink()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    done = command("repeat", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    (tmp_path / "mine.jsonl").write_text('{"text": "abab"}')
+    assert command("repeat", tmp_path / "out").exit_code == 0
+
+
+@each(
+    ("contents", "said"),
+    [
+        ("{", "can't be read"),
+        ('{"command": "rm -rf x"}', "expected a"),
+        ('{"command": "interp unknown --model x"}', "no command unknown"),
+        ('{"command": "interp lens --colour red"}', "No such option"),
+        ('{"command": "interp \\"lens"}', "expected a"),
+    ],
+)
+def test_a_run_that_can_not_be_repeated_is_refused(command, tmp_path, contents, said):
+    (tmp_path / "run.json").write_text(contents)
+    done = command("repeat", tmp_path)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.output
+    assert said in done.stderr
+
+
+def test_differences_of_tables_are_named():
+    frame = pd.DataFrame({"name": ["a", "b"], "effect": [1.0, float("nan")]})
+    assert difference(frame, frame.copy()) == ""
+    assert "effect by up to 0.5" in difference(frame, frame.assign(effect=[1.5, float("nan")]))
+    assert "name in 1 of 2 rows" in difference(frame, frame.assign(name=["a", "c"]))
+    assert "2 rows of name, effect then, 1 of" in difference(frame, frame.head(1))
+    one_nan = frame.assign(effect=[float("nan")] * 2)
+    assert "effect" in difference(frame, one_nan)
+
+
+# The options that all commands have.
+
+
+def test_every_command_has_the_shared_options_and_files_are_options():
+    options = {question_of(one).name: {*question_of(one).parameters} for one in COMMANDS}
+    own = set().union(*options.values())
+    assert not any(names & {*SHARED} for names in options.values())
+    assert {*FILES} <= own | {*SHARED}
+
+
+@each(
+    ("words", "said"),
+    [
+        (["lens", "--rows", 2], "takes no --rows"),
+        (["dla", "--memory", "1GB"], "takes no --memory"),
+        (["ablate", "--memory", "much"], "is no number of bytes"),
+        (["ablate", "--memory", "0"], "is no number of bytes"),
+        (["ablate", "--memory", "1kB"], "memory="),
+        (["ablate", "--dtype", "int8"], "--dtype"),
+    ],
+)
+def test_settings_that_can_not_be_used_are_refused(command, tmp_path, words, said):
+    done = command(*words, "--model", "rasp-reverse", "--out", tmp_path / "out")
+    assert done.exit_code in (2, 4)
+    assert said in " ".join(done.stderr.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_rows_and_dtype_and_json(command, tmp_path):
+    words = ["ablate", "--model", "rasp-reverse", "--dtype", "float64", "--json", "--top", 2]
+    found = [command(*words, "--rows", rows, "--out", tmp_path / f"{rows}") for rows in (1, 5)]
+    first, second = (json.loads(one.stdout) for one in found)
+    assert first["provenance"]["dtype"] == "float64"
+    assert len(first["table"]) == 2
+    for one, other in zip(first["table"], second["table"], strict=True):
+        assert one["name"] == other["name"]
+        assert one["effect"] == pytest.approx(other["effect"], abs=1e-9)
