@@ -13,6 +13,7 @@ import typer
 
 from apps.commands import COMMANDS
 from apps.commands.command import DEFAULT_MODEL, Model
+from apps.commands.prompts import check, fill, list_sets
 from apps.commands.report import report
 from apps.failures import debugging, interrupt_when_terminated, reports_errors
 from apps.terminal import escape_unencodable, print_stderr, print_stdout, print_table, progress
@@ -65,6 +66,15 @@ def models() -> None:
 for analysis in COMMANDS:
     app.command()(reports_errors(analysis))
 app.command()(reports_errors(report))
+
+prompts = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Prompt files: the bundled sets, a check against a model, templates.",
+)
+for name, command in (("list", list_sets), ("check", check), ("fill", fill)):
+    prompts.command(name)(reports_errors(command))
+app.add_typer(prompts, name="prompts")
 
 
 @app.command()

@@ -7,8 +7,7 @@ are characters of a line like any other.
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass
-from io import TextIOWrapper
-from typing import BinaryIO
+from io import BufferedIOBase, TextIOWrapper
 
 from interp.errors import InvalidInput
 
@@ -33,28 +32,25 @@ class Line:
     end: int
 
 
-def lines_of(file: BinaryIO, name: str) -> Iterator[Line]:
-    """The lines of an open file, each read when it is asked for; a byte-order mark is left out.
+def lines_of(file: BufferedIOBase, name: str) -> Iterator[Line]:
+    """The lines of an open file, each read when it is asked for, without a byte-order mark.
 
     Args:
-        file: read from where it stands.
+        file: read from where it stands, and closed at its end.
         name: of the file, for the sources of lines.
 
     Raises:
         OSError: the file can't be read.
         InvalidInput: a line is too long, not UTF-8 or holds a NUL byte; the message has its number.
     """
-    # Each byte is one character of Latin-1, so that lines are split before they are decoded.
-    read = TextIOWrapper(file, encoding="latin-1", newline="")
     number = end = 0
-    try:
+    # Each byte is one character of Latin-1, so that lines are split before they are decoded.
+    with TextIOWrapper(file, encoding="latin-1", newline="") as read:
         while line := read.readline(LONGEST + 1):
             number, end = number + 1, end + len(line)
             data = line.encode("latin-1")
             data = data.removeprefix(BOM_UTF8) if number == 1 else data
             yield Line(_decoded(data, f"{name}:{number}"), number, f"{name}:{number}", end)
-    finally:
-        read.detach()
 
 
 def _decoded(data: bytes, source: str) -> str:

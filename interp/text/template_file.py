@@ -26,7 +26,9 @@ from dataclasses import fields
 from io import BytesIO
 from typing import Any
 
-from interp.errors import InvalidInput, first_line, shorten
+from interp.errors import InvalidInput, first_line, reason, shorten
+from interp.files import UNREADABLE, read_file_or_pipe
+from interp.paths import as_path
 from interp.text.lines import lines_of
 from interp.text.template import Template
 from interp.text.template_parts import Where, nearest
@@ -36,6 +38,20 @@ KEYS = tuple(one.name for one in fields(Template) if one.name not in ("source", 
 _AT = re.compile(r" \(at line (\d+), column \d+\)$")
 _KEY = re.compile(r"""\s*(["']?)([\w-]+)\1\s*=""")
 _TABLE = re.compile(r"\s*\[+\s*([\w.-]+)\s*\]+")
+
+
+def read_template(path: object) -> Template:
+    """The template of a TOML file.
+
+    Raises:
+        InvalidInput: the file can't be read, or see :func:`parse_template`.
+    """
+    file = as_path(path)
+    try:
+        data = read_file_or_pipe(file, MAX_BYTES)
+    except UNREADABLE as error:
+        raise InvalidInput(f"{file} can't be read: {reason(error)}.") from error
+    return parse_template(data, str(file))
 
 
 def parse_template(data: bytes, name: str) -> Template:
