@@ -12,7 +12,7 @@ from apps.terminal import print_stdout, print_table
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from interp.corpus.prompt_check import PromptCheck, Share
+    from interp.corpus.prompt_check import PromptCheck
     from interp.text.prompt import Prompt
 
 SUFFIX = ".jsonl"
@@ -72,7 +72,7 @@ def check(
     if as_json:
         typer.echo(json.dumps({"file": str(path), "model": model, **found.to_dict()}, indent=2))
     else:
-        print_table([("", "left"), (f"{file} with {model}", "left")], _summary(found))
+        print_table([("", "left"), (f"{file} with {model}", "left")], found.rows())
         _print_problems(found, path, top)
         print_stdout(f"\n{_conclusion(found, model)}")
     if not found.holds:
@@ -139,45 +139,16 @@ def _checked(
     return check_prompts(loaded, prompts, same_length=same_length)
 
 
-def _summary(found: "PromptCheck") -> list[tuple[str, str]]:
-    """The rows of the first table."""
-    rows = [("prompts", str(found.n))]
-    if found.lengths:
-        first, *_, last = [*found.lengths, *found.lengths]
-        median = found.median_length
-        rows.append(
-            ("tokens", f"{first} to {last}, median {median}; the context is {found.context}")
-        )
-    what = {
-        "text": ("texts", "can't be read"),
-        "corrupt": ("corrupted texts", "not aligned"),
-        "prefix": ("prefixes", "can't be read"),
-        "target": ("targets", "no single tokens"),
-        "distractor": ("distractors", "no single tokens of their own"),
-    }
-    for field, (name, wrong) in what.items():
-        if field in found.given:
-            rows.append((name, f"{found.given[field]}, {found.wrong.get(field, 0)} {wrong}"))
-    if "length" in found.wrong:
-        rows.append(("lengths", f"{found.wrong['length']} differ from that of the first"))
-    rows.append(("target predicted", _share(found.accuracy)))
-    rows.append(("target above distractor", _share(found.preferred)))
-    return rows
-
-
-def _share(share: "Share") -> str:
-    return "–" if share.value is None else f"{share.n} of {share.of} ({share.value:.0%})"
-
-
 def _print_problems(found: "PromptCheck", path: Path, top: int) -> None:
     if found.holds:
         return
-    rows = [
-        (one.source.replace(str(path), path.name, 1), one.field, one.problem)
-        for one in found.problems[:top]
-    ]
+    rows: list[tuple[str, str, str]] = []
+    for one in found.problems[:top]:
+        # Of a template, what was filled in comes last, because it is long.
+        number, _, filling = one.source.removeprefix(str(path)).partition(" ")
+        rows.append((number, one.field, f"{one.problem} {filling}".rstrip()))
     print_stdout("")
-    print_table([("prompt", "left"), ("field", "left"), ("problem", "left")], rows)
+    print_table([(path.name, "left"), ("field", "left"), ("problem", "left")], rows)
     left = sum(found.wrong.values()) - len(rows)
     if left > 0:
         print_stdout(f"… and {left} more (--top)")

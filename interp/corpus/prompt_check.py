@@ -22,11 +22,20 @@ from interp.corpus.prompt_batches import PromptBatch, prompts_by_length
 from interp.corpus.prompt_problems import LENGTH, LengthOf, Problem, problems_of
 from interp.errors import InvalidInput
 from interp.metrics import Accuracy, LogitDiff, measure_stream
+from interp.table import Table
 from interp.text.prompt import FIELDS, Prompt
 from interp.text_network import TextNetwork
 
 MOST_PROBLEMS = 1000
 """Problems that are kept; all are counted."""
+WORDS = {
+    "text": ("texts", "can be read", "can't be read"),
+    "corrupt": ("corrupted texts", "are aligned", "are not aligned"),
+    "prefix": ("prefixes", "can be read", "can't be read"),
+    "target": ("targets", "are single tokens", "are no single tokens"),
+    "distractor": ("distractors", "are single tokens", "are no single tokens of their own"),
+}
+"""Of each field its name, and what is meant by right and wrong."""
 
 
 class Share(NamedTuple):
@@ -45,8 +54,11 @@ class Share(NamedTuple):
         """The share; ``None`` of none."""
         return self.n / self.of if self.of else None
 
+    def __str__(self) -> str:
+        return "–" if self.value is None else f"{self.n} of {self.of} ({self.value:.0%})"
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class PromptCheck:
     """What was found of a set of prompts.
 
@@ -87,6 +99,33 @@ class PromptCheck:
             if seen >= half:
                 return length
         return None
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What was found, as the rows of a table."""
+        found = [("prompts", str(self.n))]
+        if self.lengths:
+            lengths, median = list(self.lengths), self.median_length
+            span = f"{lengths[0]} to {lengths[-1]}, median {median}"
+            found.append(("tokens", f"{span}; the context is {self.context}"))
+        for field, (name, right, wrong) in WORDS.items():
+            if field in self.given:
+                found.append(
+                    (name, _counted(self.given[field], self.wrong.get(field, 0), right, wrong))
+                )
+        if LENGTH in self.wrong:
+            found.append(("lengths", f"{self.wrong[LENGTH]} differ from that of the first prompt"))
+        found.append(("target predicted", str(self.accuracy)))
+        return [*found, ("target above distractor", str(self.preferred))]
+
+    def __repr__(self) -> str:
+        return self._table().to_text()
+
+    def _repr_html_(self) -> str:
+        return self._table().to_html()
+
+    def _table(self) -> Table:
+        title = "No prompt has a problem" if self.holds else f"{self.n_wrong} prompts have problems"
+        return Table(title, ("", "found"), self.rows())
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON has it; lengths as pairs of tokens and prompts."""
@@ -151,7 +190,7 @@ class _Found:
         for prompt in prompts:
             problems = problems_of(self.model, prompt, self.length_of)
             self.n += 1
-            self.given.update(prompt.fields())
+            self.given.update(prompt.fields().keys())
             wrong = {problem.field for problem in problems}
             self.n_wrong += bool(wrong)
             self.wrong.update(wrong)
@@ -193,3 +232,7 @@ class _Found:
 
 def _added(share: Share, n: int, of: int) -> Share:
     return Share(share.n + n, share.of + of)
+
+
+def _counted(given: int, wrong: int, right: str, not_right: str) -> str:
+    return f"{given}, {wrong} {not_right}" if wrong else f"{given}, all {right}"

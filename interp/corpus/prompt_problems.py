@@ -12,7 +12,7 @@ from interp.text_network import TextNetwork
 
 LENGTH = "length"
 """What a problem is about where texts differ in length, but should not."""
-SHOWN, MOST = 4, 24
+SHOWN, MOST = 4, 16
 """Tokens in a message: of a text where it differs, and of a whole one."""
 
 
@@ -41,7 +41,7 @@ class LengthOf:
     def __init__(self, model: TextNetwork, *, same: bool) -> None:
         self.model, self.same = model, same
         self.counts = Counter[int]()
-        self.first: tuple[int, str] | None = None
+        self.first: int | None = None
         read_by = model.stacks[0].input
         if not isinstance(read_by, TokenInput):
             raise InvalidInput("This model reads images, not prompts of text.")
@@ -56,11 +56,10 @@ class LengthOf:
         self.counts[n] += 1
         if n > self.context:
             return [("text", f"{n} tokens, over the model's context of {self.context}")]
-        self.first = self.first or (n, prompt.source)
-        first, source = self.first
-        if self.same and n != first:
+        self.first = self.first or n
+        if self.same and n != self.first:
             tokens = _some(self.model.to_labels(prompt.text), MOST)
-            return [(LENGTH, f"{n} tokens ({tokens}), but {source} has {first}")]
+            return [(LENGTH, f"{n} tokens, the first prompt has {self.first}: {tokens}")]
         return []
 
 

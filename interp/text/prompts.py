@@ -16,12 +16,12 @@ from itertools import islice
 from pathlib import Path
 
 from interp.errors import InvalidInput, reason, shorten
-from interp.files import UNREADABLE, read_file_or_pipe
+from interp.files import UNREADABLE, is_folder, read_file_or_pipe
 from interp.paths import as_path
 from interp.text.prompt import FIELDS, Prompt, prompt_of
 from interp.text.record import Record
 from interp.text.records import records_of, records_of_bytes
-from interp.text.saved_dataset import is_dataset
+from interp.text.saved_dataset import OBJECT, is_dataset
 
 MAX_BYTES = 2**26
 MAX_PROMPTS = 100_000
@@ -61,7 +61,7 @@ def read_prompts(path: object) -> list[Prompt]:
             line is malformed; the message has file and line.
     """
     if is_dataset(path):
-        return list(_at_most(iter_prompts(path), "dataset"))
+        return list(_at_most(iter_prompts(path), OBJECT))
     return list(read_prompt_file(path).prompts)
 
 
@@ -72,7 +72,7 @@ def read_prompt_file(path: object) -> PromptFile:
         InvalidInput: see :func:`read_prompts`.
     """
     file = path_of_prompts(path)
-    if file.is_dir():
+    if is_folder(file):
         prompts = tuple(_at_most(iter_prompts(file), str(file)))
         data = "".join(f"{json.dumps(prompt.fields())}\n" for prompt in prompts).encode()
     else:
@@ -91,10 +91,12 @@ def iter_prompts(path: object) -> Iterator[Prompt]:
         InvalidInput: as there, when the line is reached; the number of prompts is not bounded.
     """
     if is_dataset(path):
-        return _prompts(records_of(path), "dataset")
+        return _prompts(records_of(path), OBJECT)
     file = path_of_prompts(path)
-    if not file.exists():
-        raise _unreadable(file, "No such file or directory")
+    try:
+        file.stat()
+    except UNREADABLE as error:
+        raise _unreadable(file, reason(error)) from error
     return _prompts(records_of(file), str(file))
 
 
@@ -122,7 +124,7 @@ def _prompts(records: Iterable[Record], name: str) -> Iterator[Prompt]:
         yield prompt_of(_known_fields(record), record.source)
         is_empty = False
     if is_empty:
-        raise InvalidInput(f"{name} holds no prompts; write one a line.")
+        raise InvalidInput(f"{name} holds no prompts; it should hold one a line, or a row.")
 
 
 def _at_most(prompts: Iterator[Prompt], name: str) -> Iterator[Prompt]:

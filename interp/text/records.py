@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from interp.errors import InterpError, InvalidInput, reason
-from interp.files import UNREADABLE, open_regular, read_file_or_pipe, size_of
+from interp.files import UNREADABLE, is_folder, open_regular, read_file_or_pipe, size_of
 from interp.json_text import parse_json
 from interp.text.lines import lines_of
 from interp.text.record import Record
-from interp.text.saved_dataset import dataset_records, is_dataset, open_dataset
+from interp.text.saved_dataset import OBJECT, dataset_records, is_dataset, open_dataset
 from interp.text.tables import csv_records, parquet_records
 from interp.text.template_file import MAX_BYTES as LONGEST_TEMPLATE
 from interp.text.template_file import parse_template
@@ -46,7 +46,7 @@ def records_of(given: object) -> Iterator[Record]:
         InvalidInput: it can't be read, or a part of it is malformed; the message has file and line.
     """
     if is_dataset(given):
-        yield from dataset_records(given, "dataset")
+        yield from dataset_records(given, OBJECT)
     elif isinstance(given, Path):
         yield from _of_path(given)
     else:
@@ -74,7 +74,7 @@ def reader_of(path: Path) -> Reader:
 
 def _of_path(path: Path) -> Iterator[Record]:
     try:
-        if path.is_dir():
+        if is_folder(path):
             yield from dataset_records(open_dataset(path), str(path))
             return
         with _opened(path) as file:

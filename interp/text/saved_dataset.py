@@ -13,6 +13,8 @@ from interp.errors import InterpError, InvalidInput, first_line
 from interp.text.record import Record
 from interp.text.tables import columns_read
 
+OBJECT = "dataset"
+"""The name of a dataset that is given as an object, in sources and messages."""
 MARKS = ("state.json", "dataset_dict.json")
 """Files of a folder that ``save_to_disk`` wrote: of one dataset, of one with splits."""
 
@@ -46,7 +48,9 @@ def open_dataset(folder: Path) -> Any:  # noqa: ANN401 - of a library without ty
     try:
         return load_from_disk(str(folder))
     except Exception as error:  # the library raises whatever its readers raise
-        raise InvalidInput(f"{folder} can't be read as a dataset: {first_line(error)}.") from error
+        raise InvalidInput(
+            f"{folder} can't be read as a dataset: {first_line(error).rstrip('.')}."
+        ) from error
 
 
 def dataset_records(dataset: Any, name: str) -> Iterator[Record]:  # noqa: ANN401
@@ -57,10 +61,9 @@ def dataset_records(dataset: Any, name: str) -> Iterator[Record]:  # noqa: ANN40
     """
     if isinstance(dataset, dict):
         splits: list[str] = [str(split) for split in dataset]
-        raise InvalidInput(
-            f"{name} has the splits {', '.join(splits)}; give one of them: of a folder, "
-            f"{name}/{splits[0] if splits else 'SPLIT'}; of an object, dataset[...]."
-        )
+        first = splits[0] if splits else "SPLIT"
+        one = f"{name}[{first!r}]" if name == OBJECT else f"{name}/{first}"
+        raise InvalidInput(f"{name} has the splits {', '.join(splits)}; give one of them: {one}.")
     columns = dataset.column_names or list(next(iter(dataset), {}))
     fields = columns_read(columns, name)
     total = len(dataset) if hasattr(dataset, "__len__") else 0
@@ -70,4 +73,6 @@ def dataset_records(dataset: Any, name: str) -> Iterator[Record]:  # noqa: ANN40
     except InterpError:
         raise
     except Exception as error:  # likewise
-        raise InvalidInput(f"{name} can't be read as a dataset: {first_line(error)}.") from error
+        raise InvalidInput(
+            f"{name} can't be read as a dataset: {first_line(error).rstrip('.')}."
+        ) from error

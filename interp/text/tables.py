@@ -128,5 +128,5 @@ def parquet_records(file: BufferedIOBase, name: str) -> Iterator[Record]:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InvalidInput(
-            f"{name} can't be read as a Parquet file: {first_line(error)}."
+            f"{name} can't be read as a Parquet file: {first_line(error).rstrip('.')}."
         ) from error

@@ -24,12 +24,11 @@ from random import Random
 from interp.errors import InvalidInput
 from interp.integers import at_least, integer
 from interp.text.balanced import Drawn, balanced_rows, count_rows
-from interp.text.prompt import Prompt, prompt_of
+from interp.text.prompt import FIELDS, Prompt, prompt_of
 from interp.text.template_parts import (
     Entry,
     Pieces,
-    check_lists,
-    check_slots,
+    check_values,
     filled,
     label_of,
     lists_of_slots,
@@ -82,11 +81,7 @@ class Template:
     lines: Mapping[str, int] = field(default_factory=dict[str, int], repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_lists(self.lists, self.where)
-        check_slots(self.slots, self.where)
-        if self.n is not None:
-            at_least(1, self.n, f"{self.where('n')}: n")
-        integer(self.seed, f"{self.where('seed')}: seed")
+        check_values(vars(self), self.where)
         _ = self.slots_of_lists
 
     def where(self, key: str) -> str:
@@ -97,8 +92,7 @@ class Template:
     @cached_property
     def variants(self) -> tuple[Mapping[str, Pieces], ...]:
         """The fields of each variant, parsed."""
-        fields = ("text", "corrupt", "prefix", "target", "distractor")
-        return variants_of({name: getattr(self, name) for name in fields}, self.where)
+        return variants_of({name: getattr(self, name) for name in FIELDS}, self.where)
 
     @cached_property
     def slots_of_lists(self) -> Mapping[str, tuple[str, ...]]:
@@ -133,6 +127,7 @@ class Template:
         return [(len(self.variants), 1), *lists]
 
     def _number(self, n: int | None) -> int:
+        place = self.where("n") if n is None else self.source
         n = self.n if n is None else at_least(1, n, "n")
         n_all = self.n_fillings
         if n is None and n_all > MOST_BY_DEFAULT:
@@ -143,7 +138,7 @@ class Template:
         if n > min(n_all, MOST):
             why = f"it has only {n_all} different fillings" if n > n_all else f"at most {MOST} are"
             raise InvalidInput(
-                f"{self.where('n')}: {n} prompts are asked for, but {why}; take fewer"
+                f"{place}: {n} prompts are asked for, but {why}; take fewer"
                 f"{', or write longer lists' if n > n_all else ''}."
             )
         return n
@@ -158,4 +153,4 @@ class Template:
         label = label_of(entries, variant if len(self.variants) > 1 else None)
         pieces = self.variants[variant]
         texts = {name: filled(own, entries) for name, own in pieces.items()}
-        return prompt_of(texts, f"{self.source}[{number}] ({label})")
+        return prompt_of(texts, f"{self.source}[{number}]{label and f' ({label})'}")

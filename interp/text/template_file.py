@@ -31,7 +31,7 @@ from interp.files import UNREADABLE, read_file_or_pipe
 from interp.paths import as_path
 from interp.text.lines import lines_of
 from interp.text.template import Template
-from interp.text.template_parts import Where, nearest
+from interp.text.template_parts import Where, check_values, nearest
 
 MAX_BYTES = 2**22
 KEYS = tuple(one.name for one in fields(Template) if one.name not in ("source", "lines"))
@@ -84,6 +84,7 @@ def parse_template(data: bytes, name: str) -> Template:
     for key in ("text", "lists"):
         if key not in values:
             raise InvalidInput(f"{name} has no {key!r}; a template needs a text, and lists.")
+    check_values(values, place)
     return Template(**values, source=name, lines=lines)
 
 

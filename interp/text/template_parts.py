@@ -6,6 +6,8 @@ from string import Formatter
 from typing import Any, NamedTuple
 
 from interp.errors import InvalidInput, shorten
+from interp.integers import at_least, integer
+from interp.text.prompt import FIELDS
 
 Entry = str | Mapping[str, str]
 """What a slot is filled with: a text, or a record of texts by name."""
@@ -54,13 +56,29 @@ def label_of(entries: Mapping[str, Entry], variant: int | None) -> str:
     return label if len(label) <= MOST_NAMED else f"{label[: MOST_NAMED - 1]}…"
 
 
-def check_lists(lists: Mapping[str, Sequence[Entry]], where: Where) -> None:
-    """Refuse lists that are empty, or hold an entry twice or of another kind.
+def check_values(values: Mapping[str, object], where: Where) -> None:
+    """Refuse values of keys that are of another type.
+
+    Args:
+        values: of a template, by key; ``None`` is not given.
+        where: gives the place of a key for messages.
 
     Raises:
-        InvalidInput: the message has the name of the list and the entry.
+        InvalidInput: the message has the key, and what came.
     """
-    if not isinstance(lists, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+    for field in FIELDS:
+        if values.get(field) is not None:
+            texts_of_field(field, values[field], where)
+    if values.get("n") is not None:
+        at_least(1, values["n"], f"{where('n')}: n")
+    integer(values.get("seed", 0), f"{where('seed')}: seed")
+    _check_lists(values.get("lists"), where)
+    _check_slots(values.get("slots", {}), where)
+
+
+def _check_lists(lists: object, where: Where) -> None:
+    """Refuse lists that are empty, or hold an entry twice or of another kind."""
+    if not isinstance(lists, Mapping):
         raise InvalidInput(f"{where('lists')}: lists are entries by name, got {shorten(lists)}.")
     for name, entries in lists.items():
         place = where(f"lists.{name}")
@@ -74,16 +92,12 @@ def check_lists(lists: Mapping[str, Sequence[Entry]], where: Where) -> None:
                 raise InvalidInput(f"{place}: the list {name!r} holds {shorten(entry)} twice.")
 
 
-def check_slots(slots: Mapping[str, str], where: Where) -> None:
-    """Refuse slots that are no names of lists.
-
-    Raises:
-        InvalidInput: the message has the name of the slot.
-    """
-    if not isinstance(slots, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+def _check_slots(slots: object, where: Where) -> None:
+    """Refuse slots that are no names of lists."""
+    if not isinstance(slots, Mapping):
         raise InvalidInput(f"{where('slots')}: slots are lists by name, got {shorten(slots)}.")
     for slot, name in slots.items():
-        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(name, str):
             raise InvalidInput(
                 f"{where(f'slots.{slot}')}: the slot {slot!r} should name a list, got "
                 f"{shorten(name)}."
@@ -116,7 +130,9 @@ def variants_of(fields: Mapping[str, Any], where: Where) -> tuple[Mapping[str, P
     Raises:
         InvalidInput: a field is no text, there are not as many, or a text has lone braces.
     """
-    texts = {name: _texts(name, own, where) for name, own in fields.items() if own is not None}
+    texts = {
+        name: texts_of_field(name, own, where) for name, own in fields.items() if own is not None
+    }
     n = len(texts["text"])
     for name, own in texts.items():
         if len(own) not in (1, n):
@@ -130,7 +146,12 @@ def variants_of(fields: Mapping[str, Any], where: Where) -> tuple[Mapping[str, P
     )
 
 
-def _texts(name: str, given: object, where: Where) -> Sequence[str]:
+def texts_of_field(name: str, given: object, where: Where) -> Sequence[str]:
+    """The texts of a field: one, or several.
+
+    Raises:
+        InvalidInput: it is something else.
+    """
     several = [given] if isinstance(given, str) else given
     if not isinstance(several, list | tuple) or not several:
         raise InvalidInput(f"{where(name)}: {name} should be a text, got {shorten(given)}.")
