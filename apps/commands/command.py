@@ -85,7 +85,10 @@ PairMetric = Annotated[
 ]
 Prompts = Annotated[
     str | None,
-    typer.Option(help="A prompt file or a bundled set.", show_default="the model's own"),
+    typer.Option(
+        help="A prompt file (.jsonl, .csv, .parquet, a template .toml, text) or a bundled set.",
+        show_default="the model's own",
+    ),
 ]
 Kind = Annotated[
     KindName, typer.Option(help="What a patched edge carries: the corrupted prompt's, a mean, 0.")

@@ -157,4 +157,4 @@ def _print_problems(found: "PromptCheck", path: Path, top: int) -> None:
 def _conclusion(found: "PromptCheck", model: str) -> str:
     if found.holds:
         return f"{model} can read all {found.n} prompts."
-    return f"{found.n_wrong} of {found.n} prompts have a problem with {model}."
+    return f"Prompts with a problem: {found.n_wrong} of {found.n}, with {model}."

@@ -29,11 +29,11 @@ from interp.text_network import TextNetwork
 MOST_PROBLEMS = 1000
 """Problems that are kept; all are counted."""
 WORDS = {
-    "text": ("texts", "can be read", "can't be read"),
-    "corrupt": ("corrupted texts", "are aligned", "are not aligned"),
-    "prefix": ("prefixes", "can be read", "can't be read"),
-    "target": ("targets", "are single tokens", "are no single tokens"),
-    "distractor": ("distractors", "are single tokens", "are no single tokens of their own"),
+    "text": ("texts", "readable", "unreadable"),
+    "corrupt": ("corrupted texts", "aligned", "not aligned"),
+    "prefix": ("prefixes", "readable", "unreadable"),
+    "target": ("targets", "single tokens", "not single tokens"),
+    "distractor": ("distractors", "single tokens", "not single tokens of their own"),
 }
 """Of each field its name, and what is meant by right and wrong."""
 
@@ -105,7 +105,7 @@ class PromptCheck:
         found = [("prompts", str(self.n))]
         if self.lengths:
             lengths, median = list(self.lengths), self.median_length
-            span = f"{lengths[0]} to {lengths[-1]}, median {median}"
+            span = f"{lengths[0]} to {lengths[-1]}, median {median}" if lengths[1:] else f"{median}"
             found.append(("tokens", f"{span}; the context is {self.context}"))
         for field, (name, right, wrong) in WORDS.items():
             if field in self.given:
@@ -113,7 +113,7 @@ class PromptCheck:
                     (name, _counted(self.given[field], self.wrong.get(field, 0), right, wrong))
                 )
         if LENGTH in self.wrong:
-            found.append(("lengths", f"{self.wrong[LENGTH]} differ from that of the first prompt"))
+            found.append(("lengths", f"{self.wrong[LENGTH]} other than that of the first prompt"))
         found.append(("target predicted", str(self.accuracy)))
         return [*found, ("target above distractor", str(self.preferred))]
 
@@ -124,7 +124,7 @@ class PromptCheck:
         return self._table().to_html()
 
     def _table(self) -> Table:
-        title = "No prompt has a problem" if self.holds else f"{self.n_wrong} prompts have problems"
+        title = f"Prompts with a problem: {self.n_wrong} of {self.n}"
         return Table(title, ("", "found"), self.rows())
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,0 +1,225 @@
+"""Tables are read as lines are: the same prompts from every format, or the row is named."""
+
+import csv
+import json
+import sys
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tables import each
+
+import interp
+from interp.errors import InvalidInput
+from interp.text import tables
+from interp.text.prompts import iter_prompts, read_prompt_file, read_prompts
+
+ROWS = [
+    {"text": 'a, "b"\nc ', "target": " x", "distractor": " y"},
+    {"text": " é", "corrupt": " è", "target": None, "distractor": "z"},
+    {"text": "a\tb", "prefix": "p", "target": "q", "distractor": None},
+]
+FIELDS = ("text", "corrupt", "prefix", "target", "distractor")
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    datasets.disable_progress_bars()
+
+
+def write_csv(path, delimiter=","):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        rows = csv.DictWriter(file, ["id", *FIELDS], delimiter=delimiter)
+        rows.writeheader()
+        rows.writerows([{"id": n, **row} for n, row in enumerate(ROWS)])
+    return path
+
+
+def write_lines(path):
+    given = [{k: v for k, v in row.items() if v is not None} for row in ROWS]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in given), encoding="utf-8")
+    return path
+
+
+def columns():
+    return {"id": [0, 1, 2], **{field: [row.get(field) for row in ROWS] for field in FIELDS}}
+
+
+def write_parquet(path, values=None):
+    pq.write_table(pa.table(columns() if values is None else values), path)
+    return path
+
+
+def write(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def test_every_format_has_the_same_prompts(tmp_path):
+    dataset = datasets.Dataset.from_dict(columns())
+    dataset.save_to_disk(tmp_path / "saved")
+    expected = [{k: v for k, v in row.items() if v is not None} for row in ROWS]
+    given = {
+        "jsonl": write_lines(tmp_path / "a.jsonl"),
+        "csv": write_csv(tmp_path / "a.csv"),
+        "tsv": write_csv(tmp_path / "a.TSV", "\t"),
+        "parquet": write_parquet(tmp_path / "a.parquet"),
+        "saved": tmp_path / "saved",
+        "dataset": dataset,
+        "stream": dataset.to_iterable_dataset(),
+    }
+    for name, source in given.items():
+        for read in (read_prompts, iter_prompts):
+            found = [prompt.fields() for prompt in read(source)]
+            assert found == [{f: row[f] for f in FIELDS if f in row} for row in expected], name
+
+
+def test_the_source_of_a_prompt_is_its_line_or_its_row(tmp_path):
+    table, lines = write_parquet(tmp_path / "a.parquet"), write_csv(tmp_path / "a.csv")
+    assert [p.source for p in read_prompts(table)] == [f"{table}[{n}]" for n in range(3)]
+    # The first row takes two lines.
+    assert [p.source for p in read_prompts(lines)] == [f"{lines}:{n}" for n in (2, 4, 5)]
+
+
+def test_the_hash_of_a_saved_dataset_is_that_of_its_prompts(tmp_path):
+    for n, seed in enumerate((0, 0, 1)):
+        rows = datasets.Dataset.from_dict({"text": ["a", f"b{seed}"]})
+        rows.save_to_disk(tmp_path / str(n))
+    one, same, other = (read_prompt_file(tmp_path / str(n)).sha256 for n in range(3))
+    assert one == same != other
+
+
+@each(
+    ("content", "said"),
+    [
+        ("", "holds no prompts"),
+        ("text\n", "holds no prompts"),
+        (
+            "texts,id\na,1\n",
+            r"csv:1 has no column 'text', it has 'texts', 'id'; rename the nearest",
+        ),
+        ("id;text\na;1\n", r"csv:1 has no column 'text', it has 'id;text'"),
+        ("id\na\n", r"csv:1 has no column 'text', it has 'id'; rename the one with prompts"),
+        ("text,text\na,b\n", r"csv:1 has the column 'text' twice"),
+        ("text,Target\na,b\n", r"csv:1 has a column 'Target', but no 'target'"),
+        ("text,distracter\na,b\n", r"csv:1 has a column 'distracter', but no 'distractor'"),
+        ("text,id\na,b\nc\n", r"csv:3 has 1 cells, the first line 2 columns \('text', 'id'\)"),
+        ("text,id\na,b,c\n", r"csv:2 has 3 cells"),
+        ('text,id\n"a\nb",1\n"c",2,3\n', r"csv:4 has 3 cells"),
+        ('text,id\na,1\n"b,2\n', r"csv:3: not a row of CSV: unexpected end"),
+        ('text,id\n"a"b,1\n', r"csv:2: not a row of CSV"),
+        ("text,id\n,1\n", r"csv:2: the prompt is empty"),
+        ("text,corrupt\na,a\n", r"csv:2: corrupt should be a text other than"),
+        (b"text\na\0\n", r"csv:2 holds a NUL byte \(byte 1 of the line\)"),
+        (b"text\n\xff\n", r"csv:2 is not UTF-8"),
+        (f"text\n{'a' * 200_000}\n", r"csv:2: not a row of CSV: field larger"),
+    ],
+)
+def test_a_bad_csv_file_is_named_with_its_line(tmp_path, content, said):
+    file = write(tmp_path, "a.csv", content)
+    for read in (read_prompts, lambda path: list(iter_prompts(path))):
+        with pytest.raises(InvalidInput, match=said):
+            read(file)
+
+
+@each(
+    ("values", "said"),
+    [
+        ({"texts": ["a"], "n": [1]}, r"has no column 'text', it has 'texts', 'n'; .* 'texts'"),
+        ({"text": ["a", None]}, r"a.parquet\[1\]: the prompt is empty"),
+        ({"text": [1]}, r"a.parquet\[0\]: text should be a text, got 1"),
+        ({"text": [b"a"]}, r"a.parquet\[0\]: text should be a text, got b'a'"),
+        ({"text": ["a"], "target": [["b"]]}, r"a.parquet\[0\]: target should be a text"),
+        ({"text": ["a"], "targets": ["b"]}, r"has a column 'targets', but no 'target'"),
+        ({"text": pa.array([], pa.string())}, "holds no prompts"),
+    ],
+)
+def test_a_bad_parquet_file_is_named_with_its_row(tmp_path, values, said):
+    file = write_parquet(tmp_path / "a.parquet", values)
+    for read in (read_prompts, lambda path: list(iter_prompts(path))):
+        with pytest.raises(InvalidInput, match=said):
+            read(file)
+
+
+def test_a_damaged_parquet_file_is_refused(tmp_path):
+    whole = write_parquet(tmp_path / "a.parquet").read_bytes()
+    for content in (
+        b"",
+        b"PAR1",
+        whole[:-9],
+        b"a" * 99,
+        whole.replace(b"text", b"\xff\xfe\xfd\xfc"),
+    ):
+        with pytest.raises(InvalidInput, match=r"a\.parquet"):
+            read_prompts(write(tmp_path, "a.parquet", content))
+
+
+def test_a_dataset_with_splits_or_without_the_column_is_refused(tmp_path):
+    rows = datasets.Dataset.from_dict({"text": ["a"]})
+    several = datasets.DatasetDict(train=rows, test=rows)
+    several.save_to_disk(tmp_path / "saved")
+    with pytest.raises(InvalidInput, match=r"dataset has the splits train, test; .*\['train'\]"):
+        read_prompts(several)
+    with pytest.raises(InvalidInput, match=r"give one of them: \S+saved/train"):
+        read_prompts(tmp_path / "saved")
+    assert [prompt.text for prompt in read_prompts(tmp_path / "saved" / "train")] == ["a"]
+    with pytest.raises(InvalidInput, match="dataset has no column 'text', it has 'txt'"):
+        read_prompts(rows.rename_column("text", "txt"))
+    with pytest.raises(InvalidInput, match="dataset holds no prompts"):
+        read_prompts(rows.select([]))
+
+
+def test_a_folder_that_can_not_be_read_is_refused(tmp_path, monkeypatch):
+    with pytest.raises(InvalidInput, match="is a folder without a dataset"):
+        read_prompts(tmp_path)
+    datasets.Dataset.from_dict({"text": ["a"]}).save_to_disk(tmp_path / "saved")
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "datasets", None)
+        with pytest.raises(InvalidInput, match="Run: pip install datasets"):
+            read_prompts(tmp_path / "saved")
+    (tmp_path / "saved" / "state.json").write_text("{}")
+    with pytest.raises(InvalidInput, match="can't be read as a dataset"):
+        read_prompts(tmp_path / "saved")
+
+
+def test_what_is_neither_a_path_nor_a_dataset_is_refused():
+    for given in (3, None, ["a"], {"text": ["a"]}):
+        with pytest.raises(InvalidInput, match="A path of a file or a folder was expected"):
+            read_prompts(given)
+
+
+def test_a_json_array_is_not_read_as_lines(tmp_path):
+    with pytest.raises(InvalidInput, match=r"write one JSON object a line, and name it a\.jsonl"):
+        read_prompts(write(tmp_path, "a.json", '[{"text": "a"}]'))
+
+
+def test_a_file_is_streamed_as_far_as_it_is_asked_for(tmp_path, monkeypatch):
+    """A line that is malformed is met when it is reached, and nothing after it is read."""
+    file = write(tmp_path, "a.jsonl", '{"text": "a"}\n' * 3 + "{\n")
+    prompts = iter_prompts(file)
+    assert [next(prompts).text for _ in range(3)] == ["a"] * 3
+    with pytest.raises(InvalidInput, match=r"a\.jsonl:4: not a JSON object"):
+        next(prompts)
+    monkeypatch.setattr(tables, "ROWS", 2)
+    table = write_parquet(tmp_path / "b.parquet", {"text": ["a"] * 5 + [None]})
+    rows = iter_prompts(table)
+    assert len([next(rows) for _ in range(5)]) == 5
+    with pytest.raises(InvalidInput, match=r"b\.parquet\[5\]"):
+        next(rows)
+
+
+def test_more_prompts_are_streamed_than_are_read_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr("interp.text.prompts.MAX_PROMPTS", 2000)
+    file = write_parquet(tmp_path / "a.parquet", {"text": ["a"] * 2001})
+    with pytest.raises(InvalidInput, match="more than 2000 prompts"):
+        read_prompts(file)
+    assert sum(1 for _ in iter_prompts(file)) == 2001
+
+
+def test_streamed_lines_that_are_not_read_to_the_end_leave_no_open_file(tmp_path):
+    prompts = interp.iter_prompts(write(tmp_path, "a.txt", "a\nb\n"))
+    assert next(prompts).text == "a"
+    prompts.close()
+    assert list(prompts) == []
