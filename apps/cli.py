@@ -72,8 +72,9 @@ prompts = typer.Typer(
     rich_markup_mode=None,
     help="Prompt files: the bundled sets, a check against a model, templates.",
 )
-for name, command in (("list", list_sets), ("check", check), ("fill", fill)):
-    prompts.command(name)(reports_errors(command))
+prompts.command("list")(reports_errors(list_sets))
+prompts.command()(reports_errors(check))
+prompts.command()(reports_errors(fill))
 app.add_typer(prompts, name="prompts")
 
 

@@ -7,12 +7,14 @@ are characters of a line like any other.
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass
-from io import BufferedIOBase, TextIOWrapper
+from io import BufferedReader, BytesIO, TextIOWrapper
 
 from interp.errors import InvalidInput
 
 LONGEST = 2**26
 """Bytes of a line."""
+OpenFile = BufferedReader | BytesIO
+"""A file that is open to be read, or what it holds."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Line:
     end: int
 
 
-def lines_of(file: BufferedIOBase, name: str) -> Iterator[Line]:
+def lines_of(file: OpenFile, name: str) -> Iterator[Line]:
     """The lines of an open file, each read when it is asked for, without a byte-order mark.
 
     Args:

@@ -16,14 +16,14 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from functools import partial
-from io import BufferedIOBase, BufferedReader, BytesIO
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from interp.errors import InterpError, InvalidInput, reason
 from interp.files import UNREADABLE, is_folder, open_regular, read_file_or_pipe, size_of
 from interp.json_text import parse_json
-from interp.text.lines import lines_of
+from interp.text.lines import OpenFile, lines_of
 from interp.text.record import Record
 from interp.text.saved_dataset import OBJECT, dataset_records, is_dataset, open_dataset
 from interp.text.tables import csv_records, parquet_records
@@ -32,7 +32,7 @@ from interp.text.template_file import parse_template
 
 MOST_OF_PIPE = 2**26
 """Bytes that are read of a pipe."""
-Reader = Callable[[BufferedIOBase, str, int], Iterator[Record]]
+Reader = Callable[[OpenFile, str, int], Iterator[Record]]
 """Reads an open file, with its name and its size in bytes."""
 
 
@@ -86,21 +86,21 @@ def _of_path(path: Path) -> Iterator[Record]:
         raise InvalidInput(f"{path} can't be read: {reason(error)}.") from error
 
 
-def _opened(path: Path) -> BytesIO | BufferedReader:
+def _opened(path: Path) -> OpenFile:
     """A regular file, or what a pipe delivers."""
     if stat.S_ISFIFO(os.stat(path).st_mode):  # noqa: PTH116 - Path.stat is the same
         return BytesIO(read_file_or_pipe(path, MOST_OF_PIPE))
     return open_regular(path)
 
 
-def _text_records(file: BufferedIOBase, name: str, size: int) -> Iterator[Record]:
+def _text_records(file: OpenFile, name: str, size: int) -> Iterator[Record]:
     for line in lines_of(file, name):
         text = line.text.rstrip("\r\n")
         if text.strip():
             yield Record({"text": text}, line.source, line.end, size)
 
 
-def _json_records(file: BufferedIOBase, name: str, size: int) -> Iterator[Record]:
+def _json_records(file: OpenFile, name: str, size: int) -> Iterator[Record]:
     for line in lines_of(file, name):
         if line.text.strip():
             try:
@@ -110,11 +110,11 @@ def _json_records(file: BufferedIOBase, name: str, size: int) -> Iterator[Record
             yield Record(values, line.source, line.end, size)
 
 
-def _parquet_records(file: BufferedIOBase, name: str, _: int) -> Iterator[Record]:
+def _parquet_records(file: OpenFile, name: str, _: int) -> Iterator[Record]:
     return parquet_records(file, name)
 
 
-def _template_records(file: BufferedIOBase, name: str, _: int) -> Iterator[Record]:
+def _template_records(file: OpenFile, name: str, _: int) -> Iterator[Record]:
     prompts = parse_template(file.read(LONGEST_TEMPLATE + 1), name).fill()
     for number, prompt in enumerate(prompts, 1):
         yield Record(prompt.fields(), prompt.source, number, len(prompts))

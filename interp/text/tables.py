@@ -8,11 +8,10 @@ them is nearly named as a field.
 import csv
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
-from io import BufferedIOBase
 from typing import TYPE_CHECKING
 
 from interp.errors import InterpError, InvalidInput, first_line, shorten
-from interp.text.lines import lines_of
+from interp.text.lines import OpenFile, lines_of
 from interp.text.prompt import FIELDS
 from interp.text.record import Record
 
@@ -53,9 +52,7 @@ def columns_read(columns: Sequence[str], name: str) -> list[str]:
     return [column for column in columns if column in FIELDS]
 
 
-def csv_records(
-    file: BufferedIOBase, name: str, size: int, *, delimiter: str = ","
-) -> Iterator[Record]:
+def csv_records(file: OpenFile, name: str, size: int, *, delimiter: str = ",") -> Iterator[Record]:
     """The rows of a CSV file, whose first line has the names of columns.
 
     A cell with a delimiter, a quote or a line end is quoted, a quote in it doubled (RFC 4180).
@@ -106,7 +103,7 @@ def _next_row(rows: "_csv.Reader", name: str) -> tuple[str, list[str]]:
             return source, row or []
 
 
-def parquet_records(file: BufferedIOBase, name: str) -> Iterator[Record]:
+def parquet_records(file: OpenFile, name: str) -> Iterator[Record]:
     """The rows of a Parquet file, some in memory at a time.
 
     Raises:

@@ -72,9 +72,9 @@ def parse_template(data: bytes, name: str) -> Template:
         values = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         found = _AT.search(str(error))
-        place = f"{name}:{found[1]}" if found else name
+        source = f"{name}:{found[1]}" if found else name
         why = _AT.sub("", first_line(error)).rstrip(".")
-        raise InvalidInput(f"{place}: not TOML: {why}. A template is a TOML file.") from error
+        raise InvalidInput(f"{source}: not TOML: {why}. A template is a TOML file.") from error
     lines = _lines_of_keys(text)
 
     def place(key: str) -> str:

@@ -2,9 +2,7 @@
 
 import csv
 import json
-import sys
 
-import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,7 +11,7 @@ from tables import each
 import interp
 from interp.errors import InvalidInput
 from interp.text import tables
-from interp.text.prompts import iter_prompts, read_prompt_file, read_prompts
+from interp.text.prompts import iter_prompts, read_prompts
 
 ROWS = [
     {"text": 'a, "b"\nc ', "target": " x", "distractor": " y"},
@@ -21,11 +19,6 @@ ROWS = [
     {"text": "a\tb", "prefix": "p", "target": "q", "distractor": None},
 ]
 FIELDS = ("text", "corrupt", "prefix", "target", "distractor")
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    datasets.disable_progress_bars()
 
 
 def write_csv(path, delimiter=","):
@@ -58,17 +51,12 @@ def write(tmp_path, name, content):
 
 
 def test_every_format_has_the_same_prompts(tmp_path):
-    dataset = datasets.Dataset.from_dict(columns())
-    dataset.save_to_disk(tmp_path / "saved")
     expected = [{k: v for k, v in row.items() if v is not None} for row in ROWS]
     given = {
         "jsonl": write_lines(tmp_path / "a.jsonl"),
         "csv": write_csv(tmp_path / "a.csv"),
         "tsv": write_csv(tmp_path / "a.TSV", "\t"),
         "parquet": write_parquet(tmp_path / "a.parquet"),
-        "saved": tmp_path / "saved",
-        "dataset": dataset,
-        "stream": dataset.to_iterable_dataset(),
     }
     for name, source in given.items():
         for read in (read_prompts, iter_prompts):
@@ -81,14 +69,6 @@ def test_the_source_of_a_prompt_is_its_line_or_its_row(tmp_path):
     assert [p.source for p in read_prompts(table)] == [f"{table}[{n}]" for n in range(3)]
     # The first row takes two lines.
     assert [p.source for p in read_prompts(lines)] == [f"{lines}:{n}" for n in (2, 4, 5)]
-
-
-def test_the_hash_of_a_saved_dataset_is_that_of_its_prompts(tmp_path):
-    for n, seed in enumerate((0, 0, 1)):
-        rows = datasets.Dataset.from_dict({"text": ["a", f"b{seed}"]})
-        rows.save_to_disk(tmp_path / str(n))
-    one, same, other = (read_prompt_file(tmp_path / str(n)).sha256 for n in range(3))
-    assert one == same != other
 
 
 @each(
@@ -154,34 +134,6 @@ def test_a_damaged_parquet_file_is_refused(tmp_path):
     ):
         with pytest.raises(InvalidInput, match=r"a\.parquet"):
             read_prompts(write(tmp_path, "a.parquet", content))
-
-
-def test_a_dataset_with_splits_or_without_the_column_is_refused(tmp_path):
-    rows = datasets.Dataset.from_dict({"text": ["a"]})
-    several = datasets.DatasetDict(train=rows, test=rows)
-    several.save_to_disk(tmp_path / "saved")
-    with pytest.raises(InvalidInput, match=r"dataset has the splits train, test; .*\['train'\]"):
-        read_prompts(several)
-    with pytest.raises(InvalidInput, match=r"give one of them: \S+saved/train"):
-        read_prompts(tmp_path / "saved")
-    assert [prompt.text for prompt in read_prompts(tmp_path / "saved" / "train")] == ["a"]
-    with pytest.raises(InvalidInput, match="dataset has no column 'text', it has 'txt'"):
-        read_prompts(rows.rename_column("text", "txt"))
-    with pytest.raises(InvalidInput, match="dataset holds no prompts"):
-        read_prompts(rows.select([]))
-
-
-def test_a_folder_that_can_not_be_read_is_refused(tmp_path, monkeypatch):
-    with pytest.raises(InvalidInput, match="is a folder without a dataset"):
-        read_prompts(tmp_path)
-    datasets.Dataset.from_dict({"text": ["a"]}).save_to_disk(tmp_path / "saved")
-    with monkeypatch.context() as patched:
-        patched.setitem(sys.modules, "datasets", None)
-        with pytest.raises(InvalidInput, match="Run: pip install datasets"):
-            read_prompts(tmp_path / "saved")
-    (tmp_path / "saved" / "state.json").write_text("{}")
-    with pytest.raises(InvalidInput, match="can't be read as a dataset"):
-        read_prompts(tmp_path / "saved")
 
 
 def test_what_is_neither_a_path_nor_a_dataset_is_refused():
