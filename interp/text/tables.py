@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 ROWS = 1024
 """Rows of a Parquet file that are in memory at a time."""
-MOST_NAMED = 10
-"""Columns that a message names."""
+MOST_NAMED, MOST_COMPARED = 10, 1000
+"""Columns that a message names, and whose names are compared with those of fields."""
 
 
 def columns_read(columns: Sequence[str], name: str) -> list[str]:
@@ -37,12 +37,15 @@ def columns_read(columns: Sequence[str], name: str) -> list[str]:
     """
     if "text" not in columns:
         some = ", ".join(map(shorten, columns[:MOST_NAMED])) or "no column"
-        near = get_close_matches("text", columns, n=1, cutoff=0.4)
-        which = f"; rename the nearest, {near[0]!r}" if near else "; rename the one with prompts"
+        near = get_close_matches("text", columns[:MOST_COMPARED], n=1, cutoff=0.4)
+        which = (
+            f"; rename the nearest, {shorten(near[0])}" if near else "; rename the one with prompts"
+        )
         raise InvalidInput(f"{name} has no column 'text', it has {some}{which}.")
-    for column in columns:
-        if column in FIELDS and columns.count(column) > 1:
-            raise InvalidInput(f"{name} has the column {column!r} twice; leave one out.")
+    for field in FIELDS:
+        if columns.count(field) > 1:
+            raise InvalidInput(f"{name} has the column {field!r} twice; leave one out.")
+    for column in columns[:MOST_COMPARED]:
         near = get_close_matches(column.lower(), FIELDS, n=1, cutoff=0.8)
         if column not in FIELDS and near and near[0] not in columns:
             raise InvalidInput(

@@ -11,9 +11,9 @@
 6
 
 A slot is filled from the list that ``slots`` names, else from the list of its own name. Slots of
-one list never have the same entry in one prompt. Of the prompts, none is filled as another is, and
-each slot has each of its entries equally often, ± 1 (:mod:`interp.text.balanced`); so is a target
-that is an entry no more frequent than others, and a model that guesses gains nothing.
+one list never have the same entry in one prompt. No two prompts are filled alike, and each slot has
+each of its entries equally often, ± 1 (:mod:`interp.text.balanced`): no target is more frequent than
+another, so a model that always predicts the same one is right no more often than by chance.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,8 +40,6 @@ MOST_BY_DEFAULT = 1000
 MOST = 100_000
 """Prompts of one template."""
 Texts = str | Sequence[str] | None
-VARIANT = 0
-"""The place of the variant in a row of the design; the lists come after it."""
 
 
 @dataclass(frozen=True)
