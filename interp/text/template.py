@@ -12,8 +12,8 @@
 
 A slot is filled from the list that ``slots`` names, else from the list of its own name. Slots of
 one list never have the same entry in one prompt. No two prompts are filled alike, and each slot has
-each of its entries equally often, ± 1 (:mod:`interp.text.balanced`): no target is more frequent than
-another, so a model that always predicts the same one is right no more often than by chance.
+each of its entries equally often, ± 1 (:mod:`interp.text.balanced`): no target is more frequent
+than another, so a model that always predicts the same one is right no more often than by chance.
 """
 
 from collections.abc import Mapping, Sequence
