@@ -6,8 +6,8 @@ are characters of a line like any other.
 
 from codecs import BOM_UTF8
 from collections.abc import Iterator
-from dataclasses import dataclass
 from io import BufferedReader, BytesIO, TextIOWrapper
+from typing import NamedTuple
 
 from interp.errors import InvalidInput
 
@@ -17,19 +17,16 @@ OpenFile = BufferedReader | BytesIO
 """A file that is open to be read, or what it holds."""
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A line of a file.
 
     Attributes:
         text: with its line end.
-        number: of the line, from 1.
-        source: ``file:line``.
+        source: ``file:line``, from 1.
         end: bytes of the file up to its end.
     """
 
     text: str
-    number: int
     source: str
     end: int
 
@@ -52,7 +49,8 @@ def lines_of(file: OpenFile, name: str) -> Iterator[Line]:
             number, end = number + 1, end + len(line)
             data = line.encode("latin-1")
             data = data.removeprefix(BOM_UTF8) if number == 1 else data
-            yield Line(_decoded(data, f"{name}:{number}"), number, f"{name}:{number}", end)
+            source = f"{name}:{number}"
+            yield Line(_decoded(data, source), source, end)
 
 
 def _decoded(data: bytes, source: str) -> str:

@@ -55,15 +55,14 @@ def prompt_of(values: Mapping[str, Any], source: str) -> Prompt:
     """The prompt with these fields, of which ``text`` is required and ``None`` is not given.
 
     Args:
-        values: texts by the names in ``FIELDS``.
+        values: texts by the names in ``FIELDS``, and by no others.
         source: where they were read, for the message.
 
     Raises:
         InvalidInput: a field is no text; ``text`` or ``corrupt`` is empty, or they are the same.
     """
-    for field in FIELDS:
-        value = values.get(field)
-        if not isinstance(value, str | None):
+    for field, value in values.items():
+        if value is not None and not isinstance(value, str):
             raise InvalidInput(f"{source}: {field} should be a text, got {shorten(value)}.")
     if not values.get("text"):
         raise InvalidInput(f"{source}: the prompt is empty.")

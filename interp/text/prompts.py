@@ -138,8 +138,8 @@ def _known_fields(record: Record) -> dict[str, object]:
     values, source = record.values, record.source
     if not isinstance(values, dict) or "text" not in values:
         raise InvalidInput(f'{source}: expected an object with a "text", got {shorten(values)}.')
-    unknown = sorted(set(values) - set(FIELDS))
-    if unknown:
-        known = ", ".join(FIELDS)
-        raise InvalidInput(f"{source}: unknown field {shorten(unknown[0])}; known: {known}.")
+    for name in values:
+        if name not in FIELDS:
+            known = ", ".join(FIELDS)
+            raise InvalidInput(f"{source}: unknown field {shorten(name)}; known: {known}.")
     return values

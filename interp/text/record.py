@@ -1,11 +1,9 @@
 """What a line or a row of a file holds, before it is checked."""
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """A line of a file, or a row of a table.
 
     Attributes:

@@ -87,9 +87,12 @@ def _check_lists(lists: object, where: Where) -> None:
                 f"{place}: the list {name!r} should be a list of texts, got {shorten(entries)}."
             )
         _check_kinds(entries, f"{place}: the list {name!r}")
-        for number, entry in enumerate(entries):
-            if entry in entries[:number]:
+        known: set[object] = set()
+        for entry in entries:
+            key = entry if isinstance(entry, str) else tuple(sorted(entry.items()))
+            if key in known:
                 raise InvalidInput(f"{place}: the list {name!r} holds {shorten(entry)} twice.")
+            known.add(key)
 
 
 def _check_slots(slots: object, where: Where) -> None:

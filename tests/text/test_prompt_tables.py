@@ -2,6 +2,7 @@
 
 import csv
 import json
+import tracemalloc
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -175,3 +176,20 @@ def test_streamed_lines_that_are_not_read_to_the_end_leave_no_open_file(tmp_path
     assert next(prompts).text == "a"
     prompts.close()
     assert list(prompts) == []
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv"])
+def test_a_stream_holds_a_small_part_of_its_file(tmp_path, name):
+    line = {"a.jsonl": '{"text": "%s"}\n'}.get(name, "%s\n") % ("word " * 200)
+    file = write(tmp_path, name, "text\n" * (name == "a.csv") + line * 2000)
+    list(iter_prompts(file))  # what is read once is imported
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in iter_prompts(file)) == 2000
+        streamed = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        read_prompts(file)
+        whole = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert streamed < 0.1 * file.stat().st_size < whole
