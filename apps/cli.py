@@ -13,6 +13,7 @@ import typer
 
 from apps.commands import COMMANDS
 from apps.commands.options import DEFAULT_MODEL, Model
+from apps.commands.prompts import check, fill, list_sets
 from apps.commands.repeat import repeat
 from apps.commands.report import report
 from apps.failures import debugging, interrupt_when_terminated, reports_errors
@@ -67,6 +68,16 @@ for analysis in COMMANDS:
     app.command()(reports_errors(analysis))
 app.command()(reports_errors(report))
 app.command()(reports_errors(repeat))
+
+prompts = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Prompt files: the bundled sets, a check against a model, templates.",
+)
+prompts.command("list")(reports_errors(list_sets))
+prompts.command()(reports_errors(check))
+prompts.command()(reports_errors(fill))
+app.add_typer(prompts, name="prompts")
 
 
 @app.command()

@@ -42,4 +42,3 @@ def environment(setting: Setting, ours: Ours) -> dict[str, Any]:
         except Absent as reason:
             names[f"{kernel} kernel"] = f"none ({reason})"
     return names
-

@@ -28,6 +28,7 @@ from interp.config import (
     StackConfig,
     TokensConfig,
 )
+from interp.corpus.prompt_check import check_prompts
 from interp.errors import InterpError
 from interp.execution.estimate import Estimate, estimate
 from interp.execution.prepared import Start
@@ -42,7 +43,9 @@ from interp.model.batch import PAD
 from interp.points import Place, Point
 from interp.sweeps.estimate import estimate_sweep
 from interp.sweeps.sweep import Interrupted, Sweep, sweep
-from interp.text.prompts import bundled_prompts, read_prompts
+from interp.text.prompts import bundled_prompts, iter_prompts, read_prompts
+from interp.text.template import Template
+from interp.text.template_file import read_template
 from interp.text.tokenizer import Tokenizer
 from interp.transformer import Transformer
 from interp.verify import verify
@@ -76,6 +79,7 @@ __all__ = [
     "StackConfig",
     "Start",
     "Sweep",
+    "Template",
     "Tokenizer",
     "TokensConfig",
     "Transformer",
@@ -83,18 +87,21 @@ __all__ = [
     "bundled",
     "bundled_prompts",
     "card",
+    "check_prompts",
     "computation_graph",
     "edits",
     "estimate",
     "estimate_sweep",
     "from_torch",
     "history",
+    "iter_prompts",
     "load",
     "load_cache",
     "metrics",
     "packed",
     "packing_gain",
     "read_prompts",
+    "read_template",
     "run",
     "run_circuits",
     "sweep",

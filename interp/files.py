@@ -144,6 +144,14 @@ def is_file(path: Path) -> bool:
         return False
 
 
+def is_folder(path: Path) -> bool:
+    """Whether a path leads to a folder; a name that no folder can have does not."""
+    try:
+        return path.is_dir()
+    except UNREADABLE:
+        return False
+
+
 def open_regular(path: Path) -> BufferedReader:
     """Open a regular file to read its bytes.
 

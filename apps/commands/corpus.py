@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 Texts = Annotated[
     str | None,
     typer.Option(
-        help="A file of texts of any size, one a line (.jsonl: objects with a text), or a bundled "
-        "set.",
+        help="A file of texts of any size, one a line (.jsonl: objects with a text; "
+        ".csv, .parquet: a column text), the folder of a dataset, or a bundled set.",
         show_default="the model's own prompts",
     ),
 ]

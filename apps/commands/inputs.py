@@ -93,7 +93,7 @@ class Inputs:
         """
         if self.has_one_stack:
             return self.texts
-        return self.texts, [_decoder_text(prompt) for prompt in self.prompts]
+        return self.texts, [prompt.decoder_text for prompt in self.prompts]
 
     @property
     def targets(self) -> tuple[int, ...] | None:
@@ -191,13 +191,3 @@ class Inputs:
         if name == MASKED_LOSS:
             return masked_loss_of_targets(self.model.batch(self.texts), self.tokens("target"))
         return {"logit": logit, "prob": prob}[name](self.tokens("target"))
-
-
-def _decoder_text(prompt: Prompt) -> str:
-    text = prompt.target if prompt.prefix is None else prompt.prefix
-    if text is None:
-        raise InvalidInput(
-            f"{prompt.source}: the decoder of an encoder–decoder reads a 'prefix' or a 'target'; "
-            "this prompt has neither."
-        )
-    return text

@@ -44,7 +44,10 @@ def parse_bytes(text: str) -> int:
 Model = Annotated[str, typer.Option("--model", "-m", help="A bundled model or a folder.")]
 Prompts = Annotated[
     str | None,
-    typer.Option(help="A prompt file or a bundled set.", show_default="the model's own"),
+    typer.Option(
+        help="A prompt file (.jsonl, .csv, .parquet, a template .toml, text) or a bundled set.",
+        show_default="the model's own",
+    ),
 ]
 Out = Annotated[Path | None, typer.Option(help="Output folder, created if missing.")]
 Device = Annotated[str, typer.Option(help="Device: cpu, cuda, cuda:1, …")]

@@ -1,5 +1,6 @@
 """The kinds of files that are read: how a valid one is written, and how a user reads it."""
 
+import csv
 import json
 import zipfile
 from collections.abc import Callable, Mapping
@@ -11,7 +12,9 @@ from random import Random
 from shutil import copy, copytree
 from typing import Any
 
+import pyarrow as pa
 import torch
+from pyarrow.parquet import write_table
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -34,6 +37,21 @@ from interp.zoo.training.checkpoint import FILE, FileCheckpointer
 SMALL = "rasp-duplicates"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 CHECKPOINT, CACHE, EDIT, PROMPTS = "ckpt.pt", "run.cache", "edit.json", "prompts.jsonl"
+TABLE, PARQUET, TEMPLATE = "prompts.csv", "prompts.parquet", "template.toml"
+TEMPLATE_TEXT = """
+text = ["{a} and {b} went to the {place.name}. {a}", "{b} and {a} went. {{a}} {a}"]
+corrupt = "{a} and {b} went to the {place.name}. {c}"
+target = " {place.kind}"
+n = 12
+seed = 3
+[lists]
+name = ["Ann", "Bob", "Cy", "Dan"]
+place = [{name = "shop", kind = "x"}, {name = "park", kind = "y"}]
+[slots]
+a = "name"
+b = "name"
+c = "name"
+"""
 GPT2 = {"n_layer": 2, "n_head": 2, "n_embd": 8, "vocab_size": 30}
 TINY = Config(
     d_model=8, d_vocab=11, n_ctx=6, decoder=StackConfig(1, AttentionConfig(n_heads=2, d_head=4))
@@ -115,6 +133,21 @@ def _edit(folder: Path) -> None:
 
 def _prompts(folder: Path) -> None:
     (folder / PROMPTS).write_bytes((PROMPT_FOLDER / "letters.jsonl").read_bytes())
+
+
+def _prompt_table(folder: Path) -> None:
+    """As CSV and as Parquet."""
+    prompts = interp.read_prompts("letters")
+    rows = [{"id": str(n), **prompt.fields()} for n, prompt in enumerate(prompts)]
+    with (folder / TABLE).open("w", newline="", encoding="utf-8") as file:
+        lines = csv.DictWriter(file, list(rows[0]), quoting=csv.QUOTE_ALL)
+        lines.writeheader()
+        lines.writerows(rows)
+    write_table(pa.Table.from_pylist(rows), folder / PARQUET)
+
+
+def _template(folder: Path) -> None:
+    (folder / TEMPLATE).write_text(TEMPLATE_TEXT, encoding="utf-8")
 
 
 # How it is read.
@@ -224,6 +257,15 @@ KINDS: Mapping[str, Kind] = {
     "cache": Kind(CACHE, _cache, _read_cache, damaged_header),
     "prompts": Kind(
         PROMPTS, _prompts, lambda folder: interp.read_prompts(folder / PROMPTS), damaged_lines
+    ),
+    "prompts as CSV": Kind(
+        TABLE, _prompt_table, lambda folder: interp.read_prompts(folder / TABLE), damaged_bytes
+    ),
+    "prompts as Parquet": Kind(
+        PARQUET, _prompt_table, lambda folder: interp.read_prompts(folder / PARQUET), damaged_bytes
+    ),
+    "template": Kind(
+        TEMPLATE, _template, lambda folder: interp.read_prompts(folder / TEMPLATE), damaged_bytes
     ),
     "card.json": Kind("card.json", _bundled, _read_card, damaged_json),
     "history.json": Kind(

@@ -14,10 +14,11 @@ from interp.errors import InvalidInput, InvalidTokens, shorten
 from interp.files import is_file
 from interp.model.batch import PAD, Batch, TokenInput
 from interp.model.inputs import is_text
-from interp.text.lines import read_lines
+from interp.text.records import READERS, records_of
+from interp.text.saved_dataset import is_dataset
 from interp.text_network import TextNetwork
 
-SUFFIXES = (".txt", ".jsonl")
+SUFFIXES = (".txt", *READERS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,9 +90,10 @@ def pools_of(
 
     Args:
         model: the model that reads them.
-        texts: the path of a file (see :mod:`interp.text.lines`); an iterator of texts or of rows of
-            token ids (of an encoder–decoder, of pairs); or what ``model.batch`` reads: texts, token
-            ids padded with ``PAD``, images, a batch; ``(source, target)`` of an encoder–decoder.
+        texts: the path of a file (see :mod:`interp.text.records`), or a dataset of the library
+            `datasets`; an iterator of texts or of rows of token ids (of an encoder–decoder, of
+            pairs); or what ``model.batch`` reads: texts, token ids padded with ``PAD``, images, a
+            batch; ``(source, target)`` of an encoder–decoder.
         size: texts of a pool, if they are read one by one.
 
     Raises:
@@ -144,8 +146,8 @@ def rows_of(texts: Sequence[tuple[Batch, ...]]) -> tuple[Batch, ...]:
 
 def _items(model: TextNetwork, texts: Any) -> Iterator[_Item] | None:  # noqa: ANN401
     """The texts one by one; ``None`` if they are given as arrays."""
-    if isinstance(texts, Path):
-        return _lines(model, texts)
+    if isinstance(texts, Path) or is_dataset(texts):
+        return _records(model, texts)
     if is_text(texts) and len(model.stacks) == 1:
         several = [texts] if isinstance(texts, str) else texts
         n = len(several)
@@ -155,13 +157,22 @@ def _items(model: TextNetwork, texts: Any) -> Iterator[_Item] | None:  # noqa: A
     return None
 
 
-def _lines(model: TextNetwork, path: Path) -> Iterator[_Item]:
+def _records(model: TextNetwork, given: object) -> Iterator[_Item]:
+    """The texts of a file; of what else a line holds, an encoder–decoder reads its ``target``."""
     paired = len(model.stacks) > 1
-    for line in read_lines(path):
-        if paired and line.target is None:
-            raise InvalidInput(f'{line.source}: an encoder–decoder needs a "target" in every line.')
-        given = (line.text, line.target) if paired else line.text
-        yield _Item(given, line.source, line.end, line.size)
+    for record in records_of(given):
+        values = record.values
+        text = values.get("text") if isinstance(values, dict) else None
+        if not isinstance(text, str) or not text:
+            raise InvalidInput(
+                f'{record.source}: expected an object with a "text", got {shorten(values)}.'
+            )
+        target = values.get("target")
+        if paired and not isinstance(target, str):
+            raise InvalidInput(
+                f'{record.source}: an encoder–decoder needs a "target" in every line.'
+            )
+        yield _Item((text, target) if paired else text, record.source, record.done, record.total)
 
 
 def _rows(model: TextNetwork, item: _Item) -> list[tuple[Batch, ...]]:

@@ -6,7 +6,7 @@ same position. Replacing a token by one of its kind leaves the prompt a plausibl
 does not (Zhang and Nanda 2024, "Towards Best Practices of Activation Patching").
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -49,6 +49,16 @@ def aligned(
         InvalidInput: they are not as many, a pair differs in length (the message shows the tokens
             of both from where they differ) or in where its mask token stands, or is identical.
     """
+    return _aligned(model, clean, corrupt, "Prompt {}".format)
+
+
+def _aligned(
+    model: TextNetwork,
+    clean: Any,  # noqa: ANN401 - what model.check reads
+    corrupt: Any,  # noqa: ANN401 - likewise
+    name: Callable[[int], str],
+) -> tuple[Batches, Batches]:
+    """The same, with the name of each prompt for messages."""
     left = model.batches(clean)
     right = model.batches(corrupt)
     if len(left[0].ids) != len(right[0].ids):
@@ -57,13 +67,13 @@ def aligned(
             "each clean prompt needs one corrupted counterpart."
         )
     for own, other, stack in zip(left, right, model.stacks, strict=True):
-        _check_lengths(model, own, other, f" ({stack.name})" if len(left) > 1 else "")
+        _check_lengths(model, own, other, f" ({stack.name})" if len(left) > 1 else "", name)
     pairs = [_with_same_padding(own, other) for own, other in zip(left, right, strict=True)]
-    _check_mask_tokens(*pairs[-1])
+    _check_mask_tokens(*pairs[-1], name)
     same = torch.stack([_identical_rows(own, other) for own, other in pairs]).all(0)
     if bool(same.any()):
         raise InvalidInput(
-            f"Prompt {int(same.int().argmax())} is the same clean and corrupted, so patching it "
+            f"{name(int(same.int().argmax()))} is the same clean and corrupted, so patching it "
             "changes nothing; leave it out, or change what its answer depends on."
         )
     return tuple(own for own, _ in pairs), tuple(other for _, other in pairs)
@@ -75,14 +85,18 @@ def aligned_prompts(model: TextNetwork, prompts: Sequence[Prompt]) -> tuple[Batc
     Of an encoder–decoder, the decoder reads the ``prefix`` of the prompt both times.
 
     Raises:
-        InvalidInput: see :func:`aligned`; or a prompt lacks a field.
+        InvalidInput: see :func:`aligned`, with the source of the prompt; or a prompt lacks a field.
     """
     texts = [_field(prompt, "text") for prompt in prompts]
     corrupt = [_field(prompt, "corrupt") for prompt in prompts]
+
+    def name(row: int) -> str:
+        return prompts[row].source or f"Prompt {row}"
+
     if len(model.stacks) == 1:
-        return aligned(model, texts, corrupt)
+        return _aligned(model, texts, corrupt, name)
     prefixes = [_field(prompt, "prefix") for prompt in prompts]
-    return aligned(model, (texts, prefixes), (corrupt, prefixes))
+    return _aligned(model, (texts, prefixes), (corrupt, prefixes), name)
 
 
 def position_labels(model: TextNetwork, clean: Batch, corrupt: Batch) -> tuple[str, ...]:
@@ -110,7 +124,9 @@ def _field(prompt: Prompt, field: str) -> str:
     return text
 
 
-def _check_lengths(model: TextNetwork, clean: Batch, corrupt: Batch, stack: str) -> None:
+def _check_lengths(
+    model: TextNetwork, clean: Batch, corrupt: Batch, stack: str, name: Callable[[int], str]
+) -> None:
     """Refuse pairs of different length; ``stack`` names the input for the message."""
     wrong = clean.is_real.sum(-1) != corrupt.is_real.sum(-1)
     if not bool(wrong.any()):
@@ -120,7 +136,7 @@ def _check_lengths(model: TextNetwork, clean: Batch, corrupt: Batch, stack: str)
         model.to_labels(ids[ids != PAD]) for ids in (clean.tokens[row], corrupt.tokens[row])
     )
     raise InvalidInput(
-        f"Prompt {row}{stack} has {len(own)} tokens clean and {len(other)} corrupted; each token "
+        f"{name(row)}{stack} has {len(own)} tokens clean and {len(other)} corrupted; each token "
         f"needs its counterpart at the same position:\n{_alignment(own, other)}\n"
         "Reword one of the two so that both have as many tokens."
     )
@@ -158,14 +174,14 @@ def _with_same_padding(clean: Batch, corrupt: Batch) -> tuple[Batch, Batch]:
     return clean.padded_right(), corrupt.padded_right()
 
 
-def _check_mask_tokens(clean: Batch, corrupt: Batch) -> None:
+def _check_mask_tokens(clean: Batch, corrupt: Batch, name: Callable[[int], str]) -> None:
     """Refuse pairs whose predictions are read at different positions."""
     if clean.masked is None or corrupt.masked is None:
         return
     elsewhere = (clean.masked != corrupt.masked).any(-1)
     if bool(elsewhere.any()):
         raise InvalidInput(
-            f"Prompt {int(elsewhere.int().argmax())} has its mask token elsewhere when corrupted; "
+            f"{name(int(elsewhere.int().argmax()))} has its mask token elsewhere when corrupted; "
             "predictions are compared at the same position."
         )
 

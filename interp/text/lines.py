@@ -1,86 +1,71 @@
-"""The texts of a file larger than memory, one line at a time.
+"""The lines of a text file, one at a time: UTF-8, of bounded length.
 
-A file that ends in ``.jsonl`` holds a JSON object a line, e.g. ``{"text": "a b a"}``; the decoder
-of an encoder–decoder reads its ``target``, and other fields are left aside. Any other file holds
-one text a line. Empty lines are skipped. For files of prompts, see :mod:`interp.text.prompts`.
+A line ends with a line feed, a carriage return or both; form feeds and the separators of Unicode
+are characters of a line like any other.
 """
 
 from codecs import BOM_UTF8
 from collections.abc import Iterator
-from dataclasses import dataclass
-from io import BufferedReader
-from pathlib import Path
+from io import BufferedReader, BytesIO, TextIOWrapper
+from typing import NamedTuple
 
-from interp.errors import InvalidInput, reason, shorten
-from interp.files import UNREADABLE, open_regular, size_of
-from interp.json_text import parse_json
+from interp.errors import InvalidInput
 
 LONGEST = 2**26
 """Bytes of a line."""
+OpenFile = BufferedReader | BytesIO
+"""A file that is open to be read, or what it holds."""
 
 
-@dataclass(frozen=True)
-class Line:
-    """A text of a file.
+class Line(NamedTuple):
+    """A line of a file.
 
     Attributes:
-        text: what the model reads.
-        source: the ``file:line`` that it was read from.
-        target: what the decoder of an encoder–decoder reads; ``None`` if not given.
+        text: with its line end.
+        source: ``file:line``, from 1.
         end: bytes of the file up to its end.
-        size: bytes of the file.
     """
 
     text: str
     source: str
-    target: str | None
     end: int
-    size: int
 
 
-def read_lines(path: Path) -> Iterator[Line]:
-    """The texts of a file in their order, each read when it is asked for.
+def lines_of(file: OpenFile, name: str) -> Iterator[Line]:
+    """The lines of an open file, each read when it is asked for, without a byte-order mark.
+
+    Args:
+        file: read from where it stands, and closed at its end.
+        name: of the file, for the sources of lines.
 
     Raises:
-        InvalidInput: the file can't be read, or a line is malformed, too long or not UTF-8; the
-            message has the number of the line.
+        OSError: the file can't be read.
+        InvalidInput: a line is too long, not UTF-8 or holds a NUL byte; the message has its number.
     """
-    try:
-        with open_regular(path) as file:
-            yield from _lines(path, file, size_of(file))
-    except UNREADABLE as error:
-        if isinstance(error, InvalidInput):
-            raise
-        raise InvalidInput(f"{path} can't be read: {reason(error)}.") from error
-
-
-def _lines(path: Path, file: BufferedReader, size: int) -> Iterator[Line]:
     number = end = 0
-    while data := file.readline(LONGEST + 1):
-        number, end = number + 1, end + len(data)
-        source = f"{path}:{number}"
-        if len(data) > LONGEST:
-            raise InvalidInput(f"{source} has more than {LONGEST} bytes; write one text a line.")
-        data = data.removeprefix(BOM_UTF8) if number == 1 else data
-        try:
-            text = data.decode().rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise InvalidInput(
-                f"{source} is not UTF-8 text (byte {error.start} of the line): {error.reason}."
-            ) from error
-        if text.strip():
-            text, target = _fields(text, source) if path.suffix == ".jsonl" else (text, None)
-            yield Line(text, source, target, end, size)
+    # Each byte is one character of Latin-1, so that lines are split before they are decoded.
+    with TextIOWrapper(file, encoding="latin-1", newline="") as read:
+        while line := read.readline(LONGEST + 1):
+            number, end = number + 1, end + len(line)
+            data = line.encode("latin-1")
+            data = data.removeprefix(BOM_UTF8) if number == 1 else data
+            source = f"{name}:{number}"
+            yield Line(_decoded(data, source), source, end)
 
 
-def _fields(line: str, source: str) -> tuple[str, str | None]:
-    """``text`` and ``target`` of a JSON object."""
+def _decoded(data: bytes, source: str) -> str:
+    if len(data) > LONGEST:
+        raise InvalidInput(f"{source} has more than {LONGEST} bytes; write one text a line.")
     try:
-        values = parse_json(line)
-    except ValueError as error:
-        raise InvalidInput(f"{source}: not a JSON object: {reason(error)}.") from error
-    text = values.get("text") if isinstance(values, dict) else None
-    if not isinstance(values, dict) or not isinstance(text, str) or not text:
-        raise InvalidInput(f'{source}: expected an object with a "text", got {shorten(line)}.')
-    target = values.get("target")
-    return text, target if isinstance(target, str) else None
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(
+            f"{source} is not UTF-8 text (byte {error.start} of the line): {error.reason}. Save "
+            "the file as UTF-8."
+        ) from error
+    if "\0" in text:
+        raise InvalidInput(
+            f"{source} holds a NUL byte (byte {data.index(0)} of the line), so it is no UTF-8 text "
+            "but a binary file, or UTF-16. Save the file as UTF-8."
+        )
+    return text

@@ -1,49 +1,32 @@
-"""Prompt files: one JSON object a line, e.g. ``{"text": "a b a", "target": " b"}``.
+"""Prompt files: one JSON object a line, e.g. ``{"text": "a b a", "target": " b"}``; or tables.
 
 ``text`` is required; ``target`` and ``distractor`` are texts of one token each, for logit
 differences. ``corrupt`` is a text of as many tokens that differs where the answer depends on it:
 the two are a minimal pair (:mod:`interp.interventions.minimal_pairs`). ``prefix`` is what the
-decoder of an encoder–decoder reads before the target. A file that does not end in ``.jsonl`` holds
-one plain-text prompt a line.
+decoder of an encoder–decoder reads before the target. Tables (CSV, Parquet, a dataset of the
+library `datasets`) have a column for each field, templates (TOML) are filled, and files of other
+names hold one plain-text prompt a line: see :mod:`interp.text.records`.
 """
 
-from codecs import BOM_UTF8
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
-from io import BytesIO
+from itertools import islice
 from pathlib import Path
 
 from interp.errors import InvalidInput, reason, shorten
-from interp.files import UNREADABLE, read_file_or_pipe
-from interp.json_text import parse_json
+from interp.files import UNREADABLE, is_folder, read_file_or_pipe
 from interp.paths import as_path
+from interp.text.prompt import FIELDS, Prompt, prompt_of
+from interp.text.record import Record
+from interp.text.records import records_of, records_of_bytes
+from interp.text.saved_dataset import OBJECT, is_dataset
 
-FIELDS = ("text", "corrupt", "prefix", "target", "distractor")
 MAX_BYTES = 2**26
 MAX_PROMPTS = 100_000
-"""Of one file."""
+"""Of one file that is read whole."""
 PROMPT_FOLDER = Path(__file__).parent.parent / "zoo" / "prompts"
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """A text, and the tokens compared after it.
-
-    Attributes:
-        text: the model's input.
-        target: the correct next token; ``None`` if not given.
-        distractor: the token that the target is compared with; ``None`` if not given.
-        source: the ``file:line`` that it was read from.
-        corrupt: the corrupted text of a minimal pair; ``None`` if not given.
-        prefix: what the decoder of an encoder–decoder reads; ``None`` if not given.
-    """
-
-    text: str
-    target: str | None = None
-    distractor: str | None = None
-    source: str = ""
-    corrupt: str | None = None
-    prefix: str | None = None
 
 
 @dataclass(frozen=True)
@@ -51,9 +34,9 @@ class PromptFile:
     """The prompts of a file.
 
     Attributes:
-        path: the file.
+        path: the file, or the folder of a dataset.
         prompts: in the order of the file.
-        sha256: of the bytes that were read.
+        sha256: of the bytes that were read; of a dataset, of its prompts as lines of JSON.
     """
 
     path: Path
@@ -66,41 +49,58 @@ def bundled_prompts() -> list[str]:
     return sorted(path.stem for path in PROMPT_FOLDER.glob("*.jsonl"))
 
 
-def read_prompts(path: str | Path) -> list[Prompt]:
-    """The prompts of a file, or of a bundled set given by name.
+def read_prompts(path: object) -> list[Prompt]:
+    """The prompts of a file, of a bundled set given by name, or of a dataset.
+
+    Args:
+        path: a file (see :mod:`interp.text.records`), a folder that ``Dataset.save_to_disk`` wrote,
+            the name of a bundled set, or a dataset of the library `datasets`.
 
     Raises:
         InvalidInput: the file is missing, empty, too large, a device or not UTF-8, or a
-            line is malformed.
+            line is malformed; the message has file and line.
     """
+    if is_dataset(path):
+        return list(_at_most(iter_prompts(path), OBJECT))
     return list(read_prompt_file(path).prompts)
 
 
-def read_prompt_file(path: str | Path) -> PromptFile:
+def read_prompt_file(path: object) -> PromptFile:
     """The prompts of a file with its hash, as for :func:`read_prompts`. It is read once.
 
     Raises:
         InvalidInput: see :func:`read_prompts`.
     """
     file = path_of_prompts(path)
-    parse = _json_prompt if file.suffix == ".jsonl" else _plain_prompt
-    data = _content(file)
-    text = data.removeprefix(BOM_UTF8).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    prompts: list[Prompt] = []
-    # Only these end a line; splitlines() would also split at form feeds.
-    for number, line in enumerate(BytesIO(text), 1):
-        source = f"{file}:{number}"
-        decoded = _decoded(line.removesuffix(b"\n"), source)
-        if decoded.strip():
-            prompts.append(parse(decoded, source))
-        if len(prompts) > MAX_PROMPTS:
-            raise InvalidInput(f"{file} holds more than {MAX_PROMPTS} prompts; split it.")
-    if not prompts:
-        raise InvalidInput(f"{file} holds no prompts; write one a line.")
-    return PromptFile(file, tuple(prompts), sha256(data).hexdigest())
+    if is_folder(file):
+        prompts = tuple(_at_most(iter_prompts(file), str(file)))
+        data = "".join(f"{json.dumps(prompt.fields())}\n" for prompt in prompts).encode()
+    else:
+        data = _content(file)
+        prompts = tuple(_at_most(_prompts(records_of_bytes(data, file), str(file)), str(file)))
+    return PromptFile(file, prompts, sha256(data).hexdigest())
 
 
-def path_of_prompts(path: str | Path) -> Path:
+def iter_prompts(path: object) -> Iterator[Prompt]:
+    """The prompts of a file of any size, each read when it is asked for.
+
+    Args:
+        path: as for :func:`read_prompts`.
+
+    Raises:
+        InvalidInput: as there, when the line is reached; the number of prompts is not bounded.
+    """
+    if is_dataset(path):
+        return _prompts(records_of(path), OBJECT)
+    file = path_of_prompts(path)
+    try:
+        file.stat()
+    except UNREADABLE as error:
+        raise _unreadable(file, reason(error)) from error
+    return _prompts(records_of(file), str(file))
+
+
+def path_of_prompts(path: object) -> Path:
     """The file of a bundled set given by name, or the path itself."""
     path = as_path(path)
     return PROMPT_FOLDER / f"{path}.jsonl" if str(path) in bundled_prompts() else path
@@ -110,45 +110,36 @@ def _content(file: Path) -> bytes:
     try:
         return read_file_or_pipe(file, MAX_BYTES)
     except UNREADABLE as error:
-        known = ", ".join(bundled_prompts())
-        raise InvalidInput(
-            f"{file} can't be read: {reason(error)}. Bundled prompt sets: {known}."
-        ) from error
+        raise _unreadable(file, reason(error)) from error
 
 
-def _decoded(line: bytes, source: str) -> str:
-    try:
-        return line.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidInput(
-            f"{source} is not UTF-8 text (byte {error.start} of the line): {error.reason}."
-        ) from error
+def _unreadable(file: Path, why: str) -> InvalidInput:
+    known = ", ".join(bundled_prompts())
+    return InvalidInput(f"{file} can't be read: {why}. Bundled prompt sets: {known}.")
 
 
-def _plain_prompt(line: str, source: str) -> Prompt:
-    return Prompt(line, source=source)
+def _prompts(records: Iterable[Record], name: str) -> Iterator[Prompt]:
+    is_empty = True
+    for record in records:
+        yield prompt_of(_known_fields(record), record.source)
+        is_empty = False
+    if is_empty:
+        raise InvalidInput(f"{name} holds no prompts; it should hold one a line, or a row.")
 
 
-def _json_prompt(line: str, source: str) -> Prompt:
-    try:
-        values = parse_json(line)
-    except ValueError as error:
-        raise InvalidInput(f"{source}: not a JSON object: {reason(error)}.") from error
-    if not isinstance(values, dict) or not isinstance(values.get("text"), str):
-        raise InvalidInput(f'{source}: expected an object with a "text", got {shorten(line)}.')
-    unknown = sorted(set(values) - set(FIELDS))
-    if unknown:
-        known = ", ".join(FIELDS)
-        raise InvalidInput(f"{source}: unknown field {shorten(unknown[0])}; known: {known}.")
-    for field in FIELDS:
-        value = values.get(field)
-        if not isinstance(value, str | None):
-            raise InvalidInput(f"{source}: {field} should be a text, got {shorten(value)}.")
-    if not values["text"]:
-        raise InvalidInput(f"{source}: the prompt is empty.")
-    if values.get("corrupt") in ("", values["text"]):
-        raise InvalidInput(
-            f"{source}: corrupt should be a text other than the prompt; leave it out if there is "
-            "none."
-        )
-    return Prompt(**values, source=source)
+def _at_most(prompts: Iterator[Prompt], name: str) -> Iterator[Prompt]:
+    yield from islice(prompts, MAX_PROMPTS)
+    if next(prompts, None) is not None:
+        raise InvalidInput(f"{name} holds more than {MAX_PROMPTS} prompts; split it.")
+
+
+def _known_fields(record: Record) -> dict[str, object]:
+    """The fields of a record, all of them known."""
+    values, source = record.values, record.source
+    if not isinstance(values, dict) or "text" not in values:
+        raise InvalidInput(f'{source}: expected an object with a "text", got {shorten(values)}.')
+    for name in values:
+        if name not in FIELDS:
+            known = ", ".join(FIELDS)
+            raise InvalidInput(f"{source}: unknown field {shorten(name)}; known: {known}.")
+    return values

@@ -1,0 +1,160 @@
+"""``interp prompts``: list the bundled sets, check a file against a model, fill a template."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from apps.commands.options import DEFAULT_MODEL, Device, Model
+from apps.terminal import print_stdout, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from interp.corpus.prompt_check import PromptCheck
+    from interp.text.prompt import Prompt
+
+SUFFIX = ".jsonl"
+"""The end of the name of a file that is written."""
+
+File = Annotated[
+    str,
+    typer.Argument(
+        help="A prompt file (.jsonl, .csv, .tsv, .parquet, a template .toml, or text), the folder "
+        "of a dataset, or a bundled set."
+    ),
+]
+SameLength = Annotated[
+    bool | None,
+    typer.Option(
+        "--same-length/--any-length",
+        help="Whether all texts should have as many tokens as the first.",
+        show_default="same length, of a template",
+    ),
+]
+Rows = Annotated[int, typer.Option("--top", help="Problems to print.", min=1)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, with all problems.")]
+
+
+def list_sets() -> None:
+    """List the bundled prompt sets."""
+    from interp.text.prompt import FIELDS  # noqa: PLC0415
+    from interp.text.prompts import bundled_prompts, read_prompts  # noqa: PLC0415
+
+    rows: list[tuple[str, str, str]] = []
+    for name in bundled_prompts():
+        prompts = read_prompts(name)
+        given = {field for prompt in prompts for field in prompt.fields()}
+        rows.append((name, str(len(prompts)), ", ".join(f for f in FIELDS if f in given)))
+    print_table([("set", "left"), ("prompts", "right"), ("fields", "left")], rows)
+
+
+def check(
+    file: File,
+    *,
+    model: Model = DEFAULT_MODEL,
+    same_length: SameLength = None,
+    device: Device = "cpu",
+    top: Rows = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Check prompts against a model: lengths, targets, minimal pairs, and its accuracy.
+
+    The exit code is 1 if a prompt has a problem; a wrong prediction is none.
+    """
+    from interp.text.prompts import iter_prompts, path_of_prompts  # noqa: PLC0415
+
+    prompts = iter_prompts(file)
+    path = path_of_prompts(file)
+    same = path.suffix.lower() == ".toml" if same_length is None else same_length
+    found = _checked(model, prompts, device, same_length=same)
+    if as_json:
+        typer.echo(json.dumps({"file": str(path), "model": model, **found.to_dict()}, indent=2))
+    else:
+        print_table([("", "left"), (f"{file} with {model}", "left")], found.rows())
+        _print_problems(found, path, top)
+        print_stdout(f"\n{_conclusion(found, model)}")
+    if not found.holds:
+        raise typer.Exit(1)
+
+
+def fill(  # noqa: PLR0913 - the options of one command
+    template: Annotated[Path, typer.Argument(help="A template: a TOML file.")],
+    *,
+    n: Annotated[
+        int | None,
+        typer.Option(help="Prompts.", min=1, show_default="the template's n, else all fillings"),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Seed of what is drawn.", show_default="the template's seed, else 0"),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help=f"Output file ({SUFFIX}).", show_default="standard output"),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", "-m", help="Check the prompts against a model before writing."),
+    ] = None,
+    same_length: SameLength = None,
+    device: Device = "cpu",
+) -> None:
+    """Fill a template: prompts with each entry of each slot equally often, one a line of JSON.
+
+    With a model they are checked first; if one has a problem, nothing is written, and the exit code
+    is 1.
+    """
+    from interp.errors import InvalidInput  # noqa: PLC0415
+    from interp.files import write_text_whole  # noqa: PLC0415
+    from interp.text.template_file import read_template  # noqa: PLC0415
+
+    if out is not None and out.suffix != SUFFIX:
+        raise InvalidInput(f"--out {out} should end in {SUFFIX}: the prompts are lines of JSON.")
+    prompts = read_template(template).fill(n, seed)
+    if model is not None:
+        found = _checked(model, prompts, device, same_length=same_length is not False)
+        if not found.holds:
+            _print_problems(found, template, 20)
+            print_stdout(f"\n{_conclusion(found, model)} Nothing was written.")
+            raise typer.Exit(1)
+    lines = [json.dumps(prompt.fields(), ensure_ascii=False) for prompt in prompts]
+    text = "".join(f"{line}\n" for line in lines)
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    write_text_whole(out, text)
+    print_stdout(f"{out}: {len(prompts)} prompts.")
+
+
+def _checked(
+    model: str, prompts: "Iterable[Prompt]", device: str, *, same_length: bool
+) -> "PromptCheck":
+    from apps.devices import parse_device  # noqa: PLC0415
+    from interp.corpus.prompt_check import check_prompts  # noqa: PLC0415
+    from interp.loading import load  # noqa: PLC0415
+
+    loaded = load(model, parse_device(device))
+    return check_prompts(loaded, prompts, same_length=same_length)
+
+
+def _print_problems(found: "PromptCheck", path: Path, top: int) -> None:
+    if found.holds:
+        return
+    rows: list[tuple[str, str, str]] = []
+    for one in found.problems[:top]:
+        # Of a template, what was filled in comes last, because it is long.
+        number, _, filling = one.source.removeprefix(str(path)).partition(" ")
+        rows.append((number, one.field, f"{one.problem} {filling}".rstrip()))
+    print_stdout("")
+    print_table([(path.name, "left"), ("field", "left"), ("problem", "left")], rows)
+    left = sum(found.wrong.values()) - len(rows)
+    if left > 0:
+        print_stdout(f"… and {left} more (--top)")
+
+
+def _conclusion(found: "PromptCheck", model: str) -> str:
+    if found.holds:
+        return f"{model} can read all {found.n} prompts."
+    return f"Prompts with a problem: {found.n_wrong} of {found.n}, with {model}."

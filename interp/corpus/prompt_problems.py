@@ -1,0 +1,148 @@
+"""What hinders a model to read a prompt: its length, its targets, its corrupted text."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from interp.errors import InvalidInput, InvalidTokens, shorten
+from interp.interventions.minimal_pairs import aligned_prompts
+from interp.model.batch import TokenInput
+from interp.text.prompt import Prompt
+from interp.text_network import TextNetwork
+
+LENGTH = "length"
+"""What a problem is about where texts differ in length, but should not."""
+SHOWN, MOST = 4, 16
+"""Tokens in a message: of a text where it differs, and of a whole one."""
+
+
+class Problem(NamedTuple):
+    """What is wrong with a prompt.
+
+    Attributes:
+        source: where the prompt was read.
+        field: the field that it is about; ``length`` if texts differ in length.
+        problem: what is wrong.
+    """
+
+    source: str
+    field: str
+    problem: str
+
+
+class LengthOf:
+    """The number of tokens of texts, which are counted.
+
+    Attributes:
+        context: the longest text that the model reads, in tokens.
+        counts: number of texts of each length.
+    """
+
+    def __init__(self, model: TextNetwork, *, same: bool) -> None:
+        self.model, self.same = model, same
+        self.counts = Counter[int]()
+        self.first: int | None = None
+        read_by = model.stacks[0].input
+        if not isinstance(read_by, TokenInput):
+            raise InvalidInput("This model reads images, not prompts of text.")
+        self.context = read_by.n_ctx
+
+    def problems(self, prompt: Prompt) -> list[tuple[str, str]]:
+        """What is wrong with the length of a text, and the field that it is about."""
+        try:
+            n = len(self.model.to_tokens(prompt.text)[0])
+        except InvalidTokens as error:
+            return [("text", str(error))]
+        self.counts[n] += 1
+        if n > self.context:
+            return [("text", f"{n} tokens, over the model's context of {self.context}")]
+        self.first = self.first or n
+        if self.same and n != self.first:
+            tokens = _some(self.model.to_labels(prompt.text), MOST)
+            return [(LENGTH, f"{n} tokens, the first prompt has {self.first}: {tokens}")]
+        return []
+
+
+def problems_of(model: TextNetwork, prompt: Prompt, length_of: LengthOf) -> list[Problem]:
+    """What is wrong with a prompt."""
+    found: list[tuple[str, str | None]] = [*length_of.problems(prompt)]
+    if not any(field == "text" for field, _ in found):
+        found.append(_unread(model, prompt))
+        found.append(("corrupt", _misaligned(model, prompt)))
+    if len(model.stacks) == 1 or prompt.prefix is not None:
+        found += [(field, _no_token(model, getattr(prompt, field))) for field in TOKENS]
+        if all(text is None for field, text in found if field in TOKENS):
+            found.append(("distractor", _same_token(model, prompt)))
+    return [Problem(prompt.source, field, text) for field, text in found if text is not None]
+
+
+TOKENS = ("target", "distractor")
+"""The fields that are single tokens."""
+
+
+def _unread(model: TextNetwork, prompt: Prompt) -> tuple[str, str | None]:
+    """What else hinders the model to read a text that is not too long: its decoder's, its masks."""
+    paired = len(model.stacks) > 1
+    try:
+        text = prompt.text
+        *_, last = model.batches(([text], [prompt.decoder_text]) if paired else text)
+    except InvalidInput as error:
+        return "prefix" if paired else "text", _without_source(error, prompt)
+    if last.masked is not None and int(last.masked.sum()) > 1:
+        n = int(last.masked.sum())
+        return "text", f"{n} mask tokens; the prediction is read at a single one"
+    return "text", None
+
+
+def _misaligned(model: TextNetwork, prompt: Prompt) -> str | None:
+    """Why the corrupted text is no counterpart of the text, token for token."""
+    if prompt.corrupt is None:
+        return None
+    try:
+        own, other = model.to_labels(prompt.text), model.to_labels(prompt.corrupt)
+        if len(own) != len(other):
+            pairs = enumerate(zip(own, other, strict=False))
+            shorter = min(len(own), len(other))
+            first = next((i for i, (one, two) in pairs if one != two), shorter)
+            return (
+                f"{len(other)} tokens, the text has {len(own)}; from position {first}: "
+                f"{_some(other[first:])} against {_some(own[first:])}"
+            )
+        aligned_prompts(model, [prompt])
+    except InvalidInput as error:
+        return _without_source(error, prompt)
+    return None
+
+
+def _no_token(model: TextNetwork, text: str | None) -> str | None:
+    """Why a text is no single token."""
+    if text is None or model.tokenizer is None:
+        return None
+    try:
+        ids = model.tokenizer.encode(text)
+        if len(ids) != 1:
+            pieces = model.tokenizer.display(ids)
+            return f"{shorten(text)} splits into {len(ids)} tokens: {_some(pieces)}"
+        model.to_single_token(text)
+    except InvalidTokens as error:
+        return str(error)
+    return None
+
+
+def _same_token(model: TextNetwork, prompt: Prompt) -> str | None:
+    if prompt.target is None or prompt.distractor is None:
+        return None
+    if model.to_single_token(prompt.target) != model.to_single_token(prompt.distractor):
+        return None
+    return f"{shorten(prompt.distractor)} is the same token as the target"
+
+
+def _some(labels: Sequence[str], most: int = SHOWN) -> str:
+    """The first of some labels of tokens."""
+    if not labels:
+        return "nothing"
+    return " ".join([*labels[:most], *(["…"] if len(labels) > most else [])])
+
+
+def _without_source(error: InvalidInput, prompt: Prompt) -> str:
+    return str(error).removeprefix(prompt.source).lstrip(": ")

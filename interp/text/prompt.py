@@ -1,0 +1,74 @@
+"""A prompt: a text, the tokens compared after it, and its corrupted counterpart."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from interp.errors import InvalidInput, shorten
+
+FIELDS = ("text", "corrupt", "prefix", "target", "distractor")
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A text, and the tokens compared after it.
+
+    Attributes:
+        text: the model's input.
+        target: the correct next token; ``None`` if not given.
+        distractor: the token that the target is compared with; ``None`` if not given.
+        source: where it was read: ``file:line`` (from 1), of a table ``file[row]`` (from 0), of a
+            template ``file[number]`` and what its slots were filled with.
+        corrupt: the corrupted text of a minimal pair; ``None`` if not given.
+        prefix: what the decoder of an encoder–decoder reads; ``None`` if not given.
+    """
+
+    text: str
+    target: str | None = None
+    distractor: str | None = None
+    source: str = ""
+    corrupt: str | None = None
+    prefix: str | None = None
+
+    @property
+    def decoder_text(self) -> str:
+        """What the decoder of an encoder–decoder reads: ``prefix``, or the whole ``target``.
+
+        Raises:
+            InvalidInput: the prompt has neither.
+        """
+        text = self.target if self.prefix is None else self.prefix
+        if text is None:
+            raise InvalidInput(
+                f"{self.source}: the decoder of an encoder–decoder reads a 'prefix' or a 'target'; "
+                "this prompt has neither."
+            )
+        return text
+
+    def fields(self) -> dict[str, str]:
+        """The fields that are given, as a line of JSON has them."""
+        given = {name: getattr(self, name) for name in FIELDS}
+        return {name: text for name, text in given.items() if text is not None}
+
+
+def prompt_of(values: Mapping[str, Any], source: str) -> Prompt:
+    """The prompt with these fields, of which ``text`` is required and ``None`` is not given.
+
+    Args:
+        values: texts by the names in ``FIELDS``, and by no others.
+        source: where they were read, for the message.
+
+    Raises:
+        InvalidInput: a field is no text; ``text`` or ``corrupt`` is empty, or they are the same.
+    """
+    for field, value in values.items():
+        if value is not None and not isinstance(value, str):
+            raise InvalidInput(f"{source}: {field} should be a text, got {shorten(value)}.")
+    if not values.get("text"):
+        raise InvalidInput(f"{source}: the prompt is empty.")
+    if values.get("corrupt") in ("", values["text"]):
+        raise InvalidInput(
+            f"{source}: corrupt should be a text other than the prompt; leave it out if there is "
+            "none."
+        )
+    return Prompt(**values, source=source)

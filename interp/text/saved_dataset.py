@@ -1,0 +1,78 @@
+"""Datasets of the library `datasets` of Hugging Face: objects, and folders that it saved.
+
+The library is imported only where there is such a folder. A column for each field of a prompt, as
+in :mod:`interp.text.tables`.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from interp.errors import InterpError, InvalidInput, first_line
+from interp.text.record import Record
+from interp.text.tables import columns_read
+
+OBJECT = "dataset"
+"""The name of a dataset that is given as an object, in sources and messages."""
+MARKS = ("state.json", "dataset_dict.json")
+"""Files of a folder that ``save_to_disk`` wrote: of one dataset, of one with splits."""
+
+
+def is_dataset(given: object) -> bool:
+    """Whether an object is a dataset of that library."""
+    library: Any = sys.modules.get("datasets")
+    names = ("Dataset", "IterableDataset", "DatasetDict", "IterableDatasetDict")
+    kinds = tuple(getattr(library, name) for name in names if hasattr(library, name))
+    return isinstance(given, kinds)
+
+
+def open_dataset(folder: Path) -> Any:  # noqa: ANN401 - of a library without types
+    """The dataset that ``save_to_disk`` wrote into a folder; its rows stay on the disk.
+
+    Raises:
+        InvalidInput: the folder holds none, the library is not installed, or it refuses the folder.
+    """
+    if not any((folder / mark).is_file() for mark in MARKS):
+        raise InvalidInput(
+            f"{folder} is a folder without a dataset (no {' or '.join(MARKS)}). Give a prompt "
+            "file, or a folder that Dataset.save_to_disk wrote."
+        )
+    try:
+        from datasets import load_from_disk  # noqa: PLC0415 - takes seconds, and may be missing
+    except ImportError as error:
+        raise InvalidInput(
+            f"{folder} is a dataset of the library datasets, which can't be imported "
+            f"({first_line(error)}). Run: pip install datasets. Or write a .parquet file."
+        ) from error
+    try:
+        return load_from_disk(str(folder))
+    except Exception as error:  # the library raises whatever its readers raise
+        raise InvalidInput(
+            f"{folder} can't be read as a dataset: {first_line(error).rstrip('.')}."
+        ) from error
+
+
+def dataset_records(dataset: Any, name: str) -> Iterator[Record]:  # noqa: ANN401
+    """The rows of a dataset, one at a time.
+
+    Raises:
+        InvalidInput: it has splits, or a row can't be read; or see :func:`columns_read`.
+    """
+    if isinstance(dataset, dict):
+        splits: list[str] = [str(split) for split in dataset]
+        first = splits[0] if splits else "SPLIT"
+        one = f"{name}[{first!r}]" if name == OBJECT else f"{name}/{first}"
+        raise InvalidInput(f"{name} has the splits {', '.join(splits)}; give one of them: {one}.")
+    columns = dataset.column_names or list(next(iter(dataset), {}))
+    fields = columns_read(columns, name)
+    total = len(dataset) if hasattr(dataset, "__len__") else 0
+    try:
+        for row, values in enumerate(dataset.select_columns(fields).with_format(None)):
+            yield Record(values, f"{name}[{row}]", row + 1, total or row + 1)
+    except InterpError:
+        raise
+    except Exception as error:  # likewise
+        raise InvalidInput(
+            f"{name} can't be read as a dataset: {first_line(error).rstrip('.')}."
+        ) from error

@@ -1,0 +1,132 @@
+"""Tables of prompts: CSV, tab-separated values, Parquet. A column for each field of a prompt.
+
+Cells are taken as they are, spaces included (`` target`` differs from ``target``); an empty cell of
+a CSV file, and a null, is a field that is not given. Other columns are left aside, unless one of
+them is nearly named as a field.
+"""
+
+import csv
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from interp.errors import InterpError, InvalidInput, first_line, shorten
+from interp.text.lines import OpenFile, lines_of
+from interp.text.prompt import FIELDS
+from interp.text.record import Record
+
+if TYPE_CHECKING:
+    import _csv
+
+ROWS = 1024
+"""Rows of a Parquet file that are in memory at a time."""
+MOST_NAMED, MOST_COMPARED = 10, 1000
+"""Columns that a message names, and whose names are compared with those of fields."""
+
+
+def columns_read(columns: Sequence[str], name: str) -> list[str]:
+    """Which columns of a table are fields of prompts.
+
+    Args:
+        columns: all of its columns.
+        name: of the table, for messages.
+
+    Raises:
+        InvalidInput: it has no column ``text``, a column twice, or one that is nearly named as a
+            field which the table does not have; the message names the nearest.
+    """
+    if "text" not in columns:
+        some = ", ".join(map(shorten, columns[:MOST_NAMED])) or "no column"
+        near = get_close_matches("text", columns[:MOST_COMPARED], n=1, cutoff=0.4)
+        which = (
+            f"; rename the nearest, {shorten(near[0])}" if near else "; rename the one with prompts"
+        )
+        raise InvalidInput(f"{name} has no column 'text', it has {some}{which}.")
+    for field in FIELDS:
+        if columns.count(field) > 1:
+            raise InvalidInput(f"{name} has the column {field!r} twice; leave one out.")
+    for column in columns[:MOST_COMPARED]:
+        near = get_close_matches(column.lower(), FIELDS, n=1, cutoff=0.8)
+        if column not in FIELDS and near and near[0] not in columns:
+            raise InvalidInput(
+                f"{name} has a column {shorten(column)}, but no {near[0]!r}. Is it meant? Rename "
+                f"it to {near[0]!r}, or to something else if it is not."
+            )
+    return [column for column in columns if column in FIELDS]
+
+
+def csv_records(file: OpenFile, name: str, size: int, *, delimiter: str = ",") -> Iterator[Record]:
+    """The rows of a CSV file, whose first line has the names of columns.
+
+    A cell with a delimiter, a quote or a line end is quoted, a quote in it doubled (RFC 4180).
+
+    Raises:
+        InvalidInput: see :func:`columns_read`; or a row has another width, or quotes are wrong; the
+            message has the line.
+    """
+    end = 0
+
+    def texts() -> Iterator[str]:
+        nonlocal end
+        for line in lines_of(file, name):
+            end = line.end
+            yield line.text
+
+    rows = csv.reader(texts(), delimiter=delimiter, strict=True)
+    source, header = _next_row(rows, name)
+    if not header:
+        return
+    fields = columns_read(header, source)
+    while True:
+        source, row = _next_row(rows, name)
+        if not row:
+            return
+        if len(row) != len(header):
+            some = ", ".join(map(shorten, header[:MOST_NAMED]))
+            raise InvalidInput(
+                f"{source} has {len(row)} cells, the first line {len(header)} columns ({some}). "
+                "Quote a cell that holds a delimiter."
+            )
+        cells = dict(zip(header, row, strict=True))
+        yield Record({field: cells[field] or None for field in fields}, source, end, size)
+
+
+def _next_row(rows: "_csv.Reader", name: str) -> tuple[str, list[str]]:
+    """The next row with a cell, and the line in which it begins; no cells at the end."""
+    while True:
+        source = f"{name}:{rows.line_num + 1}"
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            raise InvalidInput(
+                f"{source}: not a row of CSV: {first_line(error)}. Quote a cell that holds a "
+                "quote, a delimiter or a line end, and double the quotes in it."
+            ) from error
+        if row is None or row:
+            return source, row or []
+
+
+def parquet_records(file: OpenFile, name: str) -> Iterator[Record]:
+    """The rows of a Parquet file, some in memory at a time.
+
+    Raises:
+        InvalidInput: it is no Parquet file, it is damaged, or see :func:`columns_read`.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - takes a while, and few files are Parquet
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    try:
+        table = pq.ParquetFile(file)
+        names: list[str] = table.schema_arrow.names
+        fields, total = columns_read(names, name), table.metadata.num_rows
+        done = 0
+        for batch in table.iter_batches(ROWS, columns=fields):
+            for values in batch.to_pylist():
+                yield Record(values, f"{name}[{done}]", done + 1, total)
+                done += 1
+    except InterpError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InvalidInput(
+            f"{name} can't be read as a Parquet file: {first_line(error).rstrip('.')}."
+        ) from error

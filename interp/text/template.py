@@ -1,0 +1,154 @@
+"""Templates: prompts in which ``{slots}`` are filled from lists, each entry equally often.
+
+>>> template = Template(
+...     "{a} and {b} went home. {a} spoke to",
+...     lists={"name": ("Ann", "Bob", "Cy")},
+...     slots={"a": "name", "b": "name"},
+...     target=" {b}",
+...     distractor=" {a}",
+... )
+>>> len(template.fill(n=6, seed=0))
+6
+
+A slot is filled from the list that ``slots`` names, else from the list of its own name. Slots of
+one list never have the same entry in one prompt. No two prompts are filled alike, and each slot has
+each of its entries equally often, ± 1 (:mod:`interp.text.balanced`): no target is more frequent
+than another, so a model that always predicts the same one is right no more often than by chance.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from random import Random
+
+from interp.errors import InvalidInput
+from interp.integers import at_least, integer
+from interp.text.balanced import Drawn, balanced_rows, count_rows
+from interp.text.prompt import FIELDS, Prompt, prompt_of
+from interp.text.template_parts import (
+    Entry,
+    Pieces,
+    check_values,
+    filled,
+    label_of,
+    lists_of_slots,
+    variants_of,
+)
+
+MOST_BY_DEFAULT = 1000
+"""Fillings that are all taken where ``n`` is not given."""
+MOST = 100_000
+"""Prompts of one template."""
+Texts = str | Sequence[str] | None
+
+
+@dataclass(frozen=True)
+class Template:
+    """Texts with slots, and the lists that these are filled from.
+
+    Attributes:
+        text: the prompt, e.g. ``"The capital of {country} is"``; ``{{`` stands for a brace. Several
+            are variants, of which each is used equally often.
+        lists: the entries by the name of their list: texts, or records of texts, whose fields are
+            written ``{slot.field}``.
+        slots: the list of each slot, where it is not the list of the slot's own name.
+        corrupt: the corrupted text of the minimal pair; as ``text``, one or as many.
+        prefix: what the decoder of an encoder–decoder reads, likewise.
+        target: the correct next token, likewise.
+        distractor: the token that the target is compared with, likewise.
+        n: how many prompts; all different ones if there are at most ``MOST_BY_DEFAULT``.
+        seed: which of the balanced sets of ``n`` prompts.
+        source: the file, for messages.
+        lines: the line of each key of that file, e.g. ``"lists.name"``.
+
+    Raises:
+        InvalidInput: a slot has no list, a list is empty or is not used, an entry occurs twice, a
+            list has fewer entries than slots, or a text has braces that name no slot.
+    """
+
+    text: str | Sequence[str]
+    lists: Mapping[str, Sequence[Entry]]
+    slots: Mapping[str, str] = field(default_factory=dict[str, str])
+    corrupt: Texts = None
+    prefix: Texts = None
+    target: Texts = None
+    distractor: Texts = None
+    n: int | None = None
+    seed: int = 0
+    source: str = "template"
+    lines: Mapping[str, int] = field(default_factory=dict[str, int], repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_values(vars(self), self.where)
+        _ = self.slots_of_lists
+
+    def where(self, key: str) -> str:
+        """The file and the line of a key; the file alone where the line is not known."""
+        line = self.lines.get(key)
+        return self.source if line is None else f"{self.source}:{line}"
+
+    @cached_property
+    def variants(self) -> tuple[Mapping[str, Pieces], ...]:
+        """The fields of each variant, parsed."""
+        return variants_of({name: getattr(self, name) for name in FIELDS}, self.where)
+
+    @cached_property
+    def slots_of_lists(self) -> Mapping[str, tuple[str, ...]]:
+        """The slots that are filled from each list."""
+        return lists_of_slots(self.variants, self.lists, self.slots, self.where)
+
+    @property
+    def n_fillings(self) -> int:
+        """How many different prompts there are."""
+        return count_rows(self._design)
+
+    def fill(self, n: int | None = None, seed: int | None = None) -> list[Prompt]:
+        """Prompts, no two of them filled alike, with each entry of each slot equally often, ± 1.
+
+        Args:
+            n: how many; by default the template's own number.
+            seed: which of the balanced sets; by default the template's own.
+
+        Raises:
+            InvalidInput: there are fewer different ones, or too many to take all where no number is
+                given; or a filling has the same text clean and corrupted.
+        """
+        n = self._number(n)
+        seed = integer(self.seed if seed is None else seed, "seed")
+        rows = balanced_rows(self._design, n, Random(seed))
+        return [self._prompt(number, row) for number, row in enumerate(rows)]
+
+    @property
+    def _design(self) -> list[tuple[int, int]]:
+        """Of the variants and of each list, the number of entries and of slots."""
+        lists = [(len(self.lists[name]), len(own)) for name, own in self.slots_of_lists.items()]
+        return [(len(self.variants), 1), *lists]
+
+    def _number(self, n: int | None) -> int:
+        place = self.where("n") if n is None else self.source
+        n = self.n if n is None else at_least(1, n, "n")
+        n_all = self.n_fillings
+        if n is None and n_all > MOST_BY_DEFAULT:
+            raise InvalidInput(
+                f"{self.source} has {n_all} different fillings; give n, how many of them to take."
+            )
+        n = n_all if n is None else n
+        if n > min(n_all, MOST):
+            why = f"it has only {n_all} different fillings" if n > n_all else f"at most {MOST} are"
+            raise InvalidInput(
+                f"{place}: {n} prompts are asked for, but {why}; take fewer"
+                f"{', or write longer lists' if n > n_all else ''}."
+            )
+        return n
+
+    def _prompt(self, number: int, row: Sequence[Drawn]) -> Prompt:
+        (variant,), *lists = row
+        entries = {
+            slot: self.lists[name][entry]
+            for (name, slots), drawn in zip(self.slots_of_lists.items(), lists, strict=True)
+            for slot, entry in zip(slots, drawn, strict=True)
+        }
+        label = label_of(entries, variant if len(self.variants) > 1 else None)
+        pieces = self.variants[variant]
+        texts = {name: filled(own, entries) for name, own in pieces.items()}
+        return prompt_of(texts, f"{self.source}[{number}]{label and f' ({label})'}")

@@ -1,0 +1,118 @@
+"""Template files: TOML, e.g.
+
+    text = "When {a} and {b} went to the {place}, {a} gave a drink to"
+    corrupt = "When {a} and {b} went to the {place}, {c} gave a drink to"
+    target = " {b}"
+    distractor = " {a}"
+    n = 24
+    seed = 0
+
+    [lists]
+    name = ["Mary", "John", "Anna", "Paul"]
+    place = ["store", "park"]
+
+    [slots]        # different entries of one list
+    a = "name"
+    b = "name"
+    c = "name"
+
+See :class:`interp.text.template.Template` for the keys.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
+from io import BytesIO
+from typing import Any
+
+from interp.errors import InvalidInput, first_line, reason, shorten
+from interp.files import UNREADABLE, read_file_or_pipe
+from interp.paths import as_path
+from interp.text.lines import lines_of
+from interp.text.template import Template
+from interp.text.template_parts import Where, check_values, nearest
+
+MAX_BYTES = 2**22
+KEYS = tuple(one.name for one in fields(Template) if one.name not in ("source", "lines"))
+_AT = re.compile(r" \(at line (\d+), column \d+\)$")
+_KEY = re.compile(r"""\s*(["']?)([\w-]+)\1\s*=""")
+_TABLE = re.compile(r"\s*\[+\s*([\w.-]+)\s*\]+")
+
+
+def read_template(path: object) -> Template:
+    """The template of a TOML file.
+
+    Raises:
+        InvalidInput: the file can't be read, or see :func:`parse_template`.
+    """
+    file = as_path(path)
+    try:
+        data = read_file_or_pipe(file, MAX_BYTES)
+    except UNREADABLE as error:
+        raise InvalidInput(f"{file} can't be read: {reason(error)}.") from error
+    return parse_template(data, str(file))
+
+
+def parse_template(data: bytes, name: str) -> Template:
+    """The template of a TOML file.
+
+    Args:
+        data: what the file holds.
+        name: of the file, for messages.
+
+    Raises:
+        InvalidInput: it is larger than ``MAX_BYTES``, not UTF-8 or not TOML, a key is unknown or of
+            the wrong type, or see :class:`Template`; the message has file and line.
+    """
+    if len(data) > MAX_BYTES:
+        raise InvalidInput(f"{name} is larger than {MAX_BYTES} bytes; a template is a short file.")
+    text = "".join(line.text for line in lines_of(BytesIO(data), name))
+    try:
+        values = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        found = _AT.search(str(error))
+        source = f"{name}:{found[1]}" if found else name
+        why = _AT.sub("", first_line(error)).rstrip(".")
+        raise InvalidInput(f"{source}: not TOML: {why}. A template is a TOML file.") from error
+    lines = _lines_of_keys(text)
+
+    def place(key: str) -> str:
+        return f"{name}:{lines[key]}" if key in lines else name
+
+    _check_keys(values, place)
+    for key in ("text", "lists"):
+        if key not in values:
+            raise InvalidInput(f"{name} has no {key!r}; a template needs a text, and lists.")
+    check_values(values, place)
+    return Template(**values, source=name, lines=lines)
+
+
+def _lines_of_keys(text: str) -> dict[str, int]:
+    """The line where each key first stands, with its table: ``lists.name``."""
+    found: dict[str, int] = {}
+    table = ""
+    for number, line in enumerate(text.split("\n"), 1):
+        if header := _TABLE.match(line):
+            table = f"{header[1]}."
+            found.setdefault(header[1], number)
+        elif key := _KEY.match(line):
+            found.setdefault(f"{table}{key[2]}", number)
+    return found
+
+
+def _check_keys(values: Mapping[str, Any], place: Where) -> None:
+    """Refuse unknown keys, and those that stand in the table of lists by mistake."""
+    for key in values:
+        if key not in KEYS:
+            raise InvalidInput(
+                f"{place(key)}: unknown key {shorten(key)}.{nearest(key, KEYS)} "
+                f"Known: {', '.join(KEYS)}."
+            )
+    lists = values.get("lists")
+    for key, value in lists.items() if isinstance(lists, dict) else ():
+        if key in KEYS and not isinstance(value, list):
+            raise InvalidInput(
+                f"{place(f'lists.{key}')}: {key} stands in the table lists; write it above "
+                "[lists], because a table holds all keys up to the next one."
+            )

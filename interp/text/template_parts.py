@@ -1,0 +1,272 @@
+"""What a template is made of: texts in pieces, their slots, and the lists of entries."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from string import Formatter
+from typing import Any, NamedTuple
+
+from interp.errors import InvalidInput, shorten
+from interp.integers import at_least, integer
+from interp.text.prompt import FIELDS
+
+Entry = str | Mapping[str, str]
+"""What a slot is filled with: a text, or a record of texts by name."""
+Where = Callable[[str], str]
+"""From the key of a template to its file and line."""
+WIDTH, MOST_NAMED = 24, 100
+"""Characters of an entry, and of all, in the label of a filling."""
+
+
+class Piece(NamedTuple):
+    """A part of a text.
+
+    Attributes:
+        literal: what stands before the slot.
+        slot: its name; ``None`` at the end.
+        field: which text of a record; ``None`` for an entry that is a text.
+    """
+
+    literal: str
+    slot: str | None
+    field: str | None
+
+
+Pieces = tuple[Piece, ...]
+
+
+def filled(pieces: Pieces, entries: Mapping[str, Entry]) -> str:
+    """The text with the entry of each slot."""
+    return "".join(
+        piece.literal + ("" if piece.slot is None else _text_of(entries[piece.slot], piece.field))
+        for piece in pieces
+    )
+
+
+def _text_of(entry: Any, field: str | None) -> str:  # noqa: ANN401 - an Entry, checked
+    return entry if field is None else entry[field]
+
+
+def label_of(entries: Mapping[str, Entry], variant: int | None) -> str:
+    """What was filled in, for messages: ``a=Ann, b=Bob``."""
+    texts = {
+        slot: e if isinstance(e, str) else next(iter(e.values())) for slot, e in entries.items()
+    }
+    named = [f"{slot}={text[:WIDTH]}" for slot, text in texts.items()]
+    label = ", ".join([*([] if variant is None else [f"text {variant}"]), *named])
+    return label if len(label) <= MOST_NAMED else f"{label[: MOST_NAMED - 1]}…"
+
+
+def check_values(values: Mapping[str, object], where: Where) -> None:
+    """Refuse values of keys that are of another type.
+
+    Args:
+        values: of a template, by key; ``None`` is not given.
+        where: gives the place of a key for messages.
+
+    Raises:
+        InvalidInput: the message has the key, and what came.
+    """
+    for field in FIELDS:
+        if values.get(field) is not None:
+            texts_of_field(field, values[field], where)
+    if values.get("n") is not None:
+        at_least(1, values["n"], f"{where('n')}: n")
+    integer(values.get("seed", 0), f"{where('seed')}: seed")
+    _check_lists(values.get("lists"), where)
+    _check_slots(values.get("slots", {}), where)
+
+
+def _check_lists(lists: object, where: Where) -> None:
+    """Refuse lists that are empty, or hold an entry twice or of another kind."""
+    if not isinstance(lists, Mapping):
+        raise InvalidInput(f"{where('lists')}: lists are entries by name, got {shorten(lists)}.")
+    for name, entries in lists.items():
+        place = where(f"lists.{name}")
+        if not isinstance(entries, list | tuple) or not entries:
+            raise InvalidInput(
+                f"{place}: the list {name!r} should be a list of texts, got {shorten(entries)}."
+            )
+        _check_kinds(entries, f"{place}: the list {name!r}")
+        known: set[object] = set()
+        for entry in entries:
+            key = entry if isinstance(entry, str) else tuple(sorted(entry.items()))
+            if key in known:
+                raise InvalidInput(f"{place}: the list {name!r} holds {shorten(entry)} twice.")
+            known.add(key)
+
+
+def _check_slots(slots: object, where: Where) -> None:
+    """Refuse slots that are no names of lists."""
+    if not isinstance(slots, Mapping):
+        raise InvalidInput(f"{where('slots')}: slots are lists by name, got {shorten(slots)}.")
+    for slot, name in slots.items():
+        if not isinstance(name, str):
+            raise InvalidInput(
+                f"{where(f'slots.{slot}')}: the slot {slot!r} should name a list, got "
+                f"{shorten(name)}."
+            )
+
+
+def _check_kinds(entries: Sequence[Any], name: str) -> None:
+    """Refuse entries that are neither all texts nor all records with the same fields."""
+    first = entries[0]
+    for entry in entries:
+        is_record = isinstance(entry, Mapping) and bool(entry)
+        texts: list[Any] = list(entry.values()) if is_record else [entry]
+        if not all(isinstance(text, str) for text in texts):
+            raise InvalidInput(f"{name} holds {shorten(entry)}, which is no text.")
+        fields, wanted = (set(e) if isinstance(e, Mapping) else None for e in (entry, first))
+        if fields != wanted:
+            raise InvalidInput(
+                f"{name} holds {shorten(first)} and {shorten(entry)}: its entries should all be "
+                "texts, or records with the same fields."
+            )
+
+
+def variants_of(fields: Mapping[str, Any], where: Where) -> tuple[Mapping[str, Pieces], ...]:
+    """The pieces of each field, of each variant.
+
+    Args:
+        fields: of each field, a text or as many as there are variants; ``None`` if not given.
+        where: gives the place of a field for messages.
+
+    Raises:
+        InvalidInput: a field is no text, there are not as many, or a text has lone braces.
+    """
+    texts = {
+        name: texts_of_field(name, own, where) for name, own in fields.items() if own is not None
+    }
+    n = len(texts["text"])
+    for name, own in texts.items():
+        if len(own) not in (1, n):
+            raise InvalidInput(
+                f"{where(name)}: {name} has {len(own)} texts, but text has {n}; give one, or as "
+                "many."
+            )
+    pieces = {name: [_pieces(t, where(name)) for t in own] for name, own in texts.items()}
+    return tuple(
+        {name: own[variant % len(own)] for name, own in pieces.items()} for variant in range(n)
+    )
+
+
+def texts_of_field(name: str, given: object, where: Where) -> Sequence[str]:
+    """The texts of a field: one, or several.
+
+    Raises:
+        InvalidInput: it is something else.
+    """
+    several = [given] if isinstance(given, str) else given
+    if not isinstance(several, list | tuple) or not several:
+        raise InvalidInput(f"{where(name)}: {name} should be a text, got {shorten(given)}.")
+    for text in several:
+        if not isinstance(text, str):
+            raise InvalidInput(f"{where(name)}: {name} should be a text, got {shorten(text)}.")
+    return several
+
+
+def _pieces(text: str, place: str) -> Pieces:
+    try:
+        parsed = list(Formatter().parse(text))
+    except ValueError as error:
+        raise InvalidInput(
+            f"{place}: {error} in {shorten(text)}. A slot is written {{name}}; for a brace itself "
+            "write {{ or }}."
+        ) from error
+    return tuple(_piece(*part, place) for part in parsed)
+
+
+def _piece(
+    literal: str, slot: str | None, style: str | None, conversion: str | None, place: str
+) -> Piece:
+    if slot is None:
+        return Piece(literal, None, None)
+    name, dot, field = slot.partition(".")
+    names = [name, field] if dot else [name]
+    if style or conversion or not all(one.isidentifier() for one in names):
+        raise InvalidInput(
+            f"{place}: {{{slot[:WIDTH]}…}} is no slot. A slot is written {{name}}, or "
+            "{name.field} where entries are records; for a brace itself write {{ or }}."
+        )
+    return Piece(literal, name, field if dot else None)
+
+
+def lists_of_slots(
+    variants: Sequence[Mapping[str, Pieces]],
+    lists: Mapping[str, Sequence[Entry]],
+    slots: Mapping[str, str],
+    where: Where,
+) -> Mapping[str, tuple[str, ...]]:
+    """The slots of each list, in the order in which the texts have them.
+
+    Raises:
+        InvalidInput: a slot has no list, or more slots than a list has entries draw from it; a list
+            or a slot is not used; or a slot asks for a field that the entries do not have.
+    """
+    found: dict[str, dict[str, None]] = {}
+    for variant in variants:
+        for key, pieces in variant.items():
+            for piece in pieces:
+                if piece.slot is not None:
+                    name = _list_of(piece.slot, key, lists, slots, where)
+                    _check_field(piece, lists[name][0], where(key))
+                    found.setdefault(name, {})[piece.slot] = None
+    _check_all_used(found, lists, slots, where)
+    for name, own in found.items():
+        if len(own) > len(lists[name]):
+            raise InvalidInput(
+                f"{where(f'lists.{name}')}: the slots {', '.join(own)} draw different entries from "
+                f"the list {name!r}, which has only {len(lists[name])}; add some."
+            )
+    return {name: tuple(own) for name, own in found.items()}
+
+
+def _list_of(
+    slot: str, key: str, lists: Mapping[str, Any], slots: Mapping[str, str], where: Where
+) -> str:
+    name = slots.get(slot, slot)
+    if name in lists:
+        return name
+    if slot in slots:
+        raise InvalidInput(
+            f"{where(f'slots.{slot}')}: the slot {slot!r} is filled from {shorten(name)}, which is "
+            f"no list.{nearest(str(name), lists)}"
+        )
+    raise InvalidInput(
+        f"{where(key)}: {key} has the slot {{{slot}}}, but there is no list {slot!r}."
+        f"{nearest(slot, [*lists, *slots])} Add the list, or name its list in slots."
+    )
+
+
+def _check_field(piece: Piece, entry: Entry, place: str) -> None:
+    written = piece.slot if piece.field is None else f"{piece.slot}.{piece.field}"
+    if isinstance(entry, str):
+        if piece.field is not None:
+            raise InvalidInput(
+                f"{place}: {{{written}}} asks for a field, but the entries of {piece.slot!r} are "
+                f"texts; write {{{piece.slot}}}."
+            )
+    elif piece.field not in entry:
+        known = ", ".join(f"{{{piece.slot}.{name}}}" for name in entry)
+        raise InvalidInput(f"{place}: {{{written}}} is no field of its entries; write {known}.")
+
+
+def _check_all_used(
+    found: Mapping[str, Iterable[str]],
+    lists: Mapping[str, object],
+    slots: Mapping[str, str],
+    where: Where,
+) -> None:
+    used = {slot for own in found.values() for slot in own}
+    for key, given, read in (("lists", lists, set(found)), ("slots", slots, used)):
+        for name in given:
+            if name not in read:
+                raise InvalidInput(
+                    f"{where(f'{key}.{name}')}: no text has a slot for {key}.{name}."
+                    f"{nearest(name, read)} Use it or leave it out."
+                )
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A sentence with the known names nearest to another; empty where none is near."""
+    near = get_close_matches(name[:MOST_NAMED], list(known), n=3, cutoff=0.5)
+    return f" Nearest: {', '.join(near)}." if near else ""
