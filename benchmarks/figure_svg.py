@@ -222,6 +222,10 @@ def _curves(figure: go.Figure) -> tuple[list[str], int]:
         named = figure.layout["yaxis" + axis[1:]].title.text
         parts.append(drawn_text(70, top - 4, as_read(named)))
     bottom = TOP + len(axes) * (HEIGHT + 24) - 24
+    parts += [
+        drawn_line(across(x), TOP, across(x), bottom, LINE, dotted=True)
+        for x in (figure.layout.meta or {}).get("marked", ())
+    ]
     parts += ticks_below(across, bottom)
     named = figure.layout[f"xaxis{len(axes) if len(axes) > 1 else ''}"].title.text
     parts.append(drawn_text((70 + WIDTH - 24) / 2, bottom + 16, as_read(named), side="middle"))

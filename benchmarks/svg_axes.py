@@ -121,11 +121,14 @@ def drawn_text(  # noqa: PLR0913, PLR0917 - where, what, and how it looks
     )
 
 
-def drawn_line(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
+def drawn_line(
+    x1: float, y1: float, x2: float, y2: float, colour: str, *, dotted: bool = False
+) -> str:
     """A line between two points."""
+    dots = ' stroke-dasharray="2 3"' if dotted else ""
     return (
         f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" '
-        'stroke-width="1.5"/>'
+        f'stroke-width="1.5"{dots}/>'
     )
 
 

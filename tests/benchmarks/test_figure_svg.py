@@ -127,3 +127,12 @@ def test_an_axis_of_curves_is_named_and_numbered():
     panels = {"y": [Curve("one", [0, 12_000], [0.0, 1.0])], "z": [Curve("two", [0, 1], [0.0, 1.0])]}
     figure = curves(panels, title="t", axis="training step", units=["", ""])
     assert {"training step", "0", "12000"} <= set(texts(figure))
+
+
+def test_marked_places_of_curves_are_dotted_lines():
+    panels = {"y": [Curve("one", [0, 10], [0.0, 1.0])]}
+    for marked in ([], [5], [2, 5]):
+        figure = curves(panels, title="t", axis="x", units=[""], marked=marked)
+        dotted = [one for one in drawn(figure, "line") if "stroke-dasharray" in one]
+        assert len(dotted) == len(marked)
+        assert all(one["x1"] == one["x2"] for one in dotted)
