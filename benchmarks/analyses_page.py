@@ -1,6 +1,6 @@
-"""The page docs/analyses.md: of each analysis its question, equation, code, and what it finds.
+"""The page docs/reference/analyses.md: of each analysis its question, equation, code, and what it finds.
 
-    python -m benchmarks.analyses_page --docs docs/analyses.md    # and docs/figures/*.svg
+    python -m benchmarks.analyses_page --docs docs/reference/analyses.md    # and docs/reference/figures/*.svg
 
 Questions, equations and limits are those of the docstrings in ``analyses/``; the code of each
 section is run as it stands, and its result draws the figure.

@@ -1,4 +1,4 @@
-"""docs/analyses.md: every analysis has a section, whose code runs, and the page is up to date."""
+"""docs/reference/analyses.md: every analysis has a section, whose code runs, and the page is up to date."""
 
 import shlex
 import sys
@@ -17,7 +17,7 @@ from benchmarks import analyses_page
 from benchmarks.analyses_page import EXAMPLES, FIGURES, analyses_of_package, described, fenced
 from benchmarks.figure_svg import figure_svg
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "analyses.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "analyses.md"
 PAGE = DOCUMENT.read_text(encoding="utf-8")
 
 
