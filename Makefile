@@ -63,12 +63,12 @@ models: .venv/.installed-dev ## Compare every family with Hugging Face and write
 analyses: .venv/.installed-dev ## Run every analysis on a bundled model and write docs/reference/analyses.md
 	$(BIN)/python -m benchmarks.analyses_page --docs docs/reference/analyses.md
 
-# Without the note on what may come after MkDocs 1.
+# Without the note on what may come after MkDocs 1. With --quiet, --strict would find nothing.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 
 .PHONY: docs
 docs: .venv/.installed-docs ## Build the documentation into build/docs; a broken link is an error
-	$(MKDOCS) build --strict --quiet
+	$(MKDOCS) build --strict
 
 .PHONY: docs-serve
 docs-serve: .venv/.installed-docs ## Serve the documentation on this machine while it is written

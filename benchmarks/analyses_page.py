@@ -1,6 +1,6 @@
-"""The page docs/reference/analyses.md: of each analysis its question, equation, code, and what it finds.
+"""The page of analyses: of each its question, equation, code, and what it finds.
 
-    python -m benchmarks.analyses_page --docs docs/reference/analyses.md    # and docs/reference/figures/*.svg
+    make analyses    # docs/reference/analyses.md, docs/reference/figures/*.svg
 
 Questions, equations and limits are those of the docstrings in ``analyses/``; the code of each
 section is run as it stands, and its result draws the figure.

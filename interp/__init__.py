@@ -1,11 +1,11 @@
 """A mechanistic-interpretability toolkit: read, edit and explain every activation.
 
-    import interp
-    from interp import edits
+import interp
+from interp import edits
 
-    model = interp.load("python-2l")
-    run = interp.run(model, "def f(x):", record="all", edits=[edits.zero("z", layer=1, head=4)])
-    run.logits, run.cache["pattern", 0]
+model = interp.load("python-2l")
+run = interp.run(model, "def f(x):", record="all", edits=[edits.zero("z", layer=1, head=4)])
+run.logits, run.cache["pattern", 0]
 """
 
 from interp import edits, metrics

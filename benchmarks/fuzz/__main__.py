@@ -1,6 +1,6 @@
 """Damage files of every kind and read them; print a table, and what went wrong.
 
-    make fuzz                                      # 5 000 files; writes docs/reference/reliability.md
+    make fuzz                                      # 5 000 files; writes reliability.md
     python -m benchmarks.fuzz --mutations 500      # fewer, printed only
     python -m benchmarks.fuzz --kind cache --first 2000
     python -m benchmarks.fuzz --kind cache --seed 17   # one file, with its traceback

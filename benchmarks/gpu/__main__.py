@@ -78,7 +78,11 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--out", type=Path, help="folder of gpu.json, gpu.md and tests.log")
     add("--from", dest="read", type=Path, help="read this gpu.json and measure nothing")
-    add("--docs", action="store_true", help="write the table to docs/reference/gpu.md (CUDA runs only)")
+    add(
+        "--docs",
+        action="store_true",
+        help=f"write the table to {DOCUMENT.name} (CUDA runs only)",
+    )
     add("--device", choices=("cuda", "cpu"), default="cuda")
     add("--quick", action="store_true", help=f"tiny models and one round: a {DRY_RUN}")
     add("--only", help=f"some of {','.join(NAMES)}")

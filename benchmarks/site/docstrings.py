@@ -4,17 +4,11 @@ Docstrings name other objects by roles of Sphinx (``:func:`~interp.sweeps.sweep.
 has none, so a role becomes the name in code.
 """
 
-import re
 from typing import Any
 
 import griffe
 
-ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):`(~?)([^`]+)`")
-
-
-def without_roles(text: str) -> str:
-    """``:class:`~a.b.C``` → ```C```; ``:class:`a.b.C``` → ```a.b.C```."""
-    return ROLE.sub(lambda m: f"`{m[2].rpartition('.')[2] if m[1] else m[2]}`", text)
+from benchmarks.site.roles import without_roles
 
 
 class PlainDocstrings(griffe.Extension):

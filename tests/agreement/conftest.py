@@ -1,4 +1,4 @@
-"""Prints the largest error of each family, and writes it into docs/reference/models.md if asked to."""
+"""Prints the largest error of each family; writes docs/reference/models.md if asked to."""
 
 import sys
 from pathlib import Path

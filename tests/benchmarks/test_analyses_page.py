@@ -1,4 +1,4 @@
-"""docs/reference/analyses.md: every analysis has a section, whose code runs, and the page is up to date."""
+"""The page of analyses: each has a section, whose code runs, and the page is up to date."""
 
 import shlex
 import sys
