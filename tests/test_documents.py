@@ -2,20 +2,29 @@
 
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import yaml
 
 import analyses
 import interp
+from benchmarks.site import diagrams
 from benchmarks.site.pages import FENCE, PageError, agrees, blocks_of, check, main
 from benchmarks.site.roles import without_roles
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(path for path in [ROOT / "README.md", *DOCS.rglob("*.md")])
-SLOW = {"reference/analyses.md"}
-"""Pages that take more than a few seconds."""
+SLOW = {
+    "how-to/add-a-family.md",
+    "how-to/fill-a-gpu.md",
+    "how-to/grade-a-method.md",
+    "reference/commands.md",
+}
+"""Pages that take more than a second or two."""
+OWN_TEST = {"reference/analyses.md": "benchmarks/test_analyses_page.py"}
+"""Pages whose blocks another test runs, one by one."""
 SHOWN_ONLY = {"", "text", "toml", "json", "jsonl", "yaml", "csv"}
 """Languages that nothing can run."""
 
@@ -29,7 +38,7 @@ def name_of(path):
     [
         pytest.param(path, id=name_of(path), marks=[pytest.mark.slow] * (name_of(path) in SLOW))
         for path in PAGES
-        if blocks_of(path.read_text(encoding="utf-8"))
+        if blocks_of(path.read_text(encoding="utf-8")) and name_of(path) not in OWN_TEST
     ],
 )
 def test_the_code_of_a_page_runs_and_prints_what_the_page_has(path, tmp_path):
@@ -131,3 +140,50 @@ def test_the_reference_has_every_public_name():
 def test_roles_of_sphinx_become_code():
     text = "See :func:`~interp.sweeps.sweep.sweep`, :class:`Cache` and `x`."
     assert without_roles(text) == "See `sweep`, `Cache` and `x`."
+
+
+NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_a_test_that_a_page_names_exists(path):
+    for file, test in NAMED.findall(path.read_text(encoding="utf-8")):
+        assert (ROOT / file).exists(), file
+        assert not test or f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), test
+
+
+def test_promises_name_laws():
+    named = NAMED.findall((DOCS / "explanation/promises.md").read_text(encoding="utf-8"))
+    assert {"tests/laws/test_circuits.py", "tests/agreement/test_families.py"} <= {
+        f for f, _ in named
+    }
+
+
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+
+
+def test_the_links_of_the_readme_lead_to_files():
+    """Those of ``docs`` are checked when the site is built."""
+    links = LINK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert "docs/speed.md" in links
+    assert not [link for link in links if not (ROOT / link).exists()]
+
+
+def test_the_site_asks_nothing_of_other_hosts():
+    """No fonts, scripts or styles of another host: neither by the settings nor in a page."""
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    assert settings["theme"]["font"] is False
+    assert settings["extra"]["polyfills"] == ["iframe-worker.js"]
+    for path in PAGES:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"!\[[^]]*\]\(https?:|<(?:script|img|link|iframe)\b", text), path
+    for path in [*DOCS.glob("*.js"), *DOCS.glob("*.css")]:
+        assert not re.search(r"https?:|url\(", path.read_text(encoding="utf-8")), path
+
+
+def test_diagrams_are_those_that_the_command_draws(tmp_path):
+    assert diagrams.main([str(tmp_path)]) == 0
+    for path in tmp_path.iterdir():
+        drawn = (DOCS / "explanation/figures" / path.name).read_text(encoding="utf-8")
+        assert path.read_text(encoding="utf-8") == drawn, "python -m benchmarks.site.diagrams"
+        ElementTree.fromstring(drawn)

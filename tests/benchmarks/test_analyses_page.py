@@ -14,7 +14,14 @@ from analyses.result import Result
 from apps.cli import app
 from apps.method_text import paragraphs, question
 from benchmarks import analyses_page
-from benchmarks.analyses_page import EXAMPLES, FIGURES, analyses_of_package, described, fenced
+from benchmarks.analyses_page import (
+    EXAMPLES,
+    FIGURES,
+    analyses_of_package,
+    described,
+    fenced,
+    printed,
+)
 from benchmarks.figure_svg import figure_svg
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "analyses.md"
@@ -43,6 +50,7 @@ def test_the_code_of_a_section_runs(name):
     result = example.run()
     assert isinstance(result, Result)
     assert f"analyses.{name}(" in example.call
+    assert fenced(printed(result), "text") in PAGE, "run `make analyses`"
     ElementTree.fromstring(figure_svg(getattr(result, example.figure)()))
 
 
