@@ -218,7 +218,9 @@ def to_short_markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
 
 
 def _is_short(row: Row) -> bool:
-    return row.mark is not None and not row.why and row.against.startswith(LIBRARIES)
+    """Whether it is compared with a library, and judged (nnsight is only timed)."""
+    judged = row.mark is not None or row.against.startswith("nnsight")
+    return judged and row.theirs is not None and row.against.startswith(LIBRARIES)
 
 
 def write_between(path: Path, figures: str, markers: tuple[str, str]) -> None:
