@@ -100,6 +100,15 @@ class Sight(Library):
 
         return refuses(failing) and close(self._plain(), before)
 
+    def safe_cache(self) -> bool:
+        """``tracer.cache``."""
+        with self.model.trace(self.tokens) as tracer:
+            cache = tracer.cache()
+        block = "model.transformer.h.0"
+        before = cache[block].output.clone()
+        cache[block].output.zero_()
+        return close(cache[block].output, before)
+
     def threads(self) -> bool:
         """Each of two threads zeroes another head, twenty times."""
         alone = [self._zeroed(head) for head in range(2)]
@@ -172,8 +181,8 @@ class Sight(Library):
         return logits
 
 
-class Standardized(Library):
-    """nnterp: what it adds to nnsight."""
+class Standardized(Sight):
+    """nnterp: the same on nnsight's models with standard names."""
 
     package = "nnterp"
     beside = ("nnsight",)
@@ -195,22 +204,13 @@ class Standardized(Library):
         """``enable_attention_probs`` needs eager attention."""
         raise Lacks("attention must be eager")
 
-    def steering(self) -> bool:
-        """``layers_output``."""
-        vector = torch.zeros(16, requires_grad=True)
-        with self.model.trace(self.tokens):
-            self.model.layers_output[0] = self.model.layers_output[0] + vector
-            logits = self.model.logits.save()
-        logits[0, -1, 3].backward()
-        return vector.grad is not None and bool(vector.grad.abs().sum() > 0)
+    def mamba(self) -> bool:
+        """Standard names of a Mamba."""
+        from nnterp import StandardizedTransformer
+
+        return StandardizedTransformer(mamba(), tokenizer=tokenizer()) is not None
 
     def _standardized(self, **settings: Any) -> Any:  # noqa: ANN401 - a class of nnterp
         from nnterp import StandardizedTransformer
 
         return StandardizedTransformer(huggingface(), tokenizer=tokenizer(), **settings)
-
-    alone = Sight.alone
-    drawing = offline_drawing = Sight.drawing
-    known_circuits = Sight.known_circuits
-    json = Sight.json
-    edge = Sight.edge
