@@ -23,8 +23,8 @@ SLOW = {
     "reference/commands.md",
 }
 """Pages that take more than a second or two."""
-OWN_TEST = {"reference/analyses.md": "benchmarks/test_analyses_page.py"}
-"""Pages whose blocks another test runs, one by one."""
+OWN_TESTS = ("reference/analyses.md", "notebooks/")
+"""Pages whose blocks other tests run: test_analyses_page.py, and the notebooks themselves."""
 SHOWN_ONLY = {"", "text", "toml", "json", "jsonl", "yaml", "csv"}
 """Languages that nothing can run."""
 
@@ -38,7 +38,7 @@ def name_of(path):
     [
         pytest.param(path, id=name_of(path), marks=[pytest.mark.slow] * (name_of(path) in SLOW))
         for path in PAGES
-        if blocks_of(path.read_text(encoding="utf-8")) and name_of(path) not in OWN_TEST
+        if blocks_of(path.read_text(encoding="utf-8")) and not name_of(path).startswith(OWN_TESTS)
     ],
 )
 def test_the_code_of_a_page_runs_and_prints_what_the_page_has(path, tmp_path):
@@ -187,3 +187,11 @@ def test_diagrams_are_those_that_the_command_draws(tmp_path):
         drawn = (DOCS / "explanation/figures" / path.name).read_text(encoding="utf-8")
         assert path.read_text(encoding="utf-8") == drawn, "python -m benchmarks.site.diagrams"
         ElementTree.fromstring(drawn)
+
+
+def test_the_calls_of_another_library_are_listed_by_use():
+    page = (DOCS / "how-to/from-transformerlens.md").read_text(encoding="utf-8")
+    for table in re.findall(r"\| here \|\n\| [-| ]+\n((?:\|.*\n)+)", page):
+        uses = [int(n) for n in re.findall(r"^\|[^|]+\| (\d+)", table, re.MULTILINE)]
+        assert uses
+        assert uses == sorted(uses, reverse=True)
