@@ -69,6 +69,8 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 .PHONY: docs
 docs: .venv/.installed-docs ## Build the documentation into build/docs; a broken link is an error
 	$(MKDOCS) build --strict
+	@! grep -rnoE '<(script|img|iframe|link)[^>]*(src|href)="?https?://[^" ]+' build/docs --include='*.html' \
+		|| { echo "these pages ask another host for a part of theirs" >&2; exit 1; }
 
 .PHONY: docs-serve
 docs-serve: .venv/.installed-docs ## Serve the documentation on this machine while it is written

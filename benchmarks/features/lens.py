@@ -177,6 +177,8 @@ class LensFour(Lens):
     def fused(self) -> bool:
         """A bridge to a model with fused attention."""
         model = self._bridge(huggingface("sdpa"))
+        if model.original_model.config._attn_implementation != "sdpa":
+            raise Lacks("the model is switched to eager")
         return is_pattern(model.run_with_cache(self.tokens)[1]["pattern", 0])
 
     def mamba(self) -> bool:

@@ -40,7 +40,10 @@ class Ours(Library):
         """``cache["pattern"]``."""
         return is_pattern(interp.run(self.model, self.tokens, record="all").cache["pattern", 0])
 
-    fused = pattern  # attention is fused unless scores or patterns are edited
+    def fused(self) -> bool:
+        """The kernel that never forms the matrix in the forward."""
+        run = interp.run(self.model, self.tokens, record="all", kernel="fused")
+        return is_pattern(run.cache["pattern", 0])
 
     def zero(self) -> bool:
         """``edits.zero``."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 FEATURES = {
     "pattern": "attention patterns of all heads, from one run",
-    "fused": "… of a model loaded with fused attention (sdpa)",
+    "fused": "… while attention stays fused (sdpa)",
     "zero": "one head set to zero",
     "edge": "one edge edited: one reader gets another value of one writer",
     "many": "many edits measured in one call",
