@@ -58,12 +58,25 @@ test-lowest: .venv-lowest/.installed ## Run the laws with the lowest versions th
 	.venv-lowest/bin/python -m pytest $(PARALLEL) -m "not slow" tests/laws tests/cache tests/text $(PYTEST)
 
 .PHONY: models
-models: .venv/.installed-dev ## Compare every family with Hugging Face and write docs/models.md
+models: .venv/.installed-dev ## Compare every family with Hugging Face and write docs/reference/models.md
 	$(BIN)/python -m pytest tests/agreement --write-models $(PYTEST)
 
 .PHONY: analyses
-analyses: .venv/.installed-dev ## Run every analysis on a bundled model and write docs/analyses.md
-	$(BIN)/python -m benchmarks.analyses_page --docs docs/analyses.md
+analyses: .venv/.installed-dev ## Run every analysis on a bundled model and write docs/reference/analyses.md
+	$(BIN)/python -m benchmarks.analyses_page --docs docs/reference/analyses.md
+
+# Without the note on what may come after MkDocs 1. With --quiet, --strict would find nothing.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
+
+.PHONY: docs
+docs: .venv/.installed-docs ## Build the documentation into build/docs; a broken link is an error
+	$(MKDOCS) build --strict
+	@! grep -rnoE '<(script|img|iframe|link)[^>]*(src|href)="?https?://[^" ]+' build/docs --include='*.html' \
+		|| { echo "these pages ask another host for a part of theirs" >&2; exit 1; }
+
+.PHONY: docs-serve
+docs-serve: .venv/.installed-docs ## Serve the documentation on this machine while it is written
+	$(MKDOCS) serve --strict
 
 .PHONY: notebooks
 notebooks: .venv/.installed-notebooks ## Execute the notebooks, whose cells assert what they claim
@@ -114,15 +127,15 @@ screenshots: .venv/.installed-dev ## Take pictures of every page of the explorer
 	$(BIN)/python -m benchmarks.screenshots $(SHOTS)
 
 .PHONY: faults
-faults: .venv/.installed-dev ## Interrupt everything that writes folders; docs/reliability.md
+faults: .venv/.installed-dev ## Interrupt everything that writes folders; docs/reference/reliability.md
 	$(BIN)/python -m benchmarks.faults --docs
 
 .PHONY: fuzz
-fuzz: .venv/.installed-dev ## Read 5 000 damaged files of all kinds; docs/reliability.md
+fuzz: .venv/.installed-dev ## Read 5 000 damaged files of all kinds; docs/reference/reliability.md
 	$(BIN)/python -m benchmarks.fuzz --docs
 
 .PHONY: gpu
-gpu: .venv/.installed-dev ## Run the tests and timings that need a GPU; docs/gpu.md
+gpu: .venv/.installed-dev ## Run the tests and timings that need a GPU; docs/reference/gpu.md
 	$(BIN)/python -m benchmarks.gpu --out reports/gpu $(GPU)
 
 .PHONY: hooks
@@ -150,6 +163,10 @@ clean: ## Remove .venv, caches, builds and reports
 
 .venv/.installed-notebooks: .venv/.installed-dev
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[notebooks]'
+	@touch $@
+
+.venv/.installed-docs: .venv/.installed
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[docs]'
 	@touch $@
 
 .venv-lowest/.installed: pyproject.toml constraints-lowest.txt

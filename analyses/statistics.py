@@ -8,7 +8,7 @@ Transformation", without its constant):
 
 γ moves one end of the interval outwards and the other inwards. Inwards it moves by γ/2 only, since
 a heavy tail on both sides looks like skewness in a few values. Measured errors of the first kind
-are in docs/statistics.md.
+are in docs/explanation/statistics.md.
 """
 
 from dataclasses import dataclass

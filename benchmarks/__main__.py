@@ -4,7 +4,8 @@
     make bench BENCH="--only forwards,sweeps"   # forward, stored; heads, patching, paths
     make bench BENCH="--only forward,heads --kernel default --out bench.json"
     make bench BENCH="--device cuda --tf32"
-    make bench BENCH="--from bench.json --readme README.md"    # write the README, measure nothing
+    make bench BENCH="--from bench.json --docs docs/speed.md"  # write the page, measure nothing
+    make bench BENCH="--from bench.json --readme README.md --readme docs/index.md"  # short forms
 
 Models have GPT-2-small's shape and the same random weights in every library. What a GPU without
 TransformerLens can measure, and its tests, are in ``python -m benchmarks.gpu``.
@@ -39,6 +40,7 @@ from benchmarks.table import (
     from_json,
     to_json,
     to_markdown,
+    to_short_markdown,
     to_text,
     write_between,
 )
@@ -80,8 +82,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(to_text(rows, machine))
         if options.out:
             options.out.write_text(to_json(rows, machine), encoding="utf-8")
-        if options.readme:
-            write_between(options.readme, to_markdown(rows, machine), MARKERS)
+        for page in options.docs:
+            write_between(page, to_markdown(rows, machine), MARKERS)
+        for page in options.readme:
+            write_between(page, to_short_markdown(rows, machine), MARKERS)
     except (Absent, OSError) as error:
         parser.error(str(error))
     return 0
@@ -148,7 +152,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--tf32", action="store_true", help="allow TF32 matrix products on the GPU")
     add("--out", type=Path, help="write the figures to this file as JSON")
     add("--from", dest="read", type=Path, help="read a file written by --out and measure nothing")
-    add("--readme", type=Path, help="write the rows with marks between this file's markers")
+    written = {"type": Path, "action": "append", "default": []}
+    add("--docs", **written, help="write the rows with marks between this file's markers")
+    add("--readme", **written, help="write the comparisons with other libraries there, in short")
     return parser
 
 

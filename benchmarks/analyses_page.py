@@ -1,6 +1,6 @@
-"""The page docs/analyses.md: of each analysis its question, equation, code, and what it finds.
+"""The page of analyses: of each its question, equation, code, and what it finds.
 
-    python -m benchmarks.analyses_page --docs docs/analyses.md    # and docs/figures/*.svg
+    make analyses    # docs/reference/analyses.md, docs/reference/figures/*.svg
 
 Questions, equations and limits are those of the docstrings in ``analyses/``; the code of each
 section is run as it stands, and its result draws the figure.
@@ -262,8 +262,6 @@ def section(name: str, example: Example, folder: Path) -> str:
     """The section of an analysis; its figure is written into ``folder``."""
     result = example.run()
     text = method_text(result)
-    lines = result.summary().split("\n")
-    shown = [*lines[:LINES], *(["…"] if len(lines) > LINES else [])]
     (folder / f"{name}.svg").write_text(
         figure_svg(getattr(result, example.figure)()), encoding="utf-8"
     )
@@ -272,10 +270,16 @@ def section(name: str, example: Example, folder: Path) -> str:
             *described(name, text),
             fenced(example.code, "python"),
             *([f"As a command: `{example.command}`"] if example.command else []),
-            fenced("\n".join(shown), "text"),
+            fenced(printed(result), "text"),
             f"![{name}]({FIGURES}/{name}.svg)",
         ]
     )
+
+
+def printed(result: Result) -> str:
+    """The first lines of a summary."""
+    lines = result.summary().split("\n")
+    return "\n".join([*lines[:LINES], *(["…"] if len(lines) > LINES else [])])
 
 
 def described(name: str, text: str) -> list[str]:

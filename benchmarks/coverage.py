@@ -1,7 +1,7 @@
 """How often a mean effect of zero seems to differ from zero, by method and by the data's shape.
 
-    python -m benchmarks.coverage                              # print the tables, a minute
-    python -m benchmarks.coverage --docs docs/statistics.md    # and write them between its markers
+    python -m benchmarks.coverage                      # print the tables, a minute
+    python -m benchmarks.coverage --docs docs/explanation/statistics.md    # and write them
 
 No model is involved: the data are drawn, so that the truth is known. The same seeds give the same
 figures on every machine, up to rounding.

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.timing import Absent
 
 MARKERS = ("<!-- figures of make bench -->", "<!-- end of figures -->")
-"""Around the figures in README.md."""
+"""Around the figures in documents."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def tally(rows: Sequence[Row]) -> str:
 
 
 def to_markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
-    """The rows with a mark, for the README."""
+    """The rows with a mark, for docs/speed.md."""
     described = ", ".join(f"{name} {value}" for name, value in machine.items())
     head = COLUMNS[: _VERDICT + 1]
     lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
@@ -186,6 +186,41 @@ def to_markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
         if row.mark is not None
     ]
     return "\n".join([*lines, "", f"Measured with {described}."])
+
+
+LIBRARIES = ("transformers", "TransformerLens", "nnsight")
+"""What a row of the short table is compared with begins with one of these."""
+SHORT_COLUMNS = ("work", "against", "theirs", "ours", "ours, packed kernel")
+_SHORT_MACHINE = ("processor", "threads", "dtype", "torch", "transformers", "transformer-lens")
+
+
+def to_short_markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
+    """Comparisons with other libraries alone, for README and first page.
+
+    Of each section the last work, which is the largest; the kernels stand side by side. In
+    parentheses: how many times less ours is.
+    """
+    last = {row.section: row.work for row in rows if _is_short(row)}
+    lines: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        if _is_short(row) and last[row.section] == row.work:
+            cells = lines.setdefault((row.work, row.against), {"": amount(row.theirs, row.unit)})
+            times = f" ({1 / row.ratio:.1f} ×)" if row.ratio else ""
+            cells["packed" if row.kernel == "packed" else "default"] = (
+                f"{amount(row.ours, row.unit)}{times}"
+            )
+    table = [f"| {' | '.join(SHORT_COLUMNS)} |", f"|{' --- |' * len(SHORT_COLUMNS)}"]
+    for names, cells in lines.items():
+        texts = (*names, *(cells.get(kernel, "") for kernel in ("", "default", "packed")))
+        table.append(f"| {' | '.join(texts)} |")
+    described = ", ".join(f"{name} {machine[name]}" for name in _SHORT_MACHINE if name in machine)
+    return "\n".join([*table, "", f"`make bench`: {described}; times less in parentheses."])
+
+
+def _is_short(row: Row) -> bool:
+    """Whether it is compared with a library, and judged (nnsight is only timed)."""
+    judged = row.mark is not None or row.against.startswith("nnsight")
+    return judged and row.theirs is not None and row.against.startswith(LIBRARIES)
 
 
 def write_between(path: Path, figures: str, markers: tuple[str, str]) -> None:

@@ -28,7 +28,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of the agreement tests, which must be known before they are collected."""
     parser.addoption(
-        "--write-models", action="store_true", help="write the errors found into docs/models.md"
+        "--write-models",
+        action="store_true",
+        help="write the errors found into models.md",
     )
 
 

@@ -1,39 +1,32 @@
-"""Every command and every piece of code in the README and in CONTRIBUTING runs."""
+"""The commands of README and CONTRIBUTING that serve pages or need make.
+
+All other code of README is run by ``test_documents.py``.
+"""
 
 import re
-import shlex
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from apps.cli import app
 from apps.commands.report import SECTIONS
-from interp.zoo.training import python_text
-from interp.zoo.training.corpus import read_corpus
+from benchmarks.site.pages import blocks_of, commands_of
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
-def blocks(text, language):
-    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
-
-
 def commands(text):
-    lines = "\n".join(blocks(text, "bash")).splitlines()
-    return [line.split("#")[0].strip() for line in lines if line.strip()]
+    bash = [block.text for block in blocks_of(text) if block.language == "bash"]
+    return [command.split("#")[0].strip() for text in bash for command in commands_of(text)]
 
 
 COMMANDS = commands(README)
-INTERP = [command for command in COMMANDS if command.startswith("interp ")]
 
 
 def run(command, folder):
@@ -44,37 +37,6 @@ def run(command, folder):
 
 def interp(*arguments):
     return [sys.executable, "-c", "from apps.cli import main; main()", *arguments]
-
-
-@pytest.mark.parametrize("code", blocks(README, "python"), ids=range(len(blocks(README, "python"))))
-def test_the_python_of_the_readme_runs(code, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
-
-
-@pytest.fixture
-def small_corpus(monkeypatch):
-    """Trainings read a part of the corpus."""
-
-    def read_small_corpus():
-        corpus = read_corpus()
-        return replace(corpus, train=corpus.train[:50], held_out=corpus.held_out[:5])
-
-    monkeypatch.setattr(python_text, "read_corpus", read_small_corpus)
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        pytest.param(command, marks=pytest.mark.slow if " train " in command else [])
-        for command in INTERP
-        if "explore" not in command
-    ],
-)
-def test_an_interp_command_of_the_readme_runs(command, small_corpus, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, shlex.split(command)[1:])
-    assert done.exit_code == 0, done.output
 
 
 def free_port():
@@ -96,7 +58,7 @@ def answers(url, process, seconds=60):
 
 @pytest.mark.slow
 def test_interp_explore_serves_a_page(tmp_path):
-    assert "interp explore" in INTERP
+    assert "interp explore" in COMMANDS
     port = free_port()
     with subprocess.Popen(
         interp("explore", "--headless", "--port", str(port)),
@@ -116,8 +78,8 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def test_every_make_target_that_is_told_of_is_one():
-    assert {"report", "test"} <= MADE
-    for target in MADE | {"explore"}:
+    assert {"report", "test", "explore", "docs"} <= MADE
+    for target in MADE:
         assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE), target
 
 
@@ -151,10 +113,3 @@ def test_make_test_runs_tests():
 def test_what_pip_is_asked_to_install_is_this_project():
     assert "pip install -e ." in COMMANDS
     assert (ROOT / "pyproject.toml").exists()
-
-
-def test_every_command_of_the_readme_is_one_that_these_tests_run():
-    known = [
-        c for c in COMMANDS if c in INTERP or c.split()[0] == "make" or c == "pip install -e ."
-    ]
-    assert known == COMMANDS

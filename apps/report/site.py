@@ -19,6 +19,8 @@ TOP = 10
 """Rows of a page's table in the summary."""
 ROWS_OF_HEAD = 5
 """Rows that name a head, of one table."""
+ASIDE = ("metric", "unit", "method")
+"""Columns that are the same in all rows of a table, and stand in words above it."""
 HEAD = re.compile(r"(?:\w+\.)?L\d+H\d+")
 PER_RESULT = (
     "tokens SHA-256",
@@ -144,14 +146,26 @@ def heads_of(
     for name, own in pages.items():
         for value in own.run["settings"].values():
             if isinstance(value, str) and HEAD.fullmatch(value):
-                found.setdefault((own.model, value), {})[name] = {"columns": [], "rows": []}
+                found.setdefault((own.model, value), {})[name] = {"rows": []}
         for file in sorted((folder / name).glob("*.parquet")):
             if not file.stem.endswith("_by_prompt"):
-                for head, rows in _rows_of_heads(pd.read_parquet(file)).items():
-                    columns, cells = table_of_frame(rows, ROWS_OF_HEAD)
-                    entry = {"columns": columns, "rows": cells, "left_out": len(rows) - len(cells)}
+                frame = pd.read_parquet(file)
+                for head, rows in _rows_of_heads(frame).items():
+                    kept = rows.drop(columns=[name for name in ASIDE if name in frame])
+                    columns, cells = table_of_frame(kept, ROWS_OF_HEAD)
+                    entry = {
+                        "columns": columns,
+                        "rows": cells,
+                        "left_out": len(rows) - len(cells),
+                        "measured": _measured(frame),
+                    }
                     found.setdefault((own.model, head), {}).setdefault(name, entry)
     return dict(sorted(found.items(), key=lambda item: (item[0][0], _order(item[0][1]))))
+
+
+def _measured(frame: pd.DataFrame) -> str:
+    """What the effects of a table are of, which is the same in all rows."""
+    return ", ".join(str(frame[name].iloc[0]) for name in ASIDE if name in frame and len(frame))
 
 
 def _rows_of_heads(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:

@@ -1,6 +1,6 @@
 """Interrupt the commands that write folders, at every step, and count what is wrong afterwards.
 
-    make faults                              # everything, and write docs/reliability.md
+    make faults                              # everything, and write docs/reference/reliability.md
     python -m benchmarks.faults --short      # each rename of one command, one disk, two writers
 
 A folder with a complete old version is written anew. Whatever happens to the writer, the folder
@@ -27,7 +27,7 @@ from benchmarks.faults.writers import NEW, OLD, Writer, writers
 from benchmarks.table import write_between
 
 MARKERS = ("<!-- figures of benchmarks.faults -->", "<!-- end of benchmarks.faults -->")
-DOCS = Path(__file__).parents[2] / "docs" / "reliability.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "reliability.md"
 KILLS, ROUNDS, DISKS = 20, 20, 12
 OUT_OF_RESOURCES = 4
 KILLED = -9

@@ -1,6 +1,6 @@
 """Damage files of every kind and read them; print a table, and what went wrong.
 
-    make fuzz                                      # 5 000 files; writes docs/reliability.md
+    make fuzz                                      # 5 000 files; writes reliability.md
     python -m benchmarks.fuzz --mutations 500      # fewer, printed only
     python -m benchmarks.fuzz --kind cache --first 2000
     python -m benchmarks.fuzz --kind cache --seed 17   # one file, with its traceback
@@ -22,7 +22,7 @@ from benchmarks.fuzz.kinds import KINDS
 from benchmarks.fuzz.worker import damage
 from benchmarks.table import write_between
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "reliability.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "reliability.md"
 MARKERS = ("<!-- figures of benchmarks.fuzz -->", "<!-- end of benchmarks.fuzz -->")
 
 

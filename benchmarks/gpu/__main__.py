@@ -1,7 +1,7 @@
 """Run the GPU-marked tests and the marks on CUDA; write DIR/gpu.json and DIR/gpu.md.
 
     python -m benchmarks.gpu --out reports/gpu                       # about ten minutes
-    python -m benchmarks.gpu --from reports/gpu/gpu.json --docs      # write docs/gpu.md
+    python -m benchmarks.gpu --from reports/gpu/gpu.json --docs      # write docs/reference/gpu.md
     python -m benchmarks.gpu --device cpu --quick --out reports/dry  # try the command
 
 It needs torch, einops, jaxtyping, numpy, pandas, transformers, safetensors, tokenizers and pytest.
@@ -78,7 +78,11 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--out", type=Path, help="folder of gpu.json, gpu.md and tests.log")
     add("--from", dest="read", type=Path, help="read this gpu.json and measure nothing")
-    add("--docs", action="store_true", help="write the table to docs/gpu.md (CUDA runs only)")
+    add(
+        "--docs",
+        action="store_true",
+        help=f"write the table to {DOCUMENT.name} (CUDA runs only)",
+    )
     add("--device", choices=("cuda", "cpu"), default="cuda")
     add("--quick", action="store_true", help=f"tiny models and one round: a {DRY_RUN}")
     add("--only", help=f"some of {','.join(NAMES)}")

@@ -1,4 +1,4 @@
-"""A report as Markdown, and its place in docs/gpu.md."""
+"""A report as Markdown, and its place in docs/reference/gpu.md."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from benchmarks.gpu.report import DRY_RUN, Report, tally
 from benchmarks.table import Mark, amount, write_between
 from benchmarks.timing import Absent
 
-DOCUMENT = ROOT / "docs" / "gpu.md"
+DOCUMENT = ROOT / "docs" / "reference" / "gpu.md"
 MARKERS = ("<!-- figures of benchmarks.gpu -->", "<!-- end of figures -->")
 NOT_RUN = "It has not been run on a GPU yet."
 COLUMNS = ("work", "precision", "against", "ours", "theirs", "ratio", "mark", "rounds")
@@ -33,7 +33,7 @@ def to_markdown(report: Report) -> str:
 
 
 def write_document(report: Report, path: Path) -> None:
-    """Write a report between the markers of docs/gpu.md.
+    """Write a report between the markers of docs/reference/gpu.md.
 
     Raises:
         Absent: no GPU was measured at full size, or the file has no markers.

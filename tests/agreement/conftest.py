@@ -1,4 +1,4 @@
-"""Prints the largest error of each family, and writes it into docs/models.md if asked to."""
+"""Prints the largest error of each family; writes docs/reference/models.md if asked to."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from agreement.comparing import WORST
 from agreement.table import to_markdown, to_text
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "models.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
 
 
 @pytest.hookimpl

@@ -39,7 +39,7 @@ def to_text(worst: Errors) -> str:
 
 
 def to_markdown(worst: Errors) -> str:
-    """For docs/models.md."""
+    """For docs/reference/models.md."""
     head = "| family | logits | activations | padding | gradient |\n|---|---|---|---|---|"
     lines = ["| " + " | ".join(row) + " |" for row in rows(worst)]
     versions = f"Measured with transformers {transformers.__version__}, torch {torch.__version__}."

@@ -1,4 +1,4 @@
-"""docs/analyses.md: every analysis has a section, whose code runs, and the page is up to date."""
+"""The page of analyses: each has a section, whose code runs, and the page is up to date."""
 
 import shlex
 import sys
@@ -14,10 +14,17 @@ from analyses.result import Result
 from apps.cli import app
 from apps.method_text import paragraphs, question
 from benchmarks import analyses_page
-from benchmarks.analyses_page import EXAMPLES, FIGURES, analyses_of_package, described, fenced
+from benchmarks.analyses_page import (
+    EXAMPLES,
+    FIGURES,
+    analyses_of_package,
+    described,
+    fenced,
+    printed,
+)
 from benchmarks.figure_svg import figure_svg
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "analyses.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "analyses.md"
 PAGE = DOCUMENT.read_text(encoding="utf-8")
 
 
@@ -43,6 +50,7 @@ def test_the_code_of_a_section_runs(name):
     result = example.run()
     assert isinstance(result, Result)
     assert f"analyses.{name}(" in example.call
+    assert fenced(printed(result), "text") in PAGE, "run `make analyses`"
     ElementTree.fromstring(figure_svg(getattr(result, example.figure)()))
 
 

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from contextlib import redirect_stdout
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -14,7 +15,7 @@ from benchmarks import __main__ as command
 from benchmarks import conductance, limits, patching, paths, peers
 from benchmarks.bench import Bench
 from benchmarks.models import QUICK
-from benchmarks.table import MARKERS, Mark, Row, from_json, to_json
+from benchmarks.table import MARKERS, Mark, Row, from_json, to_json, to_short_markdown
 from benchmarks.timing import Absent, Timed, alternate
 from interp.metrics import measure
 
@@ -150,18 +151,36 @@ def test_figures_go_between_the_marks_of_a_readme(without_peers, tmp_path):
     figures, _ = without_peers
     readme = tmp_path / "README.md"
     readme.write_text(f"before\n{BEGIN}\nformer figures\n{END}\nafter\n", encoding="utf-8")
-    command.main(["--from", str(figures), "--readme", str(readme)])
+    command.main(["--from", str(figures), "--docs", str(readme)])
     once = readme.read_text(encoding="utf-8")
     assert once.startswith(f"before\n{BEGIN}\n| work |")
     assert once.endswith(f"{END}\nafter\n")
     assert "former figures" not in once
-    command.main(["--from", str(figures), "--readme", str(readme)])
+    command.main(["--from", str(figures), "--docs", str(readme)])
     assert readme.read_text(encoding="utf-8") == once
 
 
-def test_the_projects_readme_has_the_marks():
-    text = (command.Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md", "docs/speed.md"])
+def test_a_page_with_figures_has_the_marks(name):
+    text = (command.Path(__file__).parents[2] / name).read_text(encoding="utf-8")
     assert text.index(BEGIN) < text.index(END)
+
+
+def test_the_short_form_has_the_largest_comparison_with_each_library():
+    less, rows = Mark(4, times_less=True), []
+    for work, kernel, against, ours in (
+        ("small", "default", "TransformerLens", 2.0),
+        ("large", "default", "TransformerLens", 4.0),
+        ("large", "packed", "TransformerLens", 2.5),
+        ("large", "default", "transformers", 4.0),
+        ("large", "default", "brute force", 4.0),
+    ):
+        row = Row(section="heads", work=work, kernel=kernel, against=against, ours=ours)
+        rows.append(replace(row, theirs=10.0, ratio=ours / 10, mark=less))
+    lines = to_short_markdown(rows, {"torch": "2"}).splitlines()
+    assert lines[2] == "| large | TransformerLens | 10 s | 4 s (2.5 ×) | 2.5 s (4.0 ×) |"
+    assert lines[3] == "| large | transformers | 10 s | 4 s (2.5 ×) |  |"
+    assert lines[4:] == ["", "`make bench`: torch 2; times less in parentheses."]
 
 
 @pytest.mark.parametrize(

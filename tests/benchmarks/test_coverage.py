@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import coverage
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "statistics.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "explanation" / "statistics.md"
 
 
 @pytest.fixture

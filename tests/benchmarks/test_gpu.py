@@ -374,7 +374,7 @@ def test_modules_that_import_hypothesis_can_be_imported_without_it(monkeypatch):
     assert not hasattr(found["test_plain"], "pytestmark")
 
 
-# ---- docs/gpu.md ---------------------------------------------------------------------------------
+# ---- docs/reference/gpu.md -----------------------------------------------------------------------
 
 
 @pytest.fixture
