@@ -15,8 +15,13 @@ function curvesPlot(view) {
   const all = panels.flatMap((panel, at) => panel.curves.map((curve) => ({
     ...curve, panel: at, unit: panel.unit,
   })));
-  let colours = 0;
-  for (const curve of all) curve.colour = curve.faint ? -1 : colours++;
+  // Curves of one name, in different panels, have one colour and one entry in the key.
+  const names = [...new Set(all.filter((curve) => !curve.faint).map((curve) => curve.name))];
+  for (const curve of all) curve.colour = curve.faint ? -1 : names.indexOf(curve.name);
+  const named = all.filter((curve, n) => (
+    all.findIndex((own) => own.name === curve.name && own.faint === curve.faint) === n
+  ));
+  const whole = all.every((curve) => curve.x.every(Number.isInteger)) ? 1 : 0;
   const [first, last] = extent([...all.flatMap((curve) => curve.x), ...(view.marked || [])]);
   const along = view.log ? Math.log10 : (x) => x;
   const yEnds = panels.map((panel) => padded(extent([
@@ -26,7 +31,7 @@ function curvesPlot(view) {
   function layout(width, measure) {
     const [left, right] = [56, 16];
     const drawn = Math.min(width, 860) - left - right;
-    const keys = keyLines(all, measure, drawn);
+    const keys = keyLines(named, measure, drawn);
     const lines = keys.length ? keys[keys.length - 1].line + 1 : 0;
     const bottom = panels.length * (PANEL + PANEL_GAP);
     return {
@@ -79,7 +84,7 @@ function curvesPlot(view) {
     ctx.setLineDash([]);
     if (at < panels.length - 1) return;
     for (const tick of (view.log ? logTicks(first, last) : niceTicks(
-      first, last, clamp(Math.floor(drawn / 60), 3, 10),
+      first, last, clamp(Math.floor(drawn / 60), 3, 10), whole,
     ))) {
       write(
         ctx, readable(tick), xOf(geometry, tick), topOf(at) + PANEL + 12,

@@ -77,6 +77,7 @@ function cellFormat(largest) {
   const places = Math.max(0, Math.min(4, 1 - magnitude + (magnitude === 0 ? 1 : 0)));
   return (value) => {
     if (Number.isNaN(value)) return "";
+    if (value === 0) return "0";
     const text = value.toFixed(places);
     return minus(Number(text) === 0 ? text.replace("-", "") : text).replace(/^(\u2212?)0\./, "$1.");
   };

@@ -33,11 +33,12 @@ function tickStep(need, step) {
   }
 }
 
-/** Round numbers between two ends, about as many as asked. */
-function niceTicks(low, high, count) {
+/** Round numbers between two ends, about as many as asked, at least so far from one another. */
+function niceTicks(low, high, count, least = 0) {
   const span = high - low || 1;
   const power = 10 ** Math.floor(Math.log10(span / count));
-  const step = power * ([1, 2, 5, 10].find((nice) => span / (nice * power) <= count) || 10);
+  const near = power * ([1, 2, 5, 10].find((nice) => span / (nice * power) <= count) || 10);
+  const step = Math.max(near, least);
   const ticks = [];
   for (let n = Math.ceil(low / step - 1e-9); n * step <= high + 1e-9 * span; n += 1) {
     ticks.push(Number((n * step).toPrecision(12)));

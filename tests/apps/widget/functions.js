@@ -40,7 +40,7 @@ test("numbers are written shortest, exactly and readably", () => {
 });
 
 test("numbers in cells have equal decimals and no room to spare", () => {
-  assert.deepEqual([0.5, -0.25, -0.001, 1, NaN].map(cellFormat(1.9)), [".50", "−.25", ".00", "1.00", ""]);
+  assert.deepEqual([0.5, -0.25, -0.001, 0, 1, NaN].map(cellFormat(1.9)), [".50", "−.25", ".00", "0", "1.00", ""]);
   assert.deepEqual([12.34, -3].map(cellFormat(12.34)), ["12", "−3"]);
   assert.deepEqual([0.0123].map(cellFormat(0.02)), [".012"]);
 });
@@ -89,6 +89,7 @@ test("labels are thinned in steps of 1, 2 and 5, and cut to their room", () => {
   assert.equal(elided("abcdef", 28, measure), "abc…");
   assert.equal(elided("😀😀😀", 30, measure), "😀…");
   assert.deepEqual(niceTicks(0, 1, 4), [0, 0.5, 1]);
+  assert.deepEqual(niceTicks(0, 3, 10, 1), [0, 1, 2, 3]);
   assert.deepEqual(niceTicks(-0.3, 0.3, 7), [-0.3, -0.2, -0.1, 0, 0.1, 0.2, 0.3]);
 });
 
