@@ -51,6 +51,15 @@ test-slow: .venv/.installed-dev ## Run the rest: every family, architecture and 
 nightly: .venv/.installed-dev ## Run the long forms of tests that have a short one
 	$(BIN)/python -m pytest -m nightly $(PYTEST)
 
+.PHONY: package
+package: .venv/.installed-dev ## Build wheel and sdist and test them in a clean environment
+	$(BIN)/python -m pytest -m package tests/package $(PYTEST)
+
+.PHONY: dist
+dist: .venv/.installed-dev ## Build wheel and sdist into dist/
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+
 .PHONY: test-lowest
 test-lowest: .venv-lowest/.installed ## Run the laws with the lowest versions that are allowed
 	.venv-lowest/bin/python -m pytest $(PARALLEL) -m "not slow" tests/laws tests/cache tests/text $(PYTEST)
