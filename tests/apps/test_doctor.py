@@ -2,9 +2,11 @@
 
 import json
 import os
+import warnings
 from pathlib import Path
 
 import pytest
+import torch
 from packaging.requirements import Requirement
 from tables import each
 
@@ -339,3 +341,43 @@ def test_text_of_foreign_origin_is_printed_literally(command, monkeypatch):
     odd = Finding("disk", Mark.OK, "/tmp/[bold]\x1b[31m")
     monkeypatch.setattr(doctor, "examine", lambda: [odd])
     assert "/tmp/[bold]\\x1b[31m" in command("doctor").stdout
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """PyTorch as it is on a machine with a GPU."""
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: f"GPU {number}")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number: (GIB, (number + 1) * GIB))
+    return monkeypatch
+
+
+def test_what_pytorch_says_of_gpus(cuda):
+    assert compute.gpus() == [Gpu("GPU 0", GIB, GIB), Gpu("GPU 1", GIB, 2 * GIB)]
+    assert compute.fused_kernels() == ["flash", "memory-efficient", "cuDNN"]
+    assert compute.reason_for_none() is None
+    found = {one.check: one for one in compute.compute()}
+    assert found["GPU"].found.startswith("GPU 0 (1 of 1 GiB free), GPU 1 (1 of 2 GiB free)")
+
+
+def test_what_pytorch_says_where_it_can_use_no_gpu(cuda):
+    def refuse():
+        raise RuntimeError("The NVIDIA driver on your system is too old\nsee elsewhere")
+
+    def unavailable():
+        warnings.warn("CUDA initialization: the driver is too old", stacklevel=1)
+        return False
+
+    cuda.setattr(torch.cuda, "is_available", unavailable)
+    cuda.setattr(torch.cuda, "init", refuse)
+    assert compute.gpus() == []
+    assert compute.reason_for_none() == "The NVIDIA driver on your system is too old"
+
+
+def test_a_build_for_cpus_is_not_asked_why_it_has_no_gpu(monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(torch.version, "hip", None)
+    assert compute.reason_for_none() is None
