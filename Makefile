@@ -7,6 +7,10 @@
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
+# The newest Python found; `make test-newest` runs with it.
+NEWEST ?= $(shell for p in python3.14 python3.13 python3.12; do \
+	$$p -c '' 2>/dev/null && echo $$p && break; done)
+
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
@@ -50,12 +54,36 @@ test-slow: .venv/.installed-dev ## Run the rest: every family, architecture and 
 	$(BIN)/python -m pytest $(PARALLEL) -m slow $(PYTEST)
 
 .PHONY: nightly
-nightly: .venv/.installed-dev ## Run the long forms of tests that have a short one
+nightly: .venv/.installed-dev ## Run the long forms of tests, and other versions of what interp needs
 	$(BIN)/python -m pytest -m nightly $(PYTEST)
+	$(MAKE) test-lowest $(if $(NEWEST),test-newest)
+
+.PHONY: package
+package: .venv/.installed-dev ## Build wheel and sdist and test them in a clean environment
+	$(BIN)/python -m pytest -m package tests/package $(PYTEST)
+
+.PHONY: dist
+dist: .venv/.installed-dev ## Build wheel and sdist into dist/
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+
+# The tests that call other packages most: torch (laws, weights, cache), tokenizers (text),
+# safetensors (cache, tensor_file), pandas and plotly (results), typer, rich, pyarrow and jinja2 (the
+# commands), streamlit (a session). Annotations are checked by `make test`, and old versions may warn
+# that newer ones of other packages will drop what they use.
+VERSION_TESTS := tests/laws tests/cache tests/text tests/weights tests/test_tensor_file.py \
+	tests/test_distribution.py tests/analyses/test_results.py tests/apps/test_cli.py \
+	tests/apps/test_doctor.py tests/apps/test_full_disk.py tests/apps/explorer/test_session.py
+TEST_VERSIONS = -m pytest $(PARALLEL) -m "not slow" --jaxtyping-packages= \
+	-W ignore::DeprecationWarning $(VERSION_TESTS) $(PYTEST)
 
 .PHONY: test-lowest
-test-lowest: .venv-lowest/.installed ## Run the laws with the lowest versions that are allowed
-	.venv-lowest/bin/python -m pytest $(PARALLEL) -m "not slow" tests/laws tests/cache tests/text $(PYTEST)
+test-lowest: .venv-lowest/.installed ## Run the laws and more with the lowest versions allowed; 8 GB
+	.venv-lowest/bin/python $(TEST_VERSIONS)
+
+.PHONY: test-newest
+test-newest: .venv-newest/.installed ## The same with the newest Python that is found; 8 GB
+	.venv-newest/bin/python $(TEST_VERSIONS)
 
 .PHONY: models
 models: .venv/.installed-dev ## Compare every family with Hugging Face and write docs/reference/models.md
@@ -144,7 +172,7 @@ hooks: .venv/.installed-dev ## Lint before every commit
 
 .PHONY: clean
 clean: ## Remove .venv, caches, builds and reports
-	rm -rf .venv .venv-lowest build dist reports .hypothesis .import_linter_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-lowest .venv-newest build dist reports .hypothesis .import_linter_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.installed: pyproject.toml constraints.txt
@@ -168,12 +196,20 @@ clean: ## Remove .venv, caches, builds and reports
 .venv/.installed-docs: .venv/.installed
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[docs]'
 	@touch $@
+# What the tests of other versions need beside interp.
+TEST_PACKAGES := beartype hypothesis playwright pytest pytest-timeout pytest-xdist pyyaml
 
 .venv-lowest/.installed: pyproject.toml constraints-lowest.txt
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip --disable-pip-version-check install --quiet \
-		--constraint constraints-lowest.txt --editable . \
-		beartype hypothesis pytest pytest-timeout pytest-xdist
+		--constraint constraints-lowest.txt --editable . $(TEST_PACKAGES)
+	@touch $@
+
+.venv-newest/.installed: pyproject.toml constraints.txt
+	@test -n "$(NEWEST)" || { echo "No Python newer than 3.11 found; name one: make NEWEST=/path/to/python" >&2; exit 1; }
+	$(NEWEST) -m venv .venv-newest
+	.venv-newest/bin/python -m pip --disable-pip-version-check install --quiet \
+		--constraint constraints.txt --editable . $(TEST_PACKAGES)
 	@touch $@
 
 .venv/.installed-bench: .venv/.installed

@@ -1,4 +1,4 @@
-"""The ``interp`` command: models, a command for each analysis, verify, convert, explore, train.
+"""The ``interp`` command: models, verify, doctor, convert, explore, train; one for each analysis.
 
 Torch, pandas and plotly take seconds to import, so each command imports what it uses and
 ``interp --help`` answers at once.
@@ -103,6 +103,31 @@ def verify(*, model: Model = DEFAULT_MODEL) -> None:
         print_stdout(f"\n{len(failed)} of {len(identities)} identities of {model} fail.")
         raise typer.Exit(1)
     print_stdout(f"\nAll {len(identities)} identities of {model} hold.")
+
+
+@app.command()
+@reports_errors
+def doctor(
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Check this installation: versions, threads, kernels, GPU, browser, folders.
+
+    ✓ is fine, ! says what is missing or slow, ✗ what makes interp unusable, each with what to do.
+    The exit code is 1 if there is a ✗.
+    """
+    import json  # noqa: PLC0415
+
+    from apps.doctor import examine, is_usable, to_json  # noqa: PLC0415
+
+    findings = examine()
+    if as_json:
+        typer.echo(json.dumps(to_json(findings), indent=2))
+    else:
+        columns = [("", "left"), ("check", "left"), ("found, and what to do", "left")]
+        print_table(columns, [finding.row() for finding in findings])
+    if not is_usable(findings):
+        raise typer.Exit(1)
 
 
 @app.command()

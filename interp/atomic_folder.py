@@ -14,6 +14,7 @@ Only what this package wrote is replaced. Each folder holds ``manifest.json``, w
 with their SHA-256; any other file, and any that has changed since, is refused by name.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -29,6 +30,8 @@ from interp.files import NEW, beside, force, locked
 MANIFEST, FORMAT, VERSION = "manifest.json", "interp folder", 1
 MAX_MANIFEST_BYTES = 2**24
 OLD = "old"
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""How a disk that is full, or a user's share of it, refuses to be written."""
 MAX_NAMED, MAX_CHARACTERS = 3, 60
 """Foreign files that an error names, and characters of each."""
 
@@ -91,7 +94,12 @@ def replacement(folder: Path) -> Generator[Path]:
     try:
         with _errors_of(folder):
             new.mkdir()
-        yield new
+        try:
+            yield new
+        except OSError as error:  # which names a temporary file, or none
+            if error.errno in FULL:
+                raise _no_space(folder, error) from error
+            raise
         with _errors_of(folder):
             _install(new, folder)
     finally:
@@ -202,11 +210,20 @@ def _free_name(folder: Path) -> Path:
     return path
 
 
+def _no_space(folder: Path, error: OSError) -> OutOfResources:
+    return OutOfResources(
+        f"{folder} can't be written: {error.strerror}. Free some space there or choose another "
+        f"folder; {'what it held is unchanged' if folder.exists() else 'nothing was written'}."
+    )
+
+
 @contextmanager
 def _errors_of(folder: Path) -> Generator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:  # the latter for a loop of symbolic links
+        if isinstance(error, OSError) and error.errno in FULL:
+            raise _no_space(folder, error) from error
         reason = getattr(error, "strerror", None) or error
         raise OutOfResources(
             f"{folder} can't be written: {reason}. Choose another folder."

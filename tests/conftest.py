@@ -34,6 +34,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+ON_REQUEST = ("nightly", "package")
+"""Markers of tests that run only where the marker is named."""
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
@@ -44,11 +46,12 @@ def pytest_runtest_setup() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what this machine cannot run, and the long forms unless they are asked for."""
-    if "nightly" not in config.option.markexpr:
-        long = [item for item in items if item.get_closest_marker("nightly")]
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if item not in long]
+    """Leave out what this machine cannot run, and what runs only if it is asked for."""
+    for marker in ON_REQUEST:
+        if marker not in config.option.markexpr:
+            marked = [item for item in items if item.get_closest_marker(marker)]
+            config.hook.pytest_deselected(items=marked)
+            items[:] = [item for item in items if item not in marked]
 
     if not torch.cuda.is_available():
         needs_gpu = [item for item in items if item.get_closest_marker("gpu")]

@@ -1,26 +1,62 @@
-"""The lower bounds that the distribution declares, and what happens if its packages are hidden."""
+"""What the distribution declares, and what happens if its packages are hidden.
+
+Building and installing it is tested in tests/package.
+"""
 
 import os
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 
 
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
 def declared() -> dict[str, Requirement]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return {one.name: one for one in map(Requirement, project["dependencies"])}
+    return {one.name: one for one in map(Requirement, PROJECT["dependencies"])}
+
+
+def pinned(file: str) -> list[Requirement]:
+    lines = (ROOT / file).read_text().splitlines()
+    return [Requirement(line) for line in lines if not line.startswith("#")]
+
+
+def test_the_tested_versions_are_allowed():
+    """Of what is required, and of the extras that the tests and the documents need."""
+    tested = {
+        canonicalize_name(one.name): specifier.version
+        for one in pinned("constraints.txt")
+        for specifier in one.specifier
+    }
+    extras = PROJECT["optional-dependencies"]
+    required = [PROJECT["dependencies"], *(extras[name] for name in extras if name != "bench")]
+    for one in (Requirement(text) for texts in required for text in texts):
+        assert tested[canonicalize_name(one.name)] in one.specifier, one
+
+
+def test_the_citation_is_of_this_version():
+    """Format: https://github.com/citation-file-format/citation-file-format, version 1.2.0."""
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["cff-version"] == "1.2.0"
+    assert {"message", "title"} <= set(citation)
+    assert (citation["version"], citation["license"]) == (PROJECT["version"], PROJECT["license"])
+    assert citation["authors"] == PROJECT["authors"]
+    assert citation["keywords"] == PROJECT["keywords"]
+    assert citation["version"] == version("interp")
 
 
 def test_the_lowest_versions_are_the_lower_bounds():
-    lines = (ROOT / "constraints-lowest.txt").read_text().splitlines()
-    lowest = [Requirement(line) for line in lines if not line.startswith("#")]
+    lowest = pinned("constraints-lowest.txt")
     assert {one.name for one in lowest} == set(declared())
     for one in lowest:
         (tested,) = (Version(specifier.version) for specifier in one.specifier)

@@ -41,8 +41,8 @@ def write_tables(run: AnalysisRun, folder: Path) -> None:
     """Write the tables as CSV and Parquet."""
     for name, frame in tables(run).items():
         frame.to_csv(folder / f"{name}.csv", index=False)
-        with (folder / f"{name}.parquet").open("wb") as file:  # pyarrow opens UTF-8 paths alone
-            frame.to_parquet(file, index=False)
+        # As bytes: pyarrow opens UTF-8 paths alone, also those of an open file with pandas 2.
+        (folder / f"{name}.parquet").write_bytes(frame.to_parquet(index=False))
 
 
 def write_run(run: AnalysisRun, folder: Path) -> None:

@@ -37,6 +37,20 @@ def check_listed(weights: Path, folder: Path) -> None:
         )
 
 
+def damaged(folder: Path) -> list[str]:
+    """The files listed in ``folder`` that are missing from it, or are others than those listed.
+
+    Raises:
+        ModelLoadError: there is no list, or it can't be read.
+    """
+    try:
+        listed = read_bounded(folder / SUMS, MAX_BYTES).decode().splitlines()
+    except UNREADABLE as error:
+        raise ModelLoadError(f"{folder / SUMS} can't be read: {reason(error)}.") from error
+    pairs = [line.partition("  ") for line in listed]
+    return [name for expected, _, name in pairs if not _is(folder / name, expected)]
+
+
 def write_sums(folder: Path) -> None:
     """List all weights in ``folder``.
 
@@ -46,6 +60,13 @@ def write_sums(folder: Path) -> None:
     files = sorted(folder.rglob("*.safetensors"))
     lines = [f"{_sha256(path)}  {path.relative_to(folder).as_posix()}\n" for path in files]
     write_text_whole(folder / SUMS, "".join(lines))
+
+
+def _is(path: Path, expected: str) -> bool:
+    try:
+        return _sha256(path) == expected
+    except UNREADABLE:
+        return False
 
 
 def _sha256(path: Path) -> str:

@@ -74,7 +74,7 @@ class Batch:
         lengths, ids = real.sum(-1), torch.where(real, ids, 0)
         extremes = [lengths.min(), lengths.max(), ids.min(), ids.max()]
         extremes += [] if own is None else [own.min(), own.max()]
-        shortest, longest, least, largest, *of_types = torch.stack(extremes).tolist()
+        shortest, longest, least, largest, *of_types = _read(torch.stack(extremes))
         if longest > n_ctx or shortest == 0:
             raise InvalidTokens(_wrong_length(lengths, n_ctx))
         if least < 0 or largest >= d_vocab:
@@ -237,6 +237,14 @@ def column_of(
     wanted = lengths + position if position < 0 else torch.full_like(lengths, position)
     lacking = (wanted < 0) | (wanted >= lengths)
     return ((real.cumsum(-1) - 1 == wanted[:, None]) & real).int().argmax(-1), lacking
+
+
+def _read(values: Int[Tensor, " n"]) -> list[int]:
+    """The values of a short vector, read from the device at once."""
+    try:
+        return values.tolist()
+    except RuntimeError:  # inside torch.func transforms, PyTorch 2.9 reads single values only
+        return [int(value) for value in values]
 
 
 def _wrong_length(lengths: Int[Tensor, " batch"], n_ctx: int) -> str:

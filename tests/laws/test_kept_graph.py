@@ -148,7 +148,7 @@ def test_every_place_of_the_cache_has_the_slope_of_what_it_holds(name):
         value = weighed(cache[place])
         if value.requires_grad:
             (gradient,) = torch.autograd.grad(value, [w], retain_graph=True, materialize_grads=True)
-            found = float(gradient @ d)
+            found = float((gradient @ d).detach())
         else:
             found = 0.0
         if abs(found - expected) > 1e-6 * max(1.0, abs(expected)):

@@ -162,7 +162,7 @@ def test_looking_for_hooks_is_a_small_part_of_a_forward():
             sys.setprofile(None)
         return len(seen)
 
-    assert n_calls(lambda: refuse_hooks(model)) < 0.03 * n_calls(lambda: model(*tokens))
+    assert n_calls(lambda: refuse_hooks(model)) < 0.05 * n_calls(lambda: model(*tokens))
 
 
 # Parametrizations.

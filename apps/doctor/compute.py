@@ -1,0 +1,242 @@
+"""PyTorch on this machine: threads, kernels, precision and GPU."""
+
+import math
+import os
+import platform
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from apps.doctor.finding import Finding, as_expected, failure, warning
+
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
+DRIVER = Path("/proc/driver/nvidia/version")
+THREADS, TF32 = "OMP_NUM_THREADS", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"
+X86 = ("x86_64", "amd64")
+FEW = 0.5
+"""Threads a core below which cores are left unused; PyTorch takes one of two hardware threads."""
+CUDA_BUILD = (
+    "Install a build of torch for CUDA that this driver supports: "
+    "https://pytorch.org/get-started/locally"
+)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as PyTorch sees it.
+
+    Attributes:
+        name: of the device.
+        free: bytes that are not in use.
+        total: bytes of its memory.
+    """
+
+    name: str
+    free: int
+    total: int
+
+
+def importable() -> Finding | None:
+    """The failure to import torch; ``None`` if it can be imported."""
+    try:
+        import_module("torch")
+    except Exception as error:  # of a foreign library, or of one that it needs
+        return failure(
+            "torch",
+            f"can't be imported: {type(error).__name__}: {error}",
+            "Install it again: pip install --force-reinstall torch",
+        )
+    return None
+
+
+def compute() -> Iterator[Finding]:
+    """Every check of this module, by what PyTorch reports."""
+    import torch  # noqa: PLC0415
+
+    from interp.weights.packed import is_available  # noqa: PLC0415
+
+    yield threads(torch.get_num_threads(), usable_cores(), os.environ.get(THREADS))
+    yield instructions(torch.backends.cpu.get_cpu_capability(), platform.machine())
+    yield attention(fused_kernels())
+    yield products(has_onednn=torch.backends.mkldnn.is_available(), has_packed=is_available())
+    yield precision(float32_precision(), os.environ.get(TF32))
+    yield gpu(gpus(), torch.version.cuda or torch.version.hip, driver(DRIVER), reason_for_none())
+
+
+def usable_cores() -> int:
+    """The cores that this process may use: its affinity and its container's quota."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return max(1, min(cores, math.ceil(quota(QUOTA) or cores)))
+
+
+def quota(file: Path) -> float | None:
+    """The cores that a container's quota allows; ``None`` without a quota."""
+    try:
+        allowed, period = file.read_text(encoding="ascii").split()
+        return None if allowed == "max" else int(allowed) / int(period)
+    except (OSError, ValueError):
+        return None
+
+
+def threads(used: int, cores: int, setting: str | None) -> Finding:
+    """Whether PyTorch has as many threads as it may use cores.
+
+    Args:
+        used: threads of PyTorch.
+        cores: that this process may use.
+        setting: of ``OMP_NUM_THREADS``; ``None`` if it is not set.
+    """
+    found = f"{used} of PyTorch on {cores} usable core{'s' * (cores > 1)}"
+    found += "" if setting is None else f" ({THREADS}={setting})"
+    if used > cores:
+        advice = f"Threads wait for one another, many times slower: set {THREADS}={cores}."
+        return warning("threads", found, advice)
+    if used < FEW * cores:
+        advice = f"Unset {THREADS}" if setting else f"Set {THREADS}={cores}"
+        return warning("threads", found, f"{advice} to use all cores with a large model.")
+    return as_expected("threads", found)
+
+
+def instructions(capability: str, machine: str) -> Finding:
+    """The vector instructions that PyTorch's CPU kernels use.
+
+    Args:
+        capability: as PyTorch names them.
+        machine: the architecture, such as ``x86_64``.
+    """
+    if capability.upper() in ("DEFAULT", "NO AVX") and machine.lower() in X86:
+        return warning(
+            "processor",
+            f"{machine}, without the vector instructions that PyTorch uses",
+            "Results are right, and slow. If ATEN_CPU_CAPABILITY is set, unset it.",
+        )
+    return as_expected("processor", f"{machine}, {capability}")
+
+
+def fused_kernels() -> list[str]:
+    """The fused kernels that ``scaled_dot_product_attention`` may choose from on this machine."""
+    import torch  # noqa: PLC0415
+
+    own = torch.backends.cuda  # which also holds the setting for CPUs
+    enabled = {"flash": own.flash_sdp_enabled()}
+    if torch.cuda.is_available():
+        enabled["memory-efficient"] = own.mem_efficient_sdp_enabled()
+        enabled["cuDNN"] = own.cudnn_sdp_enabled()
+    return [name for name, is_enabled in enabled.items() if is_enabled]
+
+
+def attention(kernels: Sequence[str]) -> Finding:
+    """Which kernels of attention are taken."""
+    if not kernels:
+        return warning(
+            "attention",
+            "every fused kernel is switched off, so all attention patterns are formed",
+            "torch.backends.cuda.enable_flash_sdp(True)",
+        )
+    return as_expected(
+        "attention",
+        f"fused (scaled_dot_product_attention: {', '.join(kernels)}); explicit where scores or "
+        "patterns are edited",
+    )
+
+
+def products(*, has_onednn: bool, has_packed: bool) -> Finding:
+    """Which kernels of products with weights there are."""
+    if has_packed:
+        return as_expected(
+            "products",
+            "default (PyTorch's own); packed (oneDNN) is available: interp.packed(model), whose "
+            "speed-up interp.packing_gain(model) measures",
+        )
+    lacking = "the operation for packed weights" if has_onednn else "oneDNN"
+    return warning(
+        "products",
+        f"default (PyTorch's own); this PyTorch lacks {lacking}, so interp.packed is refused",
+        "Nothing else needs it. A build of torch from PyPI for x86-64 has it.",
+    )
+
+
+def float32_precision() -> str:
+    """The rounding of float32 products on a GPU: ``ieee``, ``tf32`` or ``none`` (not set)."""
+    import torch  # noqa: PLC0415
+
+    return str(torch.backends.cuda.matmul.fp32_precision)
+
+
+def precision(setting: str, variable: str | None) -> Finding:
+    """Whether float32 products are exact.
+
+    Args:
+        setting: see :func:`float32_precision`.
+        variable: of ``TORCH_ALLOW_TF32_CUBLAS_OVERRIDE``; ``None`` if it is not set.
+    """
+    if setting in ("tf32", "bf16"):
+        advice = f"Unset {TF32}." if variable else 'torch.set_float32_matmul_precision("highest")'
+        return warning("precision", f"float32 products on a GPU are rounded to {setting}", advice)
+    return as_expected("precision", "float32 products are computed in float32")
+
+
+def gpus() -> list[Gpu]:
+    """The GPUs that PyTorch can use."""
+    import torch  # noqa: PLC0415
+
+    with warnings.catch_warnings(action="ignore"):  # which reason_for_none reports
+        if not torch.cuda.is_available():
+            return []
+    devices = range(torch.cuda.device_count())
+    return [Gpu(torch.cuda.get_device_name(i), *torch.cuda.mem_get_info(i)) for i in devices]
+
+
+def reason_for_none() -> str | None:
+    """Why a build of PyTorch for GPUs can't use one; ``None`` if it can, or is for CPUs only."""
+    import torch  # noqa: PLC0415
+
+    if not (torch.version.cuda or torch.version.hip):
+        return None
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:
+        return str(error).split("\n")[0]
+    return None
+
+
+def driver(file: Path) -> str | None:
+    """The version of the NVIDIA driver; ``None`` without one."""
+    try:
+        words = file.read_text(encoding="ascii", errors="replace").split()
+    except OSError:
+        return None
+    numbers = [word for word in words if word[:1].isdigit() and "." in word]
+    return numbers[0] if numbers else "unknown"
+
+
+def gpu(
+    found: Sequence[Gpu], build: str | None, driver_version: str | None, reason: str | None = None
+) -> Finding:
+    """Whether there is a GPU, and whether this PyTorch can use it.
+
+    Args:
+        found: the GPUs that PyTorch can use.
+        build: the version of CUDA or ROCm that PyTorch was built for; ``None`` for CPUs only.
+        driver_version: of NVIDIA's driver; ``None`` without one.
+        reason: why PyTorch can't use one; ``None`` if that is not known.
+    """
+    if found:
+        devices = ", ".join(
+            f"{one.name} ({one.free / 2**30:.0f} of {one.total / 2**30:.0f} GiB free)"
+            for one in found
+        )
+        version = f", driver {driver_version}" if driver_version else ""
+        return as_expected("GPU", f"{devices}, built for {build}{version}; --device cuda uses it")
+    if driver_version is not None and build is None:
+        there = f"the driver {driver_version} is there, but this torch is built for CPUs only"
+        return warning("GPU", there, CUDA_BUILD)
+    if driver_version is not None:
+        why = reason or "no device"
+        there = f"the driver {driver_version} is there, but PyTorch can't use it: {why}"
+        advice = "Check nvidia-smi and CUDA_VISIBLE_DEVICES. "
+        return warning("GPU", there, advice + CUDA_BUILD)
+    return as_expected("GPU", "none found; models run on the CPU")

@@ -1,0 +1,99 @@
+"""Memory, disks, folders and the browser."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from apps.doctor.finding import Finding, as_expected, warning
+
+REPORTS = Path("reports")
+"""Where commands write without ``--out``."""
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+GIB = 2**30
+LITTLE_MEMORY, LITTLE_DISK = 2 * GIB, GIB
+
+
+def places() -> Iterator[Finding]:
+    """Every check of this module but :func:`memory`, in the current folder."""
+    yield writable("working folder", Path.cwd(), "give another folder with --out")
+    yield disk(REPORTS.absolute(), shutil.disk_usage(existing(REPORTS.absolute())).free)
+    yield hub_cache()
+    yield browser(find_browser())
+
+
+def memory_here() -> Finding:
+    """:func:`memory` of this machine."""
+    import torch  # noqa: PLC0415
+
+    from interp.execution.free_bytes import free_bytes  # noqa: PLC0415
+
+    return memory(free_bytes(torch.device("cpu")))
+
+
+def memory(free: int) -> Finding:
+    """Whether there is enough free memory, in bytes."""
+    found = f"{free / GIB:.1f} GiB free"
+    if free < LITTLE_MEMORY:
+        advice = "Sweeps are cut into smaller batches and are slow: end other programs."
+        return warning("memory", found, advice)
+    return as_expected("memory", found)
+
+
+def existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    return next(path for path in (folder, *folder.parents) if path.exists())
+
+
+def disk(folder: Path, free: int) -> Finding:
+    """Whether there is enough space, in bytes, where commands write without ``--out``."""
+    found = f"{free / GIB:.1f} GiB free for {folder}"
+    if free < LITTLE_DISK:
+        return warning("disk", found, "Free some space, or give another disk with --out.")
+    return as_expected("disk", found)
+
+
+def writable(what: str, folder: Path, otherwise: str) -> Finding:
+    """Whether files can be written in a folder, by writing one."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"interp")
+            file.flush()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        advice = f"Make it writable, or {otherwise}."
+        return warning(what, f"{folder} can't be written: {reason}", advice)
+    return as_expected(what, f"{folder} can be written")
+
+
+def hub_cache() -> Finding:
+    """Where models of the Hugging Face hub are kept, and whether they can be downloaded."""
+    from huggingface_hub import constants  # noqa: PLC0415 - slow to import
+
+    folder = Path(constants.HF_HUB_CACHE)
+    finding = writable("hub cache", existing(folder), "set HF_HOME to another folder")
+    if finding.advice:
+        return finding
+    models = len(list(folder.glob("models--*")))
+    offline = "; HF_HUB_OFFLINE is set: nothing is downloaded" if constants.HF_HUB_OFFLINE else ""
+    return as_expected("hub cache", f"{models} models in {folder}{offline}")
+
+
+def find_browser() -> str | None:
+    """The path of Chromium or Chrome; ``None`` if there is neither."""
+    named = os.environ.get("BROWSER_PATH")  # read by Kaleido
+    found = [path for path in map(shutil.which, [*([named] if named else []), *BROWSERS]) if path]
+    return found[0] if found else None
+
+
+def browser(path: str | None) -> Finding:
+    """Whether there is a browser that programs can drive."""
+    if path is None:
+        return warning(
+            "Chromium",
+            "not found; only needed for PNG files of Plotly figures and for the browser tests. "
+            "Reports and the explorer open in any browser",
+            "apt install chromium, or plotly_get_chrome",
+        )
+    return as_expected("Chromium", path)

@@ -1,0 +1,167 @@
+"""Python, the packages that interp needs, and packages that hide its own."""
+
+import platform
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution, version
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from apps.doctor.finding import Finding, as_expected, failure, warning
+from interp_command import HERE, PACKAGES, check_packages
+
+NAMED = ("torch", "numpy", "pandas", "plotly", "streamlit")
+"""Packages that have a line of their own also where nothing has to be done."""
+OPTIONAL = {
+    "transformers": "live Hugging Face models, given to interp.load",
+    "kaleido": "PNG, SVG and PDF files of Plotly figures (figure.write_image)",
+}
+"""Packages that interp does not require, and what they are for."""
+
+
+@dataclass(frozen=True)
+class Needed:
+    """A package that interp needs, and the version that is installed.
+
+    Attributes:
+        requirement: its name and the versions that interp is written for.
+        installed: the version found; ``None`` if it is not installed.
+    """
+
+    requirement: Requirement
+    installed: str | None
+
+    @property
+    def name(self) -> str:
+        """The name of the package."""
+        return self.requirement.name
+
+    @property
+    def is_in_range(self) -> bool:
+        """Whether the version is one that interp is written for."""
+        specifier = self.requirement.specifier
+        return self.installed is not None and specifier.contains(self.installed, prereleases=True)
+
+    @property
+    def install(self) -> str:
+        """The command that installs a version that interp is written for."""
+        return f'pip install "{self.requirement.name}{self.requirement.specifier}"'
+
+
+def python() -> Finding:
+    """The version of Python and where it is."""
+    return as_expected("Python", f"{platform.python_version()}, {sys.executable}")
+
+
+def own_package() -> Finding:
+    """The version of interp and where its packages are."""
+    found = installed("interp")
+    if found is None:
+        return warning(
+            "interp",
+            f"in {HERE}, but not installed, so the packages it needs are not checked",
+            f"pip install {HERE}",
+        )
+    return as_expected("interp", f"{found}, {HERE}")
+
+
+def installed(name: str) -> str | None:
+    """The version of an installed package; ``None`` if it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def needed() -> list[Needed]:
+    """The packages that interp requires; none if it is not installed itself."""
+    try:
+        declared = distribution("interp").requires or []
+    except PackageNotFoundError:
+        return []
+    requirements = [one for one in map(Requirement, declared) if _applies(one)]
+    return [Needed(one, installed(one.name)) for one in requirements]
+
+
+def _applies(requirement: Requirement) -> bool:
+    """Whether it is required here, without any extra."""
+    return requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+
+
+def packages(found: Iterable[Needed]) -> Iterator[Finding]:
+    """A line for each important package and for each that is missing or of another version."""
+    others: list[str] = []
+    for one in found:
+        if one.installed is None:
+            yield failure(one.name, "not installed", one.install)
+        elif not one.is_in_range:
+            wanted = f"interp is written for {one.requirement.specifier}"
+            yield warning(one.name, f"{one.installed}, but {wanted}", one.install)
+        elif canonicalize_name(one.name) in NAMED:
+            yield as_expected(one.name, one.installed)
+        else:
+            others.append(f"{one.name} {one.installed}")
+    if others:
+        yield as_expected("other packages", ", ".join(others))
+
+
+def optional_packages() -> Iterator[Finding]:
+    """A line for each package that only some uses need."""
+    for name, purpose in OPTIONAL.items():
+        found = installed(name) or f"not installed; only needed for {purpose}: pip install {name}"
+        yield as_expected(name, found)
+
+
+def bundled_models() -> Finding:
+    """Whether the weights of the bundled models are those that interp came with."""
+    from interp.loading import MODEL_FOLDER, bundled  # noqa: PLC0415 - imports torch
+    from interp.loading.checksums import damaged  # noqa: PLC0415 - imports torch
+
+    return models(len(bundled()), damaged(MODEL_FOLDER))
+
+
+def models(count: int, wrong: Sequence[str]) -> Finding:
+    """Whether the bundled models are whole.
+
+    Args:
+        count: of the models.
+        wrong: files of weights that are missing or damaged.
+    """
+    if wrong:
+        return warning(
+            "bundled models",
+            f"missing or damaged: {', '.join(wrong)}",
+            "Install interp again: pip install --force-reinstall --no-deps interp",
+        )
+    return as_expected("bundled models", f"{count}, whose weights have the expected SHA-256")
+
+
+def hidden_packages(folder: Path) -> Finding:
+    """Whether another package hides one of interp's, here or for a Python started in ``folder``."""
+    try:
+        check_packages()
+    except ImportError as error:
+        return failure("import path", str(error), "See above.")
+    hiding = hiding_in(folder, PACKAGES)
+    if hiding:
+        return warning(
+            "import path",
+            f"{', '.join(map(str, hiding))}: a notebook or `python` started in this folder imports "
+            "that in place of interp's package of the same name",
+            "Start in another folder, or rename it. The command interp is not affected.",
+        )
+    return as_expected("import path", f"{', '.join(PACKAGES)} are those of interp")
+
+
+def hiding_in(folder: Path, names: Sequence[str]) -> list[Path]:
+    """The modules and packages of ``folder`` with one of these names, but for interp's own."""
+    if folder.resolve() == HERE:
+        return []
+    places = [
+        path for name in names for path in (folder / name / "__init__.py", folder / f"{name}.py")
+    ]
+    found = [path for path in places if path.is_file()]
+    return [path.parent if path.name == "__init__.py" else path for path in found]
