@@ -17,8 +17,8 @@ SIGNED = {"effect", "interaction", "difference"}
 def table_of_frame(frame: pd.DataFrame, top: int | None = None) -> Table:
     """The first ``top`` rows, or all.
 
-    ``low`` and ``high`` become one column; p and n are left out, and layer and head where a name
-    holds them.
+    ``low`` and ``high`` become one column; p and n are left out, and layer, head, writer and
+    reader where a name holds them.
     """
     kept = frame.drop(columns=_left_out(frame))
     columns: list[tuple[str, str]] = []
@@ -55,7 +55,7 @@ def corrected(q: float) -> str:
 
 
 def _left_out(frame: pd.DataFrame) -> list[str]:
-    named = ["layer", "head"] if "name" in frame else []
+    named = ["layer", "head", "writer", "reader"] if "name" in frame else []
     return [name for name in ("p", "n", *named) if name in frame]
 
 

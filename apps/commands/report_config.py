@@ -27,14 +27,15 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from apps.catalogue import check_name
 from apps.commands import COMMANDS
 from apps.commands.analysis_run import Settings
 from apps.commands.command import Question, parsed, question_of
 from apps.commands.options import FILES
-from interp.errors import InvalidInput, reason, shorten
+from interp.errors import InterpError, InvalidInput, reason, shorten
 from interp.files import UNREADABLE, read_file_or_pipe
 from interp.loading import bundled
-from interp.text.prompts import bundled_prompts
+from interp.text.prompts import bundled_prompts, path_of_prompts
 
 HOW = ("device", "dtype", "seed", "rows", "memory")
 """Options of all commands that can be given once, for all analyses."""
@@ -122,11 +123,26 @@ class _Reader:
             raise self._error("models", number, "is missing: which models?")
         sets = self._texts(given, "prompts", number) if question.reads else []
         heads = self._texts(given, "heads", number)
+        self._check_names(models, sets, number)
         options = {key: given[key] for key in (*HOW, *question.parameters) if key in given}
         for model, source, head in product(models, sets or [None], heads or [None]):
             own = {"model": model, "prompts": source, **options}
             filled = {key: _filled(value, head) for key, value in own.items()}
             yield self._parsed(command, question, filled, number)
+
+    def _check_names(self, models: list[str], sets: list[str], number: int) -> None:
+        """Make sure of models and prompt sets before the first page is run."""
+        for model in models:
+            try:
+                check_name(self._resolved("model", model))
+            except InterpError as error:
+                raise InvalidInput(f"{self._where('models', number)}: {error}") from error
+        for source in sets:
+            if not path_of_prompts(self._resolved("prompts", source)).exists():
+                known = ", ".join(bundled_prompts())
+                raise self._error(
+                    "prompts", number, f"{source} is no file beside this one, nor one of {known}"
+                )
 
     def _parsed(
         self,
@@ -177,8 +193,15 @@ class _Reader:
 
     def _error(self, name: str, number: int | None, what: str) -> InvalidInput:
         """What is said of a key, of the file or of an entry."""
-        line = self._line(rf"{re.escape(name).replace('_', '[-_]')}\b", number)
-        return InvalidInput(f"{self.file}:{line}: {name} {what}.")
+        return InvalidInput(f"{self._where(name, number)}: {name} {what}.")
+
+    def _where(self, name: str, number: int | None) -> str:
+        """File and line of a key, where it stands in the entry or in the file."""
+        own = {} if number is None else self.values["analyses"][number]
+        if name in self.values and name not in {key.replace("-", "_") for key in own}:
+            number = None
+        pattern = rf"{re.escape(name).replace('_', '[-_]')}\b"
+        return f"{self.file}:{self._line(pattern, number)}"
 
     def _line(self, pattern: str, number: int | None) -> int:
         """The line of a key, or of the entry that lacks it."""

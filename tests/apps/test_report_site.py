@@ -166,7 +166,10 @@ def test_pages_that_were_done_are_there_after_an_interruption(command, tmp_path,
         ('model = "python-2l"', ":1: model is no key here; did you mean models?"),
         ('models = ["python-2l"]', "has no analyses"),
         ('[[analyses]]\ncommand = "ablate"', ":1: models is missing"),
-        ('models = "a"\n[[analyses]]\ncommand = "abalte"', ":3: command 'abalte' is no command"),
+        (
+            'models = "python-2l"\n[[analyses]]\ncommand = "abalte"',
+            ":3: command 'abalte' is no command",
+        ),
         (
             'models = "python-2l"\n[[analyses]]\ncommand = "lens"\n\n'
             '[[analyses]]\ncommand = "ablate"\nmethd = "zero"',
@@ -176,6 +179,11 @@ def test_pages_that_were_done_are_there_after_an_interruption(command, tmp_path,
             'models = "python-2l"\n[[analyses]]\ncommand = "ablate"\nmethod = "none"',
             ":3, ablate: Invalid value for '--method'",
         ),
+        (
+            'prompts = "none.jsonl"\nmodels = "python-2l"\n[[analyses]]\ncommand = "lens"',
+            ":1: prompts none.jsonl is no file beside this one",
+        ),
+        ('models = "python-2l"\n[[analyses]]\ncommand = "lens"\nmodels = "x"', ":4: 'x' is none"),
         ("title = 3", ":1: title should be a text, got 3"),
         ("analyses = 3", "has no analyses"),
         ('models = [1]\n[[analyses]]\ncommand = "lens"', "should be texts in brackets"),

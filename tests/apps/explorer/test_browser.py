@@ -106,6 +106,34 @@ def test_back_three_times_restores_three_views(visitor, server):
     expect(visitor.view("heads")).to_have_attribute("data-head", "0,1")
 
 
+def tab_until(visitor: Visit, condition: str) -> None:
+    """Press Tab until the focused element, ``own``, meets a condition."""
+    for _ in range(80):
+        if visitor.page.evaluate(f"(own => {condition})(document.activeElement)"):
+            return
+        visitor.page.keyboard.press("Tab")
+    raise AssertionError(f"no tab stop with {condition}")
+
+
+@pytest.mark.slow
+def test_the_keyboard_alone_leads_from_page_to_page(visitor, server):
+    """Another head, a pin, the page Weights and back, without a pointer."""
+    opened(visitor, server, page="heads", text=TEXT, head="L0H1")
+    tab_until(visitor, "own.closest('[data-view=heads]') && own.tabIndex === 0")
+    visitor.page.keyboard.press("]")
+    until_address(visitor, "head", "L1H1")
+    tab_until(visitor, "own.closest('[data-view=heads]') && own.tabIndex === 0")
+    visitor.page.keyboard.press("p")
+    until_address(visitor, "pinned", "")
+    visitor.page.keyboard.press("Control+Home")
+    visitor.page.evaluate("document.activeElement.blur()")
+    tab_until(visitor, "own.getAttribute('role') === 'radio'")
+    tab_until(visitor, "own.getAttribute('role') === 'radio' && own.innerText === 'Weights'")
+    visitor.page.keyboard.press("Enter")
+    until_address(visitor, "page", "weights")
+    assert address(visitor)["head"] == "L1H1"
+
+
 @pytest.mark.slow
 def test_a_link_shows_the_same_in_a_new_context(visitor, server, chromium):
     opened(visitor, server, page="heads", text=TEXT, head="L0H1")

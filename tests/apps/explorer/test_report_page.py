@@ -42,7 +42,8 @@ def test_a_report_is_read_from_its_page_its_folder_or_the_folder_above(folder, p
     assert (found.name, found.model) == ("ablation", MODEL)
     assert "L2H0" in found.conclusion
     assert found.facts["command"].startswith("interp ablate")
-    drawn, table = found.views
+    drawn, table, by_prompt = found.views
+    assert len(by_prompt["rows"]) == len(pd.read_csv(folder / "heads_by_prompt.csv"))
     run = json.loads((folder / "run.json").read_text())
     assert table["rows"][0][0] == run["heads_that_matter"][0]
     assert len(table["rows"]) == len(pd.read_csv(folder / "heads.csv"))
@@ -87,7 +88,7 @@ def test_a_click_on_a_head_opens_it_in_the_model_of_the_report(folder):
         elsewhere = on_pick(View(page="report", model="python-2l"), row)
         assert (elsewhere.page, elsewhere.model, elsewhere.head) == ("heads", MODEL, Head(2, 0))
         assert on_pick(here, {"pick": "row", "row": 0, "name": "MLP"}) == here
-        assert [own["pick"] for own in views(here, load(MODEL), {})] == ["head", "row"]
+        assert [own["pick"] for own in views(here, load(MODEL), {})] == ["head", "row", "row"]
     finally:
         open_reports([])
 
