@@ -26,8 +26,8 @@ class WeightVersion:
     Attributes:
         owner: weak reference to the parameter.
         storage: weak reference to its storage: to Python's object if its end is to be noticed,
-            which PyTorch 2.9 may collect, and make anew, while the storage lives; else to PyTorch's own
-            object, which would keep Python's from ending.
+            which PyTorch 2.9 may collect, and make anew, while the storage lives; else to PyTorch's
+            own object, which would keep Python's from ending.
         address: of its first element.
         version: number of in-place changes.
     """
