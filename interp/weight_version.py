@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 
 def version_of(tensor: Tensor) -> int:
@@ -24,22 +25,25 @@ class WeightVersion:
 
     Attributes:
         owner: weak reference to the parameter.
-        storage: weak reference to its storage.
+        storage: weak reference to its storage: to Python's object if its end is to be noticed,
+            which PyTorch 2.9 may collect, and make anew, while the storage lives; else to PyTorch's
+            own object, which would keep Python's from ending.
         address: of its first element.
         version: number of in-place changes.
     """
 
     owner: "weakref.ref[Tensor]"
-    storage: "weakref.ref[torch.UntypedStorage]"
+    storage: "StorageWeakRef | weakref.ref[torch.UntypedStorage]"
     address: int
     version: int
 
     @classmethod
     def of(cls, weight: Tensor, on_free: Callable[[object], None] | None = None) -> "WeightVersion":
-        """The present version; ``on_free`` is called once the weight is freed."""
+        """The present version; ``on_free`` is called once the weight is freed, or before."""
         owner = weakref.ref(owner_of(weight), on_free)
-        storage = weakref.ref(weight.untyped_storage(), on_free)
-        return cls(owner, storage, weight.data_ptr(), version_of(weight))
+        storage = weight.untyped_storage()
+        known = StorageWeakRef(storage) if on_free is None else weakref.ref(storage, on_free)
+        return cls(owner, known, weight.data_ptr(), version_of(weight))
 
     def matches(self, weight: Tensor) -> bool:
         """Whether ``weight`` is the same weight, unchanged."""
@@ -47,5 +51,10 @@ class WeightVersion:
             self.version == version_of(weight)
             and self.address == weight.data_ptr()
             and self.owner() is owner_of(weight)
-            and self.storage() is weight.untyped_storage()
+            and self._is_of(weight.untyped_storage())
         )
+
+    def _is_of(self, storage: torch.UntypedStorage) -> bool:
+        if isinstance(self.storage, StorageWeakRef):
+            return self.storage == StorageWeakRef(storage)
+        return self.storage() is storage
