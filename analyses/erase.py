@@ -28,7 +28,15 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from analyses.effects import Progress, as_metric, check_metric, effect_frame, in_cells, rounding
+from analyses.effects import (
+    Progress,
+    as_metric,
+    check_metric,
+    effect_frame,
+    in_cells,
+    prompt_frame,
+    rounding,
+)
 from analyses.figures import Curve, curves
 from analyses.result import Result
 from interp import Sweep, Transformer, edits, sweep
@@ -107,6 +115,19 @@ class Erasing(Result):
         }
         return effect_frame(
             cells, self.erased - self.clean, rounding(self.clean, self.provenance.dtype)
+        )
+
+    def to_prompt_frame(self) -> pd.DataFrame:
+        """One row a place and prompt: point, layer, name, prompt, clean, erased, control, effect.
+
+        ``control`` is the mean over the random orders of the labels.
+        """
+        return prompt_frame(
+            self._cells,
+            clean=self.clean.expand_as(self.erased),
+            erased=self.erased,
+            control=self.control.mean(1),
+            effect=self.erased - self.clean,
         )
 
     def figure(self) -> go.Figure:

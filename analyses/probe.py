@@ -25,6 +25,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from analyses.effects import prompt_frame
 from analyses.figures import Curve, curves
 from analyses.result import Result
 from analyses.statistics import LEVEL, interval
@@ -100,6 +101,16 @@ class Probe(Result):
             {**self._cells, **{name: own.numpy() for name, own in columns.items()}}
         )
         return frame.sort_values("selectivity", ascending=False, kind="stable", ignore_index=True)
+
+    def to_prompt_frame(self) -> pd.DataFrame:
+        """One row a place and prompt: point, layer, name, prompt, correct, control.
+
+        ``correct`` is 1 where the label is predicted; ``control`` the share of random orders of the
+        labels in which it is.
+        """
+        return prompt_frame(
+            self._cells, correct=self.correct.double(), control=self.control.double().mean(1)
+        )
 
     @property
     def constant(self) -> float:

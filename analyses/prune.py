@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from analyses.circuit_figure import drawn
-from analyses.effects import as_metric, rounding
+from analyses.effects import as_metric, prompt_frame, rounding
 from analyses.figures import Curve, curves
 from analyses.result import Result
 from interp import Transformer, computation_graph, run_circuits
@@ -126,6 +126,20 @@ class Pruning(Result):
                 "value": self.values.mean(-1).numpy(),
                 "random": self.random_faithfulness.mean(0).numpy(),
             }
+        )
+
+    def to_prompt_frame(self) -> pd.DataFrame:
+        """One row a circuit and prompt: edges, prompt, value, random, whole, empty.
+
+        ``value`` is the metric of the circuit, ``random`` that of as many edges in a random order
+        (mean over draws), ``whole`` and ``empty`` those of the model and of no edge.
+        """
+        return prompt_frame(
+            {"edges": self.counts},
+            value=self.values,
+            random=self.random.mean(0),
+            whole=self.whole.expand_as(self.values),
+            empty=self.empty.expand_as(self.values),
         )
 
     def more_frames(self) -> dict[str, pd.DataFrame]:

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.effects import Progress, effect_frame, rounding
+from analyses.effects import Progress, effect_frame, prompt_frame, rounding
 from analyses.figures import Curve, curves
 from analyses.result import Result
 from analyses.statistics import FEWEST
@@ -79,6 +79,15 @@ class LensTraining(Result):
         noise = rounding(self.logit_lens, self.provenance.dtype)
         frame = effect_frame(cells, self.tuned_lens - self.logit_lens, noise)
         return frame.sort_values("layer", ignore_index=True)
+
+    def to_prompt_frame(self) -> pd.DataFrame:
+        """One row a layer and held-out prompt: layer, prompt, logit_lens, tuned_lens, effect."""
+        return prompt_frame(
+            {"layer": list(range(len(self.logit_lens)))},
+            logit_lens=self.logit_lens.double(),
+            tuned_lens=self.tuned_lens.double(),
+            effect=(self.tuned_lens - self.logit_lens).double(),
+        )
 
     def figure(self) -> go.Figure:
         """KL from the final prediction by layer, of both lenses."""

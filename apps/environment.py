@@ -1,6 +1,7 @@
 """What a run depends on beside its settings: the code, the machine, the kernels taken."""
 
 import subprocess
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -9,19 +10,24 @@ import torch
 
 import interp
 from analyses.statistics import FEWEST, LEVEL
-from interp.execution.machine import device_name, operations_of_forward
+from interp.execution.machine import device_name
 
 PACKAGES = ("numpy", "pandas", "plotly", "tokenizers")
 GIT_SECONDS = 10
 
 
-def environment(model: interp.Transformer) -> dict[str, Any]:
-    """Code, machine, kernels and the settings of intervals, as plain data."""
+def environment(model: interp.Transformer, kernels: Sequence[str]) -> dict[str, Any]:
+    """Code, machine, kernels and the settings of intervals, as plain data.
+
+    Args:
+        model: that was run.
+        kernels: what :func:`interp.execution.machine.operations_taken` gave.
+    """
     return {
         "code": code(),
         "device": device_name(model.device),
         "threads": torch.get_num_threads(),
-        "kernels": kernels(model),
+        "kernels": [*kernels],
         "intervals": {"method": "Hall 1992", "level": 1 - LEVEL, "fewest prompts": FEWEST},
         "versions": {name: _version(name) for name in PACKAGES},
     }
@@ -41,16 +47,6 @@ def code() -> dict[str, Any]:
         "commit": commit,
         "changed": None if status is None else bool(status),
     }
-
-
-def kernels(model: interp.Transformer) -> list[str]:
-    """The operations of torch in a plain forward of two tokens; none of a model that reads images.
-
-    A forward whose attention patterns are read or edited forms them explicitly instead.
-    """
-    if any(stack.embedding.patches is not None for stack in model.config.stacks.values()):
-        return []
-    return [*operations_of_forward(model)]
 
 
 def _git(root: Path, *words: str) -> str | None:

@@ -23,7 +23,7 @@ from rich.text import Text
 
 GAP = 2
 """Spaces between the columns of a table."""
-LOG_INTERVAL = 10.0
+LOG_INTERVAL = 60.0
 """Seconds between progress lines where stderr is not a terminal."""
 
 

@@ -23,6 +23,7 @@ from apps.defaults import LOGIT_DIFF, default_prompts
 from apps.devices import parse_device
 from apps.environment import environment
 from apps.report import ReportPrompt
+from interp.execution.machine import operations_taken
 from interp.loading import load
 from interp.sweeps.memory import Budget
 from interp.text.prompts import Prompt, PromptFile, bundled_prompts, read_prompt_file
@@ -162,18 +163,19 @@ def run_analysis(
     budget = settings.memory or budget or Budget.of(model, None).nbytes
     own = Inputs(model, given, settings.seed, settings.rows, settings.memory, budget, progress)
     analysis = partial(settings.question.analysis, **settings.options)
-    if kept is None:
-        result = analysis(own)
-    else:
-        content = {} if file is None else {"prompts SHA-256": file.sha256}
-        computed = {"command": settings.question.name, **settings.plain(), **content}
-        result = run_in_slices(analysis, own, Kept.beside(kept, computed), resume=resume)
+    with operations_taken() as taken:
+        if kept is None:
+            result = analysis(own)
+        else:
+            content = {} if file is None else {"prompts SHA-256": file.sha256}
+            computed = {"command": settings.question.name, **settings.plain(), **content}
+            result = run_in_slices(analysis, own, Kept.beside(kept, computed), resume=resume)
     return AnalysisRun(
         settings,
         result,
         file,
         _report_prompts(model, given, settings, result),
-        environment(model),
+        environment(model, [*taken]),
         budget,
         started,
         time.monotonic() - begin,

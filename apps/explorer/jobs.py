@@ -78,6 +78,10 @@ class Job:
         return self.seconds * (self.total - self.done) / self.done
 
 
+class _Stopped(Exception):
+    """A job was stopped that can't be resumed."""
+
+
 class Jobs:
     """The jobs of all sessions, which take turns.
 
@@ -154,13 +158,17 @@ class Jobs:
         """Run a job for some seconds; then let others take their turn.
 
         A sweep that is resumed prepares itself anew: a slice lasts twice as long as that, at least.
+        An analysis that can't be resumed is run whole, or stopped and begun anew.
         """
         began, before = time.monotonic(), job.seconds
         prepared = list[float]()
+        resumes = job.question.takes("cancelled")
 
         def progress(done: int, total: int) -> None:
             job.done, job.total = done, total
             job.seconds = before + time.monotonic() - began
+            if not resumes and (self._closed or job.waits):
+                raise _Stopped
 
         def cancelled() -> bool:
             now = time.monotonic() - began
@@ -172,6 +180,9 @@ class Jobs:
             resume = getattr(job.result, "partial", None)
             job.result = job.question.run(model, progress, cancelled, resume)
             job.version += 1
+        except _Stopped:
+            job.done, job.seconds, job.running = 0, 0.0, False
+            return
         except Exception as error:
             self._fail(job, error)
             return

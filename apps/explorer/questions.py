@@ -43,6 +43,10 @@ class Question:
         """The analysis."""
         return getattr(analyses, self.name)
 
+    def takes(self, name: str) -> bool:
+        """Whether the analysis has an argument of that name."""
+        return name in inspect.signature(self.function).parameters
+
     def run(
         self,
         model: interp.Transformer,
@@ -62,9 +66,7 @@ class Question:
             InterpError: as the analysis does.
         """
         live = dict(zip(LIVE, (progress, cancelled, resume), strict=True))
-        taken = {
-            n: own for n, own in live.items() if n in inspect.signature(self.function).parameters
-        }
+        taken = {name: own for name, own in live.items() if self.takes(name)}
         settings = {name: _thawed(value) for name, value in self.settings}
         scores = [] if self.scored_by is None else [_scores(self.scored_by.run(model))]
         return self.function(*scores, model, *map(_thawed, self.arguments), **settings, **taken)

@@ -1,6 +1,8 @@
 """What a forward runs on: the processor, and the operations of torch that it takes."""
 
 import platform
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +33,21 @@ def operations_of_forward(model: Network) -> tuple[str, ...]:
     Args:
         model: one that reads tokens.
     """
-    with torch.no_grad(), _OperationLog() as log:
+    with torch.no_grad(), operations_taken() as taken:
         model(*[[[0, 0]] for _ in model.stacks])
-    return tuple(log.operations)
+    return tuple(taken)
+
+
+@contextmanager
+def operations_taken() -> Generator[dict[str, None]]:
+    """The operations of torch that compute products and attention within the block.
+
+    Yields:
+        Their names, such as ``aten.addmm``, in the order in which they were first called by this
+        thread; complete when the block ends.
+    """
+    with _OperationLog() as log:
+        yield log.operations
 
 
 class _OperationLog(TorchDispatchMode):
@@ -44,10 +58,13 @@ class _OperationLog(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.operations: dict[str, None] = {}
+        self._seen: set[Any] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401 - torch's signature
         """Record the operation and call it unchanged."""
-        name = str(func.overloadpacket)
-        if any(part in name for part in self.PRODUCTS) and "reorder" not in name:
-            self.operations[name] = None
+        if func not in self._seen:
+            self._seen.add(func)
+            name = str(func.overloadpacket)
+            if any(part in name for part in self.PRODUCTS) and "reorder" not in name:
+                self.operations[name] = None
         return func(*args, **(kwargs or {}))

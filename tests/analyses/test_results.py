@@ -137,6 +137,39 @@ def test_a_result_pickles_and_copies(name):
         assert twin.figure() == result.figure()
 
 
+MEANS = {
+    **dict.fromkeys(("Ablation", "HeadAblation", "Neurons", "Erasing"), ("effect", "effect")),
+    **dict.fromkeys(("ActivationPatching", "PathPatching"), ("effect", "effect")),
+    **dict.fromkeys(("EdgeAttribution", "NodeAttribution"), ("effect", "effect")),
+    "Comparison": ("difference", "difference"),
+    "Probe": ("correct", "accuracy"),
+    "Pruning": ("value", "value"),
+    "LensTraining": ("tuned_lens", "tuned_lens"),
+}
+"""The column of single prompts, and that of the means, of results that have both."""
+OTHERWISE = {"AttentionStatistics", "DirectLogitAttribution", "OrderSensitivity", "Steering"}
+"""Results whose tables say other things of single prompts."""
+
+
+def test_results_with_values_of_single_prompts_are_in_the_table():
+    having = {name for name in MADE if hasattr(made(name), "to_prompt_frame")}
+    assert having == {*MEANS, *OTHERWISE}
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_means_are_those_of_the_values_of_single_prompts(name):
+    """By a key of all columns that both tables have and that are not numbers of a cell."""
+    value, mean = MEANS[name]
+    each, of_cells = made(name).to_prompt_frame(), made(name).to_frame()
+    keys = [own for own in each if own in of_cells and each[own].dtype.kind not in "fb"]
+    found = each.groupby(keys, dropna=False)[value].mean()
+    expected = of_cells.set_index(keys)[mean]
+    assert len(found) == len(expected) > 0
+    pd.testing.assert_series_equal(
+        found.sort_index(), expected.sort_index(), check_names=False, check_dtype=False, atol=1e-6
+    )
+
+
 @pytest.mark.parametrize("name", MADE)
 def test_a_result_is_shown_by_its_summary(name):
     result = made(name)

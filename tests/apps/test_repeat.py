@@ -235,6 +235,20 @@ def test_differences_of_tables_are_named():
     assert "effect" in difference(frame, one_nan)
 
 
+def test_the_kernels_of_a_run_are_those_that_were_taken(command, tmp_path):
+    """Attention is fused unless patterns are edited, which forms them."""
+    taken = {}
+    for part in ("z", "pattern"):
+        out = tmp_path / part
+        words = ["--model", "induction-by-hand", "--prompts", "letters", "--part", part]
+        assert command("ablate", *words, "--method", "zero", "--out", out).exit_code == 0
+        taken[part] = json.loads((out / "run.json").read_text())["kernels"]
+    fused = [name for name in taken["z"] if "scaled_dot_product" in name]
+    assert len(fused) == 1
+    assert "aten.bmm" in taken["pattern"]
+    assert "aten.bmm" not in taken["z"]
+
+
 # The options that all commands have.
 
 

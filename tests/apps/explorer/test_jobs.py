@@ -91,6 +91,31 @@ def test_cancel_keeps_what_is_done_and_resume_goes_on(jobs, monkeypatch):
     torch.testing.assert_close(job.result.ablated, expected.ablated, rtol=0, atol=0)
 
 
+def test_what_can_not_be_resumed_is_stopped_and_begins_anew(jobs, monkeypatch):
+    begun, go, counts = threading.Event(), threading.Event(), []
+
+    def counted(model, texts, *, progress=None):
+        for done in range(1, 4):
+            counts.append(done)
+            progress(done, 3)
+            begun.set()
+            go.wait(60)
+        return ablate(model, texts)
+
+    monkeypatch.setattr(analyses, "counted", counted, raising=False)
+    asked = Question("counted", MODEL, (TEXTS,))
+    jobs.look(asked)
+    assert begun.wait(60)
+    job = jobs.look(asked)
+    job.cancel()
+    go.set()
+    until(lambda: not job.running)
+    assert counts == [1, 2]
+    assert (job.result, job.error, job.done) == (None, "", 0)
+    assert wait(jobs, asked).complete
+    assert counts == [1, 2, 1, 2, 3]
+
+
 def test_a_job_that_nobody_looks_at_pauses_and_goes_on_when_looked_at(jobs, monkeypatch):
     monkeypatch.setattr(jobs_module, "ABANDONED", -1.0)
     asked = question(ablate, MODEL, TEXTS, memory=1e6)
