@@ -1,0 +1,20 @@
+"""TransformerLens's calls on the core of this package: change one import line.
+
+``from interp.compat import HookedTransformer`` in the place of ``from transformer_lens import
+HookedTransformer``. Names, shapes, values and the semantics of hooks are those of TransformerLens
+3.9; hooks and settings live in the façade, and the core stays stateless.
+"""
+
+from interp.compat.activation_cache import ActivationCache
+from interp.compat.config import HookedTransformerConfig
+from interp.compat.hook_point import HookPoint
+from interp.compat.hooked_root_module import HookedRootModule
+from interp.compat.hooked_transformer import HookedTransformer
+
+__all__ = [
+    "ActivationCache",
+    "HookPoint",
+    "HookedRootModule",
+    "HookedTransformer",
+    "HookedTransformerConfig",
+]

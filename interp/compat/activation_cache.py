@@ -1,0 +1,402 @@
+"""The activations of a run by name, and what the stream is the sum of.
+
+Tensors are stored detached: ``cache["pattern", 0]`` is the same object each time, and is not one
+that a later run changes (TransformerLens 3, ``ActivationCache.py``).
+"""
+
+from collections import Counter
+from collections.abc import ItemsView, Iterator, KeysView, ValuesView
+from typing import Any, Self
+
+import torch
+from einops import rearrange
+from torch import Tensor
+
+from interp.compat.act_names import act_name
+from interp.compat.slices import SliceLike, removes_axis, take
+from interp.errors import InvalidInput, NotRecorded, shorten
+
+NORMALIZED = ("LN", "LNPre", "RMS", "RMSPre")
+CENTRED = ("LN", "LNPre")
+
+
+class StoredActivations:
+    """A dictionary of activations with short names.
+
+    Attributes:
+        cache_dict: the activations by full name.
+        model: the model that was run.
+        has_batch_dim: whether they have a batch axis.
+    """
+
+    def __init__(self, cache_dict: dict[str, Tensor], model: Any, has_batch_dim: bool = True) -> None:  # noqa: ANN401, FBT001, FBT002
+        self.cache_dict, self.model, self.has_batch_dim = cache_dict, model, has_batch_dim
+        self.has_embed = "hook_embed" in cache_dict
+        self.has_pos_embed = "hook_pos_embed" in cache_dict
+
+    def __getitem__(self, key: Any) -> Tensor:  # noqa: ANN401
+        """An activation by full name, short name, or ``(name, layer[, part])``.
+
+        A negative layer counts from the end.
+
+        Raises:
+            NotRecorded: it is not there.
+        """
+        if isinstance(key, str) and key in self.cache_dict:
+            return self.cache_dict[key]
+        name, layer, *part = (key, None) if isinstance(key, str) else (*key, None)
+        if isinstance(layer, int) and layer < 0:
+            layer += self.model.cfg.n_layers
+        full = act_name(name, layer, part[0] if part else None)
+        if full not in self.cache_dict:
+            raise NotRecorded(
+                f"{shorten(key)} ({full}) is not in this cache of {len(self)} activations; "
+                "names_filter= of run_with_cache says what is stored."
+            )
+        return self.cache_dict[full]
+
+    def __len__(self) -> int:
+        """Number of activations."""
+        return len(self.cache_dict)
+
+    def __iter__(self) -> Iterator[str]:
+        """The full names."""
+        return iter(self.cache_dict)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a full name is there."""
+        return name in self.cache_dict
+
+    def keys(self) -> KeysView[str]:
+        """The full names."""
+        return self.cache_dict.keys()
+
+    def values(self) -> ValuesView[Tensor]:
+        """The activations."""
+        return self.cache_dict.values()
+
+    def items(self) -> ItemsView[str, Tensor]:
+        """Full names and activations."""
+        return self.cache_dict.items()
+
+    def __repr__(self) -> str:
+        """Its names."""
+        return f"ActivationCache with keys {list(self.cache_dict)}"
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move the activations."""
+        self.cache_dict = {name: x.to(device) for name, x in self.items()}
+        return self
+
+    def toggle_autodiff(self, mode: bool = False) -> None:  # noqa: FBT001, FBT002
+        """Switch gradients on or off, in the whole process."""
+        torch.set_grad_enabled(mode)
+
+    def remove_batch_dim(self) -> Self:
+        """Drop the batch axis of a batch of one.
+
+        Raises:
+            InvalidInput: the batch has several rows.
+        """
+        if self.has_batch_dim:
+            if self._batch_size() != 1:
+                raise InvalidInput(f"The batch has {self._batch_size()} rows; 1 was expected.")
+            for name, x in self.items():
+                if x.ndim and len(x) == 1:
+                    self.cache_dict[name] = x[0]
+            self.has_batch_dim = False
+        return self
+
+    def apply_slice_to_batch_dim(self, batch_slice: SliceLike) -> Self:
+        """A cache of some rows; a single index drops the batch axis.
+
+        Raises:
+            InvalidInput: there is no batch axis.
+        """
+        if not self.has_batch_dim and batch_slice is not None:
+            raise InvalidInput("This cache has no batch axis to slice.")
+        size = self._batch_size()
+        rows = {
+            name: take(x, batch_slice, 0) if x.ndim and len(x) == size else x
+            for name, x in self.items()
+        }
+        still = self.has_batch_dim and not removes_axis(batch_slice)
+        return type(self)(rows, self.model, has_batch_dim=still)
+
+    def stack_activation(
+        self, activation_name: str, layer: int = -1, sublayer_type: str | None = None
+    ) -> Tensor:
+        """One activation of the layers before ``layer`` (-1 for all), stacked."""
+        own = [self[activation_name, at, sublayer_type] for at in range(self._layers(layer))]
+        return torch.stack(own)
+
+    def _layers(self, layer: int | None) -> int:
+        return self.model.cfg.n_layers if layer in (None, -1) else layer  # pyright: ignore[reportReturnType]
+
+    def _batch_size(self) -> int:
+        sizes = Counter(len(x) for x in self.values() if x.ndim)
+        return sizes.most_common(1)[0][0] if sizes else 1
+
+
+class ActivationCache(StoredActivations):
+    """The activations of a run, and the terms that the stream is the sum of."""
+
+    def accumulated_resid(
+        self,
+        layer: int | None = None,
+        incl_mid: bool = False,  # noqa: FBT001, FBT002
+        apply_ln: bool = False,  # noqa: FBT001, FBT002
+        pos_slice: SliceLike = None,
+        mlp_input: bool = False,  # noqa: FBT001, FBT002
+        return_labels: bool = False,  # noqa: FBT001, FBT002
+    ) -> Any:  # noqa: ANN401
+        """The stream before each layer up to ``layer`` ``[component ... d_model]``.
+
+        Args:
+            layer: the last one; ``None`` or -1 adds the stream after the last block.
+            incl_mid: also between attention and MLP.
+            apply_ln: through the norm before ``layer`` (the final norm of each, after all layers).
+            pos_slice: which positions.
+            mlp_input: also the stream before the MLP of ``layer``.
+            return_labels: also ``0_pre``, ``0_mid``, …, ``final_post``.
+        """
+        last, n_layers = self._layers(layer), self.model.cfg.n_layers
+        labels: list[str] = []
+        streams: list[Tensor] = []
+        for at in range(last + 1):
+            if at == n_layers:
+                streams.append(self["resid_post", at - 1])
+                labels.append("final_post")
+                continue
+            streams.append(self["resid_pre", at])
+            labels.append(f"{at}_pre")
+            if (incl_mid and at < last) or (mlp_input and at == last):
+                streams.append(self["resid_mid", at])
+                labels.append(f"{at}_mid")
+        stack = torch.stack([take(x, pos_slice, -2) for x in streams])
+        if apply_ln:
+            stack = self.apply_ln_to_stack(
+                stack,
+                last,
+                pos_slice=pos_slice,
+                mlp_input=mlp_input,
+                has_batch_dim=self.has_batch_dim,
+                recompute_ln=last == n_layers,
+            )
+        return (stack, labels) if return_labels else stack
+
+    def decompose_resid(  # noqa: PLR0913 - as TransformerLens has it
+        self,
+        layer: int | None = None,
+        mlp_input: bool = False,  # noqa: FBT001, FBT002
+        mode: str = "all",
+        apply_ln: bool = False,  # noqa: FBT001, FBT002
+        pos_slice: SliceLike = None,
+        incl_embeds: bool = True,  # noqa: FBT001, FBT002
+        return_labels: bool = False,  # noqa: FBT001, FBT002
+    ) -> Any:  # noqa: ANN401
+        """What was written to the stream before a layer ``[component ... d_model]``.
+
+        Args:
+            layer: the layer; ``None`` or -1 for all.
+            mlp_input: also what its attention writes.
+            mode: ``all``, or the outputs of ``attn`` or ``mlp`` only.
+            apply_ln: divided by the scale of the norm before ``layer``.
+            pos_slice: which positions.
+            incl_embeds: also the embeddings.
+            return_labels: also ``embed``, ``pos_embed``, ``0_attn_out``, ``0_mlp_out``, …
+        """
+        last = self._layers(layer)
+        labels: list[str] = []
+        if incl_embeds:
+            labels += ["embed"] * self.has_embed + ["pos_embed"] * self.has_pos_embed
+        terms = [self[label] for label in labels]
+        with_mlp = mode != "attn" and not self.model.cfg.attn_only
+        for at in range(last + mlp_input):
+            parts = ["attn_out"] if mode != "mlp" else []
+            parts += ["mlp_out"] if with_mlp and at < last else []
+            terms += [self[part, at] for part in parts]
+            labels += [f"{at}_{part}" for part in parts]
+        stack = torch.stack([take(x, pos_slice, -2) for x in terms])
+        if apply_ln:
+            stack = self.apply_ln_to_stack(stack, last, mlp_input, pos_slice)
+        return (stack, labels) if return_labels else stack
+
+    def compute_head_results(self) -> None:
+        """Store what each head writes, ``z @ W_O``, as ``hook_result``."""
+        for at in range(self.model.cfg.n_layers):
+            name = act_name("result", at)
+            if name not in self.cache_dict:
+                z, W_O = self["z", at][..., None, :], self.model.blocks[at].attn.W_O
+                self.cache_dict[name] = (z @ W_O.detach())[..., 0, :]
+
+    def stack_head_results(
+        self,
+        layer: int = -1,
+        return_labels: bool = False,  # noqa: FBT001, FBT002
+        incl_remainder: bool = False,  # noqa: FBT001, FBT002
+        pos_slice: SliceLike = None,
+        apply_ln: bool = False,  # noqa: FBT001, FBT002
+    ) -> Any:  # noqa: ANN401
+        """What each head before a layer writes ``[component ... d_model]``.
+
+        ``incl_remainder`` adds the rest of the stream before that layer as a last component.
+        """
+        self.compute_head_results()
+        last, cfg = self._layers(layer), self.model.cfg
+        labels = [f"L{at}H{head}" for at in range(last) for head in range(cfg.n_heads)]
+        written = [
+            rearrange(take(self["result", at], pos_slice, -3), "... head d -> head ... d")
+            for at in range(last)
+        ]
+        return self._finished(written, labels, last, return_labels, incl_remainder, pos_slice, apply_ln)
+
+    def get_neuron_results(
+        self,
+        layer: int,
+        neuron_slice: SliceLike = None,
+        pos_slice: SliceLike = None,
+        project_output_onto: Tensor | None = None,
+    ) -> Tensor:
+        """What each neuron of a layer writes ``[... neuron d_model]``, or its projection."""
+        post = take(take(self["post", layer, "mlp"], pos_slice, -2), neuron_slice, -1)
+        W_out = take(self.model.blocks[layer].mlp.W_out.detach(), neuron_slice, 0)
+        if project_output_onto is None:
+            return post[..., None] * W_out
+        onto = W_out @ project_output_onto
+        return post * onto if project_output_onto.ndim == 1 else post[..., None] * onto
+
+    def stack_neuron_results(  # noqa: PLR0913 - as TransformerLens has it
+        self,
+        layer: int = -1,
+        pos_slice: SliceLike = None,
+        neuron_slice: SliceLike = None,
+        return_labels: bool = False,  # noqa: FBT001, FBT002
+        incl_remainder: bool = False,  # noqa: FBT001, FBT002
+        apply_ln: bool = False,  # noqa: FBT001, FBT002
+    ) -> Any:  # noqa: ANN401
+        """What each neuron before a layer writes ``[component ... d_model]``."""
+        last = self._layers(layer)
+        neurons = take(torch.arange(self.model.cfg.d_mlp), neuron_slice, 0).flatten().tolist()
+        labels = [f"L{at}N{neuron}" for at in range(last) for neuron in neurons]
+        kept = neurons if neuron_slice is not None else None
+        written = [
+            rearrange(self.get_neuron_results(at, kept, pos_slice), "... neuron d -> neuron ... d")
+            for at in range(last)
+        ]
+        return self._finished(written, labels, last, return_labels, incl_remainder, pos_slice, apply_ln)
+
+    def _finished(  # noqa: PLR0913, PLR0917 - the settings of the two above
+        self,
+        written: list[Tensor],
+        labels: list[str],
+        layer: int,
+        return_labels: bool,  # noqa: FBT001
+        incl_remainder: bool,  # noqa: FBT001
+        pos_slice: SliceLike,
+        apply_ln: bool,  # noqa: FBT001
+    ) -> Any:  # noqa: ANN401
+        """Components as a stack, with the rest of the stream if it is wanted."""
+        none = take(self["resid_pre", 0], pos_slice, -2)
+        stack = torch.cat([none[None][:0], *written])
+        if incl_remainder:
+            stream = take(self["resid_post", layer - 1], pos_slice, -2)
+            stack = torch.cat([stack, (stream - stack.sum(0))[None]])
+            labels = [*labels, "remainder"]
+        if apply_ln:
+            stack = self.apply_ln_to_stack(stack, layer, pos_slice=pos_slice)
+        return (stack, labels) if return_labels else stack
+
+    def apply_ln_to_stack(  # noqa: PLR0913 - as TransformerLens has it
+        self,
+        residual_stack: Tensor,
+        layer: int | None = None,
+        mlp_input: bool = False,  # noqa: FBT001, FBT002
+        pos_slice: SliceLike = None,
+        batch_slice: SliceLike = None,
+        has_batch_dim: bool = True,  # noqa: FBT001, FBT002
+        recompute_ln: bool = False,  # noqa: FBT001, FBT002
+    ) -> Tensor:
+        """Terms of a stream, centred and divided by the scale that the norm before a layer had.
+
+        Gain and bias of the norm are left out. ``recompute_ln`` applies the final norm to each
+        component by itself instead.
+        """
+        cfg, last = self.model.cfg, self._layers(layer)
+        if cfg.normalization_type not in NORMALIZED:
+            return residual_stack
+        stack = take(residual_stack, batch_slice, 1) if has_batch_dim else residual_stack
+        if recompute_ln and last == cfg.n_layers:
+            with torch.no_grad():
+                return torch.stack([self.model.ln_final(x) for x in stack])
+        if cfg.normalization_type in CENTRED:
+            stack = stack - stack.mean(-1, keepdim=True)
+        norm = f"blocks.{last}.ln{2 if mlp_input else 1}"
+        scale = self[f"{'ln_final' if last == cfg.n_layers else norm}.hook_scale"]
+        scale = take(scale, pos_slice, -2)
+        return stack / (take(scale, batch_slice, 0) if self.has_batch_dim else scale)
+
+    def logit_attrs(
+        self,
+        residual_stack: Tensor,
+        tokens: Any,  # noqa: ANN401
+        incorrect_tokens: Any = None,  # noqa: ANN401
+        pos_slice: SliceLike = None,
+        batch_slice: SliceLike = None,
+        has_batch_dim: bool = True,  # noqa: FBT001, FBT002
+    ) -> Tensor:
+        """What each component adds to a token's logit, or to the difference of two.
+
+        Raises:
+            InvalidInput: tokens and incorrect tokens of different shapes.
+        """
+        direction = self.model.tokens_to_residual_directions(tokens)
+        if incorrect_tokens is not None:
+            other = self.model.tokens_to_residual_directions(incorrect_tokens)
+            if other.shape != direction.shape:
+                raise InvalidInput(
+                    f"tokens {shorten(tokens)} and incorrect_tokens {shorten(incorrect_tokens)} "
+                    "must have the same shape."
+                )
+            direction = direction - other
+        scaled = self.apply_ln_to_stack(
+            residual_stack,
+            pos_slice=pos_slice,
+            batch_slice=batch_slice,
+            has_batch_dim=has_batch_dim,
+        )
+        return (scaled * direction).sum(-1)
+
+    def get_full_resid_decomposition(  # noqa: PLR0913 - as TransformerLens has it
+        self,
+        layer: int | None = None,
+        mlp_input: bool = False,  # noqa: FBT001, FBT002
+        expand_neurons: bool = True,  # noqa: FBT001, FBT002
+        apply_ln: bool = False,  # noqa: FBT001, FBT002
+        pos_slice: SliceLike = None,
+        return_labels: bool = False,  # noqa: FBT001, FBT002
+    ) -> Any:  # noqa: ANN401
+        """Every head, every neuron (or MLP), the embeddings and the biases before a layer.
+
+        Their sum is the stream there.
+        """
+        last, cfg = self._layers(layer), self.model.cfg
+        stack, labels = self.stack_head_results(last + mlp_input, return_labels=True, pos_slice=pos_slice)
+        parts = [stack]
+        if not cfg.attn_only and last > 0:
+            if expand_neurons:
+                own, names = self.stack_neuron_results(last, pos_slice, return_labels=True)
+            else:
+                own, names = self.decompose_resid(
+                    last, mode="mlp", pos_slice=pos_slice, incl_embeds=False, return_labels=True
+                )
+            parts.append(own)
+            labels += names
+        embeds = ["embed"] * self.has_embed + ["pos_embed"] * self.has_pos_embed
+        parts += [take(self[name], pos_slice, -2)[None] for name in embeds]
+        bias = self.model.accumulated_bias(last, mlp_input, include_mlp_biases=expand_neurons)
+        parts.append(bias.detach().expand(1, *stack.shape[1:]))
+        stack, labels = torch.cat(parts), [*labels, *embeds, "bias"]
+        if apply_ln:
+            stack = self.apply_ln_to_stack(stack, last, mlp_input, pos_slice)
+        return (stack, labels) if return_labels else stack

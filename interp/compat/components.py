@@ -1,0 +1,271 @@
+"""The parts of a :class:`HookedTransformer`: TransformerLens's names over the core's weights.
+
+Each has parameters (shared with the core) and hook points. Called by itself, a part computes what
+it does in a forward, and its hooks fire; the forward of the model runs the core instead.
+"""
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - as everyone writes it
+
+from interp.compat.config import HookedTransformerConfig
+from interp.compat.hook_point import HookPoint
+from interp.compat.shared_weights import SharedWeights
+from interp.errors import NoSuchAttribute
+from interp.model.attention.attention import Attention as CoreAttention
+from interp.model.block import Block as CoreBlock
+from interp.model.mlp import MLP as CoreMLP
+from interp.model.mlp import GatedMLP as CoreGatedMLP
+from interp.model.norm import ScaledNorm
+
+
+class Part(nn.Module):
+    """Base class: a part that is not computed by itself."""
+
+    def forward(self, *inputs: Any, **keywords: Any) -> Tensor:  # noqa: ANN401, ARG002
+        """Refused.
+
+        Raises:
+            NoSuchAttribute: always.
+        """
+        raise NoSuchAttribute(
+            f"A {type(self).__name__} of interp.compat can't be called by itself; run the model "
+            "with run_with_cache, start_at_layer= or stop_at_layer=."
+        )
+
+
+class Norm(nn.Module):
+    """A norm with ``w`` and ``b``, those that the core's has, and its two hook points."""
+
+    def __init__(self, core: ScaledNorm, weights: SharedWeights) -> None:
+        super().__init__()
+        self._core = (core,)
+        if core.gain is not None:
+            weights.add(self, "w", core.gain, _flat)
+        if core.bias is not None:
+            weights.add(self, "b", core.bias, _flat)
+        self.hook_scale, self.hook_normalized = HookPoint(), HookPoint()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The norm of x; ``hook_normalized`` is before ``w`` and ``b``."""
+        (core,) = self._core
+        scale = self.hook_scale(core.scale(x))
+        return self.apply_weights(self.hook_normalized(core.centred(x) / scale))
+
+    def apply_weights(self, normalized: Tensor) -> Tensor:
+        """Times ``w``, plus ``b``."""
+        (core,) = self._core
+        y = normalized if core.multiplier is None else normalized * core.multiplier
+        return y if core.bias is None else y + core.bias
+
+
+class ActivationNorm(nn.Module):
+    """The norm after SoLU, whose parameters are its own."""
+
+    def __init__(self, cfg: HookedTransformerConfig, width: int) -> None:
+        super().__init__()
+        self.eps = cfg.eps
+        if cfg.normalization_type == "LN":
+            self.w = nn.Parameter(torch.ones(width, dtype=cfg.dtype))
+            self.b = nn.Parameter(torch.zeros(width, dtype=cfg.dtype))
+        self.hook_scale, self.hook_normalized = HookPoint(), HookPoint()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The LayerNorm of x over the neurons."""
+        x = x - x.mean(-1, keepdim=True)
+        x = x / self.hook_scale((x.square().mean(-1, keepdim=True) + self.eps).sqrt())
+        normalized = self.hook_normalized(x)
+        w, b = getattr(self, "w", None), getattr(self, "b", None)
+        return normalized if w is None or b is None else normalized * w + b
+
+
+class Embed(nn.Module):
+    """W_E, and perhaps a norm of it."""
+
+    def __init__(self, core: nn.Parameter, norm: Any, weights: SharedWeights) -> None:  # noqa: ANN401
+        super().__init__()
+        weights.add(self, "W_E", core, _whole)
+        if isinstance(norm, ScaledNorm):
+            self.ln = Norm(norm, weights)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """The rows of the tokens."""
+        rows = self.W_E[tokens]
+        norm = getattr(self, "ln", None)
+        return rows if norm is None else norm(rows)
+
+
+class PosEmbed(nn.Module):
+    """W_pos."""
+
+    def __init__(self, core: nn.Parameter, weights: SharedWeights) -> None:
+        super().__init__()
+        weights.add(self, "W_pos", core, _whole)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """The rows of the first positions, for each row of tokens."""
+        rows: Tensor = self.W_pos[: tokens.shape[-1]]  # pyright: ignore[reportAssignmentType, reportIndexIssue]
+        return rows.expand(*tokens.shape, -1).clone()
+
+
+class Unembed(nn.Module):
+    """W_U and b_U."""
+
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter, weights: SharedWeights) -> None:
+        super().__init__()
+        weights.add(self, "W_U", weight, _transposed)
+        weights.add(self, "b_U", bias, _whole)
+        self.hook_in, self.hook_out = HookPoint(), HookPoint()
+
+    def forward(self, residual: Tensor) -> Tensor:
+        """``residual @ W_U + b_U``."""
+        logits = F.linear(self.hook_in(residual), self.W_U.T, self.b_U)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        return self.hook_out(logits)
+
+
+class Attention(Part):
+    """The weights and hook points of one attention."""
+
+    def __init__(
+        self, cfg: HookedTransformerConfig, core: CoreAttention, layer: int, weights: SharedWeights
+    ) -> None:
+        super().__init__()
+        self.cfg, self.layer_id, self.attn_scale = cfg, layer, core.divisor
+        own = "" if cfg.n_key_value_heads is None else "_"
+        n, kv, d = core.n_heads, core.kv_heads, core.d_head
+
+        def add_heads(name: str, first: int, heads: int) -> None:
+            view = partial(_heads, span=(first, heads), d=d)
+            weights.add(self, name, core.weight_qkv, view)
+
+        def add_bias(name: str, bias: nn.Parameter | None, heads: int) -> None:
+            if bias is not None:
+                weights.add(self, name, bias, partial(_bias_heads, n=heads))
+
+        # In TransformerLens's order, in which random weights are drawn.
+        add_heads("W_Q", 0, n)
+        weights.add(self, "W_O", core.weight_o, partial(_output_heads, n=n))
+        add_bias("b_Q", core.b_q, n)
+        if core.b_O is not None:
+            weights.add(self, "b_O", core.b_O, _whole)
+        add_heads(f"{own}W_K", n, kv)
+        add_heads(f"{own}W_V", n + kv, kv)
+        add_bias(f"{own}b_K", core.b_k, kv)
+        add_bias(f"{own}b_V", core.b_v, kv)
+        for name, norm in (("q_norm", core.q_norm), ("k_norm", core.k_norm)):
+            if isinstance(norm, ScaledNorm):
+                self.add_module(name, Norm(norm, weights))
+        names = ["k", "q", "v", "z", "attn_scores", "pattern", "result"]
+        names += ["rot_k", "rot_q"] if cfg.positional_embedding_type == "rotary" else []
+        for name in names:
+            self.add_module(f"hook_{name}", HookPoint())
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as nn.Module has it
+        """W_K, W_V and their biases of every query head, where heads share them (copies)."""
+        if name in ("W_K", "W_V", "b_K", "b_V") and f"_{name}" in self._parameters:
+            stored = super().__getattr__(f"_{name}")
+            return stored.repeat_interleave(self.cfg.n_heads // stored.shape[0], dim=0)
+        return super().__getattr__(name)
+
+
+class MLP(nn.Module):
+    """The weights and hook points of one MLP."""
+
+    def __init__(
+        self, cfg: HookedTransformerConfig, core: CoreMLP, weights: SharedWeights
+    ) -> None:
+        super().__init__()
+        self.cfg, self.d_mlp = cfg, core.weight_in.shape[0]
+        self._core, gated = (core,), isinstance(core, CoreGatedMLP)
+        weights.add(self, "W_in", core.weight_in, _transposed)
+        if not gated and core.b_in is not None:
+            weights.add(self, "b_in", core.b_in, _whole)
+        weights.add(self, "W_out", core.weight_out, _transposed)
+        if isinstance(core, CoreGatedMLP):
+            weights.add(self, "W_gate", core.weight_gate, _transposed)
+            # It is added after the product of gate and input, which the core has no bias for.
+            self.b_in = nn.Parameter(torch.zeros(self.d_mlp, dtype=cfg.dtype))
+        if core.b_out is not None:
+            weights.add(self, "b_out", core.b_out, _whole)
+        for name in ("pre", *(["pre_linear"] if gated else []), "post"):
+            self.add_module(f"hook_{name}", HookPoint())
+        if cfg.is_layer_norm_activation():
+            self.hook_mid, self.ln = HookPoint(), ActivationNorm(cfg, self.d_mlp)
+
+    def act_fn(self, x: Tensor) -> Tensor:
+        """The activation function."""
+        return self._core[0].act(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What the MLP writes, given its input after the norm."""
+        (core,) = self._core
+        if isinstance(core, CoreGatedMLP):
+            gate = core.act(self.hook_pre(core.gate(x)))
+            post = self.after_activation(gate * self.hook_pre_linear(core.pre(x)))
+        else:
+            post = self.after_activation(core.act(self.hook_pre(core.pre(x))))
+        return core.write(self.hook_post(post))
+
+    def after_activation(self, post: Tensor) -> Tensor:
+        """What TransformerLens does to the neurons' activations before ``hook_post``."""
+        if self.cfg.is_layer_norm_activation():
+            return self.ln(self.hook_mid(post))
+        return post + self.b_in if self.cfg.gated_mlp else post
+
+
+class TransformerBlock(Part):
+    """The parts of one block."""
+
+    def __init__(
+        self, cfg: HookedTransformerConfig, core: CoreBlock, layer: int, weights: SharedWeights
+    ) -> None:
+        super().__init__()
+        self.cfg = cfg
+
+        def add_norm(name: str) -> None:
+            norm = getattr(core, name, None)
+            if isinstance(norm, ScaledNorm):
+                self.add_module(name, Norm(norm, weights))
+            elif norm is not None:
+                self.add_module(name, nn.Identity())
+
+        for name in ("ln1", "ln1_post", "ln2", "ln2_post"):
+            add_norm(name)
+        self.attn = Attention(cfg, core.attn, layer, weights)
+        if not cfg.attn_only:
+            self.mlp = MLP(cfg, core.mlp, weights)  # pyright: ignore[reportArgumentType]
+        names = ["attn_in", "q_input", "k_input", "v_input", "mlp_in", "attn_out", "mlp_out"]
+        mid = [] if cfg.attn_only or cfg.parallel_attn_mlp else ["resid_mid"]
+        for name in (*names, "resid_pre", *mid, "resid_post"):
+            self.add_module(f"hook_{name}", HookPoint())
+
+
+# ---- parts of the core's weights, as views -------------------------------------------------------
+
+
+def _whole(weight: Tensor) -> Tensor:
+    return weight.view_as(weight)
+
+
+def _flat(weight: Tensor) -> Tensor:
+    return weight.flatten()
+
+
+def _transposed(weight: Tensor) -> Tensor:
+    return weight.mT
+
+
+def _heads(weight: Tensor, span: tuple[int, int], d: int) -> Tensor:
+    first, n = span
+    return weight[first * d : (first + n) * d].unflatten(0, (n, d)).mT
+
+
+def _output_heads(weight: Tensor, n: int) -> Tensor:
+    return weight.unflatten(1, (n, -1)).permute(1, 2, 0)
+
+
+def _bias_heads(bias: Tensor, n: int) -> Tensor:
+    return bias.unflatten(0, (n, -1))

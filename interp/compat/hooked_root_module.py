@@ -1,0 +1,314 @@
+"""A module with hook points in it, and the calls that add hooks, run, cache and reset.
+
+``setup()`` at the end of ``__init__`` names every part. Hooks stay until ``reset_hooks``;
+``hooks()``, ``run_with_hooks`` and ``run_with_cache`` remove those that they added
+(TransformerLens 3, ``HookedRootModule.py``).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from interp.compat.hook_point import (
+    Direction,
+    Directions,
+    HookFunction,
+    HookPoint,
+    LensHandle,
+    NamesFilter,
+)
+from interp.compat.slices import take
+from interp.errors import InvalidInput, UnknownPlace, shorten
+
+HookName = str | Callable[[str], bool]
+Hooks = Sequence[tuple[HookName, HookFunction]]
+_HEADS = ("hook_q", "hook_k", "hook_v", "hook_z", "hook_result")
+"""Points whose axis of positions is the third from the end; elsewhere it is the second."""
+
+
+class SaveHook:
+    """A hook that stores what it sees and changes nothing.
+
+    Args:
+        cache: where it is stored, by the name of the point (of a gradient, with ``_grad``).
+        is_backward: whether gradients are stored.
+        device: where to; ``None`` for where they are.
+        remove_batch_dim: whether the first of a batch of one is stored.
+        pos_slice: which positions; all by default.
+    """
+
+    def __init__(
+        self,
+        cache: dict[str, Tensor],
+        *,
+        is_backward: bool = False,
+        device: torch.device | str | None = None,
+        remove_batch_dim: bool = False,
+        pos_slice: Any = None,  # noqa: ANN401 - whatever slices positions
+    ) -> None:
+        self.cache, self.suffix = cache, "_grad" if is_backward else ""
+        self.device, self.remove_batch_dim, self.pos_slice = device, remove_batch_dim, pos_slice
+
+    def __call__(self, tensor: Tensor, hook: HookPoint) -> None:
+        """Store it."""
+        name = str(hook.name)
+        stored = tensor.detach() if self.device is None else tensor.detach().to(self.device)
+        stored = stored[0] if self.remove_batch_dim else stored
+        axis = -3 if name.endswith(_HEADS) else -2
+        if self.pos_slice is not None and tensor.ndim >= -axis:
+            stored = take(stored, self.pos_slice, axis)
+        self.cache[name + self.suffix] = stored
+
+
+class HookedRootModule(nn.Module):
+    """A module whose parts may be hook points.
+
+    Attributes:
+        mod_dict: every part by its name.
+        hook_dict: every hook point by its name.
+        context_level: how many :meth:`hooks` contexts are open.
+        is_caching: whether caching hooks were added since the last reset.
+    """
+
+    mod_dict: dict[str, nn.Module]
+    hook_dict: dict[str, HookPoint]
+
+    def __init__(self, *args: object) -> None:  # noqa: ARG002 - as TransformerLens has it
+        super().__init__()
+        self.is_caching, self.context_level = False, 0
+        self.mod_dict, self.hook_dict = {}, {}
+
+    def setup(self) -> None:
+        """Name every part and list the hook points; call it when all parts are there."""
+        self.mod_dict = {name: module for name, module in self.named_modules() if name}
+        for name, module in self.mod_dict.items():
+            module.name = name  # pyright: ignore[reportArgumentType] - a plain attribute
+        self.hook_dict = {
+            name: module for name, module in self.mod_dict.items() if isinstance(module, HookPoint)
+        }
+
+    def hook_points(self) -> list[HookPoint]:
+        """Every hook point."""
+        return list(self.hook_dict.values())
+
+    def list_hooks(
+        self,
+        name_filter: NamesFilter = None,
+        dir: Directions = "both",  # noqa: A002
+        including_permanent: bool = True,  # noqa: FBT001, FBT002
+    ) -> dict[str, list[LensHandle]]:
+        """The hooks there are, by the name of their point."""
+        accepts = as_filter(name_filter)
+        found = {
+            name: [h for h in point.handles(dir) if including_permanent or not h.is_permanent]
+            for name, point in self.hook_dict.items()
+            if accepts(name)
+        }
+        return {name: handles for name, handles in found.items() if handles}
+
+    # ---- adding and removing ------------------------------------------------------------------
+
+    def check_hooks_to_add(self, hook_point: HookPoint, name: str) -> None:
+        """Called before a hook is added by name; a subclass may raise."""
+
+    def add_hook(  # noqa: PLR0913 - as TransformerLens has it
+        self,
+        name: HookName,
+        hook: HookFunction,
+        dir: Direction = "fwd",  # noqa: A002
+        is_permanent: bool = False,  # noqa: FBT001, FBT002
+        level: int | None = None,
+        prepend: bool = False,  # noqa: FBT001, FBT002
+    ) -> None:
+        """Add a hook at a point, or at every point whose name a function accepts.
+
+        It stays until :meth:`reset_hooks`; a permanent one until that is called with
+        ``including_permanent=True``. A function that accepts no name adds nothing.
+
+        Raises:
+            UnknownPlace: there is no hook point of this name.
+        """
+        for full_name, point in self._points_named(name):
+            self.check_hooks_to_add(point, full_name)
+            point.add_hook(hook, dir=dir, is_permanent=is_permanent, level=level, prepend=prepend)
+
+    def add_perma_hook(
+        self,
+        name: HookName,
+        hook: HookFunction,
+        dir: Direction = "fwd",  # noqa: A002
+    ) -> None:
+        """Add a permanent hook."""
+        self.add_hook(name, hook, dir=dir, is_permanent=True)
+
+    def _points_named(self, name: object) -> list[tuple[str, HookPoint]]:
+        if callable(name):
+            return [(own, point) for own, point in self.hook_dict.items() if name(own)]
+        point = self.hook_dict.get(name) if isinstance(name, str) else None
+        if point is None:
+            raise UnknownPlace(
+                f"There is no hook point {shorten(name)}; model.hook_dict lists all of them."
+            )
+        return [(str(name), point)]
+
+    def remove_all_hook_fns(
+        self,
+        direction: Directions = "both",
+        including_permanent: bool = False,  # noqa: FBT001, FBT002
+        level: int | None = None,
+    ) -> None:
+        """Remove hooks of every point; see :meth:`HookPoint.remove_hooks`."""
+        for point in self.hook_points():
+            point.remove_hooks(direction, including_permanent=including_permanent, level=level)
+
+    def clear_contexts(self) -> None:
+        """Empty the ``ctx`` of every point."""
+        for point in self.hook_points():
+            point.clear_context()
+
+    def reset_hooks(
+        self,
+        clear_contexts: bool = True,  # noqa: FBT001, FBT002
+        direction: Directions = "both",
+        including_permanent: bool = False,  # noqa: FBT001, FBT002
+        level: int | None = None,
+    ) -> None:
+        """Remove hooks, and empty the contexts of the points."""
+        if clear_contexts:
+            self.clear_contexts()
+        self.remove_all_hook_fns(direction, including_permanent, level)
+        self.is_caching = False
+
+    @contextmanager
+    def hooks(
+        self,
+        fwd_hooks: Hooks = (),
+        bwd_hooks: Hooks = (),
+        reset_hooks_end: bool = True,  # noqa: FBT001, FBT002
+        clear_contexts: bool = False,  # noqa: FBT001, FBT002
+    ) -> Iterator[Self]:
+        """Hooks that are there inside of a ``with`` block; others are left alone."""
+        self.context_level += 1
+        try:
+            for direction, pairs in (("fwd", fwd_hooks), ("bwd", bwd_hooks)):
+                for name, hook in pairs:
+                    for _, point in self._points_named(name):
+                        point.add_hook(hook, dir=direction, level=self.context_level)
+            yield self
+        finally:
+            if reset_hooks_end:
+                self.reset_hooks(clear_contexts, level=self.context_level)
+            self.context_level -= 1
+
+    # ---- running ------------------------------------------------------------------------------
+
+    def run_with_hooks(
+        self,
+        *model_args: Any,  # noqa: ANN401
+        fwd_hooks: Hooks = (),
+        bwd_hooks: Hooks = (),
+        reset_hooks_end: bool = True,
+        clear_contexts: bool = False,
+        **model_kwargs: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        """A forward with hooks, which are removed afterwards.
+
+        Backward hooks are of use with ``reset_hooks_end=False`` only: the backward pass comes
+        later. ``with model.hooks(bwd_hooks=...)`` may hold both.
+        """
+        with self.hooks(fwd_hooks, bwd_hooks, reset_hooks_end, clear_contexts):
+            return self(*model_args, **model_kwargs)
+
+    def get_caching_hooks(  # noqa: PLR0913 - as TransformerLens has it
+        self,
+        names_filter: NamesFilter = None,
+        incl_bwd: bool = False,  # noqa: FBT001, FBT002
+        device: torch.device | str | None = None,
+        remove_batch_dim: bool = False,  # noqa: FBT001, FBT002
+        cache: dict[str, Tensor] | None = None,
+        pos_slice: Any = None,  # noqa: ANN401
+    ) -> tuple[dict[str, Tensor], list[tuple[str, SaveHook]], list[tuple[str, SaveHook]]]:
+        """A dictionary, and the hooks that fill it during a forward and a backward pass."""
+        stored: dict[str, Tensor] = {} if cache is None else cache
+        self.is_caching = True
+
+        def save(*, is_backward: bool) -> SaveHook:
+            return SaveHook(
+                stored,
+                is_backward=is_backward,
+                device=device,
+                remove_batch_dim=remove_batch_dim,
+                pos_slice=pos_slice,
+            )
+
+        accepts = as_filter(names_filter)
+        names = [name for name in self.hook_dict if accepts(name)]
+        forward = [(name, save(is_backward=False)) for name in names]
+        backward = [(name, save(is_backward=True)) for name in names if incl_bwd]
+        return stored, forward, backward
+
+    def add_caching_hooks(
+        self,
+        names_filter: NamesFilter = None,
+        incl_bwd: bool = False,  # noqa: FBT001, FBT002
+        device: torch.device | str | None = None,
+        remove_batch_dim: bool = False,  # noqa: FBT001, FBT002
+        cache: dict[str, Tensor] | None = None,
+    ) -> dict[str, Tensor]:
+        """Add hooks that fill a dictionary in every forward, until the next reset."""
+        stored, forward, backward = self.get_caching_hooks(
+            names_filter, incl_bwd, device, remove_batch_dim, cache
+        )
+        for name, hook in forward:
+            self.hook_dict[name].add_hook(hook, "fwd")
+        for name, hook in backward:
+            self.hook_dict[name].add_hook(hook, "bwd")
+        return stored
+
+    def run_with_cache(
+        self,
+        *model_args: Any,  # noqa: ANN401
+        names_filter: NamesFilter = None,
+        device: torch.device | str | None = None,
+        remove_batch_dim: bool = False,
+        incl_bwd: bool = False,
+        reset_hooks_end: bool = True,
+        clear_contexts: bool = False,
+        pos_slice: Any = None,  # noqa: ANN401
+        **model_kwargs: Any,  # noqa: ANN401
+    ) -> tuple[Any, Any]:
+        """What a forward returns, and the activations of the points that a filter accepts.
+
+        With ``incl_bwd`` the output, which has to be a single number, is differentiated as well:
+        gradients are in the cache under ``NAME_grad``, and those of parameters in ``.grad``.
+        """
+        cache, forward, backward = self.get_caching_hooks(
+            names_filter, incl_bwd, device, remove_batch_dim, pos_slice=pos_slice
+        )
+        with self.hooks(forward, backward, reset_hooks_end, clear_contexts):
+            output = self(*model_args, **model_kwargs)
+            if incl_bwd:
+                output.backward()
+        return output, cache
+
+
+def as_filter(names_filter: object) -> Callable[[str], bool]:
+    """A function of names, of any form of a filter.
+
+    Raises:
+        InvalidInput: it is none.
+    """
+    if names_filter is None:
+        return lambda name: True  # noqa: ARG005
+    if isinstance(names_filter, str):
+        return lambda name: name == names_filter
+    if callable(names_filter):
+        return names_filter  # pyright: ignore[reportReturnType] - checked when called
+    if isinstance(names_filter, list | tuple | set | frozenset):
+        return frozenset(names_filter).__contains__  # pyright: ignore[reportUnknownArgumentType]
+    raise InvalidInput(
+        f"names_filter={shorten(names_filter)} must be a name, a list of names or a function."
+    )

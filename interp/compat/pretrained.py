@@ -1,0 +1,208 @@
+"""Models with trained weights: ``HookedTransformer.from_pretrained``."""
+
+import logging
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from interp.compat.config import HookedTransformerConfig
+from interp.compat.core_config import hooked_config
+from interp.compat.processing import processed_state
+from interp.compat.source_state import state_of
+from interp.compat.stacked_weights import StackedWeights
+from interp.compat.tokenizer import HookedTokenizer
+from interp.errors import InvalidInput, shorten
+from interp.loading import bundled, load
+from interp.loading.hub import PREFIX, WELL_KNOWN
+from interp.transformer import Transformer
+
+LOGGER = logging.getLogger(__name__)
+REFUSED = ("fold_value_biases_in", "n_devices", "load_in_4bit", "refactor_factored_attn_matrices")
+
+
+class Pretrained(StackedWeights):
+    """Loading, and processing of weights."""
+
+    @classmethod
+    def from_pretrained(  # noqa: PLR0913 - as TransformerLens has it
+        cls,
+        model_name: str | Path,
+        fold_ln: bool = True,  # noqa: FBT001, FBT002
+        center_writing_weights: bool = True,  # noqa: FBT001, FBT002
+        center_unembed: bool = True,  # noqa: FBT001, FBT002
+        refactor_factored_attn_matrices: bool = False,  # noqa: FBT001, FBT002
+        checkpoint_index: int | None = None,
+        checkpoint_value: int | None = None,
+        hf_model: Any = None,  # noqa: ANN401
+        device: str | torch.device | None = None,
+        n_devices: int = 1,
+        tokenizer: Any = None,  # noqa: ANN401
+        move_to_device: bool = True,  # noqa: FBT001, FBT002
+        fold_value_biases: bool = True,  # noqa: FBT001, FBT002
+        default_prepend_bos: bool | None = None,  # noqa: FBT001
+        default_padding_side: str | None = None,
+        dtype: torch.dtype | str = torch.float32,
+        **keywords: Any,  # noqa: ANN401
+    ) -> Self:
+        """A trained model, whose weights are processed as TransformerLens does by default.
+
+        Args:
+            model_name: a bundled model, a folder, ``hub:org/name``, or the name of a repository of
+                the hub; with ``hf_model``, a name for it.
+            fold_ln: fold gains and biases of norms.
+            center_writing_weights: see :mod:`interp.compat.processing`.
+            center_unembed: likewise.
+            refactor_factored_attn_matrices: not supported.
+            checkpoint_index: not supported; ``"NAME@STEP"`` is a bundled checkpoint.
+            checkpoint_value: the training step, of a bundled model.
+            hf_model: a live model of ``transformers``, instead of one by name.
+            device: of the weights.
+            n_devices: 1.
+            tokenizer: one of ``transformers``, instead of the model's.
+            move_to_device: whether it goes to ``device``.
+            fold_value_biases: see :mod:`interp.compat.processing`.
+            default_prepend_bos: the BOS rule; by default BOS is prepended if there is one.
+            default_padding_side: of the tokenizer.
+            dtype: to compute in.
+            **keywords: ``torch_dtype`` in the place of ``dtype``; others are refused.
+
+        Raises:
+            InvalidInput: what is not supported.
+            InvalidConfig: TransformerLens has no such architecture.
+            ModelLoadError: the model can't be loaded.
+        """
+        if refactor_factored_attn_matrices or n_devices != 1 or checkpoint_index is not None:
+            raise InvalidInput(
+                "refactor_factored_attn_matrices=, n_devices= and checkpoint_index= are not "
+                'supported; "NAME@STEP" is a checkpoint of a bundled model.'
+            )
+        dtype = _dtype(keywords.pop("torch_dtype", dtype))
+        if keywords:
+            raise InvalidInput(f"from_pretrained does not take {shorten(sorted(keywords))}.")
+        name = str(model_name) if checkpoint_value is None else f"{model_name}@{checkpoint_value}"
+        source = load(_source(name) if hf_model is None else hf_model, dtype=dtype)
+        cfg = _config(source, name, dtype, device, default_prepend_bos)
+        made = cls._filled(
+            cfg,
+            source,
+            _tokenizer(source, tokenizer),
+            fold_ln=fold_ln,
+            center_writing_weights=center_writing_weights,
+            center_unembed=center_unembed,
+            fold_biases=fold_value_biases,
+        )
+        if default_padding_side is not None and made.tokenizer is not None:
+            made.tokenizer.padding_side = default_padding_side
+        return made.to(cfg.device) if move_to_device else made
+
+    @classmethod
+    def from_pretrained_no_processing(
+        cls,
+        model_name: str | Path,
+        fold_ln: bool = False,  # noqa: FBT001, FBT002
+        center_writing_weights: bool = False,  # noqa: FBT001, FBT002
+        center_unembed: bool = False,  # noqa: FBT001, FBT002
+        refactor_factored_attn_matrices: bool = False,  # noqa: FBT001, FBT002
+        fold_value_biases: bool = False,  # noqa: FBT001, FBT002
+        **keywords: Any,  # noqa: ANN401
+    ) -> Self:
+        """As :meth:`from_pretrained`, with the weights as they are."""
+        return cls.from_pretrained(
+            model_name,
+            fold_ln=fold_ln,
+            center_writing_weights=center_writing_weights,
+            center_unembed=center_unembed,
+            refactor_factored_attn_matrices=refactor_factored_attn_matrices,
+            fold_value_biases=fold_value_biases,
+            **keywords,
+        )
+
+    @classmethod
+    def _filled(
+        cls,
+        cfg: HookedTransformerConfig,
+        source: Transformer,
+        tokenizer: Any,  # noqa: ANN401
+        **steps: bool,
+    ) -> Self:
+        """A model of the weights of another, processed."""
+        state = state_of(source, cfg)
+        steps["fold_ln"] = steps["fold_ln"] and cfg.normalization_type is not None
+        state = processed_state(state, cfg, **steps)  # pyright: ignore[reportArgumentType]
+        if steps["fold_ln"]:
+            cfg.normalization_type = {"LN": "LNPre", "RMS": "RMSPre"}[str(cfg.normalization_type)]
+        cfg.init_weights = False
+        made = cls(cfg, tokenizer, move_to_device=False)  # pyright: ignore[reportCallIssue]
+        cfg.init_weights = True
+        made.load_state_dict(state)
+        return made.eval()
+
+    def load_and_process_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        fold_ln: bool = True,  # noqa: FBT001, FBT002
+        center_writing_weights: bool = True,  # noqa: FBT001, FBT002
+        center_unembed: bool = True,  # noqa: FBT001, FBT002
+        fold_value_biases: bool = True,  # noqa: FBT001, FBT002
+        refactor_factored_attn_matrices: bool = False,  # noqa: FBT001, FBT002
+    ) -> None:
+        """Load weights in TransformerLens's names, processed.
+
+        Raises:
+            InvalidInput: ``fold_ln`` of a model that has gains and biases: it was built with them.
+        """
+        if refactor_factored_attn_matrices:
+            raise InvalidInput("refactor_factored_attn_matrices= is not supported.")
+        if fold_ln and self.cfg.normalization_type in ("LN", "RMS"):
+            raise InvalidInput(
+                'fold_ln=True needs a model without gains: build it with normalization_type="LNPre" '
+                'or "RMSPre", or use from_pretrained.'
+            )
+        state = processed_state(
+            state_dict,
+            self.cfg,
+            fold_ln=fold_ln,
+            center_writing_weights=center_writing_weights,
+            center_unembed=center_unembed,
+            fold_biases=fold_value_biases,
+        )
+        self.load_state_dict(state, strict=False)
+
+
+def _dtype(given: object) -> torch.dtype:
+    known = getattr(torch, given, None) if isinstance(given, str) else given
+    if not isinstance(known, torch.dtype):
+        raise InvalidInput(f"dtype={shorten(given)} is no dtype of torch.")
+    return known
+
+
+def _source(name: str) -> str:
+    """What :func:`interp.load` takes, for a name of TransformerLens."""
+    if name.partition("@")[0] in bundled() or name.startswith(PREFIX) or Path(name).exists():
+        return name
+    known = WELL_KNOWN.get(name.lower())
+    return f"{PREFIX}{known or name}" if known or "/" in name else name
+
+
+def _config(
+    source: Transformer,
+    name: str,
+    dtype: torch.dtype,
+    device: str | torch.device | None,
+    default_prepend_bos: bool | None,  # noqa: FBT001
+) -> HookedTransformerConfig:
+    cfg, tokens = hooked_config(source.config), source.config.tokens
+    cfg.model_name, cfg.dtype = source.config.name or name, dtype
+    cfg.device = "cpu" if device is None else device
+    if device is None and torch.cuda.is_available():
+        cfg.device = "cuda"
+    has_bos = tokens.bos is not None or tokens.eos is not None
+    cfg.default_prepend_bos = has_bos if default_prepend_bos is None else default_prepend_bos
+    return cfg
+
+
+def _tokenizer(source: Transformer, given: Any) -> Any:  # noqa: ANN401
+    if given is not None or source.tokenizer is None:
+        return given
+    return HookedTokenizer(source.tokenizer, source.config.tokens, source.config.name)

@@ -1,0 +1,101 @@
+"""Weights in a basis that is easier to interpret, on state dicts in TransformerLens's names.
+
+What a norm multiplies and adds is folded into the matrices that read it, the mean over d_model goes
+from what writes, the mean over the vocabulary from W_U, and b_V into b_O. Only centring W_U changes
+the logits, all of a position by the same number (TransformerLens 3.9, ``weight_processing.py``).
+"""
+
+import torch
+from torch import Tensor
+
+from interp.compat.config import HookedTransformerConfig
+from interp.compat.core_config import WRITE_NORM
+
+StateDict = dict[str, Tensor]
+
+
+def fold_norms(state: StateDict, cfg: HookedTransformerConfig) -> StateDict:
+    """Gains and biases of the norms before sub-layers and the unembedding, folded.
+
+    With LayerNorms the matrices that read are centred over d_model as well, which does not change
+    what they compute of a centred stream. Norms after a sub-layer stay.
+    """
+    state, centre = dict(state), cfg.normalization_type in ("LN", "LNPre")
+    own = "" if cfg.n_key_value_heads is None else "_"
+    for layer in range(0 if cfg.original_architecture in WRITE_NORM else cfg.n_layers):
+        at = f"blocks.{layer}."
+        reads = {f"{at}attn.W_Q": f"{at}attn.b_Q"}
+        reads |= {f"{at}attn.{own}W_{x}": f"{at}attn.{own}b_{x}" for x in "KV"}
+        _fold(state, f"{at}ln1", reads, centre=centre)
+        if not cfg.attn_only:
+            gate = {f"{at}mlp.W_gate": None} if cfg.gated_mlp else {}
+            _fold(state, f"{at}ln2", {**gate, f"{at}mlp.W_in": f"{at}mlp.b_in"}, centre=centre)
+            if cfg.is_layer_norm_activation():
+                _fold(
+                    state, f"{at}mlp.ln", {f"{at}mlp.W_out": f"{at}mlp.b_out"}, centre=centre
+                )
+    _fold(state, "ln_final", {"unembed.W_U": "unembed.b_U"}, centre=centre)
+    return state
+
+
+def _fold(state: StateDict, norm: str, reads: dict[str, str | None], *, centre: bool) -> None:
+    """Fold one norm into weights ``[... d_model out]`` and their biases ``[... out]``."""
+    gain, bias = state.pop(f"{norm}.w", None), state.pop(f"{norm}.b", None)
+    for name, bias_name in reads.items():
+        W = state[name]
+        if bias is not None and bias_name is not None:
+            state[bias_name] = state[bias_name] + (W * bias[:, None]).sum(-2)
+        W = W if gain is None else W * gain[:, None]
+        state[name] = W - W.mean(-2, keepdim=True) if centre else W
+
+
+def centre_writing(state: StateDict, cfg: HookedTransformerConfig) -> StateDict:
+    """Embeddings, W_O, b_O, W_out and b_out with mean zero over d_model."""
+    state = dict(state)
+    names = [] if cfg.original_architecture in WRITE_NORM else ["embed.W_E", "pos_embed.W_pos"]
+    for layer in range(cfg.n_layers):
+        names += [f"blocks.{layer}.{part}" for part in ("attn.W_O", "attn.b_O")]
+        names += [f"blocks.{layer}.{part}" for part in ("mlp.W_out", "mlp.b_out")]
+    for name in names:
+        if name in state:
+            state[name] = state[name] - state[name].mean(-1, keepdim=True)
+    return state
+
+
+def centre_unembed(state: StateDict) -> StateDict:
+    """W_U and b_U with mean zero over the vocabulary."""
+    names = ("unembed.W_U", "unembed.b_U")
+    return state | {name: state[name] - state[name].mean(-1, keepdim=True) for name in names}
+
+
+def fold_value_biases(state: StateDict, cfg: HookedTransformerConfig) -> StateDict:
+    """b_V becomes 0, and b_O its effect: rows of a pattern sum to one."""
+    state = dict(state)
+    name = "b_V" if cfg.n_key_value_heads is None else "_b_V"
+    for layer in range(cfg.n_layers):
+        at = f"blocks.{layer}.attn."
+        b_V, W_O = state[at + name], state[at + "W_O"]
+        each = b_V.repeat_interleave(W_O.shape[0] // b_V.shape[0], dim=0)
+        state[at + "b_O"] = state[at + "b_O"] + (each[:, :, None] * W_O).sum((0, 1))
+        state[at + name] = torch.zeros_like(b_V)
+    return state
+
+
+def processed_state(  # noqa: PLR0913 - settings by keyword
+    state: StateDict,
+    cfg: HookedTransformerConfig,
+    *,
+    fold_ln: bool,
+    center_writing_weights: bool,
+    center_unembed: bool,
+    fold_biases: bool,
+) -> StateDict:
+    """The steps that are asked for and that TransformerLens would make, in its order."""
+    if fold_ln:
+        state = fold_norms(state, cfg)
+    centred = cfg.normalization_type in ("LN", "LNPre") and not cfg.final_rms
+    if center_writing_weights and centred:
+        state = centre_writing(state, cfg)
+    if center_unembed and not cfg.output_logits_soft_cap > 0:
+        state = centre_unembed(state)
+    return fold_value_biases(state, cfg) if fold_biases else state

@@ -1,0 +1,118 @@
+"""Parameters in TransformerLens's names and shapes, over the storage of the core's weights.
+
+The core keeps W_Q, W_K and W_V as one matrix; ``blocks[l].attn.W_Q [head d_model d_head]`` is a
+parameter of its own that shares this storage, so that what trains or edits one does so to the
+other. Autograd knows the core's matrix alone: when its gradient is complete, it is handed on to the
+``.grad`` of the parameters. ``torch.autograd.grad`` by such a parameter therefore finds no path.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+View = Callable[[Tensor], Tensor]
+"""From a weight of the core to a part of it, as a view."""
+
+
+@dataclass(eq=False)
+class SharedWeight:
+    """One parameter of TransformerLens.
+
+    Attributes:
+        owner: the module that has it.
+        name: its name there.
+        core: the weight of the core whose storage it shares.
+        view: which part of it.
+        parameter: as it was bound.
+        pointer: the address of its data.
+    """
+
+    owner: nn.Module
+    name: str
+    core: nn.Parameter
+    view: View
+    parameter: nn.Parameter
+    pointer: int = 0
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the parameter is still the same, over the same storage."""
+        now = self.owner._parameters[self.name]  # noqa: SLF001 - without nn.Module's lookup
+        return now is self.parameter and now.data_ptr() == self.pointer
+
+    def bind(self, *, keep: bool) -> None:
+        """Share the storage again.
+
+        Args:
+            keep: whether the parameter's values are kept, and written into the core; else the
+                core's.
+        """
+        now = self.owner._parameters[self.name]  # noqa: SLF001
+        if now is None:
+            return
+        part = self.view(self.core.data)
+        if keep and now.data_ptr() != part.data_ptr():
+            part.copy_(now.data)
+        now.data = part
+        self.parameter, self.pointer = now, part.data_ptr()
+
+
+class SharedWeights:
+    """All parameters that share storage with a core."""
+
+    def __init__(self) -> None:
+        self._by_core: dict[int, list[SharedWeight]] = {}
+
+    def add(self, owner: nn.Module, name: str, core: nn.Parameter, view: View) -> None:
+        """Register a parameter ``name`` of ``owner`` over a part of a weight of the core."""
+        parameter = nn.Parameter(view(core.data))
+        owner.register_parameter(name, parameter)
+        if id(core) not in self._by_core:
+            self._by_core[id(core)] = []
+            core.register_post_accumulate_grad_hook(partial(_hand_on, self._by_core[id(core)]))
+        made = SharedWeight(owner, name, core, view, parameter, parameter.data_ptr())
+        self._by_core[id(core)].append(made)
+
+    def check(self) -> None:
+        """Before a forward: take over parameters that were replaced, and what needs gradients."""
+        for shared in self._by_core.values():
+            for weight in shared:
+                if not weight.is_bound:
+                    weight.bind(keep=True)
+            wanted = any(weight.parameter.requires_grad for weight in shared)
+            if shared[0].core.requires_grad is not wanted:
+                shared[0].core.requires_grad_(wanted)
+
+    def parameters(self) -> set[int]:
+        """The identities of the parameters."""
+        return {id(weight.parameter) for shared in self._by_core.values() for weight in shared}
+
+    def rebind(self) -> None:
+        """After the core was moved or cast: parameters over its new storage."""
+        for shared in self._by_core.values():
+            for weight in shared:
+                weight.bind(keep=False)
+                _move_grad(weight.parameter)
+
+
+def _move_grad(parameter: nn.Parameter) -> None:
+    grad = parameter.grad
+    if grad is not None:
+        parameter.grad = None
+        parameter.grad = grad.to(parameter.device, parameter.dtype)
+
+
+@torch.no_grad()
+def _hand_on(shared: list[SharedWeight], core: Tensor) -> None:
+    """Add the core's gradient to those of the parameters, and clear it."""
+    grad, core.grad = core.grad, None
+    if grad is None:
+        return
+    for weight in shared:
+        parameter = weight.parameter
+        if parameter.requires_grad:
+            part = weight.view(grad)
+            parameter.grad = part if parameter.grad is None else parameter.grad + part

@@ -1,0 +1,76 @@
+"""The weights of a model of this package as a state dict in TransformerLens's names."""
+
+from torch import Tensor
+
+from interp.compat.config import HookedTransformerConfig
+from interp.model.attention.attention import Attention
+from interp.model.block import Block
+from interp.model.mlp import MLP, GatedMLP
+from interp.model.norm import Norm, ScaledNorm
+from interp.transformer import Transformer
+
+State = dict[str, Tensor]
+
+
+def state_of(model: Transformer, cfg: HookedTransformerConfig) -> State:
+    """Its weights; missing biases are zeros, and a factor of the embedding is part of W_E."""
+    stack = model.stacks[0]
+    scale = model.config.stacks[stack.name].embedding.scale
+    W_E, W_U = model.W_E.detach(), model.W_U.detach()
+    state = {"embed.W_E": W_E if scale is None else W_E * scale}
+    state |= _norm("embed.ln", stack.embed_norm)
+    if cfg.positional_embedding_type == "standard":
+        state["pos_embed.W_pos"] = model.W_pos.detach()
+    for layer, block in enumerate(model.blocks):
+        at = f"blocks.{layer}."
+        for name in ("ln1", "ln1_post", "ln2", "ln2_post"):
+            state |= _norm(at + name, getattr(block, name, None))
+        state |= _attention(f"{at}attn.", block.attn, cfg)
+        state |= _mlp(f"{at}mlp.", block, cfg)
+    state |= _norm("ln_final", stack.final_norm)
+    b_U = getattr(model.unembed, "b_U", None)
+    state["unembed.W_U"] = W_U
+    state["unembed.b_U"] = W_U.new_zeros(W_U.shape[1]) if b_U is None else b_U.detach()
+    return {name: weight.detach().clone() for name, weight in state.items()}
+
+
+def _norm(name: str, norm: Norm | None) -> State:
+    """Gain and bias; a gain that is stored less one (Gemma) is given whole."""
+    if not isinstance(norm, ScaledNorm):
+        return {}
+    state: State = {}
+    if norm.multiplier is not None:
+        state[f"{name}.w"] = norm.multiplier.detach().flatten()
+    if norm.bias is not None:
+        state[f"{name}.b"] = norm.bias.detach().flatten()
+    return state
+
+
+def _attention(at: str, attn: Attention, cfg: HookedTransformerConfig) -> State:
+    own = "" if cfg.n_key_value_heads is None else "_"
+    b_O = attn.b_O
+    state = {
+        f"{at}W_Q": attn.W_Q,
+        f"{at}W_O": attn.W_O,
+        f"{at}b_Q": attn.b_Q,
+        f"{at}b_O": attn.W_O.new_zeros(cfg.d_model) if b_O is None else b_O,
+        f"{at}{own}W_K": attn.W_K,
+        f"{at}{own}W_V": attn.W_V,
+        f"{at}{own}b_K": attn.b_K,
+        f"{at}{own}b_V": attn.b_V,
+    }
+    return state | _norm(f"{at}q_norm", attn.q_norm) | _norm(f"{at}k_norm", attn.k_norm)
+
+
+def _mlp(at: str, block: Block, cfg: HookedTransformerConfig) -> State:
+    mlp = getattr(block, "mlp", None)
+    if not isinstance(mlp, MLP):
+        return {}
+    W_in, W_out, b_in, b_out = mlp.W_in, mlp.W_out, mlp.b_in, mlp.b_out
+    state = {
+        f"{at}W_in": W_in,
+        f"{at}b_in": W_in.new_zeros(W_in.shape[1]) if b_in is None else b_in,
+        f"{at}W_out": W_out,
+        f"{at}b_out": W_out.new_zeros(cfg.d_model) if b_out is None else b_out,
+    }
+    return state | ({f"{at}W_gate": mlp.W_gate} if isinstance(mlp, GatedMLP) else {})

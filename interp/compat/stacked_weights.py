@@ -1,0 +1,81 @@
+"""Weights of all layers as one tensor: ``model.W_Q [layer head d_model d_head]`` (copies)."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp.compat.text_calls import TextCalls
+from interp.errors import NoSuchAttribute
+
+STACKED = {
+    **dict.fromkeys(("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O"), "attn"),
+    **dict.fromkeys(("W_in", "W_gate", "W_out", "b_in", "b_out"), "mlp"),
+}
+"""The part of a block that has each of them."""
+SINGLE = {"W_U": "unembed", "b_U": "unembed", "W_E": "embed", "W_pos": "pos_embed"}
+"""The part of the model that has each of them."""
+
+
+class StackedWeights(TextCalls):
+    """The properties of a model that give its weights."""
+
+    blocks: Any
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as nn.Module has it
+        """A weight of every layer stacked, or W_E, W_pos, W_U, b_U (the parameters).
+
+        Raises:
+            NoSuchAttribute: the model has no such weight.
+        """
+        if name in STACKED:
+            return self._stacked(name)
+        if name in SINGLE:
+            part = self._modules.get(SINGLE[name])
+            if part is None:
+                raise NoSuchAttribute(f"This model has no {name}.")
+            return getattr(part, name)
+        return super().__getattr__(name)
+
+    def _stacked(self, name: str) -> Tensor | None:
+        parts = [getattr(block, STACKED[name], None) for block in self.blocks]
+        weights = [getattr(part, name, None) for part in parts]
+        if any(weight is None for weight in weights):
+            if name == "W_gate":
+                return None
+            raise NoSuchAttribute(f"This model has no {name}.")
+        return torch.stack(weights)
+
+    @property
+    def W_E_pos(self) -> Tensor:
+        """W_E and W_pos, one below the other ``[d_vocab+n_ctx d_model]``."""
+        return torch.cat([self.W_E, self.W_pos])
+
+    @property
+    def n_params_total(self) -> int:
+        """Number of parameters, with embeddings, biases and norms."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def all_head_labels(self) -> list[str]:
+        """``L0H0``, ``L0H1``, … of every head."""
+        return [f"L{l}H{h}" for l in range(self.cfg.n_layers) for h in range(self.cfg.n_heads)]
+
+    def accumulated_bias(
+        self,
+        layer: int,
+        mlp_input: bool = False,  # noqa: FBT001, FBT002
+        include_mlp_biases: bool = True,  # noqa: FBT001, FBT002
+    ) -> Tensor:
+        """The sum of the biases written before a layer ``[d_model]``.
+
+        Args:
+            layer: biases of the blocks before it.
+            mlp_input: also b_O of the layer itself.
+            include_mlp_biases: b_out as well as b_O.
+        """
+        total = self.W_U.new_zeros(self.cfg.d_model)
+        for block in self.blocks[:layer]:
+            total = total + block.attn.b_O
+            if include_mlp_biases and not self.cfg.attn_only:
+                total = total + block.mlp.b_out
+        return total + self.blocks[layer].attn.b_O if mlp_input else total

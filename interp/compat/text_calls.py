@@ -1,0 +1,202 @@
+"""From texts to tokens and back, as a :class:`HookedTransformer` does it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from einops import rearrange
+from torch import Tensor
+
+from interp.compat.config import HookedTransformerConfig
+from interp.compat.hooked_root_module import HookedRootModule
+from interp.errors import InvalidInput, InvalidTokens, shorten
+
+
+class TextCalls(HookedRootModule):
+    """The calls of a model that has a tokenizer.
+
+    Attributes:
+        cfg: the configuration; ``default_prepend_bos`` is the BOS rule.
+        tokenizer: one of ``transformers``, or with the same calls; ``None`` if there is none.
+    """
+
+    cfg: HookedTransformerConfig
+    tokenizer: Any
+
+    def set_tokenizer(
+        self, tokenizer: Any, default_padding_side: str | None = None  # noqa: ANN401
+    ) -> None:
+        """Use a tokenizer of ``transformers``.
+
+        Missing special tokens become that of EOS, as in TransformerLens.
+
+        Raises:
+            InvalidInput: another padding side than ``left`` or ``right``.
+        """
+        if default_padding_side not in ("left", "right", None):
+            raise InvalidInput(
+                f"default_padding_side={shorten(default_padding_side)} must be left or right."
+            )
+        self.tokenizer = tokenizer
+        if default_padding_side is not None:
+            tokenizer.padding_side = default_padding_side
+        self.cfg.tokenizer_prepends_bos = len(tokenizer.encode("")) > 0
+        for missing, source in (("eos", None), ("pad", "eos"), ("bos", "eos")):
+            if getattr(tokenizer, f"{missing}_token_id", None) is None:
+                text = "<|endoftext|>" if source is None else tokenizer.eos_token
+                setattr(tokenizer, f"{missing}_token", text)
+        if self.cfg.d_vocab == -1:
+            self.cfg.d_vocab = max(tokenizer.get_vocab().values()) + 1
+        if self.cfg.d_vocab_out == -1:
+            self.cfg.d_vocab_out = self.cfg.d_vocab
+
+    @contextmanager
+    def _overriding(self, prepend_bos: bool | None, padding_side: str | None) -> Iterator[None]:
+        """The rules of one call in the place of the model's."""
+        cfg, tokenizer = self.cfg, self.tokenizer
+        bos, side = cfg.default_prepend_bos, getattr(tokenizer, "padding_side", None)
+        try:
+            cfg.default_prepend_bos = bos if prepend_bos is None else prepend_bos
+            if tokenizer is not None and padding_side is not None:
+                tokenizer.padding_side = padding_side
+            yield
+        finally:
+            cfg.default_prepend_bos = bos
+            if tokenizer is not None:
+                tokenizer.padding_side = side
+
+    def to_tokens(
+        self,
+        input: str | list[str],  # noqa: A002 - the name of TransformerLens
+        prepend_bos: bool | None = None,  # noqa: FBT001
+        padding_side: str | None = None,
+        move_to_device: bool = True,  # noqa: FBT001, FBT002
+        truncate: bool = True,  # noqa: FBT001, FBT002
+    ) -> Tensor:
+        """Token ids ``[batch pos]`` of a text or several.
+
+        BOS is prepended by ``cfg.default_prepend_bos``, also if the text spells it out. Shorter
+        texts are padded with the tokenizer's padding token, longer ones truncated to ``n_ctx``.
+
+        Raises:
+            InvalidTokens: there is no tokenizer.
+        """
+        tokenizer = self._tokenizer()
+        with self._overriding(prepend_bos, padding_side):
+            prepends = bool(self.cfg.tokenizer_prepends_bos)
+            texts: Any = input
+            if self.cfg.default_prepend_bos and not prepends:
+                bos = tokenizer.bos_token
+                several = not isinstance(input, str)
+                texts = [bos + text for text in input] if several else bos + input
+            length = self.cfg.n_ctx if truncate else None
+            tokens = tokenizer(
+                texts, return_tensors="pt", padding=True, truncation=truncate, max_length=length
+            )["input_ids"]
+            if not self.cfg.default_prepend_bos and prepends:
+                tokens = self._without_bos(tokens)
+        return tokens.to(self.cfg.device) if move_to_device else tokens
+
+    def _without_bos(self, tokens: Tensor) -> Tensor:
+        """The same rows without the BOS that the tokenizer prepended."""
+        tokenizer = self._tokenizer()
+        if tokenizer.padding_side == "right":
+            return tokens[:, 1:]
+        real = tokens.ne(tokenizer.pad_token_id)
+        if tokenizer.bos_token_id == tokenizer.pad_token_id:
+            first = real.cumsum(-1).eq(0).sum(-1) - 1
+        else:
+            first = tokens.eq(tokenizer.bos_token_id).int().argmax(-1)
+        keep = torch.arange(tokens.shape[1], device=tokens.device) != first[:, None]
+        return tokens[keep].view(len(tokens), -1)
+
+    def to_string(self, tokens: Any) -> str | list[str]:  # noqa: ANN401
+        """The text of ids ``[pos]``, or of each row of ids ``[batch pos]``.
+
+        Raises:
+            InvalidTokens: ids of more axes, or no tokenizer.
+        """
+        tokenizer, ids = self._tokenizer(), torch.as_tensor(tokens)
+        if ids.ndim > 2:  # noqa: PLR2004 - batch pos
+            raise InvalidTokens(f"Ids [pos] or [batch pos] were expected; got {shorten(ids)}.")
+        decode = tokenizer.batch_decode if ids.ndim == 2 else tokenizer.decode  # noqa: PLR2004
+        return decode(ids, clean_up_tokenization_spaces=False)
+
+    def to_str_tokens(
+        self,
+        input: Any,  # noqa: A002, ANN401
+        prepend_bos: bool | None = None,  # noqa: FBT001
+        padding_side: str | None = None,
+    ) -> Any:  # noqa: ANN401 - a list of texts, or of such lists
+        """The text of each token: of a text, of ids ``[pos]``, or of each item of a list.
+
+        Raises:
+            InvalidTokens: ids of more than one row.
+        """
+        if isinstance(input, list):
+            return [self.to_str_tokens(one, prepend_bos, padding_side) for one in input]
+        if isinstance(input, str):
+            ids = self.to_tokens(input, prepend_bos, padding_side)[0]
+        else:
+            ids = torch.as_tensor(input).squeeze()
+            ids = ids[None] if ids.ndim == 0 else ids
+        if ids.ndim != 1:
+            raise InvalidTokens(f"Ids [pos] were expected; got {shorten(input)}.")
+        rows = [[int(token)] for token in ids.tolist()]
+        return self._tokenizer().batch_decode(rows, clean_up_tokenization_spaces=False)
+
+    def to_single_token(self, string: str) -> int:
+        """The id of a text that is one token.
+
+        Raises:
+            InvalidTokens: it is several, or none.
+        """
+        ids = self.to_tokens(string, prepend_bos=False).flatten()
+        if len(ids) != 1:
+            raise InvalidTokens(f"{shorten(string)} is not a single token, but {len(ids)}.")
+        return int(ids[0])
+
+    def to_single_str_token(self, int_token: int) -> str:
+        """The text of one id."""
+        return self.to_str_tokens(torch.tensor([int_token]))[0]
+
+    def get_token_position(
+        self,
+        single_token: str | int | Tensor,
+        input: Any,  # noqa: A002, ANN401
+        mode: str = "first",
+        prepend_bos: bool | None = None,  # noqa: FBT001
+        padding_side: str | None = None,
+    ) -> int:
+        """Where a token is in a text or in one row of ids.
+
+        Raises:
+            InvalidInput: it is not there, several rows, or another ``mode`` than first or last.
+        """
+        is_text = isinstance(input, str)
+        ids = self.to_tokens(input, prepend_bos, padding_side) if is_text else torch.as_tensor(input)
+        ids = ids[0] if ids.ndim == 2 and len(ids) == 1 else ids  # noqa: PLR2004
+        is_str = isinstance(single_token, str)
+        token = self.to_single_token(single_token) if is_str else int(single_token)  # pyright: ignore[reportArgumentType]
+        found = (ids == token).nonzero().flatten().tolist()
+        if ids.ndim != 1 or not found or mode not in ("first", "last"):
+            raise InvalidInput(
+                f"The token {shorten(single_token)} was looked for in one row, as mode={mode!r}: "
+                f"it occurs at {found}, and mode must be first or last."
+            )
+        return found[0 if mode == "first" else -1]
+
+    def tokens_to_residual_directions(self, tokens: Any) -> Tensor:  # noqa: ANN401
+        """The columns of W_U of tokens: ``[d_model]`` of one, ``[... d_model]`` of several."""
+        W_U: Tensor = self.W_U  # pyright: ignore[reportAssignmentType]
+        if isinstance(tokens, Tensor | np.ndarray) and torch.as_tensor(tokens).numel() > 1:
+            return rearrange(W_U[:, torch.as_tensor(tokens)], "d_model ... -> ... d_model")
+        token = self.to_single_token(tokens) if isinstance(tokens, str) else int(tokens)
+        return W_U[:, token]
+
+    def _tokenizer(self) -> Any:  # noqa: ANN401
+        if self.tokenizer is None:
+            raise InvalidTokens("This model has no tokenizer; give it token ids, or set_tokenizer.")
+        return self.tokenizer

@@ -1,0 +1,128 @@
+"""A tokenizer of this package with the calls of a tokenizer of ``transformers``.
+
+Bundled models have a :class:`interp.Tokenizer`; notebooks call ``model.tokenizer.decode(...)``,
+``.bos_token_id`` and so on. A tokenizer of ``transformers`` that a user gives is used as it is.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from interp.config import TokensConfig
+from interp.errors import InvalidInput, shorten
+from interp.text.tokenizer import Tokenizer
+
+
+class HookedTokenizer:
+    """The tokenizer of a bundled model.
+
+    Attributes:
+        padding_side: where shorter texts of a batch are padded.
+        bos_token_id: before a text, by default; that of EOS if there is no BOS.
+        pad_token_id: that of EOS, or 0 if there is none.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, tokens: TokensConfig, name: str = "") -> None:
+        self.backend, self.name_or_path = tokenizer, name
+        self.padding_side: Literal["left", "right"] = "right"
+        eos = tokens.eos if tokenizer.eos is None else tokenizer.eos
+        bos = tokens.bos if tokenizer.bos is None else tokenizer.bos
+        self.eos_token_id = eos
+        self.bos_token_id = eos if bos is None else bos
+        self.pad_token_id = next((i for i in (eos, bos) if i is not None), 0)
+
+    @property
+    def bos_token(self) -> str | None:
+        """The text of BOS."""
+        return None if self.bos_token_id is None else self.backend.token_text(self.bos_token_id)
+
+    @property
+    def eos_token(self) -> str | None:
+        """The text of EOS."""
+        return None if self.eos_token_id is None else self.backend.token_text(self.eos_token_id)
+
+    @property
+    def pad_token(self) -> str:
+        """The text of the padding token."""
+        return self.backend.token_text(self.pad_token_id)
+
+    @property
+    def vocab(self) -> dict[str, int]:
+        """Tokens and their ids."""
+        return self.backend.backend.get_vocab()
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids."""
+        return self.backend.vocab_size
+
+    def get_vocab(self) -> dict[str, int]:
+        """Tokens and their ids."""
+        return self.vocab
+
+    def __len__(self) -> int:
+        """Number of ids."""
+        return self.vocab_size
+
+    def encode(self, text: str, **keywords: object) -> list[int]:  # noqa: ARG002
+        """The ids of a text, nothing added."""
+        return self.backend.encode(text)
+
+    def decode(self, ids: Any, **keywords: object) -> str:  # noqa: ANN401, ARG002
+        """The text of an id or of several."""
+        flat = torch.as_tensor(ids).flatten().tolist()
+        return self.backend.decode(flat)
+
+    def batch_decode(self, rows: Any, **keywords: object) -> list[str]:  # noqa: ANN401
+        """The text of each row."""
+        return [self.decode(row, **keywords) for row in rows]
+
+    def __call__(
+        self,
+        text: str | Sequence[str],
+        *,
+        return_tensors: str | None = None,
+        padding: object = False,
+        truncation: object = False,
+        max_length: int | None = None,
+        **keywords: object,  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """Ids of one or several texts, as ``transformers`` gives them.
+
+        Raises:
+            InvalidInput: texts of different lengths without ``padding``, as a tensor.
+        """
+        texts = [text] if isinstance(text, str) else list(text)
+        rows = [self.encode(one) for one in texts]
+        if truncation and max_length is not None:
+            rows = [row[:max_length] for row in rows]
+        longest = max(map(len, rows), default=0)
+        if padding:
+            fill = [[self.pad_token_id] * (longest - len(row)) for row in rows]
+            pairs = zip(rows, fill, strict=True)
+            left = self.padding_side == "left"
+            rows = [pad + row if left else row + pad for row, pad in pairs]
+        if return_tensors is None:
+            return {"input_ids": rows[0] if isinstance(text, str) else rows}
+        if any(len(row) != len(rows[0]) for row in rows):
+            raise InvalidInput(f"Texts of different lengths need padding=True; got {shorten(texts)}.")
+        return {"input_ids": torch.tensor(rows, dtype=torch.long).reshape(len(rows), -1)}
+
+
+def attention_mask(tokenizer: Any, tokens: Tensor, *, prepend_bos: bool) -> Tensor:  # noqa: ANN401
+    """Which tokens are not padding ``[batch pos]``: 0 at leading (or trailing) padding tokens.
+
+    Only the side on which the tokenizer pads is looked at; a BOS token with the id of padding
+    counts as real if it was prepended.
+    """
+    real = tokens.ne(tokenizer.pad_token_id)
+    if tokenizer.padding_side == "right":
+        return real.flip(-1).cumsum(-1).flip(-1).gt(0).to(tokens.dtype)
+    leading = real.cumsum(-1).eq(0)
+    mask = (~leading).to(tokens.dtype)
+    if prepend_bos and tokenizer.bos_token_id == tokenizer.pad_token_id:
+        last = leading.sum(-1) - 1
+        mask[torch.arange(len(mask), device=mask.device), last] = 1
+    return mask
