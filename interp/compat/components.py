@@ -99,11 +99,16 @@ class Embed(nn.Module):
 
 
 class PosEmbed(nn.Module):
-    """W_pos."""
+    """W_pos; without learned positions it is a parameter that nothing reads, as in theirs."""
 
-    def __init__(self, core: nn.Parameter, weights: SharedWeights) -> None:
+    def __init__(
+        self, core: nn.Parameter | None, cfg: HookedTransformerConfig, weights: SharedWeights
+    ) -> None:
         super().__init__()
-        weights.add(self, "W_pos", core, _whole)
+        if core is None:
+            self.W_pos = nn.Parameter(torch.zeros(cfg.n_ctx, cfg.d_model, dtype=cfg.dtype))
+        else:
+            weights.add(self, "W_pos", core, _whole)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """The rows of the first positions, for each row of tokens."""

@@ -97,6 +97,10 @@ def _check(cfg: HookedTransformerConfig) -> None:
             f"positional_embedding_type={cfg.positional_embedding_type!r} is not supported; it "
             f"must be one of {', '.join(_KINDS)}."
         )
+    if cfg.post_embedding_ln and cfg.positional_embedding_type == "standard":
+        raise InvalidConfig(
+            "post_embedding_ln=True is supported without learned positions only (BLOOM)."
+        )
     if cfg.normalization_type is not None and cfg.normalization_type not in NORMS:
         raise InvalidConfig(
             f"normalization_type={cfg.normalization_type!r} must be None or one of "

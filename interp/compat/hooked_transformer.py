@@ -94,9 +94,9 @@ class HookedTransformer(Generation, Pretrained):
             raise InvalidInput("A HookedTransformer reads and predicts tokens.")
         self.embed = Embed(stack.weight_e, stack.embed_norm, weights)
         self.hook_embed = HookPoint()
-        if isinstance(stack.entry, LearnedPositions):
-            self.pos_embed = PosEmbed(stack.entry.W_pos, weights)
         if cfg.positional_embedding_type != "rotary":
+            learned = isinstance(stack.entry, LearnedPositions)
+            self.pos_embed = PosEmbed(stack.entry.W_pos if learned else None, cfg, weights)
             self.hook_pos_embed = HookPoint()
         self.blocks = nn.ModuleList(
             TransformerBlock(cfg, block, layer, weights) for layer, block in enumerate(core.blocks)

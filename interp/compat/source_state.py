@@ -21,6 +21,8 @@ def state_of(model: Transformer, cfg: HookedTransformerConfig) -> State:
     state |= _norm("embed.ln", stack.embed_norm)
     if cfg.positional_embedding_type == "standard":
         state["pos_embed.W_pos"] = model.W_pos.detach()
+    elif cfg.positional_embedding_type == "alibi":
+        state["pos_embed.W_pos"] = W_U.new_zeros(cfg.n_ctx, cfg.d_model)
     for layer, block in enumerate(model.blocks):
         at = f"blocks.{layer}."
         for name in ("ln1", "ln1_post", "ln2", "ln2_post"):
