@@ -50,7 +50,7 @@ class Generation(StackedWeights):
             verbose: accepted.
 
         Raises:
-            InvalidInput: ``stop_at_eos`` without an EOS, or an unknown ``return_type``.
+            InvalidInput: ``stop_at_eos`` without a tokenizer, or an unknown ``return_type``.
         """
         is_text = isinstance(input, str | list)
         kind = {"input": "str" if is_text else "tokens", "tensor": "tokens"}.get(
@@ -83,15 +83,17 @@ class Generation(StackedWeights):
         return texts[0] if isinstance(input, str) else texts
 
     def _ends(self, given: int | list[int] | None) -> list[int]:
-        """The ids that end a row.
+        """The ids that end a row: none, if the tokenizer has no EOS.
 
         Raises:
-            InvalidInput: none is known.
+            InvalidInput: there is no tokenizer to know them.
         """
+        if given is None and self.tokenizer is None:
+            raise InvalidInput("Without a tokenizer, give eos_token_id= or stop_at_eos=False.")
         if given is None:
             given = getattr(self.tokenizer, "eos_token_id", None)
         if given is None:
-            raise InvalidInput("stop_at_eos=True needs a tokenizer with EOS, or eos_token_id=.")
+            return []
         return [given] if isinstance(given, int) else list(given)
 
 

@@ -68,13 +68,7 @@ class HookedTransformer(Generation, Pretrained):
         self.cfg, self.tokenizer = HookedTransformerConfig.unwrap(cfg), None
         if tokenizer is not None:
             self.set_tokenizer(tokenizer, default_padding_side)
-        # The core draws random weights of its own; those of TransformerLens are drawn below.
-        with torch.random.fork_rng():
-            core = Transformer(core_config(self.cfg)).to(self.cfg.dtype)
-        self._core, self._weights = (core,), SharedWeights()
-        self._add_parts(core)
-        self.setup()
-        self._facade = self._places(core)
+        self._build()
         if self.cfg.init_weights:
             self.init_weights()
         if move_to_device:
@@ -87,6 +81,18 @@ class HookedTransformer(Generation, Pretrained):
         return self._core[0]
 
     # ---- building it --------------------------------------------------------------------------
+
+    def _build(self) -> None:
+        """The core and the parts, by the configuration."""
+        # The core draws random weights of its own, TransformerLens's are drawn by init_weights.
+        with torch.random.fork_rng():
+            core = Transformer(core_config(self.cfg)).to(self.cfg.dtype)
+        if self.cfg.normalization_type == "RMSPre" and self.cfg.use_normalization_before_and_after:
+            _drop_read_gains(core)
+        self._core, self._weights = (core,), SharedWeights()
+        self._add_parts(core)
+        self.setup()
+        self._facade = self._places(core)
 
     def _add_parts(self, core: Transformer) -> None:
         cfg, stack, weights = self.cfg, core.stacks[0], self._weights
@@ -353,6 +359,13 @@ class HookedTransformer(Generation, Pretrained):
             NoSuchAttribute: always.
         """
         raise NoSuchAttribute("interp.compat downloads no data set; use datasets.load_dataset.")
+
+
+def _drop_read_gains(core: Transformer) -> None:
+    """Only the norms of what is written keep their gains: the others are folded."""
+    for name, part in core.named_modules():
+        if name.endswith(("ln1", "ln2", "final_norm")) and isinstance(part, ScaledNorm):
+            part.gain = None
 
 
 def _real(mask: Tensor | None) -> Tensor | None:

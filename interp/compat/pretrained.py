@@ -1,6 +1,5 @@
 """Models with trained weights: ``HookedTransformer.from_pretrained``."""
 
-import logging
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,8 +16,8 @@ from interp.loading import bundled, load
 from interp.loading.hub import PREFIX, WELL_KNOWN
 from interp.transformer import Transformer
 
-LOGGER = logging.getLogger(__name__)
-REFUSED = ("fold_value_biases_in", "n_devices", "load_in_4bit", "refactor_factored_attn_matrices")
+FOLDED = {"LN": "LNPre", "RMS": "RMSPre"}
+"""What a norm is called when its gain and bias are folded."""
 
 
 class Pretrained(StackedWeights):
@@ -89,7 +88,8 @@ class Pretrained(StackedWeights):
             _tokenizer(source, tokenizer),
             fold_ln=fold_ln,
             center_writing_weights=center_writing_weights,
-            center_unembed=center_unembed,
+            # A soft-cap is not invariant to a constant.
+            center_unembed=center_unembed and not cfg.output_logits_soft_cap > 0,
             fold_biases=fold_value_biases,
         )
         if default_padding_side is not None and made.tokenizer is not None:
@@ -131,7 +131,7 @@ class Pretrained(StackedWeights):
         steps["fold_ln"] = steps["fold_ln"] and cfg.normalization_type is not None
         state = processed_state(state, cfg, **steps)  # pyright: ignore[reportArgumentType]
         if steps["fold_ln"]:
-            cfg.normalization_type = {"LN": "LNPre", "RMS": "RMSPre"}[str(cfg.normalization_type)]
+            cfg.normalization_type = FOLDED[str(cfg.normalization_type)]
         cfg.init_weights = False
         made = cls(cfg, tokenizer, move_to_device=False)  # pyright: ignore[reportCallIssue]
         cfg.init_weights = True
@@ -149,16 +149,14 @@ class Pretrained(StackedWeights):
     ) -> None:
         """Load weights in TransformerLens's names, processed.
 
+        With ``fold_ln`` a model with gains is built anew without them; hooks that it had go.
+
         Raises:
-            InvalidInput: ``fold_ln`` of a model that has gains and biases: it was built with them.
+            InvalidInput: ``refactor_factored_attn_matrices``.
         """
         if refactor_factored_attn_matrices:
             raise InvalidInput("refactor_factored_attn_matrices= is not supported.")
-        if fold_ln and self.cfg.normalization_type in ("LN", "RMS"):
-            raise InvalidInput(
-                'fold_ln=True needs a model without gains: build it with normalization_type="LNPre" '
-                'or "RMSPre", or use from_pretrained.'
-            )
+        fold_ln = fold_ln and self.cfg.normalization_type is not None
         state = processed_state(
             state_dict,
             self.cfg,
@@ -167,7 +165,14 @@ class Pretrained(StackedWeights):
             center_unembed=center_unembed,
             fold_biases=fold_value_biases,
         )
+        if fold_ln and self.cfg.normalization_type in FOLDED:
+            self.cfg.normalization_type = FOLDED[self.cfg.normalization_type]
+            self._build()
         self.load_state_dict(state, strict=False)
+
+    def _build(self) -> None:
+        """Make the parts of the model anew, by its configuration."""
+        raise NotImplementedError
 
 
 def _dtype(given: object) -> torch.dtype:

@@ -52,7 +52,9 @@ def _fold(state: StateDict, norm: str, reads: dict[str, str | None], *, centre: 
 def centre_writing(state: StateDict, cfg: HookedTransformerConfig) -> StateDict:
     """Embeddings, W_O, b_O, W_out and b_out with mean zero over d_model."""
     state = dict(state)
-    names = [] if cfg.original_architecture in WRITE_NORM else ["embed.W_E", "pos_embed.W_pos"]
+    names = [] if cfg.original_architecture in WRITE_NORM else ["embed.W_E"]
+    if names and cfg.positional_embedding_type == "standard":
+        names.append("pos_embed.W_pos")
     for layer in range(cfg.n_layers):
         names += [f"blocks.{layer}.{part}" for part in ("attn.W_O", "attn.b_O")]
         names += [f"blocks.{layer}.{part}" for part in ("mlp.W_out", "mlp.b_out")]
@@ -91,11 +93,12 @@ def processed_state(  # noqa: PLR0913 - settings by keyword
     fold_biases: bool,
 ) -> StateDict:
     """The steps that are asked for and that TransformerLens would make, in its order."""
-    if fold_ln:
+    # Without gains there is nothing to fold, and TransformerLens does not centre either.
+    if fold_ln and any(name.endswith((".ln1.w", ".ln2.w", "ln_final.w")) for name in state):
         state = fold_norms(state, cfg)
     centred = cfg.normalization_type in ("LN", "LNPre") and not cfg.final_rms
     if center_writing_weights and centred:
         state = centre_writing(state, cfg)
-    if center_unembed and not cfg.output_logits_soft_cap > 0:
+    if center_unembed:
         state = centre_unembed(state)
     return fold_value_biases(state, cfg) if fold_biases else state

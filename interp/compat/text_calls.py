@@ -11,6 +11,7 @@ from torch import Tensor
 
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.hooked_root_module import HookedRootModule
+from interp.compat.tokenizer import HookedTokenizer, add_special_tokens
 from interp.errors import InvalidInput, InvalidTokens, shorten
 
 
@@ -43,10 +44,8 @@ class TextCalls(HookedRootModule):
         if default_padding_side is not None:
             tokenizer.padding_side = default_padding_side
         self.cfg.tokenizer_prepends_bos = len(tokenizer.encode("")) > 0
-        for missing, source in (("eos", None), ("pad", "eos"), ("bos", "eos")):
-            if getattr(tokenizer, f"{missing}_token_id", None) is None:
-                text = "<|endoftext|>" if source is None else tokenizer.eos_token
-                setattr(tokenizer, f"{missing}_token", text)
+        if not isinstance(tokenizer, HookedTokenizer):
+            add_special_tokens(tokenizer)
         if self.cfg.d_vocab == -1:
             self.cfg.d_vocab = max(tokenizer.get_vocab().values()) + 1
         if self.cfg.d_vocab_out == -1:

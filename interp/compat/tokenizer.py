@@ -111,6 +111,16 @@ class HookedTokenizer:
         return {"input_ids": torch.tensor(rows, dtype=torch.long).reshape(len(rows), -1)}
 
 
+def add_special_tokens(tokenizer: Any) -> None:  # noqa: ANN401
+    """Give a tokenizer of ``transformers`` EOS, padding and BOS, those that it lacks."""
+    if tokenizer.eos_token is None:
+        tokenizer.eos_token = "<|endoftext|>"
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    if tokenizer.bos_token is None:
+        tokenizer.bos_token = tokenizer.eos_token
+
+
 def attention_mask(tokenizer: Any, tokens: Tensor, *, prepend_bos: bool) -> Tensor:  # noqa: ANN401
     """Which tokens are not padding ``[batch pos]``: 0 at leading (or trailing) padding tokens.
 
