@@ -29,12 +29,12 @@ class StoredActivations:
         has_batch_dim: whether they have a batch axis.
     """
 
-    def __init__(self, cache_dict: dict[str, Tensor], model: Any, has_batch_dim: bool = True) -> None:  # noqa: ANN401, FBT001, FBT002
+    def __init__(self, cache_dict: dict[str, Tensor], model: Any, has_batch_dim: bool = True) -> None:
         self.cache_dict, self.model, self.has_batch_dim = cache_dict, model, has_batch_dim
         self.has_embed = "hook_embed" in cache_dict
         self.has_pos_embed = "hook_pos_embed" in cache_dict
 
-    def __getitem__(self, key: Any) -> Tensor:  # noqa: ANN401
+    def __getitem__(self, key: Any) -> Tensor:
         """An activation by full name, short name, or ``(name, layer[, part])``.
 
         A negative layer counts from the end.
@@ -88,7 +88,7 @@ class StoredActivations:
         self.cache_dict = {name: x.to(device) for name, x in self.items()}
         return self
 
-    def toggle_autodiff(self, mode: bool = False) -> None:  # noqa: FBT001, FBT002
+    def toggle_autodiff(self, mode: bool = False) -> None:
         """Switch gradients on or off, in the whole process."""
         torch.set_grad_enabled(mode)
 
@@ -144,12 +144,12 @@ class ActivationCache(StoredActivations):
     def accumulated_resid(
         self,
         layer: int | None = None,
-        incl_mid: bool = False,  # noqa: FBT001, FBT002
-        apply_ln: bool = False,  # noqa: FBT001, FBT002
+        incl_mid: bool = False,
+        apply_ln: bool = False,
         pos_slice: SliceLike = None,
-        mlp_input: bool = False,  # noqa: FBT001, FBT002
-        return_labels: bool = False,  # noqa: FBT001, FBT002
-    ) -> Any:  # noqa: ANN401
+        mlp_input: bool = False,
+        return_labels: bool = False,
+    ) -> Any:
         """The stream before each layer up to ``layer`` ``[component ... d_model]``.
 
         Args:
@@ -185,16 +185,16 @@ class ActivationCache(StoredActivations):
             )
         return (stack, labels) if return_labels else stack
 
-    def decompose_resid(  # noqa: PLR0913 - as TransformerLens has it
+    def decompose_resid(
         self,
         layer: int | None = None,
-        mlp_input: bool = False,  # noqa: FBT001, FBT002
+        mlp_input: bool = False,
         mode: str = "all",
-        apply_ln: bool = False,  # noqa: FBT001, FBT002
+        apply_ln: bool = False,
         pos_slice: SliceLike = None,
-        incl_embeds: bool = True,  # noqa: FBT001, FBT002
-        return_labels: bool = False,  # noqa: FBT001, FBT002
-    ) -> Any:  # noqa: ANN401
+        incl_embeds: bool = True,
+        return_labels: bool = False,
+    ) -> Any:
         """What was written to the stream before a layer ``[component ... d_model]``.
 
         Args:
@@ -233,11 +233,11 @@ class ActivationCache(StoredActivations):
     def stack_head_results(
         self,
         layer: int = -1,
-        return_labels: bool = False,  # noqa: FBT001, FBT002
-        incl_remainder: bool = False,  # noqa: FBT001, FBT002
+        return_labels: bool = False,
+        incl_remainder: bool = False,
         pos_slice: SliceLike = None,
-        apply_ln: bool = False,  # noqa: FBT001, FBT002
-    ) -> Any:  # noqa: ANN401
+        apply_ln: bool = False,
+    ) -> Any:
         """What each head before a layer writes ``[component ... d_model]``.
 
         ``incl_remainder`` adds the rest of the stream before that layer as a last component.
@@ -266,15 +266,15 @@ class ActivationCache(StoredActivations):
         onto = W_out @ project_output_onto
         return post * onto if project_output_onto.ndim == 1 else post[..., None] * onto
 
-    def stack_neuron_results(  # noqa: PLR0913 - as TransformerLens has it
+    def stack_neuron_results(
         self,
         layer: int = -1,
         pos_slice: SliceLike = None,
         neuron_slice: SliceLike = None,
-        return_labels: bool = False,  # noqa: FBT001, FBT002
-        incl_remainder: bool = False,  # noqa: FBT001, FBT002
-        apply_ln: bool = False,  # noqa: FBT001, FBT002
-    ) -> Any:  # noqa: ANN401
+        return_labels: bool = False,
+        incl_remainder: bool = False,
+        apply_ln: bool = False,
+    ) -> Any:
         """What each neuron before a layer writes ``[component ... d_model]``."""
         last = self._layers(layer)
         neurons = take(torch.arange(self.model.cfg.d_mlp), neuron_slice, 0).flatten().tolist()
@@ -286,16 +286,16 @@ class ActivationCache(StoredActivations):
         ]
         return self._finished(written, labels, last, return_labels, incl_remainder, pos_slice, apply_ln)
 
-    def _finished(  # noqa: PLR0913, PLR0917 - the settings of the two above
+    def _finished(
         self,
         written: list[Tensor],
         labels: list[str],
         layer: int,
-        return_labels: bool,  # noqa: FBT001
-        incl_remainder: bool,  # noqa: FBT001
+        return_labels: bool,
+        incl_remainder: bool,
         pos_slice: SliceLike,
-        apply_ln: bool,  # noqa: FBT001
-    ) -> Any:  # noqa: ANN401
+        apply_ln: bool,
+    ) -> Any:
         """Components as a stack, with the rest of the stream if it is wanted."""
         none = take(self["resid_pre", 0], pos_slice, -2)
         stack = torch.cat([none[None][:0], *written])
@@ -307,15 +307,15 @@ class ActivationCache(StoredActivations):
             stack = self.apply_ln_to_stack(stack, layer, pos_slice=pos_slice)
         return (stack, labels) if return_labels else stack
 
-    def apply_ln_to_stack(  # noqa: PLR0913 - as TransformerLens has it
+    def apply_ln_to_stack(
         self,
         residual_stack: Tensor,
         layer: int | None = None,
-        mlp_input: bool = False,  # noqa: FBT001, FBT002
+        mlp_input: bool = False,
         pos_slice: SliceLike = None,
         batch_slice: SliceLike = None,
-        has_batch_dim: bool = True,  # noqa: FBT001, FBT002
-        recompute_ln: bool = False,  # noqa: FBT001, FBT002
+        has_batch_dim: bool = True,
+        recompute_ln: bool = False,
     ) -> Tensor:
         """Terms of a stream, centred and divided by the scale that the norm before a layer had.
 
@@ -339,11 +339,11 @@ class ActivationCache(StoredActivations):
     def logit_attrs(
         self,
         residual_stack: Tensor,
-        tokens: Any,  # noqa: ANN401
-        incorrect_tokens: Any = None,  # noqa: ANN401
+        tokens: Any,
+        incorrect_tokens: Any = None,
         pos_slice: SliceLike = None,
         batch_slice: SliceLike = None,
-        has_batch_dim: bool = True,  # noqa: FBT001, FBT002
+        has_batch_dim: bool = True,
     ) -> Tensor:
         """What each component adds to a token's logit, or to the difference of two.
 
@@ -367,15 +367,15 @@ class ActivationCache(StoredActivations):
         )
         return (scaled * direction).sum(-1)
 
-    def get_full_resid_decomposition(  # noqa: PLR0913 - as TransformerLens has it
+    def get_full_resid_decomposition(
         self,
         layer: int | None = None,
-        mlp_input: bool = False,  # noqa: FBT001, FBT002
-        expand_neurons: bool = True,  # noqa: FBT001, FBT002
-        apply_ln: bool = False,  # noqa: FBT001, FBT002
+        mlp_input: bool = False,
+        expand_neurons: bool = True,
+        apply_ln: bool = False,
         pos_slice: SliceLike = None,
-        return_labels: bool = False,  # noqa: FBT001, FBT002
-    ) -> Any:  # noqa: ANN401
+        return_labels: bool = False,
+    ) -> Any:
         """Every head, every neuron (or MLP), the embeddings and the biases before a layer.
 
         Their sum is the stream there.

@@ -25,7 +25,7 @@ from interp.model.norm import ScaledNorm
 class Part(nn.Module):
     """Base class: a part that is not computed by itself."""
 
-    def forward(self, *inputs: Any, **keywords: Any) -> Tensor:  # noqa: ANN401, ARG002
+    def forward(self, *inputs: Any, **keywords: Any) -> Tensor:  # noqa: ARG002
         """Refused.
 
         Raises:
@@ -85,7 +85,7 @@ class ActivationNorm(nn.Module):
 class Embed(nn.Module):
     """W_E, and perhaps a norm of it."""
 
-    def __init__(self, core: nn.Parameter, norm: Any, weights: SharedWeights) -> None:  # noqa: ANN401
+    def __init__(self, core: nn.Parameter, norm: Any, weights: SharedWeights) -> None:
         super().__init__()
         weights.add(self, "W_E", core, _whole)
         if isinstance(norm, ScaledNorm):
@@ -163,12 +163,15 @@ class Attention(Part):
         for name, norm in (("q_norm", core.q_norm), ("k_norm", core.k_norm)):
             if isinstance(norm, ScaledNorm):
                 self.add_module(name, Norm(norm, weights))
+        # In state dicts of TransformerLens; nothing reads them.
+        self.register_buffer("mask", torch.empty((0, 0), dtype=torch.bool))
+        self.register_buffer("IGNORE", torch.tensor(-torch.inf))
         names = ["k", "q", "v", "z", "attn_scores", "pattern", "result"]
         names += ["rot_k", "rot_q"] if cfg.positional_embedding_type == "rotary" else []
         for name in names:
             self.add_module(f"hook_{name}", HookPoint())
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as nn.Module has it
+    def __getattr__(self, name: str) -> Any:
         """W_K, W_V and their biases of every query head, where heads share them (copies)."""
         if name in ("W_K", "W_V", "b_K", "b_V") and f"_{name}" in self._parameters:
             stored = super().__getattr__(f"_{name}")

@@ -12,23 +12,23 @@ from interp.errors import InvalidInput, shorten
 class Generation(StackedWeights):
     """The call that generates."""
 
-    def generate(  # noqa: PLR0913 - as TransformerLens has it
+    def generate(
         self,
-        input: Any = "",  # noqa: A002, ANN401
+        input: Any = "",
         max_new_tokens: int = 10,
-        stop_at_eos: bool = True,  # noqa: FBT001, FBT002
+        stop_at_eos: bool = True,
         eos_token_id: int | list[int] | None = None,
-        do_sample: bool = True,  # noqa: FBT001, FBT002
+        do_sample: bool = True,
         top_k: int | None = None,
         top_p: float | None = None,
         temperature: float = 1.0,
         freq_penalty: float = 0.0,
-        use_past_kv_cache: bool = True,  # noqa: ARG002, FBT001, FBT002 - the tokens are the same
-        prepend_bos: bool | None = None,  # noqa: FBT001
+        use_past_kv_cache: bool = True,  # noqa: ARG002 - the tokens are the same
+        prepend_bos: bool | None = None,
         padding_side: str | None = None,
         return_type: str | None = "input",
-        verbose: bool = True,  # noqa: ARG002, FBT001, FBT002 - nothing is printed
-    ) -> Any:  # noqa: ANN401 - by return_type
+        verbose: bool = True,  # noqa: ARG002 - nothing is printed
+    ) -> Any:
         """Continue a text, texts or ids.
 
         Every step is a forward over all tokens so far, in which the hooks of the model run.
@@ -97,7 +97,7 @@ class Generation(StackedWeights):
         return [given] if isinstance(given, int) else list(given)
 
 
-def _sampled(  # noqa: PLR0913, PLR0917 - the settings of sampling
+def _sampled(
     logits: Tensor,
     tokens: Tensor,
     top_k: int | None,

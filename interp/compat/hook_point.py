@@ -61,10 +61,10 @@ class HookPoint(nn.Module):
     def add_hook(
         self,
         hook: HookFunction,
-        dir: Direction = "fwd",  # noqa: A002 - the keyword of TransformerLens
-        is_permanent: bool = False,  # noqa: FBT001, FBT002 - likewise
+        dir: Direction = "fwd",
+        is_permanent: bool = False,
         level: int | None = None,
-        prepend: bool = False,  # noqa: FBT001, FBT002 - likewise
+        prepend: bool = False,
     ) -> None:
         """Add a hook.
 
@@ -89,18 +89,18 @@ class HookPoint(nn.Module):
             0 if prepend else len(handles), LensHandle(handle, is_permanent, level, hook)
         )
 
-    def add_perma_hook(self, hook: HookFunction, dir: Direction = "fwd") -> None:  # noqa: A002
+    def add_perma_hook(self, hook: HookFunction, dir: Direction = "fwd") -> None:
         """Add a permanent hook."""
         self.add_hook(hook, dir=dir, is_permanent=True)
 
     def _forward_hook(self, hook: HookFunction) -> Callable[[nn.Module, Any, Tensor], Any]:
-        def call(module: nn.Module, inputs: Any, output: Tensor) -> Any:  # noqa: ANN401, ARG001
+        def call(module: nn.Module, inputs: Any, output: Tensor) -> Any:  # noqa: ARG001
             return hook(output, hook=self)
 
         return call
 
     def _backward_hook(self, hook: HookFunction) -> Callable[[nn.Module, Any, Any], Any]:
-        def call(module: nn.Module, by_input: Any, by_output: Any) -> Any:  # noqa: ANN401, ARG001
+        def call(module: nn.Module, by_input: Any, by_output: Any) -> Any:  # noqa: ARG001
             changed = hook(by_output[0], hook=self)
             return changed if changed is None or isinstance(changed, tuple) else (changed,)
 
@@ -108,8 +108,8 @@ class HookPoint(nn.Module):
 
     def has_hooks(
         self,
-        dir: Directions = "both",  # noqa: A002
-        including_permanent: bool = True,  # noqa: FBT001, FBT002
+        dir: Directions = "both",
+        including_permanent: bool = True,
         level: int | None = None,
     ) -> bool:
         """Whether there is a hook: of this direction, and of this level if one is given."""
@@ -119,7 +119,7 @@ class HookPoint(nn.Module):
             for handle in self.handles(dir)
         )
 
-    def handles(self, dir: Directions = "both") -> list[LensHandle]:  # noqa: A002
+    def handles(self, dir: Directions = "both") -> list[LensHandle]:
         """Its hooks of one direction, or of both.
 
         Raises:
@@ -136,8 +136,8 @@ class HookPoint(nn.Module):
 
     def remove_hooks(
         self,
-        dir: Directions = "fwd",  # noqa: A002
-        including_permanent: bool = False,  # noqa: FBT001, FBT002
+        dir: Directions = "fwd",
+        including_permanent: bool = False,
         level: int | None = None,
     ) -> None:
         """Remove hooks.

@@ -47,7 +47,7 @@ class SaveHook:
         is_backward: bool = False,
         device: torch.device | str | None = None,
         remove_batch_dim: bool = False,
-        pos_slice: Any = None,  # noqa: ANN401 - whatever slices positions
+        pos_slice: Any = None,
     ) -> None:
         self.cache, self.suffix = cache, "_grad" if is_backward else ""
         self.device, self.remove_batch_dim, self.pos_slice = device, remove_batch_dim, pos_slice
@@ -97,8 +97,8 @@ class HookedRootModule(nn.Module):
     def list_hooks(
         self,
         name_filter: NamesFilter = None,
-        dir: Directions = "both",  # noqa: A002
-        including_permanent: bool = True,  # noqa: FBT001, FBT002
+        dir: Directions = "both",
+        including_permanent: bool = True,
     ) -> dict[str, list[LensHandle]]:
         """The hooks there are, by the name of their point."""
         accepts = as_filter(name_filter)
@@ -114,14 +114,14 @@ class HookedRootModule(nn.Module):
     def check_hooks_to_add(self, hook_point: HookPoint, name: str) -> None:
         """Called before a hook is added by name; a subclass may raise."""
 
-    def add_hook(  # noqa: PLR0913 - as TransformerLens has it
+    def add_hook(
         self,
         name: HookName,
         hook: HookFunction,
-        dir: Direction = "fwd",  # noqa: A002
-        is_permanent: bool = False,  # noqa: FBT001, FBT002
+        dir: Direction = "fwd",
+        is_permanent: bool = False,
         level: int | None = None,
-        prepend: bool = False,  # noqa: FBT001, FBT002
+        prepend: bool = False,
     ) -> None:
         """Add a hook at a point, or at every point whose name a function accepts.
 
@@ -139,7 +139,7 @@ class HookedRootModule(nn.Module):
         self,
         name: HookName,
         hook: HookFunction,
-        dir: Direction = "fwd",  # noqa: A002
+        dir: Direction = "fwd",
     ) -> None:
         """Add a permanent hook."""
         self.add_hook(name, hook, dir=dir, is_permanent=True)
@@ -157,7 +157,7 @@ class HookedRootModule(nn.Module):
     def remove_all_hook_fns(
         self,
         direction: Directions = "both",
-        including_permanent: bool = False,  # noqa: FBT001, FBT002
+        including_permanent: bool = False,
         level: int | None = None,
     ) -> None:
         """Remove hooks of every point; see :meth:`HookPoint.remove_hooks`."""
@@ -171,9 +171,9 @@ class HookedRootModule(nn.Module):
 
     def reset_hooks(
         self,
-        clear_contexts: bool = True,  # noqa: FBT001, FBT002
+        clear_contexts: bool = True,
         direction: Directions = "both",
-        including_permanent: bool = False,  # noqa: FBT001, FBT002
+        including_permanent: bool = False,
         level: int | None = None,
     ) -> None:
         """Remove hooks, and empty the contexts of the points."""
@@ -187,8 +187,8 @@ class HookedRootModule(nn.Module):
         self,
         fwd_hooks: Hooks = (),
         bwd_hooks: Hooks = (),
-        reset_hooks_end: bool = True,  # noqa: FBT001, FBT002
-        clear_contexts: bool = False,  # noqa: FBT001, FBT002
+        reset_hooks_end: bool = True,
+        clear_contexts: bool = False,
     ) -> Iterator[Self]:
         """Hooks that are there inside of a ``with`` block; others are left alone."""
         self.context_level += 1
@@ -207,13 +207,13 @@ class HookedRootModule(nn.Module):
 
     def run_with_hooks(
         self,
-        *model_args: Any,  # noqa: ANN401
+        *model_args: Any,
         fwd_hooks: Hooks = (),
         bwd_hooks: Hooks = (),
         reset_hooks_end: bool = True,
         clear_contexts: bool = False,
-        **model_kwargs: Any,  # noqa: ANN401
-    ) -> Any:  # noqa: ANN401
+        **model_kwargs: Any,
+    ) -> Any:
         """A forward with hooks, which are removed afterwards.
 
         Backward hooks are of use with ``reset_hooks_end=False`` only: the backward pass comes
@@ -222,14 +222,14 @@ class HookedRootModule(nn.Module):
         with self.hooks(fwd_hooks, bwd_hooks, reset_hooks_end, clear_contexts):
             return self(*model_args, **model_kwargs)
 
-    def get_caching_hooks(  # noqa: PLR0913 - as TransformerLens has it
+    def get_caching_hooks(
         self,
         names_filter: NamesFilter = None,
-        incl_bwd: bool = False,  # noqa: FBT001, FBT002
+        incl_bwd: bool = False,
         device: torch.device | str | None = None,
-        remove_batch_dim: bool = False,  # noqa: FBT001, FBT002
+        remove_batch_dim: bool = False,
         cache: dict[str, Tensor] | None = None,
-        pos_slice: Any = None,  # noqa: ANN401
+        pos_slice: Any = None,
     ) -> tuple[dict[str, Tensor], list[tuple[str, SaveHook]], list[tuple[str, SaveHook]]]:
         """A dictionary, and the hooks that fill it during a forward and a backward pass."""
         stored: dict[str, Tensor] = {} if cache is None else cache
@@ -253,9 +253,9 @@ class HookedRootModule(nn.Module):
     def add_caching_hooks(
         self,
         names_filter: NamesFilter = None,
-        incl_bwd: bool = False,  # noqa: FBT001, FBT002
+        incl_bwd: bool = False,
         device: torch.device | str | None = None,
-        remove_batch_dim: bool = False,  # noqa: FBT001, FBT002
+        remove_batch_dim: bool = False,
         cache: dict[str, Tensor] | None = None,
     ) -> dict[str, Tensor]:
         """Add hooks that fill a dictionary in every forward, until the next reset."""
@@ -270,15 +270,15 @@ class HookedRootModule(nn.Module):
 
     def run_with_cache(
         self,
-        *model_args: Any,  # noqa: ANN401
+        *model_args: Any,
         names_filter: NamesFilter = None,
         device: torch.device | str | None = None,
         remove_batch_dim: bool = False,
         incl_bwd: bool = False,
         reset_hooks_end: bool = True,
         clear_contexts: bool = False,
-        pos_slice: Any = None,  # noqa: ANN401
-        **model_kwargs: Any,  # noqa: ANN401
+        pos_slice: Any = None,
+        **model_kwargs: Any,
     ) -> tuple[Any, Any]:
         """What a forward returns, and the activations of the points that a filter accepts.
 

@@ -60,8 +60,8 @@ class HookedTransformer(Generation, Pretrained):
     def __init__(
         self,
         cfg: HookedTransformerConfig | Mapping[str, Any],
-        tokenizer: Any = None,  # noqa: ANN401
-        move_to_device: bool = True,  # noqa: FBT001, FBT002
+        tokenizer: Any = None,
+        move_to_device: bool = True,
         default_padding_side: str | None = None,
     ) -> None:
         super().__init__()
@@ -147,12 +147,12 @@ class HookedTransformer(Generation, Pretrained):
 
     # ---- the forward --------------------------------------------------------------------------
 
-    def forward(  # noqa: PLR0913 - as TransformerLens has it
+    def forward(
         self,
-        input: Any,  # noqa: A002, ANN401
+        input: Any,
         return_type: str | None = "logits",
-        loss_per_token: bool = False,  # noqa: FBT001, FBT002
-        prepend_bos: bool | None = None,  # noqa: FBT001
+        loss_per_token: bool = False,
+        prepend_bos: bool | None = None,
         padding_side: str | None = None,
         start_at_layer: int | None = None,
         tokens: Tensor | None = None,
@@ -160,7 +160,7 @@ class HookedTransformer(Generation, Pretrained):
         attention_mask: Tensor | None = None,
         stop_at_layer: int | None = None,
         past_kv_cache: None = None,
-    ) -> Any:  # noqa: ANN401 - by return_type
+    ) -> Any:
         """Logits, loss, both or nothing.
 
         Args:
@@ -224,7 +224,7 @@ class HookedTransformer(Generation, Pretrained):
         logits = unembed.linear(x, unembed.weight, unembed.b_U)
         return unembed.soft_cap(call_hooks(self.unembed.hook_out, logits))
 
-    def _input_tokens(self, given: Any, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:  # noqa: ANN401
+    def _input_tokens(self, given: Any, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Ids ``[batch pos]`` on the device, and which of them are real, if that matters."""
         is_text = isinstance(given, str | list)
         tokens = self.to_tokens(given) if is_text else torch.as_tensor(given)
@@ -250,7 +250,7 @@ class HookedTransformer(Generation, Pretrained):
         logits: Tensor,
         tokens: Tensor,
         attention_mask: Tensor | None = None,
-        per_token: bool = False,  # noqa: FBT001, FBT002
+        per_token: bool = False,
     ) -> Tensor:
         """Next-token cross-entropy in nats; 0 where either token is masked."""
         log_probs = logits.log_softmax(-1)[..., :-1, :]
@@ -263,10 +263,10 @@ class HookedTransformer(Generation, Pretrained):
 
     def run_with_cache(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
-        *model_args: Any,  # noqa: ANN401
+        *model_args: Any,
         return_cache_object: bool = True,
         remove_batch_dim: bool = False,
-        **kwargs: Any,  # noqa: ANN401
+        **kwargs: Any,
     ) -> tuple[Any, Any]:
         """What the forward returns, and an :class:`ActivationCache` (or a dictionary)."""
         output, cache = super().run_with_cache(
@@ -296,23 +296,23 @@ class HookedTransformer(Generation, Pretrained):
             if name.endswith(ending) and not getattr(self.cfg, setting):
                 raise InvalidInput(f"{name} needs model.set_{setting}(True) first.")
 
-    def set_use_attn_result(self, use_attn_result: bool) -> None:  # noqa: FBT001
+    def set_use_attn_result(self, use_attn_result: bool) -> None:
         """Whether what each head writes is computed: ``hook_result``."""
         self.cfg.use_attn_result = use_attn_result
 
-    def set_use_split_qkv_input(self, use_split_qkv_input: bool) -> None:  # noqa: FBT001
+    def set_use_split_qkv_input(self, use_split_qkv_input: bool) -> None:
         """Whether queries, keys and values of each head read a stream of their own."""
         self.cfg.use_split_qkv_input = use_split_qkv_input
 
-    def set_use_hook_mlp_in(self, use_hook_mlp_in: bool) -> None:  # noqa: FBT001
+    def set_use_hook_mlp_in(self, use_hook_mlp_in: bool) -> None:
         """Whether ``hook_mlp_in`` is there."""
         self.cfg.use_hook_mlp_in = use_hook_mlp_in
 
-    def set_use_attn_in(self, use_attn_in: bool) -> None:  # noqa: FBT001
+    def set_use_attn_in(self, use_attn_in: bool) -> None:
         """Whether each head reads a stream of its own: ``hook_attn_in``."""
         self.cfg.use_attn_in = use_attn_in
 
-    def to(self, device_or_dtype: Any, print_details: bool = True) -> Self:  # noqa: ANN401, ARG002, FBT001, FBT002
+    def to(self, device_or_dtype: Any, print_details: bool = True) -> Self:  # noqa: ARG002
         """Move or cast the weights; ``cfg.device`` or ``cfg.dtype`` follows."""
         if isinstance(device_or_dtype, torch.dtype):
             self.cfg.dtype = device_or_dtype
@@ -320,7 +320,7 @@ class HookedTransformer(Generation, Pretrained):
             self.cfg.device = device_or_dtype
         return super().to(device_or_dtype)
 
-    def _apply(self, fn: Any, recurse: bool = True) -> Self:  # noqa: ANN401, FBT001, FBT002
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
         """Move the core, and let the parameters share its new storage."""
         self._weights.check()
         self._core[0]._apply(fn, recurse)  # noqa: SLF001 - nn.Module has it so
@@ -329,17 +329,20 @@ class HookedTransformer(Generation, Pretrained):
             for parameter in module.parameters(recurse=False):
                 if id(parameter) not in shared:
                     parameter.data = fn(parameter.data)
+            for name, buffer in module.named_buffers(recurse=False):
+                setattr(module, name, fn(buffer))
         self._weights.rebind()
         return self
 
     def load_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         state_dict: Mapping[str, Any],
-        strict: bool = True,  # noqa: FBT001, FBT002
-        assign: bool = False,  # noqa: ARG002, FBT001, FBT002 - values are always copied
-    ) -> Any:  # noqa: ANN401
+        strict: bool = True,
+        assign: bool = False,  # noqa: ARG002 - values are always copied
+    ) -> Any:
         """Copy weights in TransformerLens's names; buffers of theirs are ignored."""
         own = {k: value for k, value in state_dict.items() if not k.endswith(IGNORED_KEYS)}
+        own |= {k: value for k, value in self.state_dict().items() if k.endswith(IGNORED_KEYS)}
         self._weights.check()
         return super().load_state_dict(own, strict=strict)
 

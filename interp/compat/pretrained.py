@@ -24,25 +24,25 @@ class Pretrained(StackedWeights):
     """Loading, and processing of weights."""
 
     @classmethod
-    def from_pretrained(  # noqa: PLR0913 - as TransformerLens has it
+    def from_pretrained(
         cls,
         model_name: str | Path,
-        fold_ln: bool = True,  # noqa: FBT001, FBT002
-        center_writing_weights: bool = True,  # noqa: FBT001, FBT002
-        center_unembed: bool = True,  # noqa: FBT001, FBT002
-        refactor_factored_attn_matrices: bool = False,  # noqa: FBT001, FBT002
+        fold_ln: bool = True,
+        center_writing_weights: bool = True,
+        center_unembed: bool = True,
+        refactor_factored_attn_matrices: bool = False,
         checkpoint_index: int | None = None,
         checkpoint_value: int | None = None,
-        hf_model: Any = None,  # noqa: ANN401
+        hf_model: Any = None,
         device: str | torch.device | None = None,
         n_devices: int = 1,
-        tokenizer: Any = None,  # noqa: ANN401
-        move_to_device: bool = True,  # noqa: FBT001, FBT002
-        fold_value_biases: bool = True,  # noqa: FBT001, FBT002
-        default_prepend_bos: bool | None = None,  # noqa: FBT001
+        tokenizer: Any = None,
+        move_to_device: bool = True,
+        fold_value_biases: bool = True,
+        default_prepend_bos: bool | None = None,
         default_padding_side: str | None = None,
         dtype: torch.dtype | str = torch.float32,
-        **keywords: Any,  # noqa: ANN401
+        **keywords: Any,
     ) -> Self:
         """A trained model, whose weights are processed as TransformerLens does by default.
 
@@ -100,12 +100,12 @@ class Pretrained(StackedWeights):
     def from_pretrained_no_processing(
         cls,
         model_name: str | Path,
-        fold_ln: bool = False,  # noqa: FBT001, FBT002
-        center_writing_weights: bool = False,  # noqa: FBT001, FBT002
-        center_unembed: bool = False,  # noqa: FBT001, FBT002
-        refactor_factored_attn_matrices: bool = False,  # noqa: FBT001, FBT002
-        fold_value_biases: bool = False,  # noqa: FBT001, FBT002
-        **keywords: Any,  # noqa: ANN401
+        fold_ln: bool = False,
+        center_writing_weights: bool = False,
+        center_unembed: bool = False,
+        refactor_factored_attn_matrices: bool = False,
+        fold_value_biases: bool = False,
+        **keywords: Any,
     ) -> Self:
         """As :meth:`from_pretrained`, with the weights as they are."""
         return cls.from_pretrained(
@@ -123,7 +123,7 @@ class Pretrained(StackedWeights):
         cls,
         cfg: HookedTransformerConfig,
         source: Transformer,
-        tokenizer: Any,  # noqa: ANN401
+        tokenizer: Any,
         **steps: bool,
     ) -> Self:
         """A model of the weights of another, processed."""
@@ -141,11 +141,11 @@ class Pretrained(StackedWeights):
     def load_and_process_state_dict(
         self,
         state_dict: dict[str, Any],
-        fold_ln: bool = True,  # noqa: FBT001, FBT002
-        center_writing_weights: bool = True,  # noqa: FBT001, FBT002
-        center_unembed: bool = True,  # noqa: FBT001, FBT002
-        fold_value_biases: bool = True,  # noqa: FBT001, FBT002
-        refactor_factored_attn_matrices: bool = False,  # noqa: FBT001, FBT002
+        fold_ln: bool = True,
+        center_writing_weights: bool = True,
+        center_unembed: bool = True,
+        fold_value_biases: bool = True,
+        refactor_factored_attn_matrices: bool = False,
     ) -> None:
         """Load weights in TransformerLens's names, processed.
 
@@ -195,7 +195,7 @@ def _config(
     name: str,
     dtype: torch.dtype,
     device: str | torch.device | None,
-    default_prepend_bos: bool | None,  # noqa: FBT001
+    default_prepend_bos: bool | None,
 ) -> HookedTransformerConfig:
     cfg, tokens = hooked_config(source.config), source.config.tokens
     cfg.model_name, cfg.dtype = source.config.name or name, dtype
@@ -207,7 +207,7 @@ def _config(
     return cfg
 
 
-def _tokenizer(source: Transformer, given: Any) -> Any:  # noqa: ANN401
+def _tokenizer(source: Transformer, given: Any) -> Any:
     if given is not None or source.tokenizer is None:
         return given
     return HookedTokenizer(source.tokenizer, source.config.tokens, source.config.name)

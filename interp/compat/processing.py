@@ -83,7 +83,7 @@ def fold_value_biases(state: StateDict, cfg: HookedTransformerConfig) -> StateDi
     return state
 
 
-def processed_state(  # noqa: PLR0913 - settings by keyword
+def processed_state(
     state: StateDict,
     cfg: HookedTransformerConfig,
     *,

@@ -22,7 +22,7 @@ class StackedWeights(TextCalls):
 
     blocks: Any
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as nn.Module has it
+    def __getattr__(self, name: str) -> Any:
         """A weight of every layer stacked, or W_E, W_pos, W_U, b_U (the parameters).
 
         Raises:
@@ -63,8 +63,8 @@ class StackedWeights(TextCalls):
     def accumulated_bias(
         self,
         layer: int,
-        mlp_input: bool = False,  # noqa: FBT001, FBT002
-        include_mlp_biases: bool = True,  # noqa: FBT001, FBT002
+        mlp_input: bool = False,
+        include_mlp_biases: bool = True,
     ) -> Tensor:
         """The sum of the biases written before a layer ``[d_model]``.
 

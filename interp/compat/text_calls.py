@@ -27,7 +27,7 @@ class TextCalls(HookedRootModule):
     tokenizer: Any
 
     def set_tokenizer(
-        self, tokenizer: Any, default_padding_side: str | None = None  # noqa: ANN401
+        self, tokenizer: Any, default_padding_side: str | None = None
     ) -> None:
         """Use a tokenizer of ``transformers``.
 
@@ -68,11 +68,11 @@ class TextCalls(HookedRootModule):
 
     def to_tokens(
         self,
-        input: str | list[str],  # noqa: A002 - the name of TransformerLens
-        prepend_bos: bool | None = None,  # noqa: FBT001
+        input: str | list[str],
+        prepend_bos: bool | None = None,
         padding_side: str | None = None,
-        move_to_device: bool = True,  # noqa: FBT001, FBT002
-        truncate: bool = True,  # noqa: FBT001, FBT002
+        move_to_device: bool = True,
+        truncate: bool = True,
     ) -> Tensor:
         """Token ids ``[batch pos]`` of a text or several.
 
@@ -111,7 +111,7 @@ class TextCalls(HookedRootModule):
         keep = torch.arange(tokens.shape[1], device=tokens.device) != first[:, None]
         return tokens[keep].view(len(tokens), -1)
 
-    def to_string(self, tokens: Any) -> str | list[str]:  # noqa: ANN401
+    def to_string(self, tokens: Any) -> str | list[str]:
         """The text of ids ``[pos]``, or of each row of ids ``[batch pos]``.
 
         Raises:
@@ -125,10 +125,10 @@ class TextCalls(HookedRootModule):
 
     def to_str_tokens(
         self,
-        input: Any,  # noqa: A002, ANN401
-        prepend_bos: bool | None = None,  # noqa: FBT001
+        input: Any,
+        prepend_bos: bool | None = None,
         padding_side: str | None = None,
-    ) -> Any:  # noqa: ANN401 - a list of texts, or of such lists
+    ) -> Any:
         """The text of each token: of a text, of ids ``[pos]``, or of each item of a list.
 
         Raises:
@@ -164,9 +164,9 @@ class TextCalls(HookedRootModule):
     def get_token_position(
         self,
         single_token: str | int | Tensor,
-        input: Any,  # noqa: A002, ANN401
+        input: Any,
         mode: str = "first",
-        prepend_bos: bool | None = None,  # noqa: FBT001
+        prepend_bos: bool | None = None,
         padding_side: str | None = None,
     ) -> int:
         """Where a token is in a text or in one row of ids.
@@ -187,7 +187,7 @@ class TextCalls(HookedRootModule):
             )
         return found[0 if mode == "first" else -1]
 
-    def tokens_to_residual_directions(self, tokens: Any) -> Tensor:  # noqa: ANN401
+    def tokens_to_residual_directions(self, tokens: Any) -> Tensor:
         """The columns of W_U of tokens: ``[d_model]`` of one, ``[... d_model]`` of several."""
         W_U: Tensor = self.W_U  # pyright: ignore[reportAssignmentType]
         if isinstance(tokens, Tensor | np.ndarray) and torch.as_tensor(tokens).numel() > 1:
@@ -195,7 +195,7 @@ class TextCalls(HookedRootModule):
         token = self.to_single_token(tokens) if isinstance(tokens, str) else int(tokens)
         return W_U[:, token]
 
-    def _tokenizer(self) -> Any:  # noqa: ANN401
+    def _tokenizer(self) -> Any:
         if self.tokenizer is None:
             raise InvalidTokens("This model has no tokenizer; give it token ids, or set_tokenizer.")
         return self.tokenizer

@@ -70,12 +70,12 @@ class HookedTokenizer:
         """The ids of a text, nothing added."""
         return self.backend.encode(text)
 
-    def decode(self, ids: Any, **keywords: object) -> str:  # noqa: ANN401, ARG002
+    def decode(self, ids: Any, **keywords: object) -> str:  # noqa: ARG002
         """The text of an id or of several."""
         flat = torch.as_tensor(ids).flatten().tolist()
         return self.backend.decode(flat)
 
-    def batch_decode(self, rows: Any, **keywords: object) -> list[str]:  # noqa: ANN401
+    def batch_decode(self, rows: Any, **keywords: object) -> list[str]:
         """The text of each row."""
         return [self.decode(row, **keywords) for row in rows]
 
@@ -111,7 +111,7 @@ class HookedTokenizer:
         return {"input_ids": torch.tensor(rows, dtype=torch.long).reshape(len(rows), -1)}
 
 
-def add_special_tokens(tokenizer: Any) -> None:  # noqa: ANN401
+def add_special_tokens(tokenizer: Any) -> None:
     """Give a tokenizer of ``transformers`` EOS, padding and BOS, those that it lacks."""
     if tokenizer.eos_token is None:
         tokenizer.eos_token = "<|endoftext|>"
@@ -121,7 +121,7 @@ def add_special_tokens(tokenizer: Any) -> None:  # noqa: ANN401
         tokenizer.bos_token = tokenizer.eos_token
 
 
-def attention_mask(tokenizer: Any, tokens: Tensor, *, prepend_bos: bool) -> Tensor:  # noqa: ANN401
+def attention_mask(tokenizer: Any, tokens: Tensor, *, prepend_bos: bool) -> Tensor:
     """Which tokens are not padding ``[batch pos]``: 0 at leading (or trailing) padding tokens.
 
     Only the side on which the tokenizer pads is looked at; a BOS token with the id of padding

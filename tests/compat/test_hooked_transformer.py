@@ -1,0 +1,228 @@
+"""The façade by itself, and against the model of this package that it is built on."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import interp
+from interp import InterpError
+from interp.compat import HookedTransformer, HookedTransformerConfig
+from tests.compat.shapes import SHAPES, built, fields, tokens
+
+TEXT = "def f(x):\n    return x"
+
+
+@pytest.fixture(scope="module")
+def processed():
+    return HookedTransformer.from_pretrained("python-2l")
+
+
+@pytest.fixture(scope="module")
+def unprocessed():
+    return HookedTransformer.from_pretrained_no_processing("python-2l")
+
+
+@pytest.fixture(scope="module")
+def source():
+    return interp.load("python-2l")
+
+
+def test_unprocessed_is_the_same_model(unprocessed, source):
+    ids = source.to_tokens(TEXT)
+    assert torch.equal(unprocessed.to_tokens(TEXT), ids)
+    assert_close(unprocessed(ids), source(ids), atol=1e-5, rtol=0)
+    assert_close(unprocessed(ids, return_type="loss"), source.loss(ids), atol=1e-6, rtol=0)
+    cache, own = unprocessed.run_with_cache(ids)[1], source.run_with_cache(ids)[1]
+    for name in ("blocks.1.attn.hook_pattern", "blocks.0.hook_resid_mid", "blocks.1.mlp.hook_post"):
+        assert_close(cache[name], own[name], atol=1e-5, rtol=0)
+
+
+def test_processed_has_the_same_log_probabilities_but_other_weights(processed, source):
+    ids = source.to_tokens(TEXT)
+    own, expected = (model(ids).log_softmax(-1) for model in (processed, source))
+    assert_close(own, expected, atol=1e-4, rtol=0)
+    assert not torch.allclose(processed(ids), source(ids), atol=1e-3)
+    assert_close(processed.W_U.mean(-1), torch.zeros(processed.cfg.d_model), atol=1e-6, rtol=0)
+    assert not processed.b_V.any()
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_recording_everything_changes_nothing(name):
+    model = built(name)
+    recorded, cache = model.run_with_cache(tokens())
+    assert_close(recorded, model(tokens()), atol=1e-12, rtol=0)
+    assert cache["resid_post", -1] is cache["blocks.1.hook_resid_post"]
+    assert not cache["resid_post", -1].requires_grad and recorded.requires_grad
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_split_inputs_change_nothing_until_they_are_edited(name):
+    model = built(name)
+    plain = model(tokens())
+    model.set_use_split_qkv_input(True)
+    assert_close(model(tokens()), plain, atol=1e-12, rtol=0)
+
+    def zero_one_head(x, hook):
+        x[:, :, 0] = 0
+
+    edited = model.run_with_hooks(tokens(), fwd_hooks=[("blocks.1.hook_q_input", zero_one_head)])
+    assert not torch.allclose(edited, plain)
+
+
+def test_a_hook_in_place_is_one_that_returns():
+    model, place = built("gpt2"), "blocks.0.hook_resid_pre"
+
+    def in_place(x, hook):
+        x[:, 0] = 0
+
+    def returns(x, hook):
+        x = x.clone()
+        x[:, 0] = 0
+        return x
+
+    own, expected = (
+        model.run_with_hooks(tokens(), fwd_hooks=[(place, fn)]) for fn in (in_place, returns)
+    )
+    assert torch.equal(own, expected)
+    assert not torch.allclose(own, model(tokens()))
+
+
+def test_a_return_is_broadcast():
+    model, place = built("gpt2"), "blocks.0.attn.hook_z"
+    one = model.run_with_hooks(tokens(), fwd_hooks=[(place, lambda x, hook: x.new_zeros(1))])
+    assert_close(one, model.run_with_hooks(tokens(), fwd_hooks=[(place, lambda x, hook: 0 * x)]))
+
+
+def test_edited_scores_may_unmask():
+    model, seen = built("gpt2"), {}
+    hooks = [
+        ("blocks.0.attn.hook_attn_scores", lambda x, hook: torch.zeros_like(x)),
+        ("blocks.0.attn.hook_pattern", lambda x, hook: seen.update(pattern=x.clone())),
+    ]
+    model.run_with_hooks(tokens(), fwd_hooks=hooks)
+    assert_close(seen["pattern"], torch.full_like(seen["pattern"], 1 / tokens().shape[1]))
+
+
+def test_hooks_leave_the_core_alone():
+    model = built("gpt2")
+    plain = model.core(tokens())
+    model.add_hook("blocks.0.hook_mlp_out", lambda x, hook: 0 * x)
+    assert not torch.allclose(model(tokens()), plain)
+    assert torch.equal(model.core(tokens()), plain)
+    model.reset_hooks()
+    assert_close(model(tokens()), plain, atol=1e-12, rtol=0)
+
+
+def test_optional_points_need_their_setting():
+    model = built("gpt2")
+    with pytest.raises(InterpError, match="set_use_attn_result"):
+        model.add_hook("blocks.0.attn.hook_result", lambda x, hook: None)
+    model.cfg.use_attn_result = True
+    model.add_hook("blocks.0.attn.hook_result", lambda x, hook: 0 * x)
+    assert not torch.allclose(model(tokens()), model.core(tokens()))
+
+
+def test_parameters_train_and_share_the_weights_of_the_core():
+    model = built("llama")
+    before = model(tokens(), return_type="loss")
+    before.backward()
+    assert all(
+        parameter.grad is not None for name, parameter in model.named_parameters() if "W_" in name
+    )
+    assert all(parameter.grad is None for parameter in model.core.parameters())
+    model(tokens(), return_type="loss").backward()
+    twice = model.blocks[0].attn.W_Q.grad.clone()
+    model.zero_grad()
+    model(tokens(), return_type="loss").backward()
+    assert_close(twice, 2 * model.blocks[0].attn.W_Q.grad)
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    assert model(tokens(), return_type="loss") < before
+
+
+@pytest.mark.parametrize("how", ["data", "parameter", "in place"])
+def test_replaced_parameters_are_used(how):
+    model, W_Q = built("gpt2"), None
+    W_Q = model.blocks[0].attn.W_Q
+    plain, new = model(tokens()), torch.zeros_like(W_Q)
+    if how == "data":
+        W_Q.data = new
+    elif how == "parameter":
+        model.blocks[0].attn.W_Q = torch.nn.Parameter(new)
+    else:
+        with torch.no_grad():
+            W_Q.zero_()
+    assert not torch.allclose(model(tokens()), plain)
+    assert not model.core.blocks[0].attn.W_Q.any()
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_copies_and_state_dicts(name):
+    model = built(name)
+    copy = deepcopy(model)
+    assert torch.equal(copy(tokens()), model(tokens()))
+    with torch.no_grad():
+        copy.embed.W_E.zero_()
+    assert not torch.allclose(copy(tokens()), model(tokens()))
+    copy.load_state_dict(model.state_dict())
+    assert torch.equal(copy(tokens()), model(tokens()))
+
+
+def test_moving_updates_the_configuration():
+    model = built("solu")
+    plain = model(tokens())
+    model.to(torch.float32)
+    assert model.cfg.dtype == torch.float32 and model.W_Q.dtype == torch.float32
+    assert_close(model(tokens()).double(), plain, atol=1e-4, rtol=0)
+    model(tokens(), return_type="loss").backward()
+    assert model.blocks[0].mlp.W_in.grad.dtype == torch.float32
+
+
+def test_left_padding_is_masked_and_right_padding_is_not(processed):
+    model, texts = deepcopy(processed), [TEXT, "def f(x):"]
+    model.tokenizer = deepcopy(processed.tokenizer)
+    alone = model(texts[1])[0, -1]
+    left = model(texts, padding_side="left")[1, -1]
+    assert_close(left, alone, atol=1e-4, rtol=0)
+    ids = model.to_tokens(texts)
+    assert model.tokenizer.padding_side == "right"
+    both = model(ids, return_type="both")
+    per_token = model(ids, return_type="loss", loss_per_token=True)
+    assert_close(both.loss, per_token.mean())
+
+
+def test_texts_and_tokens(processed):
+    ids = processed.to_tokens(TEXT)
+    assert processed.to_str_tokens(TEXT)[0] == processed.tokenizer.bos_token
+    assert processed.to_string(ids[0, 1:]) == TEXT
+    assert processed.to_tokens(TEXT, prepend_bos=False).tolist() == ids[:, 1:].tolist()
+    assert processed.to_single_str_token(processed.to_single_token(" return")) == " return"
+    assert processed.get_token_position(" return", TEXT) == ids[0].tolist().index(
+        processed.to_single_token(" return")
+    )
+    with pytest.raises(InterpError, match="single token"):
+        processed.to_single_token(TEXT)
+
+
+def test_generation_is_greedy_or_seeded(processed, source):
+    greedy = processed.generate(TEXT, max_new_tokens=4, do_sample=False, return_type="tokens")
+    assert torch.equal(greedy, source.generate(TEXT, max_new_tokens=4))
+    drawn = []
+    for _ in range(2):
+        torch.manual_seed(1)
+        drawn.append(processed.generate(TEXT, max_new_tokens=4, top_k=5))
+    assert drawn[0] == drawn[1] and drawn[0].startswith(TEXT)
+
+
+@pytest.mark.parametrize(
+    "field", [{"num_experts": 2, "experts_per_token": 1}, {"act_fn": "xielu"}, {"n_devices": 2}]
+)
+def test_what_is_not_supported_is_refused_by_name(field):
+    with pytest.raises(InterpError, match=next(iter(field))):
+        HookedTransformer(HookedTransformerConfig(**{**fields("gpt2"), **field}))
+
+
+def test_models_that_it_cannot_express_are_refused():
+    with pytest.raises(InterpError, match="no decoder"):
+        HookedTransformer.from_pretrained("python-mlm")
