@@ -6,7 +6,7 @@ that a later run changes (TransformerLens 3, ``ActivationCache.py``).
 
 from collections import Counter
 from collections.abc import ItemsView, Iterator, KeysView, ValuesView
-from typing import Any, Self
+from typing import Any
 
 import torch
 from einops import rearrange
@@ -29,7 +29,9 @@ class StoredActivations:
         has_batch_dim: whether they have a batch axis.
     """
 
-    def __init__(self, cache_dict: dict[str, Tensor], model: Any, has_batch_dim: bool = True) -> None:
+    def __init__(
+        self, cache_dict: dict[str, Tensor], model: Any, has_batch_dim: bool = True
+    ) -> None:
         self.cache_dict, self.model, self.has_batch_dim = cache_dict, model, has_batch_dim
         self.has_embed = "hook_embed" in cache_dict
         self.has_pos_embed = "hook_pos_embed" in cache_dict
@@ -83,7 +85,7 @@ class StoredActivations:
         """Its names."""
         return f"ActivationCache with keys {list(self.cache_dict)}"
 
-    def to(self, device: str | torch.device) -> Self:
+    def to(self, device: str | torch.device) -> "StoredActivations":
         """Move the activations."""
         self.cache_dict = {name: x.to(device) for name, x in self.items()}
         return self
@@ -92,7 +94,7 @@ class StoredActivations:
         """Switch gradients on or off, in the whole process."""
         torch.set_grad_enabled(mode)
 
-    def remove_batch_dim(self) -> Self:
+    def remove_batch_dim(self) -> "StoredActivations":
         """Drop the batch axis of a batch of one.
 
         Raises:
@@ -107,7 +109,7 @@ class StoredActivations:
             self.has_batch_dim = False
         return self
 
-    def apply_slice_to_batch_dim(self, batch_slice: SliceLike) -> Self:
+    def apply_slice_to_batch_dim(self, batch_slice: SliceLike) -> "StoredActivations":
         """A cache of some rows; a single index drops the batch axis.
 
         Raises:
@@ -249,7 +251,9 @@ class ActivationCache(StoredActivations):
             rearrange(take(self["result", at], pos_slice, -3), "... head d -> head ... d")
             for at in range(last)
         ]
-        return self._finished(written, labels, last, return_labels, incl_remainder, pos_slice, apply_ln)
+        return self._finished(
+            written, labels, last, return_labels, incl_remainder, pos_slice, apply_ln
+        )
 
     def get_neuron_results(
         self,
@@ -284,7 +288,9 @@ class ActivationCache(StoredActivations):
             rearrange(self.get_neuron_results(at, kept, pos_slice), "... neuron d -> neuron ... d")
             for at in range(last)
         ]
-        return self._finished(written, labels, last, return_labels, incl_remainder, pos_slice, apply_ln)
+        return self._finished(
+            written, labels, last, return_labels, incl_remainder, pos_slice, apply_ln
+        )
 
     def _finished(
         self,
@@ -381,7 +387,9 @@ class ActivationCache(StoredActivations):
         Their sum is the stream there.
         """
         last, cfg = self._layers(layer), self.model.cfg
-        stack, labels = self.stack_head_results(last + mlp_input, return_labels=True, pos_slice=pos_slice)
+        stack, labels = self.stack_head_results(
+            last + mlp_input, return_labels=True, pos_slice=pos_slice
+        )
         parts = [stack]
         if not cfg.attn_only and last > 0:
             if expand_neurons:

@@ -182,9 +182,7 @@ class Attention(Part):
 class MLP(nn.Module):
     """The weights and hook points of one MLP."""
 
-    def __init__(
-        self, cfg: HookedTransformerConfig, core: CoreMLP, weights: SharedWeights
-    ) -> None:
+    def __init__(self, cfg: HookedTransformerConfig, core: CoreMLP, weights: SharedWeights) -> None:
         super().__init__()
         self.cfg, self.d_mlp = cfg, core.weight_in.shape[0]
         self._core, gated = (core,), isinstance(core, CoreGatedMLP)

@@ -108,8 +108,7 @@ def _check(cfg: HookedTransformerConfig) -> None:
         )
     if not cfg.attn_only and cfg.act_fn not in ACTIVATION_OF:
         raise InvalidConfig(
-            f"act_fn={cfg.act_fn!r} is not supported; it must be one of "
-            f"{', '.join(ACTIVATION_OF)}."
+            f"act_fn={cfg.act_fn!r} is not supported; it must be one of {', '.join(ACTIVATION_OF)}."
         )
 
 

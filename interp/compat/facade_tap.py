@@ -199,7 +199,9 @@ class FacadeTap:
         for point, own in inputs.items():
             W, b = attention.projection(point)
             read = norm(own[:, :, :: own.shape[2] // W.shape[0]])
-            projected = einsum(read, W, "batch pos head d_model, head d_model d -> batch pos head d")
+            projected = einsum(
+                read, W, "batch pos head d_model, head d_model d -> batch pos head d"
+            )
             self.pending.heads[point] = projected + b
         self.pending.split = isinstance(norm, Norm)
 

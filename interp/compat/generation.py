@@ -110,7 +110,9 @@ def _sampled(
         return logits.argmax(-1)
     logits = logits / temperature
     if freq_penalty > 0:
-        counts = torch.zeros_like(logits).scatter_add(-1, tokens, torch.ones_like(tokens, dtype=logits.dtype))
+        counts = torch.zeros_like(logits).scatter_add(
+            -1, tokens, torch.ones_like(tokens, dtype=logits.dtype)
+        )
         logits = logits - freq_penalty * counts
     if top_k is not None:
         least = logits.topk(top_k, dim=-1).values[:, -1:]

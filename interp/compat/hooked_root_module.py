@@ -7,7 +7,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -189,7 +189,7 @@ class HookedRootModule(nn.Module):
         bwd_hooks: Hooks = (),
         reset_hooks_end: bool = True,
         clear_contexts: bool = False,
-    ) -> Iterator[Self]:
+    ) -> Iterator[Any]:
         """Hooks that are there inside of a ``with`` block; others are left alone."""
         self.context_level += 1
         try:

@@ -7,7 +7,7 @@ core keeps nothing.
 
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -312,7 +312,7 @@ class HookedTransformer(Generation, Pretrained):
         """Whether each head reads a stream of its own: ``hook_attn_in``."""
         self.cfg.use_attn_in = use_attn_in
 
-    def to(self, device_or_dtype: Any, print_details: bool = True) -> Self:  # noqa: ARG002
+    def to(self, device_or_dtype: Any, print_details: bool = True) -> "HookedTransformer":  # noqa: ARG002
         """Move or cast the weights; ``cfg.device`` or ``cfg.dtype`` follows."""
         if isinstance(device_or_dtype, torch.dtype):
             self.cfg.dtype = device_or_dtype
@@ -320,7 +320,7 @@ class HookedTransformer(Generation, Pretrained):
             self.cfg.device = device_or_dtype
         return super().to(device_or_dtype)
 
-    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+    def _apply(self, fn: Any, recurse: bool = True) -> "HookedTransformer":
         """Move the core, and let the parameters share its new storage."""
         self._weights.check()
         self._core[0]._apply(fn, recurse)  # noqa: SLF001 - nn.Module has it so

@@ -1,7 +1,7 @@
 """Models with trained weights: ``HookedTransformer.from_pretrained``."""
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 
@@ -43,7 +43,7 @@ class Pretrained(StackedWeights):
         default_padding_side: str | None = None,
         dtype: torch.dtype | str = torch.float32,
         **keywords: Any,
-    ) -> Self:
+    ) -> Any:
         """A trained model, whose weights are processed as TransformerLens does by default.
 
         Args:
@@ -106,7 +106,7 @@ class Pretrained(StackedWeights):
         refactor_factored_attn_matrices: bool = False,
         fold_value_biases: bool = False,
         **keywords: Any,
-    ) -> Self:
+    ) -> Any:
         """As :meth:`from_pretrained`, with the weights as they are."""
         return cls.from_pretrained(
             model_name,
@@ -125,7 +125,7 @@ class Pretrained(StackedWeights):
         source: Transformer,
         tokenizer: Any,
         **steps: bool,
-    ) -> Self:
+    ) -> Any:
         """A model of the weights of another, processed."""
         state = state_of(source, cfg)
         steps["fold_ln"] = steps["fold_ln"] and cfg.normalization_type is not None

@@ -31,9 +31,7 @@ def fold_norms(state: StateDict, cfg: HookedTransformerConfig) -> StateDict:
             gate = {f"{at}mlp.W_gate": None} if cfg.gated_mlp else {}
             _fold(state, f"{at}ln2", {**gate, f"{at}mlp.W_in": f"{at}mlp.b_in"}, centre=centre)
             if cfg.is_layer_norm_activation():
-                _fold(
-                    state, f"{at}mlp.ln", {f"{at}mlp.W_out": f"{at}mlp.b_out"}, centre=centre
-                )
+                _fold(state, f"{at}mlp.ln", {f"{at}mlp.W_out": f"{at}mlp.b_out"}, centre=centre)
     _fold(state, "ln_final", {"unembed.W_U": "unembed.b_U"}, centre=centre)
     return state
 

@@ -26,9 +26,7 @@ class TextCalls(HookedRootModule):
     cfg: HookedTransformerConfig
     tokenizer: Any
 
-    def set_tokenizer(
-        self, tokenizer: Any, default_padding_side: str | None = None
-    ) -> None:
+    def set_tokenizer(self, tokenizer: Any, default_padding_side: str | None = None) -> None:
         """Use a tokenizer of ``transformers``.
 
         Missing special tokens become that of EOS, as in TransformerLens.
@@ -175,7 +173,9 @@ class TextCalls(HookedRootModule):
             InvalidInput: it is not there, several rows, or another ``mode`` than first or last.
         """
         is_text = isinstance(input, str)
-        ids = self.to_tokens(input, prepend_bos, padding_side) if is_text else torch.as_tensor(input)
+        ids = (
+            self.to_tokens(input, prepend_bos, padding_side) if is_text else torch.as_tensor(input)
+        )
         ids = ids[0] if ids.ndim == 2 and len(ids) == 1 else ids  # noqa: PLR2004
         is_str = isinstance(single_token, str)
         token = self.to_single_token(single_token) if is_str else int(single_token)  # pyright: ignore[reportArgumentType]

@@ -107,7 +107,9 @@ class HookedTokenizer:
         if return_tensors is None:
             return {"input_ids": rows[0] if isinstance(text, str) else rows}
         if any(len(row) != len(rows[0]) for row in rows):
-            raise InvalidInput(f"Texts of different lengths need padding=True; got {shorten(texts)}.")
+            raise InvalidInput(
+                f"Texts of different lengths need padding=True; got {shorten(texts)}."
+            )
         return {"input_ids": torch.tensor(rows, dtype=torch.long).reshape(len(rows), -1)}
 
 

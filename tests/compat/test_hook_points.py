@@ -38,7 +38,9 @@ def test_hooks_run_in_the_order_of_adding_and_prepended_ones_first(model):
 
 def test_a_return_replaces_and_none_keeps(model):
     plain = model(X)
-    assert torch.equal(model.run_with_hooks(X, fwd_hooks=[("hook_mid", lambda x, hook: None)]), plain)
+    assert torch.equal(
+        model.run_with_hooks(X, fwd_hooks=[("hook_mid", lambda x, hook: None)]), plain
+    )
     zero = model.run_with_hooks(X, fwd_hooks=[("hook_mid", lambda x, hook: 0 * x)])
     assert torch.equal(zero, torch.zeros_like(plain))
     assert torch.equal(model(X), plain)
