@@ -15,11 +15,10 @@ from interp.compat.config import HookedTransformerConfig
 from interp.compat.hook_point import HookPoint
 from interp.compat.shared_weights import SharedWeights
 from interp.errors import NoSuchAttribute
+from interp.model import mlp as core_mlp
 from interp.model.attention.attention import Attention as CoreAttention
 from interp.model.block import Block as CoreBlock
-from interp.model.mlp import MLP as CoreMLP
-from interp.model.mlp import GatedMLP as CoreGatedMLP
-from interp.model.norm import ScaledNorm
+from interp.model.norm import LayerNorm, ScaledNorm
 
 
 class Part(nn.Module):
@@ -51,13 +50,18 @@ class Norm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The norm of x; ``hook_normalized`` is before ``w`` and ``b``."""
-        (core,) = self._core
-        scale = self.hook_scale(core.scale(x))
-        return self.apply_weights(self.hook_normalized(core.centred(x) / scale))
+        x = x - x.mean(-1, keepdim=True) if isinstance(self.core, LayerNorm) else x
+        scale = self.hook_scale((x.square().mean(-1, keepdim=True) + self.core.eps).sqrt())
+        return self.apply_weights(self.hook_normalized(x / scale))
+
+    @property
+    def core(self) -> ScaledNorm:
+        """The norm of the core."""
+        return self._core[0]
 
     def apply_weights(self, normalized: Tensor) -> Tensor:
         """Times ``w``, plus ``b``."""
-        (core,) = self._core
+        core = self.core
         y = normalized if core.multiplier is None else normalized * core.multiplier
         return y if core.bias is None else y + core.bias
 
@@ -93,7 +97,8 @@ class Embed(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """The rows of the tokens."""
-        rows = self.W_E[tokens]
+        weight: Any = self.W_E
+        rows = weight[tokens]
         norm = getattr(self, "ln", None)
         return rows if norm is None else norm(rows)
 
@@ -174,7 +179,7 @@ class Attention(Part):
     def __getattr__(self, name: str) -> Any:
         """W_K, W_V and their biases of every query head, where heads share them (copies)."""
         if name in ("W_K", "W_V", "b_K", "b_V") and f"_{name}" in self._parameters:
-            stored = super().__getattr__(f"_{name}")
+            stored: Any = super().__getattr__(f"_{name}")
             return stored.repeat_interleave(self.cfg.n_heads // stored.shape[0], dim=0)
         return super().__getattr__(name)
 
@@ -182,15 +187,21 @@ class Attention(Part):
 class MLP(nn.Module):
     """The weights and hook points of one MLP."""
 
-    def __init__(self, cfg: HookedTransformerConfig, core: CoreMLP, weights: SharedWeights) -> None:
+    hook_pre: HookPoint
+    hook_pre_linear: HookPoint
+    hook_post: HookPoint
+
+    def __init__(
+        self, cfg: HookedTransformerConfig, core: core_mlp.MLP, weights: SharedWeights
+    ) -> None:
         super().__init__()
         self.cfg, self.d_mlp = cfg, core.weight_in.shape[0]
-        self._core, gated = (core,), isinstance(core, CoreGatedMLP)
+        self._core, gated = (core,), isinstance(core, core_mlp.GatedMLP)
         weights.add(self, "W_in", core.weight_in, _transposed)
         if not gated and core.b_in is not None:
             weights.add(self, "b_in", core.b_in, _whole)
         weights.add(self, "W_out", core.weight_out, _transposed)
-        if isinstance(core, CoreGatedMLP):
+        if isinstance(core, core_mlp.GatedMLP):
             weights.add(self, "W_gate", core.weight_gate, _transposed)
             # It is added after the product of gate and input, which the core has no bias for.
             self.b_in = nn.Parameter(torch.zeros(self.d_mlp, dtype=cfg.dtype))
@@ -208,7 +219,7 @@ class MLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """What the MLP writes, given its input after the norm."""
         (core,) = self._core
-        if isinstance(core, CoreGatedMLP):
+        if isinstance(core, core_mlp.GatedMLP):
             gate = core.act(self.hook_pre(core.gate(x)))
             post = self.after_activation(gate * self.hook_pre_linear(core.pre(x)))
         else:

@@ -98,7 +98,7 @@ class HookedTransformerConfig:
     use_normalization_before_and_after: bool = False
     attn_scores_soft_cap: float = NOT_SET
     output_logits_soft_cap: float = NOT_SET
-    use_NTK_by_parts_rope: bool = False
+    use_NTK_by_parts_rope: bool = False  # noqa: N815 - TransformerLens's name
     NTK_by_parts_low_freq_factor: float = 1.0
     NTK_by_parts_high_freq_factor: float = 4.0
     NTK_by_parts_factor: float = 8.0

@@ -291,7 +291,7 @@ def _check_expressible(config: Config, stack: StackConfig) -> None:
     positions, scaling = {s.positions for s in stack.kinds_of_layers()}, stack.positions.scaling
     windows = {s.attention.window for s in stack.kinds_of_layers()} - {None}
     scales = [stack.of_layer(layer).attention.divisor for layer in range(stack.n_layers)]
-    grows = all(abs(s - scales[0] * (n + 1)) < 1e-9 * s for n, s in enumerate(scales))  # noqa: PLR2004
+    grows = all(abs(s - scales[0] * (n + 1)) < 1e-9 * s for n, s in enumerate(scales))
     mlp, norm = stack.mlp, stack.norm
     problems = {
         "a mixture of experts": mlp is not None and mlp.experts is not None,

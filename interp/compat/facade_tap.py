@@ -16,7 +16,7 @@ import torch
 from einops import einsum
 from torch import Tensor
 
-from interp.compat.components import MLP, Norm, TransformerBlock
+from interp.compat.components import Norm, TransformerBlock
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import WRITE_NORM
 from interp.compat.hook_point import HookPoint
@@ -107,10 +107,6 @@ class FacadeTap:
             return value
         if point in _NORMALIZED:
             value = self._normalized(point, value)
-            if point is Point.EMBED_NORMALIZED:  # TransformerLens's embedding is after its norm
-                value = call_hooks(self.facade.points[Point.EMBED, None, None], value)
-        elif point is Point.EMBED and self.facade.cfg.post_embedding_ln:
-            pass
         elif point is Point.SCORES:
             value = self._scores(value)
         elif point is Point.PATTERN:
@@ -123,6 +119,8 @@ class FacadeTap:
         return value
 
     def _plain(self, point: Point, value: Tensor) -> Tensor:
+        if point is Point.EMBED and self.facade.cfg.post_embedding_ln:
+            return value
         if point is Point.ATTN_IN:
             self._split_inputs(value)
             return value
@@ -130,7 +128,7 @@ class FacadeTap:
             value = self.pending.heads.pop(point)
         if point is Point.POST and self.layer is not None:
             mlp = self.facade.blocks[self.layer].mlp
-            value = mlp.after_activation(value) if isinstance(mlp, MLP) else value
+            value = mlp.after_activation(value)
         return self._hooked(point, value)
 
     # ---- one point ----------------------------------------------------------------------------
@@ -153,6 +151,12 @@ class FacadeTap:
     # ---- norms --------------------------------------------------------------------------------
 
     def _normalized(self, point: Point, value: Tensor) -> Tensor:
+        value = self._after_norm(point, value)
+        if point is Point.EMBED_NORMALIZED:  # TransformerLens's embedding is after its norm
+            value = call_hooks(self.facade.points[Point.EMBED, None, None], value)
+        return value
+
+    def _after_norm(self, point: Point, value: Tensor) -> Tensor:
         scale, self.pending.scale = self.pending.scale, None
         if self.pending.split:
             self.pending.split = False
@@ -161,7 +165,7 @@ class FacadeTap:
         if x is None or not self._is_hooked(point):
             return value
         norm = self.facade.norms[self._where(point)]
-        (core,) = norm._core  # noqa: SLF001 - a part of this package
+        core = norm.core
         normalized = core.centred(x) / (core.scale(x) if scale is None else scale)
         return norm.apply_weights(self._hooked(point, normalized))
 

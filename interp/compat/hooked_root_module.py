@@ -5,7 +5,7 @@
 (TransformerLens 3, ``HookedRootModule.py``).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -189,11 +189,12 @@ class HookedRootModule(nn.Module):
         bwd_hooks: Hooks = (),
         reset_hooks_end: bool = True,
         clear_contexts: bool = False,
-    ) -> Iterator[Any]:
+    ) -> Generator[Any]:
         """Hooks that are there inside of a ``with`` block; others are left alone."""
         self.context_level += 1
         try:
-            for direction, pairs in (("fwd", fwd_hooks), ("bwd", bwd_hooks)):
+            both: tuple[tuple[Direction, Hooks], ...] = (("fwd", fwd_hooks), ("bwd", bwd_hooks))
+            for direction, pairs in both:
                 for name, hook in pairs:
                     for _, point in self._points_named(name):
                         point.add_hook(hook, dir=direction, level=self.context_level)

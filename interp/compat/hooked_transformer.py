@@ -24,10 +24,10 @@ from interp.compat.pretrained import Pretrained
 from interp.compat.shared_weights import SharedWeights
 from interp.compat.tokenizer import attention_mask as mask_of_padding
 from interp.errors import InvalidInput, InvalidTokens, NoSuchAttribute, shorten
+from interp.model import mlp as core_mlp
 from interp.model.batch import Batch
 from interp.model.context import Context
 from interp.model.embeddings import LearnedPositions
-from interp.model.mlp import MLP as CoreMLP
 from interp.model.norm import ScaledNorm
 from interp.model.stack import Span
 from interp.model.unembedding import Unembedding
@@ -101,8 +101,9 @@ class HookedTransformer(Generation, Pretrained):
         self.embed = Embed(stack.weight_e, stack.embed_norm, weights)
         self.hook_embed = HookPoint()
         if cfg.positional_embedding_type != "rotary":
-            learned = isinstance(stack.entry, LearnedPositions)
-            self.pos_embed = PosEmbed(stack.entry.W_pos if learned else None, cfg, weights)
+            entry = stack.entry
+            learned = entry.W_pos if isinstance(entry, LearnedPositions) else None
+            self.pos_embed = PosEmbed(learned, cfg, weights)
             self.hook_pos_embed = HookPoint()
         self.blocks = nn.ModuleList(
             TransformerBlock(cfg, block, layer, weights) for layer, block in enumerate(core.blocks)
@@ -113,7 +114,7 @@ class HookedTransformer(Generation, Pretrained):
         self.unembed = Unembed(core.unembed.weight, bias, weights)  # pyright: ignore[reportArgumentType]
         if cfg.act_fn.startswith("solu"):
             for part in core.modules():
-                if isinstance(part, CoreMLP):
+                if isinstance(part, core_mlp.MLP):
                     part.act = solu
 
     def _places(self, core: Transformer) -> Facade:
@@ -312,7 +313,11 @@ class HookedTransformer(Generation, Pretrained):
         """Whether each head reads a stream of its own: ``hook_attn_in``."""
         self.cfg.use_attn_in = use_attn_in
 
-    def to(self, device_or_dtype: Any, print_details: bool = True) -> "HookedTransformer":  # noqa: ARG002
+    def to(  # pyright: ignore[reportIncompatibleMethodOverride] - as TransformerLens has it
+        self,
+        device_or_dtype: Any,
+        print_details: bool = True,  # noqa: ARG002
+    ) -> "HookedTransformer":
         """Move or cast the weights; ``cfg.device`` or ``cfg.dtype`` follows."""
         if isinstance(device_or_dtype, torch.dtype):
             self.cfg.dtype = device_or_dtype
@@ -323,7 +328,7 @@ class HookedTransformer(Generation, Pretrained):
     def _apply(self, fn: Any, recurse: bool = True) -> "HookedTransformer":
         """Move the core, and let the parameters share its new storage."""
         self._weights.check()
-        self._core[0]._apply(fn, recurse)  # noqa: SLF001 - nn.Module has it so
+        self._core[0]._apply(fn, recurse)
         shared = self._weights.parameters()
         for module in self.modules():
             for parameter in module.parameters(recurse=False):

@@ -5,6 +5,8 @@ from what writes, the mean over the vocabulary from W_U, and b_V into b_O. Only 
 the logits, all of a position by the same number (TransformerLens 3.9, ``weight_processing.py``).
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -36,15 +38,15 @@ def fold_norms(state: StateDict, cfg: HookedTransformerConfig) -> StateDict:
     return state
 
 
-def _fold(state: StateDict, norm: str, reads: dict[str, str | None], *, centre: bool) -> None:
+def _fold(state: StateDict, norm: str, reads: Mapping[str, str | None], *, centre: bool) -> None:
     """Fold one norm into weights ``[... d_model out]`` and their biases ``[... out]``."""
     gain, bias = state.pop(f"{norm}.w", None), state.pop(f"{norm}.b", None)
     for name, bias_name in reads.items():
-        W = state[name]
+        weight = state[name]
         if bias is not None and bias_name is not None:
-            state[bias_name] = state[bias_name] + (W * bias[:, None]).sum(-2)
-        W = W if gain is None else W * gain[:, None]
-        state[name] = W - W.mean(-2, keepdim=True) if centre else W
+            state[bias_name] = state[bias_name] + (weight * bias[:, None]).sum(-2)
+        weight = weight if gain is None else weight * gain[:, None]
+        state[name] = weight - weight.mean(-2, keepdim=True) if centre else weight
 
 
 def centre_writing(state: StateDict, cfg: HookedTransformerConfig) -> StateDict:

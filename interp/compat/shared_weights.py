@@ -40,8 +40,13 @@ class SharedWeight:
     @property
     def is_bound(self) -> bool:
         """Whether the parameter is still the same, over the same storage."""
-        now = self.owner._parameters[self.name]  # noqa: SLF001 - without nn.Module's lookup
-        return now is self.parameter and now.data_ptr() == self.pointer
+        return self.current is self.parameter and self.parameter.data_ptr() == self.pointer
+
+    @property
+    def current(self) -> nn.Parameter | None:
+        """What the owner has under this name now."""
+        # Of the dictionary, because a lookup through nn.Module takes longer.
+        return self.owner._parameters[self.name]  # pyright: ignore[reportPrivateUsage]
 
     def bind(self, *, keep: bool) -> None:
         """Share the storage again.
@@ -50,7 +55,7 @@ class SharedWeight:
             keep: whether the parameter's values are kept, and written into the core; else the
                 core's.
         """
-        now = self.owner._parameters[self.name]  # noqa: SLF001
+        now = self.current
         if now is None:
             return
         part = self.view(self.core.data)

@@ -40,11 +40,12 @@ class StackedWeights(TextCalls):
     def _stacked(self, name: str) -> Tensor | None:
         parts = [getattr(block, STACKED[name], None) for block in self.blocks]
         weights = [getattr(part, name, None) for part in parts]
-        if any(weight is None for weight in weights):
-            if name == "W_gate":
-                return None
-            raise NoSuchAttribute(f"This model has no {name}.")
-        return torch.stack(weights)
+        found = [weight for weight in weights if weight is not None]
+        if len(found) == len(weights):
+            return torch.stack(found)
+        if name == "W_gate":
+            return None
+        raise NoSuchAttribute(f"This model has no {name}.")
 
     @property
     def W_E_pos(self) -> Tensor:
@@ -58,7 +59,8 @@ class StackedWeights(TextCalls):
 
     def all_head_labels(self) -> list[str]:
         """``L0H0``, ``L0H1``, … of every head."""
-        return [f"L{l}H{h}" for l in range(self.cfg.n_layers) for h in range(self.cfg.n_heads)]
+        cfg = self.cfg
+        return [f"L{n}H{h}" for n in range(cfg.n_layers) for h in range(cfg.n_heads)]
 
     def accumulated_bias(
         self,

@@ -1,6 +1,6 @@
 """From texts to tokens and back, as a :class:`HookedTransformer` does it."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -50,7 +50,7 @@ class TextCalls(HookedRootModule):
             self.cfg.d_vocab_out = self.cfg.d_vocab
 
     @contextmanager
-    def _overriding(self, prepend_bos: bool | None, padding_side: str | None) -> Iterator[None]:
+    def _overriding(self, prepend_bos: bool | None, padding_side: str | None) -> Generator[None]:
         """The rules of one call in the place of the model's."""
         cfg, tokenizer = self.cfg, self.tokenizer
         bos, side = cfg.default_prepend_bos, getattr(tokenizer, "padding_side", None)

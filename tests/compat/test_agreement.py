@@ -55,7 +55,7 @@ def test_activations_and_gradients(name, pair, flags):
         model.run_with_cache(tokens(), return_type="loss", incl_bwd=True) for model in pair
     )
     close(loss, expected_loss)
-    assert list(sorted(cache)) == sorted(expected)
+    assert sorted(cache) == sorted(expected)
     for key in expected:
         # By default they call ln1 three times, and keep the gradient of one call.
         if flags or not (".ln1." in key and key.endswith("_grad")):
