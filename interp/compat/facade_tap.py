@@ -16,11 +16,11 @@ import torch
 from einops import einsum
 from torch import Tensor
 
+from interp.compat.caching_hooks import SaveHook
 from interp.compat.components import Norm, TransformerBlock
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import WRITE_NORM
 from interp.compat.hook_point import HookPoint
-from interp.compat.hooked_root_module import SaveHook
 from interp.model.attention.attention import Attention
 from interp.points import Point
 

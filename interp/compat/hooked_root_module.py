@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from interp.compat.caching_hooks import SaveHook, as_filter
 from interp.compat.hook_point import (
     Direction,
     Directions,
@@ -20,47 +21,10 @@ from interp.compat.hook_point import (
     LensHandle,
     NamesFilter,
 )
-from interp.compat.slices import take
-from interp.errors import InvalidInput, UnknownPlace, shorten
+from interp.errors import UnknownPlace, shorten
 
 HookName = str | Callable[[str], bool]
 Hooks = Sequence[tuple[HookName, HookFunction]]
-_HEADS = ("hook_q", "hook_k", "hook_v", "hook_z", "hook_result")
-"""Points whose axis of positions is the third from the end; elsewhere it is the second."""
-
-
-class SaveHook:
-    """A hook that stores what it sees and changes nothing.
-
-    Args:
-        cache: where it is stored, by the name of the point (of a gradient, with ``_grad``).
-        is_backward: whether gradients are stored.
-        device: where to; ``None`` for where they are.
-        remove_batch_dim: whether the first of a batch of one is stored.
-        pos_slice: which positions; all by default.
-    """
-
-    def __init__(
-        self,
-        cache: dict[str, Tensor],
-        *,
-        is_backward: bool = False,
-        device: torch.device | str | None = None,
-        remove_batch_dim: bool = False,
-        pos_slice: Any = None,
-    ) -> None:
-        self.cache, self.suffix = cache, "_grad" if is_backward else ""
-        self.device, self.remove_batch_dim, self.pos_slice = device, remove_batch_dim, pos_slice
-
-    def __call__(self, tensor: Tensor, hook: HookPoint) -> None:
-        """Store it."""
-        name = str(hook.name)
-        stored = tensor.detach() if self.device is None else tensor.detach().to(self.device)
-        stored = stored[0] if self.remove_batch_dim else stored
-        axis = -3 if name.endswith(_HEADS) else -2
-        if self.pos_slice is not None and tensor.ndim >= -axis:
-            stored = take(stored, self.pos_slice, axis)
-        self.cache[name + self.suffix] = stored
 
 
 class HookedRootModule(nn.Module):
@@ -294,22 +258,3 @@ class HookedRootModule(nn.Module):
             if incl_bwd:
                 output.backward()
         return output, cache
-
-
-def as_filter(names_filter: object) -> Callable[[str], bool]:
-    """A function of names, of any form of a filter.
-
-    Raises:
-        InvalidInput: it is none.
-    """
-    if names_filter is None:
-        return lambda name: True  # noqa: ARG005
-    if isinstance(names_filter, str):
-        return lambda name: name == names_filter
-    if callable(names_filter):
-        return names_filter  # pyright: ignore[reportReturnType] - checked when called
-    if isinstance(names_filter, list | tuple | set | frozenset):
-        return frozenset(names_filter).__contains__  # pyright: ignore[reportUnknownArgumentType]
-    raise InvalidInput(
-        f"names_filter={shorten(names_filter)} must be a name, a list of names or a function."
-    )

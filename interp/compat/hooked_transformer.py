@@ -21,6 +21,7 @@ from interp.compat.facade_tap import Facade, FacadeTap, call_hooks
 from interp.compat.generation import Generation
 from interp.compat.hook_point import HookPoint
 from interp.compat.pretrained import Pretrained
+from interp.compat.settings import Settings
 from interp.compat.shared_weights import SharedWeights
 from interp.compat.tokenizer import attention_mask as mask_of_padding
 from interp.errors import InvalidInput, InvalidTokens, NoSuchAttribute, shorten
@@ -44,7 +45,7 @@ class Output(NamedTuple):
     loss: Tensor
 
 
-class HookedTransformer(Generation, Pretrained):
+class HookedTransformer(Settings, Generation, Pretrained):
     """A decoder with the calls of TransformerLens 3.
 
     Args:
@@ -277,41 +278,7 @@ class HookedTransformer(Generation, Pretrained):
             return output, cache
         return output, ActivationCache(cache, self, has_batch_dim=not remove_batch_dim)
 
-    # ---- settings -----------------------------------------------------------------------------
-
-    def check_hooks_to_add(self, hook_point: HookPoint, name: str) -> None:  # noqa: ARG002
-        """Refuse a hook where nothing would call it.
-
-        Raises:
-            InvalidInput: the setting that it needs is off.
-        """
-        needs = {
-            "attn.hook_result": "use_attn_result",
-            "hook_q_input": "use_split_qkv_input",
-            "hook_k_input": "use_split_qkv_input",
-            "hook_v_input": "use_split_qkv_input",
-            "hook_mlp_in": "use_hook_mlp_in",
-            "hook_attn_in": "use_attn_in",
-        }
-        for ending, setting in needs.items():
-            if name.endswith(ending) and not getattr(self.cfg, setting):
-                raise InvalidInput(f"{name} needs model.set_{setting}(True) first.")
-
-    def set_use_attn_result(self, use_attn_result: bool) -> None:
-        """Whether what each head writes is computed: ``hook_result``."""
-        self.cfg.use_attn_result = use_attn_result
-
-    def set_use_split_qkv_input(self, use_split_qkv_input: bool) -> None:
-        """Whether queries, keys and values of each head read a stream of their own."""
-        self.cfg.use_split_qkv_input = use_split_qkv_input
-
-    def set_use_hook_mlp_in(self, use_hook_mlp_in: bool) -> None:
-        """Whether ``hook_mlp_in`` is there."""
-        self.cfg.use_hook_mlp_in = use_hook_mlp_in
-
-    def set_use_attn_in(self, use_attn_in: bool) -> None:
-        """Whether each head reads a stream of its own: ``hook_attn_in``."""
-        self.cfg.use_attn_in = use_attn_in
+    # ---- as a module ----------------------------------------------------------------------------
 
     def to(  # pyright: ignore[reportIncompatibleMethodOverride] - as TransformerLens has it
         self,

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from interp.compat.config import HookedTransformerConfig
-from interp.compat.core_config import hooked_config
+from interp.compat.hooked_config import hooked_config
 from interp.compat.processing import processed_state
 from interp.compat.source_state import state_of
 from interp.compat.stacked_weights import StackedWeights
