@@ -81,7 +81,8 @@ class Pretrained(StackedWeights):
             raise InvalidInput(f"from_pretrained does not take {shorten(sorted(keywords))}.")
         name = str(model_name) if checkpoint_value is None else f"{model_name}@{checkpoint_value}"
         source = load(_source(name) if hf_model is None else hf_model, dtype=dtype)
-        cfg = _config(source, name, dtype, device, default_prepend_bos)
+        given = tokenizer is not None
+        cfg = _config(source, name, dtype, device, default_prepend_bos, is_given=given)
         made = cls._filled(
             cfg,
             source,
@@ -196,13 +197,16 @@ def _config(
     dtype: torch.dtype,
     device: str | torch.device | None,
     default_prepend_bos: bool | None,
+    *,
+    is_given: bool,
 ) -> HookedTransformerConfig:
     cfg, tokens = hooked_config(source.config), source.config.tokens
     cfg.model_name, cfg.dtype = source.config.name or name, dtype
     cfg.device = "cpu" if device is None else device
     if device is None and torch.cuda.is_available():
         cfg.device = "cuda"
-    has_bos = tokens.bos is not None or tokens.eos is not None
+    # A tokenizer that is given gets a BOS if it has none; a bundled one may lack it.
+    has_bos = is_given or tokens.bos is not None or tokens.eos is not None
     cfg.default_prepend_bos = has_bos if default_prepend_bos is None else default_prepend_bos
     return cfg
 
