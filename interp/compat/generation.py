@@ -78,9 +78,8 @@ class Generation(StackedWeights):
                     break
         if kind == "tokens":
             return tokens
-        bos = self.cfg.default_prepend_bos if prepend_bos is None else prepend_bos
-        texts = self.to_string(tokens[:, 1:] if bos else tokens)
-        return texts[0] if isinstance(input, str) else texts
+        texts = [self._tokenizer().decode(row, skip_special_tokens=True) for row in tokens]
+        return texts[0] if len(texts) == 1 else texts
 
     def _ends(self, given: int | list[int] | None) -> list[int]:
         """The ids that end a row: none, if the tokenizer has no EOS.

@@ -70,14 +70,16 @@ class HookedTokenizer:
         """The ids of a text, nothing added."""
         return self.backend.encode(text)
 
-    def decode(self, ids: Any, **keywords: object) -> str:  # noqa: ARG002
-        """The text of an id or of several."""
-        flat = torch.as_tensor(ids).flatten().tolist()
+    def decode(self, ids: Any, *, skip_special_tokens: bool = False, **_: object) -> str:
+        """The text of an id or of several, perhaps without BOS, EOS and padding."""
+        special = (self.bos_token_id, self.eos_token_id, self.pad_token_id)
+        skipped = special if skip_special_tokens else ()
+        flat = [i for i in torch.as_tensor(ids).flatten().tolist() if i not in skipped]
         return self.backend.decode(flat)
 
     def batch_decode(self, rows: Any, **keywords: object) -> list[str]:
         """The text of each row."""
-        return [self.decode(row, **keywords) for row in rows]
+        return [self.decode(row, **keywords) for row in rows]  # pyright: ignore[reportArgumentType]
 
     def __call__(
         self,
