@@ -339,7 +339,7 @@ class Letters:
 
 @pytest.mark.parametrize(
     ("answer", "ranks"),
-    [("d", "[('d', 0)]"), ("dz", "[('d', 0), ('z', 21)]"), (["d", "f"], "[[('d', 0), ('f', 4)]]")],
+    [("d", "[('d', 0)]"), ("dz", "[('d', 0), ('z', 26)]"), (["d", "f"], "[[('d', 0), ('f', 4)]]")],
 )
 def test_a_prompt_is_tested_on_what_should_follow(capsys, answer, ranks):
     utils.test_prompt("abc", answer, Letters(), top_k=2)
