@@ -62,7 +62,7 @@ class WatchedLogits(Tensor):
         Raises:
             ReadsMore: anything else.
         """
-        with torch._C.DisableTorchFunctionSubclass():
+        with torch._C.DisableTorchFunctionSubclass():  # pyright: ignore[reportPrivateUsage]
             if func in ABOUT_IT:
                 return func(*args, **(kwargs or {}))
             first = args[0] if args else None
@@ -115,7 +115,7 @@ def column_read(
         metric(watched)
     except ReadsMore:
         return None
-    with torch._C.DisableTorchFunctionSubclass():
+    with torch._C.DisableTorchFunctionSubclass():  # pyright: ignore[reportPrivateUsage]
         columns = watched.columns
     return columns.pop() if len(columns) == 1 else None
 

@@ -192,14 +192,16 @@ def layer_head_dest_src_pos_pattern_patch_setter(
     return corrupted_activation
 
 
-SELECTIONS |= {
-    layer_pos_patch_setter: ("pos",),
-    layer_pos_head_vector_patch_setter: ("pos", "head"),
-    layer_head_vector_patch_setter: ("head",),
-    layer_head_pattern_patch_setter: ("head",),
-    layer_head_pos_pattern_patch_setter: ("head", "pos"),
-    layer_head_dest_src_pos_pattern_patch_setter: ("head", "pos", "key"),
-}
+SELECTIONS.update(
+    {
+        layer_pos_patch_setter: ("pos",),
+        layer_pos_head_vector_patch_setter: ("pos", "head"),
+        layer_head_vector_patch_setter: ("head",),
+        layer_head_pattern_patch_setter: ("head",),
+        layer_head_pos_pattern_patch_setter: ("head", "pos"),
+        layer_head_dest_src_pos_pattern_patch_setter: ("head", "pos", "key"),
+    }
+)
 
 # ---- one function for each activation: (model, corrupted_tokens, clean_cache, metric) ------------
 

@@ -80,7 +80,8 @@ def theirs():
         n_layers=2, d_model=8, d_head=4, n_heads=2, d_mlp=16, n_ctx=9, d_vocab=11, act_fn="gelu",
         device="cpu", seed=0,
     )  # fmt: skip
-    model = lens.HookedTransformer(cfg)
+    with pytest.warns(DeprecationWarning, match="4.0"):
+        model = lens.HookedTransformer(cfg)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter)
     model.to_tokens = lambda text: TOKENS
