@@ -66,6 +66,9 @@ WHOLE_NAMES = {
 }
 """Names of which only the whole is meant, fields and constants among them."""
 
+OF_TRANSFORMER_LENS = ("utils", "factored_matrix", "FactoredMatrix", "make_df_from_ranges")
+"""Names in ``interp/compat`` that are another library's, under which its users look for them."""
+
 
 class Name(NamedTuple):
     """A name, and where it is given."""
@@ -104,6 +107,8 @@ def values_in(source: str, file: str) -> Iterator[Name]:
 
 def instead_of(name: Name) -> str | None:
     """What should be said, where a name bears a word that it should not; else ``None``."""
+    if _is_in(name, "interp/compat") and name.name in OF_TRANSFORMER_LENS:
+        return None
     tables = [NOWHERE, *(table for room, table in IN_A_ROOM.items() if _is_in(name, room))]
     own = f"_{'_'.join(words_of(name.name))}_"
     for table in tables:

@@ -1,0 +1,298 @@
+"""Activation patching: the metric with one activation of a clean run in a corrupted one.
+
+    get_act_patch_resid_pre(model, corrupted_tokens, clean_cache, metric)         # [layer pos]
+
+(Meng et al. 2022.) The metric takes logits ``[batch pos vocab]`` and returns one number. With
+the patch setters of this module all cells are one :func:`interp.sweep` on the model's core; with
+others, or where hooks were added to the model, each cell is a forward.
+"""
+# ruff: noqa: ANN401, FBT001, FBT002 - models, caches and flags, as TransformerLens has them
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp.compat.patching_sweep import SELECTIONS, swept
+from interp.compat.utils.act_names import get_act_name
+from interp.errors import InvalidInput
+from interp.frame import frame_of
+
+PatchSetter = Callable[..., Tensor]
+Metric = Callable[[Tensor], Tensor]
+
+
+def make_df_from_ranges(column_max_ranges: Sequence[int], column_names: Sequence[str]) -> Any:
+    """A table of all combinations of indices, the last column first."""
+    cells = product(*map(range, column_max_ranges))
+    return frame_of(dict(zip(column_names, cell, strict=True)) for cell in cells)
+
+
+def generic_activation_patch(  # noqa: PLR0913, PLR0917 - as TransformerLens has it
+    model: Any,
+    corrupted_tokens: Tensor,
+    clean_cache: Any,
+    patching_metric: Metric,
+    patch_setter: PatchSetter,
+    activation_name: str,
+    index_axis_names: Sequence[str] | None = None,
+    index_df: Any = None,
+    return_index_df: bool = False,
+) -> Any:
+    """The metric for each cell.
+
+    Args:
+        model: the model.
+        corrupted_tokens: ``[batch pos]``.
+        clean_cache: activations of the clean run by name.
+        patching_metric: of the logits ``[batch pos vocab]``; one number.
+        patch_setter: ``(corrupted_activation, index, clean_activation)`` to the patched activation.
+        activation_name: as of :func:`get_act_name`; the layer is the first index.
+        index_axis_names: axes that are run over in full: layer, pos, head (or head_index),
+            dest_pos, src_pos.
+        index_df: instead, a table of indices, a row a cell, the layer first.
+        return_index_df: whether to return that table too.
+
+    Returns:
+        ``[*axes]``, or ``[row]`` of ``index_df``; float32.
+
+    Raises:
+        InvalidInput: neither or both of ``index_axis_names`` and ``index_df``.
+    """
+    if (index_df is None) == (index_axis_names is None):
+        raise InvalidInput("Give either index_axis_names= or index_df=.")
+    if index_axis_names is not None:
+        sizes = _sizes(model, corrupted_tokens, activation_name, index_axis_names)
+        cells, shape = list(product(*map(range, sizes))), sizes
+    else:
+        cells = [tuple(int(one) for one in row) for row in index_df.to_numpy().tolist()]
+        shape = [len(cells)]
+    corrupted = torch.atleast_2d(corrupted_tokens)
+    values = None
+    if patch_setter in SELECTIONS and cells:
+        edited = [(get_act_name(activation_name, cell[0]), cell[1:]) for cell in cells]
+        values = swept(
+            model, corrupted, clean_cache, patching_metric, edited, SELECTIONS[patch_setter]
+        )
+    if values is None:
+        values = [
+            _one_cell(
+                model, corrupted, clean_cache, patching_metric, patch_setter, activation_name, cell
+            )
+            for cell in cells
+        ]
+    table = torch.as_tensor(values, dtype=torch.float32, device=model.cfg.device).reshape(shape)
+    if not return_index_df:
+        return table
+    if index_axis_names is not None:
+        index_df = make_df_from_ranges(shape, index_axis_names)
+    return table, index_df
+
+
+def _sizes(model: Any, tokens: Tensor, activation_name: str, axes: Sequence[str]) -> list[int]:
+    """The sizes of axes by their names."""
+    n_heads, cfg = model.cfg.n_heads, model.cfg
+    kv_heads = getattr(cfg, "n_key_value_heads", None)
+    if activation_name in ("k", "v") and kv_heads is not None:
+        n_heads = kv_heads
+    known = dict.fromkeys(("pos", "src_pos", "dest_pos"), tokens.shape[-1])
+    known |= {"layer": cfg.n_layers, "head": n_heads, "head_index": n_heads}
+    unknown = [axis for axis in axes if axis not in known]
+    if unknown:
+        raise InvalidInput(f"Axes are {', '.join(known)}; got {', '.join(unknown)}.")
+    return [known[axis] for axis in axes]
+
+
+def _one_cell(  # noqa: PLR0913, PLR0917 - those of generic_activation_patch
+    model: Any,
+    tokens: Tensor,
+    clean_cache: Any,
+    metric: Metric,
+    setter: PatchSetter,
+    activation_name: str,
+    cell: tuple[int, ...],
+) -> float:
+    """The metric of a forward with one patch."""
+    name = get_act_name(activation_name, cell[0])
+
+    def patched(corrupted: Tensor, hook: object) -> Tensor:  # noqa: ARG001
+        own = corrupted.clone() if corrupted.requires_grad else corrupted
+        return setter(own, list(cell), clean_cache[name])
+
+    return metric(model.run_with_hooks(tokens, fwd_hooks=[(name, patched)])).item()
+
+
+# ---- patch setters: (corrupted, index, clean) → corrupted, changed in place ----------------------
+
+
+def layer_pos_patch_setter(
+    corrupted_activation: Tensor, index: Any, clean_activation: Tensor
+) -> Tensor:
+    """Index (layer, pos) of ``[batch pos ...]``."""
+    _, pos = index
+    corrupted_activation[:, pos] = clean_activation[:, pos]
+    return corrupted_activation
+
+
+def layer_pos_head_vector_patch_setter(
+    corrupted_activation: Tensor,
+    index: Any,
+    clean_activation: Tensor,
+) -> Tensor:
+    """Index (layer, pos, head) of ``[batch pos head ...]``."""
+    _, pos, head = index
+    corrupted_activation[:, pos, head] = clean_activation[:, pos, head]
+    return corrupted_activation
+
+
+def layer_head_vector_patch_setter(
+    corrupted_activation: Tensor,
+    index: Any,
+    clean_activation: Tensor,
+) -> Tensor:
+    """Index (layer, head) of ``[batch pos head ...]``."""
+    _, head = index
+    corrupted_activation[:, :, head] = clean_activation[:, :, head]
+    return corrupted_activation
+
+
+def layer_head_pattern_patch_setter(
+    corrupted_activation: Tensor,
+    index: Any,
+    clean_activation: Tensor,
+) -> Tensor:
+    """Index (layer, head) of ``[batch head query key]``."""
+    _, head = index
+    corrupted_activation[:, head] = clean_activation[:, head]
+    return corrupted_activation
+
+
+def layer_head_pos_pattern_patch_setter(
+    corrupted_activation: Tensor,
+    index: Any,
+    clean_activation: Tensor,
+) -> Tensor:
+    """Index (layer, head, query) of ``[batch head query key]``."""
+    _, head, query = index
+    corrupted_activation[:, head, query] = clean_activation[:, head, query]
+    return corrupted_activation
+
+
+def layer_head_dest_src_pos_pattern_patch_setter(
+    corrupted_activation: Tensor,
+    index: Any,
+    clean_activation: Tensor,
+) -> Tensor:
+    """Index (layer, head, query, key) of ``[batch head query key]``."""
+    _, head, query, key = index
+    corrupted_activation[:, head, query, key] = clean_activation[:, head, query, key]
+    return corrupted_activation
+
+
+SELECTIONS.update(
+    {
+        layer_pos_patch_setter: ("pos",),
+        layer_pos_head_vector_patch_setter: ("pos", "head"),
+        layer_head_vector_patch_setter: ("head",),
+        layer_head_pattern_patch_setter: ("head",),
+        layer_head_pos_pattern_patch_setter: ("head", "pos"),
+        layer_head_dest_src_pos_pattern_patch_setter: ("head", "pos", "key"),
+    }
+)
+
+# ---- one function for each activation: (model, corrupted_tokens, clean_cache, metric) ------------
+
+_BLOCK = {"patch_setter": layer_pos_patch_setter, "index_axis_names": ("layer", "pos")}
+_BY_POS = {
+    "patch_setter": layer_pos_head_vector_patch_setter,
+    "index_axis_names": ("layer", "pos", "head"),
+}
+_ALL_POS = {
+    "patch_setter": layer_head_vector_patch_setter,
+    "index_axis_names": ("layer", "head"),
+}
+_patch: Any = partial(partial, generic_activation_patch)
+get_act_patch_resid_pre = _patch(activation_name="resid_pre", **_BLOCK)
+get_act_patch_resid_mid = _patch(activation_name="resid_mid", **_BLOCK)
+get_act_patch_attn_out = _patch(activation_name="attn_out", **_BLOCK)
+get_act_patch_mlp_out = _patch(activation_name="mlp_out", **_BLOCK)
+get_act_patch_attn_head_out_by_pos = _patch(activation_name="z", **_BY_POS)
+get_act_patch_attn_head_q_by_pos = _patch(activation_name="q", **_BY_POS)
+get_act_patch_attn_head_k_by_pos = _patch(activation_name="k", **_BY_POS)
+get_act_patch_attn_head_v_by_pos = _patch(activation_name="v", **_BY_POS)
+get_act_patch_attn_head_out_all_pos = _patch(activation_name="z", **_ALL_POS)
+get_act_patch_attn_head_q_all_pos = _patch(activation_name="q", **_ALL_POS)
+get_act_patch_attn_head_k_all_pos = _patch(activation_name="k", **_ALL_POS)
+get_act_patch_attn_head_v_all_pos = _patch(activation_name="v", **_ALL_POS)
+get_act_patch_attn_head_pattern_all_pos = _patch(
+    activation_name="pattern",
+    patch_setter=layer_head_pattern_patch_setter,
+    index_axis_names=("layer", "head_index"),
+)
+get_act_patch_attn_head_pattern_by_pos = _patch(
+    activation_name="pattern",
+    patch_setter=layer_head_pos_pattern_patch_setter,
+    index_axis_names=("layer", "head_index", "dest_pos"),
+)
+get_act_patch_attn_head_pattern_dest_src_pos = _patch(
+    activation_name="pattern",
+    patch_setter=layer_head_dest_src_pos_pattern_patch_setter,
+    index_axis_names=("layer", "head_index", "dest_pos", "src_pos"),
+)
+
+
+def get_act_patch_attn_head_all_pos_every(
+    model: Any,
+    corrupted_tokens: Tensor,
+    clean_cache: Any,
+    metric: Metric,
+) -> Tensor:
+    """``[kind layer head]`` of output, query, key, value, pattern; 0 beyond key/value heads."""
+    given = (model, corrupted_tokens, clean_cache, metric)
+    patches = (
+        get_act_patch_attn_head_out_all_pos,
+        get_act_patch_attn_head_q_all_pos,
+        get_act_patch_attn_head_k_all_pos,
+        get_act_patch_attn_head_v_all_pos,
+        get_act_patch_attn_head_pattern_all_pos,
+    )
+    return _stacked([patch(*given) for patch in patches])
+
+
+def get_act_patch_attn_head_by_pos_every(
+    model: Any,
+    corrupted_tokens: Tensor,
+    clean_cache: Any,
+    metric: Metric,
+) -> Tensor:
+    """``[kind layer pos head]`` likewise; the pattern by query."""
+    given = (model, corrupted_tokens, clean_cache, metric)
+    patches = (
+        get_act_patch_attn_head_out_by_pos,
+        get_act_patch_attn_head_q_by_pos,
+        get_act_patch_attn_head_k_by_pos,
+        get_act_patch_attn_head_v_by_pos,
+    )
+    pattern = get_act_patch_attn_head_pattern_by_pos(*given)
+    return _stacked([*(patch(*given) for patch in patches), pattern.mT])
+
+
+def get_act_patch_block_every(
+    model: Any,
+    corrupted_tokens: Tensor,
+    clean_cache: Any,
+    metric: Metric,
+) -> Tensor:
+    """``[kind layer pos]`` of the stream before each block, its attention and its MLP."""
+    given = (model, corrupted_tokens, clean_cache, metric)
+    patches = (get_act_patch_resid_pre, get_act_patch_attn_out, get_act_patch_mlp_out)
+    return torch.stack([patch(*given) for patch in patches])
+
+
+def _stacked(tables: Sequence[Tensor]) -> Tensor:
+    """Tables of heads, those of fewer heads padded with 0."""
+    n = tables[0].shape[-1]
+    return torch.stack([torch.nn.functional.pad(one, (0, n - one.shape[-1])) for one in tables])

@@ -1,0 +1,182 @@
+"""Datasets: loading the small ones that notebooks use, and rows of tokens from texts.
+
+They need the package ``datasets``, which is imported when they are called.
+"""
+# ruff: noqa: FBT001, FBT002 - positional flags, as TransformerLens has them
+
+import json
+from collections.abc import Callable, Mapping
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from interp.errors import InvalidInput, ModelLoadError, first_line
+
+SMALL_DATASETS = {
+    "openwebtext": "stas/openwebtext-10k",
+    "owt": "stas/openwebtext-10k",
+    "pile": "NeelNanda/pile-10k",
+    "c4": "NeelNanda/c4-10k",
+    "code": "NeelNanda/code-10k",
+    "python": "NeelNanda/code-10k",
+    "c4_code": "NeelNanda/c4-code-20k",
+    "c4-code": "NeelNanda/c4-code-20k",
+    "wiki": "NeelNanda/wiki-10k",
+}
+"""Names on the hub by short names."""
+
+
+def get_dataset(dataset_name: str, **kwargs: Any) -> Any:  # noqa: ANN401 - a datasets.Dataset
+    """A dataset of some 10,000 texts in the column ``text``: owt, pile, c4, code, c4_code, wiki.
+
+    Args:
+        dataset_name: one of the short names.
+        **kwargs: for ``datasets.load_dataset``.
+
+    Raises:
+        InvalidInput: another name, or it can't be loaded, e.g. without a network.
+    """
+    if dataset_name not in SMALL_DATASETS:
+        raise InvalidInput(
+            f"There is no dataset {dataset_name!r}; there are {', '.join(SMALL_DATASETS)}."
+        )
+    return load_from_hub(SMALL_DATASETS[dataset_name], **{"split": "train", **kwargs})
+
+
+def load_from_hub(path: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - a Dataset
+    """``datasets.load_dataset``, with an error of ours.
+
+    Raises:
+        InvalidInput: the package is missing, or the dataset can't be loaded.
+    """
+    try:
+        from datasets import load_dataset  # noqa: PLC0415 - an optional package
+    except ImportError as error:
+        raise InvalidInput("Datasets need the package datasets: pip install datasets.") from error
+    try:
+        return load_dataset(path, *args, **kwargs)
+    except Exception as error:  # whatever the network, the hub or its files raise
+        raise InvalidInput(
+            f"The dataset {path} can't be loaded: {first_line(error)} Without a network, download "
+            "it where there is one (datasets.load_dataset, then save_to_disk), and open it with "
+            "datasets.load_from_disk; or take texts of your own, datasets.Dataset.from_dict("
+            '{"text": [...]}).'
+        ) from error
+
+
+def download_file_from_hf(
+    repo_name: str,
+    file_name: str,
+    subfolder: str = ".",
+    cache_dir: str | None = None,
+    force_is_torch: bool = False,
+    **kwargs: Any,  # noqa: ANN401 - of hf_hub_download
+) -> Any:  # noqa: ANN401 - what the file holds
+    """A file of a repository on the hub: JSON parsed, ``.pth`` loaded (tensors only), else a path.
+
+    Raises:
+        ModelLoadError: it can't be downloaded.
+    """
+    from huggingface_hub import hf_hub_download  # noqa: PLC0415 - slow to import
+
+    options = select_compatible_kwargs(kwargs, hf_hub_download)
+    try:
+        path = hf_hub_download(
+            repo_name, file_name, subfolder=subfolder, cache_dir=cache_dir, **options
+        )
+    except Exception as error:  # whatever the network or the hub raises
+        raise ModelLoadError(
+            f"{file_name} of {repo_name} can't be downloaded: {first_line(error)} Without a "
+            "network, copy it into the cache of huggingface_hub (cache_dir=)."
+        ) from error
+    if path.endswith(".pth") or force_is_torch:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    if path.endswith(".json"):
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    return path
+
+
+def select_compatible_kwargs(
+    kwargs_dict: Mapping[str, Any],
+    callable: Callable[..., Any],
+) -> dict[str, Any]:
+    """The arguments that a function has parameters for."""
+    parameters = signature(callable).parameters
+    return {name: value for name, value in kwargs_dict.items() if name in parameters}
+
+
+def get_rotary_pct_from_config(config: Any) -> float:  # noqa: ANN401 - of transformers
+    """The fraction of each head's dimensions that rotary positions turn; 1 if it is not given."""
+    pct = getattr(config, "rotary_pct", None)
+    if pct is None:
+        pct = (getattr(config, "rope_parameters", None) or {}).get("partial_rotary_factor")
+    return 1.0 if pct is None else pct
+
+
+def keep_single_column(dataset: Any, col_name: str) -> Any:  # noqa: ANN401 - a Dataset
+    """The dataset with one column alone."""
+    others = [name for name in dataset.features if name != col_name]
+    return dataset.remove_columns(others) if others else dataset
+
+
+def tokenize_and_concatenate(  # noqa: PLR0913, PLR0917 - as TransformerLens has it
+    dataset: Any,  # noqa: ANN401 - a Dataset
+    tokenizer: Any,  # noqa: ANN401 - as those of transformers
+    streaming: bool = False,
+    max_length: int = 1024,
+    column_name: str = "text",
+    add_bos_token: bool = True,
+    num_proc: int | None = 10,
+    set_format: bool = True,
+) -> Any:  # noqa: ANN401 - a Dataset
+    """All texts one after another, EOS between them, cut into rows of ``max_length`` tokens.
+
+    What is left at the end of a batch of texts is dropped; less than one row is padded.
+
+    Args:
+        dataset: a ``datasets.Dataset``, or an ``IterableDataset``.
+        tokenizer: has EOS and, with ``add_bos_token``, BOS. One without a padding token gets
+            ``<PAD>``; EOS pads all the same.
+        streaming: whether the dataset is iterable; then ``num_proc`` is not used.
+        max_length: columns of a row, BOS among them.
+        column_name: of the texts.
+        add_bos_token: whether each row begins with BOS.
+        num_proc: processes that tokenise; ``None`` for this one.
+        set_format: whether rows are tensors; an iterable dataset has no format.
+
+    Returns:
+        The dataset with the column ``tokens``.
+
+    Raises:
+        InvalidInput: the tokenizer has no EOS.
+    """
+    if tokenizer.eos_token is None:
+        raise InvalidInput("Texts are joined by EOS, which this tokenizer does not have.")
+    padding = tokenizer.eos_token_id if tokenizer.pad_token is None else tokenizer.pad_token_id
+    if tokenizer.pad_token is None:
+        tokenizer.add_special_tokens({"pad_token": "<PAD>"})
+    prefix = [tokenizer.bos_token_id] if add_bos_token else []
+    width, eos = max_length - len(prefix), [tokenizer.eos_token_id]
+
+    def rows_of(examples: Mapping[str, Any]) -> dict[str, Any]:
+        texts = examples[column_name]
+        if not texts:
+            return {"tokens": np.array([], dtype=np.int64)}
+        encoded = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+        joined = np.concatenate([np.asarray([*eos, *ids], dtype=np.int64) for ids in encoded])[1:]
+        if len(joined) < width:
+            joined = np.pad(joined, (0, width - len(joined)), constant_values=padding)
+        n = len(joined) // width
+        rows = joined[: n * width].reshape(n, width)
+        first = np.full((n, len(prefix)), prefix or 0, dtype=np.int64)
+        return {"tokens": np.concatenate([first, rows], axis=1)}
+
+    texts = keep_single_column(dataset, column_name)
+    processes = {} if streaming else {"num_proc": num_proc}
+    rows = texts.map(rows_of, batched=True, remove_columns=[column_name], **processes)
+    if set_format:
+        rows.set_format(type="torch", columns=["tokens"])
+    return rows

@@ -1,0 +1,153 @@
+"""Devices: the one that is used by default, and moving a model to one.
+
+A model runs on a single device here, so that what splits one over several is refused.
+"""
+# ruff: noqa: FBT001, FBT002, T201 - positional flags and prints, as TransformerLens has them
+
+import os
+import warnings
+from collections.abc import Callable
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any, Never, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from interp.errors import InvalidInput, shorten
+
+ALLOW_MPS = "TRANSFORMERLENS_ALLOW_MPS"
+"""The environment variable that allows MPS to be taken by default."""
+GIBIBYTE = 2**30
+
+
+@runtime_checkable
+class ModelWithCfg(Protocol):
+    """A model with a configuration ``cfg`` that can be moved."""
+
+    cfg: Any
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Its weights by name."""
+        ...
+
+    def to(self, device_or_dtype: Any) -> Any:  # noqa: ANN401 - as a module's
+        """Move it."""
+        ...
+
+
+def get_device() -> str:
+    """``cuda`` if there is one, ``mps`` if allowed (TRANSFORMERLENS_ALLOW_MPS=1), else ``cpu``."""
+    if torch.cuda.is_available():
+        return "cuda"
+    if torch.backends.mps.is_available() and os.environ.get(ALLOW_MPS) == "1":
+        return "mps"
+    return "cpu"
+
+
+def warn_if_mps(device: str | torch.device) -> None:
+    """Warn that results on MPS may be wrong, unless TRANSFORMERLENS_ALLOW_MPS=1."""
+    if torch.device(device).type == "mps" and os.environ.get(ALLOW_MPS) != "1":
+        warnings.warn(
+            f"PyTorch {torch.__version__} may compute wrong numbers on MPS without an error. "
+            f"Compare with the CPU; {ALLOW_MPS}=1 hides this warning.",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def move_to_and_update_config(
+    model: Any,  # noqa: ANN401 - a module with cfg
+    device_or_dtype: torch.device | str | torch.dtype,
+    print_details: bool = True,
+) -> Any:  # noqa: ANN401 - the model
+    """Move a model to a device or change its dtype, and note it in ``model.cfg``."""
+    if isinstance(device_or_dtype, torch.dtype):
+        if hasattr(model.cfg, "dtype"):
+            model.cfg.dtype = device_or_dtype
+        message = f"Changing model dtype to {device_or_dtype}"
+    else:
+        warn_if_mps(device_or_dtype)
+        is_device = isinstance(device_or_dtype, torch.device)
+        model.cfg.device = device_or_dtype.type if is_device else device_or_dtype
+        message = f"Moving model to device:  {model.cfg.device}"
+    if print_details:
+        print(message)
+    return nn.Module.to(model, device_or_dtype)
+
+
+def print_gpu_mem(step_name: str = "") -> None:
+    """Print the memory that tensors take on the GPU, in GiB."""
+    allocated = torch.cuda.memory_allocated() / GIBIBYTE
+    print(f"{step_name} ~ {round(allocated, 2)} GiB allocated on GPU.")
+
+
+def is_library_available(name: str) -> bool:
+    """Whether a package can be imported, without importing it."""
+    return find_spec(name) is not None
+
+
+@contextmanager
+def temporarily_swap_parameter(parameter: Any, new_value: Any) -> Any:  # noqa: ANN401 - checked
+    """A context in which a parameter has other values; its own are restored in any case.
+
+    Raises:
+        InvalidInput: no parameter, or values of another shape or dtype.
+    """
+    matches = isinstance(parameter, nn.Parameter) and isinstance(new_value, Tensor)
+    if not matches or (new_value.shape, new_value.dtype) != (parameter.shape, parameter.dtype):
+        raise InvalidInput(
+            "temporarily_swap_parameter takes a parameter and a tensor of its shape and dtype; got "
+            f"{shorten(parameter)} and {shorten(new_value)}."
+        )
+    before = parameter.detach().clone()
+    try:
+        parameter.data.copy_(new_value)
+        yield parameter
+    finally:
+        parameter.data.copy_(before)
+
+
+def get_best_available_device(cfg: Any) -> torch.device:  # noqa: ANN401 - a configuration
+    """The device of a configuration."""
+    return torch.device(cfg.device)
+
+
+def get_device_for_block_index(
+    index: int,  # noqa: ARG001 - all blocks are on one device
+    cfg: Any,  # noqa: ANN401 - a configuration
+    device: torch.device | str | None = None,
+) -> torch.device:
+    """The device of a block: that of all of them."""
+    return torch.device(cfg.device if device is None else device)
+
+
+def _refused(name: str, advice: str) -> Callable[..., Never]:
+    """A function that is not provided, and says so when it is called."""
+
+    def refused(*args: object, **kwargs: object) -> Never:  # noqa: ARG001
+        raise InvalidInput(f"interp.compat has no {name}: {advice}")
+
+    refused.__name__ = refused.__qualname__ = name
+    refused.__doc__ = f"Not provided: {advice}"
+    return refused
+
+
+_ONE_DEVICE = "a model runs on one device; move it with model.to(device)."
+calculate_available_device_cuda_memory = _refused(
+    "calculate_available_device_cuda_memory", "torch.cuda.mem_get_info(i) has it."
+)
+count_unique_devices = _refused("count_unique_devices", _ONE_DEVICE)
+determine_available_memory_for_available_devices = _refused(
+    "determine_available_memory_for_available_devices", "torch.cuda.mem_get_info(i) has it."
+)
+find_embedding_device = _refused("find_embedding_device", _ONE_DEVICE)
+get_best_available_cuda_device = _refused("get_best_available_cuda_device", _ONE_DEVICE)
+resolve_device_map = _refused("resolve_device_map", _ONE_DEVICE)
+sort_devices_based_on_available_memory = _refused(
+    "sort_devices_based_on_available_memory", _ONE_DEVICE
+)
+clear_huggingface_cache = _refused(
+    "clear_huggingface_cache",
+    "it would delete every model and dataset of this user; run `hf cache delete`, which asks.",
+)

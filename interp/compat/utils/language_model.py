@@ -1,0 +1,149 @@
+"""The loss and accuracy of next tokens, sampling, and logits as a table."""
+# ruff: noqa: FBT001, FBT002 - positional flags, as TransformerLens has them
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.errors import InvalidInput
+from interp.frame import frame_of
+
+
+def lm_cross_entropy_loss(
+    logits: Float[Tensor, "batch pos vocab"],
+    tokens: Int[Tensor, "batch pos"],
+    attention_mask: Tensor | None = None,
+    per_token: bool = False,
+) -> Tensor:
+    """Cross-entropy of each next token, in nats.
+
+    Args:
+        logits: of the model.
+        tokens: its input.
+        attention_mask: ``[batch pos]``, 1 or True for tokens: a prediction counts if it is made at
+            one and of one.
+        per_token: whether to return ``[batch pos−1]`` (0 where none counts) instead of the mean.
+
+    Raises:
+        InvalidInput: a mask of another shape than the tokens.
+    """
+    log_probs = logits[..., :-1, :].log_softmax(-1)
+    losses = -log_probs.gather(-1, tokens[..., 1:, None])[..., 0]
+    n: int | Tensor = losses.numel()
+    if attention_mask is not None:
+        if attention_mask.shape != tokens.shape:
+            raise InvalidInput(
+                f"attention_mask has the shape of the tokens, {tuple(tokens.shape)}; got "
+                f"{tuple(attention_mask.shape)}."
+            )
+        counted = attention_mask[:, :-1].bool() & attention_mask[:, 1:].bool()
+        losses, n = losses.masked_fill(~counted, 0.0), counted.sum()
+    return losses if per_token else losses.sum() / n
+
+
+def lm_accuracy(
+    logits: Float[Tensor, "batch pos vocab"],
+    tokens: Int[Tensor, "batch pos"],
+    per_token: bool = False,
+) -> Tensor:
+    """How often the most probable next token is the true one; per token ``[batch pos−1]``."""
+    correct = logits[:, :-1].argmax(-1) == tokens[:, 1:]
+    return correct if per_token else correct.sum() / correct.numel()
+
+
+def logits_to_df(
+    logits: Float[Tensor, " vocab"],
+    tokenizer: Any = None,  # noqa: ANN401 - has decode
+    top_k: int | None = None,
+) -> Any:  # noqa: ANN401 - a pandas DataFrame
+    """A table of tokens, the most probable first.
+
+    Columns: ``token_index``, ``token_string`` (with a tokenizer), ``logit``, ``log_prob`` (nats),
+    ``probability``.
+
+    Args:
+        logits: at one position.
+        tokenizer: decodes a list of ids.
+        top_k: how many rows; by default all.
+    """
+    log_probs = logits.float().log_softmax(-1).detach().cpu()
+    order = log_probs.exp().argsort(descending=True)[:top_k]
+    columns: dict[str, Any] = {"token_index": order.tolist()}
+    if tokenizer is not None:
+        columns["token_string"] = [tokenizer.decode([index]) for index in order.tolist()]
+    columns["logit"] = logits.detach().cpu()[order].tolist()
+    columns["log_prob"] = log_probs[order].tolist()
+    columns["probability"] = log_probs[order].exp().tolist()
+    rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    return frame_of(rows)
+
+
+def sample_logits(  # noqa: PLR0913, PLR0917 - as TransformerLens has it
+    final_logits: Float[Tensor, "batch vocab"],
+    top_k: int | None = None,
+    top_p: float | None = None,
+    temperature: float = 1.0,
+    freq_penalty: float = 0.0,
+    repetition_penalty: float = 1.0,
+    tokens: Int[Tensor, "batch pos"] | None = None,
+) -> Int[Tensor, " batch"]:
+    """A token of each row, drawn with torch's global generator.
+
+    Args:
+        final_logits: at the last position; not changed.
+        top_k: draw from so many most probable tokens.
+        top_p: draw from the most probable tokens whose probabilities sum to this; without
+            ``top_k``.
+        temperature: divides the logits; 0 takes the most probable token.
+        freq_penalty: subtracted for each time a token occurs in ``tokens``.
+        repetition_penalty: divides positive logits of tokens that occurred and multiplies negative
+            ones (Keskar et al. 2019, "CTRL").
+        tokens: what came before, for the two penalties.
+
+    Raises:
+        InvalidInput: a penalty of frequency without ``tokens``, or ``top_k`` or ``top_p`` out of
+            range.
+    """
+    logits = final_logits
+    if repetition_penalty != 1.0 and tokens is not None:
+        divided, multiplied = logits / repetition_penalty, logits * repetition_penalty
+        penalised = torch.where(logits > 0, divided, multiplied)
+        logits = torch.where(_counts(tokens, logits) > 0, penalised, logits)
+    if temperature == 0.0:
+        return logits.argmax(-1)
+    logits = logits / temperature
+    if freq_penalty > 0:
+        if tokens is None:
+            raise InvalidInput("freq_penalty counts earlier tokens; give tokens= [batch pos].")
+        logits = logits - freq_penalty * _counts(tokens, logits)
+    if top_k is not None:
+        logits = _top_k(logits, top_k)
+    elif top_p is not None:
+        logits = _top_p(logits, top_p)
+    return torch.distributions.Categorical(logits=logits.float()).sample()
+
+
+def _counts(tokens: Tensor, logits: Tensor) -> Tensor:
+    """How often each token occurs in each row, ``[batch vocab]``."""
+    counts = torch.zeros_like(logits)
+    return counts.scatter_add(-1, tokens, torch.ones_like(tokens, dtype=logits.dtype))
+
+
+def _top_k(logits: Tensor, k: int) -> Tensor:
+    """−∞ for all but the ``k`` largest of each row, and those equal to the smallest of them."""
+    if k <= 0:
+        raise InvalidInput(f"top_k={k} should be a positive number of tokens.")
+    smallest = logits.topk(min(k, logits.shape[-1])).values[..., -1:]
+    return logits.masked_fill(logits < smallest, -torch.inf)
+
+
+def _top_p(logits: Tensor, p: float) -> Tensor:
+    """−∞ for all but the fewest most probable tokens with a probability of ``p`` together."""
+    if not 0.0 < p <= 1.0:
+        raise InvalidInput(f"top_p={p} should be in (0, 1].")
+    ordered, index = logits.sort(descending=True)
+    above = ordered.softmax(-1).cumsum(-1) > p
+    removed = torch.cat([torch.zeros_like(above[..., :1]), above[..., :-1]], -1)
+    return logits.masked_fill(removed.scatter(-1, index, removed), -torch.inf)

@@ -1,0 +1,103 @@
+"""BOS and padding of token ids, by a tokenizer such as those of ``transformers``."""
+
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp.compat.utils.tensors import get_cumsum_along_dim
+from interp.errors import InvalidInput
+
+
+def get_tokenizer_with_bos(tokenizer: Any) -> Any:  # noqa: ANN401 - of transformers
+    """The tokenizer, loaded again so that it puts BOS first; itself if it does, or has no BOS.
+
+    Raises:
+        InvalidInput: ``transformers`` is not installed.
+    """
+    options = deepcopy(getattr(tokenizer, "init_kwargs", {}))
+    adds = options.pop("add_bos_token", None)
+    adds = getattr(tokenizer, "add_bos_token", False) if adds is None else adds
+    if tokenizer.bos_token is None or adds:
+        return tokenizer
+    try:
+        from transformers import AutoTokenizer  # noqa: PLC0415 - an optional package
+    except ImportError as error:
+        raise InvalidInput("This needs the package transformers, which is missing.") from error
+    name = options.pop("name_or_path")
+    try:
+        with_bos = AutoTokenizer.from_pretrained(name, add_bos_token=True, **options)
+    except ValueError:  # a BOS with a colon, which the post-processor can't express
+        return tokenizer
+    with_bos.padding_side = tokenizer.padding_side
+    return with_bos
+
+
+def get_input_with_manually_prepended_bos(
+    bos_token: str | None,
+    input: str | list[str],
+) -> str | list[str]:
+    """The text, or each text, with BOS before it; unchanged without a BOS."""
+    if bos_token is None:
+        return input
+    if isinstance(input, str):
+        return bos_token + input
+    return [bos_token + text for text in input]
+
+
+def get_tokens_with_bos_removed(
+    tokenizer: Any,  # noqa: ANN401 - of transformers
+    tokens: Tensor,
+    padding_side: str | None = None,
+) -> Tensor:
+    """Tokens ``[batch pos]`` without the BOS of each row.
+
+    Args:
+        tokenizer: has the ids of BOS and padding, and the side of padding.
+        tokens: each row with a BOS before its text.
+        padding_side: by default the tokenizer's.
+    """
+    if tokenizer.bos_token_id is None:
+        return tokens
+    if (padding_side or tokenizer.padding_side) == "right":
+        return tokens[..., 1:]
+    if tokenizer.bos_token_id == tokenizer.pad_token_id:
+        bos = _leading(tokens.ne(tokenizer.pad_token_id)).sum(-1) - 1
+    else:
+        bos = tokens.eq(tokenizer.bos_token_id).int().argmax(-1)
+    kept = torch.ones_like(tokens, dtype=torch.bool).scatter(1, bos[:, None], value=False)
+    return tokens[kept].view(*tokens.shape[:-1], -1)
+
+
+def get_attention_mask(
+    tokenizer: Any,  # noqa: ANN401 - of transformers, or None
+    tokens: Tensor,
+    prepend_bos: bool,  # noqa: FBT001 - as TransformerLens has it
+    padding_side: str | None = None,
+) -> Tensor:
+    """1 for tokens, 0 for padding at the side of padding; padding elsewhere counts as a token.
+
+    Args:
+        tokenizer: has the ids of BOS and padding, and the side of padding; without one all are 1.
+        tokens: ``[batch pos]``.
+        prepend_bos: whether there is a BOS; if it has the id of padding and that is on the left,
+            the last of it is BOS.
+        padding_side: by default the tokenizer's.
+    """
+    mask = torch.ones_like(tokens)
+    if tokenizer is None:
+        return mask
+    is_token = tokens.ne(tokenizer.pad_token_id)
+    if (padding_side or tokenizer.padding_side) == "right":
+        return mask.masked_fill(get_cumsum_along_dim(is_token, -1, reverse=True) == 0, 0)
+    leading = _leading(is_token)
+    mask[leading] = 0
+    if prepend_bos and tokenizer.bos_token_id == tokenizer.pad_token_id:
+        mask[torch.arange(len(mask)), leading.sum(-1) - 1] = 1
+    return mask
+
+
+def _leading(is_token: Tensor) -> Tensor:
+    """Where no token came yet."""
+    return is_token.cumsum(-1) == 0
