@@ -64,7 +64,7 @@ def tables(run: AnalysisRun) -> dict[str, pd.DataFrame]:
     by_prompt = getattr(result, "to_prompt_frame", None)
     if by_prompt is not None:
         frames[f"{name}_by_prompt"] = by_prompt()
-    fields = {name: str(vars(result)[name]) for name in MEASURED if name in vars(result)}
+    fields = {name: str(vars(result)[name]) for name in MEASURED if vars(result).get(name)}
     measured = {
         name: frame.assign(**{n: own for n, own in fields.items() if n not in frame})
         for name, frame in frames.items()

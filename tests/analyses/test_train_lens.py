@@ -75,7 +75,7 @@ def test_a_single_prompt_cannot_be_held_out():
         train_lens(build("gpt2"), prompts(1))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_on_text_the_divergence_falls_by_a_fifth_at_every_layer():
     """python-4l, 32 768 tokens of its training text; measured on files that are held out."""
     model, corpus = interp.load("python-4l"), read_corpus()

@@ -174,7 +174,8 @@ def test_every_bundled_model_can_be_loaded(ran):
 def test_an_analysis_writes_its_report(environment, ran):
     assert "Report: out/report.html" in ran["ablate"].stdout
     written = {path.name for path in (environment.work / "out").iterdir()}
-    assert written == {*("heads.csv", "heads.parquet", "manifest.json", "report.html", "run.json")}
+    tables = ("heads.csv", "heads.parquet", "heads_by_prompt.csv", "heads_by_prompt.parquet")
+    assert written == {*tables, "manifest.json", "report.html", "run.json"}
     described = json.loads((environment.work / "out" / "run.json").read_text())
     assert described["provenance"]["versions"]["interp"] == VERSION
 

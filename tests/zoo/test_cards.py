@@ -11,10 +11,16 @@ from interp.zoo.card import Card
 from interp.zoo.training.build import remeasure
 from interp.zoo.training.recipes import CARDS
 
+SMALLER = [name for name in interp.bundled() if name != "python-4l"]
+"""Models that are measured in seconds."""
+
 
 @pytest.fixture(
     scope="module",
-    params=covering(interp.bundled(), ["induction-by-hand", "rasp-duplicates", "addition-mod-113"]),
+    params=[
+        *covering(SMALLER, ["induction-by-hand", "rasp-duplicates", "addition-mod-113"]),
+        pytest.param("python-4l", marks=pytest.mark.nightly),
+    ],
 )
 def both(request, trained_here) -> tuple[Card, Card]:
     """The stored card, and the card measured again."""

@@ -106,10 +106,17 @@ def test_back_three_times_restores_three_views(visitor, server):
     expect(visitor.view("heads")).to_have_attribute("data-head", "0,1")
 
 
+FOCUSED = """() => {
+    let own = document.activeElement;
+    while (own.shadowRoot && own.shadowRoot.activeElement) own = own.shadowRoot.activeElement;
+    return Boolean(CONDITION);
+}"""
+
+
 def tab_until(visitor: Visit, condition: str) -> None:
     """Press Tab until the focused element, ``own``, meets a condition."""
     for _ in range(80):
-        if visitor.page.evaluate(f"(own => {condition})(document.activeElement)"):
+        if visitor.page.evaluate(FOCUSED.replace("CONDITION", condition)):
             return
         visitor.page.keyboard.press("Tab")
     raise AssertionError(f"no tab stop with {condition}")
@@ -119,16 +126,16 @@ def tab_until(visitor: Visit, condition: str) -> None:
 def test_the_keyboard_alone_leads_from_page_to_page(visitor, server):
     """Another head, a pin, the page Weights and back, without a pointer."""
     opened(visitor, server, page="heads", text=TEXT, head="L0H1")
-    tab_until(visitor, "own.closest('[data-view=heads]') && own.tabIndex === 0")
+    tab_until(visitor, "own.closest('[data-view=heads] .w-plot')")
     visitor.page.keyboard.press("]")
     until_address(visitor, "head", "L1H1")
-    tab_until(visitor, "own.closest('[data-view=heads]') && own.tabIndex === 0")
+    tab_until(visitor, "own.closest('[data-view=heads] .w-plot')")
     visitor.page.keyboard.press("p")
     until_address(visitor, "pinned", "")
-    visitor.page.keyboard.press("Control+Home")
-    visitor.page.evaluate("document.activeElement.blur()")
-    tab_until(visitor, "own.getAttribute('role') === 'radio'")
-    tab_until(visitor, "own.getAttribute('role') === 'radio' && own.innerText === 'Weights'")
+    tab_until(visitor, "own.getAttribute('role') === 'radio' && own.innerText === 'Prompt'")
+    for name in ("Heads", "Why", "Patch", "Weights"):
+        visitor.page.keyboard.press("ArrowRight")
+        visitor.page.wait_for_function(f"document.activeElement.innerText === '{name}'")
     visitor.page.keyboard.press("Enter")
     until_address(visitor, "page", "weights")
     assert address(visitor)["head"] == "L1H1"

@@ -6,10 +6,10 @@ import pytest
 
 from benchmarks.browser import TIMEOUT, served, visit
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
-FIRST, ALL = 20, 100
-"""Prompts after which the memory is read."""
+FIRST = 20
+"""Prompts after which the memory is read first."""
 GROWTH = 60e6
 """Bytes: most of them for the results that are kept; the store's own bound is tested alone."""
 
@@ -21,13 +21,17 @@ def resident(pid: int) -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
-def test_a_hundred_prompts_leave_no_more_than_their_results(chromium):
+@pytest.mark.parametrize(
+    "n_prompts",
+    [pytest.param(45, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.nightly)],
+)
+def test_many_prompts_leave_no_more_than_their_results(chromium, n_prompts):
     model = "induction-by-hand"
     with served(model) as server, visit(chromium, server) as visitor:
         visitor.open(server.address(model=model, page="heads"))
         box = visitor.page.get_by_label("Prompt", exact=True)
         before = 0
-        for n in range(ALL):
+        for n in range(n_prompts):
             text = f"ab{chr(97 + n % 26)}{chr(97 + n // 26)}ab"
             box.fill(text)
             visitor.page.get_by_role("button", name="Run").click()
