@@ -5,16 +5,25 @@ HookedTransformer``. Names, shapes, values and the semantics of hooks are those 
 3.9; hooks and settings live in the façade, and the core stays stateless.
 """
 
+from interp.compat import evals, head_detector, patching, utils
 from interp.compat.activation_cache import ActivationCache
 from interp.compat.config import HookedTransformerConfig
+from interp.compat.factored_matrix import FactoredMatrix
 from interp.compat.hook_point import HookPoint
 from interp.compat.hooked_root_module import HookedRootModule
 from interp.compat.hooked_transformer import HookedTransformer
+from interp.compat.svd_interpreter import SVDInterpreter
 
 __all__ = [
     "ActivationCache",
+    "FactoredMatrix",
     "HookPoint",
     "HookedRootModule",
     "HookedTransformer",
     "HookedTransformerConfig",
+    "SVDInterpreter",
+    "evals",
+    "head_detector",
+    "patching",
+    "utils",
 ]

@@ -10,9 +10,9 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from interp.compat.act_names import act_name
 from interp.compat.slices import SliceLike, take
 from interp.compat.stored_activations import StoredActivations
+from interp.compat.utils.act_names import get_act_name
 from interp.errors import InvalidInput, shorten
 
 NORMALIZED = ("LN", "LNPre", "RMS", "RMSPre")
@@ -106,7 +106,7 @@ class ActivationCache(StoredActivations):
     def compute_head_results(self) -> None:
         """Store what each head writes, ``z @ W_O``, as ``hook_result``."""
         for at in range(self.model.cfg.n_layers):
-            name = act_name("result", at)
+            name = get_act_name("result", at)
             if name not in self.cache_dict:
                 z, W_O = self["z", at][..., None, :], self.model.blocks[at].attn.W_O
                 self.cache_dict[name] = (z @ W_O.detach())[..., 0, :]

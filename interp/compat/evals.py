@@ -2,7 +2,6 @@
 
 (Indirect object identification: Wang et al. 2022.)
 """
-# ruff: noqa: ANN401, FBT001, FBT002 - models and flags, as TransformerLens has them
 
 import random
 from collections.abc import Sequence
@@ -83,7 +82,7 @@ class IOIDataset(torch.utils.data.Dataset[dict[str, Tensor]]):
         seed: of the draws; by default they are Python's global generator's.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - as TransformerLens has it
+    def __init__(
         self,
         tokenizer: Any,
         templates: Sequence[str] | None = None,

@@ -100,7 +100,7 @@ class FactoredMatrix:
 
     # ---- products -----------------------------------------------------------------------------
 
-    def __matmul__(self, other: Factor) -> Any:  # noqa: ANN401 - of a vector Tensor, else factors
+    def __matmul__(self, other: Factor) -> Any:
         """``self @ other``: factors again; with a vector ``[rdim]``, a vector."""
         if isinstance(other, FactoredMatrix):
             return (self @ other.A) @ other.B
@@ -111,7 +111,7 @@ class FactoredMatrix:
             return FactoredMatrix(self.A, self.B @ other)
         return FactoredMatrix(self.AB, other)
 
-    def __rmatmul__(self, other: Tensor) -> Any:  # noqa: ANN401 - likewise
+    def __rmatmul__(self, other: Tensor) -> Any:
         """``other @ self``: factors again; with a vector ``[ldim]``, a vector."""
         self._check_joins(other, other.shape[-1], self.ldim, "left")
         if other.ndim < MATRIX:
@@ -223,7 +223,7 @@ class FactoredMatrix:
         """With a new leading axis of size 1 at ``k``."""
         return FactoredMatrix(self.A.unsqueeze(k), self.B.unsqueeze(k))
 
-    def __getitem__(self, index: Any) -> "FactoredMatrix":  # noqa: ANN401 - what a tensor takes
+    def __getitem__(self, index: Any) -> "FactoredMatrix":
         """Index leading axes as a tensor's, then rows and columns of the product.
 
         An integer for a row or a column keeps the axis, with size 1.
@@ -254,7 +254,7 @@ class FactoredMatrix:
             ) from error
 
 
-def _kept(entry: Any) -> Any:  # noqa: ANN401 - an index of any kind
+def _kept(entry: Any) -> Any:
     """The index of a row or column; an integer as a slice of size 1."""
     if not isinstance(entry, int):
         return entry

@@ -26,12 +26,12 @@ DECIMALS = 3
 """Of a score by differences."""
 
 
-def detect_head(  # noqa: PLR0913 - as TransformerLens has it
-    model: Any,  # noqa: ANN401 - a HookedTransformer
+def detect_head(
+    model: Any,
     seq: str | list[str],
     detection_pattern: Tensor | str,
     heads: list[LayerHeadTuple] | LayerToHead | None = None,
-    cache: Any = None,  # noqa: ANN401 - an ActivationCache
+    cache: Any = None,
     *,
     exclude_bos: bool = False,
     exclude_current_token: bool = False,

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from interp.compat.activation_cache import ActivationCache
-from interp.compat.activations import solu
 from interp.compat.components import Embed, Norm, PosEmbed, TransformerBlock, Unembed
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import core_config
@@ -24,6 +23,7 @@ from interp.compat.pretrained import Pretrained
 from interp.compat.settings import Settings
 from interp.compat.shared_weights import SharedWeights
 from interp.compat.tokenizer import attention_mask as mask_of_padding
+from interp.compat.utils.activation_functions import solu
 from interp.errors import InvalidInput, InvalidTokens, NoSuchAttribute, shorten
 from interp.model import mlp as core_mlp
 from interp.model.batch import Batch

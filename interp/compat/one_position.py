@@ -52,11 +52,11 @@ class WatchedLogits(Tensor):
     @classmethod
     def __torch_function__(
         cls,
-        func: Any,  # noqa: ANN401 - of torch
-        types: Any,  # noqa: ANN401
+        func: Any,
+        types: Any,
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401 - what the function returns
+    ) -> Any:
         """Index at a position, or describe itself.
 
         Raises:
@@ -76,7 +76,7 @@ class WatchedLogits(Tensor):
             return first.as_subclass(Tensor)[index]
 
 
-def with_rows(index: Any) -> tuple[Any, ...]:  # noqa: ANN401 - an index of any kind
+def with_rows(index: Any) -> tuple[Any, ...]:
     """The index as one of rows, positions and perhaps the vocabulary.
 
     Raises:
@@ -93,13 +93,13 @@ def with_rows(index: Any) -> tuple[Any, ...]:  # noqa: ANN401 - an index of any 
     return entries
 
 
-def _is_mask(index: Any) -> bool:  # noqa: ANN401 - an index of any kind
+def _is_mask(index: Any) -> bool:
     return getattr(index, "dtype", None) in (torch.bool, torch.uint8) or str(
         getattr(index, "dtype", "")
     ) in ("bool", "uint8")
 
 
-def positions_of(index: Any, n: int) -> set[int]:  # noqa: ANN401 - an index of any kind
+def positions_of(index: Any, n: int) -> set[int]:
     """Which of ``n`` positions an index takes."""
     if isinstance(index, slice):
         return set(range(n)[index])
@@ -139,7 +139,7 @@ class OfOnePosition(AtPosition):
     n_pos: int = 1
     n_rows: int = 1
 
-    def for_rows(self, rows: Any, n: int) -> "OfOnePosition":  # noqa: ANN401, ARG002
+    def for_rows(self, rows: Any, n: int) -> "OfOnePosition":  # noqa: ARG002
         """Itself; of a part of the rows it has no value.
 
         Raises:

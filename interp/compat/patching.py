@@ -6,7 +6,6 @@
 the patch setters of this module all cells are one :func:`interp.sweep` on the model's core; with
 others, or where hooks were added to the model, each cell is a forward.
 """
-# ruff: noqa: ANN401, FBT001, FBT002 - models, caches and flags, as TransformerLens has them
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -31,7 +30,7 @@ def make_df_from_ranges(column_max_ranges: Sequence[int], column_names: Sequence
     return frame_of(dict(zip(column_names, cell, strict=True)) for cell in cells)
 
 
-def generic_activation_patch(  # noqa: PLR0913, PLR0917 - as TransformerLens has it
+def generic_activation_patch(
     model: Any,
     corrupted_tokens: Tensor,
     clean_cache: Any,
@@ -106,7 +105,7 @@ def _sizes(model: Any, tokens: Tensor, activation_name: str, axes: Sequence[str]
     return [known[axis] for axis in axes]
 
 
-def _one_cell(  # noqa: PLR0913, PLR0917 - those of generic_activation_patch
+def _one_cell(
     model: Any,
     tokens: Tensor,
     clean_cache: Any,

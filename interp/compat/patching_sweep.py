@@ -28,9 +28,9 @@ Cell = tuple[str, tuple[int, ...]]
 
 
 def swept(
-    model: Any,  # noqa: ANN401 - a HookedTransformer
+    model: Any,
     tokens: Tensor,
-    clean_cache: Any,  # noqa: ANN401 - tensors by name
+    clean_cache: Any,
     metric: Callable[[Tensor], Tensor],
     cells: Sequence[Cell],
     selected: tuple[str, ...],
@@ -71,7 +71,7 @@ def _values(
         return sweep(core, tokens, planned, metric).values[:, 0].tolist()
 
 
-def _edit(clean_cache: Any, cell: Cell, selected: tuple[str, ...], n: int) -> Edit:  # noqa: ANN401
+def _edit(clean_cache: Any, cell: Cell, selected: tuple[str, ...], n: int) -> Edit:
     """What writes the clean activation of one cell."""
     name, indices = cell
     where: Any = dict(zip(selected, indices, strict=True))
@@ -84,13 +84,13 @@ def _edit(clean_cache: Any, cell: Cell, selected: tuple[str, ...], n: int) -> Ed
     return edits.replace(name, values.expand(n, *values.shape[1:]).contiguous(), **where)
 
 
-def _has_hooks(model: Any) -> bool:  # noqa: ANN401 - a HookedTransformer
+def _has_hooks(model: Any) -> bool:
     """Whether hooks were added to the model."""
     points = getattr(model, "hook_dict", {}).values()
     return any(point.fwd_hooks or point.bwd_hooks for point in points)
 
 
-def _differs(model: Any, cells: Sequence[Cell]) -> bool:  # noqa: ANN401 - a HookedTransformer
+def _differs(model: Any, cells: Sequence[Cell]) -> bool:
     """Whether a hook of the façade is at another tensor than the core's point."""
     names = {name.rpartition("hook_")[2] for name, _ in cells}
     return not names <= set(POINTS) or any(getattr(model.cfg, one, False) for one in OTHERWISE)

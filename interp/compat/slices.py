@@ -2,33 +2,23 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from interp.compat.utils.slices import Slice
+
 SliceLike = Any
-"""``None`` (all), an index (the axis goes), ``(start, stop[, step])``, a slice, a list or array of
-indices, or an object with ``apply(tensor, dim=)``, as :class:`utils.Slice`."""
+"""What :class:`Slice` takes (``None``, an index, a tuple, a list, …), or a ``Slice``."""
 
 
 def take(x: Tensor, part: SliceLike, axis: int) -> Tensor:
-    """Some indices of ``x`` along ``axis``."""
-    if part is None:
-        return x
-    apply = getattr(part, "apply", None)
-    if apply is not None:
-        return apply(x, dim=axis)
-    if isinstance(part, int):
-        return x.select(axis, part)
-    if isinstance(part, tuple):
-        part = slice(*part)
-    if isinstance(part, slice):
-        index = [slice(None)] * x.ndim
-        index[axis] = part
-        return x[tuple(index)]
-    indices = torch.as_tensor(part, device=x.device)
-    return x.index_select(axis, indices.nonzero()[:, 0] if indices.dtype is torch.bool else indices)
+    """Some indices of ``x`` along ``axis``; of a single index, without that axis."""
+    return x if part is None else _slice(part).apply(x, dim=axis)
 
 
 def removes_axis(part: SliceLike) -> bool:
     """Whether it is a single index."""
-    return isinstance(part, int) or getattr(part, "mode", None) == "int"
+    return _slice(part).mode == "int"
+
+
+def _slice(part: SliceLike) -> Slice:
+    return part if isinstance(part, Slice) else Slice(part)

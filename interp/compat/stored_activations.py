@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp.compat.act_names import act_name
 from interp.compat.slices import SliceLike, removes_axis, take
+from interp.compat.utils.act_names import get_act_name
 from interp.errors import InvalidInput, NotRecorded, shorten
 
 
@@ -41,7 +41,7 @@ class StoredActivations:
         name, layer, *part = (key, None) if isinstance(key, str) else (*key, None)
         if isinstance(layer, int) and layer < 0:
             layer += self.model.cfg.n_layers
-        full = act_name(name, layer, part[0] if part else None)
+        full = get_act_name(name, layer, part[0] if part else None)
         if full not in self.cache_dict:
             raise NotRecorded(
                 f"{shorten(key)} ({full}) is not in this cache of {len(self)} activations; "

@@ -24,7 +24,7 @@ class SVDInterpreter:
         model: a HookedTransformer: ``cfg`` and parameters by TransformerLens's names.
     """
 
-    def __init__(self, model: Any) -> None:  # noqa: ANN401 - any with those
+    def __init__(self, model: Any) -> None:
         self.model, self.cfg = model, model.cfg
         self.params: dict[str, Tensor] = dict(model.named_parameters())
 

@@ -2,7 +2,6 @@
 
 They need the package ``datasets``, which is imported when they are called.
 """
-# ruff: noqa: FBT001, FBT002 - positional flags, as TransformerLens has them
 
 import json
 from collections.abc import Callable, Mapping
@@ -29,7 +28,7 @@ SMALL_DATASETS = {
 """Names on the hub by short names."""
 
 
-def get_dataset(dataset_name: str, **kwargs: Any) -> Any:  # noqa: ANN401 - a datasets.Dataset
+def get_dataset(dataset_name: str, **kwargs: Any) -> Any:
     """A dataset of some 10,000 texts in the column ``text``: owt, pile, c4, code, c4_code, wiki.
 
     Args:
@@ -46,7 +45,7 @@ def get_dataset(dataset_name: str, **kwargs: Any) -> Any:  # noqa: ANN401 - a da
     return load_from_hub(SMALL_DATASETS[dataset_name], **{"split": "train", **kwargs})
 
 
-def load_from_hub(path: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - a Dataset
+def load_from_hub(path: str, *args: Any, **kwargs: Any) -> Any:
     """``datasets.load_dataset``, with an error of ours.
 
     Raises:
@@ -73,8 +72,8 @@ def download_file_from_hf(
     subfolder: str = ".",
     cache_dir: str | None = None,
     force_is_torch: bool = False,
-    **kwargs: Any,  # noqa: ANN401 - of hf_hub_download
-) -> Any:  # noqa: ANN401 - what the file holds
+    **kwargs: Any,
+) -> Any:
     """A file of a repository on the hub: JSON parsed, ``.pth`` loaded (tensors only), else a path.
 
     Raises:
@@ -108,7 +107,7 @@ def select_compatible_kwargs(
     return {name: value for name, value in kwargs_dict.items() if name in parameters}
 
 
-def get_rotary_pct_from_config(config: Any) -> float:  # noqa: ANN401 - of transformers
+def get_rotary_pct_from_config(config: Any) -> float:
     """The fraction of each head's dimensions that rotary positions turn; 1 if it is not given."""
     pct = getattr(config, "rotary_pct", None)
     if pct is None:
@@ -116,22 +115,22 @@ def get_rotary_pct_from_config(config: Any) -> float:  # noqa: ANN401 - of trans
     return 1.0 if pct is None else pct
 
 
-def keep_single_column(dataset: Any, col_name: str) -> Any:  # noqa: ANN401 - a Dataset
+def keep_single_column(dataset: Any, col_name: str) -> Any:
     """The dataset with one column alone."""
     others = [name for name in dataset.features if name != col_name]
     return dataset.remove_columns(others) if others else dataset
 
 
-def tokenize_and_concatenate(  # noqa: PLR0913, PLR0917 - as TransformerLens has it
-    dataset: Any,  # noqa: ANN401 - a Dataset
-    tokenizer: Any,  # noqa: ANN401 - as those of transformers
+def tokenize_and_concatenate(
+    dataset: Any,
+    tokenizer: Any,
     streaming: bool = False,
     max_length: int = 1024,
     column_name: str = "text",
     add_bos_token: bool = True,
     num_proc: int | None = 10,
     set_format: bool = True,
-) -> Any:  # noqa: ANN401 - a Dataset
+) -> Any:
     """All texts one after another, EOS between them, cut into rows of ``max_length`` tokens.
 
     What is left at the end of a batch of texts is dropped; less than one row is padded.

@@ -9,20 +9,20 @@ USE_DEFAULT_VALUE = None
 """An argument that does not override."""
 
 
-def get_nested_attr(obj: Any, attr_str: str) -> Any:  # noqa: ANN401 - any object
+def get_nested_attr(obj: Any, attr_str: str) -> Any:
     """The attribute ``"a.b.c"`` of an object."""
     for name in attr_str.split("."):
         obj = getattr(obj, name)
     return obj
 
 
-def set_nested_attr(obj: Any, attr_str: str, value: Any) -> None:  # noqa: ANN401
+def set_nested_attr(obj: Any, attr_str: str, value: Any) -> None:
     """Set the attribute ``"a.b.c"`` of an object."""
     *parents, last = attr_str.split(".")
     setattr(get_nested_attr(obj, ".".join(parents)) if parents else obj, last, value)
 
 
-def override_or_use_default_value(default_flag: Any, override: Any = None) -> Any:  # noqa: ANN401
+def override_or_use_default_value(default_flag: Any, override: Any = None) -> Any:
     """``override``, or the default if that is ``None``."""
     return default_flag if override is None else override
 
@@ -46,7 +46,7 @@ class LocallyOverridenDefaults:
         "padding_side": ("tokenizer.padding_side", (None, "left", "right")),
     }
 
-    def __init__(self, model: Any, **overrides: Any) -> None:  # noqa: ANN401 - any model
+    def __init__(self, model: Any, **overrides: Any) -> None:
         unknown = set(overrides) - set(self.LOCATIONS)
         if unknown:
             raise InvalidInput(

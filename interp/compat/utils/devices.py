@@ -2,7 +2,7 @@
 
 A model runs on a single device here, so that what splits one over several is refused.
 """
-# ruff: noqa: FBT001, FBT002, T201 - positional flags and prints, as TransformerLens has them
+# ruff: noqa: T201 - positional flags and prints, as TransformerLens has them
 
 import os
 import warnings
@@ -31,7 +31,7 @@ class ModelWithCfg(Protocol):
         """Its weights by name."""
         ...
 
-    def to(self, device_or_dtype: Any) -> Any:  # noqa: ANN401 - as a module's
+    def to(self, device_or_dtype: Any) -> Any:
         """Move it."""
         ...
 
@@ -57,10 +57,10 @@ def warn_if_mps(device: str | torch.device) -> None:
 
 
 def move_to_and_update_config(
-    model: Any,  # noqa: ANN401 - a module with cfg
+    model: Any,
     device_or_dtype: torch.device | str | torch.dtype,
     print_details: bool = True,
-) -> Any:  # noqa: ANN401 - the model
+) -> Any:
     """Move a model to a device or change its dtype, and note it in ``model.cfg``."""
     if isinstance(device_or_dtype, torch.dtype):
         if hasattr(model.cfg, "dtype"):
@@ -88,7 +88,7 @@ def is_library_available(name: str) -> bool:
 
 
 @contextmanager
-def temporarily_swap_parameter(parameter: Any, new_value: Any) -> Any:  # noqa: ANN401 - checked
+def temporarily_swap_parameter(parameter: Any, new_value: Any) -> Any:
     """A context in which a parameter has other values; its own are restored in any case.
 
     Raises:
@@ -108,14 +108,14 @@ def temporarily_swap_parameter(parameter: Any, new_value: Any) -> Any:  # noqa: 
         parameter.data.copy_(before)
 
 
-def get_best_available_device(cfg: Any) -> torch.device:  # noqa: ANN401 - a configuration
+def get_best_available_device(cfg: Any) -> torch.device:
     """The device of a configuration."""
     return torch.device(cfg.device)
 
 
 def get_device_for_block_index(
     index: int,  # noqa: ARG001 - all blocks are on one device
-    cfg: Any,  # noqa: ANN401 - a configuration
+    cfg: Any,
     device: torch.device | str | None = None,
 ) -> torch.device:
     """The device of a block: that of all of them."""

@@ -1,5 +1,4 @@
 """The loss and accuracy of next tokens, sampling, and logits as a table."""
-# ruff: noqa: FBT001, FBT002 - positional flags, as TransformerLens has them
 
 from typing import Any
 
@@ -55,9 +54,9 @@ def lm_accuracy(
 
 def logits_to_df(
     logits: Float[Tensor, " vocab"],
-    tokenizer: Any = None,  # noqa: ANN401 - has decode
+    tokenizer: Any = None,
     top_k: int | None = None,
-) -> Any:  # noqa: ANN401 - a pandas DataFrame
+) -> Any:
     """A table of tokens, the most probable first.
 
     Columns: ``token_index``, ``token_string`` (with a tokenizer), ``logit``, ``log_prob`` (nats),
@@ -80,7 +79,7 @@ def logits_to_df(
     return frame_of(rows)
 
 
-def sample_logits(  # noqa: PLR0913, PLR0917 - as TransformerLens has it
+def sample_logits(
     final_logits: Float[Tensor, "batch vocab"],
     top_k: int | None = None,
     top_p: float | None = None,

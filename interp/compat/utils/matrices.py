@@ -1,5 +1,4 @@
 """Composition of low-rank matrices (Elhage et al. 2021)."""
-# ruff: noqa: FBT001, FBT002 - positional flags, as TransformerLens has them
 
 from torch import Tensor
 

@@ -1,5 +1,5 @@
 """``test_prompt``: how a model ranks what should come next."""
-# ruff: noqa: FBT001, FBT002, PT028, T201 - flags, defaults and prints, as TransformerLens has them
+# ruff: noqa: PT028, T201 - flags, defaults and prints, as TransformerLens has them
 
 from typing import Any
 
@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 
-def test_prompt(  # noqa: PLR0913, PLR0917 - as TransformerLens has it
+def test_prompt(
     prompt: str,
     answer: str | list[str],
-    model: Any,  # noqa: ANN401 - a HookedTransformer
+    model: Any,
     prepend_space_to_answer: bool = True,
     print_details: bool = True,
     prepend_bos: bool | None = None,
@@ -70,7 +70,7 @@ def _print_targets(logits: Tensor, targets: Tensor, ranks: list[tuple[str, int]]
         print(f"Rank: {rank: <8} {numbers} Token: |{label}|")
 
 
-def _print_top(model: Any, logits: Tensor, top: Tensor) -> None:  # noqa: ANN401 - the model
+def _print_top(model: Any, logits: Tensor, top: Tensor) -> None:
     """The most probable tokens of one row."""
     probabilities = logits.softmax(-1)
     for rank, token in enumerate(top):

@@ -40,7 +40,7 @@ class Slice:
     slice: Any
     mode: str
 
-    def __init__(self, input_slice: Any = None) -> None:  # noqa: ANN401 - checked here
+    def __init__(self, input_slice: Any = None) -> None:
         if input_slice is None:
             self.slice, self.mode = slice(None), "identity"
         elif isinstance(input_slice, tuple):
@@ -63,7 +63,7 @@ class Slice:
         index[dim] = self.slice
         return tensor[tuple(index)]
 
-    def indices(self, max_ctx: int | None = None) -> Any:  # noqa: ANN401 - an array
+    def indices(self, max_ctx: int | None = None) -> Any:
         """Which indices of an axis of size ``max_ctx`` are taken, also of an integer an array.
 
         Raises:
@@ -79,7 +79,7 @@ class Slice:
         return f"Slice: {self.slice} Mode: {self.mode} "
 
     @classmethod
-    def unwrap(cls, slice_input: Any) -> "Slice":  # noqa: ANN401 - checked above
+    def unwrap(cls, slice_input: Any) -> "Slice":
         """A ``Slice`` of what may be one; an integer becomes a list, which keeps the axis."""
         if isinstance(slice_input, Slice):
             return slice_input

@@ -1,5 +1,5 @@
 """Small functions of tensors: to numpy, corners, shapes, cumulative sums."""
-# ruff: noqa: FBT001, FBT002, T201 - positional flags and prints, as TransformerLens has them
+# ruff: noqa: T201 - positional flags and prints, as TransformerLens has them
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ MATRIX = 2
 """Axes of a matrix."""
 
 
-def to_numpy(tensor: Any) -> Any:  # noqa: ANN401 - an array
+def to_numpy(tensor: Any) -> Any:
     """A NumPy array of a tensor (detached, on the CPU; bfloat16 as float32), list or number.
 
     Raises:
@@ -34,7 +34,7 @@ def to_numpy(tensor: Any) -> Any:  # noqa: ANN401 - an array
     )
 
 
-def get_corner(tensor: Any, n: int = 3) -> Any:  # noqa: ANN401 - a tensor or a FactoredMatrix
+def get_corner(tensor: Any, n: int = 3) -> Any:
     """The first ``n`` entries along each axis."""
     return tensor[(slice(n),) * tensor.ndim]
 

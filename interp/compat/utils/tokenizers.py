@@ -10,7 +10,7 @@ from interp.compat.utils.tensors import get_cumsum_along_dim
 from interp.errors import InvalidInput
 
 
-def get_tokenizer_with_bos(tokenizer: Any) -> Any:  # noqa: ANN401 - of transformers
+def get_tokenizer_with_bos(tokenizer: Any) -> Any:
     """The tokenizer, loaded again so that it puts BOS first; itself if it does, or has no BOS.
 
     Raises:
@@ -47,7 +47,7 @@ def get_input_with_manually_prepended_bos(
 
 
 def get_tokens_with_bos_removed(
-    tokenizer: Any,  # noqa: ANN401 - of transformers
+    tokenizer: Any,
     tokens: Tensor,
     padding_side: str | None = None,
 ) -> Tensor:
@@ -71,9 +71,9 @@ def get_tokens_with_bos_removed(
 
 
 def get_attention_mask(
-    tokenizer: Any,  # noqa: ANN401 - of transformers, or None
+    tokenizer: Any,
     tokens: Tensor,
-    prepend_bos: bool,  # noqa: FBT001 - as TransformerLens has it
+    prepend_bos: bool,
     padding_side: str | None = None,
 ) -> Tensor:
     """1 for tokens, 0 for padding at the side of padding; padding elsewhere counts as a token.
