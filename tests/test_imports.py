@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 OWN = ("interp", "analyses", "apps", "interp_command")
-OPTIONAL = {"datasets"}
+OPTIONAL = {"datasets", "transformers"}
 """Distributions that only some uses need: imported in functions that say how to install them."""
 FOR_OTHERS = {"pyarrow"}
 """Declared for other packages: pandas writes Parquet with it."""

@@ -303,6 +303,7 @@ class Words:
         self.pad_token = tokens["pad_token"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("add_bos", [True, False])
 def test_rows_of_tokens_are_the_texts_joined_by_eos(add_bos):
     datasets = pytest.importorskip("datasets")
