@@ -57,14 +57,14 @@ class Inputs:
             InvalidInput: ``rows`` or ``memory`` is given and the analysis does not take it.
         """
         takes = inspect.signature(analysis).parameters.keys() - set(own)
-        name = analysis.__name__
+        called = analysis.__name__
         if self.rows is not None and "rows" not in takes:
             raise InvalidInput(
-                f"{name} runs all prompts in one forward and takes no --rows; give fewer prompts "
+                f"{called} runs all prompts in one forward and takes no --rows; give fewer prompts "
                 "where they don't fit."
             )
         if self.memory is not None and "memory" not in takes:
-            raise InvalidInput(f"{name} runs no sweep and takes no --memory.")
+            raise InvalidInput(f"{called} runs no sweep and takes no --memory.")
         given = {
             "seed": self.seed,
             "rows": self.rows,

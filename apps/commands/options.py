@@ -31,7 +31,7 @@ def parse_bytes(text: str) -> int:
     """
     unit = next((unit for unit in UNITS if text.lower().endswith(unit.lower())), "")
     try:
-        number = float(text.removesuffix(text[len(text) - len(unit) :])) * UNITS.get(unit, 1)
+        number = float(text[: len(text) - len(unit)]) * UNITS.get(unit, 1)
         if number >= 1:
             return int(number)
     except (ValueError, OverflowError):

@@ -22,8 +22,9 @@ from interp.compat.hook_point import HookPoint
 from interp.compat.pretrained import Pretrained
 from interp.compat.settings import Settings
 from interp.compat.shared_weights import SharedWeights
-from interp.compat.tokenizer import attention_mask as mask_of_padding
 from interp.compat.utils.activation_functions import solu
+from interp.compat.utils.language_model import lm_cross_entropy_loss
+from interp.compat.utils.tokenizers import get_attention_mask
 from interp.errors import InvalidInput, InvalidTokens, NoSuchAttribute, shorten
 from interp.model import mlp as core_mlp
 from interp.model.batch import Batch
@@ -234,7 +235,7 @@ class HookedTransformer(Settings, Generation, Pretrained):
         left = getattr(self.tokenizer, "padding_side", "right") == "left"
         if mask is None and left and self.tokenizer is not None:
             bos = self.cfg.default_prepend_bos
-            mask = mask_of_padding(self.tokenizer, tokens, prepend_bos=bos)
+            mask = get_attention_mask(self.tokenizer, tokens, prepend_bos=bos)
         if mask is not None and mask.shape != tokens.shape:
             raise InvalidTokens(f"attention_mask is {shorten(mask)}, but tokens {shorten(tokens)}.")
         return tokens, None if mask is None else mask.to(tokens.device)
@@ -255,13 +256,9 @@ class HookedTransformer(Settings, Generation, Pretrained):
         per_token: bool = False,
     ) -> Tensor:
         """Next-token cross-entropy in nats; 0 where either token is masked."""
-        log_probs = logits.log_softmax(-1)[..., :-1, :]
-        own = log_probs.gather(-1, tokens[..., 1:, None].to(logits.device))[..., 0]
-        n: Tensor | int = own.numel()
-        if attention_mask is not None:
-            both = attention_mask[:, :-1].bool() & attention_mask[:, 1:].bool()
-            own, n = own.masked_fill(~both, 0.0), both.sum()
-        return -own if per_token else -own.sum() / n
+        return lm_cross_entropy_loss(
+            logits, tokens.to(logits.device), attention_mask, per_token=per_token
+        )
 
     def run_with_cache(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
 from interp.config import TokensConfig
 from interp.errors import InvalidInput, shorten
@@ -123,20 +122,3 @@ def add_special_tokens(tokenizer: Any) -> None:
         tokenizer.pad_token = tokenizer.eos_token
     if tokenizer.bos_token is None:
         tokenizer.bos_token = tokenizer.eos_token
-
-
-def attention_mask(tokenizer: Any, tokens: Tensor, *, prepend_bos: bool) -> Tensor:
-    """Which tokens are not padding ``[batch pos]``: 0 at leading (or trailing) padding tokens.
-
-    Only the side on which the tokenizer pads is looked at; a BOS token with the id of padding
-    counts as real if it was prepended.
-    """
-    real = tokens.ne(tokenizer.pad_token_id)
-    if tokenizer.padding_side == "right":
-        return real.flip(-1).cumsum(-1).flip(-1).gt(0).to(tokens.dtype)
-    leading = real.cumsum(-1).eq(0)
-    mask = (~leading).to(tokens.dtype)
-    if prepend_bos and tokenizer.bos_token_id == tokenizer.pad_token_id:
-        last = leading.sum(-1) - 1
-        mask[torch.arange(len(mask), device=mask.device), last] = 1
-    return mask
