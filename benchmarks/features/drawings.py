@@ -1,11 +1,8 @@
 """Trials of CircuitsVis, which draws what other libraries compute."""
 
-import subprocess
-import sys
-
 import torch
 
-from benchmarks.features.trials import Lacks, Library
+from benchmarks.features.trials import Lacks, Library, imports_alone
 
 
 class CircuitsVis(Library):
@@ -25,10 +22,7 @@ class CircuitsVis(Library):
 
     def alone(self) -> bool:
         """In a process in which transformers can't be imported."""
-        code = "import sys; sys.modules['transformers'] = None; import circuitsvis"
-        return not subprocess.run(
-            [sys.executable, "-c", code], check=False, capture_output=True
-        ).returncode
+        return imports_alone("circuitsvis")
 
     def _page(self) -> str:
         from circuitsvis.attention import attention_patterns

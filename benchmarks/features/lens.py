@@ -1,7 +1,5 @@
 """Trials of TransformerLens 3 (``HookedTransformer``) and 4 (``TransformerBridge``)."""
 
-import subprocess
-import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -17,6 +15,7 @@ from benchmarks.features.trials import (
     Library,
     close,
     huggingface,
+    imports_alone,
     is_pattern,
     mamba,
     refuses,
@@ -124,10 +123,7 @@ class Lens(Library):
 
     def alone(self) -> bool:
         """In a process in which transformers can't be imported."""
-        code = f"import sys; sys.modules['transformers'] = None; import {self.module}"
-        return not subprocess.run(
-            [sys.executable, "-c", code], check=False, capture_output=True
-        ).returncode
+        return imports_alone(self.module)
 
     def known_circuits(self) -> bool:
         """None among its model names."""

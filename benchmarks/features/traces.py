@@ -1,7 +1,5 @@
 """Trials of nnsight, and of nnterp, which gives models of nnsight standard names."""
 
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, ClassVar
@@ -16,6 +14,7 @@ from benchmarks.features.trials import (
     Library,
     close,
     huggingface,
+    imports_alone,
     is_pattern,
     mamba,
     refuses,
@@ -160,10 +159,7 @@ class Sight(Library):
 
     def alone(self) -> bool:
         """In a process in which transformers can't be imported."""
-        code = f"import sys; sys.modules['transformers'] = None; import {self.module}"
-        return not subprocess.run(
-            [sys.executable, "-c", code], check=False, capture_output=True
-        ).returncode
+        return imports_alone(self.module)
 
     def known_circuits(self) -> bool:
         """It comes without models."""

@@ -1,5 +1,7 @@
 """The features that are tried, and what every trial shares."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -114,3 +116,11 @@ def tried(library: Library, feature: str) -> str:
         return f"no: {lack}"
     except Exception as error:
         return f"no: raises {type(error).__name__}"
+
+
+def imports_alone(module: str) -> bool:
+    """Whether a module is imported in a process in which transformers can't be."""
+    code = f"import sys; sys.modules['transformers'] = None; import {module}"
+    return not subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True
+    ).returncode
