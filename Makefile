@@ -97,10 +97,11 @@ analyses: .venv/.installed-dev ## Run every analysis on a bundled model and writ
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 
 .PHONY: docs
-docs: .venv/.installed-docs ## Build the documentation into build/docs; a broken link is an error
+docs: .venv/.installed-docs .venv/.installed-dev ## Build the documentation and open it in Chromium; a broken link is an error
 	$(MKDOCS) build --strict
 	@! grep -rnoE '<(script|img|iframe|link)[^>]*(src|href)="?https?://[^" ]+' build/docs --include='*.html' \
 		|| { echo "these pages ask another host for a part of theirs" >&2; exit 1; }
+	$(BIN)/python -m pytest -m site tests/site $(PYTEST)
 
 .PHONY: docs-serve
 docs-serve: .venv/.installed-docs ## Serve the documentation on this machine while it is written

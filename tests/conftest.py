@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-ON_REQUEST = ("nightly", "package")
+ON_REQUEST = ("nightly", "package", "site")
 """Markers of tests that run only where the marker is named."""
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 

@@ -23,7 +23,7 @@ from apps.report.site import PAGE_FACTS, PageFacts
 from apps.terminal import Tick
 from interp.atomic_folder import atomic_folder
 from interp.errors import InvalidInput
-from interp.loading import AT_STEP, MODEL_FOLDER, bundled
+from interp.loading import AT_STEP, MODEL_FOLDER, bundled, hub
 from interp.text.prompts import path_of_prompts
 
 HOME = "../index.html"
@@ -100,10 +100,7 @@ def _write(run: AnalysisRun, key: str, folder: Path) -> None:
 
 
 def key_of(settings: Settings) -> str:
-    """A hash of all that a page's numbers depend on, files and code included.
-
-    A model of the hub is named without its weights; its pages are always run.
-    """
+    """A hash of all that a page's numbers depend on: files, the commit of a hub model, and code."""
     depends = {
         "command": settings.question.name,
         "settings": settings.plain(),
@@ -123,9 +120,14 @@ def _key_in(folder: Path) -> str | None:
 
 
 def _content(name: str, value: Any) -> str | None:  # noqa: ANN401 - any option
-    """The hash of the file or folder that an option names; ``None`` if it names none."""
+    """The hash of the file or folder that an option names; ``None`` if it names none.
+
+    A model of the hub is its name and commit. It is downloaded if the cache lacks it.
+    """
     if name not in FILES or not isinstance(value, str):
         return None
+    if value.startswith(hub.PREFIX):
+        return hub.fetch(value)[1]
     at_step = AT_STEP.fullmatch(value)
     model = at_step["model"] if at_step else value
     path = MODEL_FOLDER / model if model in bundled() else path_of_prompts(value)

@@ -19,6 +19,9 @@ from interp.sweeps.restart_map import RestartMap
 MODEL = "python-4l"
 TEXT = "def add(self, a, b):\n    return self." * 8
 """Long enough that attention patterns are larger than queries and keys."""
+LENGTHS = (16, 64, 256)
+"""Tokens of the texts whose caches are measured."""
+MEGABYTE = 1e6
 INK, SOFT, FILL, STRONG = "#1f2430", "#8a93a6", "#e8ebf5", "#c3ccea"
 
 
@@ -142,6 +145,29 @@ def _arcs(sources: Sequence[int], row: int, top: float, step: float) -> Iterator
         yield line(f"M190 {start}C{out} {start} {out} {end} 192 {end}")
 
 
+def cache_diagram() -> str:
+    """Of a cache of everything: the size of all tensors, and of those that it stores, by length."""
+    model = interp.load(MODEL)
+    sizes: list[tuple[int, int, int]] = []
+    for length in LENGTHS:
+        cache = interp.run(model, [[1] * length], record="all").cache
+        sizes.append((length, sum(tensor.nbytes for _, tensor in cache.items()), cache.nbytes))
+    left, widest, step = 90, 520, 62
+    across = widest / sizes[-1][1]
+    parts = [
+        Box("all tensors of a run", left, 8, 150, 24, "#fff").svg(),
+        Box("stored in its cache", left + 170, 8, 150, 24, STRONG).svg(),
+    ]
+    for number, (length, everything, stored) in enumerate(sizes):
+        top = 52 + step * number
+        parts.append(text(left - 8, top + 28, f"{length} tokens", "end"))
+        for row, (size, fill) in enumerate([(everything, "#fff"), (stored, STRONG)]):
+            width, height = round(across * size), top + 23 * row
+            parts.append(Box("", left, height, width, 20, fill).svg())
+            parts.append(text(left + width + 6, height + 15, f"{size / MEGABYTE:.2g} MB"))
+    return drawing(700, 52 + step * len(sizes), "What a cache stores", parts)
+
+
 # ---- a sweep -------------------------------------------------------------------------------------
 
 
@@ -166,7 +192,12 @@ def sweep_diagram() -> str:
     return drawing(850, 70 + 46 * len(edits), "What a sweep computes again", parts)
 
 
-DIAGRAMS = {"run": run_diagram, "recipes": recipes_diagram, "sweep": sweep_diagram}
+DIAGRAMS = {
+    "run": run_diagram,
+    "recipes": recipes_diagram,
+    "cache": cache_diagram,
+    "sweep": sweep_diagram,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

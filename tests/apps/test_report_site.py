@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tables import each
 
+import interp
 from apps.commands import report_pages
 from apps.commands.report_config import read_config
 from apps.report.site import HEAD, heads_of, summary
@@ -133,6 +134,24 @@ def test_only_what_changed_is_run_again(site, command, monkeypatch, tmp_path):
     ran.clear()
     assert command(*words).exit_code == 0
     assert ran == ["ablate", "roles", "circuits", "circuits", "lens"]
+
+
+def test_a_hub_model_is_run_again_when_its_commit_changes(command, tmp_path, monkeypatch):
+    (tmp_path / "own.toml").write_text(
+        'models = "hub:org/letters"\n[[analyses]]\ncommand = "circuits"\nov = "L0H0"\n'
+    )
+    folder, fetched = interp.loading.MODEL_FOLDER / "rasp-duplicates", {"commit": "a1"}
+    name = lambda: f"org/letters@{fetched['commit']}"  # noqa: E731
+    monkeypatch.setattr(interp.loading.hub, "fetch", lambda _: (folder, name()))
+    words = ["report", "--config", tmp_path / "own.toml", "--out", tmp_path / "out"]
+    said = [command(*words).output for _ in range(2)]
+    fetched["commit"] = "b2"
+    said.append(command(*words).output)
+    assert [re.findall(r"(\d) pages? run, (\d)", text)[0] for text in said] == [
+        ("1", "0"),
+        ("0", "1"),
+        ("1", "0"),
+    ]
 
 
 def test_pages_that_were_done_are_there_after_an_interruption(command, tmp_path, monkeypatch):
