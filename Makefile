@@ -68,17 +68,22 @@ dist: .venv/.installed-dev ## Build wheel and sdist into dist/
 	$(BIN)/python -m build --no-isolation
 
 # The tests that call other packages most: torch (laws, weights, cache), tokenizers (text),
-# safetensors (cache, tensor_file), pandas and plotly (results), typer, rich, pyarrow and jinja2 (the
+# safetensors (tensor_file), pandas and plotly (results), typer, rich, pyarrow and jinja2 (the
 # commands), streamlit (a session). Annotations are checked by `make test`, and old versions may warn
 # that newer ones of other packages will drop what they use.
-VERSION_TESTS := tests/laws tests/cache tests/text tests/weights tests/test_tensor_file.py \
+TORCH_TESTS := tests/laws tests/cache tests/weights
+VERSION_TESTS = $(if $(filter torch,$(KEEP)),,$(TORCH_TESTS)) tests/text tests/test_tensor_file.py \
 	tests/test_distribution.py tests/analyses/test_results.py tests/apps/test_cli.py \
 	tests/apps/test_doctor.py tests/apps/test_full_disk.py tests/apps/explorer/test_session.py
 TEST_VERSIONS = -m pytest $(PARALLEL) -m "not slow" --jaxtyping-packages= \
 	-W ignore::DeprecationWarning $(VERSION_TESTS) $(PYTEST)
 
+# Packages of the version in constraints.txt in spite of it, and then without the tests that they are
+# for: `make test-lowest KEEP=torch` does without the 7 GB of an old PyTorch.
+KEEP ?=
+
 .PHONY: test-lowest
-test-lowest: .venv-lowest/.installed ## Run the laws and more with the lowest versions allowed; 8 GB
+test-lowest: .venv-lowest/.installed ## Run the laws and more with the lowest versions allowed; 8 GB, or 1 with KEEP=torch
 	.venv-lowest/bin/python $(TEST_VERSIONS)
 
 .PHONY: test-newest
@@ -202,8 +207,12 @@ TEST_PACKAGES := beartype hypothesis playwright pytest pytest-timeout pytest-xdi
 
 .venv-lowest/.installed: pyproject.toml constraints-lowest.txt
 	$(PYTHON) -m venv .venv-lowest
+	cp constraints-lowest.txt .venv-lowest/constraints.txt
+	for package in $(KEEP); do \
+		sed -i "s/^$$package==.*/$$(grep "^$$package==" constraints.txt)/" .venv-lowest/constraints.txt; \
+	done
 	.venv-lowest/bin/python -m pip --disable-pip-version-check install --quiet \
-		--constraint constraints-lowest.txt --editable . $(TEST_PACKAGES)
+		--constraint .venv-lowest/constraints.txt --editable . $(TEST_PACKAGES)
 	@touch $@
 
 .venv-newest/.installed: pyproject.toml constraints.txt
