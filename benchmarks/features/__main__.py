@@ -1,11 +1,12 @@
-"""Try features in the libraries that are installed; write them as a table.
+"""Try features in the libraries that are installed, or time them; write a table.
 
     python -m benchmarks.features --out a.json          # in an environment with some libraries
     python -m benchmarks.features --only nnterp --out b.json
     python -m benchmarks.features --from a.json --from b.json --docs docs/index.md
 
 Each cell is the outcome of a trial in ``benchmarks/features``: a few lines that use the library's
-public calls on a model with random weights. ``not tried`` means that there is no such trial.
+public calls on a model with random weights. ``not tried`` means that there is no such trial. With
+``--speeds``, each cell is a time in plain forwards of transformers.
 """
 
 import argparse
@@ -13,15 +14,16 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
 from benchmarks.features.drawings import CircuitsVis
 from benchmarks.features.lens import LensFour, LensThree
 from benchmarks.features.ours import Ours
+from benchmarks.features.speeds import WORKS, plain_forwards
 from benchmarks.features.traces import Sight, Standardized
-from benchmarks.features.trials import FEATURES, Library, tried
+from benchmarks.features.trials import FEATURES, Lacks, Library, tried
 from benchmarks.table import write_between
 from benchmarks.timing import Absent
 
@@ -35,8 +37,9 @@ LIBRARIES: tuple[type[Library], ...] = (
 )
 PACKAGES = list(dict.fromkeys(library.package for library in LIBRARIES))
 MARKERS = ("<!-- features tried -->", "<!-- end of features -->")
+SPEED_MARKERS = ("<!-- speeds of libraries -->", "<!-- end of speeds -->")
 Outcomes = dict[str, dict[str, str]]
-"""Of each library (name and version), the outcome of each feature."""
+"""Of each library (name and version), the outcome of each feature or work."""
 
 
 def installed(library: type[Library]) -> str | None:
@@ -49,26 +52,41 @@ def installed(library: type[Library]) -> str | None:
     return version if int(library.from_version) <= major < int(library.below) else None
 
 
-def try_all(packages: Sequence[str]) -> Outcomes:
-    """All features in those of the libraries that are installed."""
+def try_all(packages: Sequence[str], *, speeds: bool = False) -> Outcomes:
+    """All features, or the times of all works, in those of the libraries that are installed."""
     outcomes: Outcomes = {}
     for library in LIBRARIES:
         version = installed(library)
-        if version is not None and library.package in packages:
-            trials = library()
-            found = {feature: tried(trials, feature) for feature in FEATURES}
-            beside = [f"{name} {metadata.version(name)}" for name in library.beside]
-            note = f" with {', '.join(beside)}" if beside else ""
-            outcomes[f"{library.package} {version}{note}"] = found
+        if version is None or library.package not in packages:
+            continue
+        trials = library()
+        beside = [f"{name} {metadata.version(name)}" for name in library.beside]
+        note = f" with {', '.join(beside)}" if beside else ""
+        name = f"{library.package} {version}{note}"
+        if speeds:
+            outcomes[name] = _times(trials)
+        else:
+            outcomes[name] = {feature: tried(trials, feature) for feature in FEATURES}
     return outcomes
 
 
-def to_markdown(outcomes: Outcomes) -> str:
-    """A line for each feature, a column for each library."""
+def _times(trials: Library) -> dict[str, str]:
+    """Of each work, its time, or why it has none."""
+    try:
+        return plain_forwards(trials)
+    except Lacks as lack:
+        return dict.fromkeys(WORKS, str(lack))
+    except Exception as error:
+        return dict.fromkeys(WORKS, f"raises {type(error).__name__}")
+
+
+def to_markdown(outcomes: Outcomes, titles: Mapping[str, str] = FEATURES) -> str:
+    """A line for each feature or work, a column for each library."""
     names = sorted(outcomes, key=lambda name: (PACKAGES.index(name.split()[0]), name))
-    lines = [f"| tried | {' | '.join(names)} |", f"|{' --- |' * (len(names) + 1)}"]
-    for feature, title in FEATURES.items():
-        cells = [outcomes[name].get(feature, "not tried") for name in names]
+    heading = "tried" if titles is FEATURES else "in plain forwards of transformers"
+    lines = [f"| {heading} | {' | '.join(names)} |", f"|{' --- |' * (len(names) + 1)}"]
+    for key, title in titles.items():
+        cells = [outcomes[name].get(key, "not tried") for name in names]
         lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -85,6 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default=every, help=f"some of {every}")
     parser.add_argument("--out", type=Path, help="write what was found as JSON")
     parser.add_argument("--from", dest="read", **several, help="read this, and try nothing")
+    parser.add_argument("--speeds", action="store_true", help="time works in the place of trials")
     parser.add_argument("--docs", type=Path, help="write the table between this page's markers")
     options = parser.parse_args(arguments)
     outcomes: Outcomes = {}
@@ -94,13 +113,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ["HF_HUB_OFFLINE"] = "1"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            outcomes = try_all(options.only.split(","))
-    print(to_markdown(outcomes))
+            outcomes = try_all(options.only.split(","), speeds=options.speeds)
+    titles, markers = (WORKS, SPEED_MARKERS) if options.speeds else (FEATURES, MARKERS)
+    print(to_markdown(outcomes, titles))
     if options.out:
         options.out.write_text(json.dumps(outcomes, indent=1), encoding="utf-8")
     try:
         if options.docs:
-            write_between(options.docs, to_markdown(outcomes), MARKERS)
+            write_between(options.docs, to_markdown(outcomes, titles), markers)
     except Absent as error:
         parser.error(str(error))
     return 0

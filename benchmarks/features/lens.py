@@ -168,23 +168,25 @@ class LensFour(Lens):
     @cached_property
     def model(self) -> Any:  # noqa: ANN401 - a class of transformer_lens
         """A bridge to the GPT-2 of ``transformers``."""
-        return self._bridge(huggingface())
+        return bridge(huggingface())
 
     def fused(self) -> bool:
         """A bridge to a model with fused attention."""
-        model = self._bridge(huggingface("sdpa"))
+        model = bridge(huggingface("sdpa"))
         if model.original_model.config._attn_implementation != "sdpa":
             raise Lacks("the model is switched to eager")
         return is_pattern(model.run_with_cache(self.tokens)[1]["pattern", 0])
 
     def mamba(self) -> bool:
         """A bridge to a Mamba."""
-        return bool(self._bridge(mamba(), "state-spaces/mamba-130m-hf").run_with_cache(self.tokens))
+        return bool(bridge(mamba(), "state-spaces/mamba-130m-hf").run_with_cache(self.tokens))
 
-    def _bridge(self, model: Any, name: str = "gpt2") -> Any:  # noqa: ANN401
-        from transformer_lens.model_bridge import TransformerBridge
 
-        return TransformerBridge.boot_transformers(name, hf_model=model, tokenizer=tokenizer())
+def bridge(model: Any, name: str = "gpt2") -> Any:  # noqa: ANN401 - classes of other libraries
+    """A ``TransformerBridge`` to a model of ``transformers``."""
+    from transformer_lens.model_bridge import TransformerBridge
+
+    return TransformerBridge.boot_transformers(name, hf_model=model, tokenizer=tokenizer())
 
 
 def tokenizer() -> Any:  # noqa: ANN401 - a class of transformers

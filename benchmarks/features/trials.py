@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -66,12 +66,14 @@ class Library:
         return torch.tensor(TOKENS)
 
 
-def huggingface(attention: str = "eager") -> Any:  # noqa: ANN401 - a class of transformers
-    """A GPT-2 of ``transformers`` with two layers and random weights."""
+TINY = {"vocab_size": 50, "n_positions": 32, "n_embd": 16, "n_layer": 2, "n_head": 2}
+
+
+def huggingface(attention: str = "eager", sizes: Mapping[str, int] = TINY) -> Any:  # noqa: ANN401
+    """A GPT-2 of ``transformers`` with random weights."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(0)
-    sizes = {"vocab_size": 50, "n_positions": 32, "n_embd": 16, "n_layer": 2, "n_head": 2}
     config = GPT2Config(**sizes, bos_token_id=0, eos_token_id=0, attn_implementation=attention)
     return GPT2LMHeadModel(config).eval()
 
