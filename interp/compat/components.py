@@ -91,7 +91,7 @@ class Embed(nn.Module):
 
     def __init__(self, core: nn.Parameter, norm: Any, weights: SharedWeights) -> None:
         super().__init__()
-        weights.add(self, "W_E", core, _whole)
+        weights.add(self, "W_E", core, whole)
         if isinstance(norm, ScaledNorm):
             self.ln = Norm(norm, weights)
 
@@ -113,7 +113,7 @@ class PosEmbed(nn.Module):
         if core is None:
             self.W_pos = nn.Parameter(torch.zeros(cfg.n_ctx, cfg.d_model, dtype=cfg.dtype))
         else:
-            weights.add(self, "W_pos", core, _whole)
+            weights.add(self, "W_pos", core, whole)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """The rows of the first positions, for each row of tokens."""
@@ -126,8 +126,8 @@ class Unembed(nn.Module):
 
     def __init__(self, weight: nn.Parameter, bias: nn.Parameter, weights: SharedWeights) -> None:
         super().__init__()
-        weights.add(self, "W_U", weight, _transposed)
-        weights.add(self, "b_U", bias, _whole)
+        weights.add(self, "W_U", weight, transposed)
+        weights.add(self, "b_U", bias, whole)
         self.hook_in, self.hook_out = HookPoint(), HookPoint()
 
     def forward(self, residual: Tensor) -> Tensor:
@@ -160,7 +160,7 @@ class Attention(Part):
         weights.add(self, "W_O", core.weight_o, partial(_output_heads, n=n))
         add_bias("b_Q", core.b_q, n)
         if core.b_O is not None:
-            weights.add(self, "b_O", core.b_O, _whole)
+            weights.add(self, "b_O", core.b_O, whole)
         add_heads(f"{own}W_K", n, kv)
         add_heads(f"{own}W_V", n + kv, kv)
         add_bias(f"{own}b_K", core.b_k, kv)
@@ -197,16 +197,16 @@ class MLP(nn.Module):
         super().__init__()
         self.cfg, self.d_mlp = cfg, core.weight_in.shape[0]
         self._core, gated = (core,), isinstance(core, core_mlp.GatedMLP)
-        weights.add(self, "W_in", core.weight_in, _transposed)
+        weights.add(self, "W_in", core.weight_in, transposed)
         if not gated and core.b_in is not None:
-            weights.add(self, "b_in", core.b_in, _whole)
-        weights.add(self, "W_out", core.weight_out, _transposed)
+            weights.add(self, "b_in", core.b_in, whole)
+        weights.add(self, "W_out", core.weight_out, transposed)
         if isinstance(core, core_mlp.GatedMLP):
-            weights.add(self, "W_gate", core.weight_gate, _transposed)
+            weights.add(self, "W_gate", core.weight_gate, transposed)
             # It is added after the product of gate and input, which the core has no bias for.
             self.b_in = nn.Parameter(torch.zeros(self.d_mlp, dtype=cfg.dtype))
         if core.b_out is not None:
-            weights.add(self, "b_out", core.b_out, _whole)
+            weights.add(self, "b_out", core.b_out, whole)
         for name in ("pre", *(["pre_linear"] if gated else []), "post"):
             self.add_module(f"hook_{name}", HookPoint())
         if cfg.is_layer_norm_activation():
@@ -233,8 +233,15 @@ class MLP(nn.Module):
         return post + self.b_in if self.cfg.gated_mlp else post
 
 
-class TransformerBlock(Part):
-    """The parts of one block."""
+class Block(Part):
+    """Base class: the parts of one block."""
+
+    attn: Attention
+    mlp: MLP
+
+
+class TransformerBlock(Block):
+    """The parts of one block of a decoder."""
 
     def __init__(
         self, cfg: HookedTransformerConfig, core: CoreBlock, layer: int, weights: SharedWeights
@@ -263,7 +270,8 @@ class TransformerBlock(Part):
 # ---- parts of the core's weights, as views -------------------------------------------------------
 
 
-def _whole(weight: Tensor) -> Tensor:
+def whole(weight: Tensor) -> Tensor:
+    """All of it."""
     return weight.view_as(weight)
 
 
@@ -271,7 +279,8 @@ def _flat(weight: Tensor) -> Tensor:
     return weight.flatten()
 
 
-def _transposed(weight: Tensor) -> Tensor:
+def transposed(weight: Tensor) -> Tensor:
+    """[in out], of a weight [out in]."""
     return weight.mT
 
 

@@ -9,15 +9,15 @@ and everything else passes through. What TransformerLens computes in another way
 - SoLU's norm, and the bias of a gated MLP, come before ``hook_post``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from einops import einsum
-from torch import Tensor
+from torch import Tensor, nn
 
 from interp.compat.caching_hooks import SaveHook
-from interp.compat.components import Norm, TransformerBlock
+from interp.compat.components import Block, Norm
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import WRITE_NORM
 from interp.compat.hook_point import HookPoint
@@ -35,8 +35,15 @@ _NORMALIZED = {
 }
 """The outputs of norms, and their divisors."""
 _SCALES = frozenset(_NORMALIZED.values())
-_OPTIONAL = {Point.RESULT: "use_attn_result", Point.MLP_IN: "use_hook_mlp_in"}
+_OPTIONAL = {
+    Point.RESULT: "use_attn_result",
+    Point.CROSS_RESULT: "use_attn_result",
+    Point.CROSS_ATTN_IN: "use_attn_in",
+    Point.MLP_IN: "use_hook_mlp_in",
+}
 """Points that TransformerLens has only if a setting says so."""
+_SCORES = (Point.SCORES, Point.CROSS_SCORES)
+_PATTERNS = (Point.PATTERN, Point.CROSS_PATTERN)
 _QK_NORMS = {Point.Q: Point.Q_NORMALIZED, Point.K: Point.K_NORMALIZED}
 _SPLIT = {Point.Q: "q", Point.K: "k", Point.V: "v"}
 
@@ -56,7 +63,7 @@ class Facade:
     cfg: HookedTransformerConfig
     points: Mapping[Where, HookPoint]
     norms: Mapping[Where, Norm]
-    blocks: list[TransformerBlock]
+    blocks: Sequence[Block]
     attentions: list[Attention]
 
 
@@ -107,10 +114,10 @@ class FacadeTap:
             return value
         if point in _NORMALIZED:
             value = self._normalized(point, value)
-        elif point is Point.SCORES:
-            value = self._scores(value)
-        elif point is Point.PATTERN:
-            value = self._pattern(value)
+        elif point in _SCORES:
+            value = self._scores(point, value)
+        elif point in _PATTERNS:
+            value = self._pattern(point, value)
         else:
             value = self._plain(point, value)
         if point in _QK_NORMS:
@@ -152,7 +159,8 @@ class FacadeTap:
 
     def _normalized(self, point: Point, value: Tensor) -> Tensor:
         value = self._after_norm(point, value)
-        if point is Point.EMBED_NORMALIZED:  # TransformerLens's embedding is after its norm
+        if point is Point.EMBED_NORMALIZED and self.facade.cfg.post_embedding_ln:
+            # TransformerLens's embedding is after its norm.
             value = call_hooks(self.facade.points[Point.EMBED, None, None], value)
         return value
 
@@ -171,16 +179,16 @@ class FacadeTap:
 
     # ---- attention ----------------------------------------------------------------------------
 
-    def _scores(self, scores: Tensor) -> Tensor:
-        edited = self._hooked(Point.SCORES, scores)
+    def _scores(self, point: Point, scores: Tensor) -> Tensor:
+        edited = self._hooked(point, scores)
         if edited is not scores:
             pattern = edited.softmax(-1)
             self.pending.pattern = torch.where(pattern.isnan(), 0.0, pattern)
         return edited
 
-    def _pattern(self, pattern: Tensor) -> Tensor:
+    def _pattern(self, point: Point, pattern: Tensor) -> Tensor:
         own, self.pending.pattern = self.pending.pattern, None
-        return self._hooked(Point.PATTERN, pattern if own is None else own)
+        return self._hooked(point, pattern if own is None else own)
 
     def _split_inputs(self, x: Tensor) -> None:
         """Queries, keys and values of each head's own copy of the stream."""
@@ -197,9 +205,7 @@ class FacadeTap:
                 heads = attention.n_heads if point is Point.Q else attention.kv_heads
                 own = x[:, :, None].expand(-1, -1, heads, -1)
                 inputs[point] = call_hooks(block.get_submodule(f"hook_{letter}_input"), own)  # pyright: ignore[reportArgumentType]
-        is_before = cfg.normalization_type is not None
-        is_before = is_before and cfg.original_architecture not in WRITE_NORM
-        norm = block.get_submodule("ln1") if is_before else torch.nn.Identity()
+        norm = self._input_norm(block)
         for point, own in inputs.items():
             W, b = attention.projection(point)
             read = norm(own[:, :, :: own.shape[2] // W.shape[0]])
@@ -208,6 +214,13 @@ class FacadeTap:
             )
             self.pending.heads[point] = projected + b
         self.pending.split = isinstance(norm, Norm)
+
+    def _input_norm(self, block: nn.Module) -> nn.Module:
+        """The norm of what attention reads."""
+        cfg = self.facade.cfg
+        is_before = cfg.normalization_type is not None
+        is_before = is_before and cfg.original_architecture not in WRITE_NORM
+        return block.get_submodule("ln1") if is_before else nn.Identity()
 
 
 def call_hooks(point: HookPoint, value: Tensor) -> Tensor:

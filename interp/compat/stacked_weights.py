@@ -1,10 +1,13 @@
 """Weights of all layers as one tensor: ``model.W_Q [layer head d_model d_head]`` (copies)."""
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from interp.compat.config import HookedTransformerConfig
+from interp.compat.hooked_root_module import HookedRootModule
 from interp.compat.text_calls import TextCalls
 from interp.errors import NoSuchAttribute
 
@@ -17,10 +20,13 @@ SINGLE = {"W_U": "unembed", "b_U": "unembed", "W_E": "embed", "W_pos": "pos_embe
 """The part of the model that has each of them."""
 
 
-class StackedWeights(TextCalls):
+class BlockWeights(HookedRootModule):
     """The properties of a model that give its weights."""
 
+    cfg: HookedTransformerConfig
     blocks: Any
+    single: ClassVar[Mapping[str, str]] = SINGLE
+    """The part that has each weight of which there is one."""
 
     def __getattr__(self, name: str) -> Any:
         """A weight of every layer stacked, or W_E, W_pos, W_U, b_U (the parameters).
@@ -31,14 +37,19 @@ class StackedWeights(TextCalls):
         if name in STACKED:
             return self._stacked(name)
         if name in SINGLE:
-            part = self._modules.get(SINGLE[name])
+            first, _, inner = self.single.get(name, "").partition(".")
+            part = self._modules.get(first)
             if part is None:
                 raise NoSuchAttribute(f"This model has no {name}.")
-            return getattr(part, name)
+            return getattr(part.get_submodule(inner), name)
         return super().__getattr__(name)
 
+    def _every_block(self) -> Iterable[nn.Module]:
+        """The blocks whose weights are stacked."""
+        return self.blocks
+
     def _stacked(self, name: str) -> Tensor | None:
-        parts = [getattr(block, STACKED[name], None) for block in self.blocks]
+        parts = [getattr(block, STACKED[name], None) for block in self._every_block()]
         weights = [getattr(part, name, None) for part in parts]
         found = [weight for weight in weights if weight is not None]
         if len(found) == len(weights):
@@ -61,6 +72,10 @@ class StackedWeights(TextCalls):
         """``L0H0``, ``L0H1``, … of every head."""
         cfg = self.cfg
         return [f"L{n}H{h}" for n in range(cfg.n_layers) for h in range(cfg.n_heads)]
+
+
+class StackedWeights(BlockWeights, TextCalls):
+    """The same of a :class:`HookedTransformer`, and the biases that it adds up."""
 
     def accumulated_bias(
         self,

@@ -1,0 +1,315 @@
+"""What :class:`HookedEncoder` and :class:`HookedEncoderDecoder` have in common.
+
+The forward is the core's, stack by stack, with the façade's hooks as its tap. As in
+TransformerLens, an attention mask hides padded tokens from every query and changes no position.
+"""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from interp.compat.activation_cache import ActivationCache
+from interp.compat.components import Block, Norm, Unembed
+from interp.compat.config import HookedTransformerConfig
+from interp.compat.core_module import CoreModule
+from interp.compat.encoder_tap import EncoderFacade, KeyPadding
+from interp.compat.encoder_tokenizer import EncoderTokenizer
+from interp.compat.facade_tap import Where, call_hooks
+from interp.compat.factored_matrix import FactoredMatrix
+from interp.compat.hook_point import HookPoint
+from interp.compat.pretrained import dtype_of, source_of
+from interp.compat.shared_weights import SharedWeights
+from interp.compat.source_state import State
+from interp.compat.stacked_weights import BlockWeights
+from interp.config import Config
+from interp.errors import InvalidInput, InvalidTokens, shorten
+from interp.loading import load
+from interp.model.attention.mask import Causal, Masking
+from interp.model.inputs import as_mask
+from interp.model.stack import Stack
+from interp.model.unembedding import Unembedding
+from interp.points import Place, Point
+from interp.transformer import Transformer
+
+NEEDS = {
+    "attn.hook_result": "use_attn_result",
+    "hook_q_input": "use_split_qkv_input",
+    "hook_k_input": "use_split_qkv_input",
+    "hook_v_input": "use_split_qkv_input",
+    "hook_mlp_in": "use_hook_mlp_in",
+    "attn_in": "use_attn_in",
+}
+"""The setting that a hook point needs, by the end of its name."""
+
+
+class EncoderModel(CoreModule, BlockWeights):
+    """Base class of the façades that have an encoder.
+
+    Attributes:
+        cfg: the configuration.
+        tokenizer: one of ``transformers``, or with the same call; ``None`` if there is none.
+    """
+
+    unembed: Unembed
+
+    def __init__(
+        self,
+        cfg: HookedTransformerConfig | Mapping[str, Any],
+        tokenizer: Any = None,
+        move_to_device: bool = True,
+        **keywords: Any,
+    ) -> None:
+        super().__init__()
+        if keywords:
+            raise InvalidInput(f"{type(self).__name__} does not take {shorten(sorted(keywords))}.")
+        self.cfg, self.tokenizer = HookedTransformerConfig.unwrap(cfg), tokenizer
+        if self.cfg.d_vocab == -1 and tokenizer is not None:
+            self.cfg.d_vocab = max(tokenizer.get_vocab().values()) + 1
+        if self.cfg.d_vocab_out == -1:
+            self.cfg.d_vocab_out = self.cfg.d_vocab
+        core = Transformer(self._core_config(self.cfg)).to(self.cfg.dtype)
+        causal = self.cfg.attention_dir == "causal"
+        for layer in range(self.cfg.n_layers):
+            attention = core.stacks[0].block(layer).attn
+            masking = attention.masking
+            mask = KeyPadding(Causal() if causal else masking.mask)
+            attention.masking = Masking(mask, masking.positions)
+        self._core, self._weights = (core,), SharedWeights()
+        self._add_parts(core)
+        self.setup()
+        if move_to_device:
+            self.to(self.cfg.device)
+
+    @property
+    def core(self) -> Transformer:
+        """The model of this package that computes the forward; its weights are these weights."""
+        self._weights.check()
+        return self._core[0]
+
+    # ---- what a subclass is made of -------------------------------------------------------------
+
+    @staticmethod
+    def _core_config(cfg: HookedTransformerConfig) -> Config:
+        """The configuration of the core."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _hooked_config(config: Config) -> HookedTransformerConfig:
+        """The configuration of the façade of a model of this package."""
+        raise NotImplementedError
+
+    def _source_state(self, source: Transformer, name: str, hf_model: Any) -> State:
+        """The weights of a model of this package, in TransformerLens's names."""
+        raise NotImplementedError
+
+    def _add_parts(self, core: Transformer) -> None:
+        """The parts over the core's weights."""
+        raise NotImplementedError
+
+    def _add_unembed(self, core: Transformer) -> None:
+        unembed = core.unembed
+        if not isinstance(unembed, Unembedding) or unembed.b_U is None:
+            raise InvalidInput("This model has no unembedding with a bias.")
+        self.unembed = Unembed(unembed.weight, unembed.b_U, self._weights)
+
+    def _places(self, stack: Stack, names: Mapping[Point, str]) -> dict[Where, str]:
+        """The name that TransformerLens gives to each place of a stack.
+
+        Args:
+            stack: of the core.
+            names: those of points outside of blocks.
+        """
+        found: dict[Where, str] = {}
+        for place, name in self._core[0].names.hooks.items():
+            own = names.get(place.point) if place.layer is None else name
+            is_here = place.stack == stack.name_in_places and place.point is not Point.MLP_IN
+            if is_here and own is not None:
+                found[where(place)] = own
+        return found
+
+    def _facade(
+        self,
+        stack: Stack,
+        blocks: list[Block],
+        names: Mapping[Point, str],
+        after: Mapping[Where, HookPoint],
+        **own: Any,
+    ) -> EncoderFacade:
+        """Hook points and norms at the places of a stack."""
+        points: dict[Where, HookPoint] = {}
+        norms: dict[Where, Norm] = {}
+        for at, name in self._places(stack, names).items():
+            if name in self.hook_dict:
+                points[at] = self.hook_dict[name]
+            owner = self.mod_dict.get(name.rpartition(".")[0])
+            if isinstance(owner, Norm):
+                norms[at] = owner
+        attentions = [stack.block(layer).attn for layer in range(len(blocks))]
+        return EncoderFacade(self.cfg, points, norms, blocks, attentions, after, **own)
+
+    def check_hooks_to_add(self, hook_point: HookPoint, name: str) -> None:  # noqa: ARG002
+        """Refuse a hook where nothing would call it.
+
+        Raises:
+            InvalidInput: the setting that it needs is off, or nothing calls this point.
+        """
+        for ending, setting in NEEDS.items():
+            if name.endswith(ending) and not getattr(self.cfg, setting):
+                raise InvalidInput(f"{name} needs model.cfg.{setting} = True first.")
+        if name.endswith("rel_pos_hook"):
+            raise InvalidInput(
+                f"Nothing calls {name}, nor does TransformerLens; the bias is part of "
+                "attn.hook_attn_scores."
+            )
+
+    # ---- the forward ----------------------------------------------------------------------------
+
+    def _encoded(
+        self, input: Any, truncate: bool = True, move_to_device: bool = True
+    ) -> dict[str, Tensor]:
+        """What the tokenizer makes of a text or texts.
+
+        Raises:
+            InvalidTokens: there is no tokenizer.
+        """
+        if self.tokenizer is None:
+            raise InvalidTokens(
+                f"This model has no tokenizer; give it token ids instead of {shorten(input)}."
+            )
+        encoded = self.tokenizer(
+            input,
+            return_tensors="pt",
+            padding=True,
+            truncation=truncate,
+            max_length=self.cfg.n_ctx if truncate else None,
+        )
+        device = self.cfg.device if move_to_device else "cpu"
+        found = {name: encoded[name].to(device) for name in ("input_ids", "attention_mask")}
+        types = encoded.get("token_type_ids")
+        is_there = types is not None
+        zeros = torch.zeros_like(found["input_ids"])
+        return found | {"token_type_ids": types.to(device) if is_there else zeros}
+
+    def _real(self, mask: object, ids: Tensor) -> Tensor | None:
+        """Where an attention mask shows a token; ``None`` if everywhere.
+
+        Raises:
+            InvalidTokens: another shape than the ids, or a row that it hides.
+        """
+        if mask is None:
+            return None
+        real = as_mask(mask, ids).to(ids.device)
+        if bool(real.all()):
+            return None
+        if not bool(real.any(-1).all()):
+            raise InvalidTokens(
+                "one_zero_attention_mask hides every token of row "
+                f"{int(real.any(-1).int().argmin())}; drop that row."
+            )
+        return real
+
+    def _logits(self, residual: Tensor) -> Tensor:
+        """The logits, with the hooks of ``unembed``."""
+        unembed = self._core[0].unembed
+        if not isinstance(unembed, Unembedding):
+            raise InvalidInput("This model has no unembedding.")
+        x = call_hooks(self.unembed.hook_in, unembed.read(residual))
+        logits = unembed.linear(x, unembed.weight, unembed.b_U)
+        return call_hooks(self.unembed.hook_out, logits)
+
+    def run_with_cache(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        *model_args: Any,
+        return_cache_object: bool = True,
+        remove_batch_dim: bool = False,
+        **kwargs: Any,
+    ) -> tuple[Any, Any]:
+        """What the forward returns, and an :class:`ActivationCache` (or a dictionary)."""
+        output, cache = super().run_with_cache(
+            *model_args, remove_batch_dim=remove_batch_dim, **kwargs
+        )
+        if not return_cache_object:
+            return output, cache
+        return output, ActivationCache(cache, self, has_batch_dim=not remove_batch_dim)
+
+    # ---- weights --------------------------------------------------------------------------------
+
+    @property
+    def QK(self) -> FactoredMatrix:
+        """W_Q W_Kᵀ of every head ``[layer head d_model d_model]``."""
+        return FactoredMatrix(self.W_Q, self.W_K.mT)
+
+    @property
+    def OV(self) -> FactoredMatrix:
+        """W_V W_O of every head ``[layer head d_model d_model]``."""
+        return FactoredMatrix(self.W_V, self.W_O)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model_name: str | Path,
+        checkpoint_index: int | None = None,
+        checkpoint_value: int | None = None,
+        hf_model: Any = None,
+        device: str | torch.device | None = None,
+        tokenizer: Any = None,
+        move_to_device: bool = True,
+        dtype: torch.dtype | str = torch.float32,
+        **from_pretrained_kwargs: Any,
+    ) -> Self:
+        """A trained model, whose weights are as they were stored.
+
+        Args:
+            model_name: a folder, ``hub:org/name``, or the name of a repository of the hub; with
+                ``hf_model``, a name for it.
+            checkpoint_index: not supported.
+            checkpoint_value: the training step, where a folder has its weights.
+            hf_model: a live model of ``transformers``, instead of one by name.
+            device: of the weights.
+            tokenizer: one of ``transformers``, instead of the model's.
+            move_to_device: whether it goes to ``device``.
+            dtype: to compute in.
+            **from_pretrained_kwargs: ``torch_dtype`` in the place of ``dtype``; others are refused.
+
+        Raises:
+            InvalidInput: what is not supported.
+            InvalidConfig: TransformerLens has no such architecture.
+            ModelLoadError: the model can't be loaded.
+        """
+        dtype = dtype_of(from_pretrained_kwargs.pop("torch_dtype", dtype))
+        if from_pretrained_kwargs or checkpoint_index is not None:
+            names = ["checkpoint_index"] * (checkpoint_index is not None)
+            names += sorted(from_pretrained_kwargs)
+            raise InvalidInput(f"from_pretrained does not take {shorten(names)}.")
+        name = str(model_name) if checkpoint_value is None else f"{model_name}@{checkpoint_value}"
+        source = load(source_of(name) if hf_model is None else hf_model, dtype=dtype)
+        cfg = cls._hooked_config(source.config)
+        cfg.dtype, cfg.model_name = dtype, source.config.name or name
+        cfg.device = _device(device)
+        if tokenizer is None and source.tokenizer is not None:
+            tokenizer = EncoderTokenizer(source.tokenizer, source.config.tokens, cfg.model_name)
+        made = cls(cfg, tokenizer, move_to_device=False)
+        made.load_state_dict(made._source_state(source, name, hf_model))
+        made.eval()
+        return made.to(cfg.device) if move_to_device else made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """The same weights and configuration in a model of its own, without hooks."""
+        made = type(self)(deepcopy(self.cfg, memo), self.tokenizer)
+        made.load_state_dict(self.state_dict())
+        return made.train(self.training)
+
+
+def where(place: Place) -> Where:
+    """Point, layer and norm of a place of one stack."""
+    return place.point, place.layer, place.norm
+
+
+def _device(given: str | torch.device | None) -> str | torch.device:
+    if given is not None:
+        return given
+    return "cuda" if torch.cuda.is_available() else "cpu"
