@@ -91,7 +91,7 @@ def t5_core_config(cfg: HookedTransformerConfig) -> Config:
             f"attention_dir={cfg.attention_dir!r} is that of the encoder, and must be "
             '"bidirectional"; the decoder is causal in any case.'
         )
-    if (cfg.attn_scores_soft_cap or 0) > 0:
+    if cfg.attn_scores_soft_cap > 0:
         raise InvalidConfig("attn_scores_soft_cap= is not supported in an encoder–decoder.")
     stack = StackConfig(
         n_layers=cfg.n_layers,
@@ -126,7 +126,7 @@ def _attention(cfg: HookedTransformerConfig) -> AttentionConfig:
         n_heads=cfg.n_heads,
         d_head=cfg.d_head,
         scale=float(cfg.attn_scale) if cfg.use_attn_scale else 1.0,
-        cap=cap if cap is not None and cap > 0 else None,
+        cap=cap if cap > 0 else None,
     )
 
 

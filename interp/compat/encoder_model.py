@@ -4,7 +4,7 @@ The forward is the core's, stack by stack, with the façade's hooks as its tap. 
 TransformerLens, an attention mask hides padded tokens from every query and changes no position.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Self
@@ -46,7 +46,7 @@ NEEDS = {
 """The setting that a hook point needs, by the end of its name."""
 
 
-class EncoderModel(CoreModule, BlockWeights):
+class EncoderModel(CoreModule, BlockWeights):  # pyright: ignore[reportIncompatibleMethodOverride]
     """Base class of the façades that have an encoder.
 
     Attributes:
@@ -134,7 +134,7 @@ class EncoderModel(CoreModule, BlockWeights):
     def _facade(
         self,
         stack: Stack,
-        blocks: list[Block],
+        blocks: Sequence[Block],
         names: Mapping[Point, str],
         after: Mapping[Where, HookPoint],
         **own: Any,

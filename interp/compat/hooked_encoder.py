@@ -17,6 +17,7 @@ from interp.compat.encoder_hooked_config import bert_hooked_config
 from interp.compat.encoder_model import EncoderModel
 from interp.compat.encoder_state import bert_state, next_sentence_state
 from interp.compat.encoder_tap import EncoderTap
+from interp.compat.facade_tap import Where
 from interp.compat.hook_point import HookPoint
 from interp.compat.source_state import State
 from interp.errors import InvalidInput, InvalidTokens, shorten
@@ -87,7 +88,7 @@ class HookedEncoder(EncoderModel):
         """Name every part, and find the hook points of the core's places."""
         super().setup()
         core, blocks = self._core[0], [b for b in self.blocks if isinstance(b, BertBlock)]
-        after = {(Point.EMBED_NORMALIZED, None, None): self.hook_full_embed}
+        after: dict[Where, HookPoint] = {(Point.EMBED_NORMALIZED, None, None): self.hook_full_embed}
         for layer in range(len(blocks)):
             at = f"blocks.{layer}.hook_"
             after[Point.RESID_MID, layer, None] = self.hook_dict[f"{at}mlp_in"]

@@ -19,6 +19,7 @@ from interp.compat.encoder_hooked_config import t5_hooked_config
 from interp.compat.encoder_model import EncoderModel
 from interp.compat.encoder_state import t5_state
 from interp.compat.encoder_tap import EncoderFacade, EncoderTap
+from interp.compat.facade_tap import Where
 from interp.compat.hook_point import HookPoint
 from interp.compat.source_state import State
 from interp.compat.t5_components import T5Block
@@ -91,7 +92,7 @@ class HookedEncoderDecoder(EncoderModel):
             Point.FINAL_NORMALIZED: f"{stack.name}_final_ln.hook_normalized",
         }
         total = Point.RESID_MID if stack.name == "encoder" else Point.CROSS_RESID_MID
-        after = {
+        after: dict[Where, HookPoint] = {
             (total, layer, None): self.hook_dict[f"{stack.name}.{layer}.hook_mlp_in"]
             for layer in range(len(blocks))
         }
