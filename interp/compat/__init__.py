@@ -12,6 +12,8 @@ from interp.compat.factored_matrix import FactoredMatrix
 from interp.compat.hook_point import HookPoint
 from interp.compat.hooked_root_module import HookedRootModule
 from interp.compat.hooked_transformer import HookedTransformer
+from interp.compat.key_value_cache import TransformerLensKeyValueCache
+from interp.compat.key_value_cache_entry import TransformerLensKeyValueCacheEntry
 from interp.compat.svd_interpreter import SVDInterpreter
 
 __all__ = [
@@ -22,6 +24,8 @@ __all__ = [
     "HookedTransformer",
     "HookedTransformerConfig",
     "SVDInterpreter",
+    "TransformerLensKeyValueCache",
+    "TransformerLensKeyValueCacheEntry",
     "evals",
     "head_detector",
     "patching",
