@@ -7,6 +7,7 @@ HookedTransformer``. Names, shapes, values and the semantics of hooks are those 
 
 from interp.compat import evals, head_detector, patching, utils
 from interp.compat.activation_cache import ActivationCache
+from interp.compat.as_transformer_lens import install, uninstall
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.factored_matrix import FactoredMatrix
 from interp.compat.hook_point import HookPoint
@@ -28,6 +29,8 @@ __all__ = [
     "TransformerLensKeyValueCacheEntry",
     "evals",
     "head_detector",
+    "install",
     "patching",
+    "uninstall",
     "utils",
 ]

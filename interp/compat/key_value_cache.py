@@ -105,6 +105,10 @@ class TransformerLensKeyValueCache:
         return self.entries[idx]
 
 
+HookedTransformerKeyValueCache = TransformerLensKeyValueCache
+"""Its name in TransformerLens 2."""
+
+
 class EntriesKV(NoKVCache):
     """The KV cache of one forward of the core, over the entries of a cache.
 

@@ -57,3 +57,7 @@ class TransformerLensKeyValueCacheEntry:
         if not self.frozen:
             self.past_keys, self.past_values = keys, values
         return keys, values
+
+
+HookedTransformerKeyValueCacheEntry = TransformerLensKeyValueCacheEntry
+"""Its name in TransformerLens 2."""
