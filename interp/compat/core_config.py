@@ -47,7 +47,6 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "n_devices": (1,),
     "use_yarn_rope": (False,),
     "use_attention_sinks": (False,),
-    "use_hook_tokens": (False,),
     "rotary_base_local": (None,),
     "quantization_method": (None,),
     "ungroup_grouped_query_attention": (False,),

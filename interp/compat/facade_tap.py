@@ -21,6 +21,7 @@ from interp.compat.components import Block, Norm
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import WRITE_NORM
 from interp.compat.hook_point import HookPoint
+from interp.compat.padding import Padding
 from interp.model.attention.attention import Attention
 from interp.points import Point
 
@@ -66,6 +67,11 @@ class Facade:
     blocks: Sequence[Block]
     attentions: list[Attention]
 
+    @property
+    def is_bidirectional(self) -> bool:
+        """Whether nothing is masked, not even padding."""
+        return self.cfg.attention_dir == "bidirectional"
+
 
 @dataclass(eq=False)
 class Pending:
@@ -78,6 +84,7 @@ class Pending:
         heads: queries, keys and values of split inputs.
         heads_input: what the norms of queries and keys read.
         split: whether the norm in progress was applied to split inputs already.
+        keys: the new keys before they are rotated, which a KV cache holds.
     """
 
     norm_input: Tensor | None = None
@@ -86,16 +93,28 @@ class Pending:
     heads: dict[Point, Tensor] = field(default_factory=dict)
     heads_input: dict[Point, Tensor] = field(default_factory=dict)
     split: bool = False
+    keys: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class FacadeTap:
-    """The tap of one forward, scoped to one part of the model."""
+    """The tap of one forward, scoped to one part of the model.
+
+    Attributes:
+        facade: the model.
+        pending: what one call leaves for later ones.
+        layer: of the part.
+        norm: the norm that is applied.
+        has_kv_cache: whether rotated keys are hooked later, with those of the cache.
+        padding: where there is padding.
+    """
 
     facade: Facade
     pending: Pending = field(default_factory=Pending)
     layer: int | None = None
     norm: str | None = None
+    has_kv_cache: bool = False
+    padding: Padding | None = None
 
     def scoped(self, **scope: object) -> "FacadeTap":
         """The same tap for another part of the model."""
@@ -103,7 +122,9 @@ class FacadeTap:
         return replace(self, **own) if own else self  # pyright: ignore[reportArgumentType]
 
     def must_form(self, *points: Point) -> bool:
-        """Whether one of the points has hooks."""
+        """Whether one of the points has hooks, or differs from the core's at padding."""
+        if self.padding is not None and Point.SCORES in points:
+            return True
         return any(self._is_hooked(point) for point in points)
 
     def __call__(self, point: Point, value: Tensor) -> Tensor:
@@ -122,17 +143,23 @@ class FacadeTap:
             value = self._plain(point, value)
         if point in _QK_NORMS:
             self.pending.heads_input[_QK_NORMS[point]] = value
+        if point in (Point.K, Point.K_NORMALIZED):
+            self.pending.keys = value
         self.pending.norm_input = value
         return value
 
     def _plain(self, point: Point, value: Tensor) -> Tensor:
         if point is Point.EMBED and self.facade.cfg.post_embedding_ln:
             return value
+        if point is Point.ROT_K and self.has_kv_cache:
+            return value
         if point is Point.ATTN_IN:
             self._split_inputs(value)
             return value
         if point in self.pending.heads:
             value = self.pending.heads.pop(point)
+        if point is Point.POS_EMBED and self.padding is not None:
+            value = value.masked_fill(self.padding.queries[..., None], 0.0)
         if point is Point.POST and self.layer is not None:
             mlp = self.facade.blocks[self.layer].mlp
             value = mlp.after_activation(value)
@@ -180,7 +207,10 @@ class FacadeTap:
     # ---- attention ----------------------------------------------------------------------------
 
     def _scores(self, point: Point, scores: Tensor) -> Tensor:
-        edited = self._hooked(point, scores)
+        own = scores
+        if self.padding is not None and not self.facade.is_bidirectional:
+            own = scores.masked_fill(self.padding.itself, -torch.inf)
+        edited = self._hooked(point, own)
         if edited is not scores:
             pattern = edited.softmax(-1)
             self.pending.pattern = torch.where(pattern.isnan(), 0.0, pattern)

@@ -21,9 +21,9 @@ from interp.compat.encoder_state import t5_state
 from interp.compat.encoder_tap import EncoderFacade, EncoderTap
 from interp.compat.facade_tap import Where
 from interp.compat.hook_point import HookPoint
+from interp.compat.sampling import Ends, Sampling
 from interp.compat.source_state import State
 from interp.compat.t5_components import T5Block
-from interp.compat.utils.language_model import sample_logits
 from interp.errors import InvalidInput, InvalidTokens, shorten
 from interp.model.batch import Batch
 from interp.model.context import Context
@@ -211,13 +211,15 @@ class HookedEncoderDecoder(EncoderModel):
             verbose: accepted.
 
         Raises:
-            InvalidInput: ``stop_at_eos`` without an EOS, or an unknown ``return_type``.
+            InvalidInput: ``stop_at_eos`` with neither ids nor a tokenizer, or an unknown
+                ``return_type``.
         """
         is_text = isinstance(input, str | list)
         kind = ("str" if is_text else "tensor") if return_type == "input" else return_type
         if kind not in ("str", "tensor", "tokens"):
             raise InvalidInput(f"return_type={shorten(return_type)} must be input, str or tensor.")
-        ends = self._ends(eos_token_id) if stop_at_eos else []
+        sampling = Sampling(do_sample, top_k, top_p, temperature, freq_penalty)
+        ends = Ends.of(eos_token_id, self.tokenizer) if stop_at_eos else Ends()
         if is_text:
             input, mask = self.to_tokens(input)
             given = one_zero_attention_mask
@@ -228,15 +230,9 @@ class HookedEncoderDecoder(EncoderModel):
         ended = torch.zeros(len(source), dtype=torch.bool, device=tokens.device)
         for _ in range(max_new_tokens):
             logits = self(source, tokens, one_zero_attention_mask=one_zero_attention_mask)[:, -1]
-            if do_sample:
-                new = sample_logits(logits, top_k, top_p, temperature, freq_penalty, tokens=tokens)
-            else:
-                new = logits.argmax(-1)
-            if ends:
-                new = new.where(~ended, ends[0])
-                ended = ended | torch.isin(new, torch.tensor(ends, device=new.device))
+            new, ended = ends.apply(sampling.draw(logits, tokens), ended)
             tokens = torch.cat([tokens, new[:, None]], dim=-1)
-            if ends and bool(ended.all()):
+            if bool(ended.all()):
                 break
         return self._texts(tokens) if kind == "str" else tokens
 
@@ -245,14 +241,6 @@ class HookedEncoderDecoder(EncoderModel):
             raise InvalidTokens('This model has no tokenizer; use return_type="tensor".')
         texts = [self.tokenizer.decode(row, skip_special_tokens=True) for row in tokens]
         return texts[0] if len(texts) == 1 else texts
-
-    def _ends(self, given: int | list[int] | None) -> list[int]:
-        given = getattr(self.tokenizer, "eos_token_id", None) if given is None else given
-        if given is None:
-            raise InvalidInput(
-                "No EOS is known; give eos_token_id=, a tokenizer with one, or stop_at_eos=False."
-            )
-        return [given] if isinstance(given, int) else list(given)
 
     # ---- weights --------------------------------------------------------------------------------
 

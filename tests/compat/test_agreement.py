@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from interp.compat import HookedTransformer, HookedTransformerConfig
-from tests.compat.shapes import SHAPES, fields, perturb, tokens
+from tests.compat.shapes import SHAPES, build, close, fields, tokens
 
 theirs = pytest.importorskip("transformer_lens")
 pytestmark = [
@@ -17,20 +17,6 @@ FLAGS = ("use_attn_result", "use_split_qkv_input", "use_hook_mlp_in", "use_attn_
 @pytest.fixture
 def pair(name):
     return build(name)
-
-
-def build(name, dtype=torch.float64):
-    model = theirs.HookedTransformer(theirs.HookedTransformerConfig(**fields(name, dtype)))
-    perturb(model)
-    ours = HookedTransformer(HookedTransformerConfig(**fields(name, dtype)))
-    ours.load_state_dict(model.state_dict())
-    return ours, model
-
-
-def close(actual, expected, tolerance=1e-9):
-    assert actual.shape == expected.shape
-    actual, expected = (x.detach().nan_to_num(neginf=0.0) for x in (actual, expected))
-    assert (actual - expected).abs().max() <= tolerance * max(1.0, expected.abs().max())
 
 
 def test_random_weights_names_and_hooks_are_theirs(name):
