@@ -55,17 +55,16 @@ class BertNextSentencePrediction:
         """
         if return_type not in ("logits", "predictions", None):
             raise InvalidInput(f"return_type={shorten(return_type)} must be logits or predictions.")
+        tokens, types, mask = input, token_type_ids, one_zero_attention_mask
         if isinstance(input, list):
-            input, types, mask = self.to_tokens(input)
-            token_type_ids = types if token_type_ids is None else token_type_ids
-            given = one_zero_attention_mask
-            one_zero_attention_mask = mask if given is None else given
-        elif token_type_ids is None:
+            tokens, own_types, own_mask = self.to_tokens(input)
+            types, mask = own_types if types is None else types, own_mask if mask is None else mask
+        elif types is None:
             raise InvalidInput(
                 "Token ids need token_type_ids=, which say where the second sentence begins; or "
                 "give a list of the two texts."
             )
-        resid = self.model.encoder_output(input, token_type_ids, one_zero_attention_mask)
+        resid = self.model.encoder_output(tokens, types, mask)
         logits: Tensor = self.model.nsp_head(self.model.pooler(resid))
         if return_type != "predictions":
             return logits if return_type == "logits" else None

@@ -5,9 +5,7 @@ TransformerLens, an attention mask hides padded tokens from every query and chan
 """
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,19 +13,14 @@ from torch import Tensor
 from interp.compat.activation_cache import ActivationCache
 from interp.compat.components import Block, Norm, Unembed
 from interp.compat.config import HookedTransformerConfig
-from interp.compat.core_module import CoreModule
+from interp.compat.encoder_pretrained import EncoderPretrained
 from interp.compat.encoder_tap import EncoderFacade, KeyPadding
-from interp.compat.encoder_tokenizer import EncoderTokenizer
 from interp.compat.facade_tap import Where, call_hooks
 from interp.compat.factored_matrix import FactoredMatrix
 from interp.compat.hook_point import HookPoint
-from interp.compat.pretrained import dtype_of, source_of
 from interp.compat.shared_weights import SharedWeights
-from interp.compat.source_state import State
-from interp.compat.stacked_weights import BlockWeights
 from interp.config import Config
 from interp.errors import InvalidInput, InvalidTokens, shorten
-from interp.loading import load
 from interp.model.attention.mask import Causal, Masking
 from interp.model.inputs import as_mask
 from interp.model.stack import Stack
@@ -46,13 +39,8 @@ NEEDS = {
 """The setting that a hook point needs, by the end of its name."""
 
 
-class EncoderModel(CoreModule, BlockWeights):  # pyright: ignore[reportIncompatibleMethodOverride]
-    """Base class of the façades that have an encoder.
-
-    Attributes:
-        cfg: the configuration.
-        tokenizer: one of ``transformers``, or with the same call; ``None`` if there is none.
-    """
+class EncoderModel(EncoderPretrained):
+    """Base class of the façades that have an encoder."""
 
     unembed: Unembed
 
@@ -95,15 +83,6 @@ class EncoderModel(CoreModule, BlockWeights):  # pyright: ignore[reportIncompati
     @staticmethod
     def _core_config(cfg: HookedTransformerConfig) -> Config:
         """The configuration of the core."""
-        raise NotImplementedError
-
-    @staticmethod
-    def _hooked_config(config: Config) -> HookedTransformerConfig:
-        """The configuration of the façade of a model of this package."""
-        raise NotImplementedError
-
-    def _source_state(self, source: Transformer, name: str, hf_model: Any) -> State:
-        """The weights of a model of this package, in TransformerLens's names."""
         raise NotImplementedError
 
     def _add_parts(self, core: Transformer) -> None:
@@ -248,68 +227,7 @@ class EncoderModel(CoreModule, BlockWeights):  # pyright: ignore[reportIncompati
         """W_V W_O of every head ``[layer head d_model d_model]``."""
         return FactoredMatrix(self.W_V, self.W_O)
 
-    @classmethod
-    def from_pretrained(
-        cls,
-        model_name: str | Path,
-        checkpoint_index: int | None = None,
-        checkpoint_value: int | None = None,
-        hf_model: Any = None,
-        device: str | torch.device | None = None,
-        tokenizer: Any = None,
-        move_to_device: bool = True,
-        dtype: torch.dtype | str = torch.float32,
-        **from_pretrained_kwargs: Any,
-    ) -> Self:
-        """A trained model, whose weights are as they were stored.
-
-        Args:
-            model_name: a folder, ``hub:org/name``, or the name of a repository of the hub; with
-                ``hf_model``, a name for it.
-            checkpoint_index: not supported.
-            checkpoint_value: the training step, where a folder has its weights.
-            hf_model: a live model of ``transformers``, instead of one by name.
-            device: of the weights.
-            tokenizer: one of ``transformers``, instead of the model's.
-            move_to_device: whether it goes to ``device``.
-            dtype: to compute in.
-            **from_pretrained_kwargs: ``torch_dtype`` in the place of ``dtype``; others are refused.
-
-        Raises:
-            InvalidInput: what is not supported.
-            InvalidConfig: TransformerLens has no such architecture.
-            ModelLoadError: the model can't be loaded.
-        """
-        dtype = dtype_of(from_pretrained_kwargs.pop("torch_dtype", dtype))
-        if from_pretrained_kwargs or checkpoint_index is not None:
-            names = ["checkpoint_index"] * (checkpoint_index is not None)
-            names += sorted(from_pretrained_kwargs)
-            raise InvalidInput(f"from_pretrained does not take {shorten(names)}.")
-        name = str(model_name) if checkpoint_value is None else f"{model_name}@{checkpoint_value}"
-        source = load(source_of(name) if hf_model is None else hf_model, dtype=dtype)
-        cfg = cls._hooked_config(source.config)
-        cfg.dtype, cfg.model_name = dtype, source.config.name or name
-        cfg.device = _device(device)
-        if tokenizer is None and source.tokenizer is not None:
-            tokenizer = EncoderTokenizer(source.tokenizer, source.config.tokens, cfg.model_name)
-        made = cls(cfg, tokenizer, move_to_device=False)
-        made.load_state_dict(made._source_state(source, name, hf_model))
-        made.eval()
-        return made.to(cfg.device) if move_to_device else made
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """The same weights and configuration in a model of its own, without hooks."""
-        made = type(self)(deepcopy(self.cfg, memo), self.tokenizer)
-        made.load_state_dict(self.state_dict())
-        return made.train(self.training)
-
 
 def where(place: Place) -> Where:
     """Point, layer and norm of a place of one stack."""
     return place.point, place.layer, place.norm
-
-
-def _device(given: str | torch.device | None) -> str | torch.device:
-    if given is not None:
-        return given
-    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -122,16 +122,15 @@ class HookedEncoder(EncoderModel):
         """
         if return_type not in ("logits", "predictions", None):
             raise InvalidInput(f"return_type={shorten(return_type)} must be logits or predictions.")
+        tokens, types, mask = input, token_type_ids, one_zero_attention_mask
         if isinstance(input, str | list):
-            input, types, mask = self.to_tokens(input)
-            token_type_ids = types if token_type_ids is None else token_type_ids
-            given = one_zero_attention_mask
-            one_zero_attention_mask = mask if given is None else given
+            tokens, own_types, own_mask = self.to_tokens(input)
+            types, mask = own_types if types is None else types, own_mask if mask is None else mask
         tap = EncoderTap(self._tapped)
-        resid = self._stream(input, token_type_ids, one_zero_attention_mask, tap)
+        resid = self._stream(tokens, types, mask, tap)
         logits = self._logits(self._core[0].stacks[0].final_norm(resid, tap))
         if return_type == "predictions":
-            return self._predictions(logits, input)
+            return self._predictions(logits, tokens)
         return logits if return_type == "logits" else None
 
     def encoder_output(
@@ -155,10 +154,6 @@ class HookedEncoder(EncoderModel):
         core = self.core
         batch = core.batch(tokens, types=types)
         ids, real = batch.ids, self._real(mask, batch.ids)
-        if ids.shape[1] > self.cfg.n_ctx:
-            raise InvalidTokens(
-                f"{ids.shape[1]} positions exceed cfg.n_ctx={self.cfg.n_ctx}; shorten the texts."
-            )
         if self.cfg.attention_dir == "causal" and real is not None and not bool(real[:, 0].all()):
             raise InvalidTokens(
                 'With cfg.attention_dir="causal" padding must be on the right: the first token of '

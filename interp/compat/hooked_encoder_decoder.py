@@ -124,15 +124,21 @@ class HookedEncoderDecoder(EncoderModel):
         """
         if return_type not in ("logits", None):
             raise InvalidInput(f"return_type={shorten(return_type)} must be logits or None.")
-        if isinstance(input, str | list):
-            input, mask = self.to_tokens(input)
-            given = one_zero_attention_mask
-            one_zero_attention_mask = mask if given is None else given
-            decoder_input = self._start(len(input)) if decoder_input is None else decoder_input
+        source, mask = self._source(input, one_zero_attention_mask)
+        if decoder_input is None and isinstance(input, str | list):
+            decoder_input = self._start(len(source))
         if decoder_input is None:
             raise InvalidTokens("Token ids of the encoder need decoder_input= [batch decoder_pos].")
-        logits = self._logits(self._stream(input, decoder_input, one_zero_attention_mask))
+        logits = self._logits(self._stream(source, decoder_input, mask))
         return None if return_type is None else logits
+
+    def _source(self, given: Any, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The encoder's ids and attention mask, of ids or of texts."""
+        if not isinstance(given, str | list):
+            ids = torch.as_tensor(given)
+            return ids[None] if ids.ndim == 1 else ids, mask
+        ids, own = self.to_tokens(given)
+        return ids, own if mask is None else mask
 
     def _stream(self, source: Any, target: Tensor, mask: Tensor | None) -> Tensor:
         """The decoder's stream after its final norm."""
@@ -220,16 +226,11 @@ class HookedEncoderDecoder(EncoderModel):
             raise InvalidInput(f"return_type={shorten(return_type)} must be input, str or tensor.")
         sampling = Sampling(do_sample, top_k, top_p, temperature, freq_penalty)
         ends = Ends.of(eos_token_id, self.tokenizer) if stop_at_eos else Ends()
-        if is_text:
-            input, mask = self.to_tokens(input)
-            given = one_zero_attention_mask
-            one_zero_attention_mask = mask if given is None else given
-        source = torch.as_tensor(input)
-        source = source[None] if source.ndim == 1 else source
+        source, mask = self._source(input, one_zero_attention_mask)
         tokens = self._start(len(source))
         ended = torch.zeros(len(source), dtype=torch.bool, device=tokens.device)
         for _ in range(max_new_tokens):
-            logits = self(source, tokens, one_zero_attention_mask=one_zero_attention_mask)[:, -1]
+            logits = self(source, tokens, one_zero_attention_mask=mask)[:, -1]
             new, ended = ends.apply(sampling.draw(logits, tokens), ended)
             tokens = torch.cat([tokens, new[:, None]], dim=-1)
             if bool(ended.all()):
@@ -249,4 +250,5 @@ class HookedEncoderDecoder(EncoderModel):
 
     def all_head_labels(self) -> list[str]:
         """``EL0H0``, … of the encoder's heads, then ``DL0H0``, … of the decoder's."""
-        return [f"{stack}{label}" for stack in "ED" for label in super().all_head_labels()]
+        labels = super().all_head_labels()
+        return [f"{stack}{label}" for stack in "ED" for label in labels]
