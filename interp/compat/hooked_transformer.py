@@ -13,15 +13,16 @@ import torch
 from torch import nn
 
 from interp.compat.activation_cache import ActivationCache
-from interp.compat.components import Embed, Norm, PosEmbed, TransformerBlock, Unembed
+from interp.compat.components import Embed, PosEmbed, TransformerBlock, Unembed
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import core_config
 from interp.compat.core_module import CoreModule
-from interp.compat.facade_tap import Facade
+from interp.compat.facade import Facade
 from interp.compat.generation import Generation
 from interp.compat.hook_point import HookPoint
 from interp.compat.initial_weights import draw_weights
 from interp.compat.model_forward import ModelForward
+from interp.compat.norms import Norm
 from interp.compat.padding import use_padded_masks
 from interp.compat.pretrained import Pretrained
 from interp.compat.shared_weights import SharedWeights

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from interp.compat.components import Unembed
-from interp.compat.facade_tap import Facade, FacadeTap, call_hooks
+from interp.compat.facade import Facade
+from interp.compat.facade_tap import FacadeTap
+from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.key_value_cache import EntriesKV, TransformerLensKeyValueCache
 from interp.compat.padding import Padding
