@@ -27,7 +27,7 @@ from interp.compat.padding import use_padded_masks
 from interp.compat.pretrained import Pretrained
 from interp.compat.shared_weights import SharedWeights
 from interp.compat.utils.activation_functions import solu
-from interp.errors import InvalidInput, NoSuchAttribute
+from interp.errors import InvalidInput, NoSuchAttribute, shorten
 from interp.model import mlp as core_mlp
 from interp.model.embeddings import LearnedPositions
 from interp.model.norm import ScaledNorm
@@ -152,13 +152,20 @@ class HookedTransformer(ModelForward, Generation, Pretrained, CoreModule):
         made.load_state_dict(self.state_dict())
         return made.train(self.training)
 
-    def load_sample_training_dataset(self, **keywords: object) -> None:  # noqa: ARG002
+    def load_sample_training_dataset(self, **keywords: object) -> None:
         """Refused: nothing is downloaded.
 
         Raises:
             NoSuchAttribute: always.
         """
-        raise NoSuchAttribute("interp.compat downloads no data set; use datasets.load_dataset.")
+        raise NoSuchAttribute(
+            f"interp.compat downloads no data set (asked for with {shorten(keywords)}); use "
+            "datasets.load_dataset and model.to_tokens."
+        )
+
+    def sample_datapoint(self, *settings: object, **keywords: object) -> None:
+        """Refused: there is no data set to draw from; see :meth:`load_sample_training_dataset`."""
+        self.load_sample_training_dataset(settings=settings, **keywords)
 
 
 def _drop_read_gains(core: Transformer) -> None:
