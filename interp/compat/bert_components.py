@@ -15,15 +15,14 @@ from interp.compat.components import (
     Attention,
     Block,
     Embed,
-    Norm,
     PosEmbed,
-    transposed,
-    whole,
 )
 from interp.compat.config import HookedTransformerConfig
-from interp.compat.facade_tap import call_hooks
+from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
+from interp.compat.norms import Norm
 from interp.compat.shared_weights import SharedWeights
+from interp.compat.weight_views import transposed, whole
 from interp.errors import InvalidInput, NoSuchAttribute
 from interp.model.block import Block as CoreBlock
 from interp.model.embeddings import LearnedPositions, TokenTypes

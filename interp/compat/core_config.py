@@ -49,7 +49,6 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "use_attention_sinks": (False,),
     "rotary_base_local": (None,),
     "quantization_method": (None,),
-    "ungroup_grouped_query_attention": (False,),
 }
 """The values that are supported, of fields that otherwise are not."""
 POSITIONS = {"standard": "learned", "rotary": "rotary", "alibi": "alibi"}

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from interp.compat.activation_cache import ActivationCache
-from interp.compat.components import Block, Norm, Unembed
+from interp.compat.components import Block, Unembed
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.encoder_pretrained import EncoderPretrained
 from interp.compat.encoder_tap import EncoderFacade, KeyPadding
-from interp.compat.facade_tap import Where, call_hooks
-from interp.compat.factored_matrix import FactoredMatrix
+from interp.compat.facade import Where
+from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
+from interp.compat.norms import Norm
 from interp.compat.shared_weights import SharedWeights
 from interp.config import Config
 from interp.errors import InvalidInput, InvalidTokens, shorten
@@ -130,12 +131,19 @@ class EncoderModel(EncoderPretrained):
         attentions = [stack.block(layer).attn for layer in range(len(blocks))]
         return EncoderFacade(self.cfg, points, norms, blocks, attentions, after, **own)
 
-    def check_hooks_to_add(self, hook_point: HookPoint, name: str) -> None:  # noqa: ARG002
+    def check_hooks_to_add(
+        self,
+        hook_point: HookPoint,  # noqa: ARG002
+        hook_point_name: str,
+        *hook: Any,  # noqa: ARG002
+        **how: Any,  # noqa: ARG002
+    ) -> None:
         """Refuse a hook where nothing would call it.
 
         Raises:
             InvalidInput: the setting that it needs is off, or nothing calls this point.
         """
+        name = hook_point_name
         for ending, setting in NEEDS.items():
             if name.endswith(ending) and not getattr(self.cfg, setting):
                 raise InvalidInput(f"{name} needs model.cfg.{setting} = True first.")
@@ -214,18 +222,6 @@ class EncoderModel(EncoderPretrained):
         if not return_cache_object:
             return output, cache
         return output, ActivationCache(cache, self, has_batch_dim=not remove_batch_dim)
-
-    # ---- weights --------------------------------------------------------------------------------
-
-    @property
-    def QK(self) -> FactoredMatrix:
-        """W_Q W_Kᵀ of every head ``[layer head d_model d_model]``."""
-        return FactoredMatrix(self.W_Q, self.W_K.mT)
-
-    @property
-    def OV(self) -> FactoredMatrix:
-        """W_V W_O of every head ``[layer head d_model d_model]``."""
-        return FactoredMatrix(self.W_V, self.W_O)
 
 
 def where(place: Place) -> Where:

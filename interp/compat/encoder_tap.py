@@ -14,9 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from interp.compat.facade_tap import Facade, FacadeTap, Where, call_hooks
+from interp.compat.facade import Facade, Where
+from interp.compat.facade_tap import FacadeTap
+from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.model.attention.mask import Mask, Visible
 from interp.model.context import Context
@@ -32,13 +34,18 @@ class EncoderFacade(Facade):
 
     Attributes:
         after: a second hook point, called after that of a place.
-        has_input_norm: whether a norm comes before attention.
+        is_post_norm: whether norms are of the sums.
         finite: the scores whose padded keys have the least finite number.
     """
 
     after: Mapping[Where, HookPoint]
-    has_input_norm: bool
+    is_post_norm: bool
     finite: tuple[Point, ...] = ()
+
+    @property
+    def has_input_norm(self) -> bool:
+        """Whether ``ln1`` is of what attention reads."""
+        return not self.is_post_norm
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +63,6 @@ class EncoderTap(FacadeTap):
         value = call_hooks(second, value)
         self.pending.norm_input = value
         return value
-
-    def _input_norm(self, block: nn.Module) -> nn.Module:
-        return block.get_submodule("ln1") if self.facade.has_input_norm else nn.Identity()
 
     def _scores(self, point: Point, scores: Tensor) -> Tensor:
         if point not in self.facade.finite or not self._is_hooked(point):

@@ -17,7 +17,7 @@ from interp.compat.encoder_hooked_config import bert_hooked_config
 from interp.compat.encoder_model import EncoderModel
 from interp.compat.encoder_state import bert_state, next_sentence_state
 from interp.compat.encoder_tap import EncoderTap
-from interp.compat.facade_tap import Where
+from interp.compat.facade import Where
 from interp.compat.hook_point import HookPoint
 from interp.compat.source_state import State
 from interp.errors import InvalidInput, InvalidTokens, shorten
@@ -94,7 +94,7 @@ class HookedEncoder(EncoderModel):
             after[Point.RESID_MID, layer, None] = self.hook_dict[f"{at}mlp_in"]
             normalized = self.hook_dict[f"{at}normalized_resid_post"]
             after[Point.NORMALIZED, layer, "ln2"] = normalized
-        self._tapped = self._facade(core.stacks[0], blocks, NAMES, after, has_input_norm=False)
+        self._tapped = self._facade(core.stacks[0], blocks, NAMES, after, is_post_norm=True)
 
     # ---- the forward ----------------------------------------------------------------------------
 

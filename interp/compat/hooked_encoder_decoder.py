@@ -19,7 +19,7 @@ from interp.compat.encoder_hooked_config import t5_hooked_config
 from interp.compat.encoder_model import EncoderModel
 from interp.compat.encoder_state import t5_state
 from interp.compat.encoder_tap import EncoderFacade, EncoderTap
-from interp.compat.facade_tap import Where
+from interp.compat.facade import Where
 from interp.compat.hook_point import HookPoint
 from interp.compat.sampling import Ends, Sampling
 from interp.compat.source_state import State
@@ -96,7 +96,7 @@ class HookedEncoderDecoder(EncoderModel):
             (total, layer, None): self.hook_dict[f"{stack.name}.{layer}.hook_mlp_in"]
             for layer in range(len(blocks))
         }
-        return self._facade(stack, blocks, names, after, has_input_norm=True, finite=finite)
+        return self._facade(stack, blocks, names, after, is_post_norm=False, finite=finite)
 
     # ---- the forward ----------------------------------------------------------------------------
 

@@ -13,20 +13,21 @@ import torch
 from torch import nn
 
 from interp.compat.activation_cache import ActivationCache
-from interp.compat.components import Embed, Norm, PosEmbed, TransformerBlock, Unembed
+from interp.compat.components import Embed, PosEmbed, TransformerBlock, Unembed
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import core_config
 from interp.compat.core_module import CoreModule
-from interp.compat.facade_tap import Facade
+from interp.compat.facade import Facade
 from interp.compat.generation import Generation
 from interp.compat.hook_point import HookPoint
 from interp.compat.initial_weights import draw_weights
 from interp.compat.model_forward import ModelForward
+from interp.compat.norms import Norm
 from interp.compat.padding import use_padded_masks
 from interp.compat.pretrained import Pretrained
 from interp.compat.shared_weights import SharedWeights
 from interp.compat.utils.activation_functions import solu
-from interp.errors import InvalidInput, NoSuchAttribute
+from interp.errors import InvalidInput, NoSuchAttribute, shorten
 from interp.model import mlp as core_mlp
 from interp.model.embeddings import LearnedPositions
 from interp.model.norm import ScaledNorm
@@ -151,13 +152,20 @@ class HookedTransformer(ModelForward, Generation, Pretrained, CoreModule):  # py
         made.load_state_dict(self.state_dict())
         return made.train(self.training)
 
-    def load_sample_training_dataset(self, **keywords: object) -> None:  # noqa: ARG002
+    def load_sample_training_dataset(self, **keywords: object) -> None:
         """Refused: nothing is downloaded.
 
         Raises:
             NoSuchAttribute: always.
         """
-        raise NoSuchAttribute("interp.compat downloads no data set; use datasets.load_dataset.")
+        raise NoSuchAttribute(
+            f"interp.compat downloads no data set (asked for with {shorten(keywords)}); use "
+            "datasets.load_dataset and model.to_tokens."
+        )
+
+    def sample_datapoint(self, *settings: object, **keywords: object) -> None:
+        """Refused: there is no data set to draw from; see :meth:`load_sample_training_dataset`."""
+        self.load_sample_training_dataset(settings=settings, **keywords)
 
 
 def _drop_read_gains(core: Transformer) -> None:

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from interp.compat.components import Unembed
-from interp.compat.facade_tap import Facade, FacadeTap, call_hooks
+from interp.compat.facade import Facade
+from interp.compat.facade_tap import FacadeTap
+from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.key_value_cache import EntriesKV, TransformerLensKeyValueCache
 from interp.compat.padding import Padding
@@ -196,14 +198,36 @@ class ModelForward(Settings):
         """The stream after the blocks from ``start`` to ``stop``, or after the final norm."""
         first, last, _ = slice(start, stop).indices(self.cfg.n_layers)
         span = Span(first, None if stop is None else max(first, last), given.stream)
-        core, batch, cache = self.core, given.batch, given.kv_cache
+        context, tap = self._prepared(given)
+        return self.core.stacks[0](given.batch, context, tap, span)
+
+    def _prepared(self, given: ForwardInput) -> tuple[Context, FacadeTap]:
+        """Positions, padding and KV cache of a forward, and the tap with the hooks."""
+        batch, cache = given.batch, given.kv_cache
         context = Context.of(batch, 0 if cache is None else cache.n_columns)
         tap = FacadeTap(self._facade, has_kv_cache=cache is not None, padding=Padding.of(context))
         if cache is not None:
             layers = {attn: layer for layer, attn in enumerate(self._facade.attentions)}
             entries = EntriesKV(cache, layers, tap, Context.of(batch))
             context = replace(context, kv_cache=entries)
-        return core.stacks[0](batch, context, tap, span)
+        return context, tap
+
+    def input_to_embed(
+        self,
+        input: Any,
+        prepend_bos: bool | None = None,
+        padding_side: str | None = None,
+        attention_mask: Tensor | None = None,
+        past_kv_cache: TransformerLensKeyValueCache | None = None,
+    ) -> tuple[Tensor, Tensor | None, None, Tensor | None]:
+        """The stream before the first block, the ids, ``None`` and the mask of :meth:`forward`."""
+        with self._overriding(prepend_bos, padding_side):
+            given = self._of_tokens(input, attention_mask, past_kv_cache)
+        context, tap = self._prepared(given)
+        stream = self.core.stacks[0].embed(given.batch, context, tap)
+        real = given.batch.real
+        mask = given.mask if past_kv_cache is None or real is None else real.long()
+        return stream, given.tokens, None, mask
 
     def _logits(self, residual: Tensor) -> Tensor:
         """The logits, with the hooks of ``unembed``."""

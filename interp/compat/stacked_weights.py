@@ -7,9 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from interp.compat.config import HookedTransformerConfig
+from interp.compat.factored_matrix import FactoredMatrix
 from interp.compat.hooked_root_module import HookedRootModule
 from interp.compat.text_calls import TextCalls
-from interp.errors import NoSuchAttribute
+from interp.compat.utils.matrices import composition_scores
+from interp.errors import InvalidInput, NoSuchAttribute, shorten
 
 STACKED = {
     **dict.fromkeys(("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O"), "attn"),
@@ -48,6 +50,10 @@ class BlockWeights(HookedRootModule):
         """The blocks whose weights are stacked."""
         return self.blocks
 
+    def __dir__(self) -> list[str]:
+        """Names of attributes, those of weights included."""
+        return [*super().__dir__(), *STACKED, *SINGLE]
+
     def _stacked(self, name: str) -> Tensor | None:
         parts = [getattr(block, STACKED[name], None) for block in self._every_block()]
         weights = [getattr(part, name, None) for part in parts]
@@ -64,6 +70,16 @@ class BlockWeights(HookedRootModule):
         return torch.cat([self.W_E, self.W_pos])
 
     @property
+    def QK(self) -> FactoredMatrix:
+        """W_Q W_Kᵀ of every head ``[layer head d_model d_model]``."""
+        return FactoredMatrix(self.W_Q, self.W_K.mT)
+
+    @property
+    def OV(self) -> FactoredMatrix:
+        """W_V W_O of every head ``[layer head d_model d_model]``."""
+        return FactoredMatrix(self.W_V, self.W_O)
+
+    @property
     def n_params_total(self) -> int:
         """Number of parameters, with embeddings, biases and norms."""
         return sum(parameter.numel() for parameter in self.parameters())
@@ -75,7 +91,26 @@ class BlockWeights(HookedRootModule):
 
 
 class StackedWeights(BlockWeights, TextCalls):
-    """The same of a :class:`HookedTransformer`, and the biases that it adds up."""
+    """The same of a :class:`HookedTransformer`, and what is computed from them."""
+
+    def all_composition_scores(self, mode: str) -> Tensor:
+        """‖OV·W‖ / (‖OV‖ ‖W‖) of each pair of heads ``[layer head layer head]``.
+
+        W is QK, QKᵀ or OV of the second head; 0 unless it is in a later layer (Elhage et al. 2021).
+
+        Args:
+            mode: ``Q``, ``K`` or ``V``.
+
+        Raises:
+            InvalidInput: another mode.
+        """
+        if mode not in ("Q", "K", "V"):
+            raise InvalidInput(f"mode={shorten(mode)} must be Q, K or V.")
+        right = {"Q": self.QK, "K": self.QK.T, "V": self.OV}[mode]
+        scores = composition_scores(self.OV, right, broadcast_dims=True)
+        layers = torch.arange(self.cfg.n_layers, device=scores.device)
+        later = layers[:, None] < layers
+        return scores.where(later[:, None, :, None], 0.0)
 
     def accumulated_bias(
         self,

@@ -4,10 +4,11 @@ import torch
 from torch import Tensor, nn
 
 from interp.compat.bert_components import norm_of
-from interp.compat.components import MLP, Attention, Block, whole
+from interp.compat.components import MLP, Attention, Block
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.hook_point import HookPoint
 from interp.compat.shared_weights import SharedWeights
+from interp.compat.weight_views import whole
 from interp.errors import NoSuchAttribute
 from interp.model.attention.attention import Attention as CoreAttention
 from interp.model.block import Block as CoreBlock
