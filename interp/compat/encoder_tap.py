@@ -96,7 +96,7 @@ class KeyPadding:
         return context.encoder_real is None and self.mask.is_causal(context)
 
     def visible(self, context: Context) -> Visible | None:
-        """What the layer shows of the tokens."""
+        """True where a query may attend to a key; ``None`` if every query attends to every key."""
         visible, real = self.mask.visible(context), context.encoder_real
         if real is None:
             return visible

@@ -56,6 +56,17 @@ def padded(*lengths: int, columns: int = 7) -> torch.Tensor:
     return torch.tensor([[1] * n + [0] * (columns - n) for n in lengths])
 
 
+def recorded(
+    model: Any, *inputs: torch.Tensor, **given: Any
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Logits, and every activation with its gradient; those of parameters are in ``.grad``."""
+    cache, forward, backward = model.get_caching_hooks(incl_bwd=True)
+    with model.hooks(forward, backward):
+        logits = model(*inputs, **given)
+        logits.square().mean().backward()
+    return logits, cache
+
+
 def edit(x: torch.Tensor, hook: Any) -> None:
     """Changes what a norm, a softmax or a sum reads, in place."""
     x *= 1.5
