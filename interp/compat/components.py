@@ -202,7 +202,7 @@ class Block(Part):
     """Base class: the parts of one block."""
 
     attn: Attention
-    mlp: MLP
+    mlp: MLP | MoE
 
 
 class TransformerBlock(Block):

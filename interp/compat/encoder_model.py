@@ -20,6 +20,7 @@ from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.norms import Norm
 from interp.compat.shared_weights import SharedWeights
+from interp.compat.tokenizer import load_tokenizer
 from interp.config import Config
 from interp.errors import InvalidInput, InvalidTokens, shorten
 from interp.model.attention.mask import Causal, Masking
@@ -55,7 +56,10 @@ class EncoderModel(EncoderPretrained):
         super().__init__()
         if keywords:
             raise InvalidInput(f"{type(self).__name__} does not take {shorten(sorted(keywords))}.")
-        self.cfg, self.tokenizer = HookedTransformerConfig.unwrap(cfg), tokenizer
+        self.cfg = HookedTransformerConfig.unwrap(cfg)
+        if tokenizer is None and self.cfg.tokenizer_name is not None:
+            tokenizer = load_tokenizer(self.cfg.tokenizer_name)
+        self.tokenizer = tokenizer
         if self.cfg.d_vocab == -1 and tokenizer is not None:
             self.cfg.d_vocab = max(tokenizer.get_vocab().values()) + 1
         if self.cfg.d_vocab_out == -1:

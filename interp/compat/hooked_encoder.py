@@ -48,7 +48,7 @@ class HookedEncoder(EncoderModel):
     Args:
         cfg: a :class:`HookedTransformerConfig`, or a dictionary of its fields. ``attention_dir``
             is causal unless it says ``bidirectional``, as in TransformerLens.
-        tokenizer: one of ``transformers``; ``None`` for a model of token ids.
+        tokenizer: one of ``transformers``; by default that of ``cfg.tokenizer_name``, if it is set.
         move_to_device: whether weights go to ``cfg.device``.
 
     Raises:

@@ -41,7 +41,7 @@ class HookedEncoderDecoder(EncoderModel):
     Args:
         cfg: a :class:`HookedTransformerConfig`, or a dictionary of its fields. ``n_layers`` is of
             each stack.
-        tokenizer: one of ``transformers``; ``None`` for a model of token ids.
+        tokenizer: one of ``transformers``; by default that of ``cfg.tokenizer_name``, if it is set.
         move_to_device: whether weights go to ``cfg.device``.
 
     Raises:

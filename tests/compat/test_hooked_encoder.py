@@ -246,6 +246,9 @@ def test_masked_tokens_are_predicted_as_text(folder):
         masked = ours.to_tokens(text)[0] == tokenizer.mask_token_id
         assert len(predicted if isinstance(predicted, list) else [predicted]) == masked.sum()
     assert ours(TEXTS, return_type=None) is None
+    named = HookedEncoder({**fields(BERT["bert"]), "tokenizer_name": str(path), "d_vocab": -1})
+    assert named.cfg.d_vocab == len(tokenizer)
+    assert torch.equal(named.to_tokens(TEXTS)[0], ours.to_tokens(TEXTS)[0])
 
 
 # ---- by itself --------------------------------------------------------------------------------
