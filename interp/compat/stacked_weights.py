@@ -1,12 +1,17 @@
 """Weights of all layers as one tensor: ``model.W_Q [layer head d_model d_head]`` (copies)."""
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from interp.compat.config import HookedTransformerConfig
+from interp.compat.factored_matrix import FactoredMatrix
+from interp.compat.hooked_root_module import HookedRootModule
 from interp.compat.text_calls import TextCalls
-from interp.errors import NoSuchAttribute
+from interp.compat.utils.matrices import composition_scores
+from interp.errors import InvalidInput, NoSuchAttribute, shorten
 
 STACKED = {
     **dict.fromkeys(("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O"), "attn"),
@@ -17,10 +22,13 @@ SINGLE = {"W_U": "unembed", "b_U": "unembed", "W_E": "embed", "W_pos": "pos_embe
 """The part of the model that has each of them."""
 
 
-class StackedWeights(TextCalls):
+class BlockWeights(HookedRootModule):
     """The properties of a model that give its weights."""
 
+    cfg: HookedTransformerConfig
     blocks: Any
+    single: ClassVar[Mapping[str, str]] = SINGLE
+    """The part that has each weight of which there is one."""
 
     def __getattr__(self, name: str) -> Any:
         """A weight of every layer stacked, or W_E, W_pos, W_U, b_U (the parameters).
@@ -31,14 +39,23 @@ class StackedWeights(TextCalls):
         if name in STACKED:
             return self._stacked(name)
         if name in SINGLE:
-            part = self._modules.get(SINGLE[name])
+            first, _, inner = self.single.get(name, "").partition(".")
+            part = self._modules.get(first)
             if part is None:
                 raise NoSuchAttribute(f"This model has no {name}.")
-            return getattr(part, name)
+            return getattr(part.get_submodule(inner), name)
         return super().__getattr__(name)
 
+    def _every_block(self) -> Iterable[nn.Module]:
+        """The blocks whose weights are stacked."""
+        return self.blocks
+
+    def __dir__(self) -> list[str]:
+        """Names of attributes, those of weights included."""
+        return [*super().__dir__(), *STACKED, *SINGLE]
+
     def _stacked(self, name: str) -> Tensor | None:
-        parts = [getattr(block, STACKED[name], None) for block in self.blocks]
+        parts = [getattr(block, STACKED[name], None) for block in self._every_block()]
         weights = [getattr(part, name, None) for part in parts]
         found = [weight for weight in weights if weight is not None]
         if len(found) == len(weights):
@@ -53,6 +70,16 @@ class StackedWeights(TextCalls):
         return torch.cat([self.W_E, self.W_pos])
 
     @property
+    def QK(self) -> FactoredMatrix:
+        """W_Q W_Kᵀ of every head ``[layer head d_model d_model]``."""
+        return FactoredMatrix(self.W_Q, self.W_K.mT)
+
+    @property
+    def OV(self) -> FactoredMatrix:
+        """W_V W_O of every head ``[layer head d_model d_model]``."""
+        return FactoredMatrix(self.W_V, self.W_O)
+
+    @property
     def n_params_total(self) -> int:
         """Number of parameters, with embeddings, biases and norms."""
         return sum(parameter.numel() for parameter in self.parameters())
@@ -61,6 +88,29 @@ class StackedWeights(TextCalls):
         """``L0H0``, ``L0H1``, … of every head."""
         cfg = self.cfg
         return [f"L{n}H{h}" for n in range(cfg.n_layers) for h in range(cfg.n_heads)]
+
+
+class StackedWeights(BlockWeights, TextCalls):
+    """The same of a :class:`HookedTransformer`, and what is computed from them."""
+
+    def all_composition_scores(self, mode: str) -> Tensor:
+        """‖OV·W‖ / (‖OV‖ ‖W‖) of each pair of heads ``[layer head layer head]``.
+
+        W is QK, QKᵀ or OV of the second head; 0 unless it is in a later layer (Elhage et al. 2021).
+
+        Args:
+            mode: ``Q``, ``K`` or ``V``.
+
+        Raises:
+            InvalidInput: another mode.
+        """
+        if mode not in ("Q", "K", "V"):
+            raise InvalidInput(f"mode={shorten(mode)} must be Q, K or V.")
+        right = {"Q": self.QK, "K": self.QK.T, "V": self.OV}[mode]
+        scores = composition_scores(self.OV, right, broadcast_dims=True)
+        layers = torch.arange(self.cfg.n_layers, device=scores.device)
+        later = layers[:, None] < layers
+        return scores.where(later[:, None, :, None], 0.0)
 
     def accumulated_bias(
         self,
@@ -78,6 +128,6 @@ class StackedWeights(TextCalls):
         total = self.W_U.new_zeros(self.cfg.d_model)
         for block in self.blocks[:layer]:
             total = total + block.attn.b_O
-            if include_mlp_biases and not self.cfg.attn_only:
+            if include_mlp_biases and not self.cfg.attn_only and not self.cfg.num_experts:
                 total = total + block.mlp.b_out
         return total + self.blocks[layer].attn.b_O if mlp_input else total
