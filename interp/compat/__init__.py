@@ -7,11 +7,14 @@ HookedTransformer``. Names, shapes, values and the semantics of hooks are those 
 
 from interp.compat import evals, head_detector, patching, utils
 from interp.compat.activation_cache import ActivationCache
+from interp.compat.as_transformer_lens import install, uninstall
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.factored_matrix import FactoredMatrix
 from interp.compat.hook_point import HookPoint
 from interp.compat.hooked_root_module import HookedRootModule
 from interp.compat.hooked_transformer import HookedTransformer
+from interp.compat.key_value_cache import TransformerLensKeyValueCache
+from interp.compat.key_value_cache_entry import TransformerLensKeyValueCacheEntry
 from interp.compat.svd_interpreter import SVDInterpreter
 
 __all__ = [
@@ -22,8 +25,12 @@ __all__ = [
     "HookedTransformer",
     "HookedTransformerConfig",
     "SVDInterpreter",
+    "TransformerLensKeyValueCache",
+    "TransformerLensKeyValueCacheEntry",
     "evals",
     "head_detector",
+    "install",
     "patching",
+    "uninstall",
     "utils",
 ]

@@ -12,13 +12,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from interp.compat.config import HookedTransformerConfig
+from interp.compat.factored_matrix import FactoredMatrix
 from interp.compat.hook_point import HookPoint
+from interp.compat.norms import ActivationNorm, Norm
 from interp.compat.shared_weights import SharedWeights
+from interp.compat.weight_views import bias_heads, input_heads, output_heads, transposed, whole
 from interp.errors import NoSuchAttribute
 from interp.model import mlp as core_mlp
 from interp.model.attention.attention import Attention as CoreAttention
 from interp.model.block import Block as CoreBlock
-from interp.model.norm import LayerNorm, ScaledNorm
+from interp.model.norm import ScaledNorm
 
 
 class Part(nn.Module):
@@ -36,62 +39,12 @@ class Part(nn.Module):
         )
 
 
-class Norm(nn.Module):
-    """A norm with ``w`` and ``b``, those that the core's has, and its two hook points."""
-
-    def __init__(self, core: ScaledNorm, weights: SharedWeights) -> None:
-        super().__init__()
-        self._core = (core,)
-        if core.gain is not None:
-            weights.add(self, "w", core.gain, _flat)
-        if core.bias is not None:
-            weights.add(self, "b", core.bias, _flat)
-        self.hook_scale, self.hook_normalized = HookPoint(), HookPoint()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The norm of x; ``hook_normalized`` is before ``w`` and ``b``."""
-        x = x - x.mean(-1, keepdim=True) if isinstance(self.core, LayerNorm) else x
-        scale = self.hook_scale((x.square().mean(-1, keepdim=True) + self.core.eps).sqrt())
-        return self.apply_weights(self.hook_normalized(x / scale))
-
-    @property
-    def core(self) -> ScaledNorm:
-        """The norm of the core."""
-        return self._core[0]
-
-    def apply_weights(self, normalized: Tensor) -> Tensor:
-        """Times ``w``, plus ``b``."""
-        core = self.core
-        y = normalized if core.multiplier is None else normalized * core.multiplier
-        return y if core.bias is None else y + core.bias
-
-
-class ActivationNorm(nn.Module):
-    """The norm after SoLU, whose parameters are its own."""
-
-    def __init__(self, cfg: HookedTransformerConfig, width: int) -> None:
-        super().__init__()
-        self.eps = cfg.eps
-        if cfg.normalization_type == "LN":
-            self.w = nn.Parameter(torch.ones(width, dtype=cfg.dtype))
-            self.b = nn.Parameter(torch.zeros(width, dtype=cfg.dtype))
-        self.hook_scale, self.hook_normalized = HookPoint(), HookPoint()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The LayerNorm of x over the neurons."""
-        x = x - x.mean(-1, keepdim=True)
-        x = x / self.hook_scale((x.square().mean(-1, keepdim=True) + self.eps).sqrt())
-        normalized = self.hook_normalized(x)
-        w, b = getattr(self, "w", None), getattr(self, "b", None)
-        return normalized if w is None or b is None else normalized * w + b
-
-
 class Embed(nn.Module):
     """W_E, and perhaps a norm of it."""
 
     def __init__(self, core: nn.Parameter, norm: Any, weights: SharedWeights) -> None:
         super().__init__()
-        weights.add(self, "W_E", core, _whole)
+        weights.add(self, "W_E", core, whole)
         if isinstance(norm, ScaledNorm):
             self.ln = Norm(norm, weights)
 
@@ -113,7 +66,7 @@ class PosEmbed(nn.Module):
         if core is None:
             self.W_pos = nn.Parameter(torch.zeros(cfg.n_ctx, cfg.d_model, dtype=cfg.dtype))
         else:
-            weights.add(self, "W_pos", core, _whole)
+            weights.add(self, "W_pos", core, whole)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """The rows of the first positions, for each row of tokens."""
@@ -126,8 +79,8 @@ class Unembed(nn.Module):
 
     def __init__(self, weight: nn.Parameter, bias: nn.Parameter, weights: SharedWeights) -> None:
         super().__init__()
-        weights.add(self, "W_U", weight, _transposed)
-        weights.add(self, "b_U", bias, _whole)
+        weights.add(self, "W_U", weight, transposed)
+        weights.add(self, "b_U", bias, whole)
         self.hook_in, self.hook_out = HookPoint(), HookPoint()
 
     def forward(self, residual: Tensor) -> Tensor:
@@ -148,19 +101,19 @@ class Attention(Part):
         n, kv, d = core.n_heads, core.kv_heads, core.d_head
 
         def add_heads(name: str, first: int, heads: int) -> None:
-            view = partial(_heads, span=(first, heads), d=d)
+            view = partial(input_heads, span=(first, heads), d=d)
             weights.add(self, name, core.weight_qkv, view)
 
         def add_bias(name: str, bias: nn.Parameter | None, heads: int) -> None:
             if bias is not None:
-                weights.add(self, name, bias, partial(_bias_heads, n=heads))
+                weights.add(self, name, bias, partial(bias_heads, n=heads))
 
         # In TransformerLens's order, in which random weights are drawn.
         add_heads("W_Q", 0, n)
-        weights.add(self, "W_O", core.weight_o, partial(_output_heads, n=n))
+        weights.add(self, "W_O", core.weight_o, partial(output_heads, n=n))
         add_bias("b_Q", core.b_q, n)
         if core.b_O is not None:
-            weights.add(self, "b_O", core.b_O, _whole)
+            weights.add(self, "b_O", core.b_O, whole)
         add_heads(f"{own}W_K", n, kv)
         add_heads(f"{own}W_V", n + kv, kv)
         add_bias(f"{own}b_K", core.b_k, kv)
@@ -175,6 +128,16 @@ class Attention(Part):
         names += ["rot_k", "rot_q"] if cfg.positional_embedding_type == "rotary" else []
         for name in names:
             self.add_module(f"hook_{name}", HookPoint())
+
+    @property
+    def QK(self) -> FactoredMatrix:
+        """W_Q W_Kᵀ of every head ``[head d_model d_model]``."""
+        return FactoredMatrix(self.W_Q, self.W_K.mT)
+
+    @property
+    def OV(self) -> FactoredMatrix:
+        """W_V W_O of every head ``[head d_model d_model]``."""
+        return FactoredMatrix(self.W_V, self.W_O)
 
     def __getattr__(self, name: str) -> Any:
         """W_K, W_V and their biases of every query head, where heads share them (copies)."""
@@ -197,16 +160,16 @@ class MLP(nn.Module):
         super().__init__()
         self.cfg, self.d_mlp = cfg, core.weight_in.shape[0]
         self._core, gated = (core,), isinstance(core, core_mlp.GatedMLP)
-        weights.add(self, "W_in", core.weight_in, _transposed)
+        weights.add(self, "W_in", core.weight_in, transposed)
         if not gated and core.b_in is not None:
-            weights.add(self, "b_in", core.b_in, _whole)
-        weights.add(self, "W_out", core.weight_out, _transposed)
+            weights.add(self, "b_in", core.b_in, whole)
+        weights.add(self, "W_out", core.weight_out, transposed)
         if isinstance(core, core_mlp.GatedMLP):
-            weights.add(self, "W_gate", core.weight_gate, _transposed)
+            weights.add(self, "W_gate", core.weight_gate, transposed)
             # It is added after the product of gate and input, which the core has no bias for.
             self.b_in = nn.Parameter(torch.zeros(self.d_mlp, dtype=cfg.dtype))
         if core.b_out is not None:
-            weights.add(self, "b_out", core.b_out, _whole)
+            weights.add(self, "b_out", core.b_out, whole)
         for name in ("pre", *(["pre_linear"] if gated else []), "post"):
             self.add_module(f"hook_{name}", HookPoint())
         if cfg.is_layer_norm_activation():
@@ -258,31 +221,3 @@ class TransformerBlock(Part):
         mid = [] if cfg.attn_only or cfg.parallel_attn_mlp else ["resid_mid"]
         for name in (*names, "resid_pre", *mid, "resid_post"):
             self.add_module(f"hook_{name}", HookPoint())
-
-
-# ---- parts of the core's weights, as views -------------------------------------------------------
-
-
-def _whole(weight: Tensor) -> Tensor:
-    return weight.view_as(weight)
-
-
-def _flat(weight: Tensor) -> Tensor:
-    return weight.flatten()
-
-
-def _transposed(weight: Tensor) -> Tensor:
-    return weight.mT
-
-
-def _heads(weight: Tensor, span: tuple[int, int], d: int) -> Tensor:
-    first, n = span
-    return weight[first * d : (first + n) * d].unflatten(0, (n, d)).mT
-
-
-def _output_heads(weight: Tensor, n: int) -> Tensor:
-    return weight.unflatten(1, (n, -1)).permute(1, 2, 0)
-
-
-def _bias_heads(bias: Tensor, n: int) -> Tensor:
-    return bias.unflatten(0, (n, -1))

@@ -47,10 +47,8 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "n_devices": (1,),
     "use_yarn_rope": (False,),
     "use_attention_sinks": (False,),
-    "use_hook_tokens": (False,),
     "rotary_base_local": (None,),
     "quantization_method": (None,),
-    "ungroup_grouped_query_attention": (False,),
 }
 """The values that are supported, of fields that otherwise are not."""
 POSITIONS = {"standard": "learned", "rotary": "rotary", "alibi": "alibi"}

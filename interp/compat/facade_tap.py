@@ -5,27 +5,22 @@ and everything else passes through. What TransformerLens computes in another way
 
 - ``hook_normalized`` is before the gain and the bias of a norm;
 - edited scores are not masked again, so that a hook may unmask them;
-- with ``use_attn_in`` or ``use_split_qkv_input`` each head reads a stream of its own;
+- queries, keys and values may be hooked apart from one another (:mod:`.split_inputs`);
+- padding is not embedded, and nothing attends to it (:mod:`.padding`);
 - SoLU's norm, and the bias of a gated MLP, come before ``hook_post``.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
-from einops import einsum
 from torch import Tensor
 
-from interp.compat.caching_hooks import SaveHook
-from interp.compat.components import Norm, TransformerBlock
-from interp.compat.config import HookedTransformerConfig
-from interp.compat.core_config import WRITE_NORM
-from interp.compat.hook_point import HookPoint
-from interp.model.attention.attention import Attention
+from interp.compat.facade import Facade, Where
+from interp.compat.hook_calls import call_hooks
+from interp.compat.padding import Padding
+from interp.compat.split_inputs import norm_before, projected_apart
 from interp.points import Point
 
-Where = tuple[Point, int | None, str | None]
-"""Point, layer and norm."""
 _NORMALIZED = {
     Point.NORMALIZED: Point.SCALE,
     Point.FINAL_NORMALIZED: Point.FINAL_SCALE,
@@ -38,26 +33,8 @@ _SCALES = frozenset(_NORMALIZED.values())
 _OPTIONAL = {Point.RESULT: "use_attn_result", Point.MLP_IN: "use_hook_mlp_in"}
 """Points that TransformerLens has only if a setting says so."""
 _QK_NORMS = {Point.Q: Point.Q_NORMALIZED, Point.K: Point.K_NORMALIZED}
-_SPLIT = {Point.Q: "q", Point.K: "k", Point.V: "v"}
-
-
-@dataclass(frozen=True, eq=False)
-class Facade:
-    """What a tap needs of the model.
-
-    Attributes:
-        cfg: its configuration, read in every forward.
-        points: the hook point at each place of the core.
-        norms: the norm of each output of one.
-        blocks: the blocks.
-        attentions: the attention of each block in the core.
-    """
-
-    cfg: HookedTransformerConfig
-    points: Mapping[Where, HookPoint]
-    norms: Mapping[Where, Norm]
-    blocks: list[TransformerBlock]
-    attentions: list[Attention]
+_SHARED = (Point.K, Point.V)
+"""Points of heads that query heads may share."""
 
 
 @dataclass(eq=False)
@@ -71,6 +48,7 @@ class Pending:
         heads: queries, keys and values of split inputs.
         heads_input: what the norms of queries and keys read.
         split: whether the norm in progress was applied to split inputs already.
+        keys: the new keys before they are rotated, which a KV cache holds.
     """
 
     norm_input: Tensor | None = None
@@ -79,16 +57,28 @@ class Pending:
     heads: dict[Point, Tensor] = field(default_factory=dict)
     heads_input: dict[Point, Tensor] = field(default_factory=dict)
     split: bool = False
+    keys: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class FacadeTap:
-    """The tap of one forward, scoped to one part of the model."""
+    """The tap of one forward, scoped to one part of the model.
+
+    Attributes:
+        facade: the model.
+        pending: what one call leaves for later ones.
+        layer: of the part.
+        norm: the norm that is applied.
+        has_kv_cache: whether rotated keys are hooked later, with those of the cache.
+        padding: where there is padding.
+    """
 
     facade: Facade
     pending: Pending = field(default_factory=Pending)
     layer: int | None = None
     norm: str | None = None
+    has_kv_cache: bool = False
+    padding: Padding | None = None
 
     def scoped(self, **scope: object) -> "FacadeTap":
         """The same tap for another part of the model."""
@@ -96,7 +86,9 @@ class FacadeTap:
         return replace(self, **own) if own else self  # pyright: ignore[reportArgumentType]
 
     def must_form(self, *points: Point) -> bool:
-        """Whether one of the points has hooks."""
+        """Whether one of the points has hooks, or differs from the core's at padding."""
+        if self.padding is not None and Point.SCORES in points:
+            return True
         return any(self._is_hooked(point) for point in points)
 
     def __call__(self, point: Point, value: Tensor) -> Tensor:
@@ -115,17 +107,25 @@ class FacadeTap:
             value = self._plain(point, value)
         if point in _QK_NORMS:
             self.pending.heads_input[_QK_NORMS[point]] = value
+        if point in (Point.K, Point.K_NORMALIZED):
+            self.pending.keys = value
         self.pending.norm_input = value
         return value
 
     def _plain(self, point: Point, value: Tensor) -> Tensor:
         if point is Point.EMBED and self.facade.cfg.post_embedding_ln:
             return value
+        if point is Point.ROT_K and self.has_kv_cache:
+            return value
         if point is Point.ATTN_IN:
-            self._split_inputs(value)
+            self._project_apart(value)
             return value
         if point in self.pending.heads:
             value = self.pending.heads.pop(point)
+        if point in _SHARED and self.layer is not None and self.facade.is_ungrouped:
+            value = self.facade.attentions[self.layer].each_query(value)
+        if point is Point.POS_EMBED and self.padding is not None:
+            value = value.masked_fill(self.padding.queries[..., None], 0.0)
         if point is Point.POST and self.layer is not None:
             mlp = self.facade.blocks[self.layer].mlp
             value = mlp.after_activation(value)
@@ -172,7 +172,10 @@ class FacadeTap:
     # ---- attention ----------------------------------------------------------------------------
 
     def _scores(self, scores: Tensor) -> Tensor:
-        edited = self._hooked(Point.SCORES, scores)
+        own = scores
+        if self.padding is not None and not self.facade.is_bidirectional:
+            own = scores.masked_fill(self.padding.itself, -torch.inf)
+        edited = self._hooked(Point.SCORES, own)
         if edited is not scores:
             pattern = edited.softmax(-1)
             self.pending.pattern = torch.where(pattern.isnan(), 0.0, pattern)
@@ -182,42 +185,10 @@ class FacadeTap:
         own, self.pending.pattern = self.pending.pattern, None
         return self._hooked(Point.PATTERN, pattern if own is None else own)
 
-    def _split_inputs(self, x: Tensor) -> None:
-        """Queries, keys and values of each head's own copy of the stream."""
-        cfg, layer = self.facade.cfg, self.layer
-        if layer is None or not (cfg.use_attn_in or cfg.use_split_qkv_input):
+    def _project_apart(self, x: Tensor) -> None:
+        """Leave queries, keys and values to later calls, if their inputs are hooked apart."""
+        if self.layer is None:
             return
-        block, attention = self.facade.blocks[layer], self.facade.attentions[layer]
-        inputs = dict.fromkeys(_SPLIT, x[:, :, None].expand(-1, -1, cfg.n_heads, -1))
-        if cfg.use_attn_in:
-            shared = call_hooks(block.hook_attn_in, inputs[Point.Q])  # pyright: ignore[reportArgumentType]
-            inputs = dict.fromkeys(_SPLIT, shared)
-        if cfg.use_split_qkv_input:
-            for point, letter in _SPLIT.items():
-                heads = attention.n_heads if point is Point.Q else attention.kv_heads
-                own = x[:, :, None].expand(-1, -1, heads, -1)
-                inputs[point] = call_hooks(block.get_submodule(f"hook_{letter}_input"), own)  # pyright: ignore[reportArgumentType]
-        is_before = cfg.normalization_type is not None
-        is_before = is_before and cfg.original_architecture not in WRITE_NORM
-        norm = block.get_submodule("ln1") if is_before else torch.nn.Identity()
-        for point, own in inputs.items():
-            W, b = attention.projection(point)
-            read = norm(own[:, :, :: own.shape[2] // W.shape[0]])
-            projected = einsum(
-                read, W, "batch pos head d_model, head d_model d -> batch pos head d"
-            )
-            self.pending.heads[point] = projected + b
-        self.pending.split = isinstance(norm, Norm)
-
-
-def call_hooks(point: HookPoint, value: Tensor) -> Tensor:
-    """What the forward goes on with after the hooks of a point.
-
-    Hooks get a copy, which they may change in place, unless all of them only store it. What they
-    return is broadcast to the shape of the tensor.
-    """
-    if not (point.fwd_hooks or point.bwd_hooks):
-        return value
-    reads_only = all(isinstance(handle.user_hook, SaveHook) for handle in point.fwd_hooks)
-    after = point(value if reads_only else value.clone())
-    return after if after.shape == value.shape else after.expand_as(value)
+        self.pending.heads = projected_apart(self.facade, self.layer, x)
+        normed = norm_before(self.facade, self.layer) is not None
+        self.pending.split = bool(self.pending.heads) and normed

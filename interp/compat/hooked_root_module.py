@@ -75,7 +75,15 @@ class HookedRootModule(nn.Module):
 
     # ---- adding and removing ------------------------------------------------------------------
 
-    def check_hooks_to_add(self, hook_point: HookPoint, name: str) -> None:
+    def check_hooks_to_add(
+        self,
+        hook_point: HookPoint,
+        hook_point_name: str,
+        hook: HookFunction,
+        dir: Direction = "fwd",
+        is_permanent: bool = False,
+        prepend: bool = False,
+    ) -> None:
         """Called before a hook is added by name; a subclass may raise."""
 
     def add_hook(
@@ -96,8 +104,23 @@ class HookedRootModule(nn.Module):
             UnknownPlace: there is no hook point of this name.
         """
         for full_name, point in self._points_named(name):
-            self.check_hooks_to_add(point, full_name)
-            point.add_hook(hook, dir=dir, is_permanent=is_permanent, level=level, prepend=prepend)
+            self.check_and_add_hook(point, full_name, hook, dir, is_permanent, level, prepend)
+
+    def check_and_add_hook(
+        self,
+        hook_point: HookPoint,
+        hook_point_name: str,
+        hook: HookFunction,
+        dir: Direction = "fwd",
+        is_permanent: bool = False,
+        level: int | None = None,
+        prepend: bool = False,
+    ) -> None:
+        """Add a hook at one point, if :meth:`check_hooks_to_add` lets it."""
+        self.check_hooks_to_add(
+            hook_point, hook_point_name, hook, dir=dir, is_permanent=is_permanent, prepend=prepend
+        )
+        hook_point.add_hook(hook, dir=dir, is_permanent=is_permanent, level=level, prepend=prepend)
 
     def add_perma_hook(
         self,

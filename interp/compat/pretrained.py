@@ -8,20 +8,17 @@ import torch
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.hooked_config import hooked_config
 from interp.compat.processing import processed_state
+from interp.compat.processing_calls import FOLDED, ProcessingCalls
 from interp.compat.source_state import state_of
-from interp.compat.stacked_weights import StackedWeights
 from interp.compat.tokenizer import HookedTokenizer
 from interp.errors import InvalidInput, shorten
 from interp.loading import bundled, load
 from interp.loading.hub import PREFIX, WELL_KNOWN
 from interp.transformer import Transformer
 
-FOLDED = {"LN": "LNPre", "RMS": "RMSPre"}
-"""What a norm is called when its gain and bias are folded."""
 
-
-class Pretrained(StackedWeights):
-    """Loading, and processing of weights."""
+class Pretrained(ProcessingCalls):
+    """The calls that load."""
 
     @classmethod
     def from_pretrained(
@@ -52,7 +49,8 @@ class Pretrained(StackedWeights):
             fold_ln: fold gains and biases of norms.
             center_writing_weights: see :mod:`interp.compat.processing`.
             center_unembed: likewise.
-            refactor_factored_attn_matrices: not supported.
+            refactor_factored_attn_matrices: W_Q and W_K with equal columns, W_O a rotation; see
+                :func:`interp.compat.processing.even_factors`.
             checkpoint_index: not supported; ``"NAME@STEP"`` is a bundled checkpoint.
             checkpoint_value: the training step, of a bundled model.
             hf_model: a live model of ``transformers``, instead of one by name.
@@ -71,10 +69,10 @@ class Pretrained(StackedWeights):
             InvalidConfig: TransformerLens has no such architecture.
             ModelLoadError: the model can't be loaded.
         """
-        if refactor_factored_attn_matrices or n_devices != 1 or checkpoint_index is not None:
+        if n_devices != 1 or checkpoint_index is not None:
             raise InvalidInput(
-                "refactor_factored_attn_matrices=, n_devices= and checkpoint_index= are not "
-                'supported; "NAME@STEP" is a checkpoint of a bundled model.'
+                'n_devices= and checkpoint_index= are not supported; "NAME@STEP" is a checkpoint '
+                "of a bundled model."
             )
         dtype = _dtype(keywords.pop("torch_dtype", dtype))
         if keywords:
@@ -92,6 +90,7 @@ class Pretrained(StackedWeights):
             # A soft-cap is not invariant to a constant.
             center_unembed=center_unembed and not cfg.output_logits_soft_cap > 0,
             fold_biases=fold_value_biases,
+            refactor=refactor_factored_attn_matrices,
         )
         if default_padding_side is not None and made.tokenizer is not None:
             made.tokenizer.padding_side = default_padding_side
@@ -138,42 +137,6 @@ class Pretrained(StackedWeights):
         cfg.init_weights = True
         made.load_state_dict(state)
         return made.eval()
-
-    def load_and_process_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        fold_ln: bool = True,
-        center_writing_weights: bool = True,
-        center_unembed: bool = True,
-        fold_value_biases: bool = True,
-        refactor_factored_attn_matrices: bool = False,
-    ) -> None:
-        """Load weights in TransformerLens's names, processed.
-
-        With ``fold_ln`` a model with gains is built anew without them; hooks that it had go.
-
-        Raises:
-            InvalidInput: ``refactor_factored_attn_matrices``.
-        """
-        if refactor_factored_attn_matrices:
-            raise InvalidInput("refactor_factored_attn_matrices= is not supported.")
-        fold_ln = fold_ln and self.cfg.normalization_type is not None
-        state = processed_state(
-            state_dict,
-            self.cfg,
-            fold_ln=fold_ln,
-            center_writing_weights=center_writing_weights,
-            center_unembed=center_unembed,
-            fold_biases=fold_value_biases,
-        )
-        if fold_ln and self.cfg.normalization_type in FOLDED:
-            self.cfg.normalization_type = FOLDED[self.cfg.normalization_type]
-            self._build()
-        self.load_state_dict(state, strict=False)
-
-    def _build(self) -> None:
-        """Make the parts of the model anew, by its configuration."""
-        raise NotImplementedError
 
 
 def _dtype(given: object) -> torch.dtype:

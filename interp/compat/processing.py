@@ -12,6 +12,8 @@ from torch import Tensor
 
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import WRITE_NORM
+from interp.compat.factored_matrix import FactoredMatrix
+from interp.errors import InvalidInput
 
 StateDict = dict[str, Tensor]
 
@@ -83,6 +85,37 @@ def fold_value_biases(state: StateDict, cfg: HookedTransformerConfig) -> StateDi
     return state
 
 
+def even_factors(state: StateDict, cfg: HookedTransformerConfig) -> StateDict:
+    """W_Q and W_K whose columns have equal norms, W_V with orthogonal columns, W_O a rotation.
+
+    By singular value decompositions: W_V W_O = (U S) Vᵀ, and W_Q W_Kᵀ = (U √S) (V √S)ᵀ with the
+    biases as a further row of W_Q and W_K. Scores, patterns and results stay as they are; b_V
+    becomes 0, and b_O its effect.
+
+    Raises:
+        InvalidInput: queries and keys are rotated or normalized, so that scores are no bilinear
+            form of the stream, or heads share keys.
+    """
+    shared = cfg.n_key_value_heads is not None
+    if cfg.positional_embedding_type == "rotary" or cfg.use_qk_norm or shared:
+        raise InvalidInput(
+            "refactor_factored_attn_matrices= needs queries and keys that are not rotated, not "
+            "normalized and of one head each; leave it False for this model."
+        )
+    state = fold_value_biases(state, cfg)
+    for layer in range(cfg.n_layers):
+        at = f"blocks.{layer}.attn."
+        query, key = (
+            torch.cat([state[f"{at}W_{x}"], state[f"{at}b_{x}"][:, None]], dim=1) for x in "QK"
+        )
+        even = FactoredMatrix(query, key.mT).make_even()
+        for letter, joint in (("Q", even.A), ("K", even.B.mT)):
+            state[f"{at}W_{letter}"], state[f"{at}b_{letter}"] = joint[:, :-1], joint[:, -1]
+        U, S, V = FactoredMatrix(state[f"{at}W_V"], state[f"{at}W_O"]).svd()
+        state[f"{at}W_V"], state[f"{at}W_O"] = U * S[:, None], V.mT
+    return state
+
+
 def processed_state(
     state: StateDict,
     cfg: HookedTransformerConfig,
@@ -91,6 +124,7 @@ def processed_state(
     center_writing_weights: bool,
     center_unembed: bool,
     fold_biases: bool,
+    refactor: bool = False,
 ) -> StateDict:
     """The steps that are asked for and that TransformerLens would make, in its order."""
     # Without gains there is nothing to fold, and TransformerLens does not centre either.
@@ -101,4 +135,6 @@ def processed_state(
         state = centre_writing(state, cfg)
     if center_unembed:
         state = centre_unembed(state)
-    return fold_value_biases(state, cfg) if fold_biases else state
+    if fold_biases:
+        state = fold_value_biases(state, cfg)
+    return even_factors(state, cfg) if refactor else state

@@ -1,5 +1,7 @@
 """Which of the optional hook points a model has: those that cost time or memory."""
 
+from typing import Any
+
 from interp.compat.hook_point import HookPoint
 from interp.compat.stacked_weights import StackedWeights
 from interp.errors import InvalidInput
@@ -8,7 +10,13 @@ from interp.errors import InvalidInput
 class Settings(StackedWeights):
     """The calls that switch hook points on; writing ``cfg.use_*`` does the same."""
 
-    def check_hooks_to_add(self, hook_point: HookPoint, name: str) -> None:  # noqa: ARG002
+    def check_hooks_to_add(
+        self,
+        hook_point: HookPoint,  # noqa: ARG002
+        hook_point_name: str,
+        *hook: Any,  # noqa: ARG002
+        **how: Any,  # noqa: ARG002
+    ) -> None:
         """Refuse a hook where nothing would call it.
 
         Raises:
@@ -23,8 +31,8 @@ class Settings(StackedWeights):
             "hook_attn_in": "use_attn_in",
         }
         for ending, setting in needs.items():
-            if name.endswith(ending) and not getattr(self.cfg, setting):
-                raise InvalidInput(f"{name} needs model.set_{setting}(True) first.")
+            if hook_point_name.endswith(ending) and not getattr(self.cfg, setting):
+                raise InvalidInput(f"{hook_point_name} needs model.set_{setting}(True) first.")
 
     def set_use_attn_result(self, use_attn_result: bool) -> None:
         """Whether what each head writes is computed: ``hook_result``."""
@@ -35,9 +43,23 @@ class Settings(StackedWeights):
         self.cfg.use_split_qkv_input = use_split_qkv_input
 
     def set_use_hook_mlp_in(self, use_hook_mlp_in: bool) -> None:
-        """Whether ``hook_mlp_in`` is there."""
+        """Whether ``hook_mlp_in`` is there.
+
+        Raises:
+            InvalidInput: a model without MLPs.
+        """
+        if self.cfg.attn_only:
+            raise InvalidInput("This model has no MLPs, so that hook_mlp_in is nowhere.")
         self.cfg.use_hook_mlp_in = use_hook_mlp_in
 
     def set_use_attn_in(self, use_attn_in: bool) -> None:
         """Whether each head reads a stream of its own: ``hook_attn_in``."""
         self.cfg.use_attn_in = use_attn_in
+
+    def set_ungroup_grouped_query_attention(self, ungroup_grouped_query_attention: bool) -> None:
+        """Whether keys and values are repeated for each query head that shares them.
+
+        Then ``hook_k``, ``hook_v``, ``hook_rot_k`` and the split inputs have all query heads, and
+        an edit reaches one of them alone.
+        """
+        self.cfg.ungroup_grouped_query_attention = ungroup_grouped_query_attention

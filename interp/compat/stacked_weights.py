@@ -5,8 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interp.compat.factored_matrix import FactoredMatrix
 from interp.compat.text_calls import TextCalls
-from interp.errors import NoSuchAttribute
+from interp.compat.utils.matrices import composition_scores
+from interp.errors import InvalidInput, NoSuchAttribute, shorten
 
 STACKED = {
     **dict.fromkeys(("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O"), "attn"),
@@ -37,6 +39,10 @@ class StackedWeights(TextCalls):
             return getattr(part, name)
         return super().__getattr__(name)
 
+    def __dir__(self) -> list[str]:
+        """Names of attributes, those of weights included."""
+        return [*super().__dir__(), *STACKED, *SINGLE]
+
     def _stacked(self, name: str) -> Tensor | None:
         parts = [getattr(block, STACKED[name], None) for block in self.blocks]
         weights = [getattr(part, name, None) for part in parts]
@@ -51,6 +57,35 @@ class StackedWeights(TextCalls):
     def W_E_pos(self) -> Tensor:
         """W_E and W_pos, one below the other ``[d_vocab+n_ctx d_model]``."""
         return torch.cat([self.W_E, self.W_pos])
+
+    @property
+    def QK(self) -> FactoredMatrix:
+        """W_Q W_Kᵀ of every head ``[layer head d_model d_model]``."""
+        return FactoredMatrix(self.W_Q, self.W_K.mT)
+
+    @property
+    def OV(self) -> FactoredMatrix:
+        """W_V W_O of every head ``[layer head d_model d_model]``."""
+        return FactoredMatrix(self.W_V, self.W_O)
+
+    def all_composition_scores(self, mode: str) -> Tensor:
+        """‖OV·W‖ / (‖OV‖ ‖W‖) of each pair of heads ``[layer head layer head]``.
+
+        W is QK, QKᵀ or OV of the second head; 0 unless it is in a later layer (Elhage et al. 2021).
+
+        Args:
+            mode: ``Q``, ``K`` or ``V``.
+
+        Raises:
+            InvalidInput: another mode.
+        """
+        if mode not in ("Q", "K", "V"):
+            raise InvalidInput(f"mode={shorten(mode)} must be Q, K or V.")
+        right = {"Q": self.QK, "K": self.QK.T, "V": self.OV}[mode]
+        scores = composition_scores(self.OV, right, broadcast_dims=True)
+        layers = torch.arange(self.cfg.n_layers, device=scores.device)
+        later = layers[:, None] < layers
+        return scores.where(later[:, None, :, None], 0.0)
 
     @property
     def n_params_total(self) -> int:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import torch
 
 from interp.compat import HookedTransformer, HookedTransformerConfig
@@ -73,3 +74,20 @@ def perturb(model: torch.nn.Module) -> None:
 def tokens(rows: int = 2, columns: int = 9, below: int = 7) -> torch.Tensor:
     """Random ids that every shape can read and predict."""
     return torch.randint(0, below, (rows, columns), generator=torch.Generator().manual_seed(0))
+
+
+def build(name: str, dtype: torch.dtype = torch.float64) -> tuple[HookedTransformer, Any]:
+    """The façade and TransformerLens's model, with the same weights."""
+    theirs = pytest.importorskip("transformer_lens")
+    model = theirs.HookedTransformer(theirs.HookedTransformerConfig(**fields(name, dtype)))
+    perturb(model)
+    ours = HookedTransformer(HookedTransformerConfig(**fields(name, dtype)))
+    ours.load_state_dict(model.state_dict())
+    return ours, model
+
+
+def close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-9) -> None:
+    """Equal up to rounding; −∞ counts as 0."""
+    assert actual.shape == expected.shape
+    actual, expected = (x.detach().nan_to_num(neginf=0.0) for x in (actual, expected))
+    assert (actual - expected).abs().max() <= tolerance * max(1.0, expected.abs().max())

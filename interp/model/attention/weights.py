@@ -123,7 +123,10 @@ class HeadWeights(Linear):
         return number * self.kv_heads // self.n_heads
 
     def each_query(self, x: Tensor, axis: int = 2) -> Tensor:
-        """Key/value heads, each repeated for the query heads that share it."""
-        if self.kv_heads == self.n_heads:
+        """Key/value heads, each repeated for the query heads that share it.
+
+        A tap may have repeated them already.
+        """
+        if x.shape[axis] == self.n_heads:
             return x
         return x.repeat_interleave(self.n_heads // self.kv_heads, dim=axis)

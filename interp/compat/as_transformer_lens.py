@@ -1,0 +1,181 @@
+"""This package under the name ``transformer_lens``, for code whose imports can't be changed.
+
+``install()`` puts modules into ``sys.modules``: those of TransformerLens 3.9 and, where they were
+elsewhere, of 2.x. Names that are not here raise errors that say what to use instead.
+"""
+
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from interp.errors import InvalidInput
+
+NAME = "transformer_lens"
+OURS = "interp.compat"
+MODULES: dict[str, tuple[str, ...]] = {
+    "utils": ("utils",),
+    "utilities": ("utils",),
+    **{
+        f"utilities.{name}": ("utils",)
+        for name in (
+            *("activation_functions", "attribute_utils", "defaults_utils", "devices"),
+            *("exploratory_utils", "hf_utils", "initialization_utils", "library_utils"),
+            *("lm_utils", "logits_utils", "matrix", "slice", "tensors", "tokenize_utils"),
+            "typed_module_list",
+        )
+    },
+    "hook_points": ("hook_point", "hooked_root_module"),
+    "HookedRootModule": ("hooked_root_module",),
+    "HookedTransformer": ("hooked_transformer", "model_forward"),
+    "HookedTransformerConfig": ("config",),
+    "config": ("config",),
+    "config.hooked_transformer_config": ("config",),
+    "HookedEncoder": ("hooked_encoder",),
+    "HookedEncoderDecoder": ("hooked_encoder_decoder",),
+    "BertNextSentencePrediction": ("bert_next_sentence_prediction",),
+    "ActivationCache": ("activation_cache",),
+    "FactoredMatrix": ("factored_matrix",),
+    "SVDInterpreter": ("svd_interpreter",),
+    "patching": ("patching",),
+    "head_detector": ("head_detector",),
+    "evals": ("evals",),
+    "components": ("components",),
+    "cache": ("key_value_cache", "key_value_cache_entry"),
+    "cache.key_value_cache": ("key_value_cache",),
+    "cache.key_value_cache_entry": ("key_value_cache_entry",),
+    "past_key_value_caching": ("key_value_cache", "key_value_cache_entry"),
+}
+"""Their modules, and ours whose names they have."""
+INSTEAD = {
+    "TransformerBridge": "HookedTransformer.from_pretrained, or interp.load for more architectures",
+    "model_bridge": "HookedTransformer.from_pretrained, or interp.load for more architectures",
+    "weight_processing": "HookedTransformer.from_pretrained(fold_ln=..., center_unembed=...)",
+    "loading": "HookedTransformer.from_pretrained; interp.bundled() lists models",
+    "loading_from_pretrained": "HookedTransformer.from_pretrained; interp.bundled() lists models",
+    "supported_models": "HookedTransformer.from_pretrained; interp.bundled() lists models",
+    "train": "a loop with torch.optim over model(tokens, return_type='loss')",
+    "HookedAudioEncoder": "interp.load, which says what it reads",
+    "factories": "HookedTransformer(cfg)",
+    "multi_gpu": "a model on one device",
+    "LayerNorm": "model.cfg.normalization_type and model.blocks[layer].ln1",
+    "RMSNorm": "model.cfg.normalization_type and model.blocks[layer].ln1",
+    "LayerNormPre": "model.cfg.normalization_type and model.blocks[layer].ln1",
+    "RMSNormPre": "model.cfg.normalization_type and model.blocks[layer].ln1",
+}
+"""Names of TransformerLens that are not here, and what does the same."""
+
+
+class LensModule(ModuleType):
+    """A module under a name of TransformerLens, with the names of modules of this package."""
+
+    def __init__(self, name: str, sources: Sequence[ModuleType]) -> None:
+        super().__init__(name, f"{name}: names of {', '.join(s.__name__ for s in sources)}.")
+        self.__path__: list[str] = []
+        self.__spec__ = ModuleSpec(name, None, is_package=True)
+        for source in sources:
+            self.__dict__.update(public_names(source))
+
+    def __getattr__(self, name: str) -> Any:
+        """Refused.
+
+        Raises:
+            AttributeError: always; it says what to use instead.
+        """
+        raise AttributeError(missing(f"{self.__name__}.{name}"))
+
+
+class MissingModules:
+    """A finder that refuses modules of TransformerLens that are not installed here."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:  # noqa: ARG002
+        """Nothing, for modules of others.
+
+        Raises:
+            ImportError: a module of TransformerLens; the message says what to use instead.
+        """
+        if name.startswith(f"{NAME}."):
+            raise ImportError(missing(name), name=name)
+
+
+_FINDER = MissingModules()
+
+
+def install() -> None:
+    """Let ``import transformer_lens`` give this package, until :func:`uninstall`.
+
+    Submodules of TransformerLens 2.x and 3.9 are there too, as far as this package has what they
+    hold. It warns of what it does.
+
+    Raises:
+        InvalidInput: TransformerLens itself is imported already.
+    """
+    imported = sys.modules.get(NAME)
+    if isinstance(imported, LensModule):
+        return
+    if imported is not None:
+        raise InvalidInput(
+            f"{NAME} is imported already, from {getattr(imported, '__file__', 'elsewhere')}. Call "
+            "interp.compat.install() before anything imports it, in a new process."
+        )
+    made: dict[str, LensModule] = {}
+    for name, sources in MODULES.items():
+        module = _made(name, sources)
+        if module is not None:
+            made[module.__name__] = module
+    root = LensModule(NAME, [import_module(OURS)])
+    for name, module in made.items():
+        parent, _, last = name.rpartition(".")
+        owner = root if parent == NAME else made[parent]
+        # A class and the module it is in have one name: the attribute is the class.
+        if not isinstance(vars(owner).get(last), type):
+            setattr(owner, last, module)
+    sys.modules.update({NAME: root, **made})
+    sys.meta_path.insert(0, _FINDER)
+    warnings.warn(
+        f"`import {NAME}` and its submodules now give interp.compat, not TransformerLens; "
+        "interp.compat.uninstall() undoes this.",
+        stacklevel=2,
+    )
+
+
+def uninstall() -> None:
+    """Undo :func:`install`; what was imported meanwhile stays this package's."""
+    for name in [name for name in sys.modules if name == NAME or name.startswith(f"{NAME}.")]:
+        if isinstance(sys.modules[name], LensModule):
+            del sys.modules[name]
+    if _FINDER in sys.meta_path:
+        sys.meta_path.remove(_FINDER)
+
+
+def public_names(source: ModuleType) -> dict[str, Any]:
+    """What a module of this package defines, without what it imports from others of it."""
+    names = getattr(source, "__all__", None) or [n for n in vars(source) if not n.startswith("_")]
+    found = {name: getattr(source, name) for name in names}
+    return {name: value for name, value in found.items() if _is_of(source, value)}
+
+
+def _is_of(source: ModuleType, value: object) -> bool:
+    origin = str(getattr(value, "__module__", ""))
+    others = origin.startswith("interp.") and not origin.startswith(source.__name__)
+    return not others and not isinstance(value, ModuleType)
+
+
+def missing(name: str) -> str:
+    """What to say of a full name that is not here."""
+    instead = next((INSTEAD[part] for part in name.split(".") if part in INSTEAD), None)
+    hint = f"use {instead}" if instead else "interp.compat has no such name"
+    return f"{name}: {NAME} is interp.compat here (interp.compat.install); {hint}."
+
+
+def _made(name: str, sources: tuple[str, ...]) -> LensModule | None:
+    try:
+        modules = [import_module(f"{OURS}.{source}") for source in sources]
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith(OURS):
+            raise
+        return None
+    return LensModule(f"{NAME}.{name}", modules)

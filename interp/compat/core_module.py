@@ -1,0 +1,75 @@
+"""A façade as a module: moving, casting and loading weights that it shares with its core."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from interp.compat.shared_weights import SharedWeights
+from interp.compat.stacked_weights import StackedWeights
+from interp.transformer import Transformer
+
+IGNORED_KEYS = ("attn.mask", "attn.IGNORE", "attn.rotary_sin", "attn.rotary_cos")
+"""Buffers in state dicts of TransformerLens, which the core computes."""
+
+
+class CoreModule(StackedWeights):
+    """The calls of ``nn.Module`` on a façade whose parameters share the storage of a core's."""
+
+    _core: tuple[Transformer]
+    _weights: SharedWeights
+
+    def to(  # pyright: ignore[reportIncompatibleMethodOverride] - as TransformerLens has it
+        self,
+        device_or_dtype: Any,
+        print_details: bool = True,  # noqa: ARG002
+    ) -> Any:
+        """Move or cast the weights; ``cfg.device`` or ``cfg.dtype`` follows."""
+        if isinstance(device_or_dtype, torch.dtype):
+            self.cfg.dtype = device_or_dtype
+        else:
+            self.cfg.device = device_or_dtype
+        return super().to(device_or_dtype)
+
+    def cuda(self, device: int | torch.device | None = None) -> Any:
+        """Move the weights to a GPU: the first by default."""
+        index = device if isinstance(device, int) else 0
+        return self.to(device if isinstance(device, torch.device) else f"cuda:{index}")
+
+    def cpu(self) -> Any:
+        """Move the weights to the CPU."""
+        return self.to("cpu")
+
+    def mps(self) -> Any:
+        """Move the weights to the GPU of an Apple machine."""
+        return self.to("mps")
+
+    def move_model_modules_to_device(self) -> None:
+        """Move the weights to ``cfg.device``."""
+        self.to(self.cfg.device)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """Move the core, and let the parameters share its new storage."""
+        self._weights.check()
+        self._core[0]._apply(fn, recurse)
+        shared = self._weights.parameters()
+        for module in self.modules():
+            for parameter in module.parameters(recurse=False):
+                if id(parameter) not in shared:
+                    parameter.data = fn(parameter.data)
+            for name, buffer in module.named_buffers(recurse=False):
+                setattr(module, name, fn(buffer))
+        self._weights.rebind()
+        return self
+
+    def load_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        state_dict: Mapping[str, Any],
+        strict: bool = True,
+        assign: bool = False,  # noqa: ARG002 - values are always copied
+    ) -> Any:
+        """Copy weights in TransformerLens's names; buffers of theirs are ignored."""
+        own = {k: value for k, value in state_dict.items() if not k.endswith(IGNORED_KEYS)}
+        own |= {k: value for k, value in self.state_dict().items() if k.endswith(IGNORED_KEYS)}
+        self._weights.check()
+        return super().load_state_dict(own, strict=strict)

@@ -1,0 +1,43 @@
+"""The parts of a façade beside those of its core."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from interp.compat.components import TransformerBlock
+from interp.compat.config import HookedTransformerConfig
+from interp.compat.hook_point import HookPoint
+from interp.compat.norms import Norm
+from interp.model.attention.attention import Attention
+from interp.points import Point
+
+Where = tuple[Point, int | None, str | None]
+"""Point, layer and norm."""
+
+
+@dataclass(frozen=True, eq=False)
+class Facade:
+    """What a tap needs of the model.
+
+    Attributes:
+        cfg: its configuration, read in every forward.
+        points: the hook point at each place of the core.
+        norms: the norm of each output of one.
+        blocks: the blocks.
+        attentions: the attention of each block in the core.
+    """
+
+    cfg: HookedTransformerConfig
+    points: Mapping[Where, HookPoint]
+    norms: Mapping[Where, Norm]
+    blocks: list[TransformerBlock]
+    attentions: list[Attention]
+
+    @property
+    def is_ungrouped(self) -> bool:
+        """Whether every query head has keys and values of its own."""
+        return self.cfg.ungroup_grouped_query_attention
+
+    @property
+    def is_bidirectional(self) -> bool:
+        """Whether nothing is masked, not even padding."""
+        return self.cfg.attention_dir == "bidirectional"

@@ -1,0 +1,138 @@
+"""Keys and values of tokens that were read before: ``model(new_tokens, past_kv_cache=cache)``.
+
+TransformerLens caches keys before they are rotated and rotates all of them in every forward, so
+that ``hook_rot_k`` has every position and ``hook_k`` the new ones. Here too.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from interp.compat.config import HookedTransformerConfig
+from interp.compat.facade_tap import FacadeTap
+from interp.compat.key_value_cache_entry import TransformerLensKeyValueCacheEntry
+from interp.errors import InvalidInput, shorten
+from interp.model.attention.attention import Attention
+from interp.model.context import Context, KeysValues, NoKVCache
+
+
+@dataclass
+class TransformerLensKeyValueCache:
+    """Keys and values of every layer, and which of their positions are padding.
+
+    Attributes:
+        entries: one for each layer.
+        previous_attention_mask: ``[batch pos_so_far]``, 0 at padding.
+        frozen: whether forwards read the cache and leave it as it is, which continues one prefix
+            in several ways.
+    """
+
+    entries: list[TransformerLensKeyValueCacheEntry]
+    previous_attention_mask: Tensor
+    frozen: bool = False
+
+    @classmethod
+    def init_cache(
+        cls,
+        cfg: HookedTransformerConfig,
+        device: torch.device | str | None,
+        batch_size: int = 1,
+    ) -> "TransformerLensKeyValueCache":
+        """A cache of no tokens, for batches of ``batch_size`` rows.
+
+        Args:
+            cfg: of the model.
+            device: of the model; by default ``cfg.device``.
+            batch_size: rows of the batches that it will be used with.
+        """
+        device = cfg.device if device is None else device
+        entry = TransformerLensKeyValueCacheEntry.init_cache_entry
+        mask = torch.empty((batch_size, 0), device=device, dtype=torch.int)
+        return cls([entry(cfg, device, batch_size) for _ in range(cfg.n_layers)], mask)
+
+    def freeze(self) -> None:
+        """Leave the cache as it is in the forwards that follow."""
+        self._set_frozen(frozen=True)
+
+    def unfreeze(self) -> None:
+        """Let forwards append to the cache again."""
+        self._set_frozen(frozen=False)
+
+    def _set_frozen(self, *, frozen: bool) -> None:
+        self.frozen = frozen
+        for entry in self.entries:
+            entry.frozen = frozen
+
+    def append_attention_mask(self, attention_mask: Tensor) -> Tensor:
+        """The mask of all positions ``[batch pos]``, given that of the new ones.
+
+        It is stored unless the cache is frozen.
+
+        Raises:
+            InvalidInput: a mask of another number of rows.
+        """
+        before = self.previous_attention_mask
+        if len(attention_mask) != len(before):
+            raise InvalidInput(
+                f"The cache was made for {len(before)} rows; got {len(attention_mask)}. "
+                "init_cache(cfg, device, batch_size) makes one for other batches."
+            )
+        mask = torch.cat([before, attention_mask.to(before.device)], dim=-1)
+        if not self.frozen:
+            self.previous_attention_mask = mask
+        return mask
+
+    @property
+    def n_columns(self) -> int:
+        """How many positions there are keys and values of.
+
+        Raises:
+            InvalidInput: its entries do not agree, since a forward stopped at a layer or started
+                at one.
+        """
+        columns = {entry.past_keys.shape[1] for entry in self.entries}
+        if len(columns) != 1:
+            raise InvalidInput(
+                f"The layers of the cache hold keys of {shorten(sorted(columns))} positions. Use "
+                "it in whole forwards only, or freeze() it."
+            )
+        return columns.pop()
+
+    def __getitem__(self, idx: int) -> TransformerLensKeyValueCacheEntry:
+        """The entry of a layer."""
+        return self.entries[idx]
+
+
+HookedTransformerKeyValueCache = TransformerLensKeyValueCache
+"""Its name in TransformerLens 2."""
+
+
+class EntriesKV(NoKVCache):
+    """The KV cache of one forward of the core, over the entries of a cache.
+
+    Args:
+        cache: the entries.
+        layers: the layer of each attention.
+        tap: of the forward.
+        columns: the positions of all tokens, those in the cache included.
+    """
+
+    def __init__(
+        self,
+        cache: TransformerLensKeyValueCache,
+        layers: Mapping[Attention, int],
+        tap: FacadeTap,
+        columns: Context,
+    ) -> None:
+        self._cache, self._layers, self._tap, self._columns = cache, layers, tap, columns
+
+    def extend(self, owner: object, k: Tensor, v: Tensor) -> KeysValues:
+        """Keys, rotated, and values of all columns; the new keys are the tap's."""
+        if not isinstance(owner, Attention):
+            return k, v
+        layer, new = self._layers[owner], self._tap.pending.keys
+        keys, values = self._cache[layer].append(k if new is None else new, v)
+        tap = replace(self._tap, layer=layer, has_kv_cache=False)
+        return owner.positions.key(keys, self._columns, tap), values

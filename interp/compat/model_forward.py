@@ -1,0 +1,255 @@
+"""The forward of a :class:`HookedTransformer`: the core's, with the façade's hooks as its tap."""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from interp.compat.components import Unembed
+from interp.compat.facade import Facade
+from interp.compat.facade_tap import FacadeTap
+from interp.compat.hook_calls import call_hooks
+from interp.compat.hook_point import HookPoint
+from interp.compat.key_value_cache import EntriesKV, TransformerLensKeyValueCache
+from interp.compat.padding import Padding
+from interp.compat.settings import Settings
+from interp.compat.utils.language_model import lm_cross_entropy_loss
+from interp.compat.utils.tokenizers import get_attention_mask
+from interp.errors import InvalidInput, InvalidTokens, shorten
+from interp.model.batch import Batch
+from interp.model.context import Context
+from interp.model.stack import Span
+from interp.model.unembedding import Unembedding
+from interp.transformer import Transformer
+
+RETURN_TYPES = ("logits", "loss", "both", None)
+
+
+class Output(NamedTuple):
+    """What ``return_type="both"`` gives."""
+
+    logits: Tensor
+    loss: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class ForwardInput:
+    """What a forward reads, checked.
+
+    Attributes:
+        batch: ids and padding of all columns, those of a KV cache included.
+        tokens: the new ids ``[batch pos]``, for the loss; ``None`` if they were not given.
+        mask: ``[batch pos]`` of the new columns, 0 at padding; ``None`` if all count.
+        stream: what enters the first block, in the place of the embedding.
+        kv_cache: keys and values of earlier columns.
+    """
+
+    batch: Batch
+    tokens: Tensor | None
+    mask: Tensor | None = None
+    stream: Tensor | None = None
+    kv_cache: TransformerLensKeyValueCache | None = None
+
+
+class ModelForward(Settings):
+    """The call of a model."""
+
+    unembed: Unembed
+    _facade: Facade
+    _core: tuple[Transformer]
+
+    @property
+    def core(self) -> Transformer:
+        """The model of this package that computes the forward."""
+        raise NotImplementedError
+
+    def forward(
+        self,
+        input: Any,
+        return_type: str | None = "logits",
+        loss_per_token: bool = False,
+        prepend_bos: bool | None = None,
+        padding_side: str | None = None,
+        start_at_layer: int | None = None,
+        tokens: Tensor | None = None,
+        shortformer_pos_embed: None = None,
+        attention_mask: Tensor | None = None,
+        stop_at_layer: int | None = None,
+        past_kv_cache: TransformerLensKeyValueCache | None = None,
+    ) -> Any:
+        """Logits, loss, both or nothing.
+
+        Args:
+            input: token ids ``[batch pos]`` or ``[pos]``, a text or texts; with
+                ``start_at_layer``, the stream ``[batch pos d_model]`` before that layer.
+            return_type: ``logits``, ``loss`` (next-token, nats, the mean over all positions,
+                padding included unless it is masked), ``both`` or ``None``.
+            loss_per_token: the loss of each prediction ``[batch pos-1]``.
+            prepend_bos: overrides ``cfg.default_prepend_bos``, for texts.
+            padding_side: overrides that of the tokenizer, for texts.
+            start_at_layer: the first block to run; negative ones count from the end.
+            tokens: the ids, for the loss with ``start_at_layer``.
+            shortformer_pos_embed: not supported.
+            attention_mask: ``[batch pos]``, 0 at padding. By default padding is masked if the
+                tokenizer pads on the left, or with ``past_kv_cache``. With ``start_at_layer`` and
+                ``past_kv_cache`` it is of all columns, those of the cache included.
+            stop_at_layer: the block before which to stop; the stream is returned.
+            past_kv_cache: keys, values and mask of earlier tokens, to which those of the new
+                tokens are appended unless it is frozen. Without a tokenizer and
+                ``attention_mask`` every new token is real (TransformerLens refuses that).
+
+        Raises:
+            InvalidInput: an unknown ``return_type``, or what is not supported.
+            InvalidTokens: ids outside the vocabulary, or more positions than ``cfg.n_ctx``.
+        """
+        if shortformer_pos_embed is not None or return_type not in RETURN_TYPES:
+            raise InvalidInput(
+                f"return_type={shorten(return_type)} must be logits, loss, both or None, and "
+                "shortformer_pos_embed= is not supported."
+            )
+        with self._overriding(prepend_bos, padding_side):
+            if start_at_layer is None:
+                given = self._of_tokens(input, attention_mask, past_kv_cache)
+            else:
+                given = self._of_stream(input, tokens, attention_mask, past_kv_cache)
+        residual = self._run(given, start_at_layer, stop_at_layer)
+        if stop_at_layer is not None or return_type is None:
+            return None if stop_at_layer is None else residual
+        logits = self._logits(residual)
+        if return_type == "logits":
+            return logits
+        if given.tokens is None:
+            raise InvalidInput("The loss with start_at_layer= needs tokens=.")
+        loss = self.loss_fn(logits, given.tokens, given.mask, per_token=loss_per_token)
+        return loss if return_type == "loss" else Output(logits, loss)
+
+    # ---- what it reads ------------------------------------------------------------------------
+
+    def _of_tokens(
+        self, given: Any, mask: Tensor | None, cache: TransformerLensKeyValueCache | None
+    ) -> ForwardInput:
+        """Texts or ids, after the hooks of ``hook_tokens``."""
+        is_text = isinstance(given, str | list)
+        tokens = self.to_tokens(given) if is_text else torch.as_tensor(given)
+        tokens = (tokens[None] if tokens.ndim == 1 else tokens).to(self._core[0].device)
+        mask = self._mask(tokens, mask, is_cached=cache is not None)
+        offset = 0 if cache is None else self._offset(cache, tokens)
+        hook_tokens = self._modules.get("hook_tokens")
+        if isinstance(hook_tokens, HookPoint):
+            tokens = call_hooks(hook_tokens, tokens)
+        ids = self._core[0].batch(tokens).ids
+        if cache is None:
+            return ForwardInput(Batch(ids, _real(mask)), tokens, mask)
+        ids = torch.cat([ids.new_zeros(len(ids), offset), ids], dim=1)
+        new = torch.ones_like(tokens) if mask is None else mask
+        real = cache.append_attention_mask(new).to(ids.device)
+        return ForwardInput(Batch(ids, _real(real)), tokens, mask, kv_cache=cache)
+
+    def _mask(self, tokens: Tensor, mask: Tensor | None, *, is_cached: bool) -> Tensor | None:
+        """Which of the new tokens are real, if that matters."""
+        left = getattr(self.tokenizer, "padding_side", "right") == "left"
+        if mask is None and self.tokenizer is not None and (left or is_cached):
+            bos = self.cfg.default_prepend_bos
+            mask = get_attention_mask(self.tokenizer, tokens, prepend_bos=bos)
+        if mask is not None and mask.shape != tokens.shape:
+            raise InvalidTokens(f"attention_mask is {shorten(mask)}, but tokens {shorten(tokens)}.")
+        return None if mask is None else mask.to(tokens.device)
+
+    def _offset(self, cache: TransformerLensKeyValueCache, tokens: Tensor) -> int:
+        """How many columns precede the new ones."""
+        offset, masked = cache.n_columns, cache.previous_attention_mask.shape[1]
+        if offset != masked:
+            raise InvalidInput(
+                f"The cache holds keys of {offset} positions and a mask of {masked}; begin with "
+                "a new one."
+            )
+        if offset + tokens.shape[1] > self.cfg.n_ctx:
+            raise InvalidTokens(
+                f"{offset} cached and {tokens.shape[1]} new positions exceed "
+                f"cfg.n_ctx={self.cfg.n_ctx}."
+            )
+        return offset
+
+    def _of_stream(
+        self,
+        stream: Any,
+        tokens: Tensor | None,
+        mask: Tensor | None,
+        cache: TransformerLensKeyValueCache | None,
+    ) -> ForwardInput:
+        """The stream before a block."""
+        if not isinstance(stream, Tensor) or stream.ndim != 3:  # noqa: PLR2004 - batch pos d_model
+            raise InvalidInput(
+                f"With start_at_layer= the input is a stream [batch pos d_model]; got "
+                f"{shorten(stream)}."
+            )
+        offset = 0 if cache is None else cache.n_columns
+        shape = (stream.shape[0], offset + stream.shape[1])
+        if mask is not None and mask.shape != shape:
+            raise InvalidTokens(f"attention_mask is {shorten(mask)}, but positions are {shape}.")
+        ids = torch.zeros(shape, dtype=torch.long, device=stream.device)
+        new = None if mask is None else mask[:, offset:]
+        return ForwardInput(Batch(ids, _real(mask)), tokens, new, stream, cache)
+
+    # ---- running it ---------------------------------------------------------------------------
+
+    def _run(self, given: ForwardInput, start: int | None, stop: int | None) -> Tensor:
+        """The stream after the blocks from ``start`` to ``stop``, or after the final norm."""
+        first, last, _ = slice(start, stop).indices(self.cfg.n_layers)
+        span = Span(first, None if stop is None else max(first, last), given.stream)
+        context, tap = self._prepared(given)
+        return self.core.stacks[0](given.batch, context, tap, span)
+
+    def _prepared(self, given: ForwardInput) -> tuple[Context, FacadeTap]:
+        """Positions, padding and KV cache of a forward, and the tap with the hooks."""
+        batch, cache = given.batch, given.kv_cache
+        context = Context.of(batch, 0 if cache is None else cache.n_columns)
+        tap = FacadeTap(self._facade, has_kv_cache=cache is not None, padding=Padding.of(context))
+        if cache is not None:
+            layers = {attn: layer for layer, attn in enumerate(self._facade.attentions)}
+            entries = EntriesKV(cache, layers, tap, Context.of(batch))
+            context = replace(context, kv_cache=entries)
+        return context, tap
+
+    def input_to_embed(
+        self,
+        input: Any,
+        prepend_bos: bool | None = None,
+        padding_side: str | None = None,
+        attention_mask: Tensor | None = None,
+        past_kv_cache: TransformerLensKeyValueCache | None = None,
+    ) -> tuple[Tensor, Tensor | None, None, Tensor | None]:
+        """The stream before the first block, the ids, ``None`` and the mask of :meth:`forward`."""
+        with self._overriding(prepend_bos, padding_side):
+            given = self._of_tokens(input, attention_mask, past_kv_cache)
+        context, tap = self._prepared(given)
+        stream = self.core.stacks[0].embed(given.batch, context, tap)
+        real = given.batch.real
+        mask = given.mask if past_kv_cache is None or real is None else real.long()
+        return stream, given.tokens, None, mask
+
+    def _logits(self, residual: Tensor) -> Tensor:
+        """The logits, with the hooks of ``unembed``."""
+        unembed = self._core[0].unembed
+        if not isinstance(unembed, Unembedding):
+            raise InvalidInput("This model has no unembedding.")
+        x = call_hooks(self.unembed.hook_in, residual)
+        logits = unembed.linear(x, unembed.weight, unembed.b_U)
+        return unembed.soft_cap(call_hooks(self.unembed.hook_out, logits))
+
+    def loss_fn(
+        self,
+        logits: Tensor,
+        tokens: Tensor,
+        attention_mask: Tensor | None = None,
+        per_token: bool = False,
+    ) -> Tensor:
+        """Next-token cross-entropy in nats; 0 where either token is masked."""
+        return lm_cross_entropy_loss(
+            logits, tokens.to(logits.device), attention_mask, per_token=per_token
+        )
+
+
+def _real(mask: Tensor | None) -> Tensor | None:
+    return None if mask is None or bool(mask.bool().all()) else mask.bool()

@@ -1,0 +1,62 @@
+"""Norms with TransformerLens's names, and hooks on their divisor and their output."""
+
+import torch
+from torch import Tensor, nn
+
+from interp.compat.config import HookedTransformerConfig
+from interp.compat.hook_calls import call_hooks
+from interp.compat.hook_point import HookPoint
+from interp.compat.shared_weights import SharedWeights
+from interp.compat.weight_views import flat
+from interp.model.norm import LayerNorm, ScaledNorm
+
+
+class Norm(nn.Module):
+    """A norm with ``w`` and ``b``, those that the core's has, and its two hook points."""
+
+    def __init__(self, core: ScaledNorm, weights: SharedWeights) -> None:
+        super().__init__()
+        self._core = (core,)
+        if core.gain is not None:
+            weights.add(self, "w", core.gain, flat)
+        if core.bias is not None:
+            weights.add(self, "b", core.bias, flat)
+        self.hook_scale, self.hook_normalized = HookPoint(), HookPoint()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The norm of x; ``hook_normalized`` is before ``w`` and ``b``."""
+        x = x - x.mean(-1, keepdim=True) if isinstance(self.core, LayerNorm) else x
+        scale = (x.square().mean(-1, keepdim=True) + self.core.eps).sqrt()
+        normalized = x / call_hooks(self.hook_scale, scale)
+        return self.apply_weights(call_hooks(self.hook_normalized, normalized))
+
+    @property
+    def core(self) -> ScaledNorm:
+        """The norm of the core."""
+        return self._core[0]
+
+    def apply_weights(self, normalized: Tensor) -> Tensor:
+        """Times ``w``, plus ``b``."""
+        core = self.core
+        y = normalized if core.multiplier is None else normalized * core.multiplier
+        return y if core.bias is None else y + core.bias
+
+
+class ActivationNorm(nn.Module):
+    """The norm after SoLU, whose parameters are its own."""
+
+    def __init__(self, cfg: HookedTransformerConfig, width: int) -> None:
+        super().__init__()
+        self.eps = cfg.eps
+        if cfg.normalization_type == "LN":
+            self.w = nn.Parameter(torch.ones(width, dtype=cfg.dtype))
+            self.b = nn.Parameter(torch.zeros(width, dtype=cfg.dtype))
+        self.hook_scale, self.hook_normalized = HookPoint(), HookPoint()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The LayerNorm of x over the neurons."""
+        x = x - x.mean(-1, keepdim=True)
+        scale = (x.square().mean(-1, keepdim=True) + self.eps).sqrt()
+        normalized = call_hooks(self.hook_normalized, x / call_hooks(self.hook_scale, scale))
+        w, b = getattr(self, "w", None), getattr(self, "b", None)
+        return normalized if w is None or b is None else normalized * w + b

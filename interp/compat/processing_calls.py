@@ -1,0 +1,104 @@
+"""Processing the weights of a model that is there: ``model.process_weights_()`` and its steps."""
+
+from typing import Any
+
+from torch import Tensor
+
+from interp.compat import processing
+from interp.compat.stacked_weights import StackedWeights
+from interp.errors import InvalidInput, shorten
+
+FOLDED = {"LN": "LNPre", "RMS": "RMSPre"}
+"""What a norm is called when its gain and bias are folded."""
+
+
+class ProcessingCalls(StackedWeights):
+    """The calls that process state dicts in TransformerLens's names."""
+
+    def load_and_process_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        fold_ln: bool = True,
+        center_writing_weights: bool = True,
+        center_unembed: bool = True,
+        fold_value_biases: bool = True,
+        refactor_factored_attn_matrices: bool = False,
+    ) -> None:
+        """Load weights in TransformerLens's names, processed.
+
+        With ``fold_ln`` a model with gains is built anew without them; hooks that it had go. See
+        :mod:`interp.compat.processing` for the steps.
+
+        Raises:
+            InvalidInput: ``refactor_factored_attn_matrices`` where queries and keys are rotated,
+                normalized or shared.
+        """
+        fold_ln = fold_ln and self.cfg.normalization_type is not None
+        state = processing.processed_state(
+            self.fill_missing_keys(state_dict),
+            self.cfg,
+            fold_ln=fold_ln,
+            center_writing_weights=center_writing_weights,
+            center_unembed=center_unembed,
+            fold_biases=fold_value_biases,
+            refactor=refactor_factored_attn_matrices,
+        )
+        if fold_ln and self.cfg.normalization_type in FOLDED:
+            self.cfg.normalization_type = FOLDED[self.cfg.normalization_type]
+            self._build()
+        self.load_state_dict(state, strict=False)
+
+    def process_weights_(
+        self,
+        fold_ln: bool = True,
+        center_writing_weights: bool = True,
+        center_unembed: bool = True,
+        refactor_factored_attn_matrices: bool = False,
+    ) -> None:
+        """Process the weights of this model, after training it."""
+        self.load_and_process_state_dict(
+            {name: weight.clone() for name, weight in self.state_dict().items()},
+            fold_ln=fold_ln,
+            center_writing_weights=center_writing_weights,
+            center_unembed=center_unembed,
+            refactor_factored_attn_matrices=refactor_factored_attn_matrices,
+        )
+
+    def fill_missing_keys(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        """A state dict with this model's own weights where it has none.
+
+        Raises:
+            InvalidInput: a matrix is missing.
+        """
+        own = {k: weight for k, weight in self.state_dict().items() if k not in state_dict}
+        matrices = sorted(name for name in own if ".W_" in name or "._W_" in name)
+        if matrices:
+            raise InvalidInput(
+                f"The state dict has no {shorten(matrices)}; its names must be those of "
+                "model.state_dict()."
+            )
+        return state_dict | own
+
+    def fold_layer_norm(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See :func:`interp.compat.processing.fold_norms`."""
+        return processing.fold_norms(state_dict, self.cfg)
+
+    def center_writing_weights(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See :func:`interp.compat.processing.centre_writing`."""
+        return processing.centre_writing(state_dict, self.cfg)
+
+    def center_unembed(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See :func:`interp.compat.processing.centre_unembed`."""
+        return processing.centre_unembed(state_dict)
+
+    def fold_value_biases(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See :func:`interp.compat.processing.fold_value_biases`."""
+        return processing.fold_value_biases(state_dict, self.cfg)
+
+    def refactor_factored_attn_matrices(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See :func:`interp.compat.processing.even_factors`."""
+        return processing.even_factors(state_dict, self.cfg)
+
+    def _build(self) -> None:
+        """Make the parts of the model anew, by its configuration."""
+        raise NotImplementedError

@@ -1,0 +1,83 @@
+"""Queries, keys and values whose inputs are hooked apart from one another.
+
+With ``use_attn_in`` or ``use_split_qkv_input`` each head reads a copy of the stream of its own.
+Without, TransformerLens still applies ``ln1`` three times, for queries, keys and values, and calls
+its hooks each time: a hook that draws noise or counts, or that sees gradients, needs that. Hooks
+that only store what they see are called once, since they see three times the same.
+"""
+
+import torch
+from einops import einsum
+from torch import Tensor
+
+from interp.compat.caching_hooks import SaveHook
+from interp.compat.core_config import WRITE_NORM
+from interp.compat.facade import Facade
+from interp.compat.hook_calls import call_hooks
+from interp.compat.norms import Norm
+from interp.points import Point
+
+Inputs = dict[Point, Tensor]
+"""The stream that queries, keys and values read: ``[batch pos d_model]`` or one of each head."""
+_LETTERS = {Point.Q: "q", Point.K: "k", Point.V: "v"}
+
+
+def norm_before(facade: Facade, layer: int) -> Norm | None:
+    """The norm of what attention reads; ``None`` if it reads the stream itself."""
+    norm = facade.blocks[layer]._modules.get("ln1")
+    is_after = facade.cfg.original_architecture in WRITE_NORM
+    return norm if isinstance(norm, Norm) and not is_after else None
+
+
+def projected_apart(facade: Facade, layer: int, x: Tensor) -> dict[Point, Tensor]:
+    """Queries, keys and values ``[batch pos head d_head]``; nothing if one product gives them."""
+    norm, cfg = norm_before(facade, layer), facade.cfg
+    if cfg.use_attn_in or cfg.use_split_qkv_input:
+        inputs = _of_heads(facade, layer, x)
+    elif norm is not None and (_is_edited(norm)):
+        inputs = dict.fromkeys(_LETTERS, x)
+    else:
+        return {}
+    return {
+        point: _project(facade, layer, point, torch.nn.Identity() if norm is None else norm, own)
+        for point, own in inputs.items()
+    }
+
+
+def _is_edited(norm: Norm) -> bool:
+    """Whether a hook of a norm does more than store what it sees in a forward."""
+    points = (norm.hook_scale, norm.hook_normalized)
+    stores = all(isinstance(h.user_hook, SaveHook) for point in points for h in point.fwd_hooks)
+    return not stores or any(point.bwd_hooks for point in points)
+
+
+def _of_heads(facade: Facade, layer: int, x: Tensor) -> Inputs:
+    """A copy of the stream for each head, after the hooks of these inputs."""
+    cfg, block, attention = facade.cfg, facade.blocks[layer], facade.attentions[layer]
+    inputs = dict.fromkeys(_LETTERS, x[:, :, None].expand(-1, -1, cfg.n_heads, -1))
+    if cfg.use_attn_in:
+        shared = call_hooks(block.hook_attn_in, inputs[Point.Q])  # pyright: ignore[reportArgumentType]
+        inputs = dict.fromkeys(_LETTERS, shared)
+    if cfg.use_split_qkv_input:
+        for point, letter in _LETTERS.items():
+            own_heads = point is Point.Q or facade.is_ungrouped
+            heads = attention.n_heads if own_heads else attention.kv_heads
+            own = x[:, :, None].expand(-1, -1, heads, -1)
+            inputs[point] = call_hooks(block.get_submodule(f"hook_{letter}_input"), own)  # pyright: ignore[reportArgumentType]
+    return inputs
+
+
+def _project(
+    facade: Facade, layer: int, point: Point, norm: torch.nn.Module, own: Tensor
+) -> Tensor:
+    """One of the three, of its own input."""
+    attention = facade.attentions[layer]
+    W, b = attention.projection(point)
+    if facade.is_ungrouped:
+        W, b = attention.each_query(W, axis=0), attention.each_query(b, axis=0)
+    if own.ndim == 3:  # noqa: PLR2004 - batch pos d_model
+        product = "batch pos d_model, head d_model d -> batch pos head d"
+    else:
+        own = own[:, :, :: own.shape[2] // W.shape[0]]
+        product = "batch pos head d_model, head d_model d -> batch pos head d"
+    return einsum(norm(own), W, product) + b
