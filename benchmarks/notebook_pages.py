@@ -23,7 +23,7 @@ NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 FIGURES = "figures"
 """The folder of figures, beside the pages."""
 OF_OTHERS = {
-    "compat": "The notebooks that users of TransformerLens know, written anew on bundled models, with "
+    "compat": "The notebooks that users of TransformerLens know, anew on bundled models, with "
     "[its calls](../how-to/transformerlens-notebooks.md):"
 }
 """Folders of notebooks that use the calls of another library, and what their list opens with."""
