@@ -224,3 +224,7 @@ class TransformerBlock(Part):
         mid = [] if cfg.attn_only or cfg.parallel_attn_mlp else ["resid_mid"]
         for name in (*names, "resid_pre", *mid, "resid_post"):
             self.add_module(f"hook_{name}", HookPoint())
+
+    def part(self, name: str) -> nn.Module | None:
+        """A part by its name; ``None`` if the block has none of this name."""
+        return self._modules.get(name)

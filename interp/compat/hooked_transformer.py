@@ -36,7 +36,9 @@ from interp.model.unembedding import Unembedding
 from interp.transformer import Transformer
 
 
-class HookedTransformer(ModelForward, Generation, Pretrained, CoreModule):
+class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - to() is theirs
+    ModelForward, Generation, Pretrained, CoreModule
+):
     """A decoder with the calls of TransformerLens 3.
 
     Args:
