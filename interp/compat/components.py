@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from interp.compat.config import HookedTransformerConfig
+from interp.compat.experts import MoE
 from interp.compat.factored_matrix import FactoredMatrix
 from interp.compat.hook_point import HookPoint
 from interp.compat.norms import ActivationNorm, Norm
@@ -21,6 +22,7 @@ from interp.errors import NoSuchAttribute
 from interp.model import mlp as core_mlp
 from interp.model.attention.attention import Attention as CoreAttention
 from interp.model.block import Block as CoreBlock
+from interp.model.experts import Experts
 from interp.model.norm import ScaledNorm
 
 
@@ -216,8 +218,13 @@ class TransformerBlock(Part):
             add_norm(name)
         self.attn = Attention(cfg, core.attn, layer, weights)
         if not cfg.attn_only:
-            self.mlp = MLP(cfg, core.mlp, weights)  # pyright: ignore[reportArgumentType]
+            kind = MoE if isinstance(core.mlp, Experts) else MLP
+            self.mlp = kind(cfg, core.mlp, weights)  # pyright: ignore[reportArgumentType]
         names = ["attn_in", "q_input", "k_input", "v_input", "mlp_in", "attn_out", "mlp_out"]
         mid = [] if cfg.attn_only or cfg.parallel_attn_mlp else ["resid_mid"]
         for name in (*names, "resid_pre", *mid, "resid_post"):
             self.add_module(f"hook_{name}", HookPoint())
+
+    def part(self, name: str) -> nn.Module | None:
+        """A part by its name; ``None`` if the block has none of this name."""
+        return self._modules.get(name)

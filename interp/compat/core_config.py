@@ -13,6 +13,7 @@ from interp.config import (
     AttentionConfig,
     Config,
     EmbeddingConfig,
+    ExpertsConfig,
     LayerConfig,
     MLPConfig,
     NormConfig,
@@ -38,7 +39,6 @@ NORMS = {"LN": "layernorm", "LNPre": "layernorm", "RMS": "rmsnorm", "RMSPre": "r
 WRITE_NORM = ("Olmo2ForCausalLM", "Olmo3ForCausalLM")
 """Architectures with x + norm(f(x))."""
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
-    "num_experts": (None,),
     "clip_qkv": (None,),
     "use_logn_attn": (False,),
     "use_dynamic_ntk_rope": (False,),
@@ -49,8 +49,18 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "use_attention_sinks": (False,),
     "rotary_base_local": (None,),
     "quantization_method": (None,),
+    "trust_remote_code": (False,),
 }
 """The values that are supported, of fields that otherwise are not."""
+WITHOUT_EFFECT = (
+    *("uses_rms_norm", "layer_norm_folding", "tie_word_embeddings", "decoder_start_token_id"),
+    *("from_checkpoint", "checkpoint_index", "checkpoint_label_type", "checkpoint_value"),
+    *("relative_attention_max_distance", "relative_attention_num_buckets", "train_seq_length"),
+    *("yarn_factor", "yarn_attention_factor", "yarn_beta_fast", "yarn_beta_slow"),
+    *("yarn_original_max_position_embeddings", "yarn_truncate", "yarn_global_attn_only"),
+    *("model_name", "n_params"),
+)
+"""Fields that describe a model, or that TransformerLens reads only with others that are refused."""
 POSITIONS = {"standard": "learned", "rotary": "rotary", "alibi": "alibi"}
 
 
@@ -97,6 +107,8 @@ def _check(cfg: HookedTransformerConfig) -> None:
             f"normalization_type={cfg.normalization_type!r} must be None or one of "
             f"{', '.join(NORMS)}."
         )
+    if cfg.num_experts and cfg.act_fn.startswith("solu"):
+        raise InvalidConfig(f"num_experts= has no act_fn={cfg.act_fn!r}.")
     if not cfg.attn_only and cfg.act_fn not in ACTIVATION_OF:
         raise InvalidConfig(
             f"act_fn={cfg.act_fn!r} is not supported; it must be one of {', '.join(ACTIVATION_OF)}."
@@ -133,8 +145,17 @@ def _attention(cfg: HookedTransformerConfig) -> AttentionConfig:
 
 
 def _mlp(cfg: HookedTransformerConfig) -> MLPConfig:
-    # The b_in of a gated MLP is added after the product, unlike the core's.
     width = cfg.d_mlp or 4 * cfg.d_model
+    if cfg.num_experts is not None and cfg.experts_per_token is not None:
+        experts = ExpertsConfig(cfg.num_experts, cfg.experts_per_token, cfg.norm_topk_prob)
+        return MLPConfig(
+            *(width, ACTIVATION_OF[cfg.act_fn]),
+            gated=True,
+            bias_in=False,
+            bias_out=False,
+            experts=experts,
+        )
+    # The b_in of a gated MLP is added after the product, unlike the core's.
     return MLPConfig(
         width, ACTIVATION_OF[cfg.act_fn], gated=cfg.gated_mlp, bias_in=not cfg.gated_mlp
     )

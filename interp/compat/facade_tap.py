@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from interp.compat.components import MLP
+from interp.compat.experts import NEURONS, MoE
 from interp.compat.facade import Facade, Where
 from interp.compat.hook_calls import call_hooks
 from interp.compat.padding import Padding
@@ -33,6 +35,8 @@ _SCALES = frozenset(_NORMALIZED.values())
 _OPTIONAL = {Point.RESULT: "use_attn_result", Point.MLP_IN: "use_hook_mlp_in"}
 """Points that TransformerLens has only if a setting says so."""
 _QK_NORMS = {Point.Q: Point.Q_NORMALIZED, Point.K: Point.K_NORMALIZED}
+_ROUTED = (Point.ROUTER, Point.EXPERT_WEIGHTS, *NEURONS)
+"""Points of a mixture of experts."""
 _SHARED = (Point.K, Point.V)
 """Points of heads that query heads may share."""
 
@@ -49,6 +53,8 @@ class Pending:
         heads_input: what the norms of queries and keys read.
         split: whether the norm in progress was applied to split inputs already.
         keys: the new keys before they are rotated, which a KV cache holds.
+        router: the logits of the last router.
+        experts: the experts of each token ``[token rank]``.
     """
 
     norm_input: Tensor | None = None
@@ -58,6 +64,8 @@ class Pending:
     heads_input: dict[Point, Tensor] = field(default_factory=dict)
     split: bool = False
     keys: Tensor | None = None
+    router: Tensor | None = None
+    experts: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +97,8 @@ class FacadeTap:
         """Whether one of the points has hooks, or differs from the core's at padding."""
         if self.padding is not None and Point.SCORES in points:
             return True
+        if points[0] in NEURONS:
+            return self._experts is not None and self._experts.has_hooks(*points)
         return any(self._is_hooked(point) for point in points)
 
     def __call__(self, point: Point, value: Tensor) -> Tensor:
@@ -120,16 +130,23 @@ class FacadeTap:
         if point is Point.ATTN_IN:
             self._project_apart(value)
             return value
-        if point in self.pending.heads:
-            value = self.pending.heads.pop(point)
-        if point in _SHARED and self.layer is not None and self.facade.is_ungrouped:
-            value = self.facade.attentions[self.layer].each_query(value)
+        if point in _ROUTED:
+            return self._routed(point, value)
+        return self._hooked(point, self._own(point, value))
+
+    def _own(self, point: Point, value: Tensor) -> Tensor:
+        """What TransformerLens has at a point before its hooks."""
+        value = self.pending.heads.pop(point, value)
         if point is Point.POS_EMBED and self.padding is not None:
-            value = value.masked_fill(self.padding.queries[..., None], 0.0)
-        if point is Point.POST and self.layer is not None:
-            mlp = self.facade.blocks[self.layer].mlp
-            value = mlp.after_activation(value)
-        return self._hooked(point, value)
+            return value.masked_fill(self.padding.queries[..., None], 0.0)
+        if self.layer is None:
+            return value
+        if point in _SHARED and self.facade.is_ungrouped:
+            return self.facade.attentions[self.layer].each_query(value)
+        mlp = self.facade.blocks[self.layer].part("mlp")
+        return (
+            mlp.after_activation(value) if point is Point.POST and isinstance(mlp, MLP) else value
+        )
 
     # ---- one point ----------------------------------------------------------------------------
 
@@ -192,3 +209,25 @@ class FacadeTap:
         self.pending.heads = projected_apart(self.facade, self.layer, x)
         normed = norm_before(self.facade, self.layer) is not None
         self.pending.split = bool(self.pending.heads) and normed
+
+    # ---- mixtures of experts ------------------------------------------------------------------
+
+    @property
+    def _experts(self) -> MoE | None:
+        if self.layer is None:
+            return None
+        mlp = self.facade.blocks[self.layer].part("mlp")
+        return mlp if isinstance(mlp, MoE) else None
+
+    def _routed(self, point: Point, value: Tensor) -> Tensor:
+        """Router logits, weights of experts, or their neurons."""
+        experts, pending = self._experts, self.pending
+        if experts is None:
+            return value
+        if point is Point.ROUTER:
+            pending.router = value
+        elif point is Point.EXPERT_WEIGHTS and pending.router is not None:
+            value, pending.experts = experts.route(pending.router, value)
+        elif pending.experts is not None:
+            value = experts.hooked_neurons(point, value, pending.experts)
+        return value

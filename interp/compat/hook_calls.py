@@ -1,9 +1,11 @@
 """What a forward does with the hooks of a point."""
 
+import torch
 from torch import Tensor
 
 from interp.compat.caching_hooks import SaveHook
 from interp.compat.hook_point import HookPoint
+from interp.errors import InvalidInput, shorten
 
 
 def call_hooks(point: HookPoint, value: Tensor) -> Tensor:
@@ -11,9 +13,24 @@ def call_hooks(point: HookPoint, value: Tensor) -> Tensor:
 
     Hooks get a copy, which they may change in place, unless all of them only store it. What they
     return is broadcast to the shape of the tensor.
+
+    Raises:
+        InvalidInput: they return something else than a tensor that can be broadcast.
     """
     if not (point.fwd_hooks or point.bwd_hooks):
         return value
     reads_only = all(isinstance(handle.user_hook, SaveHook) for handle in point.fwd_hooks)
     after = point(value if reads_only else value.clone())
-    return after if after.shape == value.shape else after.expand_as(value)
+    if isinstance(after, Tensor) and after.shape == value.shape:
+        return after
+    if not isinstance(after, Tensor) or not _broadcasts(after.shape, value.shape):
+        raise InvalidInput(
+            f"The hooks of {point.name} returned {shorten(after)}; expected None or a tensor that "
+            f"broadcasts to {tuple(value.shape)}."
+        )
+    return after.expand_as(value)
+
+
+def _broadcasts(shape: torch.Size, to: torch.Size) -> bool:
+    pairs = zip(reversed(shape), reversed(to), strict=False)
+    return len(shape) <= len(to) and all(own in (1, n) for own, n in pairs)

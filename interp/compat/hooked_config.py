@@ -34,6 +34,7 @@ def hooked_config(config: Config) -> HookedTransformerConfig:
     by_layer = len(set(scales)) > 1
     windows = [stack.of_layer(layer).attention.window for layer in range(stack.n_layers)]
     local = any(windows)
+    experts = None if mlp is None else mlp.experts
     kind = {"layernorm": "LN", "rmsnorm": "RMS", "none": None}[norm.kind]
     return HookedTransformerConfig(
         d_model=config.d_model,
@@ -48,6 +49,9 @@ def hooked_config(config: Config) -> HookedTransformerConfig:
         n_key_value_heads=attention.n_kv_heads,
         attn_only=mlp is None,
         gated_mlp=mlp is not None and mlp.gated,
+        num_experts=None if experts is None else experts.n_experts,
+        experts_per_token=None if experts is None else experts.n_chosen,
+        norm_topk_prob=experts is not None and experts.renormalised,
         act_fn="relu" if mlp is None else NAME_OF[mlp.activation],
         eps=norm.eps,
         normalization_type=kind,
@@ -100,7 +104,6 @@ def _check_expressible(config: Config, stack: StackConfig) -> None:
     grows = all(abs(s - scales[0] * (n + 1)) < 1e-9 * s for n, s in enumerate(scales))
     mlp, norm = stack.mlp, stack.norm
     problems = {
-        "a mixture of experts": mlp is not None and mlp.experts is not None,
         "layers with different MLPs": len(mlps) > 1,
         "layers with different positions": len(positions) > 1,
         "windows of several sizes": len(windows) > 1,

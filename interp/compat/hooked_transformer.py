@@ -26,6 +26,7 @@ from interp.compat.norms import Norm
 from interp.compat.padding import use_padded_masks
 from interp.compat.pretrained import Pretrained
 from interp.compat.shared_weights import SharedWeights
+from interp.compat.tokenizer import load_tokenizer
 from interp.compat.utils.activation_functions import solu
 from interp.errors import InvalidInput, NoSuchAttribute, shorten
 from interp.model import mlp as core_mlp
@@ -35,12 +36,15 @@ from interp.model.unembedding import Unembedding
 from interp.transformer import Transformer
 
 
-class HookedTransformer(ModelForward, Generation, Pretrained, CoreModule):
+class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - to() is theirs
+    ModelForward, Generation, Pretrained, CoreModule
+):
     """A decoder with the calls of TransformerLens 3.
 
     Args:
         cfg: a :class:`HookedTransformerConfig`, or a dictionary of its fields.
-        tokenizer: one of ``transformers``; ``None`` for a model of token ids.
+        tokenizer: one of ``transformers``; by default that of ``cfg.tokenizer_name``, and for a
+            model of token ids none.
         move_to_device: whether weights go to ``cfg.device``.
         default_padding_side: of the tokenizer.
 
@@ -57,6 +61,8 @@ class HookedTransformer(ModelForward, Generation, Pretrained, CoreModule):
     ) -> None:
         super().__init__()
         self.cfg, self.tokenizer = HookedTransformerConfig.unwrap(cfg), None
+        if tokenizer is None and self.cfg.tokenizer_name is not None:
+            tokenizer = load_tokenizer(self.cfg.tokenizer_name)
         if tokenizer is not None:
             self.set_tokenizer(tokenizer, default_padding_side)
         self._build()
@@ -146,9 +152,10 @@ class HookedTransformer(ModelForward, Generation, Pretrained, CoreModule):
     def __deepcopy__(self, memo: dict[int, Any]) -> "HookedTransformer":
         """The same weights and configuration in a model of its own, without hooks."""
         cfg = deepcopy(self.cfg, memo)
-        cfg.init_weights, init = False, cfg.init_weights
+        cfg.init_weights, cfg.tokenizer_name = False, None
         made = type(self)(cfg)
-        made.cfg.init_weights, made.tokenizer = init, self.tokenizer
+        cfg.init_weights, cfg.tokenizer_name = self.cfg.init_weights, self.cfg.tokenizer_name
+        made.tokenizer = self.tokenizer
         made.load_state_dict(self.state_dict())
         return made.train(self.training)
 

@@ -45,7 +45,8 @@ class TransformerLensKeyValueCacheEntry:
             InvalidInput: new ones of another batch or other heads.
         """
         if not self.past_keys.shape[1] and len(new_keys) == len(self.past_keys):
-            keys, values = new_keys, new_values
+            # Copies, which whoever hooked the new ones can't change.
+            keys, values = new_keys.clone(), new_values.clone()
         elif new_keys.shape[::2] != self.past_keys.shape[::2]:
             raise InvalidInput(
                 f"The cache holds keys {shorten(self.past_keys)}, which the keys "

@@ -31,7 +31,9 @@ def fold_norms(state: StateDict, cfg: HookedTransformerConfig) -> StateDict:
         reads = {f"{at}attn.W_Q": f"{at}attn.b_Q"}
         reads |= {f"{at}attn.{own}W_{x}": f"{at}attn.{own}b_{x}" for x in "KV"}
         _fold(state, f"{at}ln1", reads, centre=centre)
-        if not cfg.attn_only:
+        if cfg.num_experts:
+            _fold_experts(state, at)
+        elif not cfg.attn_only:
             gate = {f"{at}mlp.W_gate": None} if cfg.gated_mlp else {}
             _fold(state, f"{at}ln2", {**gate, f"{at}mlp.W_in": f"{at}mlp.b_in"}, centre=centre)
             if cfg.is_layer_norm_activation():
@@ -51,6 +53,19 @@ def _fold(state: StateDict, norm: str, reads: Mapping[str, str | None], *, centr
         state[name] = weight - weight.mean(-2, keepdim=True) if centre else weight
 
 
+def _fold_experts(state: StateDict, at: str) -> None:
+    """Fold ln2 into the router and the experts, whose weights are ``[out d_model]``."""
+    gain, bias = state.pop(f"{at}ln2.w", None), state.pop(f"{at}ln2.b", None)
+    if bias is not None and bool(bias.any()):
+        raise InvalidInput(
+            f"{at}ln2.b is not zero, and experts have no biases that it could be folded into; "
+            "use fold_ln=False."
+        )
+    ends = ("W_in.weight", "W_gate.weight")
+    for name in [name for name in state if name.startswith(f"{at}mlp.") and name.endswith(ends)]:
+        state[name] = state[name] if gain is None else state[name] * gain
+
+
 def centre_writing(state: StateDict, cfg: HookedTransformerConfig) -> StateDict:
     """Embeddings, W_O, b_O, W_out and b_out with mean zero over d_model."""
     state = dict(state)
@@ -63,6 +78,8 @@ def centre_writing(state: StateDict, cfg: HookedTransformerConfig) -> StateDict:
     for name in names:
         if name in state:
             state[name] = state[name] - state[name].mean(-1, keepdim=True)
+    for name in [name for name in state if ".experts." in name and name.endswith("W_out.weight")]:
+        state[name] = state[name] - state[name].mean(0, keepdim=True)
     return state
 
 

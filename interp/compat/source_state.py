@@ -5,6 +5,7 @@ from torch import Tensor
 from interp.compat.config import HookedTransformerConfig
 from interp.model.attention.attention import Attention
 from interp.model.block import Block
+from interp.model.experts import Experts
 from interp.model.mlp import MLP, GatedMLP
 from interp.model.norm import Norm, ScaledNorm
 from interp.transformer import Transformer
@@ -66,6 +67,8 @@ def _attention(at: str, attn: Attention, cfg: HookedTransformerConfig) -> State:
 
 def _mlp(at: str, block: Block, cfg: HookedTransformerConfig) -> State:
     mlp = getattr(block, "mlp", None)
+    if isinstance(mlp, Experts):
+        return _experts(at, mlp)
     if not isinstance(mlp, MLP):
         return {}
     W_in, W_out, b_in, b_out = mlp.W_in, mlp.W_out, mlp.b_in, mlp.b_out
@@ -76,3 +79,12 @@ def _mlp(at: str, block: Block, cfg: HookedTransformerConfig) -> State:
         f"{at}b_out": W_out.new_zeros(cfg.d_model) if b_out is None else b_out,
     }
     return state | ({f"{at}W_gate": mlp.W_gate} if isinstance(mlp, GatedMLP) else {})
+
+
+def _experts(at: str, experts: Experts) -> State:
+    state: State = {f"{at}W_gate.weight": experts.weight_router}
+    stored = {"W_in": experts.weight_in, "W_gate": experts.weight_gate, "W_out": experts.weight_out}
+    for name, weights in stored.items():
+        for index, weight in enumerate(weights):
+            state[f"{at}experts.{index}.{name}.weight"] = weight
+    return state

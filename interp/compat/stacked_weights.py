@@ -113,6 +113,6 @@ class StackedWeights(TextCalls):
         total = self.W_U.new_zeros(self.cfg.d_model)
         for block in self.blocks[:layer]:
             total = total + block.attn.b_O
-            if include_mlp_biases and not self.cfg.attn_only:
+            if include_mlp_biases and not self.cfg.attn_only and not self.cfg.num_experts:
                 total = total + block.mlp.b_out
         return total + self.blocks[layer].attn.b_O if mlp_input else total

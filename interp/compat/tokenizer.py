@@ -176,3 +176,22 @@ def add_special_tokens(tokenizer: Any) -> None:
         tokenizer.pad_token = tokenizer.eos_token
     if tokenizer.bos_token is None:
         tokenizer.bos_token = tokenizer.eos_token
+
+
+def load_tokenizer(name: str) -> Any:
+    """The tokenizer of ``transformers`` of a folder or of a repository of the hub.
+
+    Raises:
+        InvalidInput: ``transformers`` is not installed, or it can't load it.
+    """
+    instead = "give tokenizer=, or leave cfg.tokenizer_name out"
+    try:
+        from transformers import AutoTokenizer  # noqa: PLC0415 - an optional library
+    except ImportError as error:
+        raise InvalidInput(f"tokenizer_name={name!r} needs transformers; or {instead}.") from error
+    try:
+        return AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        raise InvalidInput(
+            f"tokenizer_name={name!r} can't be loaded: {shorten(error)}; {instead}."
+        ) from error

@@ -38,3 +38,8 @@ def output_heads(weight: Tensor, n: int) -> Tensor:
 def bias_heads(bias: Tensor, n: int) -> Tensor:
     """A bias ``[head d_head]``."""
     return bias.unflatten(0, (n, -1))
+
+
+def one_expert(weight: Tensor, index: int) -> Tensor:
+    """The matrix ``[out in]`` of one expert, of those of all ``[expert out in]``."""
+    return weight[index]

@@ -219,7 +219,7 @@ def test_generation_is_greedy_or_seeded(processed, source):
 
 
 @pytest.mark.parametrize(
-    "field", [{"num_experts": 2, "experts_per_token": 1}, {"act_fn": "xielu"}, {"n_devices": 2}]
+    "field", [{"use_attention_sinks": True}, {"act_fn": "xielu"}, {"n_devices": 2}]
 )
 def test_what_is_not_supported_is_refused_by_name(field):
     with pytest.raises(InterpError, match=next(iter(field))):

@@ -1,0 +1,106 @@
+"""Mixtures of experts with TransformerLens's names: ``mlp.experts.E``, the router ``mlp.W_gate``.
+
+``hook_expert_weights`` has the softmax over all experts, in float32, before the largest are taken;
+``hook_expert_indices`` has the experts of each token. Both have one row per token, and the hooks of
+an expert one row per token that is routed to it, in the order of its ranks
+(Mixtral, Jiang et al. 2024).
+"""
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from interp.compat.config import HookedTransformerConfig
+from interp.compat.hook_calls import call_hooks
+from interp.compat.hook_point import HookPoint
+from interp.compat.shared_weights import SharedWeights
+from interp.compat.weight_views import one_expert, whole
+from interp.model.experts import Experts
+from interp.points import Point
+
+NEURONS = {
+    Point.EXPERT_GATE: "hook_gate",
+    Point.EXPERT_PRE: "hook_pre",
+    Point.EXPERT_POST: "hook_post",
+}
+"""The points of the neurons of all experts, and the hook point of one of them."""
+
+
+class Projection(nn.Module):
+    """A matrix as the parameter ``weight [out in]``."""
+
+    weight: nn.Parameter
+
+
+class Expert(nn.Module):
+    """One of the MLPs."""
+
+    def __init__(self, core: Experts, index: int, weights: SharedWeights) -> None:
+        super().__init__()
+        view = partial(one_expert, index=index)
+        parts = {"W_in": core.weight_in, "W_out": core.weight_out, "W_gate": core.weight_gate}
+        for name, stored in parts.items():
+            self.add_module(name, Projection())
+            weights.add(self.get_submodule(name), "weight", stored, view)
+        self.hook_gate, self.hook_pre, self.hook_post = HookPoint(), HookPoint(), HookPoint()
+
+
+class MoE(nn.Module):
+    """The weights and hook points of a mixture of experts; the core computes it."""
+
+    def __init__(self, cfg: HookedTransformerConfig, core: Experts, weights: SharedWeights) -> None:
+        super().__init__()
+        self.cfg, self.d_mlp = cfg, core.weight_in.shape[1]
+        self.num_experts, self.experts_per_token = core.weight_in.shape[0], core.top_k
+        experts = [Expert(core, index, weights) for index in range(self.num_experts)]
+        self.experts = nn.ModuleList(experts)
+        self._experts = tuple(experts)
+        self.W_gate = Projection()
+        weights.add(self.W_gate, "weight", core.weight_router, whole)
+        self.hook_expert_weights, self.hook_expert_indices = HookPoint(), HookPoint()
+
+    def has_hooks(self, *points: Point) -> bool:
+        """Whether an expert has hooks at one of the points of its neurons."""
+        names = [NEURONS[point] for point in points if point in NEURONS]
+        return any(
+            expert.get_submodule(name).has_hooks()  # pyright: ignore[reportCallIssue]
+            for expert in self._experts
+            for name in names
+        )
+
+    def route(self, logits: Tensor, formed: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights after the hooks of the router, and the experts of each token.
+
+        Args:
+            logits: of the router ``[batch pos expert]``.
+            formed: the weights that follow from them, 0 for experts that are not taken.
+
+        Returns:
+            Weights ``[batch pos expert]``, and indices ``[token rank]``.
+        """
+        shares = logits.softmax(-1, dtype=torch.float32).flatten(0, 1)
+        hooked = call_hooks(self.hook_expert_weights, shares)
+        largest, taken = hooked.topk(self.experts_per_token, dim=-1)
+        if self.cfg.norm_topk_prob:
+            largest = largest / largest.sum(-1, keepdim=True)
+        indices = call_hooks(self.hook_expert_indices, taken)
+        if hooked is shares and indices is taken:
+            return formed, indices
+        weights = torch.zeros_like(shares).scatter_add(-1, indices, largest)
+        return weights.view_as(formed).to(formed.dtype), indices
+
+    def hooked_neurons(self, point: Point, neurons: Tensor, indices: Tensor) -> Tensor:
+        """Neurons ``[batch pos expert d_mlp]`` after the hooks of each expert."""
+        if not self.has_hooks(point):
+            return neurons
+        flat, n = neurons.flatten(0, 1), neurons.shape[1]
+        rows = list(flat.unbind(1))
+        for index, expert in enumerate(self._experts):
+            _, tokens = indices.T.eq(index).nonzero(as_tuple=True)
+            hook_point: HookPoint = expert.get_submodule(NEURONS[point])  # pyright: ignore[reportAssignmentType]
+            routed = rows[index][tokens]
+            hooked = call_hooks(hook_point, routed)
+            if hooked is not routed:
+                rows[index] = rows[index].index_put((tokens,), hooked)
+        return torch.stack(rows, dim=1).unflatten(0, (-1, n))
