@@ -18,6 +18,7 @@ from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import core_config
 from interp.compat.core_module import CoreModule
 from interp.compat.facade import Facade
+from interp.compat.fixed_parts import FixedParts
 from interp.compat.generation import Generation
 from interp.compat.hook_point import HookPoint
 from interp.compat.initial_weights import draw_weights
@@ -74,6 +75,7 @@ class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - 
     @property
     def core(self) -> Transformer:
         """The model of this package that computes the forward; its weights are these weights."""
+        self._parts.check()
         self._weights.check()
         return self._core[0]
 
@@ -90,6 +92,7 @@ class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - 
         self._core, self._weights = (core,), SharedWeights()
         self._add_parts(core)
         self.setup()
+        self._parts = FixedParts(self)
         self._facade = self._places(core)
 
     def _add_parts(self, core: Transformer) -> None:
