@@ -9,7 +9,7 @@ from interp.compat.pretrained import _source
 
 NOT_HERE = (
     *("hubert", "wav2vec2", "w2v2", "medgemma"),  # of sounds, or of images as well
-    *("mixtral", "olmoe", "gpt-oss"),  # mixtures of experts
+    *("olmoe", "gpt-oss"),  # architectures of which the façade has not every part
     *("qwen-", "santacoder"),  # code of their own
     *("llama-7b", "llama-13b", "llama-30b", "llama-65b"),  # not on the hub under these names
     *("olmo-3", "apertus"),  # architectures without a field in a configuration of version 3
