@@ -3,6 +3,8 @@
 No query attends to padding. A padded query attends to the real tokens before it, and to nothing if
 there are none: its row of the pattern is zeros. Windows count columns, and padding has no position
 embedding. What real tokens compute is as elsewhere in this package.
+
+Where ``attention_dir`` is ``bidirectional``, TransformerLens masks nothing, padding neither.
 """
 
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from interp.model.attention.attention import Attention
-from interp.model.attention.mask import Causal, Masking, Visible, Window
+from interp.model.attention.mask import Bidirectional, Causal, Masking, Visible, Window
 from interp.model.context import Context
 
 
@@ -46,10 +48,26 @@ class PaddedCausal:
         return torch.where(visible.any(-1, keepdim=True), visible, keys == columns)[:, None]
 
 
+@dataclass(frozen=True)
+class Unmasked:
+    """Every key, padding too."""
+
+    is_bidirectional: bool = True
+
+    def is_causal(self, context: Context) -> bool:  # noqa: ARG002 - Mask's signature
+        """False."""
+        return False
+
+    def visible(self, context: Context) -> None:
+        """Everything."""
+
+
 def use_padded_masks(attentions: list[Attention]) -> None:
-    """Give causal attentions this mask in the place of their own."""
+    """Give attentions these masks in the place of their own."""
     for attention in attentions:
         masking = attention.masking
+        if isinstance(masking.mask, Bidirectional):
+            attention.masking = Masking(Unmasked(), masking.positions)
         if isinstance(masking.mask, Causal | Window):
             window = masking.mask.size if isinstance(masking.mask, Window) else None
             attention.masking = Masking(PaddedCausal(window), masking.positions)
