@@ -1,8 +1,8 @@
 """Padding as TransformerLens has it, in the mask and in the embedding of positions.
 
 No query attends to padding. A padded query attends to the real tokens before it, and to nothing if
-there are none: its row of the pattern is zeros. Windows count columns, and padding has no position
-embedding. What real tokens compute is as elsewhere in this package.
+there are none: its row of the pattern is zeros. Windows and ALiBi count columns, and padding has
+no position embedding. What real tokens compute is as elsewhere in this package.
 
 Where ``attention_dir`` is ``bidirectional``, TransformerLens masks nothing, padding neither.
 """
@@ -16,6 +16,8 @@ from torch import Tensor
 from interp.model.attention.attention import Attention
 from interp.model.attention.mask import Bidirectional, Causal, Masking, Visible, Window
 from interp.model.context import Context
+from interp.model.positions.alibi import ALiBi
+from interp.model.positions.none import PositionBias
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,25 @@ class Unmasked:
         """Everything."""
 
 
+@dataclass(frozen=True)
+class ColumnALiBi(ALiBi):
+    """ALiBi over columns, padding included, and none of later keys."""
+
+    def bias(self, context: Context) -> PositionBias:
+        """−slope · columns between query and key."""
+        columns = context.columns
+        keys = torch.arange(context.n_key, device=columns.device)
+        earlier = (keys - columns[:, None]).clamp(max=0).double()
+        return self.slopes().to(columns.device)[None, :, None, None] * earlier
+
+
 def use_padded_masks(attentions: list[Attention]) -> None:
     """Give attentions these masks in the place of their own."""
     for attention in attentions:
         masking = attention.masking
+        if isinstance(masking.positions, ALiBi):
+            alibi = ColumnALiBi(masking.positions.n_heads)
+            attention.masking = masking = Masking(masking.mask, alibi)
         if isinstance(masking.mask, Bidirectional):
             attention.masking = Masking(Unmasked(), masking.positions)
         if isinstance(masking.mask, Causal | Window):

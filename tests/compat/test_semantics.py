@@ -309,7 +309,7 @@ def test_cached_keys_are_not_those_of_a_kv_cache():
     assert kv_cache[0].past_values.any()
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", "gemma-2"])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "gemma-2", "bloom"])
 @pytest.mark.parametrize("direction", ["causal", "bidirectional"])
 def test_every_activation_of_padded_texts_is_theirs(name, direction):
     theirs = pytest.importorskip("transformer_lens")
