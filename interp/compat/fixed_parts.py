@@ -1,61 +1,84 @@
-"""Refuses what the forward of a façade would not do: run other parts, or call PyTorch's hooks.
+"""Modules whose parts stay: the core computes the forward, and would not see another part.
 
-A façade's parts hold names, weights and hook points; the core computes. A part that is put in the
-place of another, or a hook of PyTorch on a part, would have no effect, so it is an error.
+Nor would it call PyTorch's hooks on a part. What would have no effect is refused.
 """
+
+from typing import Any
 
 from torch import nn
 
-from interp.compat.hook_point import HookPoint
+from interp.compat.hooked_root_module import HookedRootModule
 from interp.errors import InvalidInput
 
 
-class FixedParts:
-    """The parts of a model as they were built.
+class FixedParts(nn.Module):
+    """A module that refuses another module in the place of one of its parts."""
 
-    Args:
-        root: the model, with all of its parts. PyTorch's hooks on itself are called.
-    """
-
-    def __init__(self, root: nn.Module) -> None:
-        self._children = {
-            name: (module, dict(module.named_children()))
-            for name, module in root.named_modules()
-            if not isinstance(module, HookPoint)
-        }
-        self._points = [part for part in root.modules() if isinstance(part, HookPoint)]
-
-    def check(self) -> None:
-        """See that every part is still there, without hooks of PyTorch.
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute.
 
         Raises:
-            InvalidInput: a part was replaced, added or deleted, or has such a hook.
+            InvalidInput: it is a part that is there already, such as ``blocks[0].mlp``.
         """
-        for name, (module, children) in self._children.items():
-            # Of the dictionaries, because lookups through nn.Module take longer in every forward.
-            if module._modules != children:  # pyright: ignore[reportPrivateUsage]
-                raise InvalidInput(self._changed(name, module, children))
-            if name and (module._forward_hooks or module._forward_pre_hooks):  # pyright: ignore[reportPrivateUsage]
-                raise InvalidInput(_hooked(name))
-        for point in self._points:
-            if len(point._forward_hooks) > len(point.fwd_hooks) or point._forward_pre_hooks:  # pyright: ignore[reportPrivateUsage]
-                raise InvalidInput(_hooked(str(point.name)))
+        before = self.__dict__.get("_modules", {}).get(name)
+        if before is not None and value is not before:
+            raise InvalidInput(
+                f"{name} of this {type(self).__name__} can't be replaced: the forward would go on "
+                "with the part that it had. Add a hook that returns what the new part computes, or "
+                "set its parameters (W_in.data = ...)."
+            )
+        super().__setattr__(name, value)
 
-    def _changed(self, name: str, module: nn.Module, children: dict[str, nn.Module]) -> str:
-        now = dict(module.named_children())
-        changed = next(
-            child for child in [*children, *now] if children.get(child) is not now.get(child)
+    def __delattr__(self, name: str) -> None:
+        """Delete an attribute.
+
+        Raises:
+            InvalidInput: it is a part, such as ``blocks[3]``.
+        """
+        if name in self._modules:
+            raise InvalidInput(
+                f"{name} of this {type(self).__name__} can't be deleted: the forward would go on "
+                "with it. Use stop_at_layer=, a hook that returns zeros, or HookedTransformer of "
+                "another cfg."
+            )
+        super().__delattr__(name)
+
+    def register_forward_hook(self, *given: Any, **keywords: Any) -> Any:
+        """A hook of PyTorch, on the model itself.
+
+        Raises:
+            InvalidInput: this is a part of a model.
+        """
+        self._check_is_called()
+        return super().register_forward_hook(*given, **keywords)
+
+    def register_forward_pre_hook(self, *given: Any, **keywords: Any) -> Any:
+        """A hook of PyTorch, on the model itself.
+
+        Raises:
+            InvalidInput: this is a part of a model.
+        """
+        self._check_is_called()
+        return super().register_forward_pre_hook(*given, **keywords)
+
+    def _check_is_called(self) -> None:
+        if not isinstance(self, HookedRootModule):
+            raise InvalidInput(
+                f"The forward would not call a hook of PyTorch on a {type(self).__name__}; use "
+                "model.add_hook at one of model.hook_dict, which sees the same tensors."
+            )
+
+
+class FixedList(FixedParts, nn.ModuleList):
+    """The blocks."""
+
+    def append(self, module: nn.Module) -> Any:
+        """Refused.
+
+        Raises:
+            InvalidInput: always.
+        """
+        raise InvalidInput(
+            f"A {type(module).__name__} can't be added: the forward would not run it. Build "
+            "HookedTransformer of a cfg with more layers."
         )
-        what = type(now[changed]).__name__ if changed in now else "nothing"
-        return (
-            f"{f'{name}.' if name else ''}{changed} was replaced by {what}, which the forward does "
-            "not run. Change weights in place, or activations by a hook: model.add_hook; for fewer "
-            "layers, use stop_at_layer= or build HookedTransformer of another cfg."
-        )
-
-
-def _hooked(name: str) -> str:
-    return (
-        f"{name} has a hook of PyTorch, which the forward does not call; use model.add_hook at one "
-        "of model.hook_dict, which sees the same tensors."
-    )
