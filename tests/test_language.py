@@ -66,7 +66,10 @@ WHOLE_NAMES = {
 }
 """Names of which only the whole is meant, fields and constants among them."""
 
-OF_TRANSFORMER_LENS = ("utils", "factored_matrix", "FactoredMatrix", "make_df_from_ranges")
+OF_TRANSFORMER_LENS = (
+    *("utils", "factored_matrix", "FactoredMatrix", "make_df_from_ranges"),
+    "refactor_factored_attn_matrices",
+)
 """Names in ``interp/compat`` that are another library's, under which its users look for them."""
 
 

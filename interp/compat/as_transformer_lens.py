@@ -74,7 +74,7 @@ class LensModule(ModuleType):
 
     def __init__(self, name: str, sources: Sequence[ModuleType]) -> None:
         super().__init__(name, f"{name}: names of {', '.join(s.__name__ for s in sources)}.")
-        self.__path__: list[str] = []
+        self.__path__ = []
         self.__spec__ = ModuleSpec(name, None, is_package=True)
         for source in sources:
             self.__dict__.update(public_names(source))

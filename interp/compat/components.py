@@ -14,6 +14,7 @@ from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.experts import MoE
 from interp.compat.factored_matrix import FactoredMatrix
+from interp.compat.fixed_parts import FixedParts
 from interp.compat.hook_point import HookPoint
 from interp.compat.norms import ActivationNorm, Norm
 from interp.compat.shared_weights import SharedWeights
@@ -26,7 +27,7 @@ from interp.model.experts import Experts
 from interp.model.norm import ScaledNorm
 
 
-class Part(nn.Module):
+class Part(FixedParts):
     """Base class: a part that is not computed by itself."""
 
     def forward(self, *inputs: Any, **keywords: Any) -> Tensor:  # noqa: ARG002
@@ -41,7 +42,7 @@ class Part(nn.Module):
         )
 
 
-class Embed(nn.Module):
+class Embed(FixedParts):
     """W_E, and perhaps a norm of it."""
 
     def __init__(self, core: nn.Parameter, norm: Any, weights: SharedWeights) -> None:
@@ -58,7 +59,7 @@ class Embed(nn.Module):
         return rows if norm is None else norm(rows)
 
 
-class PosEmbed(nn.Module):
+class PosEmbed(FixedParts):
     """W_pos; without learned positions it is a parameter that nothing reads, as in theirs."""
 
     def __init__(
@@ -76,7 +77,7 @@ class PosEmbed(nn.Module):
         return rows.expand(*tokens.shape, -1).clone()
 
 
-class Unembed(nn.Module):
+class Unembed(FixedParts):
     """W_U and b_U."""
 
     def __init__(self, weight: nn.Parameter, bias: nn.Parameter, weights: SharedWeights) -> None:
@@ -149,7 +150,7 @@ class Attention(Part):
         return super().__getattr__(name)
 
 
-class MLP(nn.Module):
+class MLP(FixedParts):
     """The weights and hook points of one MLP."""
 
     hook_pre: HookPoint
@@ -203,6 +204,10 @@ class Block(Part):
 
     attn: Attention
     mlp: MLP | MoE
+
+    def part(self, name: str) -> nn.Module | None:
+        """A part by its name; ``None`` if the block has none of this name."""
+        return self._modules.get(name)
 
 
 class TransformerBlock(Block):

@@ -16,6 +16,7 @@ from interp.compat.config import HookedTransformerConfig
 from interp.compat.encoder_pretrained import EncoderPretrained
 from interp.compat.encoder_tap import EncoderFacade, KeyPadding
 from interp.compat.facade import Where
+from interp.compat.fixed_parts import FixedParts
 from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.norms import Norm
@@ -41,7 +42,7 @@ NEEDS = {
 """The setting that a hook point needs, by the end of its name."""
 
 
-class EncoderModel(EncoderPretrained):
+class EncoderModel(EncoderPretrained, FixedParts):
     """Base class of the façades that have an encoder."""
 
     unembed: Unembed

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from interp.compat.config import HookedTransformerConfig
+from interp.compat.fixed_parts import FixedList, FixedParts
 from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.shared_weights import SharedWeights
@@ -33,7 +34,7 @@ class Projection(nn.Module):
     weight: nn.Parameter
 
 
-class Expert(nn.Module):
+class Expert(FixedParts):
     """One of the MLPs."""
 
     def __init__(self, core: Experts, index: int, weights: SharedWeights) -> None:
@@ -46,7 +47,7 @@ class Expert(nn.Module):
         self.hook_gate, self.hook_pre, self.hook_post = HookPoint(), HookPoint(), HookPoint()
 
 
-class MoE(nn.Module):
+class MoE(FixedParts):
     """The weights and hook points of a mixture of experts; the core computes it."""
 
     def __init__(self, cfg: HookedTransformerConfig, core: Experts, weights: SharedWeights) -> None:
@@ -54,7 +55,7 @@ class MoE(nn.Module):
         self.cfg, self.d_mlp = cfg, core.weight_in.shape[1]
         self.num_experts, self.experts_per_token = core.weight_in.shape[0], core.top_k
         experts = [Expert(core, index, weights) for index in range(self.num_experts)]
-        self.experts = nn.ModuleList(experts)
+        self.experts = FixedList(experts)
         self._experts = tuple(experts)
         self.W_gate = Projection()
         weights.add(self.W_gate, "weight", core.weight_router, whole)

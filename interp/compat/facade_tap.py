@@ -150,7 +150,7 @@ class FacadeTap:
             return value
         if point in _SHARED and self.facade.is_ungrouped:
             return self.facade.attentions[self.layer].each_query(value)
-        mlp = self.facade.blocks[self.layer]._modules.get("mlp")
+        mlp = self.facade.blocks[self.layer].part("mlp")
         return (
             mlp.after_activation(value) if point is Point.POST and isinstance(mlp, MLP) else value
         )
@@ -224,7 +224,7 @@ class FacadeTap:
     def _experts(self) -> MoE | None:
         if self.layer is None:
             return None
-        mlp = self.facade.blocks[self.layer]._modules.get("mlp")
+        mlp = self.facade.blocks[self.layer].part("mlp")
         return mlp if isinstance(mlp, MoE) else None
 
     def _routed(self, point: Point, value: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from interp.compat.bert_components import BertBlock, BertEmbed, BertMLMHead, BertNSPHead, BertPooler
 from interp.compat.encoder_config import bert_core_config
@@ -18,6 +18,7 @@ from interp.compat.encoder_model import EncoderModel
 from interp.compat.encoder_state import bert_state, next_sentence_state
 from interp.compat.encoder_tap import EncoderTap
 from interp.compat.facade import Where
+from interp.compat.fixed_parts import FixedList
 from interp.compat.hook_point import HookPoint
 from interp.compat.source_state import State
 from interp.errors import InvalidInput, InvalidTokens, shorten
@@ -78,7 +79,7 @@ class HookedEncoder(EncoderModel):
         cfg, stack, weights = self.cfg, core.stacks[0], self._weights
         self.embed = BertEmbed(cfg, stack, weights)
         blocks = [BertBlock(cfg, block, at, weights) for at, block in enumerate(core.blocks)]
-        self.blocks = nn.ModuleList(blocks)
+        self.blocks = FixedList(blocks)
         self.mlm_head = BertMLMHead(stack.final_norm, weights)
         self._add_unembed(core)
         self.nsp_head, self.pooler = BertNSPHead(cfg), BertPooler(cfg)

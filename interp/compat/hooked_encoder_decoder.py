@@ -20,6 +20,7 @@ from interp.compat.encoder_model import EncoderModel
 from interp.compat.encoder_state import t5_state
 from interp.compat.encoder_tap import EncoderFacade, EncoderTap
 from interp.compat.facade import Where
+from interp.compat.fixed_parts import FixedList
 from interp.compat.hook_point import HookPoint
 from interp.compat.sampling import Ends, Sampling
 from interp.compat.source_state import State
@@ -68,8 +69,8 @@ class HookedEncoderDecoder(EncoderModel):
         self._add_unembed(core)
         self.hook_embed = HookPoint()
 
-    def _blocks(self, stack: Stack, *, is_decoder: bool) -> nn.ModuleList:
-        return nn.ModuleList(
+    def _blocks(self, stack: Stack, *, is_decoder: bool) -> FixedList:
+        return FixedList(
             T5Block(self.cfg, stack.block(layer), layer, self._weights, is_decoder=is_decoder)
             for layer in range(len(stack.blocks))
         )

@@ -10,7 +10,6 @@ from copy import deepcopy
 from typing import Any
 
 import torch
-from torch import nn
 
 from interp.compat.activation_cache import ActivationCache
 from interp.compat.components import Embed, PosEmbed, TransformerBlock, Unembed
@@ -18,6 +17,7 @@ from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import core_config
 from interp.compat.core_module import CoreModule
 from interp.compat.facade import Facade
+from interp.compat.fixed_parts import FixedList, FixedParts
 from interp.compat.generation import Generation
 from interp.compat.hook_point import HookPoint
 from interp.compat.initial_weights import draw_weights
@@ -28,15 +28,23 @@ from interp.compat.pretrained import Pretrained
 from interp.compat.shared_weights import SharedWeights
 from interp.compat.tokenizer import load_tokenizer
 from interp.compat.utils.activation_functions import solu
-from interp.errors import InvalidInput, NoSuchAttribute, shorten
+from interp.errors import InvalidInput, NoSuchAttribute
 from interp.model import mlp as core_mlp
 from interp.model.embeddings import LearnedPositions
 from interp.model.norm import ScaledNorm
 from interp.model.unembedding import Unembedding
 from interp.transformer import Transformer
 
+PARTS = (
+    *("embed", "hook_embed", "hook_tokens", "pos_embed", "hook_pos_embed"),
+    *("blocks", "ln_final", "unembed"),
+)
+"""What is made anew when norms are folded."""
 
-class HookedTransformer(ModelForward, Generation, Pretrained, CoreModule):  # pyright: ignore[reportIncompatibleMethodOverride]
+
+class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - to() is theirs
+    ModelForward, Generation, Pretrained, CoreModule, FixedParts
+):
     """A decoder with the calls of TransformerLens 3.
 
     Args:
@@ -86,6 +94,8 @@ class HookedTransformer(ModelForward, Generation, Pretrained, CoreModule):  # py
             _drop_read_gains(core)
         use_padded_masks([block.attn for block in core.blocks])
         self._core, self._weights = (core,), SharedWeights()
+        for name in PARTS:
+            self._modules.pop(name, None)
         self._add_parts(core)
         self.setup()
         self._facade = self._places(core)
@@ -103,7 +113,7 @@ class HookedTransformer(ModelForward, Generation, Pretrained, CoreModule):  # py
             learned = entry.W_pos if isinstance(entry, LearnedPositions) else None
             self.pos_embed = PosEmbed(learned, cfg, weights)
             self.hook_pos_embed = HookPoint()
-        self.blocks = nn.ModuleList(
+        self.blocks = FixedList(
             TransformerBlock(cfg, block, layer, weights) for layer, block in enumerate(core.blocks)
         )
         if isinstance(stack.final_norm, ScaledNorm):
@@ -157,20 +167,19 @@ class HookedTransformer(ModelForward, Generation, Pretrained, CoreModule):  # py
         made.load_state_dict(self.state_dict())
         return made.train(self.training)
 
-    def load_sample_training_dataset(self, **keywords: object) -> None:
+    def load_sample_training_dataset(self, **keywords: object) -> None:  # noqa: ARG002
         """Refused: nothing is downloaded.
 
         Raises:
             NoSuchAttribute: always.
         """
         raise NoSuchAttribute(
-            f"interp.compat downloads no data set (asked for with {shorten(keywords)}); use "
-            "datasets.load_dataset and model.to_tokens."
+            "interp.compat downloads no data set; use datasets.load_dataset and model.to_tokens."
         )
 
-    def sample_datapoint(self, *settings: object, **keywords: object) -> None:
+    def sample_datapoint(self, *settings: object, **keywords: object) -> None:  # noqa: ARG002
         """Refused: there is no data set to draw from; see :meth:`load_sample_training_dataset`."""
-        self.load_sample_training_dataset(settings=settings, **keywords)
+        self.load_sample_training_dataset()
 
 
 def _drop_read_gains(core: Transformer) -> None:

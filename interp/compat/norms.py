@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from interp.compat.config import HookedTransformerConfig
+from interp.compat.fixed_parts import FixedParts
 from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.shared_weights import SharedWeights
@@ -11,7 +12,7 @@ from interp.compat.weight_views import flat
 from interp.model.norm import LayerNorm, ScaledNorm
 
 
-class Norm(nn.Module):
+class Norm(FixedParts):
     """A norm with ``w`` and ``b``, those that the core's has, and its two hook points."""
 
     def __init__(self, core: ScaledNorm, weights: SharedWeights) -> None:
@@ -42,7 +43,7 @@ class Norm(nn.Module):
         return y if core.bias is None else y + core.bias
 
 
-class ActivationNorm(nn.Module):
+class ActivationNorm(FixedParts):
     """The norm after SoLU, whose parameters are its own."""
 
     def __init__(self, cfg: HookedTransformerConfig, width: int) -> None:

@@ -1,8 +1,10 @@
 """Padding as TransformerLens has it, in the mask and in the embedding of positions.
 
 No query attends to padding. A padded query attends to the real tokens before it, and to nothing if
-there are none: its row of the pattern is zeros. Windows count columns, and padding has no position
-embedding. What real tokens compute is as elsewhere in this package.
+there are none: its row of the pattern is zeros. Windows and ALiBi count columns, and padding has
+no position embedding. What real tokens compute is as elsewhere in this package.
+
+Where ``attention_dir`` is ``bidirectional``, TransformerLens masks nothing, padding neither.
 """
 
 from dataclasses import dataclass
@@ -12,8 +14,10 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from interp.model.attention.attention import Attention
-from interp.model.attention.mask import Causal, Masking, Visible, Window
+from interp.model.attention.mask import Bidirectional, Causal, Masking, Visible, Window
 from interp.model.context import Context
+from interp.model.positions.alibi import ALiBi
+from interp.model.positions.none import PositionBias
 
 
 @dataclass(frozen=True)
@@ -46,10 +50,41 @@ class PaddedCausal:
         return torch.where(visible.any(-1, keepdim=True), visible, keys == columns)[:, None]
 
 
+@dataclass(frozen=True)
+class Unmasked:
+    """Every key, padding too."""
+
+    is_bidirectional: bool = True
+
+    def is_causal(self, context: Context) -> bool:  # noqa: ARG002 - Mask's signature
+        """False."""
+        return False
+
+    def visible(self, context: Context) -> None:
+        """Everything."""
+
+
+@dataclass(frozen=True)
+class ColumnALiBi(ALiBi):
+    """ALiBi over columns, padding included, and none of later keys."""
+
+    def bias(self, context: Context) -> PositionBias:
+        """−slope · columns between query and key."""
+        columns = context.columns
+        keys = torch.arange(context.n_key, device=columns.device)
+        earlier = (keys - columns[:, None]).clamp(max=0).double()
+        return self.slopes().to(columns.device)[None, :, None, None] * earlier
+
+
 def use_padded_masks(attentions: list[Attention]) -> None:
-    """Give causal attentions this mask in the place of their own."""
+    """Give attentions these masks in the place of their own."""
     for attention in attentions:
         masking = attention.masking
+        if isinstance(masking.positions, ALiBi):
+            alibi = ColumnALiBi(masking.positions.n_heads)
+            attention.masking = masking = Masking(masking.mask, alibi)
+        if isinstance(masking.mask, Bidirectional):
+            attention.masking = Masking(Unmasked(), masking.positions)
         if isinstance(masking.mask, Causal | Window):
             window = masking.mask.size if isinstance(masking.mask, Window) else None
             attention.masking = Masking(PaddedCausal(window), masking.positions)

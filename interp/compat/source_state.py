@@ -84,7 +84,7 @@ def mlp_state(at: str, block: Block, cfg: HookedTransformerConfig) -> State:
 
 
 def _experts(at: str, experts: Experts) -> State:
-    state = {f"{at}W_gate.weight": experts.weight_router}
+    state: State = {f"{at}W_gate.weight": experts.weight_router}
     stored = {"W_in": experts.weight_in, "W_gate": experts.weight_gate, "W_out": experts.weight_out}
     for name, weights in stored.items():
         for index, weight in enumerate(weights):

@@ -23,7 +23,7 @@ _LETTERS = {Point.Q: "q", Point.K: "k", Point.V: "v"}
 
 def norm_before(facade: Facade, layer: int) -> Norm | None:
     """The norm of what attention reads; ``None`` if it reads the stream itself."""
-    norm = facade.blocks[layer]._modules.get("ln1")
+    norm = facade.blocks[layer].part("ln1")
     return norm if isinstance(norm, Norm) and facade.has_input_norm else None
 
 
@@ -32,7 +32,7 @@ def projected_apart(facade: Facade, layer: int, x: Tensor) -> dict[Point, Tensor
     norm, cfg = norm_before(facade, layer), facade.cfg
     if cfg.use_attn_in or cfg.use_split_qkv_input:
         inputs = _of_heads(facade, layer, x)
-    elif norm is not None and (_is_edited(norm)):
+    elif norm is not None and _is_edited(norm):
         inputs = dict.fromkeys(_LETTERS, x)
     else:
         return {}
@@ -70,12 +70,12 @@ def _project(
 ) -> Tensor:
     """One of the three, of its own input."""
     attention = facade.attentions[layer]
-    W, b = attention.projection(point)
+    weight, bias = attention.projection(point)
     if facade.is_ungrouped:
-        W, b = attention.each_query(W, axis=0), attention.each_query(b, axis=0)
+        weight, bias = (attention.each_query(each, axis=0) for each in (weight, bias))
     if own.ndim == 3:  # noqa: PLR2004 - batch pos d_model
         product = "batch pos d_model, head d_model d -> batch pos head d"
     else:
-        own = own[:, :, :: own.shape[2] // W.shape[0]]
+        own = own[:, :, :: own.shape[2] // weight.shape[0]]
         product = "batch pos head d_model, head d_model d -> batch pos head d"
-    return einsum(norm(own), W, product) + b
+    return einsum(norm(own), weight, product) + bias

@@ -20,6 +20,11 @@ STACKED = {
 """The part of a block that has each of them."""
 SINGLE = {"W_U": "unembed", "b_U": "unembed", "W_E": "embed", "W_pos": "pos_embed"}
 """The part of the model that has each of them."""
+INSTEAD = {
+    "get_residual": "model.input_to_embed(tokens), or model(tokens, stop_at_layer=0)",
+    "get_pos_offset": "past_kv_cache.n_columns",
+}
+"""Names of TransformerLens that are not here, and what does the same."""
 
 
 class BlockWeights(HookedRootModule):
@@ -44,6 +49,8 @@ class BlockWeights(HookedRootModule):
             if part is None:
                 raise NoSuchAttribute(f"This model has no {name}.")
             return getattr(part.get_submodule(inner), name)
+        if name in INSTEAD:
+            raise NoSuchAttribute(f"interp.compat has no model.{name}; use {INSTEAD[name]}.")
         return super().__getattr__(name)
 
     def _every_block(self) -> Iterable[nn.Module]:

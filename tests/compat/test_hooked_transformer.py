@@ -229,3 +229,23 @@ def test_what_is_not_supported_is_refused_by_name(field):
 def test_models_that_it_cannot_express_are_refused():
     with pytest.raises(InterpError, match="no decoder"):
         HookedTransformer.from_pretrained("python-mlm")
+
+
+@pytest.mark.parametrize("path", ["ln_final", "blocks.0.mlp", "blocks.1", "blocks.0.attn.hook_z"])
+def test_parts_cannot_be_swapped(path):
+    model = built("gpt2")
+    owner, _, name = path.rpartition(".")
+    part = model.get_submodule(path)
+    with pytest.raises(InterpError, match="hook"):
+        setattr(model.get_submodule(owner), name, torch.nn.Identity())
+    assert model.get_submodule(path) is part
+    model.probe = torch.nn.Linear(2, 2)
+    assert model(tokens()).isfinite().all()
+
+
+def test_calls_that_are_missing_say_what_to_use():
+    model = built("gpt2")
+    with pytest.raises(AttributeError, match="input_to_embed"):
+        model.get_residual  # noqa: B018 - an attribute
+    with pytest.raises(InterpError, match="load_dataset"):
+        model.sample_datapoint()

@@ -123,9 +123,10 @@ def test_each_step_computes_the_new_token_alone():
     assert lengths == [3, 4, 5, 6, 7]
 
 
-def test_padded_texts_continue_as_they_do_alone():
+@pytest.mark.parametrize("bos_is_pad", [False, True])
+def test_padded_texts_continue_as_they_do_alone(bos_is_pad):
     model = built("llama")
-    model.set_tokenizer(word_tokenizer())
+    model.set_tokenizer(word_tokenizer(bos_is_pad=bos_is_pad))
     texts = ["w3 w4 w5 w6", "w7"]
     together = model.generate(texts, return_type="tokens", **GREEDY)
     for row, text in zip(together, texts, strict=True):

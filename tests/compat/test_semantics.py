@@ -7,8 +7,12 @@ import torch
 from torch.testing import assert_close
 
 from interp import InterpError
-from interp.compat import TransformerLensKeyValueCache
-from tests.compat.shapes import build, built, tokens
+from interp.compat import (
+    HookedTransformer,
+    HookedTransformerConfig,
+    TransformerLensKeyValueCache,
+)
+from tests.compat.shapes import build, built, close, fields, perturb, tokens
 from tests.compat.words import word_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -303,3 +307,21 @@ def test_cached_keys_are_not_those_of_a_kv_cache():
     cache["v", 0].zero_()
     assert kv_cache[0].past_keys.any()
     assert kv_cache[0].past_values.any()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "gemma-2", "bloom"])
+@pytest.mark.parametrize("direction", ["causal", "bidirectional"])
+def test_every_activation_of_padded_texts_is_theirs(name, direction):
+    theirs = pytest.importorskip("transformer_lens")
+    given = fields(name) | {"attention_dir": direction}
+    model = theirs.HookedTransformer(theirs.HookedTransformerConfig(**given))
+    ours = HookedTransformer(HookedTransformerConfig(**given))
+    perturb(model)
+    ours.load_state_dict(model.state_dict())
+    mask = torch.ones_like(tokens())
+    mask[0, :2], mask[1, -3:] = 0, 0
+    own, expected = (
+        each.run_with_cache(tokens(), attention_mask=mask)[1] for each in (ours, model)
+    )
+    for key in expected:
+        close(own[key], expected[key])
