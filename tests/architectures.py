@@ -244,6 +244,25 @@ ENCODERS = {
     "alibi-encoder": _encoder(StackConfig(2, PLAIN, None, NormConfig(), ALIBI)),
     "sinusoidal-encoder": _encoder(StackConfig(1, PLAIN, None, POST, ALTERNATING_SINES)),
 }
+ENCODERS |= {
+    "modernbert": _encoder(
+        StackConfig(
+            2,
+            PLAIN,
+            MLPConfig(10, gated=True, bias_in=False, bias_out=False),
+            NormConfig(),
+            PARTIAL,
+            EmbeddingConfig(norm=NormConfig()),
+            (
+                LayerConfig((0,), replace(PLAIN, normed=False)),
+                LayerConfig((1,), replace(PLAIN, window=2), positions=ROTARY),
+            ),
+        ),
+        head=HeadConfig("gelu", bias=False, after_norm=True),
+        tied=True,
+        bias_u=True,
+    ),
+}
 PAIRS = {
     "marian": _pair(
         StackConfig(2, PLAIN, MLPConfig(10, "silu"), POST, SINES),

@@ -24,10 +24,14 @@ class HeadConfig:
     Attributes:
         activation: as of :class:`MLPConfig`.
         norm: the norm after the activation.
+        bias: whether there is b.
+        after_norm: whether x is the output of the last norm (ModernBERT), and not the last stream.
     """
 
     activation: Activation = "gelu"
     norm: NormConfig = NormConfig()
+    bias: bool = True
+    after_norm: bool = False
 
     def __post_init__(self) -> None:
         check_choice(self, "activation", Activation)
@@ -142,10 +146,8 @@ class Config:
             self._check_pair(self.decoder)
 
     def _check_encoder(self, encoder: StackConfig) -> None:
-        """Check that no setting of a mask is that of a decoder."""
+        """Check that no setting of attention is that of a decoder."""
         attentions = [layer.attention for layer in encoder.kinds_of_layers()]
-        if any(one.window for one in attentions):
-            raise InvalidConfig("attention window= is for a decoder, whose attention is causal.")
         if any(one.bidirectional for one in attentions):
             raise InvalidConfig(
                 "attention bidirectional= is for a decoder; an encoder's always is."
@@ -186,8 +188,11 @@ class Config:
                 raise InvalidConfig(
                     "tied=True, but W_E embeds tokens, and n_classes= are not tokens."
                 )
-        if self.head is not None and last.norm.final:
-            raise InvalidConfig("head= replaces the last norm; set norm final=False.")
+        if self.head is not None and last.norm.final != self.head.after_norm:
+            raise InvalidConfig(
+                "head= replaces the last norm: set norm final=False; or reads its output: set head "
+                "after_norm=True and norm final=True."
+            )
         if self.d_unembed is not None and self.logit_scale is not None:
             raise InvalidConfig("d_unembed= and logit_scale= can't be combined.")
         names = ("tied", "bias_u", "n_classes", "head", "logit_cap", "logit_scale")

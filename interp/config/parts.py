@@ -77,11 +77,14 @@ class AttentionConfig:
             ``None`` means ``n_heads``.
         bias_q: whether queries have a bias; ``bias_k``, ``bias_v``, ``bias_o`` likewise.
         scale: divisor of the scores; ``None`` means √d_head.
-        window: number of keys that a query attends to, counting its own; ``None`` for all.
+        window: number of keys that a query attends to, counting its own; in an encoder, on each
+            side; ``None`` for all.
         bidirectional: whether a decoder's queries attend to later keys too, as an encoder's do.
         cap: soft-cap c: scores s become c·tanh(s / c) before the mask; ``None`` for none.
         qk_norm: norm of queries and keys before the rotation; ``None`` for none.
         qk_norm_over: whether it goes over each ``head`` or over all ``heads`` together.
+        normed: whether attention reads the stream through the block's norm, where that stands
+            before it; the first layer of ModernBERT does not.
     """
 
     n_heads: int
@@ -97,6 +100,7 @@ class AttentionConfig:
     cap: float | None = None
     qk_norm: NormConfig | None = None
     qk_norm_over: Span = "head"
+    normed: bool = True
 
     def __post_init__(self) -> None:
         check_positive_integers(self, "n_heads", "d_head")

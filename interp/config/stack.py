@@ -170,6 +170,10 @@ class StackConfig:
                 f"rotary positions rotate pairs of a head's dimensions: d_rotary={d_rotary} (all "
                 f"by default) must be even and at most d_head={d_head}."
             )
+        if not layer.attention.normed and self.norm.placement != "pre":
+            raise InvalidConfig(
+                f'attention normed=False needs norm placement="pre"; got "{self.norm.placement}".'
+            )
         scaling = positions.scaling
         if scaling is not None and scaling.kind == "dynamic" and d_rotary <= 2:  # noqa: PLR2004
             raise InvalidConfig("scaling dynamic needs d_rotary of at least 4, more than one pair.")

@@ -105,6 +105,8 @@ def _obstacle_to_writing(model: Network) -> str | None:
             return f"not every part that reads the stream of its {stack.name} is a LayerNorm."
         if not config.norm.final:
             return f"its {stack.name} has no last norm, so its last stream keeps the mean."
+        if not all(layer.attention.normed for layer in config.kinds_of_layers()):
+            return f"attention of a layer of its {stack.name} reads the stream without a norm."
         if config.embedding.norm is not None:
             return "its embedding is normed, and the gain of that norm adds a mean."
         if isinstance(stack.entry, PositionEmbedding) and not isinstance(
