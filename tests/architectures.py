@@ -17,6 +17,7 @@ from interp import (
     NO_NORM,
     PAD,
     AttentionConfig,
+    AttentionPoolerConfig,
     Config,
     EmbeddingConfig,
     ExpertsConfig,
@@ -310,6 +311,22 @@ IMAGES = Config(
     bias_u=True,
 )
 """Reads images [2 4 6] as six patches behind two learned tokens."""
+POOLED_IMAGES = Config(
+    D_MODEL,
+    1,
+    6,
+    encoder=StackConfig(
+        2,
+        PLAIN,
+        MLPConfig(10),
+        embedding=EmbeddingConfig(
+            norm=NormConfig(), patches=PatchConfig(4, 6, 2, channels=2, n_special=0, bias=False)
+        ),
+    ),
+    unembeds=False,
+    attention_pooler=AttentionPoolerConfig(PLAIN, MLPConfig(10)),
+)
+"""Reads images [2 4 6] as six patches, whose sum with their positions is normed."""
 UNMASKED = {
     "bidirectional": _decoder(
         StackConfig(2, replace(GROUPED, bidirectional=True), MLPConfig(10), RMS, ROTARY)

@@ -5,7 +5,7 @@ own, in an *encoder* to all; with both, the decoder also attends to the encoder'
 settings are read when the model is built, and never in a forward.
 """
 
-from interp.config.config import Config, HeadConfig, TokensConfig
+from interp.config.config import AttentionPoolerConfig, Config, HeadConfig, TokensConfig
 from interp.config.parts import (
     NO_NORM,
     Activation,
@@ -32,6 +32,7 @@ __all__ = [
     "NO_NORM",
     "Activation",
     "AttentionConfig",
+    "AttentionPoolerConfig",
     "Config",
     "EmbeddingConfig",
     "ExpertsConfig",

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from interp.config.checks import check_choice, check_positive, check_positive_integers
-from interp.config.parts import Activation, NormConfig
+from interp.config.parts import Activation, AttentionConfig, MLPConfig, NormConfig
 from interp.config.short import settings, short_repr
 from interp.config.stack import StackConfig
 from interp.errors import InvalidConfig
@@ -35,6 +35,25 @@ class HeadConfig:
 
     def __post_init__(self) -> None:
         check_choice(self, "activation", Activation)
+
+
+@dataclass(frozen=True)
+class AttentionPoolerConfig:
+    """The pooler y + mlp(norm(y)), where y is what one learned query attends to in the last stream.
+
+    Attributes:
+        attention: of the query.
+        mlp: a single MLP without a gate.
+        norm: what the MLP reads.
+    """
+
+    attention: AttentionConfig
+    mlp: MLPConfig
+    norm: NormConfig = NormConfig()
+
+    def __post_init__(self) -> None:
+        if self.mlp.gated:
+            raise InvalidConfig("attention_pooler= needs an MLP with gated=False.")
 
 
 @dataclass(frozen=True)
@@ -74,17 +93,19 @@ class Config:
 
     Attributes:
         d_model: width of the residual stream.
-        d_vocab: size of the vocabulary (of a model of images: number of classes).
+        d_vocab: size of the vocabulary (of a model of images: number of classes, or of dimensions
+            of an embedding).
         n_ctx: longest sequence.
         decoder: the causal stack (unless its attention is ``bidirectional``), or ``None``.
         encoder: the bidirectional stack, or ``None``.
         tied: whether W_U is the transpose of W_E.
         bias_u: whether the unembedding has a bias.
         unembeds: whether there is an unembedding; a model without one returns its last stream.
-        n_classes: number of classes of a classifier of texts or tokens; ``None`` if the logits are
-            those of tokens.
+        n_classes: number of classes of a classifier of texts or tokens, or of dimensions of an
+            embedding of texts; ``None`` if the logits are those of tokens.
         head: layer before the unembedding of a masked language model or a classifier.
         pooler: whether ``model.pooler`` computes tanh(x·W + b) of the first token's stream.
+        attention_pooler: ``model.pooler`` computes one vector of the whole stream, by attention.
         d_unembed: width that the unembedding reads (or that a model without one returns), if the
             stream is projected to it first.
         logit_scale: factor of the stream before the unembedding.
@@ -106,6 +127,7 @@ class Config:
     n_classes: int | None = None
     head: HeadConfig | None = None
     pooler: bool = False
+    attention_pooler: AttentionPoolerConfig | None = None
     d_unembed: int | None = None
     logit_scale: float | None = None
     logit_cap: float | None = None
@@ -188,6 +210,8 @@ class Config:
                 raise InvalidConfig(
                     "tied=True, but W_E embeds tokens, and n_classes= are not tokens."
                 )
+        if self.pooler and self.attention_pooler is not None:
+            raise InvalidConfig("pooler=True and attention_pooler= can't be combined; set one.")
         if self.head is not None and last.norm.final != self.head.after_norm:
             raise InvalidConfig(
                 "head= replaces the last norm: set norm final=False; or reads its output: set head "

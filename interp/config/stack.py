@@ -23,7 +23,8 @@ class PatchConfig:
         size: edge length of a patch, in pixels.
         channels: of the image.
         n_special: number of learned tokens before the patches: 1 for CLS, 2 for CLS and the
-            distillation token.
+            distillation token, 0 for none.
+        bias: whether the matrix of the patches has a bias.
     """
 
     height: int
@@ -31,9 +32,12 @@ class PatchConfig:
     size: int
     channels: int = 3
     n_special: int = 1
+    bias: bool = True
 
     def __post_init__(self) -> None:
         check_positive_integers(self, "height", "width", "size", "channels")
+        if self.n_special < 0:
+            raise InvalidConfig(f"n_special={self.n_special} must be at least 0.")
         if self.height % self.size or self.width % self.size:
             raise InvalidConfig(
                 f"An image of {self.height}×{self.width} can't be divided into patches of "

@@ -12,10 +12,12 @@ import torch
 from agreement.exact import Seen, exact, randomised, watched
 from agreement.small import Case
 from torch import Tensor, nn
+from transformers.models.clip.modeling_clip import CLIPTextModelOutput
 
 import interp
 from interp import Place, Point, Transformer
-from interp.loading.live import last_stream
+from interp.loading.live import LOGITS, last_stream, pooled_column
+from interp.loading.registry import families
 
 BOUND = 1e-9
 WORST: dict[str, dict[str, float]] = {}
@@ -166,14 +168,21 @@ def called(theirs: nn.Module, inputs: list[Tensor], **more: object) -> object:
     first, *second = inputs
     with exact():
         if first.is_floating_point():
-            return theirs(pixel_values=first, **more)
+            return of_pooled(theirs, theirs(pixel_values=first, **more))
         given = {"input_ids": first, "attention_mask": torch.ones_like(first)} | more
         for ids in second:
             given["decoder_input_ids"] = ids
             given.setdefault("decoder_attention_mask", torch.ones_like(ids))
         if "use_cache" in signature(theirs.forward).parameters:
             given["use_cache"] = False
-        return theirs(**given)
+        return of_pooled(theirs, theirs(**given))
+
+
+def of_pooled(theirs: nn.Module, out: Any) -> Any:
+    """What theirs gave out; its pooled output alone, where the last stream is not ours."""
+    if not families()[theirs.config.model_type].pooled or any(name in out for name in LOGITS):
+        return out
+    return CLIPTextModelOutput(text_embeds=out.pooler_output)
 
 
 def both(
@@ -192,12 +201,14 @@ def beside(
     out: Any, ours: Transformer, inputs: list[Tensor], mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """What ours gives out, and the same of what theirs gave out."""
-    logits = next((out[name] for name in ("logits", "prediction_logits") if name in out), None)
+    logits = next((name for name in LOGITS if name in out), None)
     if logits is None:
         found, expected = last_stream(ours, *inputs, mask=mask), out.last_hidden_state
     else:
-        found, expected = ours(*inputs, mask=mask), logits
-    return (found[:, 0] if expected.ndim < found.ndim else found), expected
+        found, expected = ours(*inputs, mask=mask), out[logits]
+    if expected.ndim == found.ndim:
+        return found, expected
+    return (found[:, 0] if logits == "logits" else pooled_column(found, expected)), expected
 
 
 def apart(ours: Tensor, theirs: Tensor) -> float:
