@@ -27,7 +27,7 @@ class PointSpec:
         region: which part of a stack it is in.
         of_norm: whether it belongs to a block's norm, so that a place also has the norm's name.
         of_cross: whether it belongs to cross-attention.
-        is_pattern: whether it is an attention pattern, whose rows sum to one.
+        is_pattern: whether it is an attention pattern, whose rows sum to one (to less, with sinks).
     """
 
     label: str

@@ -219,6 +219,22 @@ DECODERS |= {
         d_unembed=5,
         tied=True,
     ),
+    "gpt-oss": _decoder(
+        StackConfig(
+            2,
+            AttentionConfig(4, 4, 2, sinks=True),
+            MLPConfig(
+                6,
+                "quick_gelu",
+                gated=True,
+                clamp=0.9,
+                experts=ExpertsConfig(4, 2, bias_router=True),
+            ),
+            RMS,
+            scaled("yarn"),
+            exceptions=(LayerConfig((0,), AttentionConfig(4, 4, 2, sinks=True, window=3)),),
+        )
+    ),
     "llama3": _decoder(
         StackConfig(2, PLAIN, MLPConfig(10, "quick_gelu"), NormConfig(), scaled("llama3"))
     ),

@@ -183,10 +183,10 @@ class Config:
                 'needs "pre" or "post".'
             )
         attentions = [layer.attention for layer in decoder.kinds_of_layers()]
-        if any(one.window or one.cap or one.qk_norm for one in attentions):
+        if any(one.window or one.cap or one.qk_norm or one.sinks for one in attentions):
             raise InvalidConfig(
-                "attention window=, cap= and qk_norm= are for a decoder alone, not for one with "
-                "an encoder."
+                "attention window=, cap=, qk_norm= and sinks= are for a decoder alone, not for one "
+                "with an encoder."
             )
 
     def _check_exit(self) -> None:

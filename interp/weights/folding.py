@@ -111,7 +111,7 @@ def center_writing(model: Network) -> None:
                     center(part.b_O)
                 elif isinstance(part, MLP | Experts):
                     center(part.weight_out, axis=-2)
-                    center(part.b_out if isinstance(part, MLP) else None)
+                    center(part.b_out)
 
 
 def _stream_inputs(stack: Stack) -> Iterator[Tensor | None]:

@@ -53,6 +53,7 @@ def processed(
         "fold_norms": _obstacle_to_norms(model) if norms else None,
         "center_writing": _obstacle_to_writing(model) if writing else None,
         "center_unembed": _obstacle_to_unembed(model) if unembed else None,
+        "fold_value_biases": _obstacle_to_value_biases(model) if value_biases else None,
     }
     refused = {name: reason for name, reason in obstacles.items() if reason is not None}
     if refused:
@@ -113,6 +114,14 @@ def _obstacle_to_writing(model: Network) -> str | None:
             stack.entry, LearnedPositions
         ):
             return "its sinusoidal positions are no weights and can't be centred."
+    return None
+
+
+def _obstacle_to_value_biases(model: Network) -> str | None:
+    for stack in model.config.stacks.values():
+        attentions = [layer.attention for layer in stack.kinds_of_layers()]
+        if any(one.sinks and (one.bias_v or stack.norm.bias) for one in attentions):
+            return "its attention has sinks, so that rows of its pattern do not sum to one."
     return None
 
 

@@ -92,12 +92,14 @@ class Stack:
         first_score: which of all softmaxes is the one of the first layer.
         scores_each: how many softmaxes a layer has (a paired decoder's has two).
         shifted_scores: whether rows of scores differ by a constant, which no softmax sees.
+        sinks: how many columns of a softmax belong to no key, the last ones.
     """
 
     shared: Mapping[str, Reading]
     first_score: int = 0
     scores_each: int = 1
     shifted_scores: bool = False
+    sinks: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,9 +251,10 @@ def compared(
                     for what in ("scores", "pattern")
                 )
                 given = seen.scores[stack.first_score + layer * stack.scores_each + step]
-                seen_by = seen_scores(scores, given, shifted=stack.shifted_scores)
+                keys, given_pattern = slice(given.shape[-1] - stack.sinks), torch.softmax(given, -1)
+                seen_by = seen_scores(scores, given[..., keys], shifted=stack.shifted_scores)
                 found.append((f"{cross}scores", off(*seen_by)))
-                found.append((f"{cross}pattern", off(pattern, torch.softmax(given, -1))))
+                found.append((f"{cross}pattern", off(pattern, given_pattern[..., keys])))
             for what, error in found:
                 errors[what] = max(errors.get(what, 0.0), error)
     return errors

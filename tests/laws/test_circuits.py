@@ -62,16 +62,16 @@ def scores_of(attention: Attention, x: torch.Tensor) -> torch.Tensor:
 @given(seed=st.integers(0, 2**16))
 @pytest.mark.parametrize("name", SINGLE)
 def test_attention_writes_the_sum_over_heads_of_A_x_S(name, seed):
-    """H(x) = Σ_h A_h(x) · x · S_h + constant_output."""
+    """H(x) = Σ_h A_h(x) · x · S_h + what the biases write."""
     attention, x = attention_of(name), stream(seed)
     A = attention.A(x)
     by_head = [(A[:, h] @ x @ attention.S(h)).form() for h in heads_of(attention)]
-    assert_close(sum(by_head) + attention.constant_output, attention(x, Context.plain(x)), BOUND)
+    assert_close(sum(by_head) + attention.bias_output(A), attention(x, Context.plain(x)), BOUND)
 
 
 @pytest.mark.parametrize("name", ["biased-seed", "gpt2", "bloom", "opt-post", "attention-pair"])
 def test_biases_are_part_of_what_attention_writes(name):
-    """The converse: without constant_output the identity fails wherever there are biases."""
+    """The converse: without bias_output the identity fails wherever there are biases."""
     attention, x = build(name).stacks[-1].block(0).attn, stream()
     A = attention.A(x)
     by_head = [(A[:, h] @ x @ attention.S(h)).form() for h in heads_of(attention)]
