@@ -358,6 +358,8 @@ COVERING = [
     *("mixtral", "bloom-stream", "opt-350m", "bert-types", "t5", "uneven-pair"),
 ]
 """Every kind of norm, position, MLP, order of steps and stack is in one of these."""
+SINKS = ["gpt-oss"]
+"""Those whose patterns have rows that sum to less than one."""
 HALF, OTHER_HALF = COVERING[::2], COVERING[1::2]
 """Of them, for laws that take a run a place."""
 
