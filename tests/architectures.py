@@ -356,6 +356,7 @@ VARIED = ["gpt2", "llama", "post-final", "bert", "uneven-pair"]
 COVERING = [
     *("gpt2", "gptj", "post-final", "neox", "phi", "gemma2", "olmo2"),
     *("mixtral", "bloom-stream", "opt-350m", "bert-types", "t5", "uneven-pair"),
+    *("gpt-oss", "modernbert"),
 ]
 """Every kind of norm, position, MLP, order of steps and stack is in one of these."""
 SINKS = ["gpt-oss"]

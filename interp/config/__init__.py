@@ -5,7 +5,7 @@ own, in an *encoder* to all; with both, the decoder also attends to the encoder'
 settings are read when the model is built, and never in a forward.
 """
 
-from interp.config.config import AttentionPoolerConfig, Config, HeadConfig, TokensConfig
+from interp.config.config import Config, HeadConfig, TokensConfig
 from interp.config.parts import (
     NO_NORM,
     Activation,
@@ -19,6 +19,7 @@ from interp.config.parts import (
     ScalingConfig,
     ScalingKind,
 )
+from interp.config.pooler import AttentionPoolerConfig
 from interp.config.stack import (
     MAX_LAYERS,
     EmbeddingConfig,

@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from interp.config.checks import check_choice, check_positive, check_positive_integers
-from interp.config.parts import Activation, AttentionConfig, MLPConfig, NormConfig
+from interp.config.parts import Activation, NormConfig
+from interp.config.pooler import AttentionPoolerConfig
 from interp.config.short import settings, short_repr
 from interp.config.stack import StackConfig
 from interp.errors import InvalidConfig
@@ -35,25 +36,6 @@ class HeadConfig:
 
     def __post_init__(self) -> None:
         check_choice(self, "activation", Activation)
-
-
-@dataclass(frozen=True)
-class AttentionPoolerConfig:
-    """The pooler y + mlp(norm(y)), where y is what one learned query attends to in the last stream.
-
-    Attributes:
-        attention: of the query.
-        mlp: a single MLP without a gate.
-        norm: what the MLP reads.
-    """
-
-    attention: AttentionConfig
-    mlp: MLPConfig
-    norm: NormConfig = NormConfig()
-
-    def __post_init__(self) -> None:
-        if self.mlp.gated:
-            raise InvalidConfig("attention_pooler= needs an MLP with gated=False.")
 
 
 @dataclass(frozen=True)

@@ -85,8 +85,8 @@ class AttentionConfig:
         qk_norm_over: whether it goes over each ``head`` or over all ``heads`` together.
         normed: whether attention reads the stream through the block's norm, where that stands
             before it; the first layer of ModernBERT does not.
-        sinks: whether each head has a learned score to which no key belongs, in the softmax of every
-            row, so that the row's weights on keys sum to less than one (GPT-OSS).
+        sinks: whether each head has a learned score to which no key belongs, in the softmax of
+            every row, so that the row's weights on keys sum to less than one (GPT-OSS).
     """
 
     n_heads: int

@@ -13,8 +13,8 @@ LATENT = (
     "is rotated and shared by all heads"
 )
 TWO_TOWERS = (
-    "two towers, of texts and of images; load one of them with transformers, as {classes}, and pass "
-    "it to interp.load"
+    "two towers, of texts and of images; load one of them with transformers, as {classes}, and "
+    "pass it to interp.load"
 )
 
 REASONS: dict[str, tuple[str, ...]] = {

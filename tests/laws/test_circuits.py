@@ -231,7 +231,7 @@ def test_a_sink_of_minus_infinity_is_none(name):
         attention.softmax.sinks.fill_(-torch.inf)
     A = attention.A(x)
     assert_close(A, scores_of(attention, x).softmax(-1), BOUND)
-    with pytest.raises(InvalidInput, match="sinks.*bias_output"):
+    with pytest.raises(InvalidInput, match=r"sinks.*bias_output"):
         _ = attention.constant_output
 
 

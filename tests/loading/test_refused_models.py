@@ -5,11 +5,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 
 import interp
 from interp.errors import ModelLoadError
+from interp.loading.assemble import assemble
 from interp.loading.refused_models import REASONS, REFUSED
-from interp.loading.registry import families
+from interp.loading.registry import families, family_of
+from interp.loading.source import StateDictSource
 
 EVIDENCE = {
     "mamba": "MambaMixer|ssm_state",
@@ -84,3 +87,22 @@ def test_no_refused_model_is_supported():
     """A family that is added is taken from the list."""
     assert not set(REFUSED) & set(families())
     assert len(REFUSED) == sum(map(len, REASONS.values()))
+
+
+@pytest.mark.parametrize("method", ["mxfp4", "gptq"])
+def test_quantised_weights_are_refused_with_what_to_do(method, folder):
+    folder.set_fields(quantization_config={"quant_method": method})
+    with pytest.raises(
+        ModelLoadError, match=rf"{method}.*quantised.*dequantize=True.*interp\.load"
+    ):
+        interp.load(folder.path)
+
+
+def test_blocks_of_a_quantised_matrix_are_refused_without_that_field():
+    """As in a folder whose field was removed."""
+    weights = {
+        "model.layers.0.mlp.experts.gate_up_proj_blocks": torch.zeros(2, 4, dtype=torch.uint8)
+    }
+    config = {"model_type": "gpt_oss", "num_hidden_layers": 1, "num_local_experts": 2}
+    with pytest.raises(ModelLoadError, match=r"GPT-OSS: .*MXFP4.*dequantize=True"):
+        assemble(family_of(config), config, StateDictSource(weights))

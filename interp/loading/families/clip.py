@@ -110,7 +110,7 @@ def patches(fields: ForeignConfig, n_special: int, *, bias: bool = False) -> Pat
     return PatchConfig(edge, edge, size, fields.integer("num_channels"), n_special, bias)
 
 
-def text_weights(config: Config, fields: ForeignConfig) -> Table:
+def text_weights(config: Config, fields: ForeignConfig) -> Table:  # noqa: ARG001 - as Family.weights
     """The tower, and the projection."""
     head = {"unembed.weight": from_key(TEXT_PROJECTION)} if config.unembeds else {}
     return prefixed("decoder.", text_tower(config.stacks["decoder"].n_layers)) | head
@@ -126,7 +126,7 @@ def text_tower(n_layers: int) -> Table:
     }
 
 
-def image_weights(config: Config, fields: ForeignConfig) -> Table:
+def image_weights(config: Config, fields: ForeignConfig) -> Table:  # noqa: ARG001 - as Family.weights
     """The tower, and the projection."""
     table = {
         **patch_weights(),

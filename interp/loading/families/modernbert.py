@@ -129,7 +129,7 @@ def exit_settings(fields: ForeignConfig) -> dict[str, Any]:
     return {"head": head, "n_classes": fields.n_classes, "bias_u": True}
 
 
-def weights(config: Config, fields: ForeignConfig) -> Table:
+def weights(config: Config, fields: ForeignConfig) -> Table:  # noqa: ARG001 - as Family.weights
     """Queries, keys and values are one matrix, and so are W_gate and W_in."""
     stack = config.stacks["encoder"]
     table = {

@@ -78,13 +78,13 @@ def image_config(fields: ForeignConfig) -> Config:
     )
 
 
-def text_weights(config: Config, fields: ForeignConfig) -> Table:
+def text_weights(config: Config, fields: ForeignConfig) -> Table:  # noqa: ARG001 - as Family.weights
     """CLIP's, in an encoder, and the head."""
     tower = clip.text_tower(config.stacks["encoder"].n_layers)
     return prefixed("encoder.", tower) | linear("unembed.weight", "unembed.b_U", "head")
 
 
-def image_weights(config: Config, fields: ForeignConfig) -> Table:
+def image_weights(config: Config, fields: ForeignConfig) -> Table:  # noqa: ARG001 - as Family.weights
     """CLIP's without CLS, and the pooler."""
     table = {
         **clip.patch_weights(),

@@ -13,9 +13,9 @@ With sinks, the softmax has one more column, which no key belongs to; the rows o
 than one, and b_V is written as often as they say: Σ_h (A_h 1) b_V W_O.
 
 Two kernels compute z = A·v. The fused one never forms A; it is taken unless scores or pattern are
-edited or differentiated, or scores are soft-capped or have sinks, which it cannot compute. It has no forward-mode
-derivative: under ``torch.func.jvp`` and in a dual level of ``torch.autograd.forward_ad`` the
-explicit one is taken, which needs memory for A.
+edited or differentiated, or scores are soft-capped or have sinks, which it cannot compute. It has
+no forward-mode derivative: under ``torch.func.jvp`` and in a dual level of
+``torch.autograd.forward_ad`` the explicit one is taken, which needs memory for A.
 """
 
 from dataclasses import dataclass
