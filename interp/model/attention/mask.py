@@ -73,7 +73,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class WindowBothWays:
+class TwoSidedWindow:
     """A query attends to the ``size`` last positions up to its own and as many from it on."""
 
     size: int
@@ -127,7 +127,7 @@ class AcrossStacks:
 def mask_of(config: AttentionConfig, *, encoder: bool) -> Mask:
     """The mask of a layer: of an encoder, or of a decoder as it is configured."""
     if encoder and config.window is not None:
-        return WindowBothWays(config.window)
+        return TwoSidedWindow(config.window)
     if encoder or config.bidirectional:
         return Bidirectional()
     return Causal() if config.window is None else Window(config.window)

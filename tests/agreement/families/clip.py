@@ -2,6 +2,7 @@
 
 import torch
 from agreement.comparing import Family, Layers, Stack, called, inputs_of, off
+from agreement.disk import published
 from agreement.exact import exact
 from agreement.families.vit import SIZES as IMAGE_SIZES
 from agreement.small import SIZES, small
@@ -26,6 +27,16 @@ clip_text = small(CLIPTextConfig, SIZES, projection_dim=10, **IDS)
 clip_image = small(CLIPVisionConfig, IMAGE_SIZES, projection_dim=10)
 siglip_text = small(SiglipTextConfig, SIZES, **IDS)
 siglip_image = small(SiglipVisionConfig, IMAGE_SIZES)
+
+
+PUBLISHED = {
+    **{"architectures": ["CLIPTextModel"], "model_type": "clip_text_model", "vocab_size": 50},
+    **{"hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3, "projection_dim": 10},
+    **{"num_attention_heads": 4, "max_position_embeddings": 32, "hidden_act": "quick_gelu"},
+    **{"attention_dropout": 0.0, "dropout": 0.0, "initializer_factor": 1.0, "pad_token_id": 1},
+    **{"bos_token_id": 3, "eos_token_id": 2, "layer_norm_eps": 1e-05, "torch_dtype": "float16"},
+}
+"""The fields of a text encoder of version 4, as image generators have it."""
 
 
 def stack(base=""):
@@ -140,6 +151,15 @@ FAMILIES = [
         name="CLIP (text)",
         cases={"base": clip_text(CLIPTextModel, hidden_act="gelu")},
         stacks={"decoder": stack()},
+    ),
+    Family(
+        name="CLIP (text)",
+        cases={"published": clip_text(CLIPTextModel, eos_token_id=2)},
+        checks={
+            "published": published(
+                PUBLISHED, {"^": "text_model."}, {"text_model.embeddings.position_ids": (1, 32)}
+            )
+        },
     ),
     images(
         "CLIP (image)",
