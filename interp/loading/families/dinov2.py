@@ -22,6 +22,7 @@ from interp.loading.weight import (
     concatenated,
     each_layer,
     from_key,
+    gate_and_in,
     linear,
     norm,
     prefixed,
@@ -104,17 +105,12 @@ def scaled_output(weight: str, bias: str, source: str, scale: str) -> Table:
 
 def swiglu(fields: ForeignConfig) -> Table:
     """W_gate and W_in, as two matrices or as the halves of one."""
-    if not any(f".{JOINT}." in name for name in fields.weight_names):
-        return {
-            **linear("mlp.weight_gate", "mlp.b_gate", "mlp.gate_proj"),
-            **linear("mlp.weight_in", "mlp.b_in", "mlp.up_proj"),
-        }
-    table: Table = {}
-    for part, names in {"weight": ("weight_gate", "weight_in"), "bias": ("b_gate", "b_in")}.items():
-        for half, name in enumerate(names):
-            joint = from_key(f"{JOINT}.{part}")
-            table[f"mlp.{name}"] = joint.map(lambda x, half=half: x.chunk(2)[half])
-    return table
+    if any(f".{JOINT}." in name for name in fields.weight_names):
+        return gate_and_in(JOINT)
+    return {
+        **linear("mlp.weight_gate", "mlp.b_gate", "mlp.gate_proj"),
+        **linear("mlp.weight_in", "mlp.b_in", "mlp.up_proj"),
+    }
 
 
 def _positions(positions: Tensor, registers: Tensor | None = None) -> Tensor:

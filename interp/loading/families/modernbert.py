@@ -29,6 +29,7 @@ from interp.loading.weight import (
     attention_output,
     from_key,
     fused_qkv,
+    gate_and_in,
     linear,
     norm,
     prefixed,
@@ -158,16 +159,11 @@ def block(config: Config, layer: int) -> Table:
         **fused_qkv(qkv, qkv_bias if stack.attention.bias_q else None, d_model, d_model),
         **attention_output("attn.Wo", biased=stack.attention.bias_o),
         **norm("ln2", "mlp_norm", bias=stack.norm.bias),
+        **gate_and_in("mlp.Wi", biased=biased),
         **linear("mlp.weight_out", "mlp.b_out", "mlp.Wo", biased=biased),
     }
-    if stack.attention.normed:
-        table |= norm("ln1", "attn_norm", bias=stack.norm.bias)
-    for part, names in {"weight": ("weight_gate", "weight_in"), "bias": ("b_gate", "b_in")}.items():
-        joint = from_key(f"mlp.Wi.{part}")
-        gate, own = (joint.map(lambda x, n=n: x.chunk(2)[n]) for n in (0, 1))
-        both = {f"mlp.{names[0]}": gate, f"mlp.{names[1]}": own}
-        table |= both if biased or part == "weight" else {}
-    return table
+    has_norm = stack.attention.normed
+    return table | (norm("ln1", "attn_norm", bias=stack.norm.bias) if has_norm else {})
 
 
 def unembedding(config: Config) -> Table:
