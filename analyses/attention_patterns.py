@@ -37,7 +37,8 @@ class AttentionPattern(Result):
     """One head's attention on one prompt.
 
     Attributes:
-        pattern: A, one row a query; rows sum to one. Padding has neither rows nor columns.
+        pattern: A, one row a query; rows sum to one (to less, with sinks). Padding has neither
+            rows nor columns.
         queries: label of each query token; of an image's patch, its row and column.
         keys: label of each key token.
         layer: of the head.
@@ -111,8 +112,8 @@ class AttentionPatterns(Result):
     """The attention of every head on one prompt.
 
     Attributes:
-        patterns: of each layer, A of its heads, one row a query; rows sum to one. Padding has
-            neither rows nor columns.
+        patterns: of each layer, A of its heads, one row a query; rows sum to one (to less, with
+            sinks). Padding has neither rows nor columns.
         queries: label of each query token; of an image's patch, its row and column.
         keys: label of each key token.
         query_ids: token id of each query; of images none.

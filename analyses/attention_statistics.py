@@ -194,8 +194,10 @@ def attention_statistics(
     where BOS stands in a model that has one), by all later queries; on ``self``; on ``previous``
     and, if attention is bidirectional, ``next``, and on the tokens at each further offset, by the
     queries that see a token there; on each class of ``classes``, by all queries. The masses on
-    disjoint classes and ``other`` sum to 1. Across stacks there are no offsets. Normalized entropy
-    is averaged over the queries that see two keys or more: with one, it would be 0 / 0.
+    disjoint classes and ``other`` sum to 1 (with sinks, to what of a row is not the sink's; its
+    entropy is then that of the weights on keys as they are). Across stacks there are no offsets.
+    Normalized entropy is averaged over the queries that see two keys or more: with one, it would be
+    0 / 0.
 
     Args:
         model: the model.

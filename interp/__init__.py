@@ -15,6 +15,7 @@ from interp.circuits.masked_runs import run_circuits
 from interp.config import (
     NO_NORM,
     AttentionConfig,
+    AttentionPoolerConfig,
     Config,
     EmbeddingConfig,
     ExpertsConfig,
@@ -58,6 +59,7 @@ __all__ = [
     "NO_NORM",
     "PAD",
     "AttentionConfig",
+    "AttentionPoolerConfig",
     "Cache",
     "Config",
     "EmbeddingConfig",

@@ -54,6 +54,10 @@ _TAKES = {
         *(Point.EXPERT_GATE, Point.EXPERT_PRE, Point.EXPERT_POST),
     ),
     "the head of a masked language model": (Point.HEAD_PRE, Point.HEAD_POST),
+    "a norm before the head of a masked language model": (
+        Point.HEAD_SCALE,
+        Point.HEAD_NORMALIZED,
+    ),
     "a norm after the last block": (Point.FINAL_SCALE, Point.FINAL_NORMALIZED),
     "an unembedding": (Point.LOGITS,),
 }

@@ -27,7 +27,7 @@ class PointSpec:
         region: which part of a stack it is in.
         of_norm: whether it belongs to a block's norm, so that a place also has the norm's name.
         of_cross: whether it belongs to cross-attention.
-        is_pattern: whether it is an attention pattern, whose rows sum to one.
+        is_pattern: whether it is an attention pattern, whose rows sum to one (to less, with sinks).
     """
 
     label: str
@@ -208,6 +208,20 @@ class Point(Enum):
     MLP_OUT = PointSpec("mlp_out", _STREAM, "hook_mlp_out", "what the MLP adds to the stream")
     RESID_POST = PointSpec("resid_post", _STREAM, "hook_resid_post", "the stream + the last write")
 
+    HEAD_SCALE = PointSpec(
+        "head_scale",
+        _SCALE,
+        "mlm_head.ln.hook_scale",
+        "divisor of the norm that a masked-language head reads",
+        "exit",
+    )
+    HEAD_NORMALIZED = PointSpec(
+        "head_normalized",
+        _STREAM,
+        "mlm_head.ln.hook_normalized",
+        "output of the norm that a masked-language head reads",
+        "exit",
+    )
     HEAD_PRE = PointSpec(
         "head_pre", _STREAM, "mlm_head.hook_pre", "x·W + b of a masked-language head", "exit"
     )

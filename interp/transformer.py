@@ -153,7 +153,7 @@ class Transformer(TextNetwork):
         return made
 
     def without(self, *, mask: bool = False, positions: bool = False) -> "Transformer":
-        """A view of the same weights without the causal mask, without positions, or both.
+        """A view of the same weights without its mask, without positions, or both.
 
         Parameters are shared: what trains or moves one does so to the other. With neither mask nor
         positions, tokens are a set: permuting them permutes the logits. Such a model predicts no
@@ -161,7 +161,8 @@ class Transformer(TextNetwork):
         left out again without an error.
 
         Args:
-            mask: whether queries of the decoder attend to every key, also outside of windows.
+            mask: whether every query attends to every key, also to later ones and outside of
+                windows.
             positions: whether positions go, be they learned, sinusoidal, rotary or biases.
 
         Raises:

@@ -155,7 +155,7 @@ def _residual(model: Network, recorded: Run) -> Iterator[Identity]:
 
 
 def _heads(model: Network, recorded: Run) -> Iterator[Identity]:
-    """H(x) = Σ_h A_h x S_h + the constant of the biases."""
+    """H(x) = Σ_h A_h x S_h + what the biases write."""
     worst = 0.0
     for stack, name, layer in _layers(model):
         attn = stack.block(layer).attn
@@ -163,7 +163,7 @@ def _heads(model: Network, recorded: Run) -> Iterator[Identity]:
         pattern = recorded.cache[Place(Point.PATTERN, layer, None, name)]
         written = sum((pattern[:, h] @ x @ attn.S(h)).form() for h in range(attn.n_heads))
         out = recorded.cache[Place(attn.points.out, layer, None, name)]
-        worst = max(worst, difference(written + attn.constant_output, out))
+        worst = max(worst, difference(written + attn.bias_output(pattern), out))
     yield Identity("H(x) = Σ A·x·S, head by head", worst, TIGHT)
 
 

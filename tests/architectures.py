@@ -17,6 +17,7 @@ from interp import (
     NO_NORM,
     PAD,
     AttentionConfig,
+    AttentionPoolerConfig,
     Config,
     EmbeddingConfig,
     ExpertsConfig,
@@ -218,6 +219,22 @@ DECODERS |= {
         d_unembed=5,
         tied=True,
     ),
+    "gpt-oss": _decoder(
+        StackConfig(
+            2,
+            AttentionConfig(4, 4, 2, sinks=True),
+            MLPConfig(
+                6,
+                "quick_gelu",
+                gated=True,
+                clamp=0.9,
+                experts=ExpertsConfig(4, 2, bias_router=True),
+            ),
+            RMS,
+            scaled("yarn"),
+            exceptions=(LayerConfig((0,), AttentionConfig(4, 4, 2, sinks=True, window=3)),),
+        )
+    ),
     "llama3": _decoder(
         StackConfig(2, PLAIN, MLPConfig(10, "quick_gelu"), NormConfig(), scaled("llama3"))
     ),
@@ -243,6 +260,25 @@ ENCODERS = {
     "rotary-encoder": _encoder(StackConfig(2, BARE, MLPConfig(10), NormConfig(), ROTARY)),
     "alibi-encoder": _encoder(StackConfig(2, PLAIN, None, NormConfig(), ALIBI)),
     "sinusoidal-encoder": _encoder(StackConfig(1, PLAIN, None, POST, ALTERNATING_SINES)),
+}
+ENCODERS |= {
+    "modernbert": _encoder(
+        StackConfig(
+            2,
+            PLAIN,
+            MLPConfig(10, gated=True, bias_in=False, bias_out=False),
+            NormConfig(),
+            PARTIAL,
+            EmbeddingConfig(norm=NormConfig()),
+            (
+                LayerConfig((0,), replace(PLAIN, normed=False)),
+                LayerConfig((1,), replace(PLAIN, window=2), positions=ROTARY),
+            ),
+        ),
+        head=HeadConfig("gelu", bias=False, after_norm=True),
+        tied=True,
+        bias_u=True,
+    ),
 }
 PAIRS = {
     "marian": _pair(
@@ -291,6 +327,22 @@ IMAGES = Config(
     bias_u=True,
 )
 """Reads images [2 4 6] as six patches behind two learned tokens."""
+POOLED_IMAGES = Config(
+    D_MODEL,
+    1,
+    6,
+    encoder=StackConfig(
+        2,
+        PLAIN,
+        MLPConfig(10),
+        embedding=EmbeddingConfig(
+            norm=NormConfig(), patches=PatchConfig(4, 6, 2, channels=2, n_special=0, bias=False)
+        ),
+    ),
+    unembeds=False,
+    attention_pooler=AttentionPoolerConfig(PLAIN, MLPConfig(10)),
+)
+"""Reads images [2 4 6] as six patches, whose sum with their positions is normed."""
 UNMASKED = {
     "bidirectional": _decoder(
         StackConfig(2, replace(GROUPED, bidirectional=True), MLPConfig(10), RMS, ROTARY)
@@ -304,8 +356,11 @@ VARIED = ["gpt2", "llama", "post-final", "bert", "uneven-pair"]
 COVERING = [
     *("gpt2", "gptj", "post-final", "neox", "phi", "gemma2", "olmo2"),
     *("mixtral", "bloom-stream", "opt-350m", "bert-types", "t5", "uneven-pair"),
+    *("gpt-oss", "modernbert"),
 ]
 """Every kind of norm, position, MLP, order of steps and stack is in one of these."""
+SINKS = ["gpt-oss"]
+"""Those whose patterns have rows that sum to less than one."""
 HALF, OTHER_HALF = COVERING[::2], COVERING[1::2]
 """Of them, for laws that take a run a place."""
 

@@ -217,8 +217,14 @@ def seeing(edge: int, size: int) -> StackConfig:
     return replace(STACK, embedding=EmbeddingConfig(patches=PatchConfig(edge, edge, size)))
 
 
-def windowed() -> StackConfig:
-    return replace(STACK, attention=replace(PLAIN, window=2))
+def unnormed() -> StackConfig:
+    attention = replace(PLAIN, normed=False)
+    return replace(STACK, attention=attention, norm=NormConfig(placement="post"))
+
+
+def headed_after_no_norm() -> Config:
+    stack = replace(STACK, norm=NormConfig(final=False))
+    return replace(WHOLE, decoder=stack, head=HeadConfig(after_norm=True))
 
 
 def normed() -> StackConfig:
@@ -278,11 +284,12 @@ def sandwich() -> StackConfig:
         ("all layers share", lambda: differs(positions=PositionsConfig("none"))),
         ("divided into patches of 3×3", lambda: PatchConfig(8, 9, 3)),
         ("9 patches and 1 special", lambda: replace(WHOLE, decoder=None, encoder=seeing(9, 3))),
-        ("window=.*decoder", lambda: replace(WHOLE, encoder=windowed())),
+        ("normed=False.*post", unnormed),
         ("qk_norm=.*decoder alone", lambda: replace(WHOLE, decoder=normed(), encoder=STACK)),
         ("placement=.*decoder alone", lambda: replace(WHOLE, decoder=sandwich(), encoder=STACK)),
         ("W_U would read 4", lambda: replace(WHOLE, tied=True, d_unembed=4)),
         ("head=.*final=False", lambda: replace(WHOLE, head=HeadConfig())),
+        ("set head after_norm=True and norm final=True", headed_after_no_norm),
         ("unembeds=False", lambda: replace(WHOLE, unembeds=False, tied=True)),
         ("shared is for", lambda: replace(WHOLE, shared=True)),
         ("d_vocab_source is for", lambda: replace(WHOLE, d_vocab_source=5)),

@@ -114,6 +114,9 @@ def _check_expressible(config: Config, stack: StackConfig) -> None:
         "this scaling of rotary positions": scaling is not None
         and scaling.kind not in ("linear", "llama3"),
         f"norms placed as {norm.placement}": norm.placement == "stream",
+        "attention sinks": any(s.attention.sinks for s in stack.kinds_of_layers()),
+        "a clamped gate": mlp is not None and mlp.clamp is not None,
+        "attention without a norm": not all(s.attention.normed for s in stack.kinds_of_layers()),
         "a gated MLP with biases": mlp is not None and mlp.gated and mlp.bias_in,
         "no final norm": norm.kind != "none" and not norm.final,
         "a narrower embedding": stack.embedding.width is not None,

@@ -19,6 +19,7 @@ from interp.config.parts import (
     ScalingConfig,
     ScalingKind,
 )
+from interp.config.pooler import AttentionPoolerConfig
 from interp.config.stack import (
     MAX_LAYERS,
     EmbeddingConfig,
@@ -32,6 +33,7 @@ __all__ = [
     "NO_NORM",
     "Activation",
     "AttentionConfig",
+    "AttentionPoolerConfig",
     "Config",
     "EmbeddingConfig",
     "ExpertsConfig",

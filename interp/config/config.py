@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from interp.config.checks import check_choice, check_positive, check_positive_integers
 from interp.config.parts import Activation, NormConfig
+from interp.config.pooler import AttentionPoolerConfig
 from interp.config.short import settings, short_repr
 from interp.config.stack import StackConfig
 from interp.errors import InvalidConfig
@@ -24,10 +25,14 @@ class HeadConfig:
     Attributes:
         activation: as of :class:`MLPConfig`.
         norm: the norm after the activation.
+        bias: whether there is b.
+        after_norm: whether x is the output of the last norm (ModernBERT), and not the last stream.
     """
 
     activation: Activation = "gelu"
     norm: NormConfig = NormConfig()
+    bias: bool = True
+    after_norm: bool = False
 
     def __post_init__(self) -> None:
         check_choice(self, "activation", Activation)
@@ -70,17 +75,19 @@ class Config:
 
     Attributes:
         d_model: width of the residual stream.
-        d_vocab: size of the vocabulary (of a model of images: number of classes).
+        d_vocab: size of the vocabulary (of a model of images: number of classes, or of dimensions
+            of an embedding).
         n_ctx: longest sequence.
         decoder: the causal stack (unless its attention is ``bidirectional``), or ``None``.
         encoder: the bidirectional stack, or ``None``.
         tied: whether W_U is the transpose of W_E.
         bias_u: whether the unembedding has a bias.
         unembeds: whether there is an unembedding; a model without one returns its last stream.
-        n_classes: number of classes of a classifier of texts or tokens; ``None`` if the logits are
-            those of tokens.
+        n_classes: number of classes of a classifier of texts or tokens, or of dimensions of an
+            embedding of texts; ``None`` if the logits are those of tokens.
         head: layer before the unembedding of a masked language model or a classifier.
         pooler: whether ``model.pooler`` computes tanh(x·W + b) of the first token's stream.
+        attention_pooler: ``model.pooler`` computes one vector of the whole stream, by attention.
         d_unembed: width that the unembedding reads (or that a model without one returns), if the
             stream is projected to it first.
         logit_scale: factor of the stream before the unembedding.
@@ -102,6 +109,7 @@ class Config:
     n_classes: int | None = None
     head: HeadConfig | None = None
     pooler: bool = False
+    attention_pooler: AttentionPoolerConfig | None = None
     d_unembed: int | None = None
     logit_scale: float | None = None
     logit_cap: float | None = None
@@ -142,10 +150,8 @@ class Config:
             self._check_pair(self.decoder)
 
     def _check_encoder(self, encoder: StackConfig) -> None:
-        """Check that no setting of a mask is that of a decoder."""
+        """Check that no setting of attention is that of a decoder."""
         attentions = [layer.attention for layer in encoder.kinds_of_layers()]
-        if any(one.window for one in attentions):
-            raise InvalidConfig("attention window= is for a decoder, whose attention is causal.")
         if any(one.bidirectional for one in attentions):
             raise InvalidConfig(
                 "attention bidirectional= is for a decoder; an encoder's always is."
@@ -159,10 +165,10 @@ class Config:
                 'needs "pre" or "post".'
             )
         attentions = [layer.attention for layer in decoder.kinds_of_layers()]
-        if any(one.window or one.cap or one.qk_norm for one in attentions):
+        if any(one.window or one.cap or one.qk_norm or one.sinks for one in attentions):
             raise InvalidConfig(
-                "attention window=, cap= and qk_norm= are for a decoder alone, not for one with "
-                "an encoder."
+                "attention window=, cap=, qk_norm= and sinks= are for a decoder alone, not for one "
+                "with an encoder."
             )
 
     def _check_exit(self) -> None:
@@ -186,8 +192,13 @@ class Config:
                 raise InvalidConfig(
                     "tied=True, but W_E embeds tokens, and n_classes= are not tokens."
                 )
-        if self.head is not None and last.norm.final:
-            raise InvalidConfig("head= replaces the last norm; set norm final=False.")
+        if self.pooler and self.attention_pooler is not None:
+            raise InvalidConfig("pooler=True and attention_pooler= can't be combined; set one.")
+        if self.head is not None and last.norm.final != self.head.after_norm:
+            raise InvalidConfig(
+                "head= replaces the last norm: set norm final=False; or reads its output: set head "
+                "after_norm=True and norm final=True."
+            )
         if self.d_unembed is not None and self.logit_scale is not None:
             raise InvalidConfig("d_unembed= and logit_scale= can't be combined.")
         names = ("tied", "bias_u", "n_classes", "head", "logit_cap", "logit_scale")

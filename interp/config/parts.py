@@ -77,11 +77,16 @@ class AttentionConfig:
             ``None`` means ``n_heads``.
         bias_q: whether queries have a bias; ``bias_k``, ``bias_v``, ``bias_o`` likewise.
         scale: divisor of the scores; ``None`` means √d_head.
-        window: number of keys that a query attends to, counting its own; ``None`` for all.
+        window: number of keys that a query attends to, counting its own; in an encoder, on each
+            side; ``None`` for all.
         bidirectional: whether a decoder's queries attend to later keys too, as an encoder's do.
         cap: soft-cap c: scores s become c·tanh(s / c) before the mask; ``None`` for none.
         qk_norm: norm of queries and keys before the rotation; ``None`` for none.
         qk_norm_over: whether it goes over each ``head`` or over all ``heads`` together.
+        normed: whether attention reads the stream through the block's norm, where that stands
+            before it; the first layer of ModernBERT does not.
+        sinks: whether each head has a learned score to which no key belongs, in the softmax of
+            every row, so that the row's weights on keys sum to less than one (GPT-OSS).
     """
 
     n_heads: int
@@ -97,6 +102,8 @@ class AttentionConfig:
     cap: float | None = None
     qk_norm: NormConfig | None = None
     qk_norm_over: Span = "head"
+    normed: bool = True
+    sinks: bool = False
 
     def __post_init__(self) -> None:
         check_positive_integers(self, "n_heads", "d_head")
@@ -137,11 +144,13 @@ class ExpertsConfig:
         n_experts: number of MLPs.
         n_chosen: number of experts of a token, those with the highest router logits.
         renormalised: whether the weights of these experts are divided by their sum.
+        bias_router: whether the router has a bias.
     """
 
     n_experts: int
     n_chosen: int
     renormalised: bool = True
+    bias_router: bool = False
 
     def __post_init__(self) -> None:
         check_positive_integers(self, "n_experts", "n_chosen")
@@ -162,6 +171,8 @@ class MLPConfig:
             ``silu``,
             ``tanh``.
         gated: whether post = act(x·W_gate) * (x·W_in) instead of act(x·W_in).
+        clamp: c of a gated MLP with post = act(min(gate, c)) * (1 + max(−c, min(pre, c))), as in
+            GPT-OSS; ``None`` for none.
         bias_in: whether W_in (and W_gate) have a bias.
         bias_out: whether W_out has a bias.
         experts: the mixture of experts; ``None`` for a single MLP.
@@ -173,12 +184,15 @@ class MLPConfig:
     bias_in: bool = True
     bias_out: bool = True
     experts: ExpertsConfig | None = None
+    clamp: float | None = None
 
     def __post_init__(self) -> None:
         check_positive_integers(self, "d_mlp")
         check_choice(self, "activation", Activation)
-        if self.experts and (not self.gated or self.bias_in or self.bias_out):
-            raise InvalidConfig("experts= need gated=True, bias_in=False and bias_out=False.")
+        check_positive(self, "clamp")
+        for name in ("experts", "clamp"):
+            if getattr(self, name) and not self.gated:
+                raise InvalidConfig(f"mlp {name}= needs gated=True.")
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ class PatchConfig:
         size: edge length of a patch, in pixels.
         channels: of the image.
         n_special: number of learned tokens before the patches: 1 for CLS, 2 for CLS and the
-            distillation token.
+            distillation token, 0 for none.
+        bias: whether the matrix of the patches has a bias.
     """
 
     height: int
@@ -31,9 +32,12 @@ class PatchConfig:
     size: int
     channels: int = 3
     n_special: int = 1
+    bias: bool = True
 
     def __post_init__(self) -> None:
         check_positive_integers(self, "height", "width", "size", "channels")
+        if self.n_special < 0:
+            raise InvalidConfig(f"n_special={self.n_special} must be at least 0.")
         if self.height % self.size or self.width % self.size:
             raise InvalidConfig(
                 f"An image of {self.height}×{self.width} can't be divided into patches of "
@@ -162,8 +166,25 @@ class StackConfig:
 
     def _check(self, layer: "StackConfig") -> None:
         """Check that a layer's parts are compatible with each other and with this stack."""
+        if not layer.attention.normed and self.norm.placement != "pre":
+            raise InvalidConfig(
+                f'attention normed=False needs norm placement="pre"; got "{self.norm.placement}".'
+            )
+        layer._check_rotary()
         heads, d_head = layer.attention.n_heads, layer.attention.d_head
-        positions = layer.positions
+        if (heads, d_head) != (self.attention.n_heads, self.attention.d_head):
+            raise InvalidConfig("exceptions can't change n_heads or d_head.")
+        if (layer.mlp is None) != (self.mlp is None):
+            raise InvalidConfig("exceptions can't add an MLP to an attention-only stack.")
+        shared = {"learned", "sinusoidal", "buckets"} & {layer.positions.kind, self.positions.kind}
+        if layer.positions != self.positions and shared:
+            raise InvalidConfig(
+                f"exceptions can't change {min(shared)} positions, which all layers share."
+            )
+
+    def _check_rotary(self) -> None:
+        """Check that rotary positions have pairs of a head's dimensions to rotate."""
+        positions, d_head = self.positions, self.attention.d_head
         d_rotary = positions.d_rotary or d_head
         if positions.kind == "rotary" and (d_rotary % 2 or d_rotary > d_head):
             raise InvalidConfig(
@@ -176,12 +197,3 @@ class StackConfig:
         for name in ("short", "long") if scaling else ():
             if len(getattr(scaling, name)) not in (0, d_rotary // 2):
                 raise InvalidConfig(f"scaling {name}= needs one number a pair: {d_rotary // 2}.")
-        if (heads, d_head) != (self.attention.n_heads, self.attention.d_head):
-            raise InvalidConfig("exceptions can't change n_heads or d_head.")
-        if (layer.mlp is None) != (self.mlp is None):
-            raise InvalidConfig("exceptions can't add an MLP to an attention-only stack.")
-        shared = {"learned", "sinusoidal", "buckets"} & {positions.kind, self.positions.kind}
-        if positions != self.positions and shared:
-            raise InvalidConfig(
-                f"exceptions can't change {min(shared)} positions, which all layers share."
-            )

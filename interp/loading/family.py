@@ -40,6 +40,8 @@ class Family:
         shared: name of the one of them that no part reads itself.
         tied: the default of ``tie_word_embeddings``.
         always_tied: whether that field does not say that the head is tied, because it always is.
+        pooled: whether what a live model of ``transformers`` gives for its last stream is not this
+            toolkit's, and its pooled output is compared.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Family:
     shared: str = ""
     tied: bool = True
     always_tied: bool = False
+    pooled: bool = False
 
     def canonical_name(self, key: str) -> str | None:
         """The name of a weight after ``renames``; ``None`` if it is ignored."""

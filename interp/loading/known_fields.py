@@ -60,6 +60,14 @@ IRRELEVANT = frozenset(" ".join((TRAINING, GENERATION, OUTPUTS, ARITHMETIC, DESC
 """Fields that no logits depend on."""
 
 
+DEQUANTISE = (
+    "Load it with transformers in full precision (for MXFP4, AutoModelForCausalLM.from_pretrained("
+    "NAME, quantization_config=Mxfp4Config(dequantize=True), dtype=torch.bfloat16)) and pass that "
+    "model: interp.load(hf_model)."
+)
+"""What to do with a model whose weights are quantised."""
+
+
 def check_known(family: Family, fields: Mapping[str, Any]) -> None:
     """Refuse fields that are neither read nor irrelevant.
 
@@ -75,6 +83,11 @@ def check_known(family: Family, fields: Mapping[str, Any]) -> None:
     for name, value in fields.items():
         if value is None or name in known or (name in parts and not value):
             continue
+        if name == "quantization_config":
+            raise ModelLoadError(
+                f"{family.name}: config.json has {name}={shorten(value)}: its weights are "
+                f"quantised. {DEQUANTISE}"
+            )
         if name in parts:
             raise _refused(family, name, value, "a part that is not supported")
         near = get_close_matches(name[:MAX_SHOWN], [*read, *family.aliases], n=3, cutoff=0.5)

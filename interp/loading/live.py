@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from interp.errors import ModelLoadError, first_line
@@ -26,7 +27,8 @@ from interp.model.embeddings import Patches
 from interp.model.unembedding import ProjectedExit, ProjectedUnembedding
 from interp.transformer import Transformer
 
-OUTPUTS = ("logits", "prediction_logits", "last_hidden_state")
+LOGITS = ("logits", "prediction_logits", "image_embeds", "text_embeds")
+STREAM, POOLED = "last_hidden_state", "pooler_output"
 """Outputs of models of ``transformers`` that can be compared; the first that is present is."""
 
 
@@ -69,7 +71,7 @@ def load_live(
     model.config = replace(model.config, name=str(name))
     generation = getattr(getattr(hf_model, "generation_config", None), "to_dict", dict)()
     set_tokenizer(model, config_json, as_tokenizer(tokenizer), generation)
-    model.agreement = _agreement(model, hf_model)
+    model.agreement = _agreement(model, hf_model, (*LOGITS, POOLED if family.pooled else STREAM))
     return model
 
 
@@ -86,9 +88,26 @@ def last_stream(model: Transformer, *inputs: Tensor, mask: Tensor | None = None)
     return last.read(x) if isinstance(last, ProjectedUnembedding | ProjectedExit) else x
 
 
+def pooled_column(
+    found: Float[Tensor, "batch pos width"], pooled: Float[Tensor, "batch width"]
+) -> Float[Tensor, "batch width"]:
+    """Of each row, the column nearest to a pooled output: of CLS, of EOS, or the last."""
+    nearest = (found - pooled[:, None]).abs().amax(-1).argmin(-1)
+    return found[torch.arange(len(found), device=found.device), nearest]
+
+
 @torch.no_grad()
-def _agreement(model: Transformer, hf_model: Any) -> float:  # noqa: ANN401 - of transformers
+def _agreement(
+    model: Transformer,
+    hf_model: Any,  # noqa: ANN401 - of transformers
+    names: tuple[str, ...],
+) -> float:
     """The largest relative difference of the two models' outputs.
+
+    Args:
+        model: ours.
+        hf_model: theirs.
+        names: of its outputs that can be compared; the first that is present is.
 
     Raises:
         ModelLoadError: it is more than rounding, or no output can be compared.
@@ -108,17 +127,16 @@ def _agreement(model: Transformer, hf_model: Any) -> float:  # noqa: ANN401 - of
                 f"{origin} can't be compared with the loaded model: its forward raised "
                 f"{type(error).__name__}: {first_line(error)[:200]}"
             ) from error
-    output = next((name for name in OUTPUTS if outputs.get(name) is not None), None)
+    output = next((name for name in names if outputs.get(name) is not None), None)
     if output is None:
         raise ModelLoadError(
             f"{origin} returns {', '.join(outputs)}; none of "
-            f"{', '.join(OUTPUTS)} is there to compare. Load its base model."
+            f"{', '.join(names)} is there to compare. Load its base model."
         )
     expected: Tensor = outputs[output]
-    is_stream = output == "last_hidden_state"
-    found = last_stream(model, *inputs) if is_stream else model(*inputs)
-    if expected.ndim < found.ndim:  # one class a text or image, read at the first position
-        found = found[:, 0]
+    found = last_stream(model, *inputs) if output == STREAM else model(*inputs)
+    if expected.ndim < found.ndim:
+        found = found[:, 0] if output == "logits" else pooled_column(found, expected)
     return check_agreement(found, expected, origin, expected_rounding(model))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import interp.loading.families as package
 from interp.errors import ModelLoadError, shorten
 from interp.loading.family import Family
+from interp.loading.refused_models import REFUSED
 
 
 @cache
@@ -28,10 +29,16 @@ def family_of(config_json: Mapping[str, Any]) -> Family:
     """The family that a ``config.json`` names.
 
     Raises:
-        ModelLoadError: ``model_type`` is missing or unknown.
+        ModelLoadError: ``model_type`` is missing or unknown, or names a model with parts that no
+            model here has.
     """
     model_type = config_json.get("model_type")
     known = families()
+    if isinstance(model_type, str) and model_type in REFUSED and model_type not in known:
+        raise ModelLoadError(
+            f"config.json has model_type={model_type!r}, which is not supported: the model has "
+            f"{REFUSED[model_type]}."
+        )
     if not isinstance(model_type, str) or model_type not in known:
         raise ModelLoadError(
             f"config.json has model_type={shorten(model_type)}, which is not supported; supported "

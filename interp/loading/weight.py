@@ -136,6 +136,16 @@ def mlp(source_in: str, source_out: str, *, biased: bool = True) -> Table:
     }
 
 
+def gate_and_in(source: str, *, biased: bool = True) -> Table:
+    """W_gate and W_in of a gated MLP, stored as the halves of one matrix ``[out, in]``."""
+    parts = {"weight": ("mlp.weight_gate", "mlp.weight_in"), "bias": ("mlp.b_gate", "mlp.b_in")}
+    table: Table = {}
+    for part in ("weight", "bias") if biased else ("weight",):
+        joint, (gate, own) = from_key(f"{source}.{part}"), parts[part]
+        table |= {gate: joint.map(lambda x: x.chunk(2)[0]), own: joint.map(lambda x: x.chunk(2)[1])}
+    return table
+
+
 def attention_output(source: str, *, biased: bool = True, name: str = "attn") -> Table:
     """W_O and b_O of the attention called ``name``."""
     return linear(f"{name}.weight_o", f"{name}.b_O", source, biased=biased)

@@ -59,7 +59,8 @@ class Block(nn.Module):
             self.add_module(name, part)
 
         def add_norm(name: str, shared: Norm | None = None) -> BlockNorm:
-            norm = shared or norm_of(config.norm, d_model)
+            reads_stream = name == "ln1" and not config.attention.normed
+            norm = Norm() if reads_stream else shared or norm_of(config.norm, d_model)
             self.add_module(name, norm)
             return BlockNorm(norm, name)
 

@@ -36,10 +36,11 @@ def describe_stack(stack: StackConfig) -> str:
 
 def _attention(attention: AttentionConfig) -> str:
     kind = "bidirectional attention" if attention.bidirectional else "attention"
-    heads = f"{attention.n_heads} heads of {attention.d_head}"
-    if attention.kv_heads == attention.n_heads:
-        return f"{kind} ({heads})"
-    return f"{kind} ({heads}, {attention.kv_heads} key/value heads)"
+    described = [f"{attention.n_heads} heads of {attention.d_head}"]
+    if attention.kv_heads != attention.n_heads:
+        described.append(f"{attention.kv_heads} key/value heads")
+    described += ["sinks"] if attention.sinks else []
+    return f"{kind} ({', '.join(described)})"
 
 
 def _mlp(mlp: MLPConfig) -> str:

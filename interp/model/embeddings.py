@@ -17,7 +17,7 @@ from interp.errors import InvalidInput
 from interp.model.batch import Batch
 from interp.model.context import Context
 from interp.model.linear import Linear
-from interp.model.mlp import matrix
+from interp.model.mlp import bias_of, matrix
 from interp.model.positions.rotary import PAIRS, Frequencies, Rotary
 from interp.model.recipe import STORED, Layout, Reader, Recipe
 from interp.model.shapes import Stream
@@ -183,8 +183,9 @@ class Patches(Linear):
         self.size = config.size
         self.image_shape = (config.channels, config.height, config.width)
         self.weight = matrix(d_model, config.channels * config.size**2)
-        self.bias = nn.Parameter(torch.zeros(d_model))
-        self.special = nn.Parameter(torch.randn(config.n_special, d_model) * 0.02)
+        self.bias = bias_of(d_model, config.bias)
+        n = config.n_special
+        self.special = nn.Parameter(torch.randn(n, d_model) * 0.02) if n else None
 
     def forward(self, batch: Batch, context: Context, weight_e: None) -> Tensor:  # noqa: ARG002
         """``[batch pos d_model]``: each special token, then the patches row by row."""
@@ -193,8 +194,10 @@ class Patches(Linear):
         patches = rearrange(
             batch.images, "b c (h p) (w q) -> b (h w) (c p q)", p=self.size, q=self.size
         )
-        special = self.special.expand(len(patches), -1, -1)
-        return torch.cat([special, self.linear(patches, self.weight, self.bias)], dim=1)
+        x = self.linear(patches, self.weight, self.bias)
+        if self.special is None:
+            return x
+        return torch.cat([self.special.expand(len(x), -1, -1), x], dim=1)
 
 
 class Projection(Linear):

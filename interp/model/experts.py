@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from interp.config import ExpertsConfig, MLPConfig
 from interp.model.context import Context
 from interp.model.linear import Linear
-from interp.model.mlp import ACTIVATIONS, matrix
+from interp.model.mlp import bias_of, gating_of, matrix
 from interp.model.recipe import Layout, Reader, Recipe
 from interp.model.shapes import Stream
 from interp.model.tap import Tap, untouched
@@ -24,20 +24,24 @@ Neurons = Float[Tensor, "batch pos expert d_mlp"]
 
 
 class Experts(Linear):
-    """x ↦ Σ_e w_e(x) · (act(x·W_gate_e) * (x·W_in_e))·W_out_e."""
+    """x ↦ Σ_e w_e(x) · (act(x·W_gate_e) * (x·W_in_e))·W_out_e, and biases if it has any."""
 
     mixes_positions = False
 
     def __init__(self, config: MLPConfig, experts: ExpertsConfig, d_model: int, out: Point) -> None:
         super().__init__()
         self.out = self.hidden_point = out
-        self.act = ACTIVATIONS[config.activation]
+        self.gating = gating_of(config)
         self.top_k = experts.n_chosen
         self.rescale = sum_to_one if experts.renormalised else unchanged
         self.weight_router = matrix(experts.n_experts, d_model)
         self.weight_gate = _matrices(experts.n_experts, config.d_mlp, d_model)
         self.weight_in = _matrices(experts.n_experts, config.d_mlp, d_model)
         self.weight_out = _matrices(experts.n_experts, d_model, config.d_mlp)
+        self.b_router = bias_of(experts.n_experts, experts.bias_router)
+        self.b_gate = _biases(experts.n_experts, config.d_mlp, present=config.bias_in)
+        self.b_in = _biases(experts.n_experts, config.d_mlp, present=config.bias_in)
+        self.b_out = _biases(experts.n_experts, d_model, present=config.bias_out)
 
     def forward(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
         """Σ_e w_e(x) · MLP_e(x)."""
@@ -53,15 +57,15 @@ class Experts(Linear):
         if not (by_weights or tap.must_form(*per_expert)):
             return self.of_chosen(x, weights)
         gate, pre = tap(Point.EXPERT_GATE, self.gate(x)), tap(Point.EXPERT_PRE, self.pre(x))
-        return self.of_all(weights, tap(Point.EXPERT_POST, self.act(gate) * pre))
+        return self.of_all(weights, tap(Point.EXPERT_POST, self.gating(gate, pre)))
 
     def output(self, hidden: Stream, tap: Tap = untouched) -> Stream:
         """``hidden``, unchanged."""
         return tap(self.out, hidden)
 
     def router(self, x: Stream) -> Weights:
-        """``x @ W_router``."""
-        return self.linear(x, self.weight_router, None)
+        """``x @ W_router + b_router``."""
+        return self.linear(x, self.weight_router, self.b_router)
 
     def weights(self, logits: Weights) -> Weights:
         """Softmax, of which the largest are kept; of half precision, computed in float32."""
@@ -85,27 +89,27 @@ class Experts(Linear):
         self, e: int, x: Float[Tensor, "token d_model"]
     ) -> Float[Tensor, "token d_model"]:
         """MLP_e(x) of the tokens routed to one expert."""
-        gate, pre = (
-            self.linear(x, weight[e], None) for weight in (self.weight_gate, self.weight_in)
-        )
-        return self.linear(self.act(gate) * pre, self.weight_out[e], None)
+        gate = self.linear(x, self.weight_gate[e], _of_expert(self.b_gate, e))
+        pre = self.linear(x, self.weight_in[e], _of_expert(self.b_in, e))
+        return self.linear(self.gating(gate, pre), self.weight_out[e], _of_expert(self.b_out, e))
 
     # ---- all experts on all tokens, where their points are read or edited ---------------------
 
     def gate(self, x: Stream) -> Neurons:
-        """``x @ W_gate`` of every expert."""
-        return einsum(x, self.weight_gate, "batch pos d, expert d_mlp d -> batch pos expert d_mlp")
+        """``x @ W_gate + b_gate`` of every expert."""
+        return _of_each(x, self.weight_gate, self.b_gate)
 
     def pre(self, x: Stream) -> Neurons:
-        """``x @ W_in`` of every expert."""
-        return einsum(x, self.weight_in, "batch pos d, expert d_mlp d -> batch pos expert d_mlp")
+        """``x @ W_in + b_in`` of every expert."""
+        return _of_each(x, self.weight_in, self.b_in)
 
     def of_all(self, weights: Weights, post: Neurons) -> Stream:
-        """Σ_e w_e · post_e·W_out_e."""
+        """Σ_e w_e · (post_e·W_out_e + b_out_e)."""
         weighted = post * weights[..., None]
-        return einsum(
+        written = einsum(
             weighted, self.weight_out, "batch pos expert d_mlp, expert d d_mlp -> batch pos d"
         )
+        return written if self.b_out is None else written + weights @ self.b_out
 
     @property
     def W_in(self) -> Float[Tensor, "expert d_model d_mlp"]:
@@ -134,7 +138,7 @@ class Experts(Linear):
             return Recipe(compute, (source,), absent_when_fused=name != "router")
 
         def post(experts: Experts, of: Reader) -> Tensor:
-            return experts.act(of(Point.EXPERT_GATE)) * of(Point.EXPERT_PRE)
+            return experts.gating(of(Point.EXPERT_GATE), of(Point.EXPERT_PRE))
 
         def written(experts: Experts, of: Reader) -> Tensor:
             return experts.of_chosen(of(source.point, source.norm), of(Point.EXPERT_WEIGHTS))
@@ -157,6 +161,22 @@ def sum_to_one(weights: Tensor) -> Tensor:
 def unchanged(weights: Tensor) -> Tensor:
     """The weights themselves."""
     return weights
+
+
+def _of_each(x: Stream, weight: Tensor, bias: Tensor | None) -> Neurons:
+    """``x @ W + b`` of every expert."""
+    product = einsum(x, weight, "batch pos d, expert d_mlp d -> batch pos expert d_mlp")
+    return product if bias is None else product + bias
+
+
+def _of_expert(biases: Tensor | None, e: int) -> Tensor | None:
+    """The bias of one expert."""
+    return None if biases is None else biases[e]
+
+
+def _biases(n: int, size: int, *, present: bool) -> nn.Parameter | None:
+    """Trainable zeros, or none."""
+    return nn.Parameter(torch.zeros(n, size)) if present else None
 
 
 def _matrices(n: int, n_out: int, n_in: int) -> nn.Parameter:

@@ -45,6 +45,35 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 }
 
 
+class Gating:
+    """post = act(gate) * pre."""
+
+    def __init__(self, config: MLPConfig) -> None:
+        self.act = ACTIVATIONS[config.activation]
+
+    def __call__(self, gate: Tensor, pre: Tensor) -> Tensor:
+        """The activations of the neurons, given both projections."""
+        return self.act(gate) * pre
+
+
+class ClampedGating(Gating):
+    """post = act(min(gate, c)) * (1 + max(−c, min(pre, c))) (GPT-OSS)."""
+
+    def __init__(self, config: MLPConfig, limit: float) -> None:
+        super().__init__(config)
+        self.limit = limit
+
+    def __call__(self, gate: Tensor, pre: Tensor) -> Tensor:
+        """The activations of the neurons, given both projections."""
+        clamped = pre.clamp(-self.limit, self.limit)
+        return (clamped + 1) * self.act(gate.clamp(max=self.limit))
+
+
+def gating_of(config: MLPConfig) -> Gating:
+    """How a gated MLP computes the activations of its neurons."""
+    return Gating(config) if config.clamp is None else ClampedGating(config, config.clamp)
+
+
 def matrix(n_out: int, n_in: int) -> nn.Parameter:
     """Random weights [out in] that preserve the variance of their input."""
     return nn.Parameter(torch.randn(n_out, n_in) / n_in**0.5)
@@ -115,12 +144,13 @@ class GatedMLP(MLP):
 
     def __init__(self, config: MLPConfig, d_model: int, out: Point = Point.MLP_OUT) -> None:
         super().__init__(config, d_model, out)
+        self.gating = gating_of(config)
         self.weight_gate = matrix(config.d_mlp, d_model)
         self.b_gate = bias_of(config.d_mlp, config.bias_in)
 
     def hidden(self, x: Stream, context: Context, tap: Tap = untouched) -> Neurons:  # noqa: ARG002
         """``act(x @ W_gate + b_gate) * (x @ W_in + b_in)``."""
-        return self.act(tap(Point.GATE, self.gate(x))) * tap(Point.PRE, self.pre(x))
+        return self.gating(tap(Point.GATE, self.gate(x)), tap(Point.PRE, self.pre(x)))
 
     def gate(self, x: Stream) -> Neurons:
         """x·W_gate + b_gate."""
@@ -139,7 +169,7 @@ class GatedMLP(MLP):
             return mlp.gate(of(source.point, source.norm))
 
         def gated(mlp: GatedMLP, of: Reader) -> Tensor:
-            return mlp.act(of(Point.GATE)) * of(Point.PRE)
+            return mlp.gating(of(Point.GATE), of(Point.PRE))
 
         plain = super().layout(source)
         return {

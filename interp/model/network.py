@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from interp.config import Config
 from interp.errors import InvalidInput, InvalidTokens, NoSuchAttribute, shorten
+from interp.model.attention_pooler import pooler_of
 from interp.model.batch import Batch
 from interp.model.block import Block
 from interp.model.context import Context
@@ -28,7 +29,7 @@ from interp.model.stack import WHOLE, Span, Stack
 from interp.model.stacked import STACKED, stacked
 from interp.model.tap import Tap, untouched
 from interp.model.torch_hooks import refuse_hooks
-from interp.model.unembedding import Pooler, Unembedding, exit_of
+from interp.model.unembedding import Unembedding, exit_of
 from interp.names import Names
 from interp.table import Table
 
@@ -46,7 +47,7 @@ class Network(nn.Module):
             self.add_module(name, stack)
             shared = stack.weight_e if config.shared else None
         self.unembed = exit_of(config, self.stacks[-1].weight_e)
-        self.pooler = Pooler(config.d_model) if config.pooler else None
+        self.pooler = pooler_of(config)
         self.agreement: float | None = None
         """Largest relative difference from the live model that it was loaded from, if any."""
         self._structure: tuple[Layout, Names] | None = None

@@ -32,6 +32,7 @@ class NormPoints:
 
 FINAL = NormPoints(Point.FINAL_SCALE, Point.FINAL_NORMALIZED)
 EMBEDDED = NormPoints(Point.EMBED_SCALE, Point.EMBED_NORMALIZED)
+HEAD = NormPoints(Point.HEAD_SCALE, Point.HEAD_NORMALIZED)
 QUERIES = NormPoints(Point.Q_SCALE, Point.Q_NORMALIZED)
 KEYS = NormPoints(Point.K_SCALE, Point.K_NORMALIZED)
 

@@ -67,7 +67,7 @@ class Stack(nn.Module):
         self.blocks = nn.ModuleList(self._blocks(config, own))
         last = name == list(config.stacks)[-1]
         if last and config.head is not None:
-            self.final_norm: Norm = MaskedHead(config.head, d_model)
+            self.final_norm: Norm = MaskedHead(config.head, own.norm, d_model)
         else:
             self.final_norm = norm_of(own.norm, d_model, points=FINAL) if own.norm.final else Norm()
 

@@ -1,7 +1,7 @@
 """The exit of a model: logits = x·W_U + b_U, perhaps scaled or soft-capped.
 
-A masked language model has norm(act(x·W + b)) in place of the final norm (Devlin et al. 2019), and
-perhaps a pooler, which makes one vector of the first token.
+A masked language model has norm(act(x·W + b)) in place of the final norm (Devlin et al. 2019) or
+after it (ModernBERT), and perhaps a pooler, which makes one vector of the first token.
 """
 
 import torch
@@ -9,11 +9,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
-from interp.config import Config, HeadConfig
+from interp.config import NO_NORM, Config, HeadConfig, NormConfig
 from interp.model.embeddings import Projection
 from interp.model.linear import Linear
 from interp.model.mlp import ACTIVATIONS, bias_of, matrix
-from interp.model.norm import FINAL, Norm, norm_of
+from interp.model.norm import FINAL, HEAD, Norm, norm_of
 from interp.model.recipe import STORED, Layout, Reader, Recipe, owned
 from interp.model.shapes import Logits, Stream
 from interp.model.soft_cap import soft_cap_of
@@ -137,17 +137,24 @@ def exit_of(config: Config, embedding: nn.Parameter | None) -> Exit:
 
 
 class MaskedHead(Linear, Norm):
-    """x ↦ norm(act(x·W + b)), between the last block and the unembedding of a masked LM."""
+    """x ↦ norm(act(x·W + b)), between the last block and the unembedding of a masked LM.
 
-    def __init__(self, config: HeadConfig, d_model: int) -> None:
+    Args:
+        config: the head.
+        before: the norm of x, if the head has one before it.
+        d_model: width of the stream.
+    """
+
+    def __init__(self, config: HeadConfig, before: NormConfig, d_model: int) -> None:
         super().__init__()
         self.act = ACTIVATIONS[config.activation]
-        self.weight, self.bias = matrix(d_model, d_model), bias_of(d_model, present=True)
+        self.norm_before = norm_of(before if before.final else NO_NORM, d_model, points=HEAD)
+        self.weight, self.bias = matrix(d_model, d_model), bias_of(d_model, present=config.bias)
         self.norm = norm_of(config.norm, d_model, points=FINAL)
 
     def forward(self, x: Stream, tap: Tap = untouched) -> Stream:
         """norm(act(x·W + b))."""
-        post = self.act(tap(Point.HEAD_PRE, self.pre(x)))
+        post = self.act(tap(Point.HEAD_PRE, self.pre(self.norm_before(x, tap))))
         return self.norm(tap(Point.HEAD_POST, post), tap)
 
     def pre(self, x: Stream) -> Stream:
@@ -157,12 +164,14 @@ class MaskedHead(Linear, Norm):
     def layout(self, source: Place, norm: str | None = None) -> Layout:  # noqa: ARG002
         """Its places; ``source`` is that of the last stream."""
         pre, post = Place(Point.HEAD_PRE), Place(Point.HEAD_POST)
+        read = self.norm_before.output(source)
 
         def compute(head: MaskedHead, of: Reader) -> Tensor:
-            return head.pre(of(source.point, source.norm))
+            return head.pre(of(read.point, read.norm))
 
         return {
-            pre: Recipe(compute, (source,)),
+            **owned("norm_before", self.norm_before.layout(source)),
+            pre: Recipe(compute, (read,)),
             post: Recipe(lambda head, of: head.act(of(Point.HEAD_PRE)), (pre,)),
             **owned("norm", self.norm.layout(post)),
         }

@@ -29,7 +29,7 @@ class HasOrder:
     """By what a model can tell the order of its tokens.
 
     Attributes:
-        mask: whether its decoder has a causal mask.
+        mask: whether its decoder has a causal mask, or a layer of its encoder a window.
         positions: whether a layer has positions, of whatever kind.
     """
 
@@ -38,12 +38,13 @@ class HasOrder:
 
 
 def has_order(model: Network) -> HasOrder:
-    """Whether a model has a causal mask, and whether it has positions."""
+    """Whether a model has a mask, and whether it has positions."""
     config = model.config
     layers = [layer for stack in config.stacks.values() for layer in stack.kinds_of_layers()]
     decoder = [] if config.decoder is None else config.decoder.kinds_of_layers()
     return HasOrder(
-        mask=any(not layer.attention.bidirectional for layer in decoder),
+        mask=any(not layer.attention.bidirectional for layer in decoder)
+        or any(layer.attention.window is not None for layer in layers),
         positions=any(layer.positions.kind != "none" for layer in layers),
     )
 

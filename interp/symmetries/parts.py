@@ -45,7 +45,7 @@ def reorder_heads(attn: Attention, heads: Heads, kv_heads: KVHeads, *, output: b
             "The position biases of this attention belong to heads by their index, so its heads "
             "have an order; see model.without(positions=True)."
         )
-    reorder(heads, attn.W_Q, *([attn.W_O] if output else []))
+    reorder(heads, attn.W_Q, *([attn.W_O] if output else []), *attn.softmax.parameters())
     reorder(kv_heads, attn.W_K, attn.W_V)
     for order, bias in ((heads, attn.b_q), (kv_heads, attn.b_k), (kv_heads, attn.b_v)):
         reorder(order, None if bias is None else bias.view(len(order), -1))
@@ -71,6 +71,7 @@ def reorder_neurons(
     """
     if isinstance(mlp, Experts):
         weights = [mlp.weight_in.mT, mlp.weight_gate.mT, *([mlp.weight_out] if output else [])]
+        weights += [bias for bias in (mlp.b_in, mlp.b_gate) if bias is not None]
         reorder(order, *(weight.movedim(-1, 0) for weight in weights))
         return
     rows = ("weight_in", "weight_gate", "b_in", "b_gate", *(["W_out"] if output else []))

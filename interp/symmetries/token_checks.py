@@ -36,7 +36,8 @@ def check_tokens(case: Case) -> Rows:
     ]
     has = has_order(case.model)
     without = {"": {"mask": True, "positions": True}}
-    without |= {"with the causal mask": {"mask": False, "positions": True}} if has.mask else {}
+    mask = "with windows" if case.model.config.decoder is None else "with the causal mask"
+    without |= {mask: {"mask": False, "positions": True}} if has.mask else {}
     without |= {"with positions": {"mask": True, "positions": False}} if has.positions else {}
     for change, left_out in without.items():
         view = stripped(case.model, **left_out)

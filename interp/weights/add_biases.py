@@ -58,7 +58,10 @@ def _config_with_biases(config: Config, *, norms: bool, values: bool) -> Config:
         return replace(config, **stacks)
     last = config.head.norm if config.head is not None else list(config.stacks.values())[-1].norm
     has_norm_bias = norms and last.kind == "layernorm" and last.bias and last.final
-    return replace(config, **stacks, tied=False, bias_u=config.bias_u or has_norm_bias)
+    head = config.head
+    if head is not None and head.after_norm and norms:
+        head = replace(head, bias=head.bias or list(config.stacks.values())[-1].norm.bias)
+    return replace(config, **stacks, tied=False, bias_u=config.bias_u or has_norm_bias, head=head)
 
 
 def _stack_with_biases(stack: StackConfig, *, norms: bool, values: bool) -> StackConfig:

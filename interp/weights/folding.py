@@ -34,6 +34,8 @@ def fold_norms(model: Network) -> None:
     last = model.stacks[-1].final_norm
     if isinstance(model.unembed, Unembedding):
         _fold_last(last.norm if isinstance(last, MaskedHead) else last, model.unembed)
+    if isinstance(last, MaskedHead):
+        _fold(last.norm_before, [(last.weight, last.bias)])
 
 
 def _readers(block: Block) -> Iterator[tuple[list[Projection], Norm]]:
@@ -109,7 +111,7 @@ def center_writing(model: Network) -> None:
                     center(part.b_O)
                 elif isinstance(part, MLP | Experts):
                     center(part.weight_out, axis=-2)
-                    center(part.b_out if isinstance(part, MLP) else None)
+                    center(part.b_out)
 
 
 def _stream_inputs(stack: Stack) -> Iterator[Tensor | None]:

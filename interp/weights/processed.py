@@ -53,6 +53,7 @@ def processed(
         "fold_norms": _obstacle_to_norms(model) if norms else None,
         "center_writing": _obstacle_to_writing(model) if writing else None,
         "center_unembed": _obstacle_to_unembed(model) if unembed else None,
+        "fold_value_biases": _obstacle_to_value_biases(model) if value_biases else None,
     }
     refused = {name: reason for name, reason in obstacles.items() if reason is not None}
     if refused:
@@ -105,12 +106,22 @@ def _obstacle_to_writing(model: Network) -> str | None:
             return f"not every part that reads the stream of its {stack.name} is a LayerNorm."
         if not config.norm.final:
             return f"its {stack.name} has no last norm, so its last stream keeps the mean."
+        if not all(layer.attention.normed for layer in config.kinds_of_layers()):
+            return f"attention of a layer of its {stack.name} reads the stream without a norm."
         if config.embedding.norm is not None:
             return "its embedding is normed, and the gain of that norm adds a mean."
         if isinstance(stack.entry, PositionEmbedding) and not isinstance(
             stack.entry, LearnedPositions
         ):
             return "its sinusoidal positions are no weights and can't be centred."
+    return None
+
+
+def _obstacle_to_value_biases(model: Network) -> str | None:
+    for stack in model.config.stacks.values():
+        attentions = [layer.attention for layer in stack.kinds_of_layers()]
+        if any(one.sinks and (one.bias_v or stack.norm.bias) for one in attentions):
+            return "its attention has sinks, so that rows of its pattern do not sum to one."
     return None
 
 

@@ -21,7 +21,7 @@ def stripped(model: Network, *, mask: bool, positions: bool) -> Network:
 
     Args:
         model: stays unchanged.
-        mask: whether the mask of the decoder goes, windows included.
+        mask: whether masks go: the causal mask of the decoder, and windows of any stack.
         positions: whether positions of all stacks go, whatever their kind.
 
     Raises:
@@ -35,7 +35,7 @@ def stripped(model: Network, *, mask: bool, positions: bool) -> Network:
             "torch.nn.utils.parametrize.remove_parametrizations first."
         )
     stacks = {
-        name: _stripped(stack, mask=mask and name == "decoder", positions=positions)
+        name: _stripped(stack, causal=name == "decoder", mask=mask, positions=positions)
         for name, stack in model.config.stacks.items()
     }
     with torch.device("meta"):  # shapes alone, so that no random numbers are drawn
@@ -49,11 +49,11 @@ def stripped(model: Network, *, mask: bool, positions: bool) -> Network:
     return view.train(model.training)
 
 
-def _stripped(stack: StackConfig, *, mask: bool, positions: bool) -> StackConfig:
+def _stripped(stack: StackConfig, *, causal: bool, mask: bool, positions: bool) -> StackConfig:
     """The configuration of a stack without its mask, or without its positions, in every layer."""
 
     def attention(own: AttentionConfig) -> AttentionConfig:
-        return replace(own, bidirectional=True, window=None) if mask else own
+        return replace(own, bidirectional=causal, window=None) if mask else own
 
     exceptions = tuple(
         replace(

@@ -12,10 +12,12 @@ import torch
 from agreement.exact import Seen, exact, randomised, watched
 from agreement.small import Case
 from torch import Tensor, nn
+from transformers.models.clip.modeling_clip import CLIPTextModelOutput
 
 import interp
 from interp import Place, Point, Transformer
-from interp.loading.live import last_stream
+from interp.loading.live import LOGITS, last_stream, pooled_column
+from interp.loading.registry import families
 
 BOUND = 1e-9
 WORST: dict[str, dict[str, float]] = {}
@@ -90,12 +92,14 @@ class Stack:
         first_score: which of all softmaxes is the one of the first layer.
         scores_each: how many softmaxes a layer has (a paired decoder's has two).
         shifted_scores: whether rows of scores differ by a constant, which no softmax sees.
+        sinks: how many columns of a softmax belong to no key, the last ones.
     """
 
     shared: Mapping[str, Reading]
     first_score: int = 0
     scores_each: int = 1
     shifted_scores: bool = False
+    sinks: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,14 +170,21 @@ def called(theirs: nn.Module, inputs: list[Tensor], **more: object) -> object:
     first, *second = inputs
     with exact():
         if first.is_floating_point():
-            return theirs(pixel_values=first, **more)
+            return of_pooled(theirs, theirs(pixel_values=first, **more))
         given = {"input_ids": first, "attention_mask": torch.ones_like(first)} | more
         for ids in second:
             given["decoder_input_ids"] = ids
             given.setdefault("decoder_attention_mask", torch.ones_like(ids))
         if "use_cache" in signature(theirs.forward).parameters:
             given["use_cache"] = False
-        return theirs(**given)
+        return of_pooled(theirs, theirs(**given))
+
+
+def of_pooled(theirs: nn.Module, out: Any) -> Any:
+    """What theirs gave out; its pooled output alone, where the last stream is not ours."""
+    if not families()[theirs.config.model_type].pooled or any(name in out for name in LOGITS):
+        return out
+    return CLIPTextModelOutput(text_embeds=out.pooler_output)
 
 
 def both(
@@ -192,12 +203,14 @@ def beside(
     out: Any, ours: Transformer, inputs: list[Tensor], mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """What ours gives out, and the same of what theirs gave out."""
-    logits = next((out[name] for name in ("logits", "prediction_logits") if name in out), None)
+    logits = next((name for name in LOGITS if name in out), None)
     if logits is None:
         found, expected = last_stream(ours, *inputs, mask=mask), out.last_hidden_state
     else:
-        found, expected = ours(*inputs, mask=mask), logits
-    return (found[:, 0] if expected.ndim < found.ndim else found), expected
+        found, expected = ours(*inputs, mask=mask), out[logits]
+    if expected.ndim == found.ndim:
+        return found, expected
+    return (found[:, 0] if logits == "logits" else pooled_column(found, expected)), expected
 
 
 def apart(ours: Tensor, theirs: Tensor) -> float:
@@ -238,9 +251,10 @@ def compared(
                     for what in ("scores", "pattern")
                 )
                 given = seen.scores[stack.first_score + layer * stack.scores_each + step]
-                seen_by = seen_scores(scores, given, shifted=stack.shifted_scores)
+                keys, given_pattern = slice(given.shape[-1] - stack.sinks), torch.softmax(given, -1)
+                seen_by = seen_scores(scores, given[..., keys], shifted=stack.shifted_scores)
                 found.append((f"{cross}scores", off(*seen_by)))
-                found.append((f"{cross}pattern", off(pattern, torch.softmax(given, -1))))
+                found.append((f"{cross}pattern", off(pattern, given_pattern[..., keys])))
             for what, error in found:
                 errors[what] = max(errors.get(what, 0.0), error)
     return errors

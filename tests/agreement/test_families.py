@@ -23,7 +23,10 @@ ROOMS = sorted(path.stem for path in (Path(__file__).parent / "families").glob("
 FAMILIES: list[Family] = [
     family for room in ROOMS for family in import_module(f"agreement.families.{room}").FAMILIES
 ]
-ONE_OF_A_KIND = {"GPT-2", "Llama", "GPT-J", "BLOOM", "Mixtral", "BERT", "T5", "ViT"}
+ONE_OF_A_KIND = {
+    *("GPT-2", "Llama", "GPT-J", "BLOOM", "Mixtral", "BERT", "T5", "ViT"),
+    *("ModernBERT", "GPT-OSS", "SigLIP (image)"),
+}
 """Families whose first case stands for a kind of part before each commit; the rest is slow."""
 
 

@@ -44,7 +44,12 @@ def of_lengths(lengths, seed=0, side="right"):
     return padded([torch.randint(13, (n,), generator=generator) for n in lengths], side)
 
 
-SPLIT = [name for name in ARCHITECTURES if "moe" in name or name == "mixtral"]
+SPLIT = [
+    name
+    for name, config in ARCHITECTURES.items()
+    for stack in config.stacks.values()
+    if any(layer.mlp is not None and layer.mlp.experts for layer in stack.kinds_of_layers())
+]
 WITH_MLPS = [name for name, c in ARCHITECTURES.items() if all(s.mlp for s in c.stacks.values())]
 DENSE = [name for name in WITH_MLPS if name not in SPLIT]
 FEW_HEADS = ["gpt2", "llama", "neox", "biased-seed", "bert"]

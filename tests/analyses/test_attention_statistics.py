@@ -7,6 +7,7 @@ import pytest
 import torch
 from architectures import (
     ARCHITECTURES,
+    SINKS,
     assert_close,
     build,
     build_new,
@@ -46,7 +47,7 @@ def with_zeros(name, **heads):
     return model
 
 
-@pytest.mark.parametrize("name", covering(SINGLE))
+@pytest.mark.parametrize("name", covering(name for name in SINGLE if name not in SINKS))
 def test_masses_on_disjoint_classes_sum_to_one(name):
     """Σ_K mass(K) = 1, by attention, by values and by uniform weights."""
     found = attention_statistics(build(name), padded(ROWS, "left"), classes=CLASSES)
@@ -55,6 +56,17 @@ def test_masses_on_disjoint_classes_sum_to_one(name):
         total = masses[..., indices].sum(-1)
         assert_close(total, torch.ones_like(total))
     assert 0 < statistic(found, "odd").min() < 1
+
+
+@pytest.mark.parametrize("name", SINKS)
+def test_with_sinks_they_sum_to_what_is_not_the_sinks(name):
+    """By values, where weights are divided by their sum, and by uniform weights, to one."""
+    found = attention_statistics(build(name), padded(ROWS, "left"), classes=CLASSES)
+    indices = [found.statistics.index(one) for one in (*CLASSES, "other")]
+    total = found.values[..., indices].sum(-1)
+    assert bool((total[0] < 1).all())
+    assert_close(total[1], torch.ones_like(total[1]))
+    assert_close(found.uniform[..., indices].sum(-1), torch.ones_like(found.uniform[..., 0]))
 
 
 def test_masses_on_classes_that_overlap_do_not():

@@ -8,6 +8,7 @@ from architectures import (
     ARCHITECTURES,
     HEADLESS,
     IMAGES,
+    POOLED_IMAGES,
     assert_close,
     build,
     build_new,
@@ -28,7 +29,7 @@ from interp.symmetries.parts import head_orders, reorder_heads
 from interp.symmetries.token_checks import check_tokens
 
 SYMMETRIES = {"tokens", "heads", "neurons", "batch", "vocabulary", "scores", "values"}
-MODELS = {**ARCHITECTURES, "headless": HEADLESS, "images": IMAGES}
+MODELS = {**ARCHITECTURES, "headless": HEADLESS, "images": IMAGES, "patches": POOLED_IMAGES}
 FAST = ["gpt2", "llama", "bloom", "phi", "mixtral", "t5", "images"]
 
 

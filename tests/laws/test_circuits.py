@@ -6,7 +6,17 @@ from inspect import unwrap
 
 import pytest
 import torch
-from architectures import ARCHITECTURES, D_MODEL, assert_close, build, covering, distance, tokens_of
+from architectures import (
+    ARCHITECTURES,
+    D_MODEL,
+    SINKS,
+    assert_close,
+    build,
+    build_new,
+    covering,
+    distance,
+    tokens_of,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -62,16 +72,16 @@ def scores_of(attention: Attention, x: torch.Tensor) -> torch.Tensor:
 @given(seed=st.integers(0, 2**16))
 @pytest.mark.parametrize("name", SINGLE)
 def test_attention_writes_the_sum_over_heads_of_A_x_S(name, seed):
-    """H(x) = Σ_h A_h(x) · x · S_h + constant_output."""
+    """H(x) = Σ_h A_h(x) · x · S_h + what the biases write."""
     attention, x = attention_of(name), stream(seed)
     A = attention.A(x)
     by_head = [(A[:, h] @ x @ attention.S(h)).form() for h in heads_of(attention)]
-    assert_close(sum(by_head) + attention.constant_output, attention(x, Context.plain(x)), BOUND)
+    assert_close(sum(by_head) + attention.bias_output(A), attention(x, Context.plain(x)), BOUND)
 
 
 @pytest.mark.parametrize("name", ["biased-seed", "gpt2", "bloom", "opt-post", "attention-pair"])
 def test_biases_are_part_of_what_attention_writes(name):
-    """The converse: without constant_output the identity fails wherever there are biases."""
+    """The converse: without bias_output the identity fails wherever there are biases."""
     attention, x = build(name).stacks[-1].block(0).attn, stream()
     A = attention.A(x)
     by_head = [(A[:, h] @ x @ attention.S(h)).form() for h in heads_of(attention)]
@@ -80,7 +90,7 @@ def test_biases_are_part_of_what_attention_writes(name):
 
 @pytest.mark.parametrize("name", SINGLE)
 def test_each_head_writes_A_x_S_and_its_share_of_the_bias(name):
-    """result_h = A_h x S_h + b_V W_O, per head, as recorded."""
+    """result_h = A_h x S_h + (A_h 1) b_V W_O, per head, as recorded."""
     model = build(name)
     attention = model.blocks[0].attn
     done = run(model, *tokens_of(name), record="all")
@@ -89,8 +99,9 @@ def test_each_head_writes_A_x_S_and_its_share_of_the_bias(name):
     x, result = done.cache[reads], done.cache["result", 0]
     for h in heads_of(attention):
         b_V = attention.b_V[h * attention.kv_heads // attention.n_heads]
-        moved = (done.cache["pattern", 0][:, h] @ x @ attention.S(h)).form()
-        assert_close(result[:, :, h], moved + b_V @ attention.W_O[h], BOUND)
+        A = done.cache["pattern", 0][:, h]
+        moved, times = (A @ x @ attention.S(h)).form(), A.sum(-1, keepdim=True)
+        assert_close(result[:, :, h], moved + times * (b_V @ attention.W_O[h]), BOUND)
 
 
 @pytest.mark.parametrize("name", UNTURNED)
@@ -194,7 +205,34 @@ def test_rows_of_the_pattern_are_distributions(name):
     cache = run(build(name), *tokens_of(name), record=["pattern"]).cache
     for A in (cache[place] for place in cache):
         assert bool((A >= 0).all())
-        assert_close(A.sum(-1), torch.ones_like(A[..., 0]), BOUND)
+        if name in SINKS:
+            assert bool((A.sum(-1) < 1).all())
+        else:
+            assert_close(A.sum(-1), torch.ones_like(A[..., 0]), BOUND)
+
+
+@pytest.mark.parametrize("name", SINKS)
+def test_a_sink_is_one_more_column_of_the_softmax(name):
+    """A_ij = exp(s_ij) / (exp(c_h) + Σ_k exp(s_ik)); what is missing of a row is the sink's."""
+    attention, x = attention_of(name), stream()
+    scores, c = scores_of(attention, x), attention.softmax.sinks[:, None]
+    A, weights = attention.A(x), scores.exp()
+    assert_close(A, weights / (c.exp() + weights.sum(-1))[..., None], BOUND)
+    assert_close(1 - A.sum(-1), c.exp() / (c.exp() + weights.sum(-1)), BOUND)
+    assert c.unique().numel() > 1
+
+
+@pytest.mark.parametrize("name", SINKS)
+def test_a_sink_of_minus_infinity_is_none(name):
+    """The softmax over keys alone; and b_V is then written once."""
+    model, x = build_new(name), stream()
+    attention = model.blocks[0].attn
+    with torch.no_grad():
+        attention.softmax.sinks.fill_(-torch.inf)
+    A = attention.A(x)
+    assert_close(A, scores_of(attention, x).softmax(-1), BOUND)
+    with pytest.raises(InvalidInput, match=r"sinks.*bias_output"):
+        _ = attention.constant_output
 
 
 def test_A_takes_a_stream_without_a_batch_axis():

@@ -6,6 +6,7 @@ from architectures import (
     D_MODEL,
     HEADLESS,
     PLAIN,
+    POOLED_IMAGES,
     assert_close,
     assert_identical,
     build,
@@ -51,7 +52,9 @@ def images(batch: int = 3, seed: int = 0) -> torch.Tensor:
     return torch.randn(batch, 2, 4, 6, generator=generator, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("config", [seeing(), seeing("post", "none")], ids=["vit", "post"])
+@pytest.mark.parametrize(
+    "config", [seeing(), seeing("post", "none"), POOLED_IMAGES], ids=["vit", "post", "siglip"]
+)
 def test_a_model_that_sees_obeys_every_identity(config):
     found = verify(build(config))
     assert len(found) >= 8
@@ -72,6 +75,29 @@ def test_a_square_is_read_by_one_matrix():
     for index, (row, column) in enumerate([(0, 0), (0, 2), (0, 4), (2, 0), (2, 2), (2, 4)]):
         square = given[:, :, row : row + 2, column : column + 2].flatten(1)
         assert_close(embed[:, 2 + index], square @ patches.weight.T + patches.bias)
+
+
+def test_patches_may_be_all_there_is():
+    """embed = W · pixels of the square, of six patches."""
+    model, given = build(POOLED_IMAGES), images()
+    embed, patches = run(model, given, record="embed").cache["embed"], model.stacks[0].tokens
+    assert patches.bias is None
+    assert patches.special is None
+    assert embed.shape == (3, 6, D_MODEL)
+    assert_close(embed[:, 4], given[:, :, 2:4, 2:4].flatten(1) @ patches.weight.T)
+
+
+def test_a_pooler_with_attention_knows_patches_as_a_set():
+    """pooler(Px) = pooler(x); and each patch matters."""
+    model = build(POOLED_IMAGES)
+    stream = model(images())
+    pooled = model.pooler(stream)
+    assert pooled.shape == (3, D_MODEL)
+    assert_close(model.pooler(stream[:, torch.tensor([4, 1, 0, 5, 2, 3])]), pooled)
+    for patch in range(6):
+        other = stream.clone()
+        other[:, patch] += 1.0
+        assert distance(model.pooler(other), pooled) > 1e-4, patch
 
 
 def test_only_its_own_square_changes_with_a_pixel():

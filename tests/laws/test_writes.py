@@ -20,7 +20,9 @@ def placed(*placements: str) -> list[str]:
     ]
 
 
-BEFORE = placed("pre", "parallel", "parallel_tied")
+BEFORE = [
+    name for name in placed("pre", "parallel", "parallel_tied") if ARCHITECTURES[name].head is None
+]
 ADDING = placed("pre", "parallel", "parallel_tied", "sandwich", "write")
 CHANGED = [name for name in ARCHITECTURES if name not in ADDING]
 

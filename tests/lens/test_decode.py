@@ -14,6 +14,7 @@ LINEAR = [
     for name, config in ARCHITECTURES.items()
     if all(stack.norm.placement not in ("post", "stream") for stack in config.stacks.values())
     and config.logit_cap is None
+    and config.head is None
 ]
 """The stream is a sum, and the logits are linear in it once the divisor is given."""
 

@@ -48,6 +48,7 @@ DEFAULTS: dict[str, Any] = {
     "pooler_act": "tanh",
 }
 CLS, DISTILLATION = "embeddings.cls_token", "embeddings.distillation_token"
+POSITIONS = "embeddings.position_embeddings"
 TEACHER = "distillation_classifier.weight"
 
 
@@ -125,7 +126,7 @@ def weights(config: Config, fields: ForeignConfig) -> Table:
         "tokens.weight": from_key(f"{convolution}.weight").map(lambda x: x.flatten(1)),
         "tokens.bias": from_key(f"{convolution}.bias"),
         "tokens.special": concatenated(*map(from_key, special)).map(lambda x: x[:, 0]),
-        "entry.W_pos": from_key("embeddings.position_embeddings").map(lambda x: x[0]),
+        "entry.W_pos": from_key(POSITIONS).map(lambda x: x[0]),
         **each_layer(config.stacks["encoder"].n_layers, block, "layers.{}."),
         **norm("final_norm", "layernorm"),
     }

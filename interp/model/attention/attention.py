@@ -9,10 +9,13 @@ A_h = softmax_rows(x Y_h xᵀ / scale + M), S_h = W_V W_O and Y_h = W_Q W_Kᵀ o
 A configuration may normalize queries and keys (Henry et al. 2020), rotate them by their positions,
 and soft-cap scores before M is added.
 
+With sinks, the softmax has one more column, which no key belongs to; the rows of A then sum to less
+than one, and b_V is written as often as they say: Σ_h (A_h 1) b_V W_O.
+
 Two kernels compute z = A·v. The fused one never forms A; it is taken unless scores or pattern are
-edited or differentiated, or scores are soft-capped, which it cannot compute. It has no forward-mode
-derivative: under ``torch.func.jvp`` and in a dual level of ``torch.autograd.forward_ad`` the
-explicit one is taken, which needs memory for A.
+edited or differentiated, or scores are soft-capped or have sinks, which it cannot compute. It has
+no forward-mode derivative: under ``torch.func.jvp`` and in a dual level of
+``torch.autograd.forward_ad`` the explicit one is taken, which needs memory for A.
 """
 
 from dataclasses import dataclass
@@ -26,6 +29,7 @@ from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from interp.config import AttentionConfig
 from interp.model.attention.mask import Mask, Masking
+from interp.model.attention.softmax import softmax_of
 from interp.model.attention.weights import HeadWeights
 from interp.model.context import Context
 from interp.model.norm import KEYS, QUERIES, Norm, NormPoints, norm_of
@@ -74,6 +78,7 @@ class Attention(HeadWeights):
         self.divisor = config.divisor
         self.masking = Masking(mask, positions)
         self.soft_cap = soft_cap_of(config.cap)
+        self.softmax = softmax_of(self.n_heads, sinks=config.sinks)
         self.q_norm = head_norm(config, self.n_heads, QUERIES)
         self.k_norm = head_norm(config, self.kv_heads, KEYS)
 
@@ -143,12 +148,12 @@ class Attention(HeadWeights):
     ) -> Heads:
         """z = A·v, by the fused kernel unless scores or pattern must be formed."""
         must_form = tap.must_form(self.points.scores, self.points.pattern) or in_forward_mode()
-        if self.soft_cap.is_fused and not must_form:
+        if self.soft_cap.is_fused and self.softmax.is_fused and not must_form:
             return self.fused(q, k, v, context)
         formed = self.scores(q, k, context)
         scores = tap(self.points.scores, formed)
         # Scores that nobody replaced are masked already; a matrix this large is not masked twice.
-        pattern = softmax_rows(scores) if scores is formed else self.pattern(scores, context)
+        pattern = self.softmax(scores) if scores is formed else self.pattern(scores, context)
         return self.weigh(tap(self.points.pattern, pattern), v)
 
     def write(self, z: Heads, tap: Tap = untouched) -> Stream:
@@ -173,7 +178,7 @@ class Attention(HeadWeights):
         """A: the softmax over keys. Masked cells stay masked, whatever their scores are."""
         visible = self.masking.visible(context)
         masked = scores if visible is None else scores.masked_fill(~visible, -torch.inf)
-        return softmax_rows(masked)
+        return self.softmax(masked)
 
     def weigh(self, pattern: Matrix, v: KeyHeads) -> Heads:
         """A·v."""
@@ -251,7 +256,7 @@ class Attention(HeadWeights):
 
         def pattern(attn: Attention, of: Reader) -> Tensor:
             if of.is_scratch(at.scores):  # masked already, and free to be overwritten
-                return softmax_rows(of(at.scores), in_place=True)
+                return attn.softmax(of(at.scores), in_place=True)
             return attn.pattern(of(at.scores), of.context)
 
         def result(attn: Attention, of: Reader) -> Tensor:
@@ -284,10 +289,3 @@ def in_forward_mode() -> bool:
     """Whether forward-mode derivatives may be wanted: in a dual level, which jvp enters too."""
     # There is no public function.
     return forward_ad._current_level >= 0  # pyright: ignore[reportPrivateUsage]
-
-
-def softmax_rows(scores: Matrix, *, in_place: bool = False) -> Matrix:
-    """exp(s) / Σ_keys exp(s), row by row; of half-precision scores, computed in float32."""
-    if scores.dtype in (torch.float16, torch.bfloat16):
-        return scores.softmax(-1, dtype=torch.float32).to(scores.dtype)
-    return torch.softmax(scores, -1, out=scores) if in_place else scores.softmax(-1)

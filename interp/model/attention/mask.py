@@ -73,6 +73,22 @@ class Window:
 
 
 @dataclass(frozen=True)
+class TwoSidedWindow:
+    """A query attends to the ``size`` last positions up to its own and as many from it on."""
+
+    size: int
+    is_bidirectional: bool = True
+
+    def is_causal(self, context: Context) -> bool:  # noqa: ARG002 - Mask's signature
+        """False."""
+        return False
+
+    def visible(self, context: Context) -> Visible:
+        """A band around the diagonal, without padding."""
+        return _without_padding(context.key_less_query.abs() < self.size, context)
+
+
+@dataclass(frozen=True)
 class Bidirectional:
     """A query attends to every real key."""
 
@@ -110,6 +126,8 @@ class AcrossStacks:
 
 def mask_of(config: AttentionConfig, *, encoder: bool) -> Mask:
     """The mask of a layer: of an encoder, or of a decoder as it is configured."""
+    if encoder and config.window is not None:
+        return TwoSidedWindow(config.window)
     if encoder or config.bidirectional:
         return Bidirectional()
     return Causal() if config.window is None else Window(config.window)

@@ -26,7 +26,7 @@ class HeadWeights(Linear):
         super().__init__()
         self.n_heads, self.kv_heads, self.d_head = config.n_heads, config.kv_heads, config.d_head
         self.positions = positions
-        self.has_qk_norm = config.qk_norm is not None
+        self.has_qk_norm, self.has_sinks = config.qk_norm is not None, config.sinks
         d_query, d_key = self.n_heads * self.d_head, self.kv_heads * self.d_head
         self.weight_qkv = matrix(d_query + 2 * d_key, d_model)
         self.weight_o = matrix(d_model, d_query)
@@ -62,11 +62,34 @@ class HeadWeights(Linear):
 
     @property
     def constant_output(self) -> Float[Tensor, " d_model"]:
-        """Σ_h b_V W_O + b_O: the part of H(x) that does not depend on x (rows of A sum to one)."""
-        constant = einsum(
-            self.each_query(self.b_V, axis=0), self.W_O, "head d, head d d_model -> d_model"
-        )
+        """Σ_h b_V W_O + b_O: the part of H(x) that does not depend on x (rows of A sum to one).
+
+        Raises:
+            InvalidInput: rows of A sum to less, so that what b_V writes depends on x.
+        """
+        if self.has_sinks and self.b_v is not None:
+            raise InvalidInput(
+                "This attention has sinks, so rows of its pattern do not sum to one and what b_V "
+                "writes depends on the input; see bias_output(pattern)."
+            )
+        constant = self._value_bias_outputs().sum(0)
         return constant if self.b_O is None else constant + self.b_O
+
+    def bias_output(
+        self, pattern: Float[Tensor, "*batch head query key"]
+    ) -> Float[Tensor, "*batch query d_model"]:
+        """Σ_h (A_h 1) b_V W_O + b_O: what the biases write, given A."""
+        written = einsum(
+            pattern.sum(-1),
+            self._value_bias_outputs(),
+            "... head query, head d_model -> ... query d_model",
+        )
+        return written if self.b_O is None else written + self.b_O
+
+    def _value_bias_outputs(self) -> Float[Tensor, "head d_model"]:
+        """b_V W_O of each head."""
+        b_V = self.each_query(self.b_V, axis=0)
+        return einsum(b_V, self.W_O, "head d, head d d_model -> head d_model")
 
     @property
     def W_Q(self) -> Float[Tensor, "head d_model d_head"]:
