@@ -24,13 +24,17 @@ class HeadConfig:
     Attributes:
         activation: as of :class:`MLPConfig`.
         norm: the norm after the activation.
+        width: of its output; ``None`` means d_model.
     """
 
     activation: Activation = "gelu"
     norm: NormConfig = NormConfig()
+    width: int | None = None
 
     def __post_init__(self) -> None:
         check_choice(self, "activation", Activation)
+        if self.width is not None:
+            check_positive_integers(self, "width")
 
 
 @dataclass(frozen=True)
@@ -159,18 +163,19 @@ class Config:
                 'needs "pre" or "post".'
             )
         attentions = [layer.attention for layer in decoder.kinds_of_layers()]
-        if any(one.window or one.cap or one.qk_norm for one in attentions):
+        if any(one.window or one.cap or one.qk_norm or one.clip for one in attentions):
             raise InvalidConfig(
-                "attention window=, cap= and qk_norm= are for a decoder alone, not for one with "
-                "an encoder."
+                "attention window=, cap=, qk_norm= and clip= are for a decoder alone, not for one "
+                "with an encoder."
             )
 
     def _check_exit(self) -> None:
         last = list(self.stacks.values())[-1]
         if self.d_unembed is not None:
             check_positive_integers(self, "d_unembed")
-        reads = self.d_unembed or self.d_model
-        if self.tied and reads != (last.embedding.width or self.d_model):
+        stored = last.embedding.width or last.embedding.sum_width or self.d_model
+        reads = self.unembed_width
+        if self.tied and reads != stored:
             raise InvalidConfig(
                 f"tied=True, but W_U would read {reads} dimensions, and W_E has another width."
             )
@@ -188,6 +193,8 @@ class Config:
                 )
         if self.head is not None and last.norm.final:
             raise InvalidConfig("head= replaces the last norm; set norm final=False.")
+        if self.d_unembed is not None and self.head is not None and self.head.width is not None:
+            raise InvalidConfig("d_unembed= and head width= can't be combined.")
         if self.d_unembed is not None and self.logit_scale is not None:
             raise InvalidConfig("d_unembed= and logit_scale= can't be combined.")
         names = ("tied", "bias_u", "n_classes", "head", "logit_cap", "logit_scale")
@@ -238,6 +245,12 @@ class Config:
     def n_logits(self) -> int:
         """Number of logits at each position: one for each class, or for each token."""
         return self.d_vocab if self.n_classes is None else self.n_classes
+
+    @property
+    def unembed_width(self) -> int:
+        """Width of what the unembedding's matrix reads."""
+        after_head = None if self.head is None else self.head.width
+        return self.d_unembed or after_head or self.d_model
 
     def vocabulary_of(self, stack: str) -> int:
         """Size of the vocabulary that a stack reads."""

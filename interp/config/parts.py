@@ -82,6 +82,8 @@ class AttentionConfig:
         cap: soft-cap c: scores s become c·tanh(s / c) before the mask; ``None`` for none.
         qk_norm: norm of queries and keys before the rotation; ``None`` for none.
         qk_norm_over: whether it goes over each ``head`` or over all ``heads`` together.
+        clip: largest absolute value of queries, keys (after their norm) and values, which are
+            clipped to it; ``None`` for any.
     """
 
     n_heads: int
@@ -97,6 +99,7 @@ class AttentionConfig:
     cap: float | None = None
     qk_norm: NormConfig | None = None
     qk_norm_over: Span = "head"
+    clip: float | None = None
 
     def __post_init__(self) -> None:
         check_positive_integers(self, "n_heads", "d_head")
@@ -117,6 +120,7 @@ class AttentionConfig:
         if self.scale is not None and not self.scale > 0:
             raise InvalidConfig(f"scale={self.scale} divides the scores and must be > 0.")
         check_positive(self, "cap")
+        check_positive(self, "clip")
 
     @property
     def kv_heads(self) -> int:

@@ -117,9 +117,18 @@ def _agreement(model: Transformer, hf_model: Any) -> float:  # noqa: ANN401 - of
     expected: Tensor = outputs[output]
     is_stream = output == "last_hidden_state"
     found = last_stream(model, *inputs) if is_stream else model(*inputs)
-    if expected.ndim < found.ndim:  # one class a text or image, read at the first position
-        found = found[:, 0]
-    return check_agreement(found, expected, origin, expected_rounding(model))
+    return check_agreement(as_output(found, expected), expected, origin, expected_rounding(model))
+
+
+def as_output(found: Tensor, expected: Tensor) -> Tensor:
+    """``found`` without an axis that the output of ``transformers`` lacks.
+
+    That of a single class of each token; or of positions, of which the first is read, where texts
+    or images are classified.
+    """
+    if found.ndim == expected.ndim:
+        return found
+    return found[..., 0] if found.shape == (*expected.shape, 1) else found[:, 0]
 
 
 def _inputs(model: Transformer, pad: object) -> tuple[list[Tensor], dict[str, Tensor]]:

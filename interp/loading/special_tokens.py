@@ -60,8 +60,11 @@ def set_tokenizer(
         ModelLoadError: the tokenizer has more tokens than the model, or adds several at one end.
     """
     _check_vocabulary(model, tokenizer)
-    defaults = family_of(config_json).defaults if "model_type" in config_json else {}
-    ids = _ids({**defaults, **config_json}, generation or {}, model.config)
+    fields = config_json
+    if "model_type" in config_json:
+        family = family_of(config_json)
+        fields = {**family.defaults, **family.fields_of_part(config_json)}
+    ids = _ids(fields, generation or {}, model.config)
     tokens = replace(model.config.tokens, **ids)
     if tokenizer is not None:
         tokens = _with_added(tokenizer, tokens)

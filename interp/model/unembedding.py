@@ -54,7 +54,7 @@ class Unembedding(Exit):
 
     def __init__(self, config: Config, tied_to: nn.Parameter | None) -> None:
         super().__init__()
-        width = config.d_unembed or config.d_model
+        width = config.unembed_width
         free = torch.randn(config.n_logits, width) / width**0.5
         self.weight = nn.Parameter(free) if tied_to is None else tied_to
         self.b_U = bias_of(config.n_logits, config.bias_u)
@@ -141,16 +141,17 @@ class MaskedHead(Linear, Norm):
 
     def __init__(self, config: HeadConfig, d_model: int) -> None:
         super().__init__()
+        width = config.width or d_model
         self.act = ACTIVATIONS[config.activation]
-        self.weight, self.bias = matrix(d_model, d_model), bias_of(d_model, present=True)
-        self.norm = norm_of(config.norm, d_model, points=FINAL)
+        self.weight, self.bias = matrix(width, d_model), bias_of(width, present=True)
+        self.norm = norm_of(config.norm, width, points=FINAL)
 
-    def forward(self, x: Stream, tap: Tap = untouched) -> Stream:
+    def forward(self, x: Stream, tap: Tap = untouched) -> Float[Tensor, "batch pos width"]:
         """norm(act(x·W + b))."""
         post = self.act(tap(Point.HEAD_PRE, self.pre(x)))
         return self.norm(tap(Point.HEAD_POST, post), tap)
 
-    def pre(self, x: Stream) -> Stream:
+    def pre(self, x: Stream) -> Float[Tensor, "batch pos width"]:
         """``x @ W + b``."""
         return self.linear(x, self.weight, self.bias)
 

@@ -23,7 +23,16 @@ Bases = Float[Tensor, "kv_head d_head d_head"]
 
 
 def free_bases(attn: Attention, generator: torch.Generator) -> Bases:
-    """Random invertible matrices, whose singular values are from ½ to 2."""
+    """Random invertible matrices, whose singular values are from ½ to 2.
+
+    Raises:
+        InvalidInput: values are clipped.
+    """
+    if attn.has_clip:
+        raise InvalidInput(
+            "This attention clips queries, keys and values in the basis of each head, which is "
+            "therefore fixed."
+        )
     return _invertible(attn.kv_heads, attn.d_head, generator).to(attn.weight_qkv)
 
 

@@ -53,6 +53,7 @@ def processed(
         "fold_norms": _obstacle_to_norms(model) if norms else None,
         "center_writing": _obstacle_to_writing(model) if writing else None,
         "center_unembed": _obstacle_to_unembed(model) if unembed else None,
+        "fold_value_biases": _obstacle_to_value_biases(model) if value_biases else None,
     }
     refused = {name: reason for name, reason in obstacles.items() if reason is not None}
     if refused:
@@ -120,3 +121,9 @@ def _obstacle_to_unembed(model: Network) -> str | None:
     if model.config.n_classes is not None:
         return "its logits are scores of classes, which may be read without a softmax."
     return "its logits are soft-capped." if model.config.logit_cap is not None else None
+
+
+def _obstacle_to_value_biases(model: Network) -> str | None:
+    attentions = (part for part in model.modules() if isinstance(part, Attention))
+    clipped = any(attn.has_clip and attn.b_v is not None for attn in attentions)
+    return "its values are clipped after their bias is added." if clipped else None

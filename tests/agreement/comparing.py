@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import interp
 from interp import Place, Point, Transformer
-from interp.loading.live import last_stream
+from interp.loading.live import as_output, last_stream
 
 BOUND = 1e-9
 WORST: dict[str, dict[str, float]] = {}
@@ -69,6 +69,18 @@ def if_there(*readings: Reading) -> Reading:
         return None
 
     return read
+
+
+def within(prefix: str, shared: Mapping[str, Reading]) -> dict[str, Reading]:
+    """The same readings of a model that is a part of another, where its name is ``prefix``."""
+
+    def moved(found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {f"model.{k.removeprefix(prefix)}": x for k, x in found.items() if prefix in k}
+
+    def of_part(read: Reading) -> Reading:
+        return lambda seen, layer: read(Seen(moved(seen.given), moved(seen.gave)), layer)
+
+    return {label: of_part(read) for label, read in shared.items()}
 
 
 def by_heads(n_heads: int) -> Callable[[Tensor], tuple[Tensor, ...]]:
@@ -197,7 +209,7 @@ def beside(
         found, expected = last_stream(ours, *inputs, mask=mask), out.last_hidden_state
     else:
         found, expected = ours(*inputs, mask=mask), logits
-    return (found[:, 0] if expected.ndim < found.ndim else found), expected
+    return as_output(found, expected), expected
 
 
 def apart(ours: Tensor, theirs: Tensor) -> float:

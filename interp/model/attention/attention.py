@@ -6,8 +6,9 @@ A_h = softmax_rows(x Y_h xᵀ / scale + M), S_h = W_V W_O and Y_h = W_Q W_Kᵀ o
     scores_h = (x W_Q + b_Q)(x W_K + b_K)ᵀ / scale + M
     H(x)     = Σ_h A_h x S_h + Σ_h b_V W_O + b_O          (the rows of A sum to one)
 
-A configuration may normalize queries and keys (Henry et al. 2020), rotate them by their positions,
-and soft-cap scores before M is added.
+A configuration may normalize queries and keys (Henry et al. 2020), clip queries, keys and values,
+rotate queries and keys by their positions, and soft-cap scores before M is added. The point ``v``
+and the KV cache hold values before they are clipped.
 
 Two kernels compute z = A·v. The fused one never forms A; it is taken unless scores or pattern are
 edited or differentiated, or scores are soft-capped, which it cannot compute. It has no forward-mode
@@ -27,6 +28,7 @@ from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 from interp.config import AttentionConfig
 from interp.model.attention.mask import Mask, Masking
 from interp.model.attention.weights import HeadWeights
+from interp.model.clip import ClippedNorm, clip_of
 from interp.model.context import Context
 from interp.model.norm import KEYS, QUERIES, Norm, NormPoints, norm_of
 from interp.model.positions.none import NoPositions
@@ -74,6 +76,7 @@ class Attention(HeadWeights):
         self.divisor = config.divisor
         self.masking = Masking(mask, positions)
         self.soft_cap = soft_cap_of(config.cap)
+        self.clip = clip_of(config.clip)
         self.q_norm = head_norm(config, self.n_heads, QUERIES)
         self.k_norm = head_norm(config, self.kv_heads, KEYS)
 
@@ -123,7 +126,7 @@ class Attention(HeadWeights):
     def with_positions(
         self, q: Heads, k: KeyHeads, context: Context, tap: Tap = untouched
     ) -> tuple[Heads, KeyHeads]:
-        """Queries and keys as the scores read them: normalized, then rotated."""
+        """Queries and keys as the scores read them: normalized and clipped, then rotated."""
         q, k = self.q_norm(q, tap), self.k_norm(k, tap)
         return self.positions.query(q, context, tap), self.positions.key(k, context, tap)
 
@@ -179,9 +182,13 @@ class Attention(HeadWeights):
         """A·v."""
         return einsum(
             pattern,
-            self.each_query(v),
+            self.values(v),
             "batch head query key, batch key head d -> batch query head d",
         )
+
+    def values(self, v: KeyHeads) -> Float[Tensor, "batch key head d_head"]:
+        """Values as each head reads them: clipped, and repeated for heads that share them."""
+        return self.each_query(self.clip(v))
 
     def result(self, z: Heads) -> Float[Tensor, "batch pos head d_model"]:
         """z·W_O: what each head writes."""
@@ -192,7 +199,7 @@ class Attention(HeadWeights):
         z = F.scaled_dot_product_attention(
             q.transpose(1, 2),
             k.transpose(1, 2),
-            v.transpose(1, 2),
+            self.clip(v).transpose(1, 2),
             scale=1 / self.divisor,
             enable_gqa=self.kv_heads != self.n_heads,
             attn_mask=self.masking.fused(q.dtype, context),
@@ -273,11 +280,10 @@ class Attention(HeadWeights):
 
 
 def head_norm(config: AttentionConfig, n: int, points: NormPoints) -> Norm:
-    """The norm of queries or keys: of each head, or of all ``n`` together."""
-    if config.qk_norm is None:
-        return Norm()
+    """The norm of queries or keys: of each head, or of all ``n`` together; perhaps clipped."""
     shape = (config.d_head,) if config.qk_norm_over == "head" else (n, config.d_head)
-    return norm_of(config.qk_norm, *shape, points=points)
+    norm = Norm() if config.qk_norm is None else norm_of(config.qk_norm, *shape, points=points)
+    return norm if config.clip is None else ClippedNorm(norm, config.clip, points)
 
 
 def in_forward_mode() -> bool:
