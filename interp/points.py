@@ -101,7 +101,7 @@ class Point(Enum):
         "q_normalized",
         _HEADS,
         "attn.q_norm.hook_normalized",
-        "queries after their norm or clipping",
+        "queries, normed or clipped",
     )
     K_SCALE = PointSpec(
         "k_scale", _KV_HEAD_SCALE, "attn.k_norm.hook_scale", "divisor of the norm of keys"
@@ -110,7 +110,7 @@ class Point(Enum):
         "k_normalized",
         _KV_HEADS,
         "attn.k_norm.hook_normalized",
-        "keys after their norm or clipping",
+        "keys, normed or clipped",
     )
     ROT_Q = PointSpec("rot_q", _HEADS, "attn.hook_rot_q", "queries after rotary positions")
     ROT_K = PointSpec("rot_k", _KV_HEADS, "attn.hook_rot_k", "keys after rotary positions")

@@ -18,9 +18,7 @@ DEFAULTS: dict[str, Any] = {**olmo2.DEFAULTS, "rope_theta": BASE, "sliding_windo
 
 def config(fields: ForeignConfig) -> Config:
     """By default, every fourth layer is full."""
-    fields.allow_only(
-        "rope_theta", (BASE,)
-    )  # of others, transformers reads it for full layers only
+    fields.allow_only("rope_theta", (BASE,))  # transformers reads others for full layers alone
     types = layer_types(fields, lambda layer: (layer + 1) % PERIOD != 0)
     attention = olmo2.attention(fields)
     local = llama.whole_head_rotary(with_rope_of(fields, SLIDING, BASE))

@@ -1,4 +1,7 @@
-"""Gemma 1 to 3, and the text part of Gemma 3 with vision: norms before and behind, caps, windows, two ways of turning, odd scalings."""
+"""Gemma 1 to 3: norms before and behind, caps, windows, two ways of turning, odd scalings.
+
+Of Gemma 3 that also reads images, the part that reads texts.
+"""
 
 from agreement.comparing import Family, Stack, heads_behind, within
 from agreement.disk import as_before

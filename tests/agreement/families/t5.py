@@ -1,4 +1,4 @@
-"""T5 1.0 and 1.1, mT5: gated or not, tied or not, scaled or not, uneven towers, the encoder alone."""
+"""T5 1.0 and 1.1, mT5: gated, tied, scaled or not, uneven towers, the encoder alone."""
 
 import torch
 from agreement.comparing import Family, Layers, Stack, if_there
