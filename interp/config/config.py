@@ -51,6 +51,8 @@ class TokensConfig:
         append_eos: whether ``eos`` is added after a text, in every function that takes a text;
             never to a text for the decoder of an encoder–decoder.
         mask: id of the token that stands for one to be predicted, in a masked language model.
+        after_eos: ids of tokens that follow an ``eos`` that is added to a text, such as the token
+            of its language.
     """
 
     bos: int | None = None
@@ -60,12 +62,15 @@ class TokensConfig:
     append_eos: bool = False
     mask: int | None = None
     stop: tuple[int, ...] = ()
+    after_eos: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.prepend_bos and self.bos is None:
             raise InvalidConfig("prepend_bos=True, but bos is None: pass the id of the BOS token.")
         if self.append_eos and self.eos is None:
             raise InvalidConfig("append_eos=True, but eos is None: pass the id of the EOS token.")
+        if self.after_eos and not self.append_eos:
+            raise InvalidConfig(f"after_eos={self.after_eos} needs append_eos=True.")
 
 
 @dataclass(frozen=True)
@@ -202,13 +207,11 @@ class Config:
             raise InvalidConfig(f"unembeds=False, but {name}= is set, which needs logits.")
 
     def _check_tokens(self) -> None:
-        for label in ("bos", "eos", "decoder_start", "mask"):
-            token = getattr(self.tokens, label)
-            if token is not None and not 0 <= token < self.d_vocab:
-                raise InvalidConfig(f"tokens.{label}={token} is outside 0..{self.d_vocab - 1}.")
-        outside = [token for token in self.tokens.stop if not 0 <= token < self.d_vocab]
-        if outside:
-            raise InvalidConfig(f"tokens.stop={outside[0]} is outside 0..{self.d_vocab - 1}.")
+        for label in ("bos", "eos", "decoder_start", "mask", "stop", "after_eos"):
+            value = getattr(self.tokens, label)
+            for token in value if isinstance(value, tuple) else (value,):
+                if token is not None and not 0 <= token < self.d_vocab:
+                    raise InvalidConfig(f"tokens.{label}={token} is outside 0..{self.d_vocab - 1}.")
         if len(self.stacks) > 1:
             if self.shared and self.d_vocab_source not in (None, self.d_vocab):
                 raise InvalidConfig("shared=True, so d_vocab_source must be None or d_vocab.")

@@ -51,8 +51,8 @@ def assemble(
             or of another shape or dtype.
     """
     given = family.canonical_fields(config_json)
-    check_known(family, given)
     check_around(family, config_json)
+    check_known(family, given)
     _check_counts(family, given, source)
     tied = family.is_tied(ForeignConfig(family.name, given, family.defaults))
     names = without_copies(family, canonical_names(family, source.keys()), source, tied=tied)

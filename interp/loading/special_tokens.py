@@ -45,7 +45,8 @@ def set_tokenizer(
 ) -> None:
     """Set the tokenizer and the special tokens of a model with a foreign configuration.
 
-    The token that the tokenizer adds before a text is BOS, the one that it adds after it is EOS.
+    The token that the tokenizer adds before a text is BOS, the one that it adds after it is EOS,
+    which others may follow if it is the EOS of ``config.json``.
     Where it adds none, the ids are those of ``config.json`` or the defaults of the family, and are
     not added to texts. Generation stops at every EOS of either configuration. The mask token is
     the tokenizer's.
@@ -120,6 +121,8 @@ def _ends(ids: list[int]) -> dict[str, Any]:
 def _with_added(tokenizer: Tokenizer, tokens: TokensConfig) -> TokensConfig:
     """The special tokens, where those that the tokenizer adds to a text take precedence."""
     before, after = tokenizer.added_ids()
+    follows = after[1:] if after[:1] == [tokens.eos] else []
+    after = after[: len(after) - len(follows)]
     if len(before) > 1 or len(after) > 1:
         raise ModelLoadError(
             f"The tokenizer adds the tokens {before} before a text and {after} after it; at most "
@@ -131,6 +134,7 @@ def _with_added(tokenizer: Tokenizer, tokens: TokensConfig) -> TokensConfig:
         bos=before[0] if before else tokens.bos,
         prepend_bos=bool(before),
         append_eos=bool(after),
+        after_eos=tuple(follows),
         mask=tokenizer.mask_id(),
         **_ends([*after, *own, *tokens.stop]),
     )

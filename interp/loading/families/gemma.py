@@ -31,6 +31,8 @@ GEMMA_1: dict[str, Any] = {
     "rope_theta": 10_000.0,
     "attention_bias": False,
     "use_bidirectional_attention": False,
+    "bos_token_id": 2,
+    "eos_token_id": 1,
 }
 GEMMA_2: dict[str, Any] = {
     **GEMMA_1,

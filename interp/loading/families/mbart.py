@@ -1,8 +1,8 @@
 """mBART and mBART-50 (Liu et al. 2020, arXiv:2001.08210; Tang et al. 2020, arXiv:2008.00401).
 
-BART with a norm before each sub-layer, and one after the last block of each stack. A text begins
-or ends with the token of its language, which is an ordinary token: the decoder's first token is
-``decoder_start_token_id``, or has to be given.
+BART with a norm before each sub-layer, and one after the last block of each stack. The token of a
+text's language comes before the text (mBART-50) or after its EOS (mBART), if the tokenizer adds it;
+the first token of the decoder is ``decoder_start_token_id``, if that is set.
 """
 
 from dataclasses import replace

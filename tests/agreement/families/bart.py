@@ -75,7 +75,7 @@ def stacks(base):
     }
 
 
-def family(name, cases, base="model.", towers=stacks):
+def family(name, cases, base="model.", towers=stacks, checks=None):
     """Models whose base is called ``base``.
 
     Their positions count columns, padding too; so padding on the left means something to them.
@@ -85,7 +85,7 @@ def family(name, cases, base="model.", towers=stacks):
         cases=cases,
         stacks=towers(base),
         pads=("right",),
-        checks={"embedding elsewhere": with_embedding_elsewhere},
+        checks={"embedding elsewhere": with_embedding_elsewhere, **(checks or {})},
         embedding=lambda theirs: theirs.get_encoder().embed_tokens.weight,
     )
 

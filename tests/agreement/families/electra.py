@@ -1,6 +1,7 @@
 """ELECTRA: embeddings of their own width, generator, discriminator, classifiers, base models."""
 
 from agreement.comparing import Family
+from agreement.disk import published
 from agreement.families.bert import EMBEDDED, around, stacks, types
 from agreement.small import small
 from transformers import (
@@ -15,6 +16,33 @@ from transformers import (
 electra = small(ElectraConfig, embedding_size=12)
 WITHIN = {name: f"electra.{module}" for name, module in EMBEDDED.items()}
 GENERATOR = "generator_predictions"
+
+# As of the small generator.
+PUBLISHED = {
+    "architectures": ["ElectraForMaskedLM"],
+    "attention_probs_dropout_prob": 0.1,
+    "embedding_size": 12,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "hidden_size": 24,
+    "initializer_range": 0.02,
+    "intermediate_size": 40,
+    "layer_norm_eps": 1e-12,
+    "max_position_embeddings": 32,
+    "model_type": "electra",
+    "num_attention_heads": 4,
+    "num_hidden_layers": 3,
+    "pad_token_id": 0,
+    "position_embedding_type": "absolute",
+    "summary_activation": "gelu",
+    "summary_last_dropout": 0.1,
+    "summary_type": "first",
+    "summary_use_proj": True,
+    "type_vocab_size": 2,
+    "vocab_size": 50,
+}
+ON_DISK = {r"^generator_lm_head\.weight": "electra.embeddings.word_embeddings.weight"}
+BUFFERS = {"electra.embeddings.position_ids": (1, 32)}
 
 
 FAMILIES = [
@@ -44,6 +72,11 @@ FAMILIES = [
         cases={"one-width": electra(ElectraForMaskedLM, embedding_size=24)},
         stacks=stacks("electra."),
         checks={"head": around(**WITHIN)},
+    ),
+    Family(
+        name="ELECTRA",
+        cases={"published": electra(ElectraForMaskedLM)},
+        checks={"published": published(PUBLISHED, ON_DISK, BUFFERS)},
     ),
     Family(
         name="ELECTRA",

@@ -4,7 +4,7 @@ Of Gemma 3 that also reads images, the part that reads texts.
 """
 
 from agreement.comparing import Family, Stack, heads_behind, within
-from agreement.disk import as_before
+from agreement.disk import as_before, published
 from agreement.families.llama import GROUPED, LAYERS, SHARED
 from agreement.small import FULL, LLAMA3, SIZES, SLIDING, YARN, Case, small
 from transformers import (
@@ -60,6 +60,40 @@ def whole(model, *, tied=True, vision=VISION, **text):
     fields |= {"mm_tokens_per_image": 1, "image_token_index": 49, "attn_implementation": "eager"}
     return Case(model, Gemma3Config, fields)
 
+
+# As of Gemma 3 4B.
+PUBLISHED = {
+    "architectures": ["Gemma3ForConditionalGeneration"],
+    "boi_token_index": 47,
+    "eoi_token_index": 48,
+    "eos_token_id": [1],
+    "image_token_index": 49,
+    "initializer_range": 0.02,
+    "mm_tokens_per_image": 1,
+    "model_type": "gemma3",
+    "text_config": {
+        "head_dim": 8,
+        "hidden_size": 24,
+        "intermediate_size": 40,
+        "max_position_embeddings": 32,
+        "model_type": "gemma3_text",
+        "num_attention_heads": 4,
+        "num_hidden_layers": 3,
+        "num_key_value_heads": 2,
+        "query_pre_attn_scalar": 6,
+        "rope_scaling": STRETCHED,
+        "sliding_window": 4,
+        "vocab_size": 50,
+    },
+    "torch_dtype": "bfloat16",
+    "transformers_version": "4.50.0.dev0",
+    "vision_config": VISION,
+}
+ON_DISK = {
+    r"^model\.language_model\.": "language_model.model.",
+    r"^lm_head\.": "language_model.lm_head.",
+    r"^model\.(?=vision_tower|multi_modal_projector)": "",
+}
 
 FAMILIES = [
     Family(
@@ -167,6 +201,17 @@ FAMILIES = [
             ),
         },
         stacks={"decoder": Stack(within("model.language_model.", NORMED))},
+    ),
+    Family(
+        name="Gemma 3",
+        cases={
+            "published": whole(
+                Gemma3ForConditionalGeneration,
+                rope_parameters=turning(1_000_000.0, 10_000.0, **STRETCHED),
+            )
+        },
+        stacks={"decoder": Stack(within("model.language_model.", NORMED))},
+        checks={"published": published(PUBLISHED, ON_DISK)},
     ),
     Family(name="Gemma 3", cases={"base": whole(Gemma3Model)}),
 ]

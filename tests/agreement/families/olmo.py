@@ -1,7 +1,7 @@
 """OLMo 1 and 3, OLMoE: norms without weights, clipping, windows by layer, experts."""
 
 from agreement.comparing import Family, Stack
-from agreement.disk import changed, read, written
+from agreement.disk import as_before, changed, read, written
 from agreement.families.llama import LAYERS, SHARED
 from agreement.families.mixtures import CHECKS, MIXED
 from agreement.families.olmo2 import WRITTEN
@@ -76,6 +76,7 @@ FAMILIES = [
             ),
         },
         stacks={"decoder": Stack(SHARED)},
+        checks={"disk of version 4": as_before},
     ),
     Family(
         name="OLMo",
