@@ -189,7 +189,7 @@ def _warn_of_parts(family: Family, source: Source) -> None:
     for part, keys in parts.items():
         warnings.warn(
             f"{family.name}: {part} is left out ({len(keys)} weights, {keys[0]} and so on); the "
-            "model that is loaded computes what the whole one computes without it.",
+            "loaded model reads tokens alone.",
             UserWarning,
             stacklevel=5,
         )

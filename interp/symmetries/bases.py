@@ -40,12 +40,12 @@ def score_bases(attn: Attention, generator: torch.Generator) -> Bases:
     """Random invertible matrices that commute with the positions of the attention.
 
     Raises:
-        InvalidInput: queries and keys are normalized.
+        InvalidInput: queries and keys are normalized or clipped.
     """
     if attn.has_qk_norm:
         raise InvalidInput(
-            "This attention normalizes its queries and keys, so scores are no product of W_Q and "
-            "W_K, and their basis is fixed."
+            f"This attention {'clips' if attn.has_clip else 'normalizes'} its queries and keys, so "
+            "scores are no product of W_Q and W_K, and their basis is fixed."
         )
     if not isinstance(attn.positions, Rotary):
         return free_bases(attn, generator)

@@ -124,8 +124,9 @@ def check_scores(case: Case) -> Rows:
     """
     model = case.model
     if any(attn.has_qk_norm for attn in attentions(model)):
+        done = "clips" if any(attn.has_clip for attn in attentions(model)) else "normalizes"
         case.notes.append(
-            "scores: not checked, since this model normalizes queries and keys, so that their "
+            f"scores: not checked, since this model {done} queries and keys, so that their "
             "bases are fixed."
         )
         return
