@@ -35,7 +35,10 @@ class TextEncoding:
     def prompt(self, text: str) -> list[int]:
         """The ids of a text for the first stack."""
         ids, eos = self._with_bos(text), self.tokens.eos if self.tokens.append_eos else None
-        return ids if eos is None or ids[-1] == eos else [*ids, eos]
+        ends = [] if eos is None else [eos, *self.tokens.after_eos]
+        counts = range(len(ends), -1, -1)
+        present = next(n for n in counts if ids[len(ids) - n :] == ends[:n])
+        return [*ids, *ends[present:]]
 
     def target(self, text: str) -> list[int]:
         """The ids of a text for the decoder of a pair."""

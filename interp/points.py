@@ -98,13 +98,19 @@ class Point(Enum):
         "q_scale", _HEAD_SCALE, "attn.q_norm.hook_scale", "divisor of the norm of queries"
     )
     Q_NORMALIZED = PointSpec(
-        "q_normalized", _HEADS, "attn.q_norm.hook_normalized", "queries after their norm"
+        "q_normalized",
+        _HEADS,
+        "attn.q_norm.hook_normalized",
+        "queries, normed or clipped",
     )
     K_SCALE = PointSpec(
         "k_scale", _KV_HEAD_SCALE, "attn.k_norm.hook_scale", "divisor of the norm of keys"
     )
     K_NORMALIZED = PointSpec(
-        "k_normalized", _KV_HEADS, "attn.k_norm.hook_normalized", "keys after their norm"
+        "k_normalized",
+        _KV_HEADS,
+        "attn.k_norm.hook_normalized",
+        "keys, normed or clipped",
     )
     ROT_Q = PointSpec("rot_q", _HEADS, "attn.hook_rot_q", "queries after rotary positions")
     ROT_K = PointSpec("rot_k", _KV_HEADS, "attn.hook_rot_k", "keys after rotary positions")

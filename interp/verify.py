@@ -155,9 +155,11 @@ def _residual(model: Network, recorded: Run) -> Iterator[Identity]:
 
 
 def _heads(model: Network, recorded: Run) -> Iterator[Identity]:
-    """H(x) = Σ_h A_h x S_h + what the biases write."""
-    worst = 0.0
-    for stack, name, layer in _layers(model):
+    """H(x) = Σ_h A_h x S_h + what the biases write, where no values are clipped."""
+    worst, layers = 0.0, list(_layers(model))
+    if any(stack.block(layer).attn.has_clip for stack, _, layer in layers):
+        return
+    for stack, name, layer in layers:
         attn = stack.block(layer).attn
         x = _attention_input(stack, name, layer, recorded)
         pattern = recorded.cache[Place(Point.PATTERN, layer, None, name)]

@@ -238,6 +238,26 @@ DECODERS |= {
     "llama3": _decoder(
         StackConfig(2, PLAIN, MLPConfig(10, "quick_gelu"), NormConfig(), scaled("llama3"))
     ),
+    "olmo": _decoder(
+        StackConfig(
+            2,
+            replace(PLAIN, clip=0.4),
+            MLPConfig(10, "silu", gated=True, bias_in=False, bias_out=False),
+            NormConfig(gain=False, bias=False),
+            ROTARY,
+        )
+    ),
+    "olmoe": _decoder(
+        StackConfig(
+            2,
+            replace(GROUPED, qk_norm=RMS, qk_norm_over="heads", clip=0.7),
+            MLPConfig(
+                6, "silu", gated=True, bias_in=False, bias_out=False, experts=ExpertsConfig(4, 2)
+            ),
+            RMS,
+            ROTARY,
+        )
+    ),
 }
 ENCODERS = {
     "set-encoder": _encoder(StackConfig(2, PLAIN, MLPConfig(10), NO_NORM, ANYWHERE)),
@@ -254,6 +274,18 @@ ENCODERS = {
             embedding=EmbeddingConfig(n_types=2, norm=NormConfig()),
         ),
         head=HeadConfig("gelu"),
+        tied=True,
+        bias_u=True,
+    ),
+    "electra": _encoder(
+        StackConfig(
+            2,
+            PLAIN,
+            MLPConfig(10),
+            POST,
+            embedding=EmbeddingConfig(n_types=2, norm=NormConfig(), sum_width=7),
+        ),
+        head=HeadConfig("gelu", width=7),
         tied=True,
         bias_u=True,
     ),
@@ -351,12 +383,20 @@ UNMASKED = {
 """Decoders whose tokens see later ones."""
 ARCHITECTURES = DECODERS | ENCODERS | PAIRS | UNMASKED
 GENERATORS = DECODERS | PAIRS
+CLIPPED = [
+    name
+    for name, config in ARCHITECTURES.items()
+    if any(stack.attention.clip for stack in config.stacks.values())
+]
+"""Clip queries, keys and values, in the basis that each head has."""
+MASKED = [name for name, config in ARCHITECTURES.items() if config.head is not None]
+"""Have the head of a masked language model."""
 # Every point, norms before and after, and two stacks: for laws that take many runs a place.
 VARIED = ["gpt2", "llama", "post-final", "bert", "uneven-pair"]
 COVERING = [
     *("gpt2", "gptj", "post-final", "neox", "phi", "gemma2", "olmo2"),
     *("mixtral", "bloom-stream", "opt-350m", "bert-types", "t5", "uneven-pair"),
-    *("gpt-oss", "modernbert"),
+    *("gpt-oss", "modernbert", "olmo", "electra"),
 ]
 """Every kind of norm, position, MLP, order of steps and stack is in one of these."""
 SINKS = ["gpt-oss"]

@@ -231,6 +231,14 @@ def normed() -> StackConfig:
     return replace(STACK, attention=replace(PLAIN, qk_norm=NormConfig()))
 
 
+def clipped() -> StackConfig:
+    return replace(STACK, attention=replace(PLAIN, clip=2.0))
+
+
+def headed() -> StackConfig:
+    return replace(STACK, norm=NormConfig(placement="post", final=False))
+
+
 def sandwich() -> StackConfig:
     return replace(STACK, norm=NormConfig(placement="sandwich"))
 
@@ -299,10 +307,27 @@ def sandwich() -> StackConfig:
             lambda: turning(d_rotary=2, scaling=ScalingConfig("dynamic", 2.0, 4)),
         ),
         ("scale= and width=", lambda: EmbeddingConfig(scale=2.0, width=3)),
+        ("width= and sum_width=", lambda: EmbeddingConfig(width=2, sum_width=3, norm=NormConfig())),
+        ("sum_width= is of", lambda: EmbeddingConfig(sum_width=3)),
+        (
+            'placement="post"',
+            lambda: replace(STACK, embedding=EmbeddingConfig(sum_width=3, norm=NormConfig())),
+        ),
+        ("clip=-1.0 must be", lambda: AttentionConfig(3, 4, clip=-1.0)),
+        ("clip= are for a decoder alone", lambda: replace(WHOLE, decoder=clipped(), encoder=STACK)),
+        (
+            "d_unembed= and head width=",
+            lambda: replace(WHOLE, decoder=headed(), d_unembed=4, head=HeadConfig(width=3)),
+        ),
+        (
+            "W_U would read 3",
+            lambda: replace(WHOLE, decoder=headed(), tied=True, head=HeadConfig(width=3)),
+        ),
         ("d_unembed= and logit_scale=", lambda: replace(WHOLE, d_unembed=4, logit_scale=2.0)),
         ("unembeds=False", lambda: replace(WHOLE, unembeds=False, logit_scale=2.0)),
         ("patches= are for an encoder", lambda: replace(WHOLE, n_ctx=10, decoder=seeing(9, 3))),
         ("append_eos.*eos is None", lambda: TokensConfig(append_eos=True)),
+        ("after_eos.*needs append_eos", lambda: TokensConfig(eos=1, after_eos=(2,))),
         ("prepend_bos.*bos is None", lambda: TokensConfig(prepend_bos=True)),
         ("d_model=0", lambda: replace(WHOLE, d_model=0)),
         ("d_vocab=0", lambda: replace(WHOLE, d_vocab=0)),
@@ -311,6 +336,10 @@ def sandwich() -> StackConfig:
         ("d_model=11 is odd", lambda: Config(11, 13, 8, encoder=sinusoidal())),
         ("tokens.bos=13", lambda: replace(WHOLE, tokens=TokensConfig(bos=13))),
         ("tokens.eos=-1", lambda: replace(WHOLE, tokens=TokensConfig(eos=-1))),
+        (
+            "tokens.after_eos=13",
+            lambda: replace(WHOLE, tokens=TokensConfig(eos=1, append_eos=True, after_eos=(13,))),
+        ),
         ("tokens.stop=13", lambda: replace(WHOLE, tokens=TokensConfig(stop=(1, 13)))),
         (
             "decoder_start.*encoder–decoder",

@@ -8,7 +8,7 @@ import torch
 from architectures import ARCHITECTURES, PAIRS, as_where, build, tokens_of
 from tables import each
 
-from interp import InterpError, Place, Point, edits, run
+from interp import HeadConfig, InterpError, Place, Point, edits, run
 from interp.errors import UnknownPlace
 from interp.names import _OTHER_HOOKS, _SYNONYMS
 
@@ -174,7 +174,7 @@ def test_places_come_in_the_order_of_the_forward(name):
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_tensor_has_the_axes_that_its_point_tells(name):
     model, tokens = build(name), tokens_of(name)
-    cache = run(model, *tokens, record="all").cache
+    cache, head = run(model, *tokens, record="all").cache, model.config.head or HeadConfig()
     for place, value in cache.items():
         config = model.config.stacks[place.stack or model.stacks[-1].name]
         config = config if place.layer is None else config.of_layer(place.layer)
@@ -199,6 +199,10 @@ def test_a_tensor_has_the_axes_that_its_point_tells(name):
             sizes["expert"] = config.mlp.experts.n_experts
         if place.point.label in ("q_scale", "k_scale") and attention.qk_norm_over == "heads":
             sizes["head"] = sizes["kv_head"] = 1
+        if place.point.value.region == "entry":
+            sizes["d_model"] = config.embedding.sum_width or model.config.d_model
+        if place.point in (Point.HEAD_PRE, Point.HEAD_POST, Point.FINAL_NORMALIZED):
+            sizes["d_model"] = head.width or model.config.d_model
         assert tuple(value.shape) == tuple(sizes[axis] for axis in place.point.axes), place
 
 

@@ -193,6 +193,9 @@ class _Walk:
         for layer in reversed(range(len(self.stack.blocks))):
             for step in reversed(self.stack.block(layer).steps):
                 w = self._through_step(step, layer, w)
+        w, constant = self.stack.embed_projection.pull_back(w)
+        if constant is not None:
+            self.constants[Part(f"{self.prefix}embed.projection.bias", "bias")] = constant
         return self._through(self.stack.embed_norm, "embed.ln", self.place(Point.EMBED_SCALE), w)
 
     def terms_of(self, layer: int, step: Step, w: Direction) -> Terms:
@@ -216,7 +219,7 @@ class _Walk:
         rows = torch.arange(len(w), device=w.device)
         whole = self.cache[self.place(f.points.pattern, layer)]
         pattern = at_least_float32(whole[rows, :, self.column])
-        v = at_least_float32(f.each_query(self.cache[self.place(f.points.v, layer)]))
+        v = at_least_float32(f.values(self.cache[self.place(f.points.v, layer)]))
         along = einsum(f.W_O.to(w.dtype), w, "head d d_model, b d_model -> b head d")
         by_key = einsum(pattern, v, along, "b head key, b key head d, b head d -> head b key")
         return _of_heads(self.name(layer, f), layer, by_key)

@@ -17,6 +17,7 @@ from torch import Tensor
 from interp.linalg import LowRank
 from interp.metrics import at_least_float32
 from interp.model.attention.attention import Attention
+from interp.model.clip import ClippedNorm
 from interp.model.network import Network
 from interp.model.norm import BlockNorm, LayerNorm, Norm, ScaledNorm
 from interp.model.positions.rotary import Rotary
@@ -96,6 +97,7 @@ def read_through(norm: Norm, W: Heads) -> tuple[Heads, Float[Tensor, "head d_hea
 
 def written_through(norm: Norm, x: Float[Tensor, "*batch features"]) -> Tensor:
     """centred(x) · gain: the linear part of a norm of what is written, without its divisor."""
+    norm = norm.norm if isinstance(norm, ClippedNorm) else norm
     if not isinstance(norm, ScaledNorm):
         return x
     y, gain = norm.centred(x), norm.multiplier

@@ -5,7 +5,8 @@
 Both are products of thin matrices (vocab × d_head and d_head × vocab) and are never multiplied out
 (Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"). W_E stands for the stream
 of a token alone (:mod:`interp.circuits.token_streams`) behind the norm that the head reads through,
-divisor included. Later norms are folded into W_U without their divisors.
+divisor included. Later norms are folded into W_U without their divisors. Where a model clips its
+values, OV is that of values that are not clipped.
 """
 
 from collections.abc import Callable, Sequence

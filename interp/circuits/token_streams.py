@@ -44,7 +44,7 @@ def streams_of_tokens(
     context = Context(torch.full_like(batch.ids, position or 0))
     x = stack.tokens(batch, context, stack.weight_e)
     x = x if position is None else stack.entry(x, batch, context, untouched)
-    x = stack.embed_norm(stack.types(x, batch, context, untouched))
+    x = stack.embed_projection(stack.embed_norm(stack.types(x, batch, context, untouched)))
     for layer in range(len(stack.blocks)):
         for step in stack.block(layer).steps:
             if step is until:

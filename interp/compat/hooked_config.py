@@ -119,7 +119,9 @@ def _check_expressible(config: Config, stack: StackConfig) -> None:
         "attention without a norm": not all(s.attention.normed for s in stack.kinds_of_layers()),
         "a gated MLP with biases": mlp is not None and mlp.gated and mlp.bias_in,
         "no final norm": norm.kind != "none" and not norm.final,
-        "a narrower embedding": stack.embedding.width is not None,
+        "a narrower embedding": stack.embedding.width is not None
+        or stack.embedding.sum_width is not None,
+        "clipped queries, keys and values": stack.attention.clip is not None,
         "token types": stack.embedding.n_types > 0,
         "this activation function": mlp is not None and mlp.activation not in NAME_OF,
     }

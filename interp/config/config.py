@@ -27,15 +27,19 @@ class HeadConfig:
         norm: the norm after the activation.
         bias: whether there is b.
         after_norm: whether x is the output of the last norm (ModernBERT), and not the last stream.
+        width: of its output; ``None`` means d_model.
     """
 
     activation: Activation = "gelu"
     norm: NormConfig = NormConfig()
     bias: bool = True
     after_norm: bool = False
+    width: int | None = None
 
     def __post_init__(self) -> None:
         check_choice(self, "activation", Activation)
+        if self.width is not None:
+            check_positive_integers(self, "width")
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,8 @@ class TokensConfig:
         append_eos: whether ``eos`` is added after a text, in every function that takes a text;
             never to a text for the decoder of an encoder–decoder.
         mask: id of the token that stands for one to be predicted, in a masked language model.
+        after_eos: ids of tokens that follow an ``eos`` that is added to a text, such as the token
+            of its language.
     """
 
     bos: int | None = None
@@ -61,12 +67,15 @@ class TokensConfig:
     append_eos: bool = False
     mask: int | None = None
     stop: tuple[int, ...] = ()
+    after_eos: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.prepend_bos and self.bos is None:
             raise InvalidConfig("prepend_bos=True, but bos is None: pass the id of the BOS token.")
         if self.append_eos and self.eos is None:
             raise InvalidConfig("append_eos=True, but eos is None: pass the id of the EOS token.")
+        if self.after_eos and not self.append_eos:
+            raise InvalidConfig(f"after_eos={self.after_eos} needs append_eos=True.")
 
 
 @dataclass(frozen=True)
@@ -165,18 +174,19 @@ class Config:
                 'needs "pre" or "post".'
             )
         attentions = [layer.attention for layer in decoder.kinds_of_layers()]
-        if any(one.window or one.cap or one.qk_norm or one.sinks for one in attentions):
+        if any(one.window or one.cap or one.qk_norm or one.sinks or one.clip for one in attentions):
             raise InvalidConfig(
-                "attention window=, cap=, qk_norm= and sinks= are for a decoder alone, not for one "
-                "with an encoder."
+                "attention window=, cap=, qk_norm=, sinks= and clip= are for a decoder alone, not "
+                "for one with an encoder."
             )
 
     def _check_exit(self) -> None:
         last = list(self.stacks.values())[-1]
         if self.d_unembed is not None:
             check_positive_integers(self, "d_unembed")
-        reads = self.d_unembed or self.d_model
-        if self.tied and reads != (last.embedding.width or self.d_model):
+        stored = last.embedding.width or last.embedding.sum_width or self.d_model
+        reads = self.unembed_width
+        if self.tied and reads != stored:
             raise InvalidConfig(
                 f"tied=True, but W_U would read {reads} dimensions, and W_E has another width."
             )
@@ -199,6 +209,8 @@ class Config:
                 "head= replaces the last norm: set norm final=False; or reads its output: set head "
                 "after_norm=True and norm final=True."
             )
+        if self.d_unembed is not None and self.head is not None and self.head.width is not None:
+            raise InvalidConfig("d_unembed= and head width= can't be combined.")
         if self.d_unembed is not None and self.logit_scale is not None:
             raise InvalidConfig("d_unembed= and logit_scale= can't be combined.")
         names = ("tied", "bias_u", "n_classes", "head", "logit_cap", "logit_scale")
@@ -206,13 +218,11 @@ class Config:
             raise InvalidConfig(f"unembeds=False, but {name}= is set, which needs logits.")
 
     def _check_tokens(self) -> None:
-        for label in ("bos", "eos", "decoder_start", "mask"):
-            token = getattr(self.tokens, label)
-            if token is not None and not 0 <= token < self.d_vocab:
-                raise InvalidConfig(f"tokens.{label}={token} is outside 0..{self.d_vocab - 1}.")
-        outside = [token for token in self.tokens.stop if not 0 <= token < self.d_vocab]
-        if outside:
-            raise InvalidConfig(f"tokens.stop={outside[0]} is outside 0..{self.d_vocab - 1}.")
+        for label in ("bos", "eos", "decoder_start", "mask", "stop", "after_eos"):
+            value = getattr(self.tokens, label)
+            for token in value if isinstance(value, tuple) else (value,):
+                if token is not None and not 0 <= token < self.d_vocab:
+                    raise InvalidConfig(f"tokens.{label}={token} is outside 0..{self.d_vocab - 1}.")
         if len(self.stacks) > 1:
             if self.shared and self.d_vocab_source not in (None, self.d_vocab):
                 raise InvalidConfig("shared=True, so d_vocab_source must be None or d_vocab.")
@@ -249,6 +259,12 @@ class Config:
     def n_logits(self) -> int:
         """Number of logits at each position: one for each class, or for each token."""
         return self.d_vocab if self.n_classes is None else self.n_classes
+
+    @property
+    def unembed_width(self) -> int:
+        """Width of what the unembedding's matrix reads."""
+        after_head = None if self.head is None else self.head.width
+        return self.d_unembed or after_head or self.d_model
 
     def vocabulary_of(self, stack: str) -> int:
         """Size of the vocabulary that a stack reads."""

@@ -87,6 +87,8 @@ class AttentionConfig:
             before it; the first layer of ModernBERT does not.
         sinks: whether each head has a learned score to which no key belongs, in the softmax of
             every row, so that the row's weights on keys sum to less than one (GPT-OSS).
+        clip: largest absolute value of queries, keys (after their norm) and values, which are
+            clipped to it; ``None`` for any.
     """
 
     n_heads: int
@@ -104,6 +106,7 @@ class AttentionConfig:
     qk_norm_over: Span = "head"
     normed: bool = True
     sinks: bool = False
+    clip: float | None = None
 
     def __post_init__(self) -> None:
         check_positive_integers(self, "n_heads", "d_head")
@@ -124,6 +127,7 @@ class AttentionConfig:
         if self.scale is not None and not self.scale > 0:
             raise InvalidConfig(f"scale={self.scale} divides the scores and must be > 0.")
         check_positive(self, "cap")
+        check_positive(self, "clip")
 
     @property
     def kv_heads(self) -> int:

@@ -60,6 +60,8 @@ class EmbeddingConfig:
         n_types: number of token types (segments of a text), whose embedding is added; 0 for none.
         norm: norm of the sum of embeddings; ``None`` for none.
         patches: the tokens are patches of an image.
+        sum_width: of all embeddings, if their normed sum is projected to d_model, with a bias;
+            ``None`` means d_model.
     """
 
     scale: float | None = None
@@ -67,14 +69,19 @@ class EmbeddingConfig:
     n_types: int = 0
     norm: NormConfig | None = None
     patches: PatchConfig | None = None
+    sum_width: int | None = None
 
     def __post_init__(self) -> None:
         check_positive(self, "scale")
-        if self.width is not None:
-            check_positive_integers(self, "width")
-        given = [n for n in ("scale", "width", "patches") if getattr(self, n) is not None]
+        for name in ("width", "sum_width"):
+            if getattr(self, name) is not None:
+                check_positive_integers(self, name)
+        names = ("scale", "width", "sum_width", "patches")
+        given = [name for name in names if getattr(self, name) is not None]
         if len(given) > 1:
             raise InvalidConfig(f"embedding {given[0]}= and {given[1]}= can't be combined.")
+        if self.sum_width is not None and self.norm is None:
+            raise InvalidConfig("embedding sum_width= is of embeddings whose sum is normed: norm=.")
         if self.n_types < 0:
             raise InvalidConfig(f"n_types={self.n_types} must be at least 0.")
 
@@ -126,6 +133,8 @@ class StackConfig:
 
     def __post_init__(self) -> None:
         check_positive_integers(self, "n_layers")
+        if self.embedding.sum_width is not None and self.norm.placement != "post":
+            raise InvalidConfig('embedding sum_width= needs norms of placement="post".')
         if self.mlp is None and self.norm.placement.startswith("parallel"):
             raise InvalidConfig(f'placement="{self.norm.placement}" needs an MLP beside attention.')
         for other in self.exceptions:

@@ -57,7 +57,7 @@ def uniform_weights(visible: Visible, dtype: torch.dtype) -> Matrix:
 
 def value_weights(attn: Attention, pattern: Matrix, v: KeyHeads) -> Matrix:
     """A_ij ‖v_j W_O‖ / Σ_j A_ij ‖v_j W_O‖; zeros where a query's values are all zero."""
-    heads = zip(attn.each_query(v).unbind(2), attn.W_O, strict=True)
+    heads = zip(attn.values(v).unbind(2), attn.W_O, strict=True)
     norms = torch.stack([at_least_float32(own @ W_O).norm(dim=-1) for own, W_O in heads], 1)
     weights = pattern * norms[:, :, None, :]
     total = weights.sum(-1, keepdim=True)

@@ -5,6 +5,7 @@ missing raises an error, none is initialised at random.
 """
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import prod
@@ -17,7 +18,7 @@ from interp.config import MAX_LAYERS, Config
 from interp.errors import InvalidInput, ModelLoadError, first_line
 from interp.loading.family import Family
 from interp.loading.foreign_config import ForeignConfig
-from interp.loading.known_fields import check_known
+from interp.loading.known_fields import check_around, check_known
 from interp.loading.source import DTYPES, Source
 from interp.loading.weight import Table, from_key
 from interp.loading.weight_names import canonical_names, unembedding_kind, without_copies
@@ -50,6 +51,7 @@ def assemble(
             or of another shape or dtype.
     """
     given = family.canonical_fields(config_json)
+    check_around(family, config_json)
     check_known(family, given)
     _check_counts(family, given, source)
     tied = family.is_tied(ForeignConfig(family.name, given, family.defaults))
@@ -67,6 +69,7 @@ def assemble(
             f"{len(extra) - 1} others); does config.json belong to these weights?"
         )
     _check_head(family, config, fields)
+    _warn_of_parts(family, source)
     return build(config, table, names, source, dtype, device)
 
 
@@ -173,6 +176,22 @@ def _check_head(family: Family, config: Config, fields: ForeignConfig) -> None:
             f"{family.name}: config.json has architectures={name}, but the weights of its head are "
             f"missing ({family.head}), and it is not tied to the embedding. If this is the base "
             "model, remove architectures from config.json."
+        )
+
+
+def _warn_of_parts(family: Family, source: Source) -> None:
+    """Warn that weights of other parts of the model are left out, if there are any."""
+    found = ((key, family.part_left_out(key)) for key in source.keys() if family.left_out)  # noqa: SIM118
+    parts: dict[str, list[str]] = {}
+    for key, part in found:
+        if part is not None:
+            parts.setdefault(part, []).append(key)
+    for part, keys in parts.items():
+        warnings.warn(
+            f"{family.name}: {part} is left out ({len(keys)} weights, {keys[0]} and so on); the "
+            "loaded model reads tokens alone.",
+            UserWarning,
+            stacklevel=5,
         )
 
 

@@ -9,9 +9,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from interp.config import Config
-from interp.errors import ModelLoadError
+from interp.errors import ModelLoadError, shorten
 from interp.loading.foreign_config import ForeignConfig
 from interp.loading.weight import Table
+
+EVERY_FAMILY = (
+    "architectures bos_token_id decoder_start_token_id eos_token_id id2label is_causal model_type "
+    "num_labels pad_token_id tie_word_embeddings"
+)
+"""Fields that are read for every family, separated by spaces."""
+OF_THE_WHOLE = ("architectures", "model_type", "tie_word_embeddings")
+"""Those that describe the whole model, where they are also given for a part of it."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,11 @@ class Family:
         always_tied: whether that field does not say that the head is tied, because it always is.
         pooled: whether what a live model of ``transformers`` gives for its last stream is not this
             toolkit's, and its pooled output is compared.
+        part: name of the object in ``config.json`` with the fields of the part that is read, such
+            as ``text_config``; empty if ``config.json`` itself has them.
+        around: names of fields beside that object which the output does not depend on.
+        left_out: patterns of names of weights that belong to other parts, and what each part is.
+            They are not read, and a warning names the part.
     """
 
     name: str
@@ -63,12 +76,25 @@ class Family:
     tied: bool = True
     always_tied: bool = False
     pooled: bool = False
+    part: str = ""
+    around: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def canonical_name(self, key: str) -> str | None:
-        """The name of a weight after ``renames``; ``None`` if it is ignored."""
+        """The name of a weight after ``renames``; ``None`` if it is ignored or left out."""
+        name, ignored = self._renamed(key), (*self.ignored, *self.left_out)
+        return None if any(re.search(pattern, name) for pattern in ignored) else name
+
+    def part_left_out(self, key: str) -> str | None:
+        """The part that a weight belongs to, if the part is left out."""
+        name = self._renamed(key)
+        found = (part for pattern, part in self.left_out.items() if re.search(pattern, name))
+        return next(found, None)
+
+    def _renamed(self, key: str) -> str:
         for pattern, replacement in self.renames:
             key = re.sub(pattern, replacement, key)
-        return None if any(re.search(pattern, key) for pattern in self.ignored) else key
+        return key
 
     def is_optional(self, name: str) -> bool:
         """Whether a weight may be left unused."""
@@ -82,8 +108,10 @@ class Family:
         """The fields of a ``config.json``, with aliases replaced by the names they stand for.
 
         Raises:
-            ModelLoadError: a field is given under two names with different values.
+            ModelLoadError: a field is given under two names with different values, or the object
+                of the ``part`` is missing.
         """
+        config_json = self.fields_of_part(config_json)
         found = {name: value for name, value in config_json.items() if name not in self.aliases}
         for alias, name in self.aliases.items():
             value, other = config_json.get(alias), found.get(name)
@@ -94,3 +122,20 @@ class Family:
                 )
             found |= {} if value is None else {name: value}
         return found
+
+    def fields_of_part(self, config_json: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The fields of the ``part``; those of :data:`EVERY_FAMILY` may stand beside it.
+
+        Raises:
+            ModelLoadError: the object of the ``part`` is missing.
+        """
+        if not self.part:
+            return config_json
+        own = config_json.get(self.part)
+        if not isinstance(own, Mapping):
+            raise ModelLoadError(
+                f"{self.name}: config.json has {self.part}={shorten(own)}; expected an object."
+            )
+        own = {name: value for name, value in own.items() if name not in OF_THE_WHOLE}
+        beside = {name: config_json.get(name) for name in EVERY_FAMILY.split()}
+        return own | {name: value for name, value in beside.items() if value is not None}

@@ -9,20 +9,14 @@ from difflib import get_close_matches
 from typing import Any
 
 from interp.errors import MAX_SHOWN, ModelLoadError, shorten
-from interp.loading.family import Family
-
-EVERY_FAMILY = (
-    "architectures bos_token_id decoder_start_token_id eos_token_id id2label is_causal model_type "
-    "num_labels pad_token_id tie_word_embeddings"
-)
-"""Fields that are read for every family. Here as below, names are separated by spaces."""
+from interp.loading.family import EVERY_FAMILY, Family
 
 PARTS = (
     "add_cross_attention attention_chunk_size cross_attention_hidden_size is_decoder "
     "is_encoder_decoder per_layer_config pruned_heads quantization_config tie_encoder_decoder"
 )
 """Fields of parts that no model has, unless its family reads the field: only ``false`` and empty
-values are accepted."""
+values are accepted. Here as below, names are separated by spaces."""
 
 TRAINING = (
     "activation_dropout attention_dropout attention_probs_dropout_prob attn_pdrop classif_dropout "
@@ -79,7 +73,27 @@ def check_known(family: Family, fields: Mapping[str, Any]) -> None:
         ModelLoadError: there is such a field; the message has its name and the nearest known ones.
     """
     read = {*EVERY_FAMILY.split(), *family.defaults, *family.fields, *family.aliases.values()}
-    known, parts = read | IRRELEVANT | set(family.unread), PARTS.split()
+    _check(family, fields, read, family.unread)
+
+
+def check_around(family: Family, config_json: Mapping[str, Any]) -> None:
+    """Refuse fields beside the part that is read, likewise.
+
+    Args:
+        family: the family of the model.
+        config_json: the content of its ``config.json``.
+
+    Raises:
+        ModelLoadError: as of :func:`check_known`.
+    """
+    if family.part:
+        _check(family, config_json, {*EVERY_FAMILY.split(), family.part}, family.around)
+
+
+def _check(
+    family: Family, fields: Mapping[str, Any], read: set[str], unread: tuple[str, ...]
+) -> None:
+    known, parts = read | IRRELEVANT | set(unread), PARTS.split()
     for name, value in fields.items():
         if value is None or name in known or (name in parts and not value):
             continue

@@ -135,9 +135,21 @@ def _agreement(
         )
     expected: Tensor = outputs[output]
     found = last_stream(model, *inputs) if output == STREAM else model(*inputs)
-    if expected.ndim < found.ndim:
-        found = found[:, 0] if output == "logits" else pooled_column(found, expected)
+    found = as_output(found, expected, output)
     return check_agreement(found, expected, origin, expected_rounding(model))
+
+
+def as_output(found: Tensor, expected: Tensor, name: str) -> Tensor:
+    """``found`` without an axis that the output of ``transformers`` of this name lacks.
+
+    That of a single class of each token; or of positions, of which the first is read where texts or
+    images are classified, and the pooled one elsewhere.
+    """
+    if found.ndim == expected.ndim:
+        return found
+    if found.shape == (*expected.shape, 1):
+        return found[..., 0]
+    return found[:, 0] if name == "logits" else pooled_column(found, expected)
 
 
 def _inputs(model: Transformer, pad: object) -> tuple[list[Tensor], dict[str, Tensor]]:

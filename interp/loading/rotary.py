@@ -10,6 +10,7 @@ from typing import Any
 
 from interp.config import PositionsConfig, ScalingConfig, ScalingKind
 from interp.loading.foreign_config import ForeignConfig
+from interp.loading.sliding_window import FULL, SLIDING
 
 SCALING_KINDS: dict[str, ScalingKind | None] = {
     "default": None,
@@ -67,6 +68,39 @@ def rotary(
         base=float(rope.get("rope_theta", float(default))),
         d_rotary=None if rotated == 1 else int(d_head * rotated),
         scaling=_scaling(fields, rope),
+    )
+
+
+def with_rope_of(fields: ForeignConfig, layer_type: str, base: float) -> ForeignConfig:
+    """The same fields, with the rotary positions of one layer type as those of all layers.
+
+    Older files have no parameters by layer type; their scaling is that of full layers alone.
+
+    Args:
+        fields: the configuration.
+        layer_type: :data:`FULL` or :data:`SLIDING`.
+        base: of the positions of these layers, unless their parameters have one.
+
+    Raises:
+        ModelLoadError: one set of parameters is given for both layer types, or an unknown one.
+    """
+    by_type = fields.get("rope_parameters")
+    if by_type is None:
+        rope = fields.get("rope_scaling", {}) if layer_type == FULL else {}
+    else:
+        fields.allow_only("rope_scaling")
+        if not isinstance(by_type, Mapping) or set(by_type) - {FULL, SLIDING}:
+            expected = f"an object with {FULL} and {SLIDING}"
+            raise fields.unsupported("rope_parameters", by_type, expected)
+        rope = by_type.get(layer_type) or {}
+    if not isinstance(rope, Mapping):
+        raise fields.unsupported(f"rope_parameters of {layer_type}", rope, "an object")
+    if not rope.get("truncate", True):  # transformers does not read it in nested parameters
+        raise fields.unsupported("truncate", rope["truncate"], "True")
+    return fields.replace(
+        rope_parameters={"rope_theta": base, **rope},
+        rope_scaling=None,
+        original_max_position_embeddings=None,  # transformers reads it in these parameters alone
     )
 
 

@@ -45,7 +45,8 @@ def set_tokenizer(
 ) -> None:
     """Set the tokenizer and the special tokens of a model with a foreign configuration.
 
-    The token that the tokenizer adds before a text is BOS, the one that it adds after it is EOS.
+    The token that the tokenizer adds before a text is BOS, the one that it adds after it is EOS,
+    which others may follow if it is the EOS of ``config.json``.
     Where it adds none, the ids are those of ``config.json`` or the defaults of the family, and are
     not added to texts. Generation stops at every EOS of either configuration. The mask token is
     the tokenizer's.
@@ -60,8 +61,11 @@ def set_tokenizer(
         ModelLoadError: the tokenizer has more tokens than the model, or adds several at one end.
     """
     _check_vocabulary(model, tokenizer)
-    defaults = family_of(config_json).defaults if "model_type" in config_json else {}
-    ids = _ids({**defaults, **config_json}, generation or {}, model.config)
+    fields = config_json
+    if "model_type" in config_json:
+        family = family_of(config_json)
+        fields = {**family.defaults, **family.fields_of_part(config_json)}
+    ids = _ids(fields, generation or {}, model.config)
     tokens = replace(model.config.tokens, **ids)
     if tokenizer is not None:
         tokens = _with_added(tokenizer, tokens)
@@ -117,6 +121,8 @@ def _ends(ids: list[int]) -> dict[str, Any]:
 def _with_added(tokenizer: Tokenizer, tokens: TokensConfig) -> TokensConfig:
     """The special tokens, where those that the tokenizer adds to a text take precedence."""
     before, after = tokenizer.added_ids()
+    follows = after[1:] if after[:1] == [tokens.eos] else []
+    after = after[: len(after) - len(follows)]
     if len(before) > 1 or len(after) > 1:
         raise ModelLoadError(
             f"The tokenizer adds the tokens {before} before a text and {after} after it; at most "
@@ -128,6 +134,7 @@ def _with_added(tokenizer: Tokenizer, tokens: TokensConfig) -> TokensConfig:
         bos=before[0] if before else tokens.bos,
         prepend_bos=bool(before),
         append_eos=bool(after),
+        after_eos=tuple(follows),
         mask=tokenizer.mask_id(),
         **_ends([*after, *own, *tokens.stop]),
     )

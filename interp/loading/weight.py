@@ -116,9 +116,9 @@ def each_layer(n_layers: int, block: Mapping[str, Weight], source: str) -> Table
     return table
 
 
-def norm(name: str, source: str, *, bias: bool = True) -> Table:
-    """Gain and bias of a norm."""
-    table = {f"{name}.gain": from_key(f"{source}.weight")}
+def norm(name: str, source: str, *, gain: bool = True, bias: bool = True) -> Table:
+    """Gain and bias of a norm, if it has them."""
+    table = {f"{name}.gain": from_key(f"{source}.weight")} if gain else {}
     return table | ({f"{name}.bias": from_key(f"{source}.bias")} if bias else {})
 
 

@@ -1,6 +1,7 @@
 """The entry of a stack: embeddings of tokens, positions and token types.
 
-    x = W_E[ids] · scale + W_pos[position] + W_type[type], and perhaps a norm of the sum
+    x = W_E[ids] · scale + W_pos[position] + W_type[type], and perhaps a norm of the sum,
+                                                            which may be projected (ELECTRA)
 
 Positions are learned (GPT-2) or sinusoidal (Vaswani et al. 2017, §3.5); token types are BERT's
 segments. A patch of an image is embedded by one matrix (Dosovitskiy et al. 2021).
@@ -210,6 +211,40 @@ class Projection(Linear):
     def forward(self, x: Tensor) -> Tensor:
         """``x @ W``."""
         return self.linear(x, self.weight, None)
+
+
+class NoProjection(nn.Module):
+    """x ↦ x: the sum of embeddings is as wide as the stream; base of :class:`SumProjection`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x, unchanged."""
+        return x
+
+    def pull_back(self, w: Tensor) -> tuple[Tensor, Tensor | None]:
+        """``(w′, c)`` with projected(x)·w = x·w′ + c; ``c`` is ``None`` if there is no bias."""
+        return w, None
+
+
+class SumProjection(NoProjection, Linear):
+    """x·W + b, from the width of the embeddings' sum to that of the stream (ELECTRA)."""
+
+    def __init__(self, width: int, d_model: int) -> None:
+        super().__init__()
+        self.weight, self.bias = matrix(d_model, width), nn.Parameter(torch.zeros(d_model))
+
+    def forward(self, x: Float[Tensor, "batch pos width"]) -> Stream:
+        """``x @ W + b``."""
+        return self.linear(x, self.weight, self.bias)
+
+    def pull_back(self, w: Tensor) -> tuple[Tensor, Tensor | None]:
+        """w′ = W·w, c = b·w."""
+        return w @ self.weight.to(w.dtype), w @ self.bias.to(w.dtype)
+
+
+def sum_projection_of(config: EmbeddingConfig, d_model: int) -> NoProjection:
+    """The projection of the sum of embeddings, if a configuration has one."""
+    width = config.sum_width
+    return NoProjection() if width is None else SumProjection(width, d_model)
 
 
 def tokens_of(config: EmbeddingConfig, d_model: int) -> Tokens | Patches:

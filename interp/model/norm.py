@@ -46,6 +46,14 @@ class Norm(nn.Module):
         """x, unchanged."""
         return x
 
+    def output_of(self, x: Features, tap: Tap) -> Features:  # noqa: ARG002
+        """The norm of x, of which only the scale is tapped."""
+        return x
+
+    def fused(self, x: Features) -> Features:
+        """The norm of x; x itself, as there is none."""
+        return x
+
     def pull_back(
         self,
         w: Float[Tensor, "*batch d_model"],
@@ -126,9 +134,10 @@ class ScaledNorm(Norm):
 
     def forward(self, x: Features, tap: Tap = untouched) -> Features:
         """The norm of x."""
-        return tap(self.points.normalized, self._normalize(x, tap))
+        return tap(self.points.normalized, self.output_of(x, tap))
 
-    def _normalize(self, x: Features, tap: Tap) -> Features:
+    def output_of(self, x: Features, tap: Tap) -> Features:
+        """The norm of x, of which only the scale is tapped."""
         if not tap.must_form(self.points.scale):
             return self.fused(x)
         formed = self.scale(x)

@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.config import Config
-from interp.points import Place
+from interp.points import Place, Point
 
 Stream = Float[Tensor, "batch pos d_model"]
 Heads = Float[Tensor, "batch pos head d_head"]
@@ -25,7 +25,17 @@ def fixed_axes(config: Config, place: Place) -> dict[str, int]:
         "d_head": attention.d_head,
         "d_mlp": 0 if mlp is None else mlp.d_mlp,
         "expert": 0 if mlp is None or mlp.experts is None else mlp.experts.n_experts,
-        "d_model": config.d_model,
+        "d_model": _stream_width(config, place),
         "vocab": config.n_logits,
         "one": 1,
     }
+
+
+def _stream_width(config: Config, place: Place) -> int:
+    """The width of the stream, or of what comes before its projection or after a head."""
+    if place.point.value.region == "entry":
+        embedding = config.stacks[place.stack or list(config.stacks)[-1]].embedding
+        return embedding.sum_width or config.d_model
+    after_head = place.point in (Point.HEAD_PRE, Point.HEAD_POST, Point.FINAL_NORMALIZED)
+    has_width = after_head and config.head is not None
+    return config.unembed_width if has_width and config.d_unembed is None else config.d_model

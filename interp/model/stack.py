@@ -11,7 +11,12 @@ from interp.model.attention.mask import mask_of
 from interp.model.batch import Batch, ImageInput, TokenInput
 from interp.model.block import Block
 from interp.model.context import Context
-from interp.model.embeddings import position_embedding_of, token_types_of, tokens_of
+from interp.model.embeddings import (
+    position_embedding_of,
+    sum_projection_of,
+    token_types_of,
+    tokens_of,
+)
 from interp.model.norm import EMBEDDED, FINAL, Norm, norm_of
 from interp.model.positions.build import attention_positions, bias_table_of
 from interp.model.recipe import STORED, Layout, Reader, Recipe, owned
@@ -58,11 +63,13 @@ class Stack(nn.Module):
         self.name = name
         self.name_in_places = name if len(config.stacks) > 1 else None
         self.input = input_of(config, name)
+        width = own.embedding.sum_width or d_model
         self.weight_e = token_weights(config, name) if shared is None else shared
         self.tokens = tokens_of(own.embedding, d_model)
-        self.entry = position_embedding_of(own.positions, config.n_ctx, d_model)
-        self.types = token_types_of(own.embedding, d_model)
-        self.embed_norm = norm_of(own.embedding.norm or NO_NORM, d_model, points=EMBEDDED)
+        self.entry = position_embedding_of(own.positions, config.n_ctx, width)
+        self.types = token_types_of(own.embedding, width)
+        self.embed_norm = norm_of(own.embedding.norm or NO_NORM, width, points=EMBEDDED)
+        self.embed_projection = sum_projection_of(own.embedding, d_model)
         self.ranges = bias_table_of(own.positions, own.attention.n_heads)
         self.blocks = nn.ModuleList(self._blocks(config, own))
         last = name == list(config.stacks)[-1]
@@ -91,11 +98,11 @@ class Stack(nn.Module):
         return self.final_norm(x, tap) if span.stop is None else x
 
     def embed(self, batch: Batch, context: Context, tap: Tap = untouched) -> Stream:
-        """norm(tokens + positions + types), those that the stack has."""
+        """norm(tokens + positions + types), those that the stack has, and perhaps projected."""
         x = tap(Point.EMBED, self.tokens(batch, context, self.weight_e))
         x = self.entry(x, batch, context, tap)
         x = self.types(x, batch, context, tap)
-        return self.embed_norm(tap(Point.EMBED_TOTAL, x), tap)
+        return self.embed_projection(self.embed_norm(tap(Point.EMBED_TOTAL, x), tap))
 
     def block(self, layer: int) -> Block:
         """The block of a layer."""
@@ -163,5 +170,5 @@ def token_weights(config: Config, name: str) -> nn.Parameter | None:
     own = config.stacks[name].embedding
     if own.patches is not None:
         return None
-    width = own.width or config.d_model
+    width = own.width or own.sum_width or config.d_model
     return nn.Parameter(torch.randn(config.vocabulary_of(name), width) * 0.02)

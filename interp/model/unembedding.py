@@ -54,7 +54,7 @@ class Unembedding(Exit):
 
     def __init__(self, config: Config, tied_to: nn.Parameter | None) -> None:
         super().__init__()
-        width = config.d_unembed or config.d_model
+        width = config.unembed_width
         free = torch.randn(config.n_logits, width) / width**0.5
         self.weight = nn.Parameter(free) if tied_to is None else tied_to
         self.b_U = bias_of(config.n_logits, config.bias_u)
@@ -147,17 +147,18 @@ class MaskedHead(Linear, Norm):
 
     def __init__(self, config: HeadConfig, before: NormConfig, d_model: int) -> None:
         super().__init__()
+        width = config.width or d_model
         self.act = ACTIVATIONS[config.activation]
         self.norm_before = norm_of(before if before.final else NO_NORM, d_model, points=HEAD)
-        self.weight, self.bias = matrix(d_model, d_model), bias_of(d_model, present=config.bias)
-        self.norm = norm_of(config.norm, d_model, points=FINAL)
+        self.weight, self.bias = matrix(width, d_model), bias_of(width, present=config.bias)
+        self.norm = norm_of(config.norm, width, points=FINAL)
 
-    def forward(self, x: Stream, tap: Tap = untouched) -> Stream:
+    def forward(self, x: Stream, tap: Tap = untouched) -> Float[Tensor, "batch pos width"]:
         """norm(act(x·W + b))."""
         post = self.act(tap(Point.HEAD_PRE, self.pre(self.norm_before(x, tap))))
         return self.norm(tap(Point.HEAD_POST, post), tap)
 
-    def pre(self, x: Stream) -> Stream:
+    def pre(self, x: Stream) -> Float[Tensor, "batch pos width"]:
         """``x @ W + b``."""
         return self.linear(x, self.weight, self.bias)
 

@@ -23,7 +23,16 @@ Bases = Float[Tensor, "kv_head d_head d_head"]
 
 
 def free_bases(attn: Attention, generator: torch.Generator) -> Bases:
-    """Random invertible matrices, whose singular values are from ½ to 2."""
+    """Random invertible matrices, whose singular values are from ½ to 2.
+
+    Raises:
+        InvalidInput: values are clipped.
+    """
+    if attn.has_clip:
+        raise InvalidInput(
+            "This attention clips queries, keys and values in the basis of each head, which is "
+            "therefore fixed."
+        )
     return _invertible(attn.kv_heads, attn.d_head, generator).to(attn.weight_qkv)
 
 
@@ -31,12 +40,12 @@ def score_bases(attn: Attention, generator: torch.Generator) -> Bases:
     """Random invertible matrices that commute with the positions of the attention.
 
     Raises:
-        InvalidInput: queries and keys are normalized.
+        InvalidInput: queries and keys are normalized or clipped.
     """
     if attn.has_qk_norm:
         raise InvalidInput(
-            "This attention normalizes its queries and keys, so scores are no product of W_Q and "
-            "W_K, and their basis is fixed."
+            f"This attention {'clips' if attn.has_clip else 'normalizes'} its queries and keys, so "
+            "scores are no product of W_Q and W_K, and their basis is fixed."
         )
     if not isinstance(attn.positions, Rotary):
         return free_bases(attn, generator)

@@ -124,8 +124,9 @@ def check_scores(case: Case) -> Rows:
     """
     model = case.model
     if any(attn.has_qk_norm for attn in attentions(model)):
+        done = "clips" if any(attn.has_clip for attn in attentions(model)) else "normalizes"
         case.notes.append(
-            "scores: not checked, since this model normalizes queries and keys, so that their "
+            f"scores: not checked, since this model {done} queries and keys, so that their "
             "bases are fixed."
         )
         return
@@ -159,6 +160,11 @@ def _patterns(model: Network, inputs: OwnInputs) -> tuple[Observed, float]:
 
 def check_values(case: Case) -> Rows:
     """W_V B and B⁻¹ W_O write what W_V and W_O write."""
+    if any(attn.has_clip for attn in attentions(case.model)):
+        case.notes.append(
+            "values: not checked, since this model clips values, so that their basis is fixed."
+        )
+        return
     bases = [free_bases(attn, case.generator) for attn in attentions(case.model)]
 
     def change(new: Network, *, both: bool) -> None:

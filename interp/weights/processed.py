@@ -122,6 +122,8 @@ def _obstacle_to_value_biases(model: Network) -> str | None:
         attentions = [layer.attention for layer in stack.kinds_of_layers()]
         if any(one.sinks and (one.bias_v or stack.norm.bias) for one in attentions):
             return "its attention has sinks, so that rows of its pattern do not sum to one."
+        if any(one.clip is not None and (one.bias_v or stack.norm.bias) for one in attentions):
+            return "its values are clipped after their bias is added."
     return None
 
 

@@ -16,7 +16,7 @@ from transformers.models.clip.modeling_clip import CLIPTextModelOutput
 
 import interp
 from interp import Place, Point, Transformer
-from interp.loading.live import LOGITS, last_stream, pooled_column
+from interp.loading.live import LOGITS, as_output, last_stream
 from interp.loading.registry import families
 
 BOUND = 1e-9
@@ -71,6 +71,18 @@ def if_there(*readings: Reading) -> Reading:
         return None
 
     return read
+
+
+def within(prefix: str, shared: Mapping[str, Reading]) -> dict[str, Reading]:
+    """The same readings of a model that is a part of another, where its name is ``prefix``."""
+
+    def moved(found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {f"model.{k.removeprefix(prefix)}": x for k, x in found.items() if prefix in k}
+
+    def of_part(read: Reading) -> Reading:
+        return lambda seen, layer: read(Seen(moved(seen.given), moved(seen.gave)), layer)
+
+    return {label: of_part(read) for label, read in shared.items()}
 
 
 def by_heads(n_heads: int) -> Callable[[Tensor], tuple[Tensor, ...]]:
@@ -208,9 +220,7 @@ def beside(
         found, expected = last_stream(ours, *inputs, mask=mask), out.last_hidden_state
     else:
         found, expected = ours(*inputs, mask=mask), out[logits]
-    if expected.ndim == found.ndim:
-        return found, expected
-    return (found[:, 0] if logits == "logits" else pooled_column(found, expected)), expected
+    return as_output(found, expected, logits or ""), expected
 
 
 def apart(ours: Tensor, theirs: Tensor) -> float:

@@ -91,6 +91,6 @@ def _noting(seen: Seen, name: str) -> Callable[..., None]:
             seen.given[name] = given.detach()
         first = output[0] if isinstance(output, tuple | list) else output
         if isinstance(first, Tensor):
-            seen.gave[name] = first.detach()
+            seen.gave[name] = first.detach().clone()  # which later code may change in place
 
     return note

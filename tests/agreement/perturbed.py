@@ -35,8 +35,8 @@ SHARED_MODULES = (
     transformers.masking_utils,
     transformers.modeling_rope_utils,
 )
-SET_HERE = {"attn_implementation", "experts_implementation"}
-"""Fields that the comparison sets."""
+SET_HERE = {"attn_implementation", "experts_implementation", "text_config", "vision_config"}
+"""Fields that the comparison sets; configurations of parts have defaults of gigabytes."""
 
 PAIRS = [1.0, 1.3, 2.0, 2.5]
 ROPES: list[dict[str, Any]] = [

@@ -60,6 +60,8 @@ def test_rows_name_every_head_layer_and_the_model():
     ("name", "said"),
     [
         ("gemma3", "scores: not checked, since this model normalizes queries and keys"),
+        ("olmo", "scores: not checked, since this model clips queries and keys"),
+        ("olmo", "values: not checked, since this model clips values"),
         ("alibi-odd", "heads: checked without positions"),
         ("rotary-only", "neurons: not checked, since this model has no MLP"),
         ("images", "vocabulary: not checked, since this model reads images"),
@@ -166,6 +168,14 @@ def test_bases_of_scores_are_as_many_as_commute():
 def test_normalized_queries_have_no_other_basis():
     attn = build("phi").blocks[0].attn
     with pytest.raises(InvalidInput, match="normalizes its queries and keys"):
+        score_bases(attn, torch.Generator())
+
+
+def test_clipped_values_have_no_other_basis():
+    attn = build("olmo").blocks[0].attn
+    with pytest.raises(InvalidInput, match="clips queries, keys and values in the basis"):
+        free_bases(attn, torch.Generator())
+    with pytest.raises(InvalidInput, match="clips its queries and keys"):
         score_bases(attn, torch.Generator())
 
 

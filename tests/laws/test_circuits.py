@@ -8,6 +8,7 @@ import pytest
 import torch
 from architectures import (
     ARCHITECTURES,
+    CLIPPED,
     D_MODEL,
     SINKS,
     assert_close,
@@ -20,7 +21,7 @@ from architectures import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp import InterpError, run
+from interp import InterpError, Transformer, run
 from interp.errors import InvalidInput
 from interp.model.attention.attention import Attention
 from interp.model.attention.weights import HeadWeights
@@ -33,8 +34,12 @@ SINGLE = [name for name, config in ARCHITECTURES.items() if len(config.stacks) =
 NORMED = [
     name
     for name in SINGLE
-    if any(own.attention.qk_norm for own in ARCHITECTURES[name].stacks.values())
+    if any(
+        own.attention.qk_norm or own.attention.clip for own in ARCHITECTURES[name].stacks.values()
+    )
 ]
+LINEAR = [name for name in SINGLE if name not in CLIPPED]
+"""Where a head writes a linear function of what it attends to."""
 TURNING = ["llama", "gptj", "rotary-only", "rotary-encoder", "neox", "llama3"]
 """Turn, by angles that do not depend on the length of the text."""
 UNTURNED = [
@@ -70,7 +75,7 @@ def scores_of(attention: Attention, x: torch.Tensor) -> torch.Tensor:
 
 @settings(max_examples=5)
 @given(seed=st.integers(0, 2**16))
-@pytest.mark.parametrize("name", SINGLE)
+@pytest.mark.parametrize("name", LINEAR)
 def test_attention_writes_the_sum_over_heads_of_A_x_S(name, seed):
     """H(x) = Σ_h A_h(x) · x · S_h + what the biases write."""
     attention, x = attention_of(name), stream(seed)
@@ -88,7 +93,7 @@ def test_biases_are_part_of_what_attention_writes(name):
     assert distance(sum(by_head), attention(x, Context.plain(x))) > 1e-3
 
 
-@pytest.mark.parametrize("name", SINGLE)
+@pytest.mark.parametrize("name", LINEAR)
 def test_each_head_writes_A_x_S_and_its_share_of_the_bias(name):
     """result_h = A_h x S_h + (A_h 1) b_V W_O, per head, as recorded."""
     model = build(name)
@@ -148,6 +153,44 @@ def test_with_rotary_positions_Y_of_the_offset_gives_every_score(name):
                 expected = expected + q @ b_k[j] + k @ b_q[i] + b_q[i] @ b_k[j]
                 if bool(scores[:, h, i, j].isfinite().all()):
                     assert_close(scores[:, h, i, j], expected / attention.divisor, BOUND)
+
+
+@pytest.mark.parametrize("name", CLIPPED)
+def test_where_values_are_clipped_there_is_no_S(name):
+    with pytest.raises(InvalidInput, match="no linear function"):
+        attention_of(name).S(0)
+
+
+@pytest.mark.parametrize("name", CLIPPED)
+def test_a_clip_bounds_what_heads_read_and_write(name):
+    """Scores are of clipped queries and keys, and z is of clipped values."""
+    model = build(name)
+    cache, clip = run(model, *tokens_of(name), record="all").cache, model.blocks[0].attn.clip
+    for part, points in {"v": ("z",), "q": ("rot_q", "q_normalized")}.items():
+        assert cache[part, 0].abs().max() > clip.bound
+        bound = clip.bound * (2**0.5 if part == "q" else 1)  # of a rotated pair
+        assert all(cache[point, 0].abs().max() <= bound + BOUND for point in points)
+    A, v = cache["pattern", 0], model.blocks[0].attn.values(cache["v", 0])
+    assert_close(torch.einsum("bhqk,bkhd->bqhd", A, v), cache["z", 0], BOUND)
+    assert_close(clip(cache["k_normalized", 0]), cache["k_normalized", 0], 0.0)
+
+
+@pytest.mark.parametrize("name", CLIPPED)
+def test_a_clip_that_nothing_exceeds_changes_nothing(name):
+    """The converse: where it is exceeded, it does."""
+    config, (tokens,) = ARCHITECTURES[name], tokens_of(name)
+
+    def logits(clip):
+        attention = replace(config.decoder.attention, clip=clip)
+        own = replace(config, decoder=replace(config.decoder, attention=attention))
+        model = Transformer(own).double()
+        model.load_state_dict(dict(zip(model.state_dict(), weights, strict=True)))
+        return model(tokens)
+
+    weights = list(build(name).state_dict().values())
+    with torch.no_grad():
+        assert_close(logits(1e3), logits(None), BOUND)
+        assert distance(logits(config.decoder.attention.clip), logits(None)) > 1e-3
 
 
 @pytest.mark.parametrize("name", NORMED)

@@ -28,10 +28,12 @@ BOUND = 1e-9
 STEPS = ("fold_norms", "center_writing", "center_unembed", "fold_value_biases")
 LAYERNORMS = ["gpt2", "gptj", "bloom", "alibi-odd", "neox", "phi", "llama3", "rotary-encoder"]
 REFUSED = {
-    "fold_norms": ["opt-post", "post-final", "olmo2", "bloom-stream", "bert", "marian", "bart"],
+    "fold_norms": [
+        *("opt-post", "post-final", "olmo2", "bloom-stream", "bert", "electra", "marian", "bart"),
+    ],
     "center_writing": ["seed", "llama", "opt-post", "gemma2", "sinusoidal", "bert", "t5"],
     "center_unembed": ["gemma2"],
-    "fold_value_biases": [],
+    "fold_value_biases": ["olmo"],
 }
 
 

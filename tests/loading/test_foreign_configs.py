@@ -30,7 +30,7 @@ def test_an_unknown_family_is_refused_with_a_list_of_the_supported_ones(folder):
 
 
 def test_the_text_model_of_an_unknown_family_is_named(folder):
-    folder.set_fields(model_type="gemma3", text_config={"model_type": "gemma3_text"})
+    folder.set_fields(model_type="gemma17", text_config={"model_type": "gemma3_text"})
     advice = r"Its text model is gemma3_text: .*interp\.load\(hf_model\.model\.language_model\)"
     with pytest.raises(ModelLoadError, match=advice):
         interp.load(folder.path)
@@ -38,6 +38,32 @@ def test_the_text_model_of_an_unknown_family_is_named(folder):
         folder.set_fields(text_config=other)
         with pytest.raises(ModelLoadError, match=r"Nearest: .*gemma"):
             interp.load(folder.path)
+
+
+def with_vision(folder, **beside):
+    """A Llama's folder as that of Gemma 3's text part, with an image token beside it."""
+    text = {name: value for name, value in folder.fields.items() if name != "architectures"}
+    folder.remove_fields(*folder.fields)
+    folder.set_fields(model_type="gemma3", text_config=text, image_token_index=29, **beside)
+
+
+def test_fields_beside_those_of_the_part_that_is_read_are_known_or_refused(copied):
+    for beside, message in (
+        ({"swirl": 2.0}, r"Gemma 3: config\.json has swirl=2\.0, a field that is not known"),
+        ({"hidden_size": 8}, "Gemma 3: .*hidden_size=8, a field that is not known"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config=.*not supported"),
+    ):
+        folder = copied("llama")
+        with_vision(folder, **beside)
+        with pytest.raises(ModelLoadError, match=message):
+            interp.load(folder.path)
+
+
+@each("text", [None, 3, [], "gemma3_text"])
+def test_a_part_without_its_fields_is_refused(text, folder):
+    folder.set_fields(model_type="gemma3", text_config=text)
+    with pytest.raises(ModelLoadError, match=r"Gemma 3: .*text_config=.*expected an object"):
+        interp.load(folder.path)
 
 
 @each("kind", [None, 3, ["gpt2"], {}, "", "GPT2"])

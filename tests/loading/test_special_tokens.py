@@ -119,6 +119,16 @@ def test_a_tokenizer_that_adds_several_tokens_at_one_end_is_refused(template, lo
         loaded(words(template=template))
 
 
+def test_tokens_that_a_tokenizer_adds_after_eos_are_added_after_it(loaded):
+    """As mBART adds the language of a text."""
+    model = loaded(words(template="$A </s> <x>"))
+    assert model.config.tokens.eos == EOS
+    assert model.config.tokens.after_eos == (X,)
+    assert model.to_tokens("a cat")[0].tolist() == [A, CAT, EOS, X]
+    assert model.to_tokens("a cat </s> <x>")[0].tolist() == [A, CAT, EOS, X]
+    assert model.to_tokens("a cat </s>")[0].tolist() == [A, CAT, EOS, X]
+
+
 def test_a_tokenizer_that_adds_several_can_be_replaced(folder):
     words(template="<s> <x> $A").save(str(folder.path / "tokenizer.json"))
     model = interp.load(folder.path, tokenizer=words("bos"))

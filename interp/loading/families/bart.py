@@ -56,6 +56,18 @@ UNUSED_POSITIONS = 2
 
 def config(fields: ForeignConfig) -> Config:
     """Learned positions and a norm of the embedding; one vocabulary."""
+    allow_norms(fields, before=False)
+    return with_learned_positions(fields)
+
+
+def allow_norms(fields: ForeignConfig, *, before: bool) -> None:
+    """Refuse norms in other places: ``before`` each sub-layer and last, or after each and none."""
+    fields.allow_only("normalize_before", (before,))
+    fields.allow_only("add_final_layer_norm", (before,))
+
+
+def with_learned_positions(fields: ForeignConfig) -> Config:
+    """Learned positions and a norm of the embedding; one vocabulary."""
     fields.allow_only("normalize_embedding", (True,))
     fields.allow_only("static_position_embeddings", (False,))
     fields.allow_only("extra_pos_embeddings", (UNUSED_POSITIONS,))
@@ -87,12 +99,10 @@ def of_parts(
         d_vocab_source: size of the encoder's, if it is another.
 
     Raises:
-        ModelLoadError: an encoder or a decoder alone, or norms in other places.
+        ModelLoadError: an encoder or a decoder alone.
     """
     fields.allow_only("is_encoder_decoder", (True,))
     fields.allow_only("is_decoder", (False,))
-    fields.allow_only("normalize_before", (False,))
-    fields.allow_only("add_final_layer_norm", (False,))
     d_model, activation = fields.integer("d_model"), fields.activation("activation_function")
 
     def stack(name: str) -> StackConfig:

@@ -63,19 +63,23 @@ def config(fields: ForeignConfig) -> Config:
     return of_stack(fields, exit_settings(fields, head), n_ctx=n_ctx)
 
 
-def of_stack(fields: ForeignConfig, exits: dict[str, Any], n_ctx: int) -> Config:
-    """The configuration of BERT and RoBERTa.
+def of_stack(
+    fields: ForeignConfig, exits: dict[str, Any], n_ctx: int, sum_width: int | None = None
+) -> Config:
+    """The configuration of BERT, RoBERTa and ELECTRA.
 
     Args:
         fields: the foreign configuration.
         exits: the fields of :class:`Config` for what follows the stack.
         n_ctx: longest sequence.
+        sum_width: of the embeddings, if their sum is projected to the stream.
     """
     fields.allow_only("position_embedding_type", ("absolute",))
     fields.allow_only("is_decoder", (False,))
     fields.allow_only("add_cross_attention", (False,))
     d_model, n_heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
     eps, n_types = fields.number("layer_norm_eps"), fields.integer("type_vocab_size")
+    embedding = EmbeddingConfig(n_types=n_types, norm=NormConfig(eps=eps), sum_width=sum_width)
     return Config(
         d_model=d_model,
         d_vocab=fields.integer("vocab_size"),
@@ -85,7 +89,7 @@ def of_stack(fields: ForeignConfig, exits: dict[str, Any], n_ctx: int) -> Config
             attention=AttentionConfig(n_heads, d_model // n_heads),
             mlp=MLPConfig(fields.integer("intermediate_size"), fields.activation("hidden_act")),
             norm=NormConfig(placement="post", final=False, eps=eps),
-            embedding=EmbeddingConfig(n_types=n_types, norm=NormConfig(eps=eps)),
+            embedding=embedding,
         ),
         **exits,
     )

@@ -3,16 +3,17 @@
 Llama with embeddings multiplied by √d_model, norms whose gain is 1 + the stored weight, GeGLU and a
 tied head. Gemma 2 also norms the outputs of attention and MLP, caps scores and logits, and has a
 window in every other layer. Gemma 3 norms queries and keys, has one full layer in six, and another
-base of rotary positions in layers with a window.
+base of rotary positions in layers with a window. Its models from 4B on also read images: their
+vision part is left out, with a warning.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from interp.config import AttentionConfig, Config, EmbeddingConfig, MLPConfig, NormConfig
 from interp.loading.families import llama
 from interp.loading.foreign_config import ACTIVATIONS, ForeignConfig
+from interp.loading.rotary import with_rope_of
 from interp.loading.sliding_window import FULL, SLIDING, layer_types, sliding_layers
 from interp.loading.weight import Table, norm
 
@@ -30,6 +31,8 @@ GEMMA_1: dict[str, Any] = {
     "rope_theta": 10_000.0,
     "attention_bias": False,
     "use_bidirectional_attention": False,
+    "bos_token_id": 2,
+    "eos_token_id": 1,
 }
 GEMMA_2: dict[str, Any] = {
     **GEMMA_1,
@@ -86,14 +89,21 @@ def config_3(fields: ForeignConfig) -> Config:
     attention = scaled_attention(fields, qk_norm=offset_norm(fields))
     period = fields.integer("sliding_window_pattern")
     types = layer_types(fields, lambda layer: (layer + 1) % period != 0)
-    local = llama.whole_head_rotary(with_rope_of(fields, SLIDING))
+    base, local_base = fields.number("rope_theta"), fields.number("rope_local_base_freq")
+    local = llama.whole_head_rotary(with_rope_of(fields, SLIDING, local_base))
     return of_parts(
-        with_rope_of(fields, FULL),
+        with_rope_of(fields, FULL, base),
         attention=attention,
         mlp=geglu(fields, fields.activation("hidden_activation")),
         norm=offset_norm(fields, placement="sandwich"),
         exceptions=sliding_layers(fields, types, attention, local),
     )
+
+
+def config_of_text(fields: ForeignConfig) -> Config:
+    """The text part of Gemma 3 with vision, whose logits are not capped."""
+    fields.allow_only("final_logit_softcapping")
+    return config_3(fields)
 
 
 def of_parts(fields: ForeignConfig, **parts: Any) -> Config:  # noqa: ANN401
@@ -127,35 +137,6 @@ def cap(fields: ForeignConfig, name: str) -> float | None:
     return None if fields.nullable(name) is None else fields.number(name)
 
 
-def with_rope_of(fields: ForeignConfig, layer_type: str) -> ForeignConfig:
-    """The same fields, with the rotary positions of one layer type as those of all layers.
-
-    Older files have two fields for the bases, and a scaling for full layers alone.
-
-    Raises:
-        ModelLoadError: one set of parameters is given for both layer types, or an unknown one.
-    """
-    base = fields.number("rope_theta" if layer_type == FULL else "rope_local_base_freq")
-    by_type = fields.get("rope_parameters")
-    if by_type is None:
-        rope = fields.get("rope_scaling", {}) if layer_type == FULL else {}
-    else:
-        fields.allow_only("rope_scaling")
-        if not isinstance(by_type, Mapping) or set(by_type) - {FULL, SLIDING}:
-            expected = f"an object with {FULL} and {SLIDING}"
-            raise fields.unsupported("rope_parameters", by_type, expected)
-        rope = by_type.get(layer_type) or {}
-    if not isinstance(rope, Mapping):
-        raise fields.unsupported(f"rope_parameters of {layer_type}", rope, "an object")
-    if not rope.get("truncate", True):  # transformers does not read it in nested parameters
-        raise fields.unsupported("truncate", rope["truncate"], "True")
-    return fields.replace(
-        rope_parameters={"rope_theta": base, **rope},
-        rope_scaling=None,
-        original_max_position_embeddings=None,  # transformers reads it in these parameters alone
-    )
-
-
 def sandwich_weights(config: Config, fields: ForeignConfig) -> Table:
     """A norm before and one after each of attention and MLP."""
     block = {
@@ -169,7 +150,7 @@ def sandwich_weights(config: Config, fields: ForeignConfig) -> Table:
     return llama.decoder(config, fields, block)
 
 
-FAMILIES = [
+TEXT = [
     replace(
         llama.LLAMA,
         name=name,
@@ -187,3 +168,17 @@ FAMILIES = [
         ("Gemma 3 (text)", "gemma3_text", config_3, sandwich_weights, GEMMA_3),
     )
 ]
+WITH_VISION = replace(
+    TEXT[-1],
+    name="Gemma 3",
+    model_types=("gemma3",),
+    config=config_of_text,
+    renames=((r"^model\.", ""), (r"^language_model\.", ""), (r"^model\.", "")),
+    part="text_config",
+    around=(
+        *("boi_token_id", "boi_token_index", "eoi_token_id", "eoi_token_index", "image_token_id"),
+        *("image_token_index", "mm_tokens_per_image", "vision_config"),
+    ),
+    left_out={r"^(vision_tower|multi_modal_projector)\.": "the vision part"},
+)
+FAMILIES = [*TEXT, WITH_VISION]

@@ -139,10 +139,15 @@ def weights(config: Config, fields: ForeignConfig) -> Table:
 def attention_and_norms(stack: StackConfig) -> Table:
     """Attention of a block, and the norms before attention and MLP."""
     return {
-        **norm("ln1", "input_layernorm", bias=stack.norm.bias),
+        **norm("ln1", "input_layernorm", **learned(stack.norm)),
         **self_attention(stack.attention),
-        **norm("ln2", "post_attention_layernorm", bias=stack.norm.bias),
+        **norm("ln2", "post_attention_layernorm", **learned(stack.norm)),
     }
+
+
+def learned(norm: NormConfig) -> dict[str, bool]:
+    """Whether a norm has a gain and a bias."""
+    return {"gain": norm.gain, "bias": norm.bias}
 
 
 def self_attention(attention: AttentionConfig) -> Table:
@@ -176,8 +181,8 @@ def decoder(config: Config, fields: ForeignConfig, block: Table) -> Table:
 
 def of_blocks(config: Config, fields: ForeignConfig, blocks: Sequence[Table]) -> Table:
     """The table of the model, from that of each block."""
-    bias = config.stacks["decoder"].norm.bias
-    table = {"weight_e": from_key("embed_tokens.weight"), **norm("final_norm", "norm", bias=bias)}
+    final = norm("final_norm", "norm", **learned(config.stacks["decoder"].norm))
+    table = {"weight_e": from_key("embed_tokens.weight"), **final}
     for layer, block in enumerate(blocks):
         table |= prefixed(f"blocks.{layer}.", block, f"layers.{layer}.")
     return prefixed("decoder.", table) | unembedding(fields.unembedding)

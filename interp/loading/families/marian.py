@@ -27,6 +27,7 @@ def config(fields: ForeignConfig) -> Config:
     Raises:
         ModelLoadError: as of :func:`bart.of_parts`, or two vocabularies with one embedding.
     """
+    bart.allow_norms(fields, before=False)
     fields.allow_only("normalize_embedding", (False,))
     fields.allow_only("static_position_embeddings", (True,))
     one_vocabulary = fields.flag("share_encoder_decoder_embeddings")

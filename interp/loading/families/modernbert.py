@@ -19,9 +19,10 @@ from interp.config import (
     NormConfig,
     StackConfig,
 )
-from interp.loading.families import bert, gemma, llama
+from interp.loading.families import bert, llama
 from interp.loading.family import Family
 from interp.loading.foreign_config import ForeignConfig
+from interp.loading.rotary import with_rope_of
 from interp.loading.settings import biases
 from interp.loading.sliding_window import FULL, SLIDING, layer_types
 from interp.loading.weight import (
@@ -62,10 +63,7 @@ EMBEDDING, HEAD, CLASSIFIER = "embeddings.tok_embeddings.weight", "head.dense", 
 def config(fields: ForeignConfig) -> Config:
     """The stack; the weights that are present determine the head."""
     fields.allow_only("rope_scaling")
-    rope = fields.replace(
-        rope_theta=fields.number("global_rope_theta"),
-        rope_local_base_freq=fields.number("local_rope_theta"),
-    )
+    base, local_base = fields.number("global_rope_theta"), fields.number("local_rope_theta")
     d_model, n_heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
     biased = fields.flag("attention_bias")
     attention = AttentionConfig(n_heads, d_model // n_heads, **biases(qkv=biased, output=biased))
@@ -81,9 +79,9 @@ def config(fields: ForeignConfig) -> Config:
             bias_out=fields.flag("mlp_bias"),
         ),
         norm=own_norm,
-        positions=llama.whole_head_rotary(gemma.with_rope_of(rope, FULL)),
+        positions=llama.whole_head_rotary(with_rope_of(fields, FULL, base)),
         embedding=EmbeddingConfig(norm=own_norm),
-        exceptions=exceptions(fields, attention, gemma.with_rope_of(rope, SLIDING)),
+        exceptions=exceptions(fields, attention, with_rope_of(fields, SLIDING, local_base)),
     )
     n_ctx, d_vocab = fields.integer("max_position_embeddings"), fields.integer("vocab_size")
     return Config(d_model, d_vocab, n_ctx, encoder=stack, **exit_settings(fields))

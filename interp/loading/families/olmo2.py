@@ -21,14 +21,14 @@ DEFAULTS: dict[str, Any] = {
 
 def config(fields: ForeignConfig) -> Config:
     """Norms of outputs, of queries and of keys."""
-    attention = llama.grouped_attention(
-        fields,
-        biased=fields.flag("attention_bias"),
-        qk_norm=llama.rms_norm(fields),
-        qk_norm_over="heads",
-    )
     norms = llama.rms_norm(fields, placement="write")
-    return llama.of_parts(fields, attention, llama.gated_mlp(fields), norm=norms)
+    return llama.of_parts(fields, attention(fields), llama.gated_mlp(fields), norm=norms)
+
+
+def attention(fields: ForeignConfig) -> AttentionConfig:
+    """Attention with RMSNorm over all heads of queries and keys."""
+    biased, qk_norm = fields.flag("attention_bias"), llama.rms_norm(fields)
+    return llama.grouped_attention(fields, biased=biased, qk_norm=qk_norm, qk_norm_over="heads")
 
 
 def weights(config: Config, fields: ForeignConfig) -> Table:
@@ -46,20 +46,20 @@ def weights(config: Config, fields: ForeignConfig) -> Table:
 
 def gains_by_head(attention: AttentionConfig) -> Table:
     """The gains of queries and keys, from vectors ``[head·d_head]`` to ``[head d_head]``."""
+    own = "" if attention.clip is None else "norm."
     gains = {part: from_key(f"self_attn.{part}_norm.weight") for part in ("q", "k")}
     return {
-        f"attn.{part}_norm.gain": gain.map(lambda x: x.view(-1, attention.d_head))
+        f"attn.{part}_norm.{own}gain": gain.map(lambda x: x.view(-1, attention.d_head))
         for part, gain in gains.items()
     }
 
 
-FAMILIES = [
-    replace(
-        llama.LLAMA,
-        name="OLMo 2",
-        model_types=("olmo2",),
-        config=config,
-        weights=weights,
-        defaults=DEFAULTS,
-    )
-]
+OLMO2 = replace(
+    llama.LLAMA,
+    name="OLMo 2",
+    model_types=("olmo2",),
+    config=config,
+    weights=weights,
+    defaults=DEFAULTS,
+)
+FAMILIES = [OLMO2]

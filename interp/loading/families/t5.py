@@ -82,7 +82,7 @@ def is_encoder_only(fields: ForeignConfig) -> bool:
     """Whether there is no decoder."""
     if not fields.flag("is_encoder_decoder"):
         return True
-    return fields.class_names == ("T5EncoderModel",)
+    return fields.architecture_suffix("T5EncoderModel") is not None
 
 
 def has_logit_scale(fields: ForeignConfig) -> bool:
@@ -170,30 +170,29 @@ def feed_forward(*, gated: bool) -> Table:
     }
 
 
-FAMILIES = [
-    Family(
-        name="T5",
-        model_types=("t5",),
-        config=config,
-        weights=weights,
-        defaults=DEFAULTS,
-        fields=(
-            *("dense_act_fn", "is_decoder", "is_gated_act", "num_decoder_layers"),
-            "scale_decoder_outputs",
-        ),
-        unread=("n_positions",),
-        aliases={
-            "hidden_size": "d_model",
-            "num_attention_heads": "num_heads",
-            "num_hidden_layers": "num_layers",
-            "head_dim": "d_kv",
-        },
-        # Early files have a table for cross-attention, which is unused.
-        ignored=(r"EncDecAttention\.relative_attention_bias\.weight$",),
-        embedding=EMBEDDING,
-        copies=(ENCODER_EMBEDDING,),
-        tables=(SHARED, ENCODER_EMBEDDING, EMBEDDING, "lm_head.weight"),
-        shared=SHARED,
-        always_tied=True,
+T5 = Family(
+    name="T5",
+    model_types=("t5",),
+    config=config,
+    weights=weights,
+    defaults=DEFAULTS,
+    fields=(
+        *("dense_act_fn", "is_decoder", "is_gated_act", "num_decoder_layers"),
+        "scale_decoder_outputs",
     ),
-]
+    unread=("n_positions",),
+    aliases={
+        "hidden_size": "d_model",
+        "num_attention_heads": "num_heads",
+        "num_hidden_layers": "num_layers",
+        "head_dim": "d_kv",
+    },
+    # Early files have a table for cross-attention, which is unused.
+    ignored=(r"EncDecAttention\.relative_attention_bias\.weight$",),
+    embedding=EMBEDDING,
+    copies=(ENCODER_EMBEDDING,),
+    tables=(SHARED, ENCODER_EMBEDDING, EMBEDDING, "lm_head.weight"),
+    shared=SHARED,
+    always_tied=True,
+)
+FAMILIES = [T5]

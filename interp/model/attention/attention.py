@@ -6,8 +6,9 @@ A_h = softmax_rows(x Y_h xᵀ / scale + M), S_h = W_V W_O and Y_h = W_Q W_Kᵀ o
     scores_h = (x W_Q + b_Q)(x W_K + b_K)ᵀ / scale + M
     H(x)     = Σ_h A_h x S_h + Σ_h b_V W_O + b_O          (the rows of A sum to one)
 
-A configuration may normalize queries and keys (Henry et al. 2020), rotate them by their positions,
-and soft-cap scores before M is added.
+A configuration may normalize queries and keys (Henry et al. 2020), clip queries, keys and values,
+rotate queries and keys by their positions, and soft-cap scores before M is added. The point ``v``
+and the KV cache hold values before they are clipped.
 
 With sinks, the softmax has one more column, which no key belongs to; the rows of A then sum to less
 than one, and b_V is written as often as they say: Σ_h (A_h 1) b_V W_O.
@@ -31,6 +32,7 @@ from interp.config import AttentionConfig
 from interp.model.attention.mask import Mask, Masking
 from interp.model.attention.softmax import softmax_of
 from interp.model.attention.weights import HeadWeights
+from interp.model.clip import ClippedNorm, clip_of
 from interp.model.context import Context
 from interp.model.norm import KEYS, QUERIES, Norm, NormPoints, norm_of
 from interp.model.positions.none import NoPositions
@@ -79,6 +81,7 @@ class Attention(HeadWeights):
         self.masking = Masking(mask, positions)
         self.soft_cap = soft_cap_of(config.cap)
         self.softmax = softmax_of(self.n_heads, sinks=config.sinks)
+        self.clip = clip_of(config.clip)
         self.q_norm = head_norm(config, self.n_heads, QUERIES)
         self.k_norm = head_norm(config, self.kv_heads, KEYS)
 
@@ -128,7 +131,7 @@ class Attention(HeadWeights):
     def with_positions(
         self, q: Heads, k: KeyHeads, context: Context, tap: Tap = untouched
     ) -> tuple[Heads, KeyHeads]:
-        """Queries and keys as the scores read them: normalized, then rotated."""
+        """Queries and keys as the scores read them: normalized and clipped, then rotated."""
         q, k = self.q_norm(q, tap), self.k_norm(k, tap)
         return self.positions.query(q, context, tap), self.positions.key(k, context, tap)
 
@@ -184,9 +187,13 @@ class Attention(HeadWeights):
         """A·v."""
         return einsum(
             pattern,
-            self.each_query(v),
+            self.values(v),
             "batch head query key, batch key head d -> batch query head d",
         )
+
+    def values(self, v: KeyHeads) -> Float[Tensor, "batch key head d_head"]:
+        """Values as each head reads them: clipped, and repeated for heads that share them."""
+        return self.each_query(self.clip(v))
 
     def result(self, z: Heads) -> Float[Tensor, "batch pos head d_model"]:
         """z·W_O: what each head writes."""
@@ -197,7 +204,7 @@ class Attention(HeadWeights):
         z = F.scaled_dot_product_attention(
             q.transpose(1, 2),
             k.transpose(1, 2),
-            v.transpose(1, 2),
+            self.clip(v).transpose(1, 2),
             scale=1 / self.divisor,
             enable_gqa=self.kv_heads != self.n_heads,
             attn_mask=self.masking.fused(q.dtype, context),
@@ -278,11 +285,10 @@ class Attention(HeadWeights):
 
 
 def head_norm(config: AttentionConfig, n: int, points: NormPoints) -> Norm:
-    """The norm of queries or keys: of each head, or of all ``n`` together."""
-    if config.qk_norm is None:
-        return Norm()
+    """The norm of queries or keys: of each head, or of all ``n`` together; perhaps clipped."""
     shape = (config.d_head,) if config.qk_norm_over == "head" else (n, config.d_head)
-    return norm_of(config.qk_norm, *shape, points=points)
+    norm = Norm() if config.qk_norm is None else norm_of(config.qk_norm, *shape, points=points)
+    return norm if config.clip is None else ClippedNorm(norm, config.clip, points)
 
 
 def in_forward_mode() -> bool:

@@ -20,13 +20,20 @@ from interp.model.positions.none import NoPositions
 
 
 class HeadWeights(Linear):
-    """The weights of one attention: stored for fast products, with views for each head."""
+    """The weights of one attention: stored for fast products, with views for each head.
+
+    Attributes:
+        has_qk_norm: whether queries and keys are normalized or clipped, and so are no linear
+            functions of the attention's input.
+        has_clip: whether queries, keys and values are clipped.
+    """
 
     def __init__(self, config: AttentionConfig, d_model: int, positions: NoPositions) -> None:
         super().__init__()
         self.n_heads, self.kv_heads, self.d_head = config.n_heads, config.kv_heads, config.d_head
         self.positions = positions
-        self.has_qk_norm, self.has_sinks = config.qk_norm is not None, config.sinks
+        self.has_qk_norm = config.qk_norm is not None or config.clip is not None
+        self.has_clip, self.has_sinks = config.clip is not None, config.sinks
         d_query, d_key = self.n_heads * self.d_head, self.kv_heads * self.d_head
         self.weight_qkv = matrix(d_query + 2 * d_key, d_model)
         self.weight_o = matrix(d_model, d_query)
@@ -36,7 +43,16 @@ class HeadWeights(Linear):
         self.b_O = bias_of(d_model, config.bias_o)
 
     def S(self, head: int) -> LowRank:
-        """W_V W_O of one head, d_model × d_model of rank ≤ d_head: what it moves."""
+        """W_V W_O of one head, d_model × d_model of rank ≤ d_head: what it moves.
+
+        Raises:
+            InvalidInput: values are clipped, so that what is moved is no linear function.
+        """
+        if self.has_clip:
+            raise InvalidInput(
+                "This attention clips its values, so what a head writes is no linear function of "
+                "its input and there is no S; see W_V and W_O."
+            )
         return LowRank(self.W_V[self._kv_head(head)], self.W_O[head])
 
     def Y(self, head: int, offset: int = 0) -> LowRank:
@@ -47,13 +63,14 @@ class HeadWeights(Linear):
             offset: query position minus key position; it matters with rotary positions only.
 
         Raises:
-            InvalidInput: queries and keys are normalized, so that scores are no bilinear form.
+            InvalidInput: queries and keys are normalized or clipped, so that scores are no
+                bilinear form.
         """
         if self.has_qk_norm:
             raise InvalidInput(
-                "This attention normalizes its queries and keys, so its scores are no bilinear "
-                "form of its input and there is no Y; see W_Q, W_K and the points q_normalized, "
-                "k_normalized."
+                f"This attention {'clips' if self.has_clip else 'normalizes'} its queries and "
+                "keys, so its scores are no bilinear form of its input and there is no Y; see W_Q, "
+                "W_K and the points q_normalized, k_normalized."
             )
         W_K, W_Q = self.W_K[self._kv_head(head)], self.W_Q[head]
         here = torch.tensor(0, device=W_K.device)
@@ -63,6 +80,8 @@ class HeadWeights(Linear):
     @property
     def constant_output(self) -> Float[Tensor, " d_model"]:
         """Σ_h b_V W_O + b_O: the part of H(x) that does not depend on x (rows of A sum to one).
+
+        It is not a part where values are clipped.
 
         Raises:
             InvalidInput: rows of A sum to less, so that what b_V writes depends on x.

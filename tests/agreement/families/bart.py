@@ -65,25 +65,27 @@ def crossing(layers):
     }
 
 
-def family(name, cases, base="model."):
+def stacks(base):
+    """Both towers of a model whose base is called ``base``."""
+    encoder, decoder = Layers(f"{base}encoder.layers"), Layers(f"{base}decoder.layers")
+    within = shared(decoder, "ln3") | crossing(decoder)
+    return {
+        "encoder": Stack(shared(encoder, "ln2")),
+        "decoder": Stack(within, first_score=ENCODER_LAYERS, scores_each=2),
+    }
+
+
+def family(name, cases, base="model.", towers=stacks, checks=None):
     """Models whose base is called ``base``.
 
     Their positions count columns, padding too; so padding on the left means something to them.
     """
-    encoder, decoder = Layers(f"{base}encoder.layers"), Layers(f"{base}decoder.layers")
     return Family(
         name=name,
         cases=cases,
-        stacks={
-            "encoder": Stack(shared(encoder, "ln2")),
-            "decoder": Stack(
-                shared(decoder, "ln3") | crossing(decoder),
-                first_score=ENCODER_LAYERS,
-                scores_each=2,
-            ),
-        },
+        stacks=towers(base),
         pads=("right",),
-        checks={"embedding elsewhere": with_embedding_elsewhere},
+        checks={"embedding elsewhere": with_embedding_elsewhere, **(checks or {})},
         embedding=lambda theirs: theirs.get_encoder().embed_tokens.weight,
     )
 

@@ -1,14 +1,20 @@
-"""Gemma 1 to 3: norms before and behind, caps, windows, two ways of turning, odd scalings."""
+"""Gemma 1 to 3: norms before and behind, caps, windows, two ways of turning, odd scalings.
 
-from agreement.comparing import Family, Stack, heads_behind
-from agreement.disk import as_before
+Of Gemma 3 that also reads images, the part that reads texts.
+"""
+
+from agreement.comparing import Family, Stack, heads_behind, within
+from agreement.disk import as_before, published
 from agreement.families.llama import GROUPED, LAYERS, SHARED
-from agreement.small import FULL, LLAMA3, SLIDING, YARN, small
+from agreement.small import FULL, LLAMA3, SIZES, SLIDING, YARN, Case, small
 from transformers import (
     Gemma2Config,
     Gemma2ForCausalLM,
     Gemma2Model,
+    Gemma3Config,
     Gemma3ForCausalLM,
+    Gemma3ForConditionalGeneration,
+    Gemma3Model,
     Gemma3TextConfig,
     Gemma3TextModel,
     GemmaConfig,
@@ -41,6 +47,53 @@ NORMED = SANDWICHED | {
     "k_normalized": LAYERS.gave("self_attn.k_norm", heads_behind),
 }
 STRETCHED = {"rope_type": "linear", "factor": 8.0}
+VISION = {
+    **{"hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2},
+    **{"image_size": 8, "patch_size": 4, "model_type": "siglip_vision_model"},
+}
+
+
+def whole(model, *, tied=True, vision=VISION, **text):
+    """A model that reads texts and images, of which ours is the part that reads texts."""
+    sizes = {**SIZES, **GROUPED, "query_pre_attn_scalar": 6, "sliding_window": 4, **text}
+    fields = {"text_config": sizes, "vision_config": vision, "tie_word_embeddings": tied}
+    fields |= {"mm_tokens_per_image": 1, "image_token_index": 49, "attn_implementation": "eager"}
+    return Case(model, Gemma3Config, fields)
+
+
+# As of Gemma 3 4B.
+PUBLISHED = {
+    "architectures": ["Gemma3ForConditionalGeneration"],
+    "boi_token_index": 47,
+    "eoi_token_index": 48,
+    "eos_token_id": [1],
+    "image_token_index": 49,
+    "initializer_range": 0.02,
+    "mm_tokens_per_image": 1,
+    "model_type": "gemma3",
+    "text_config": {
+        "head_dim": 8,
+        "hidden_size": 24,
+        "intermediate_size": 40,
+        "max_position_embeddings": 32,
+        "model_type": "gemma3_text",
+        "num_attention_heads": 4,
+        "num_hidden_layers": 3,
+        "num_key_value_heads": 2,
+        "query_pre_attn_scalar": 6,
+        "rope_scaling": STRETCHED,
+        "sliding_window": 4,
+        "vocab_size": 50,
+    },
+    "torch_dtype": "bfloat16",
+    "transformers_version": "4.50.0.dev0",
+    "vision_config": VISION,
+}
+ON_DISK = {
+    r"^model\.language_model\.": "language_model.model.",
+    r"^lm_head\.": "language_model.lm_head.",
+    r"^model\.(?=vision_tower|multi_modal_projector)": "",
+}
 
 FAMILIES = [
     Family(
@@ -135,4 +188,30 @@ FAMILIES = [
             ),
         },
     ),
+    Family(
+        name="Gemma 3",
+        cases={
+            "six": whole(Gemma3ForConditionalGeneration, num_hidden_layers=6),
+            "linear-untied": whole(
+                Gemma3ForConditionalGeneration,
+                tied=False,
+                layer_types=[FULL, SLIDING, FULL],
+                attention_bias=True,
+                rope_parameters=turning(300.0, 30.0, **STRETCHED),
+            ),
+        },
+        stacks={"decoder": Stack(within("model.language_model.", NORMED))},
+    ),
+    Family(
+        name="Gemma 3",
+        cases={
+            "published": whole(
+                Gemma3ForConditionalGeneration,
+                rope_parameters=turning(1_000_000.0, 10_000.0, **STRETCHED),
+            )
+        },
+        stacks={"decoder": Stack(within("model.language_model.", NORMED))},
+        checks={"published": published(PUBLISHED, ON_DISK)},
+    ),
+    Family(name="Gemma 3", cases={"base": whole(Gemma3Model)}),
 ]

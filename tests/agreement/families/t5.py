@@ -1,10 +1,19 @@
-"""T5 1.0 and 1.1: gated or not, tied or not, scaled or not, uneven towers, the encoder alone."""
+"""T5 1.0 and 1.1, mT5: gated, tied, scaled or not, uneven towers, the encoder alone."""
 
 import torch
 from agreement.comparing import Family, Layers, Stack, if_there
-from agreement.disk import changed, read, with_embedding_elsewhere, written
+from agreement.disk import changed, published, read, with_embedding_elsewhere, written
 from agreement.small import small
-from transformers import T5Config, T5EncoderModel, T5ForConditionalGeneration, T5Model
+from transformers import (
+    MT5Config,
+    MT5EncoderModel,
+    MT5ForConditionalGeneration,
+    MT5Model,
+    T5Config,
+    T5EncoderModel,
+    T5ForConditionalGeneration,
+    T5Model,
+)
 from transformers.models.t5.modeling_t5 import T5Attention
 
 ENCODER_LAYERS, DECODER_LAYERS = 3, 2
@@ -20,12 +29,19 @@ SIZES = {
     "attn_implementation": "eager",
 }
 
-t5 = small(T5Config, SIZES)
+t5, mt5 = small(T5Config, SIZES), small(MT5Config, SIZES)
 
 
 def with_own_head(config):
     """Version 5 of transformers ties what it makes anew; files of T5 1.1 hold a head."""
     model = T5ForConditionalGeneration(config)
+    model.lm_head.weight = torch.nn.Parameter(torch.randn(50, 24) * 0.3)
+    return model
+
+
+def mt5_with_own_head(config):
+    """Files of mT5 hold a head, too."""
+    model = MT5ForConditionalGeneration(config)
     model.lm_head.weight = torch.nn.Parameter(torch.randn(50, 24) * 0.3)
     return model
 
@@ -96,6 +112,31 @@ def early_files(theirs, ours):
     return changed(read(fields, weights), ours)
 
 
+# As of mT5 small, whose file has a head of its own.
+PUBLISHED_MT5 = {
+    "architectures": ["MT5ForConditionalGeneration"],
+    "d_ff": 40,
+    "d_kv": 8,
+    "d_model": 24,
+    "decoder_start_token_id": 0,
+    "dropout_rate": 0.1,
+    "eos_token_id": 1,
+    "feed_forward_proj": "gated-gelu",
+    "initializer_factor": 1.0,
+    "is_encoder_decoder": True,
+    "layer_norm_epsilon": 1e-06,
+    "model_type": "mt5",
+    "num_decoder_layers": DECODER_LAYERS,
+    "num_heads": 4,
+    "num_layers": ENCODER_LAYERS,
+    "pad_token_id": 0,
+    "relative_attention_num_buckets": 32,
+    "tie_word_embeddings": False,
+    "tokenizer_class": "T5Tokenizer",
+    "use_cache": True,
+    "vocab_size": 50,
+}
+
 ENCODER, DECODER = Layers("encoder.block"), Layers("decoder.block")
 TOWERS = {
     "encoder": Stack(shared(ENCODER, "layer.1.DenseReluDense")),
@@ -138,6 +179,36 @@ FAMILIES = [
     Family(
         name="T5",
         cases={"encoder-alone": t5(T5EncoderModel, feed_forward_proj="gated-gelu")},
+        stacks={"encoder": TOWERS["encoder"]},
+        checks=CHECKS,
+    ),
+    Family(
+        name="mT5",
+        cases={
+            "plain": mt5(MT5ForConditionalGeneration),
+            "untied": mt5(mt5_with_own_head, tie_word_embeddings=False, layer_norm_epsilon=1e-3),
+            "not-gated": mt5(
+                MT5ForConditionalGeneration,
+                feed_forward_proj="relu",
+                relative_attention_num_buckets=8,
+                relative_attention_max_distance=7,
+            ),
+            "base": mt5(MT5Model),
+        },
+        stacks=TOWERS,
+        checks=CHECKS,
+        embedding=lambda theirs: theirs.encoder.embed_tokens.weight,
+    ),
+    Family(
+        name="mT5",
+        cases={"published": mt5(mt5_with_own_head)},
+        stacks=TOWERS,
+        checks={"published": published(PUBLISHED_MT5)},
+        embedding=lambda theirs: theirs.encoder.embed_tokens.weight,
+    ),
+    Family(
+        name="mT5",
+        cases={"encoder-alone": mt5(MT5EncoderModel)},
         stacks={"encoder": TOWERS["encoder"]},
         checks=CHECKS,
     ),
