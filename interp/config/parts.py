@@ -12,7 +12,7 @@ Placement = Literal["pre", "post", "sandwich", "write", "stream", "parallel", "p
 PositionKind = Literal["none", "learned", "sinusoidal", "rotary", "alibi", "buckets"]
 ScalingKind = Literal["linear", "dynamic", "llama3", "yarn", "longrope"]
 PairLayout = Literal["half", "interleaved"]
-Span = Literal["head", "heads"]
+Span = Literal["head", "each_head", "heads"]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,8 @@ class AttentionConfig:
         bidirectional: whether a decoder's queries attend to later keys too, as an encoder's do.
         cap: soft-cap c: scores s become c·tanh(s / c) before the mask; ``None`` for none.
         qk_norm: norm of queries and keys before the rotation; ``None`` for none.
-        qk_norm_over: whether it goes over each ``head`` or over all ``heads`` together.
+        qk_norm_over: whether it goes over each ``head``, with one gain for all of them; over
+            ``each_head``, with a gain of its own; or over all ``heads`` together.
     """
 
     n_heads: int
@@ -117,6 +118,9 @@ class AttentionConfig:
         if self.scale is not None and not self.scale > 0:
             raise InvalidConfig(f"scale={self.scale} divides the scores and must be > 0.")
         check_positive(self, "cap")
+        kind = None if self.qk_norm is None else self.qk_norm.kind
+        if self.qk_norm_over == "each_head" and kind != "layernorm":
+            raise InvalidConfig('qk_norm_over="each_head" needs qk_norm= of kind="layernorm".')
 
     @property
     def kv_heads(self) -> int:

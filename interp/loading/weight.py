@@ -136,6 +136,16 @@ def mlp(source_in: str, source_out: str, *, biased: bool = True) -> Table:
     }
 
 
+def gated_mlp(source_gate_and_in: str, source_out: str, d_mlp: int) -> Table:
+    """A gated MLP without biases, whose W_gate and W_in are stored as one matrix, in this order."""
+    gate_and_in = from_key(f"{source_gate_and_in}.weight")
+    return {
+        "mlp.weight_gate": gate_and_in[:d_mlp],
+        "mlp.weight_in": gate_and_in[d_mlp:],
+        "mlp.weight_out": from_key(f"{source_out}.weight"),
+    }
+
+
 def attention_output(source: str, *, biased: bool = True, name: str = "attn") -> Table:
     """W_O and b_O of the attention called ``name``."""
     return linear(f"{name}.weight_o", f"{name}.b_O", source, biased=biased)

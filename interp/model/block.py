@@ -15,7 +15,7 @@ from interp.model.context import Context
 from interp.model.experts import Experts
 from interp.model.kv_cache import FixedKV
 from interp.model.mlp import MLP, GatedMLP
-from interp.model.norm import BlockNorm, Norm, norm_of
+from interp.model.norm import BlockNorm, ConstantFactor, Norm, norm_of
 from interp.model.positions.none import NoPositions
 from interp.model.recipe import STORED, Layout
 from interp.model.residual import (
@@ -46,7 +46,7 @@ class Block(nn.Module):
         self, config: StackConfig, d_model: int, mask: Mask, positions: NoPositions, *, paired: bool
     ) -> None:
         super().__init__()
-        raw = config.norm.placement in ("sandwich", "write")
+        raw = config.norm.placement in ("sandwich", "write") or config.residual_scale is not None
         points = AttentionPoints(out=Point.ATTN_RAW) if raw else SELF
         parts: dict[str, Attention | MLP | Experts] = {
             "attn": Attention(config.attention, d_model, mask, positions, points)
@@ -63,7 +63,10 @@ class Block(nn.Module):
             self.add_module(name, norm)
             return BlockNorm(norm, name)
 
-        self.steps = STEPS[config.norm.placement](parts, add_norm)
+        if config.residual_scale is None:
+            self.steps = STEPS[config.norm.placement](parts, add_norm)
+        else:
+            self.steps = _multiplied(parts, add_norm, ConstantFactor(config.residual_scale))
 
     def forward(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
         """Each step in turn."""
@@ -184,6 +187,14 @@ def _sandwich(parts: Sublayers, add_norm: AddNorm) -> Steps:
     """Two norms per step."""
     return tuple(
         Sandwich(f, name, add_norm(ln), at, add_norm(f"{ln}_post"))
+        for name, f, at, ln in _each(parts)
+    )
+
+
+def _multiplied(parts: Sublayers, add_norm: AddNorm, factor: ConstantFactor) -> Steps:
+    """A norm of the stream, and a constant factor of what is written."""
+    return tuple(
+        Sandwich(f, name, add_norm(ln), at, add_norm(f"{ln}_post", factor))
         for name, f, at, ln in _each(parts)
     )
 

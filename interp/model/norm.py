@@ -210,6 +210,20 @@ class LayerNorm(ScaledNorm):
         return F.layer_norm(x, self.shape, self.gain, self.bias, self.eps)
 
 
+class EachHeadLayerNorm(LayerNorm):
+    """LayerNorm over each head, which has a gain and a bias of its own (Cohere, StableLM 2)."""
+
+    def __init__(self, config: NormConfig, shape: tuple[int, ...], points: NormPoints) -> None:
+        super().__init__(config, shape, points)
+        self.axes = (-1,)
+
+    def fused(self, x: Features) -> Features:
+        """LayerNorm of each head in one kernel, then the gains and biases."""
+        y = F.layer_norm(x, self.shape[1:], None, None, self.eps)
+        y = y if self.gain is None else y * self.gain
+        return y if self.bias is None else y + self.bias
+
+
 class RMSNorm(ScaledNorm):
     """Does not subtract the mean."""
 
@@ -247,6 +261,40 @@ class OffsetRMSNorm(RMSNorm):
         """The norm with a given divisor."""
         gain = self.multiplier
         return (x.to(gain.dtype) / scale.to(gain.dtype) * gain).to(x.dtype)
+
+
+class ConstantFactor(ScaledNorm):
+    """x ↦ factor · x, as a norm of what is written: one whose divisor 1 / factor is constant.
+
+    Args:
+        factor: of x.
+    """
+
+    def __init__(self, factor: float) -> None:
+        super().__init__(NormConfig(gain=False, bias=False), (), NormPoints())
+        self.factor = factor
+
+    def centred(self, x: Features) -> Features:
+        """x, unchanged."""
+        return x
+
+    def fused(self, x: Features) -> Features:
+        """factor · x."""
+        return x * self.factor
+
+    def scale(self, x: Features) -> Scale:
+        """1 / factor."""
+        return torch.full_like(x[..., :1], 1 / self.factor)
+
+    def gradients(
+        self,
+        x: Float[Tensor, "*batch d_model"],
+        W: Float[Tensor, "head d d_model"],
+        y: Float[Tensor, "*batch head d"],
+        by_y: Float[Tensor, "*batch head d"],
+    ) -> Float[Tensor, "head *batch d_model"]:
+        """factor · g: the divisor does not depend on x."""
+        return Norm.gradients(self, x, W, y, by_y) * self.factor
 
 
 def norm_of(config: NormConfig, *shape: int, points: NormPoints | None = None) -> Norm:

@@ -28,7 +28,7 @@ from interp.config import AttentionConfig
 from interp.model.attention.mask import Mask, Masking
 from interp.model.attention.weights import HeadWeights
 from interp.model.context import Context
-from interp.model.norm import KEYS, QUERIES, Norm, NormPoints, norm_of
+from interp.model.norm import KEYS, QUERIES, EachHeadLayerNorm, Norm, NormPoints, norm_of
 from interp.model.positions.none import NoPositions
 from interp.model.recipe import STORED, Layout, Reader, Recipe, owned
 from interp.model.shapes import Heads, KeyHeads, Matrix, Stream
@@ -276,6 +276,8 @@ def head_norm(config: AttentionConfig, n: int, points: NormPoints) -> Norm:
     """The norm of queries or keys: of each head, or of all ``n`` together."""
     if config.qk_norm is None:
         return Norm()
+    if config.qk_norm_over == "each_head":
+        return EachHeadLayerNorm(config.qk_norm, (n, config.d_head), points)
     shape = (config.d_head,) if config.qk_norm_over == "head" else (n, config.d_head)
     return norm_of(config.qk_norm, *shape, points=points)
 
