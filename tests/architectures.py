@@ -218,6 +218,32 @@ DECODERS |= {
         d_unembed=5,
         tied=True,
     ),
+    "cohere": _decoder(
+        StackConfig(
+            2,
+            replace(GROUPED, qk_norm=NormConfig(bias=False), qk_norm_over="each_head"),
+            MLPConfig(10, "silu", gated=True, bias_in=False, bias_out=False),
+            NormConfig(placement="parallel_tied", bias=False),
+            ANYWHERE,
+            exceptions=(
+                LayerConfig((0,), replace(GROUPED, window=3), positions=ALTERNATING_ROTARY),
+            ),
+        ),
+        tied=True,
+        logit_scale=0.7,
+    ),
+    "granite": _decoder(
+        StackConfig(
+            2,
+            replace(GROUPED, scale=3.0, bias_o=True),
+            MLPConfig(10, "silu", gated=True, bias_in=False),
+            RMS,
+            ROTARY,
+            EmbeddingConfig(scale=3.0),
+            residual_scale=0.4,
+        ),
+        logit_scale=0.5,
+    ),
     "llama3": _decoder(
         StackConfig(2, PLAIN, MLPConfig(10, "quick_gelu"), NormConfig(), scaled("llama3"))
     ),
@@ -303,6 +329,7 @@ GENERATORS = DECODERS | PAIRS
 VARIED = ["gpt2", "llama", "post-final", "bert", "uneven-pair"]
 COVERING = [
     *("gpt2", "gptj", "post-final", "neox", "phi", "gemma2", "olmo2"),
+    *("cohere", "granite"),
     *("mixtral", "bloom-stream", "opt-350m", "bert-types", "t5", "uneven-pair"),
 ]
 """Every kind of norm, position, MLP, order of steps and stack is in one of these."""

@@ -113,6 +113,7 @@ def _check_expressible(config: Config, stack: StackConfig) -> None:
         f"norms placed as {norm.placement}": norm.placement == "stream",
         "norms of single heads of queries and keys": stack.attention.qk_norm_over == "each_head",
         "a factor of what is written to the stream": stack.residual_scale is not None,
+        "this kind of ALiBi": bool(stack.positions.bias_scale or stack.positions.rounded),
         "a factor of the logits": config.logit_scale is not None,
         "a gated MLP with biases": mlp is not None and mlp.gated and mlp.bias_in,
         "no final norm": norm.kind != "none" and not norm.final,

@@ -244,6 +244,8 @@ class PositionsConfig:
         scaling: of rotary positions to longer contexts; ``None`` for none.
         n_buckets: number of buckets of distances.
         max_distance: distances from here on are in the last bucket.
+        bias_scale: factor of the biases of ``alibi``; ``None`` means 1.
+        rounded: whether slopes and biases of ``alibi`` are rounded to bfloat16, as Falcon's are.
     """
 
     kind: PositionKind = "learned"
@@ -253,8 +255,13 @@ class PositionsConfig:
     scaling: ScalingConfig | None = None
     n_buckets: int = 32
     max_distance: int = 128
+    bias_scale: float | None = None
+    rounded: bool = False
 
     def __post_init__(self) -> None:
+        check_positive(self, "bias_scale")
+        if (self.bias_scale or self.rounded) and self.kind != "alibi":
+            raise InvalidConfig("positions bias_scale= and rounded= are for alibi.")
         check_choice(self, "kind", PositionKind)
         check_choice(self, "layout", PairLayout)
         check_positive_integers(self, "n_buckets", "max_distance")

@@ -20,7 +20,11 @@ def placed(*placements: str) -> list[str]:
     ]
 
 
-BEFORE = placed("pre", "parallel", "parallel_tied")
+BEFORE = [
+    name
+    for name in placed("pre", "parallel", "parallel_tied")
+    if not any(stack.residual_scale for stack in ARCHITECTURES[name].stacks.values())
+]
 ADDING = placed("pre", "parallel", "parallel_tied", "sandwich", "write")
 CHANGED = [name for name in ARCHITECTURES if name not in ADDING]
 
