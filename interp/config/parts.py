@@ -141,14 +141,28 @@ class ExpertsConfig:
         n_experts: number of MLPs.
         n_chosen: number of experts of a token, those with the highest router logits.
         renormalised: whether the weights of these experts are divided by their sum.
+        d_shared: number of neurons of one more gated MLP, which every token goes through; its
+            output is multiplied by σ(x·w). ``None`` for none.
+        margin: SparseMixer's routing instead: two experts, each with its share of a softmax over
+            the experts whose router logits are nearly the largest, within this relative margin;
+            ``None`` for a softmax over all experts.
     """
 
     n_experts: int
     n_chosen: int
     renormalised: bool = True
+    d_shared: int | None = None
+    margin: float | None = None
 
     def __post_init__(self) -> None:
         check_positive_integers(self, "n_experts", "n_chosen")
+        if self.d_shared is not None:
+            check_positive_integers(self, "d_shared")
+        if self.margin is not None and not (self.margin >= 0 and self.n_chosen == 2):  # noqa: PLR2004
+            raise InvalidConfig(
+                f"margin={self.margin} must be at least 0, and needs n_chosen=2, got "
+                f"{self.n_chosen}."
+            )
         if self.n_chosen > self.n_experts:
             raise InvalidConfig(
                 f"n_chosen={self.n_chosen} must be at most n_experts={self.n_experts}."

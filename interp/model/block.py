@@ -12,7 +12,7 @@ from interp.model.attention.attention import SELF, Attention, AttentionPoints
 from interp.model.attention.cross_attention import CrossAttention
 from interp.model.attention.mask import Mask
 from interp.model.context import Context
-from interp.model.experts import Experts
+from interp.model.experts import Experts, SharedExperts
 from interp.model.kv_cache import FixedKV
 from interp.model.mlp import MLP, GatedMLP
 from interp.model.norm import BlockNorm, ConstantFactor, Norm, norm_of
@@ -138,7 +138,8 @@ def mlp_of(config: StackConfig, d_model: int, out: Point) -> MLP | Experts:
     if mlp is None:
         raise TypeError("mlp_of: this stack has no MLP.")
     if mlp.experts is not None:
-        return Experts(mlp, mlp.experts, d_model, out)
+        kind = Experts if mlp.experts.d_shared is None else SharedExperts
+        return kind(mlp, mlp.experts, d_model, out)
     return GatedMLP(mlp, d_model, out) if mlp.gated else MLP(mlp, d_model, out)
 
 

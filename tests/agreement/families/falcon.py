@@ -4,7 +4,7 @@ import torch
 from agreement.comparing import Family, Layers, Stack, both, inputs_of, off
 from agreement.disk import as_before, published
 from agreement.small import FAR, LINEAR, SIZES, small
-from transformers import FalconConfig, FalconForCausalLM, FalconModel
+from transformers import FalconConfig, FalconForCausalLM
 
 IDS = {"bos_token_id": 1, "eos_token_id": 2}
 OWN = {name: size for name, size in SIZES.items() if name != "intermediate_size"}
@@ -12,6 +12,17 @@ falcon = small(FalconConfig, OWN, **IDS, ffn_hidden_size=40)
 
 LAYERS = Layers("transformer.h")
 HEADS, D_HEAD = 4, 6
+
+
+def causal(config):
+    """With ALiBi by their fused kernel: the explicit one adds it twice."""
+    if config.alibi:
+        config._attn_implementation = "sdpa"
+    return FalconForCausalLM(config)
+
+
+def base(config):
+    return causal(config).transformer
 
 
 def by_groups(n_kv):
@@ -42,13 +53,12 @@ def stacks(norms, n_kv=1, **stack):
 ONE, TWO = ("input_layernorm",) * 2, ("ln_attn", "ln_mlp")
 IN_TURN = ("input_layernorm", "post_attention_layernorm")
 UNSEEN = {"scores_each": 0}
-"""Their explicit kernel adds ALiBi twice, the fused one once; that shows no scores."""
+"""The fused kernel gives out no scores."""
 RW = {
     "alibi": True,
     "multi_query": False,
     "parallel_attn": False,
     "bias": True,
-    "attn_implementation": "sdpa",
 }
 
 
@@ -86,9 +96,9 @@ FAMILIES = [
     Family(
         name="Falcon",
         cases={
-            "7b": falcon(FalconForCausalLM),
+            "7b": falcon(causal),
             "7b-biased-untied": falcon(
-                FalconForCausalLM,
+                causal,
                 bias=True,
                 tie_word_embeddings=False,
                 layer_norm_epsilon=1e-3,
@@ -102,51 +112,41 @@ FAMILIES = [
     Family(
         name="Falcon",
         cases={
-            "40b": falcon(FalconForCausalLM, new_decoder_architecture=True, num_kv_heads=2),
-            "40b-biased": falcon(
-                FalconForCausalLM, new_decoder_architecture=True, num_kv_heads=2, bias=True
-            ),
+            "40b": falcon(causal, new_decoder_architecture=True, num_kv_heads=2),
+            "40b-biased": falcon(causal, new_decoder_architecture=True, num_kv_heads=2, bias=True),
         },
         stacks=stacks(TWO, 2),
     ),
     Family(
         name="Falcon",
         cases={
-            "one-norm": falcon(
-                FalconForCausalLM, new_decoder_architecture=True, num_ln_in_parallel_attn=1
-            ),
-            "all-keys": falcon(FalconForCausalLM, multi_query=False),
+            "one-norm": falcon(causal, new_decoder_architecture=True, num_ln_in_parallel_attn=1),
+            "all-keys": falcon(causal, multi_query=False),
         },
         stacks=stacks(ONE, HEADS),
     ),
     Family(
         name="Falcon",
-        cases={"in-turn": falcon(FalconForCausalLM, parallel_attn=False)},
+        cases={"in-turn": falcon(causal, parallel_attn=False)},
         stacks=stacks(IN_TURN),
     ),
     Family(
         name="Falcon",
         cases={
-            "rw": falcon(FalconForCausalLM, **RW, max_position_embeddings=600),
-            "rw-six": falcon(
-                FalconForCausalLM, **RW, num_attention_heads=6, max_position_embeddings=600
-            ),
+            "rw": falcon(causal, **RW, max_position_embeddings=600),
+            "rw-six": falcon(causal, **RW, num_attention_heads=6, max_position_embeddings=600),
         },
         checks={"long text": long_text},
     ),
     Family(
         name="Falcon",
-        cases={"rw-short": falcon(FalconForCausalLM, **RW)},
+        cases={"rw-short": falcon(causal, **RW)},
         stacks=stacks(IN_TURN, HEADS, **UNSEEN),
     ),
     Family(
         name="Falcon",
-        cases={
-            "published": falcon(
-                FalconForCausalLM, ffn_hidden_size=None, max_position_embeddings=2048
-            )
-        },
+        cases={"published": falcon(causal, ffn_hidden_size=None, max_position_embeddings=2048)},
         checks={"published": published(PUBLISHED)},
     ),
-    Family(name="Falcon", cases={"base": falcon(FalconModel)}),
+    Family(name="Falcon", cases={"base": falcon(base)}),
 ]
