@@ -232,17 +232,47 @@ DECODERS |= {
         tied=True,
         logit_scale=0.7,
     ),
-    "granite": _decoder(
+    "granite-moe": _decoder(
         StackConfig(
             2,
             replace(GROUPED, scale=3.0, bias_o=True),
-            MLPConfig(10, "silu", gated=True, bias_in=False),
+            MLPConfig(
+                6,
+                "silu",
+                gated=True,
+                bias_in=False,
+                bias_out=False,
+                experts=ExpertsConfig(4, 2, renormalised=False, d_shared=5),
+            ),
             RMS,
             ROTARY,
             EmbeddingConfig(scale=3.0),
             residual_scale=0.4,
         ),
         logit_scale=0.5,
+    ),
+    "phimoe": _decoder(
+        StackConfig(
+            2,
+            GROUPED,
+            MLPConfig(
+                6,
+                "silu",
+                gated=True,
+                bias_in=False,
+                bias_out=False,
+                experts=ExpertsConfig(4, 2, margin=0.6),
+            ),
+            NormConfig(),
+            ROTARY,
+        ),
+        bias_u=True,
+    ),
+    "falcon-rw": _decoder(
+        StackConfig(
+            2, PLAIN, MLPConfig(10), positions=replace(ALIBI, bias_scale=0.5, rounded=True)
+        ),
+        tied=True,
     ),
     "llama3": _decoder(
         StackConfig(2, PLAIN, MLPConfig(10, "quick_gelu"), NormConfig(), scaled("llama3"))
@@ -329,7 +359,7 @@ GENERATORS = DECODERS | PAIRS
 VARIED = ["gpt2", "llama", "post-final", "bert", "uneven-pair"]
 COVERING = [
     *("gpt2", "gptj", "post-final", "neox", "phi", "gemma2", "olmo2"),
-    *("cohere", "granite"),
+    *("cohere", "granite-moe"),
     *("mixtral", "bloom-stream", "opt-350m", "bert-types", "t5", "uneven-pair"),
 ]
 """Every kind of norm, position, MLP, order of steps and stack is in one of these."""

@@ -187,7 +187,7 @@ FAMILIES = [
             "scaled-tied": phi(PhimoeForCausalLM, tie_word_embeddings=True, rope_parameters=SCALED),
         },
         stacks={"decoder": Stack(SPARSE)},
-        checks={"expert_weights": shares, "expert_post": neurons},
+        checks=CHECKS,
     ),
     Family(name="Phi-3.5-MoE", cases={"base": phi(PhimoeModel)}),
     Family(
