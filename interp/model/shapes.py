@@ -16,8 +16,8 @@ Logits = Float[Tensor, "batch pos vocab"]
 def _neurons(mlp: MLPConfig, point: Point) -> int:
     """Number of neurons: of the MLP, of each expert, or of the shared expert."""
     shared = None if mlp.experts is None else mlp.experts.d_shared
-    is_shared = shared is not None and point in (Point.GATE, Point.PRE, Point.POST)
-    return shared if is_shared else mlp.d_mlp
+    of_shared = (Point.GATE, Point.PRE, Point.POST)
+    return mlp.d_mlp if shared is None or point not in of_shared else shared
 
 
 def fixed_axes(config: Config, place: Place) -> dict[str, int]:
