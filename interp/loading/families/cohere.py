@@ -50,6 +50,7 @@ def config(fields: ForeignConfig) -> Config:
 
 def config_2(fields: ForeignConfig) -> Config:
     """Rotary positions and a window in some layers; neither in the others."""
+    fields.allow_only("use_qk_norm", (False,))
     attention = llama.grouped_attention(fields, biased=fields.flag("attention_bias"))
     period = fields.integer("sliding_window_pattern")
     types = layer_types(fields, lambda layer: (layer + 1) % period != 0)
@@ -103,7 +104,7 @@ FAMILIES = [
     for name, model_type, config, defaults, fields, unread in (
         ("Cohere", "cohere", config, COHERE, (), ("model_max_length", "pretraining_tp")),
         (
-            *("Cohere 2", "cohere2", config_2, COHERE_2, ("layer_types",)),
+            *("Cohere 2", "cohere2", config_2, COHERE_2, ("layer_types", "use_qk_norm")),
             (
                 *("_sliding_window_pattern", "layer_switch", "order_of_interleaved_layers"),
                 *("position_embedding_type", "rotary_pct", "use_embedding_sharing"),

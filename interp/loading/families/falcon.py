@@ -154,6 +154,7 @@ FAMILIES = [
             *("apply_residual_connection_post_layernorm", "ffn_hidden_size", "num_kv_heads"),
             *("num_ln_in_parallel_attn", *FIELDS),
         ),
+        unread=("ff_factor",),
         aliases={"n_embed": "hidden_size"},
         renames=((r"^transformer\.", ""),),
         ignored=(r"rotary_emb\.inv_freq$",),

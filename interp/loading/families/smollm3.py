@@ -68,6 +68,7 @@ FAMILIES = [
         config=config,
         defaults=DEFAULTS,
         fields=(*llama.LLAMA.fields, "layer_types", "no_rope_layers"),
+        unread=(*llama.LLAMA.unread, "max_window_layers"),
         tied=True,
     )
 ]

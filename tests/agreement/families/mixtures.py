@@ -3,7 +3,7 @@ shared expert."""
 
 import torch
 from agreement.comparing import Family, Stack, called, if_there, off
-from agreement.disk import as_before
+from agreement.disk import as_before, published
 from agreement.families.llama import GROUPED, LAYERS, SHARED
 from agreement.small import small
 from transformers import (
@@ -114,6 +114,56 @@ SCALED = {
 }
 CHECKS = {"disk of version 4": as_before, "expert_weights": shares, "expert_post": neurons}
 
+# As of Phi-3.5-MoE.
+PUBLISHED = {
+    "architectures": ["PhiMoEForCausalLM"],
+    "attention_bias": True,
+    "attention_dropout": 0.0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "hidden_act": "silu",
+    "hidden_dropout": 0.0,
+    "hidden_size": 24,
+    "initializer_range": 0.02,
+    "input_jitter_noise": 0.01,
+    "intermediate_size": 20,
+    "lm_head_bias": True,
+    "max_position_embeddings": 64,
+    "model_type": "phimoe",
+    "num_attention_heads": 4,
+    "num_experts_per_tok": 2,
+    "num_hidden_layers": 3,
+    "num_key_value_heads": 2,
+    "num_local_experts": 5,
+    "original_max_position_embeddings": 32,
+    "output_router_logits": False,
+    "rms_norm_eps": 1e-05,
+    "rope_scaling": {
+        "long_factor": [1.5, 3.0, 7.0],
+        "long_mscale": 1.2,
+        "original_max_position_embeddings": 32,
+        "short_factor": [1.0, 1.3, 2.0],
+        "short_mscale": 1.2,
+        "type": "longrope",
+    },
+    "rope_theta": 10000.0,
+    "router_aux_loss_coef": 0.0,
+    "router_jitter_noise": 0.01,
+    "sliding_window": 64,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "use_cache": True,
+    "vocab_size": 50,
+}
+OLD_NAMES = {"\\.mlp\\.router\\.": ".block_sparse_moe.gate."}
+OTHERS = ("architectures", "model_type", "torch_dtype")
+published_phi = small(
+    PhimoeConfig,
+    {name: value for name, value in PUBLISHED.items() if name not in OTHERS},
+    attn_implementation="eager",
+    experts_implementation="eager",
+)
+
 FAMILIES = [
     Family(
         name="Mixtral",
@@ -188,6 +238,11 @@ FAMILIES = [
         },
         stacks={"decoder": Stack(SPARSE)},
         checks=CHECKS,
+    ),
+    Family(
+        name="Phi-3.5-MoE",
+        cases={"published": published_phi(PhimoeForCausalLM)},
+        checks={"published": published(PUBLISHED, OLD_NAMES)},
     ),
     Family(name="Phi-3.5-MoE", cases={"base": phi(PhimoeModel)}),
     Family(
