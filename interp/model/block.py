@@ -11,11 +11,12 @@ from interp.config import Placement, StackConfig
 from interp.model.attention.attention import SELF, Attention, AttentionPoints
 from interp.model.attention.cross_attention import CrossAttention
 from interp.model.attention.mask import Mask
+from interp.model.constant_factor import ConstantFactor
 from interp.model.context import Context
 from interp.model.experts import Experts, SharedExperts
 from interp.model.kv_cache import FixedKV
 from interp.model.mlp import MLP, GatedMLP
-from interp.model.norm import BlockNorm, ConstantFactor, Norm, norm_of
+from interp.model.norm import BlockNorm, Norm, norm_of
 from interp.model.positions.none import NoPositions
 from interp.model.recipe import STORED, Layout
 from interp.model.residual import (

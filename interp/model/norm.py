@@ -263,40 +263,6 @@ class OffsetRMSNorm(RMSNorm):
         return (x.to(gain.dtype) / scale.to(gain.dtype) * gain).to(x.dtype)
 
 
-class ConstantFactor(ScaledNorm):
-    """x ↦ factor · x, as a norm of what is written: one whose divisor 1 / factor is constant.
-
-    Args:
-        factor: of x.
-    """
-
-    def __init__(self, factor: float) -> None:
-        super().__init__(NormConfig(gain=False, bias=False), (), NormPoints())
-        self.factor = factor
-
-    def centred(self, x: Features) -> Features:
-        """x, unchanged."""
-        return x
-
-    def fused(self, x: Features) -> Features:
-        """factor · x."""
-        return x * self.factor
-
-    def scale(self, x: Features) -> Scale:
-        """1 / factor."""
-        return torch.full_like(x[..., :1], 1 / self.factor)
-
-    def gradients(
-        self,
-        x: Float[Tensor, "*batch d_model"],
-        W: Float[Tensor, "head d d_model"],
-        y: Float[Tensor, "*batch head d"],
-        by_y: Float[Tensor, "*batch head d"],
-    ) -> Float[Tensor, "head *batch d_model"]:
-        """factor · g: the divisor does not depend on x."""
-        return Norm.gradients(self, x, W, y, by_y) * self.factor
-
-
 def norm_of(config: NormConfig, *shape: int, points: NormPoints | None = None) -> Norm:
     """The norm of a configuration, over axes of this ``shape``."""
     if config.kind == "none":

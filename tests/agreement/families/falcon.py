@@ -15,9 +15,9 @@ HEADS, D_HEAD = 4, 6
 
 
 def causal(config):
-    """With ALiBi by their fused kernel: the explicit one adds it twice."""
+    """With ALiBi by their fused kernel: the explicit one, which gives patterns, adds it twice."""
     if config.alibi:
-        config._attn_implementation = "sdpa"
+        config._attn_implementation, config.output_attentions = "sdpa", False
     return FalconForCausalLM(config)
 
 
