@@ -47,8 +47,9 @@ _TAKES = {
     "an MLP after cross-attention": (Point.CROSS_RESID_MID,),
     "an MLP after attention, not beside it": (Point.RESID_MID,),
     "an MLP": (Point.MLP_IN, Point.MLP_OUT),
-    "an MLP without experts": (Point.PRE, Point.POST),
-    "a gated MLP without experts": (Point.GATE,),
+    "an MLP without experts, or a shared expert": (Point.PRE, Point.POST),
+    "a gated MLP without experts, or a shared expert": (Point.GATE,),
+    "a shared expert": (Point.SHARED_WEIGHT,),
     "a mixture of experts": (
         *(Point.ROUTER, Point.EXPERT_WEIGHTS),
         *(Point.EXPERT_GATE, Point.EXPERT_PRE, Point.EXPERT_POST),

@@ -210,6 +210,9 @@ class Point(Enum):
         "mlp.hook_expert_post",
         "activations of the neurons of each expert",
     )
+    SHARED_WEIGHT = PointSpec(
+        "shared_weight", _SCALE, "mlp.hook_shared_weight", "weight of the shared expert"
+    )
     MLP_RAW = PointSpec("mlp_raw", _STREAM, "hook_mlp_raw", "output of the MLP, before a norm")
     MLP_OUT = PointSpec("mlp_out", _STREAM, "hook_mlp_out", "what the MLP adds to the stream")
     RESID_POST = PointSpec("resid_post", _STREAM, "hook_resid_post", "the stream + the last write")

@@ -235,6 +235,62 @@ DECODERS |= {
             exceptions=(LayerConfig((0,), AttentionConfig(4, 4, 2, sinks=True, window=3)),),
         )
     ),
+    "cohere": _decoder(
+        StackConfig(
+            2,
+            replace(GROUPED, qk_norm=NormConfig(bias=False), qk_norm_over="each_head"),
+            MLPConfig(10, "silu", gated=True, bias_in=False, bias_out=False),
+            NormConfig(placement="parallel_tied", bias=False),
+            ANYWHERE,
+            exceptions=(
+                LayerConfig((0,), replace(GROUPED, window=3), positions=ALTERNATING_ROTARY),
+            ),
+        ),
+        tied=True,
+        logit_scale=0.7,
+    ),
+    "granite-moe": _decoder(
+        StackConfig(
+            2,
+            replace(GROUPED, scale=3.0, bias_o=True),
+            MLPConfig(
+                6,
+                "silu",
+                gated=True,
+                bias_in=False,
+                bias_out=False,
+                experts=ExpertsConfig(4, 2, renormalised=False, d_shared=5),
+            ),
+            RMS,
+            ROTARY,
+            EmbeddingConfig(scale=3.0),
+            residual_scale=0.4,
+        ),
+        logit_scale=0.5,
+    ),
+    "phimoe": _decoder(
+        StackConfig(
+            2,
+            GROUPED,
+            MLPConfig(
+                6,
+                "silu",
+                gated=True,
+                bias_in=False,
+                bias_out=False,
+                experts=ExpertsConfig(4, 2, margin=0.6),
+            ),
+            NormConfig(),
+            ROTARY,
+        ),
+        bias_u=True,
+    ),
+    "falcon-rw": _decoder(
+        StackConfig(
+            2, PLAIN, MLPConfig(10), positions=replace(ALIBI, bias_scale=0.5, rounded=True)
+        ),
+        tied=True,
+    ),
     "llama3": _decoder(
         StackConfig(2, PLAIN, MLPConfig(10, "quick_gelu"), NormConfig(), scaled("llama3"))
     ),
@@ -395,6 +451,7 @@ MASKED = [name for name, config in ARCHITECTURES.items() if config.head is not N
 VARIED = ["gpt2", "llama", "post-final", "bert", "uneven-pair"]
 COVERING = [
     *("gpt2", "gptj", "post-final", "neox", "phi", "gemma2", "olmo2"),
+    *("cohere", "granite-moe"),
     *("mixtral", "bloom-stream", "opt-350m", "bert-types", "t5", "uneven-pair"),
     *("gpt-oss", "modernbert", "olmo", "electra"),
 ]

@@ -197,6 +197,8 @@ def test_a_tensor_has_the_axes_that_its_point_tells(name):
         }
         if config.mlp is not None and config.mlp.experts is not None:
             sizes["expert"] = config.mlp.experts.n_experts
+            if place.point.label in ("gate", "pre", "post"):
+                sizes["d_mlp"] = config.mlp.experts.d_shared
         if place.point.label in ("q_scale", "k_scale") and attention.qk_norm_over == "heads":
             sizes["head"] = sizes["kv_head"] = 1
         if place.point.value.region == "entry":

@@ -117,6 +117,10 @@ def _check_expressible(config: Config, stack: StackConfig) -> None:
         "attention sinks": any(s.attention.sinks for s in stack.kinds_of_layers()),
         "a clamped gate": mlp is not None and mlp.clamp is not None,
         "attention without a norm": not all(s.attention.normed for s in stack.kinds_of_layers()),
+        "norms of single heads of queries and keys": stack.attention.qk_norm_over == "each_head",
+        "a factor of what is written to the stream": stack.residual_scale is not None,
+        "this kind of ALiBi": bool(stack.positions.bias_scale or stack.positions.rounded),
+        "a factor of the logits": config.logit_scale is not None,
         "a gated MLP with biases": mlp is not None and mlp.gated and mlp.bias_in,
         "no final norm": norm.kind != "none" and not norm.final,
         "a narrower embedding": stack.embedding.width is not None

@@ -173,6 +173,8 @@ class Config:
                 f'placement="{decoder.norm.placement}" is for a decoder alone; one with an encoder '
                 'needs "pre" or "post".'
             )
+        if decoder.residual_scale is not None:
+            raise InvalidConfig("residual_scale= is for a decoder without an encoder.")
         attentions = [layer.attention for layer in decoder.kinds_of_layers()]
         if any(one.window or one.cap or one.qk_norm or one.sinks or one.clip for one in attentions):
             raise InvalidConfig(

@@ -12,7 +12,7 @@ Placement = Literal["pre", "post", "sandwich", "write", "stream", "parallel", "p
 PositionKind = Literal["none", "learned", "sinusoidal", "rotary", "alibi", "buckets"]
 ScalingKind = Literal["linear", "dynamic", "llama3", "yarn", "longrope"]
 PairLayout = Literal["half", "interleaved"]
-Span = Literal["head", "heads"]
+Span = Literal["head", "each_head", "heads"]
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,8 @@ class AttentionConfig:
         bidirectional: whether a decoder's queries attend to later keys too, as an encoder's do.
         cap: soft-cap c: scores s become c·tanh(s / c) before the mask; ``None`` for none.
         qk_norm: norm of queries and keys before the rotation; ``None`` for none.
-        qk_norm_over: whether it goes over each ``head`` or over all ``heads`` together.
+        qk_norm_over: whether it goes over each ``head``, with one gain for all of them; over
+            ``each_head``, with a gain of its own; or over all ``heads`` together.
         normed: whether attention reads the stream through the block's norm, where that stands
             before it; the first layer of ModernBERT does not.
         sinks: whether each head has a learned score to which no key belongs, in the softmax of
@@ -128,6 +129,9 @@ class AttentionConfig:
             raise InvalidConfig(f"scale={self.scale} divides the scores and must be > 0.")
         check_positive(self, "cap")
         check_positive(self, "clip")
+        kind = None if self.qk_norm is None else self.qk_norm.kind
+        if self.qk_norm_over == "each_head" and kind != "layernorm":
+            raise InvalidConfig('qk_norm_over="each_head" needs qk_norm= of kind="layernorm".')
 
     @property
     def kv_heads(self) -> int:
@@ -149,15 +153,29 @@ class ExpertsConfig:
         n_chosen: number of experts of a token, those with the highest router logits.
         renormalised: whether the weights of these experts are divided by their sum.
         bias_router: whether the router has a bias.
+        d_shared: number of neurons of one more gated MLP, which every token goes through; its
+            output is multiplied by σ(x·w). ``None`` for none.
+        margin: SparseMixer's routing instead: two experts, each with its share of a softmax over
+            the experts whose router logits are nearly the largest, within this relative margin;
+            ``None`` for a softmax over all experts.
     """
 
     n_experts: int
     n_chosen: int
     renormalised: bool = True
     bias_router: bool = False
+    d_shared: int | None = None
+    margin: float | None = None
 
     def __post_init__(self) -> None:
         check_positive_integers(self, "n_experts", "n_chosen")
+        if self.d_shared is not None:
+            check_positive_integers(self, "d_shared")
+        if self.margin is not None and not (self.margin >= 0 and self.n_chosen == 2):  # noqa: PLR2004
+            raise InvalidConfig(
+                f"margin={self.margin} must be at least 0, and needs n_chosen=2, got "
+                f"{self.n_chosen}."
+            )
         if self.n_chosen > self.n_experts:
             raise InvalidConfig(
                 f"n_chosen={self.n_chosen} must be at most n_experts={self.n_experts}."
@@ -258,6 +276,8 @@ class PositionsConfig:
         scaling: of rotary positions to longer contexts; ``None`` for none.
         n_buckets: number of buckets of distances.
         max_distance: distances from here on are in the last bucket.
+        bias_scale: factor of the biases of ``alibi``; ``None`` means 1.
+        rounded: whether slopes and biases of ``alibi`` are rounded to bfloat16, as Falcon's are.
     """
 
     kind: PositionKind = "learned"
@@ -267,8 +287,13 @@ class PositionsConfig:
     scaling: ScalingConfig | None = None
     n_buckets: int = 32
     max_distance: int = 128
+    bias_scale: float | None = None
+    rounded: bool = False
 
     def __post_init__(self) -> None:
+        check_positive(self, "bias_scale")
+        if (self.bias_scale or self.rounded) and self.kind != "alibi":
+            raise InvalidConfig("positions bias_scale= and rounded= are for alibi.")
         check_choice(self, "kind", PositionKind)
         check_choice(self, "layout", PairLayout)
         check_positive_integers(self, "n_buckets", "max_distance")

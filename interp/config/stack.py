@@ -120,6 +120,7 @@ class StackConfig:
         norm: the norms of the blocks, and the last norm.
         positions: of the stack.
         embedding: of the tokens.
+        residual_scale: factor of what attention and MLP write to the stream; ``None`` means 1.
         exceptions: layers that differ; if several name the same layer, later ones take precedence.
     """
 
@@ -130,11 +131,17 @@ class StackConfig:
     positions: PositionsConfig = PositionsConfig()
     embedding: EmbeddingConfig = EmbeddingConfig()
     exceptions: tuple[LayerConfig, ...] = ()
+    residual_scale: float | None = None
 
     def __post_init__(self) -> None:
         check_positive_integers(self, "n_layers")
         if self.embedding.sum_width is not None and self.norm.placement != "post":
             raise InvalidConfig('embedding sum_width= needs norms of placement="post".')
+        check_positive(self, "residual_scale")
+        if self.residual_scale is not None and self.norm.placement != "pre":
+            raise InvalidConfig(
+                f'residual_scale= needs norm placement="pre", got "{self.norm.placement}".'
+            )
         if self.mlp is None and self.norm.placement.startswith("parallel"):
             raise InvalidConfig(f'placement="{self.norm.placement}" needs an MLP beside attention.')
         for other in self.exceptions:

@@ -34,6 +34,21 @@ def layer_types(fields: ForeignConfig, slides: Callable[[int], bool]) -> tuple[s
     return tuple(types)
 
 
+def enabled_window_types(fields: ForeignConfig, slides: Callable[[int], bool]) -> tuple[str, ...]:
+    """As :func:`layer_types`, of families where ``use_sliding_window`` enables windows.
+
+    Raises:
+        ModelLoadError: as for :func:`layer_types`; or ``layer_types`` has sliding layers and
+            ``use_sliding_window`` is false.
+    """
+    enabled = fields.flag("use_sliding_window")
+    types = layer_types(fields, lambda layer: enabled and slides(layer))
+    if SLIDING in types and not enabled:
+        expected = f"True, as layer_types has {SLIDING}"
+        raise fields.unsupported("use_sliding_window", value=False, expected=expected)
+    return types
+
+
 def sliding_layers(
     fields: ForeignConfig,
     types: tuple[str, ...],

@@ -51,10 +51,20 @@ class Weight:
 
     def group_qkv(self, n_heads: int) -> "Weight":
         """Rows in the order [head][q k v][d_head] reordered to [q k v][head][d_head]."""
+        return self.group_grouped_qkv(n_heads, 1)
+
+    def group_grouped_qkv(self, n_kv_heads: int, n_sharing: int) -> "Weight":
+        """The same of grouped-query attention, from [kv_head][q … q k v][d_head].
+
+        Args:
+            n_kv_heads: number of key/value heads.
+            n_sharing: number of query heads of each.
+        """
 
         def reorder(x: Tensor) -> Tensor:
-            by_head = x.reshape(n_heads, 3, -1, *x.shape[1:])
-            return by_head.transpose(0, 1).flatten(0, 2)
+            by_head = x.reshape(n_kv_heads, n_sharing + 2, -1, *x.shape[1:])
+            parts = by_head.split([n_sharing, 1, 1], dim=1)
+            return torch.cat([part.flatten(0, 2) for part in parts])
 
         return self.map(reorder)
 

@@ -11,8 +11,9 @@ from interp.config import Placement, StackConfig
 from interp.model.attention.attention import SELF, Attention, AttentionPoints
 from interp.model.attention.cross_attention import CrossAttention
 from interp.model.attention.mask import Mask
+from interp.model.constant_factor import ConstantFactor
 from interp.model.context import Context
-from interp.model.experts import Experts
+from interp.model.experts import Experts, SharedExperts
 from interp.model.kv_cache import FixedKV
 from interp.model.mlp import MLP, GatedMLP
 from interp.model.norm import BlockNorm, Norm, norm_of
@@ -46,7 +47,7 @@ class Block(nn.Module):
         self, config: StackConfig, d_model: int, mask: Mask, positions: NoPositions, *, paired: bool
     ) -> None:
         super().__init__()
-        raw = config.norm.placement in ("sandwich", "write")
+        raw = config.norm.placement in ("sandwich", "write") or config.residual_scale is not None
         points = AttentionPoints(out=Point.ATTN_RAW) if raw else SELF
         parts: dict[str, Attention | MLP | Experts] = {
             "attn": Attention(config.attention, d_model, mask, positions, points)
@@ -64,7 +65,10 @@ class Block(nn.Module):
             self.add_module(name, norm)
             return BlockNorm(norm, name)
 
-        self.steps = STEPS[config.norm.placement](parts, add_norm)
+        if config.residual_scale is None:
+            self.steps = STEPS[config.norm.placement](parts, add_norm)
+        else:
+            self.steps = _multiplied(parts, add_norm, ConstantFactor(config.residual_scale))
 
     def forward(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
         """Each step in turn."""
@@ -136,7 +140,8 @@ def mlp_of(config: StackConfig, d_model: int, out: Point) -> MLP | Experts:
     if mlp is None:
         raise TypeError("mlp_of: this stack has no MLP.")
     if mlp.experts is not None:
-        return Experts(mlp, mlp.experts, d_model, out)
+        kind = Experts if mlp.experts.d_shared is None else SharedExperts
+        return kind(mlp, mlp.experts, d_model, out)
     return GatedMLP(mlp, d_model, out) if mlp.gated else MLP(mlp, d_model, out)
 
 
@@ -185,6 +190,14 @@ def _sandwich(parts: Sublayers, add_norm: AddNorm) -> Steps:
     """Two norms per step."""
     return tuple(
         Sandwich(f, name, add_norm(ln), at, add_norm(f"{ln}_post"))
+        for name, f, at, ln in _each(parts)
+    )
+
+
+def _multiplied(parts: Sublayers, add_norm: AddNorm, factor: ConstantFactor) -> Steps:
+    """A norm of the stream, and a constant factor of what is written."""
+    return tuple(
+        Sandwich(f, name, add_norm(ln), at, add_norm(f"{ln}_post", factor))
         for name, f, at, ln in _each(parts)
     )
 

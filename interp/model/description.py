@@ -46,6 +46,8 @@ def _attention(attention: AttentionConfig) -> str:
 def _mlp(mlp: MLPConfig) -> str:
     gated = "gated " if mlp.gated else ""
     experts = f"{mlp.experts.n_experts} experts, " if mlp.experts else ""
+    shared = mlp.experts.d_shared if mlp.experts else None
+    experts += f"a shared one of {shared}, " if shared else ""
     return f"{gated}MLP ({experts}{mlp.d_mlp}, {mlp.activation})"
 
 

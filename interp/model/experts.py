@@ -5,6 +5,9 @@ the model is configured so (Shazeer et al. 2017; Mixtral, Jiang et al. 2024). Ea
 MLP and runs only on the tokens that have a weight for it.
 """
 
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
+
 import torch
 from einops import einsum
 from jaxtyping import Float
@@ -13,8 +16,8 @@ from torch import Tensor, nn
 from interp.config import ExpertsConfig, MLPConfig
 from interp.model.context import Context
 from interp.model.linear import Linear
-from interp.model.mlp import bias_of, gating_of, matrix
-from interp.model.recipe import Layout, Reader, Recipe
+from interp.model.mlp import GatedMLP, bias_of, gating_of, matrix
+from interp.model.recipe import Layout, Reader, Recipe, owned
 from interp.model.shapes import Stream
 from interp.model.tap import Tap, untouched
 from interp.points import Place, Point
@@ -33,7 +36,10 @@ class Experts(Linear):
         self.out = self.hidden_point = out
         self.gating = gating_of(config)
         self.top_k = experts.n_chosen
-        self.rescale = sum_to_one if experts.renormalised else unchanged
+        if experts.margin is None:
+            self.route: Routing = LargestShares(experts.n_chosen, experts.renormalised)
+        else:
+            self.route = SparseMixer(experts.margin)
         self.weight_router = matrix(experts.n_experts, d_model)
         self.weight_gate = _matrices(experts.n_experts, config.d_mlp, d_model)
         self.weight_in = _matrices(experts.n_experts, config.d_mlp, d_model)
@@ -68,11 +74,8 @@ class Experts(Linear):
         return self.linear(x, self.weight_router, self.b_router)
 
     def weights(self, logits: Weights) -> Weights:
-        """Softmax, of which the largest are kept; of half precision, computed in float32."""
-        half = logits.dtype in (torch.float16, torch.bfloat16)
-        shares = logits.softmax(-1, dtype=torch.float32 if half else None)
-        largest, chosen = shares.topk(self.top_k, dim=-1)
-        return torch.zeros_like(shares).scatter(-1, chosen, self.rescale(largest)).to(logits.dtype)
+        """The weight of each expert, or 0."""
+        return self.route(logits)
 
     def of_chosen(self, x: Stream, weights: Weights) -> Stream:
         """Σ_e w_e · MLP_e(x), each expert run on the tokens that have a weight for it."""
@@ -153,14 +156,121 @@ class Experts(Linear):
         }
 
 
-def sum_to_one(weights: Tensor) -> Tensor:
-    """Weights divided by their sum over the last axis."""
-    return weights / weights.sum(-1, keepdim=True)
+class SharedExperts(Experts):
+    """x ↦ Σ_e w_e(x) · MLP_e(x) + σ(x·w) · MLP_s(x), where MLP_s runs on every token (Qwen2-MoE).
+
+    The points ``gate``, ``pre`` and ``post`` are those of MLP_s.
+    """
+
+    def __init__(self, config: MLPConfig, experts: ExpertsConfig, d_model: int, out: Point) -> None:
+        super().__init__(config, experts, d_model, out)
+        d_shared = experts.d_shared or config.d_mlp
+        self.shared = GatedMLP(replace(config, d_mlp=d_shared, experts=None), d_model, out)
+        self.weight_shared = matrix(1, d_model)
+
+    def hidden(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
+        """Σ_e w_e(x) · MLP_e(x) + σ(x·w) · MLP_s(x)."""
+        routed = super().hidden(x, context, tap)
+        post = tap(Point.POST, self.shared.hidden(x, context, tap))
+        share = tap(Point.SHARED_WEIGHT, self.shared_weight(x))
+        return self.with_shared(routed, share, post)
+
+    def shared_weight(self, x: Stream) -> Float[Tensor, "batch pos one"]:
+        """``sigmoid(x @ w)``."""
+        return self.linear(x, self.weight_shared, None).sigmoid()
+
+    def with_shared(
+        self,
+        routed: Stream,
+        share: Float[Tensor, "batch pos one"],
+        post: Float[Tensor, "batch pos d_shared"],
+    ) -> Stream:
+        """What the experts write, plus what the neurons of the shared one do."""
+        return routed + share * self.shared.write(post)
+
+    def layout(self, source: Place) -> Layout:
+        """Its places: those of the experts, then those of the shared one."""
+        routed, out = super().layout(source), Place(self.out)
+        shared = self.shared.layout(source)
+        post, share = Place(Point.POST), Place(Point.SHARED_WEIGHT)
+        last, _ = routed.pop(out), shared.pop(out)
+
+        def shared_weight(experts: SharedExperts, of: Reader) -> Tensor:
+            return experts.shared_weight(of(source.point, source.norm))
+
+        def written(experts: SharedExperts, of: Reader) -> Tensor:
+            routed = experts.of_chosen(of(source.point, source.norm), of(Point.EXPERT_WEIGHTS))
+            return experts.with_shared(routed, of(share.point), of(post.point))
+
+        return {
+            **routed,
+            **owned("shared", shared),
+            share: Recipe(shared_weight, (source,)),
+            out: Recipe(written, (*last.needs, share, post)),
+        }
 
 
-def unchanged(weights: Tensor) -> Tensor:
-    """The weights themselves."""
-    return weights
+# ---- the weights of the experts ------------------------------------------------------------------
+
+
+@runtime_checkable
+class Routing(Protocol):
+    """From the router's logits to the weights of the experts."""
+
+    def __call__(self, logits: Weights) -> Weights:
+        """The weight of each expert, or 0."""
+        ...
+
+
+@dataclass(frozen=True)
+class LargestShares:
+    """A softmax over all experts, of which the ``n`` largest shares are kept.
+
+    Attributes:
+        n: number of experts of a token.
+        renormalised: whether the shares that are kept are divided by their sum.
+    """
+
+    n: int
+    renormalised: bool
+
+    def __call__(self, logits: Weights) -> Weights:
+        """The shares; of half precision, computed in float32."""
+        half = logits.dtype in (torch.float16, torch.bfloat16)
+        shares = logits.softmax(-1, dtype=torch.float32 if half else None)
+        largest, chosen = shares.topk(self.n, dim=-1)
+        largest = largest / largest.sum(-1, keepdim=True) if self.renormalised else largest
+        return torch.zeros_like(shares).scatter(-1, chosen, largest).to(logits.dtype)
+
+
+@dataclass(frozen=True)
+class SparseMixer:
+    r"""Two experts, each with its share of a softmax over those whose logits are nearly as large.
+
+    SparseMixer (Liu et al. 2023, arXiv:2310.00811) as Phi-3.5-MoE evaluates it: the second expert's
+    softmax leaves the first one out. A logit l is nearly the largest, L, if
+    (L − l) / max(\|l\|, L) ≤ margin.
+
+    Attributes:
+        margin: the largest relative difference.
+    """
+
+    margin: float
+
+    def __call__(self, logits: Weights) -> Weights:
+        """The shares, which do not sum to one."""
+        first, share = self._largest(logits, logits)
+        others = logits.scatter(-1, first, -torch.inf)
+        second, other_share = self._largest(others, logits)
+        weights = torch.zeros_like(logits).scatter(-1, first, share)
+        return weights.scatter(-1, second, other_share)
+
+    def _largest(self, candidates: Weights, logits: Weights) -> tuple[Tensor, Tensor]:
+        """The index of the largest candidate, and its share."""
+        largest, index = candidates.max(-1, keepdim=True)
+        far = (largest - logits) / logits.abs().clamp(min=largest) > self.margin
+        shares = candidates.masked_fill(far.detach(), -torch.inf).softmax(-1)
+        return index, shares.gather(-1, index)
 
 
 def _of_each(x: Stream, weight: Tensor, bias: Tensor | None) -> Neurons:

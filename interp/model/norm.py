@@ -220,6 +220,20 @@ class LayerNorm(ScaledNorm):
         return F.layer_norm(x, self.shape, self.gain, self.bias, self.eps)
 
 
+class EachHeadLayerNorm(LayerNorm):
+    """LayerNorm over each head, which has a gain and a bias of its own (Cohere, StableLM 2)."""
+
+    def __init__(self, config: NormConfig, shape: tuple[int, ...], points: NormPoints) -> None:
+        super().__init__(config, shape, points)
+        self.axes = (-1,)
+
+    def fused(self, x: Features) -> Features:
+        """LayerNorm of each head in one kernel, then the gains and biases."""
+        y = F.layer_norm(x, self.shape[1:], None, None, self.eps)
+        y = y if self.gain is None else y * self.gain
+        return y if self.bias is None else y + self.bias
+
+
 class RMSNorm(ScaledNorm):
     """Does not subtract the mean."""
 

@@ -2,7 +2,7 @@
 
     PreNorm      x ↦ x + f(norm(x))                    GPT-2 and most models since
     PostNorm     x ↦ norm(x + f(x))                    the original Transformer, BERT
-    Sandwich     x ↦ x + norm′(f(norm(x)))             Gemma 2
+    Sandwich     x ↦ x + norm′(f(norm(x)))             Gemma 2; Granite, where norm′ is a factor
     WriteNorm    x ↦ x + norm(f(x))                    OLMo 2
     StreamNorm   x ↦ y + f(y), y = norm(x)             BLOOM, if configured so
     Parallel     x ↦ x + attn(ln1(x)) + mlp(ln2(x))    GPT-J, GPT-NeoX

@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.config import Config
+from interp.config import Config, MLPConfig
 from interp.points import Place, Point
 
 Stream = Float[Tensor, "batch pos d_model"]
@@ -11,6 +11,13 @@ Heads = Float[Tensor, "batch pos head d_head"]
 KeyHeads = Float[Tensor, "batch key kv_head d_head"]
 Matrix = Float[Tensor, "batch head query key"]
 Logits = Float[Tensor, "batch pos vocab"]
+
+
+def _neurons(mlp: MLPConfig, point: Point) -> int:
+    """Number of neurons: of the MLP, of each expert, or of the shared expert."""
+    shared = None if mlp.experts is None else mlp.experts.d_shared
+    of_shared = (Point.GATE, Point.PRE, Point.POST)
+    return mlp.d_mlp if shared is None or point not in of_shared else shared
 
 
 def fixed_axes(config: Config, place: Place) -> dict[str, int]:
@@ -23,7 +30,7 @@ def fixed_axes(config: Config, place: Place) -> dict[str, int]:
         "head": 1 if one_norm else attention.n_heads,
         "kv_head": 1 if one_norm else attention.kv_heads,
         "d_head": attention.d_head,
-        "d_mlp": 0 if mlp is None else mlp.d_mlp,
+        "d_mlp": 0 if mlp is None else _neurons(mlp, place.point),
         "expert": 0 if mlp is None or mlp.experts is None else mlp.experts.n_experts,
         "d_model": _stream_width(config, place),
         "vocab": config.n_logits,

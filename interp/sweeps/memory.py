@@ -133,7 +133,8 @@ def neurons_of(config: StackConfig, points: set[Point]) -> int:
     experts = config.mlp.experts
     if experts is None:
         return config.mlp.d_mlp
-    return config.mlp.d_mlp * (experts.n_experts if points & EACH_EXPERT else experts.n_chosen)
+    n = experts.n_experts if points & EACH_EXPERT else experts.n_chosen
+    return config.mlp.d_mlp * n + (experts.d_shared or 0)
 
 
 EACH_EXPERT = {point for point in Point if point.axes[-2:] == ("expert", "d_mlp")}

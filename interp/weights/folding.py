@@ -7,7 +7,7 @@ from torch import Tensor
 from interp.model.attention.attention import Attention
 from interp.model.block import Block
 from interp.model.embeddings import LearnedPositions, Patches, ProjectedTokens, TokenTypes
-from interp.model.experts import Experts
+from interp.model.experts import Experts, SharedExperts
 from interp.model.mlp import MLP, GatedMLP
 from interp.model.network import Network
 from interp.model.norm import Norm, OffsetRMSNorm, ScaledNorm
@@ -61,8 +61,10 @@ def _qkv(attention: Attention) -> list[Projection]:
 def _mlp_inputs(mlp: MLP | Experts) -> list[Projection]:
     """The projections that an MLP, or a mixture of experts, applies to its input."""
     if isinstance(mlp, Experts):
-        weights = (mlp.weight_router, mlp.weight_in, mlp.weight_gate)
-        return [(weight, None) for weight in weights]
+        weights = [mlp.weight_router, mlp.weight_in, mlp.weight_gate]
+        shared = _mlp_inputs(mlp.shared) if isinstance(mlp, SharedExperts) else []
+        weights += [mlp.weight_shared] if isinstance(mlp, SharedExperts) else []
+        return [*((weight, None) for weight in weights), *shared]
     gate = [(mlp.weight_gate, mlp.b_gate)] if isinstance(mlp, GatedMLP) else []
     return [(mlp.weight_in, mlp.b_in), *gate]
 
@@ -112,6 +114,8 @@ def center_writing(model: Network) -> None:
                 elif isinstance(part, MLP | Experts):
                     center(part.weight_out, axis=-2)
                     center(part.b_out)
+                    shared = part.shared if isinstance(part, SharedExperts) else None
+                    center(None if shared is None else shared.weight_out, axis=-2)
 
 
 def _stream_inputs(stack: Stack) -> Iterator[Tensor | None]:

@@ -26,8 +26,8 @@ Fields = Mapping[str, object]
 MISSING = "missing"
 """Stands for a field that is left out."""
 
-UNKNOWN = "residual_multiplier"
-"""A field that no family here has; of another, it scales what each sub-layer writes."""
+UNKNOWN = "depth_multiplier"
+"""A field that no family here has; of another, it would scale what each sub-layer writes."""
 TAKEN = re.compile(r"kwargs\.(?:pop|get|setdefault)\(\s*\"(\w+)\"")
 READ = re.compile(r"(?:get|has)attr\((?:self|(?:self\.)?config), \"(\w+)\"")
 SHARED_MODULES = (

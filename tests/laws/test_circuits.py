@@ -46,6 +46,7 @@ UNTURNED = [
     name
     for name in SINGLE
     if not any(own.positions.kind == "rotary" for own in ARCHITECTURES[name].stacks.values())
+    and name not in NORMED
 ]
 
 

@@ -26,7 +26,17 @@ from interp.weights.hash import weight_hash
 
 BOUND = 1e-9
 STEPS = ("fold_norms", "center_writing", "center_unembed", "fold_value_biases")
-LAYERNORMS = ["gpt2", "gptj", "bloom", "alibi-odd", "neox", "phi", "llama3", "rotary-encoder"]
+LAYERNORMS = [
+    "gpt2",
+    "gptj",
+    "bloom",
+    "alibi-odd",
+    "neox",
+    "phi",
+    "llama3",
+    "cohere",
+    "rotary-encoder",
+]
 REFUSED = {
     "fold_norms": [
         *("opt-post", "post-final", "olmo2", "bloom-stream", "bert", "electra", "marian", "bart"),

@@ -21,7 +21,10 @@ def placed(*placements: str) -> list[str]:
 
 
 BEFORE = [
-    name for name in placed("pre", "parallel", "parallel_tied") if ARCHITECTURES[name].head is None
+    name
+    for name in placed("pre", "parallel", "parallel_tied")
+    if ARCHITECTURES[name].head is None
+    and not any(stack.residual_scale for stack in ARCHITECTURES[name].stacks.values())
 ]
 ADDING = placed("pre", "parallel", "parallel_tied", "sandwich", "write")
 CHANGED = [name for name in ARCHITECTURES if name not in ADDING]

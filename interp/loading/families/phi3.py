@@ -14,7 +14,7 @@ from interp.loading.families import llama
 from interp.loading.foreign_config import ForeignConfig
 from interp.loading.rotary import rotary
 from interp.loading.sliding_window import window
-from interp.loading.weight import Table, attention_output, from_key, fused_qkv, norm
+from interp.loading.weight import Table, attention_output, from_key, fused_qkv, gate_and_in, norm
 
 DEFAULTS: dict[str, Any] = {
     **llama.DEFAULTS,
@@ -52,15 +52,12 @@ def with_longrope(fields: ForeignConfig) -> ForeignConfig:
 
 def weights(config: Config, fields: ForeignConfig) -> Table:
     """The fused matrices, split."""
-    d_mlp = fields.integer("intermediate_size")
-    gate_and_in = from_key("mlp.gate_up_proj.weight")
     block = {
         **norm("ln1", "input_layernorm", bias=False),
         **fused_qkv(from_key("self_attn.qkv_proj.weight"), None, 0, 0),
         **attention_output("self_attn.o_proj", biased=False),
         **norm("ln2", "post_attention_layernorm", bias=False),
-        "mlp.weight_gate": gate_and_in[:d_mlp],
-        "mlp.weight_in": gate_and_in[d_mlp:],
+        **gate_and_in("mlp.gate_up_proj", biased=False),
         "mlp.weight_out": from_key("mlp.down_proj.weight"),
     }
     return llama.decoder(config, fields, block)

@@ -10,7 +10,7 @@ from typing import Any
 from interp.config import AttentionConfig, Config
 from interp.loading.families import llama
 from interp.loading.foreign_config import ForeignConfig
-from interp.loading.sliding_window import SLIDING, layer_types, sliding_layers, window
+from interp.loading.sliding_window import enabled_window_types, sliding_layers, window
 
 DEFAULTS: dict[str, Any] = {
     **llama.DEFAULTS,
@@ -35,15 +35,12 @@ def with_windows(fields: ForeignConfig, attention: AttentionConfig) -> Config:
     Raises:
         ModelLoadError: ``layer_types`` has sliding layers and ``use_sliding_window`` is false.
     """
-    enabled, first = fields.flag("use_sliding_window"), fields.number("max_window_layers")
+    first = fields.number("max_window_layers")
 
     def slides(layer: int) -> bool:
-        return enabled and window(fields) is not None and layer >= first
+        return window(fields) is not None and layer >= first
 
-    types = layer_types(fields, slides)
-    if SLIDING in types and not enabled:
-        expected = f"True, as layer_types has {SLIDING}"
-        raise fields.unsupported("use_sliding_window", value=False, expected=expected)
+    types = enabled_window_types(fields, slides)
     exceptions = sliding_layers(fields, types, attention)
     return llama.of_parts(fields, attention, llama.gated_mlp(fields), exceptions=exceptions)
 

@@ -34,7 +34,7 @@ from interp.model.attention.softmax import softmax_of
 from interp.model.attention.weights import HeadWeights
 from interp.model.clip import ClippedNorm, clip_of
 from interp.model.context import Context
-from interp.model.norm import KEYS, QUERIES, Norm, NormPoints, norm_of
+from interp.model.norm import KEYS, QUERIES, EachHeadLayerNorm, Norm, NormPoints, norm_of
 from interp.model.positions.none import NoPositions
 from interp.model.recipe import STORED, Layout, Reader, Recipe, owned
 from interp.model.shapes import Heads, KeyHeads, Matrix, Stream
@@ -286,8 +286,13 @@ class Attention(HeadWeights):
 
 def head_norm(config: AttentionConfig, n: int, points: NormPoints) -> Norm:
     """The norm of queries or keys: of each head, or of all ``n`` together; perhaps clipped."""
-    shape = (config.d_head,) if config.qk_norm_over == "head" else (n, config.d_head)
-    norm = Norm() if config.qk_norm is None else norm_of(config.qk_norm, *shape, points=points)
+    if config.qk_norm is None:
+        norm = Norm()
+    elif config.qk_norm_over == "each_head":
+        norm = EachHeadLayerNorm(config.qk_norm, (n, config.d_head), points)
+    else:
+        shape = (config.d_head,) if config.qk_norm_over == "head" else (n, config.d_head)
+        norm = norm_of(config.qk_norm, *shape, points=points)
     return norm if config.clip is None else ClippedNorm(norm, config.clip, points)
 
 

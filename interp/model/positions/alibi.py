@@ -13,13 +13,23 @@ from interp.model.positions.none import NoPositions, PositionBias
 
 @dataclass(frozen=True)
 class ALiBi(NoPositions):
-    """−slope_h · |i − j|, with slopes 2^(−8h/n) (and BLOOM's rule for other numbers of heads)."""
+    """−slope_h · |i − j|, with slopes 2^(−8h/n) (and BLOOM's rule for other numbers of heads).
+
+    Attributes:
+        n_heads: number of query heads.
+        factor: of all slopes.
+    """
 
     has_bias = True
     n_heads: int = 1
+    factor: float = 1.0
 
     def slopes(self) -> Float[Tensor, " head"]:
         """One slope per head, in float64."""
+        return self.factor * self._powers()
+
+    def _powers(self) -> Float[Tensor, " head"]:
+        """The slopes, without the factor."""
         power = 2 ** floor(log2(self.n_heads))
         first = 2.0 ** (-8.0 / power * torch.arange(1, power + 1).double())
         odd = torch.arange(1, 1 + 2 * (self.n_heads - power), 2).double()
@@ -29,3 +39,22 @@ class ALiBi(NoPositions):
         """−slope · distance."""
         distance = context.key_less_query.abs().double()
         return -self.slopes().to(distance.device)[None, :, None, None] * distance[:, None]
+
+
+@dataclass(frozen=True)
+class RoundedALiBi(ALiBi):
+    """factor · (slope_h · j) of the key's position j, slope and product in bfloat16 (Falcon).
+
+    Without the rounding it differs from :class:`ALiBi` by a constant of each query, which the
+    softmax does not see. The rounding makes it depend on j itself, from about 256 tokens on.
+    """
+
+    def slopes(self) -> Float[Tensor, " head"]:
+        """One slope per head, rounded to bfloat16, times the factor."""
+        return self.factor * self._powers().bfloat16().double()
+
+    def bias(self, context: Context) -> PositionBias:
+        """The same for every query."""
+        keys, slopes = context.key_positions, self._powers().bfloat16().to(context.positions.device)
+        bias = self.factor * (slopes[:, None] * keys[:, None, :]).double()
+        return bias[:, :, None, :].expand(-1, -1, context.n_query, -1)

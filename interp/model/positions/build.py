@@ -1,7 +1,7 @@
 """The position scheme of an attention, built from its configuration."""
 
 from interp.config import PositionsConfig
-from interp.model.positions.alibi import ALiBi
+from interp.model.positions.alibi import ALiBi, RoundedALiBi
 from interp.model.positions.none import NoPositions
 from interp.model.positions.relative_bias import (
     BidirectionalBuckets,
@@ -33,7 +33,8 @@ def attention_positions(
         case "rotary":
             return Rotary(rotary_frequencies(config), PAIRS[config.layout], config.d_rotary)
         case "alibi":
-            return ALiBi(n_heads)
+            kind = RoundedALiBi if config.rounded else ALiBi
+            return kind(n_heads, 1.0 if config.bias_scale is None else config.bias_scale)
         case "buckets" if table is not None:
             n, largest = config.n_buckets, config.max_distance
             buckets = (

@@ -1,14 +1,21 @@
-"""Mixtral and Qwen3-MoE: experts in all layers or in some, their weights renormalised or not."""
+"""Mixtral, Phi-3.5-MoE, Qwen2-MoE and Qwen3-MoE: experts in all or some layers, two routings, a
+shared expert."""
 
 import torch
 from agreement.comparing import Family, Stack, called, if_there, off
-from agreement.disk import as_before
+from agreement.disk import as_before, published
 from agreement.families.llama import GROUPED, LAYERS, SHARED
 from agreement.small import small
 from transformers import (
     MixtralConfig,
     MixtralForCausalLM,
     MixtralModel,
+    PhimoeConfig,
+    PhimoeForCausalLM,
+    PhimoeModel,
+    Qwen2MoeConfig,
+    Qwen2MoeForCausalLM,
+    Qwen2MoeModel,
     Qwen3MoeConfig,
     Qwen3MoeForCausalLM,
     Qwen3MoeModel,
@@ -24,11 +31,23 @@ TWO_OF_FIVE = {
 }
 mixtral = small(MixtralConfig, **TWO_OF_FIVE, num_local_experts=5)
 qwen = small(Qwen3MoeConfig, **TWO_OF_FIVE, num_experts=5, moe_intermediate_size=12)
+phi = small(PhimoeConfig, **TWO_OF_FIVE, num_local_experts=5, router_jitter_noise=0.3)
+qwen2 = small(
+    Qwen2MoeConfig,
+    **TWO_OF_FIVE,
+    num_experts=5,
+    moe_intermediate_size=12,
+    shared_expert_intermediate_size=16,
+)
 
 
 def mixing(model):
     """The layers that have experts."""
     return [n for n, layer in enumerate(model.model.layers) if hasattr(layer.mlp, "experts")]
+
+
+def router_of(mlp):
+    return mlp.router if hasattr(mlp, "router") else mlp.gate
 
 
 def tokens():
@@ -40,7 +59,7 @@ def shares(theirs, ours):
     """The weight of each expert, zero where it is not chosen."""
     ids, told = tokens(), {}
     handles = [
-        theirs.model.layers[layer].mlp.gate.register_forward_hook(
+        router_of(theirs.model.layers[layer].mlp).register_forward_hook(
             lambda _, given, out, layer=layer: told.update({layer: out})
         )
         for layer in mixing(theirs)
@@ -77,7 +96,73 @@ SOME_PLAIN = MIXED | {
     "gate": if_there(LAYERS.gave("mlp.gate_proj")),
     "pre": if_there(LAYERS.gave("mlp.up_proj")),
 }
+SPARSE = MIXED | {"router": LAYERS.gave("mlp.router")}
+SHARED_EXPERT = SOME_PLAIN | {
+    "gate": if_there(LAYERS.gave("mlp.shared_expert.gate_proj"), LAYERS.gave("mlp.gate_proj")),
+    "pre": if_there(LAYERS.gave("mlp.shared_expert.up_proj"), LAYERS.gave("mlp.up_proj")),
+    "post": if_there(LAYERS.given("mlp.shared_expert.down_proj"), LAYERS.given("mlp.down_proj")),
+    "shared_weight": if_there(LAYERS.gave("mlp.shared_expert_gate", torch.sigmoid)),
+}
+SCALED = {
+    "rope_type": "longrope",
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+    "short_factor": [1.0, 1.3, 2.0, 2.5],
+    "long_factor": [1.0, 3.0, 7.0, 9.0],
+    "short_mscale": 1.2,
+    "long_mscale": 1.3,
+}
 CHECKS = {"disk of version 4": as_before, "expert_weights": shares, "expert_post": neurons}
+
+# As of Phi-3.5-MoE.
+PUBLISHED = {
+    "architectures": ["PhiMoEForCausalLM"],
+    "attention_bias": True,
+    "attention_dropout": 0.0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "hidden_act": "silu",
+    "hidden_dropout": 0.0,
+    "hidden_size": 24,
+    "initializer_range": 0.02,
+    "input_jitter_noise": 0.01,
+    "intermediate_size": 20,
+    "lm_head_bias": True,
+    "max_position_embeddings": 64,
+    "model_type": "phimoe",
+    "num_attention_heads": 4,
+    "num_experts_per_tok": 2,
+    "num_hidden_layers": 3,
+    "num_key_value_heads": 2,
+    "num_local_experts": 5,
+    "original_max_position_embeddings": 32,
+    "output_router_logits": False,
+    "rms_norm_eps": 1e-05,
+    "rope_scaling": {
+        "long_factor": [1.5, 3.0, 7.0],
+        "long_mscale": 1.2,
+        "original_max_position_embeddings": 32,
+        "short_factor": [1.0, 1.3, 2.0],
+        "short_mscale": 1.2,
+        "type": "longrope",
+    },
+    "rope_theta": 10000.0,
+    "router_aux_loss_coef": 0.0,
+    "router_jitter_noise": 0.01,
+    "sliding_window": 64,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "use_cache": True,
+    "vocab_size": 50,
+}
+OLD_NAMES = {"\\.mlp\\.router\\.": ".block_sparse_moe.gate."}
+OTHERS = ("architectures", "model_type", "torch_dtype")
+published_phi = small(
+    PhimoeConfig,
+    {name: value for name, value in PUBLISHED.items() if name not in OTHERS},
+    attn_implementation="eager",
+    experts_implementation="eager",
+)
 
 FAMILIES = [
     Family(
@@ -135,6 +220,61 @@ FAMILIES = [
         cases={
             "no-experts": qwen(Qwen3MoeForCausalLM, mlp_only_layers=[0, 1, 2]),
             "base": qwen(Qwen3MoeModel, mlp_only_layers=[1]),
+        },
+    ),
+    Family(
+        name="Phi-3.5-MoE",
+        cases={
+            "plain": phi(PhimoeForCausalLM),
+            "biased-window": phi(
+                PhimoeForCausalLM,
+                attention_bias=True,
+                lm_head_bias=True,
+                sliding_window=4,
+                router_jitter_noise=0.01,
+                rms_norm_eps=1e-3,
+            ),
+            "scaled-tied": phi(PhimoeForCausalLM, tie_word_embeddings=True, rope_parameters=SCALED),
+        },
+        stacks={"decoder": Stack(SPARSE)},
+        checks=CHECKS,
+    ),
+    Family(
+        name="Phi-3.5-MoE",
+        cases={"published": published_phi(PhimoeForCausalLM)},
+        checks={"published": published(PUBLISHED, OLD_NAMES)},
+    ),
+    Family(name="Phi-3.5-MoE", cases={"base": phi(PhimoeModel)}),
+    Family(
+        name="Qwen2-MoE",
+        cases={
+            "plain": qwen2(Qwen2MoeForCausalLM),
+            "renormalised-windows": qwen2(
+                Qwen2MoeForCausalLM,
+                norm_topk_prob=True,
+                use_sliding_window=True,
+                sliding_window=4,
+                qkv_bias=False,
+                num_experts_per_tok=3,
+            ),
+            "some-plain-tied": qwen2(
+                Qwen2MoeForCausalLM,
+                num_hidden_layers=4,
+                decoder_sparse_step=2,
+                mlp_only_layers=[3],
+                tie_word_embeddings=True,
+                rms_norm_eps=1e-3,
+                hidden_act="relu",
+            ),
+        },
+        stacks={"decoder": Stack(SHARED_EXPERT)},
+        checks=CHECKS,
+    ),
+    Family(
+        name="Qwen2-MoE",
+        cases={
+            "no-experts": qwen2(Qwen2MoeForCausalLM, mlp_only_layers=[0, 1, 2]),
+            "base": qwen2(Qwen2MoeModel, mlp_only_layers=[1]),
         },
     ),
 ]

@@ -1,0 +1,148 @@
+"""MPT (MosaicML 2023): GPT-2 with ALiBi instead of learned positions, and without any biases.
+
+Settings of attention are in the object ``attn_config``. Those that ``transformers`` does not
+compute either, and ``clip_qkv``, are refused.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from interp.config import (
+    AttentionConfig,
+    Config,
+    MLPConfig,
+    NormConfig,
+    PositionsConfig,
+    StackConfig,
+)
+from interp.loading.family import Family
+from interp.loading.foreign_config import ForeignConfig
+from interp.loading.known_fields import check_known
+from interp.loading.settings import biases, plain_exit
+from interp.loading.weight import (
+    Table,
+    attention_output,
+    each_layer,
+    from_key,
+    fused_qkv,
+    mlp,
+    norm,
+    prefixed,
+    unembedding,
+)
+
+DEFAULTS: dict[str, Any] = {
+    "vocab_size": 50368,
+    "d_model": 2048,
+    "n_heads": 16,
+    "n_layers": 24,
+    "max_seq_len": 2048,
+    "layer_norm_epsilon": 1e-5,
+}
+EXPANSION = 4
+"""Ratio of the widths of MLP and stream."""
+OPTIONS: dict[str, tuple[object, ...]] = {
+    "expansion_ratio": (EXPANSION,),
+    "no_bias": (True,),
+    "embedding_fraction": (1.0,),
+    "norm_type": ("low_precision_layernorm", "layernorm"),
+    "logit_scale": (),
+}
+"""Fields of which ``transformers`` computes one value only, and that value."""
+ATTENTION_OPTIONS: dict[str, tuple[object, ...]] = {
+    "alibi": (True,),
+    "alibi_bias_max": (8,),
+    "attn_type": ("multihead_attention",),
+    "attn_uses_sequence_id": (False,),
+    "clip_qkv": (),
+    "prefix_lm": (False,),
+    "qk_ln": (False,),
+}
+"""The same of ``attn_config``, and ``clip_qkv``."""
+
+
+def config(fields: ForeignConfig) -> Config:
+    """The heads of ALiBi have the slopes of BLOOM's rule."""
+    for name, values in OPTIONS.items():
+        fields.allow_only(name, values)
+    d_model, n_heads = fields.integer("d_model"), fields.integer("n_heads")
+    return Config(
+        d_model=d_model,
+        d_vocab=fields.integer("vocab_size"),
+        n_ctx=fields.integer("max_seq_len"),
+        **plain_exit(fields),
+        decoder=StackConfig(
+            n_layers=fields.integer("n_layers"),
+            attention=AttentionConfig(
+                n_heads, d_model // n_heads, **biases(qkv=False, output=False), scale=scale(fields)
+            ),
+            mlp=MLPConfig(EXPANSION * d_model, bias_in=False, bias_out=False),
+            norm=NormConfig(bias=False, eps=fields.number("layer_norm_epsilon")),
+            positions=PositionsConfig(kind="alibi"),
+        ),
+    )
+
+
+def scale(fields: ForeignConfig) -> float | None:
+    """The divisor of the scores; ``None`` means √d_head.
+
+    Raises:
+        ModelLoadError: another option of ``attn_config`` is set.
+    """
+    given = fields.get("attn_config", {})
+    if not isinstance(given, Mapping):
+        raise fields.unsupported("attn_config", given, "an object")
+    check_known(ATTENTION, given)
+    own = ForeignConfig(ATTENTION.name, given, {})
+    for name, values in ATTENTION_OPTIONS.items():
+        own.allow_only(name, values)
+    return None if own.get("softmax_scale") is None else 1 / own.number("softmax_scale")
+
+
+def weights(config: Config, fields: ForeignConfig) -> Table:
+    """Queries, keys and values are one matrix, in this order."""
+    block = {
+        **norm("ln1", "norm_1", bias=False),
+        **fused_qkv(from_key("attn.Wqkv.weight"), None, 0, 0),
+        **attention_output("attn.out_proj", biased=False),
+        **norm("ln2", "norm_2", bias=False),
+        **mlp("ffn.up_proj", "ffn.down_proj", biased=False),
+    }
+    table = {
+        "weight_e": from_key("wte.weight"),
+        **each_layer(config.stacks["decoder"].n_layers, block, "blocks.{}."),
+        **norm("final_norm", "norm_f", bias=False),
+    }
+    return prefixed("decoder.", table) | unembedding(fields.unembedding)
+
+
+ATTENTION = Family(
+    name="MPT: attn_config",
+    model_types=(),
+    config=config,
+    weights=weights,
+    fields=(*ATTENTION_OPTIONS, "softmax_scale"),
+    unread=("attn_impl", "verbose"),
+)
+"""The fields of the object ``attn_config``."""
+FAMILIES = [
+    Family(
+        name="MPT",
+        model_types=("mpt",),
+        config=config,
+        weights=weights,
+        defaults=DEFAULTS,
+        fields=("attn_config", *OPTIONS),
+        unread=(
+            *("emb_pdrop", "init_config", "init_device", "learned_pos_emb", "tokenizer_name"),
+            "verbose",
+        ),
+        aliases={
+            "hidden_size": "d_model",
+            "num_attention_heads": "n_heads",
+            "num_hidden_layers": "n_layers",
+        },
+        renames=((r"^transformer\.", ""),),
+        embedding="wte.weight",
+    )
+]
