@@ -303,15 +303,13 @@ DECODERS |= {
             ROTARY,
         )
     ),
-    "olmoe": _decoder(
+    "olmo2-clipped": _decoder(
         StackConfig(
             2,
             replace(GROUPED, qk_norm=RMS, qk_norm_over="heads", clip=0.7),
-            MLPConfig(
-                6, "silu", gated=True, bias_in=False, bias_out=False, experts=ExpertsConfig(4, 2)
-            ),
-            RMS,
-            ROTARY,
+            MLPConfig(10, "silu", gated=True, bias_in=False, bias_out=False),
+            NormConfig("rmsnorm", "write", bias=False),
+            scaled("yarn"),
         )
     ),
 }
@@ -450,10 +448,9 @@ MASKED = [name for name, config in ARCHITECTURES.items() if config.head is not N
 # Every point, norms before and after, and two stacks: for laws that take many runs a place.
 VARIED = ["gpt2", "llama", "post-final", "bert", "uneven-pair"]
 COVERING = [
-    *("gpt2", "gptj", "post-final", "neox", "phi", "gemma2", "olmo2"),
-    *("cohere", "granite-moe"),
-    *("mixtral", "bloom-stream", "opt-350m", "bert-types", "t5", "uneven-pair"),
-    *("gpt-oss", "modernbert", "olmo", "electra"),
+    *("gpt2", "gptj", "post-final", "neox", "cohere", "gemma2", "olmo2-clipped"),
+    *("granite-moe", "bloom-stream", "opt-350m", "electra", "t5", "uneven-pair"),
+    *("gpt-oss", "modernbert"),
 ]
 """Every kind of norm, position, MLP, order of steps and stack is in one of these."""
 SINKS = ["gpt-oss"]
