@@ -11,6 +11,7 @@ from architectures import (
     assert_identical,
     build,
     covering,
+    padded,
     tokens_of,
 )
 from hypothesis import given, settings
@@ -110,3 +111,20 @@ def test_masked_cells_of_the_pattern_are_exactly_zero(name):
     assert bool((cache["pattern", 0][..., hidden] == 0).all())
     assert bool((cache["scores", 0][..., hidden] == -torch.inf).all())
     assert bool((cache["pattern", 0][..., ~hidden] > 0).all())
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_a_window_of_an_encoder_has_two_sides(side):
+    """A_ij > 0 exactly where |i − j| < window, counted in each row's own tokens."""
+    model, lengths = build("modernbert"), (POS, POS - 2)
+    window = model.config.encoder.of_layer(1).attention.window
+    rows = [tokens_of("modernbert", batch=1, pos=n)[0][0] for n in lengths]
+    cache = run(model, padded(rows, side), record=["pattern"]).cache
+    for row, n in enumerate(lengths):
+        own = slice(0, n) if side == "right" else slice(POS - n, POS)
+        index = torch.arange(n)
+        near = (index[:, None] - index).abs() < window
+        A = cache["pattern", 1][row, :, own, own]
+        assert torch.equal(A > 0, near.expand_as(A))
+        assert not near.all()
+        assert bool((cache["pattern", 0][row, :, own, own] > 0).all())
