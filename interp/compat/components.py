@@ -14,6 +14,7 @@ from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.hook_point import HookPoint
 from interp.compat.shared_weights import SharedWeights
+from interp.compat.utils.activation_functions import solu
 from interp.errors import NoSuchAttribute
 from interp.model import mlp as core_mlp
 from interp.model.attention.attention import Attention as CoreAttention
@@ -80,10 +81,33 @@ class ActivationNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The LayerNorm of x over the neurons."""
         x = x - x.mean(-1, keepdim=True)
-        x = x / self.hook_scale((x.square().mean(-1, keepdim=True) + self.eps).sqrt())
-        normalized = self.hook_normalized(x)
+        x = x / self.hook_scale(self.scale(x))
+        return self.apply_weights(self.hook_normalized(x))
+
+    def without_hooks(self, x: Tensor) -> Tensor:
+        """The same; hooks are not called."""
+        x = x - x.mean(-1, keepdim=True)
+        return self.apply_weights(x / self.scale(x))
+
+    def scale(self, centred: Tensor) -> Tensor:
+        """The divisor."""
+        return (centred.square().mean(-1, keepdim=True) + self.eps).sqrt()
+
+    def apply_weights(self, normalized: Tensor) -> Tensor:
+        """Times ``w``, plus ``b``."""
         w, b = getattr(self, "w", None), getattr(self, "b", None)
         return normalized if w is None or b is None else normalized * w + b
+
+
+class SoluNorm:
+    """SoLU and the norm behind it, as the activation function of the core."""
+
+    def __init__(self, norm: ActivationNorm) -> None:
+        self.norm = norm
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The norm of x·softmax(x)."""
+        return self.norm.without_hooks(solu(x))
 
 
 class Embed(nn.Module):
@@ -214,7 +238,7 @@ class MLP(nn.Module):
 
     def act_fn(self, x: Tensor) -> Tensor:
         """The activation function."""
-        return self._core[0].act(x)
+        return solu(x) if self.cfg.is_layer_norm_activation() else self._core[0].act(x)
 
     def forward(self, x: Tensor) -> Tensor:
         """What the MLP writes, given its input after the norm."""
@@ -223,11 +247,17 @@ class MLP(nn.Module):
             gate = core.act(self.hook_pre(core.gate(x)))
             post = self.after_activation(gate * self.hook_pre_linear(core.pre(x)))
         else:
-            post = self.after_activation(core.act(self.hook_pre(core.pre(x))))
+            post = self.after_activation(self.act_fn(self.hook_pre(core.pre(x))))
         return core.write(self.hook_post(post))
 
+    def norm_has_hooks(self) -> bool:
+        """Whether SoLU's norm has hooks, or the point before it."""
+        return any(
+            p.has_hooks() for p in (self.hook_mid, self.ln.hook_scale, self.ln.hook_normalized)
+        )
+
     def after_activation(self, post: Tensor) -> Tensor:
-        """What TransformerLens does to the neurons' activations before ``hook_post``."""
+        """What TransformerLens does to the activation function's output before ``hook_post``."""
         if self.cfg.is_layer_norm_activation():
             return self.ln(self.hook_mid(post))
         return post + self.b_in if self.cfg.gated_mlp else post

@@ -17,7 +17,7 @@ from einops import einsum
 from torch import Tensor
 
 from interp.compat.caching_hooks import SaveHook
-from interp.compat.components import Norm, TransformerBlock
+from interp.compat.components import MLP, Norm, TransformerBlock
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import WRITE_NORM
 from interp.compat.hook_point import HookPoint
@@ -68,6 +68,7 @@ class Pending:
         norm_input: what the next norm reads.
         scale: the divisor of the last norm, if it was hooked.
         pattern: the softmax of edited scores.
+        pre: what the activation function reads.
         heads: queries, keys and values of split inputs.
         heads_input: what the norms of queries and keys read.
         split: whether the norm in progress was applied to split inputs already.
@@ -76,6 +77,7 @@ class Pending:
     norm_input: Tensor | None = None
     scale: Tensor | None = None
     pattern: Tensor | None = None
+    pre: Tensor | None = None
     heads: dict[Point, Tensor] = field(default_factory=dict)
     heads_input: dict[Point, Tensor] = field(default_factory=dict)
     split: bool = False
@@ -127,9 +129,18 @@ class FacadeTap:
         if point in self.pending.heads:
             value = self.pending.heads.pop(point)
         if point is Point.POST and self.layer is not None:
-            mlp = self.facade.blocks[self.layer].mlp
-            value = mlp.after_activation(value)
-        return self._hooked(point, value)
+            value = self._neurons(self.facade.blocks[self.layer].mlp, value)
+        value = self._hooked(point, value)
+        if point is Point.PRE:
+            self.pending.pre = value
+        return value
+
+    def _neurons(self, mlp: MLP, post: Tensor) -> Tensor:
+        """What ``hook_post`` gets: with the bias of a gated MLP, and SoLU's norm with its hooks."""
+        pre, self.pending.pre = self.pending.pre, None
+        if pre is None or not self.facade.cfg.is_layer_norm_activation():
+            return mlp.after_activation(post)
+        return mlp.after_activation(mlp.act_fn(pre)) if mlp.norm_has_hooks() else post
 
     # ---- one point ----------------------------------------------------------------------------
 

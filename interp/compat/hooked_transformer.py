@@ -13,7 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from interp.compat.activation_cache import ActivationCache
-from interp.compat.components import Embed, Norm, PosEmbed, TransformerBlock, Unembed
+from interp.compat.components import (
+    Embed,
+    Norm,
+    PosEmbed,
+    SoluNorm,
+    TransformerBlock,
+    Unembed,
+)
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import core_config
 from interp.compat.facade_tap import Facade, FacadeTap, call_hooks
@@ -26,7 +33,6 @@ from interp.compat.utils.activation_functions import solu
 from interp.compat.utils.language_model import lm_cross_entropy_loss
 from interp.compat.utils.tokenizers import get_attention_mask
 from interp.errors import InvalidInput, InvalidTokens, NoSuchAttribute, shorten
-from interp.model import mlp as core_mlp
 from interp.model.batch import Batch
 from interp.model.context import Context
 from interp.model.embeddings import LearnedPositions
@@ -114,10 +120,9 @@ class HookedTransformer(Settings, Generation, Pretrained):
             self.ln_final = Norm(stack.final_norm, weights)
         bias = core.unembed.b_U
         self.unembed = Unembed(core.unembed.weight, bias, weights)  # pyright: ignore[reportArgumentType]
-        if cfg.act_fn.startswith("solu"):
-            for part in core.modules():
-                if isinstance(part, core_mlp.MLP):
-                    part.act = solu
+        if cfg.act_fn.startswith("solu") and not cfg.attn_only:
+            for block, own in zip(core.blocks, self.blocks, strict=True):
+                block.mlp.act = SoluNorm(own.mlp.ln) if cfg.is_layer_norm_activation() else solu  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
 
     def _places(self, core: Transformer) -> Facade:
         """The hook point, and the norm, at each place of the core."""
@@ -239,6 +244,10 @@ class HookedTransformer(Settings, Generation, Pretrained):
         if mask is not None and mask.shape != tokens.shape:
             raise InvalidTokens(f"attention_mask is {shorten(mask)}, but tokens {shorten(tokens)}.")
         return tokens, None if mask is None else mask.to(tokens.device)
+
+    def masks_padding(self, tokens: Tensor) -> bool:
+        """Whether some of these ids are padding, which a forward masks."""
+        return _real(self._input_tokens(tokens, None)[1]) is not None
 
     def _batch(self, tokens: Tensor, mask: Tensor | None) -> Batch:
         checked = self._core[0].batch(tokens)
