@@ -5,7 +5,7 @@ activation of that run, and what it changes there is an edit of the core: cells 
 have the metric of the corrupted run, and the others restart where they first differ from it.
 """
 
-import warnings
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,9 +18,16 @@ from interp.compat.hook_point import HookPoint
 from interp.compat.watched_logits import OfColumns, ReadsMore, columns_of
 from interp.edits import Edit
 from interp.errors import InterpError, InvalidInput
+from interp.execution.free_bytes import free_bytes
+from interp.execution.machine import processor
 from interp.metrics import MetricLike
 from interp.model.network import Network
-from interp.sweeps.sweep import sweep
+from interp.sweeps.cases import cases_of
+from interp.sweeps.memory import Budget
+from interp.sweeps.restart_map import RestartMap
+from interp.sweeps.schedule import Job
+from interp.sweeps.worker import Worker
+from interp.weights.packed import packed
 
 OF_HEADS = ("q", "k", "v", "z", "rot_q", "rot_k", "result")
 OF_STREAM = ("resid_pre", "resid_mid", "resid_post", "attn_out", "mlp_out", "pre", "post")
@@ -32,6 +39,9 @@ AXES = {
 """Activations that the core edits as a hook of the façade does, with their axes."""
 AGREEMENT = 1e-4
 """Largest difference of the metric of the core and of the façade, relative to it or to 1."""
+REPAYS, LARGE, MEMORY = 24, 2**26, 4
+"""Weights are packed for so many patches or more, of models of so many bytes or more, if so many
+times their bytes are free; on AMD processors, where PyTorch's own products are slow."""
 Cell = tuple[str, tuple[int, ...]]
 """The name of an activation, and the index of a patch in it."""
 Setter = Callable[..., Any]
@@ -115,30 +125,58 @@ def _values(
     metric: Callable[[Tensor], Tensor],
     logits: Tensor,
 ) -> list[float] | None:
-    """The metric under each edit; ``None`` if there is no sweep of it."""
-    n = len(tokens)
+    """The metric under each edit; ``None`` if a sweep can't give it."""
 
     def of_all(whole: Tensor) -> Tensor:
         return metric_value(metric, whole)
 
     unpatched, columns = float(of_all(logits)), columns_of(of_all, logits)
-    ways: list[MetricLike | OfColumns] = [lambda whole: of_all(whole).expand(n)]
+    ways: list[MetricLike | OfColumns] = [lambda whole: of_all(whole).expand(len(tokens))]
     if columns is not None:
         ways.insert(0, OfColumns(fn=of_all, columns_read=columns, n_pos=tokens.shape[1]))
     for way in ways:
         try:
-            with warnings.catch_warnings():
-                # A metric that is NaN under a patch is NaN in the table, as in TransformerLens.
-                warnings.filterwarnings("ignore", "The metric is NaN", RuntimeWarning)
-                table = sweep(core, tokens, planned, way)
+            values, baseline = _run(core, tokens, planned, way)
         except ReadsMore:
             continue  # under some patch
         except InterpError:
             return None
-        if abs(float(table.baseline[0]) - unpatched) > AGREEMENT * max(1.0, abs(unpatched)):
-            return None
-        return table.values[:, 0].tolist()
+        agrees = abs(baseline - unpatched) <= AGREEMENT * max(1.0, abs(unpatched))
+        return values if agrees else None
     return None
+
+
+def _run(
+    core: Network, tokens: Tensor, planned: list[Edit], metric: MetricLike | OfColumns
+) -> tuple[list[float], float]:
+    """The metric under each edit and without one.
+
+    As :func:`interp.sweep`, whose result also holds the hashes of all weights and edits; nobody
+    reads them here.
+    """
+    core = _fastest(core, len(planned))
+    restart_map, batches = RestartMap(core), tuple(core.batches(tokens))
+    cases = tuple(cases_of(restart_map, planned))
+    job = Job(tuple(range(len(tokens))), batches, metric, cases, len(tokens))
+    values, baseline = [math.nan] * len(planned), math.nan
+    for outcome in Worker(restart_map, Budget.of(core, None))(job):
+        baseline = float(outcome.baseline[0])
+        for case, value in zip(outcome.cases, outcome.values[:, 0].tolist(), strict=True):
+            values[case] = value
+    return values, baseline
+
+
+def _fastest(core: Network, n: int) -> Network:
+    """The core, with packed weights where so many forwards repay the packing and memory is free."""
+    nbytes = sum(weight.nbytes for weight in core.parameters())
+    is_small = nbytes * MEMORY < free_bytes(core.device)
+    on_cpu = core.device.type == "cpu" and core.dtype == torch.float32
+    if not (on_cpu and n >= REPAYS and nbytes >= LARGE and "AMD" in processor() and is_small):
+        return core
+    try:
+        return packed(core)
+    except InterpError:
+        return core
 
 
 def _edit(
