@@ -203,7 +203,7 @@ class OfColumns(AtPosition):
     def __call__(
         self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
     ) -> Float[Tensor, " batch"]:
-        """One number, for every row; not asked of logits without data, by which shapes are checked."""
+        """Its number, for every row; 0 of logits without data, by which shapes are checked."""
         return logits.new_zeros(len(logits)) if logits.is_meta else super().__call__(logits, batch)
 
     def read_columns(self, batch: Batch) -> Int[Tensor, " batch"]:

@@ -1,4 +1,6 @@
-"""Patching gives TransformerLens's grids, mostly by one sweep instead of a forward for each cell."""
+"""Patching gives TransformerLens's grids, mostly by one sweep instead of a forward a cell."""
+
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -27,11 +29,8 @@ def float64_tables():
 
 @pytest.fixture(autouse=True)
 def patch_of_theirs(monkeypatch):
-    try:
-        from transformer_lens import patching as theirs
-    except ImportError:
-        return
-    monkeypatch.setattr(theirs, "tqdm", iter)
+    if find_spec("transformer_lens") is not None:
+        monkeypatch.setattr("transformer_lens.patching.tqdm", iter)
 
 
 @pytest.fixture
@@ -63,7 +62,7 @@ def whole(logits):
 
 
 def pair(name, dtype=torch.float64):
-    """Our model, theirs with the same weights; gated MLPs without their bias, as loaded ones are."""
+    """Our model and theirs, with the same weights; gated MLPs have no bias, as loaded ones."""
     theirs = pytest.importorskip("transformer_lens")
     model = theirs.HookedTransformer(theirs.HookedTransformerConfig(**fields(name, dtype)))
     perturb(model)
@@ -78,8 +77,7 @@ def pair(name, dtype=torch.float64):
 @torch.no_grad()
 def both(name_of_grid, models, metric, ids):
     """The grid of each library."""
-    from transformer_lens import patching as theirs
-
+    theirs = pytest.importorskip("transformer_lens.patching")
     caches = [model.run_with_cache(ids[0])[1] for model in models]
     return [
         getattr(library, name_of_grid)(model, ids[1], cache, metric)
@@ -135,6 +133,13 @@ def own_positions(logits):
     return logits[[0, 1], [2, 4], [1, 1]].sum()
 
 
+def caught(logits):
+    try:
+        return logits.std() + logits[:, -1].sum()
+    except Exception:
+        return logits[:, -1].sum()
+
+
 METRICS = {
     "by row": by_row,
     "whole": whole,
@@ -148,15 +153,8 @@ METRICS = {
     "loss": lambda logits: torch.nn.functional.cross_entropy(logits[0, :-1], tokens()[1][0, 1:]),
     "two positions": lambda logits: logits[:, -1, 0].sum() - logits[:, 1, 0].sum(),
     "one element": lambda logits: logits[:1, -1, 3],
-    "catches errors": lambda logits: _caught(logits),
+    "catches errors": caught,
 }
-
-
-def _caught(logits):
-    try:
-        return logits.std() + logits[:, -1].sum()
-    except Exception:
-        return logits[:, -1].sum()
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -169,17 +167,14 @@ def test_metrics_of_any_positions(metric, forwards):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    ("setting", "sweeps"),
-    [("use_split_qkv_input", True), ("use_attn_in", True), ("use_attn_result", True)],
-)
-def test_settings(setting, sweeps, forwards):
+@pytest.mark.parametrize("setting", ["use_split_qkv_input", "use_attn_in", "use_attn_result"])
+def test_settings(setting, forwards):
     models = pair("gpt2")
     for model in models:
         setattr(model.cfg, setting, True)
     for grid in ("resid_pre", "attn_head_q_all_pos", "attn_head_v_by_pos"):
         close(*both(f"get_act_patch_{grid}", models, last, tokens()))
-    assert bool(forwards) is not sweeps
+    assert not forwards
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -215,28 +210,27 @@ def test_a_bias_that_the_core_has_not_is_added(forwards):
     assert forwards
 
 
+def from_the_end(x, index, clean):
+    x[:, -1 - index[1]] = clean[:, -1 - index[1]]
+    return x
+
+
 SETTERS = {
     "adds": lambda x, index, clean: x + 0.1 * clean[:, index[1]][:, None],
     "two positions": lambda x, index, clean: torch.where(
         (torch.arange(5) % 3 == index[1] % 3)[None, :, None], clean, x
     ),
-    "from the end": lambda x, index, clean: _last(x, index, clean),
+    "from the end": from_the_end,
     "in place": lambda x, index, clean: x[:, index[1]].copy_(clean[:, index[1]]) is None or x,
     "nothing": lambda x, index, clean: x,
 }
-
-
-def _last(x, index, clean):
-    x[:, -1 - index[1]] = clean[:, -1 - index[1]]
-    return x
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("setter", SETTERS.values(), ids=SETTERS)
 @pytest.mark.parametrize("activation", ["resid_pre", "mlp_post", "resid_post"])
 def test_setters_of_ones_own(setter, activation, forwards):
-    from transformer_lens import patching as theirs
-
+    theirs = pytest.importorskip("transformer_lens.patching")
     ids, found = tokens(), []
     for library, model in zip((patching, theirs), pair("solu"), strict=True):
         with torch.no_grad():
