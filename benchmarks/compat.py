@@ -87,7 +87,7 @@ def _forwards(bench: Bench, models: Models) -> Iterator[Row]:
             model.run_with_hooks, tokens, fwd_hooks=hooks
         ),
         f"run_with_cache of {FILTERED}": lambda model: partial(
-            model.run_with_cache, tokens, names_filter=lambda name: name.endswith(FILTERED)
+            model.run_with_cache, tokens, names_filter=_is_filtered
         ),
         "run_with_cache": lambda model: partial(model.run_with_cache, tokens),
     }
@@ -101,6 +101,10 @@ def _forwards(bench: Bench, models: Models) -> Iterator[Row]:
             mark=bench.mark(FORWARD),
         )
         yield bench.row(row, timed, "ours", "theirs")
+
+
+def _is_filtered(name: str) -> bool:
+    return name.endswith(FILTERED)
 
 
 # ---- patching -----------------------------------------------------------------------------------

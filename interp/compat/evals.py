@@ -122,7 +122,7 @@ def evaluate(
     Raises:
         InvalidInput: a data set can't be loaded, or is too short for one batch.
     """
-    loaders = dict(zip(DATASET_NAMES, DATASET_LOADERS, strict=True))
+    loaders: dict[str, Callable[..., Any]] = dict(zip(DATASET_NAMES, DATASET_LOADERS, strict=True))
     own = model.tokenizer if tokenizer is None else tokenizer
     width = min(1024, model.cfg.n_ctx)
     losses: dict[str, float] = {}

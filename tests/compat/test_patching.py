@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from interp.compat import HookedTransformer, HookedTransformerConfig, patching
+from interp.compat import HookedTransformer, HookedTransformerConfig, patching, patching_sweep
 from interp.errors import InterpError, InvalidInput
 from tests.compat.shapes import SHAPES, built, fields, perturb
 
@@ -268,13 +268,13 @@ def test_tables_of_cells(forwards):
 def test_cells_before_the_first_difference_are_the_corrupted_run(monkeypatch):
     model, ids = built("gpt2"), tokens()
     clean, planned = model.run_with_cache(ids[0])[1], []
-    values = patching.swept.__globals__["_values"]
+    values = patching_sweep._values
 
     def counted(core, rows, own, *rest):
         planned.extend(own)
         return values(core, rows, own, *rest)
 
-    monkeypatch.setitem(patching.swept.__globals__, "_values", counted)
+    monkeypatch.setattr(patching_sweep, "_values", counted)
     table = patching.get_act_patch_resid_pre(model, ids[1], clean, last)
     assert len(planned) == 2 * 4
     assert_close(table[:, 0], last(model(ids[1])).detach().expand(2), rtol=1e-12, atol=1e-12)
@@ -282,6 +282,25 @@ def test_cells_before_the_first_difference_are_the_corrupted_run(monkeypatch):
     same = patching.get_act_patch_resid_pre(model, ids[0], clean, last)
     assert_close(same, last(model(ids[0])).detach().expand(2, 5), rtol=1e-12, atol=1e-12)
     assert len(planned) == 2 * 4
+
+
+def test_weights_are_packed_for_many_patches_of_large_models(monkeypatch):
+    model, ids = (
+        HookedTransformer(HookedTransformerConfig(**fields("gpt2", torch.float32))),
+        tokens(),
+    )
+    clean, pack = model.run_with_cache(ids[0])[1], patching_sweep.packed
+    plain = patching.get_act_patch_attn_head_out_all_pos(model, ids[1], clean, last)
+    packings = []
+    for name, value in {"LARGE": 0, "REPAYS": 8, "processor": lambda: "AMD"}.items():
+        monkeypatch.setattr(patching_sweep, name, value)
+    monkeypatch.setattr(patching_sweep, "packed", lambda core: packings.append(core) or pack(core))
+    fast = patching.get_act_patch_attn_head_out_all_pos(model, ids[1], clean, last)
+    assert len(packings) == 1
+    assert_close(fast, plain, rtol=1e-5, atol=1e-5)
+    monkeypatch.setattr(patching_sweep, "REPAYS", 9)
+    patching.get_act_patch_attn_head_out_all_pos(model, ids[1], clean, last)
+    assert len(packings) == 1
 
 
 def test_errors_of_metric_and_setter_are_theirs():
