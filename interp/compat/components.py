@@ -14,6 +14,7 @@ from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.hook_point import HookPoint
 from interp.compat.shared_weights import SharedWeights
+from interp.compat.solu_norm import ActivationNorm
 from interp.compat.utils.activation_functions import solu
 from interp.errors import NoSuchAttribute
 from interp.model import mlp as core_mlp
@@ -65,49 +66,6 @@ class Norm(nn.Module):
         core = self.core
         y = normalized if core.multiplier is None else normalized * core.multiplier
         return y if core.bias is None else y + core.bias
-
-
-class ActivationNorm(nn.Module):
-    """The norm after SoLU, whose parameters are its own."""
-
-    def __init__(self, cfg: HookedTransformerConfig, width: int) -> None:
-        super().__init__()
-        self.eps = cfg.eps
-        if cfg.normalization_type == "LN":
-            self.w = nn.Parameter(torch.ones(width, dtype=cfg.dtype))
-            self.b = nn.Parameter(torch.zeros(width, dtype=cfg.dtype))
-        self.hook_scale, self.hook_normalized = HookPoint(), HookPoint()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The LayerNorm of x over the neurons."""
-        x = x - x.mean(-1, keepdim=True)
-        x = x / self.hook_scale(self.scale(x))
-        return self.apply_weights(self.hook_normalized(x))
-
-    def without_hooks(self, x: Tensor) -> Tensor:
-        """The same; hooks are not called."""
-        x = x - x.mean(-1, keepdim=True)
-        return self.apply_weights(x / self.scale(x))
-
-    def scale(self, centred: Tensor) -> Tensor:
-        """The divisor."""
-        return (centred.square().mean(-1, keepdim=True) + self.eps).sqrt()
-
-    def apply_weights(self, normalized: Tensor) -> Tensor:
-        """Times ``w``, plus ``b``."""
-        w, b = getattr(self, "w", None), getattr(self, "b", None)
-        return normalized if w is None or b is None else normalized * w + b
-
-
-class SoluNorm:
-    """SoLU and the norm behind it, as the activation function of the core."""
-
-    def __init__(self, norm: ActivationNorm) -> None:
-        self.norm = norm
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """The norm of x·softmax(x)."""
-        return self.norm.without_hooks(solu(x))
 
 
 class Embed(nn.Module):

@@ -127,7 +127,7 @@ def evaluate(
     width = min(1024, model.cfg.n_ctx)
     losses: dict[str, float] = {}
     for name in DATASET_NAMES if data is None else data:
-        make = loaders.get(name, make_owt_data_loader)
+        make = loaders.get(name, DATASET_LOADERS[1])
         rows = make(own, batch_size, data=None if data is None else data[name], max_length=width)
         device = str(model.cfg.device)
         losses[f"{name}_loss"] = evaluate_on_dataset(model, rows, truncate, device)

@@ -13,14 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from interp.compat.activation_cache import ActivationCache
-from interp.compat.components import (
-    Embed,
-    Norm,
-    PosEmbed,
-    SoluNorm,
-    TransformerBlock,
-    Unembed,
-)
+from interp.compat.components import Embed, Norm, PosEmbed, TransformerBlock, Unembed
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import core_config
 from interp.compat.facade_tap import Facade, FacadeTap, call_hooks
@@ -29,6 +22,7 @@ from interp.compat.hook_point import HookPoint
 from interp.compat.pretrained import Pretrained
 from interp.compat.settings import Settings
 from interp.compat.shared_weights import SharedWeights
+from interp.compat.solu_norm import SoluNorm
 from interp.compat.utils.activation_functions import solu
 from interp.compat.utils.language_model import lm_cross_entropy_loss
 from interp.compat.utils.tokenizers import get_attention_mask

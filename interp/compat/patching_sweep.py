@@ -217,9 +217,11 @@ def _runs_as_core(model: Any, tokens: Tensor, names: Sequence[str]) -> bool:
     a row), in half precision (metrics of a sweep are of float32), where the MLPs add a bias
     that the core has not, and at points that the façade alone has.
     """
-    cfg, core = model.cfg, getattr(model, "core", None)
-    known = all(_short(name) in AXES and name in model.hook_dict for name in names)
-    if not isinstance(core, Network) or not known:
+    core = getattr(model, "core", None)
+    if not (isinstance(core, Network) and hasattr(model, "masks_padding")):
+        return False
+    cfg = model.cfg
+    if not all(_short(name) in AXES and name in model.hook_dict for name in names):
         return False
     if any("hook_result" in name for name in names) and not cfg.use_attn_result:
         return False
