@@ -8,9 +8,12 @@ HookedTransformer``. Names, shapes, values and the semantics of hooks are those 
 from interp.compat import evals, head_detector, patching, utils
 from interp.compat.activation_cache import ActivationCache
 from interp.compat.as_transformer_lens import install, uninstall
+from interp.compat.bert_next_sentence_prediction import BertNextSentencePrediction
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.factored_matrix import FactoredMatrix
 from interp.compat.hook_point import HookPoint
+from interp.compat.hooked_encoder import HookedEncoder
+from interp.compat.hooked_encoder_decoder import HookedEncoderDecoder
 from interp.compat.hooked_root_module import HookedRootModule
 from interp.compat.hooked_transformer import HookedTransformer
 from interp.compat.key_value_cache import TransformerLensKeyValueCache
@@ -19,8 +22,11 @@ from interp.compat.svd_interpreter import SVDInterpreter
 
 __all__ = [
     "ActivationCache",
+    "BertNextSentencePrediction",
     "FactoredMatrix",
     "HookPoint",
+    "HookedEncoder",
+    "HookedEncoderDecoder",
     "HookedRootModule",
     "HookedTransformer",
     "HookedTransformerConfig",

@@ -43,7 +43,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "patching": ("patching",),
     "head_detector": ("head_detector",),
     "evals": ("evals",),
-    "components": ("components",),
+    "components": ("components", "bert_components", "t5_components"),
     "cache": ("key_value_cache", "key_value_cache_entry"),
     "cache.key_value_cache": ("key_value_cache",),
     "cache.key_value_cache_entry": ("key_value_cache_entry",),

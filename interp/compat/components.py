@@ -207,8 +207,19 @@ class MLP(FixedParts):
         return post + self.b_in if self.cfg.gated_mlp else post
 
 
-class TransformerBlock(Part):
-    """The parts of one block."""
+class Block(Part):
+    """Base class: the parts of one block."""
+
+    attn: Attention
+    mlp: MLP | MoE
+
+    def part(self, name: str) -> nn.Module | None:
+        """A part by its name; ``None`` if the block has none of this name."""
+        return self._modules.get(name)
+
+
+class TransformerBlock(Block):
+    """The parts of one block of a decoder."""
 
     def __init__(
         self, cfg: HookedTransformerConfig, core: CoreBlock, layer: int, weights: SharedWeights
@@ -233,7 +244,3 @@ class TransformerBlock(Part):
         mid = [] if cfg.attn_only or cfg.parallel_attn_mlp else ["resid_mid"]
         for name in (*names, "resid_pre", *mid, "resid_post"):
             self.add_module(f"hook_{name}", HookPoint())
-
-    def part(self, name: str) -> nn.Module | None:
-        """A part by its name; ``None`` if the block has none of this name."""
-        return self._modules.get(name)

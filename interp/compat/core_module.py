@@ -5,17 +5,19 @@ from typing import Any
 
 import torch
 
+from interp.compat.config import HookedTransformerConfig
+from interp.compat.hooked_root_module import HookedRootModule
 from interp.compat.shared_weights import SharedWeights
-from interp.compat.stacked_weights import StackedWeights
 from interp.transformer import Transformer
 
 IGNORED_KEYS = ("attn.mask", "attn.IGNORE", "attn.rotary_sin", "attn.rotary_cos")
 """Buffers in state dicts of TransformerLens, which the core computes."""
 
 
-class CoreModule(StackedWeights):
+class CoreModule(HookedRootModule):
     """The calls of ``nn.Module`` on a façade whose parameters share the storage of a core's."""
 
+    cfg: HookedTransformerConfig
     _core: tuple[Transformer]
     _weights: SharedWeights
 

@@ -1,10 +1,11 @@
 """The parts of a façade beside those of its core."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from interp.compat.components import TransformerBlock
+from interp.compat.components import Block
 from interp.compat.config import HookedTransformerConfig
+from interp.compat.core_config import WRITE_NORM
 from interp.compat.hook_point import HookPoint
 from interp.compat.norms import Norm
 from interp.model.attention.attention import Attention
@@ -29,8 +30,13 @@ class Facade:
     cfg: HookedTransformerConfig
     points: Mapping[Where, HookPoint]
     norms: Mapping[Where, Norm]
-    blocks: list[TransformerBlock]
+    blocks: Sequence[Block]
     attentions: list[Attention]
+
+    @property
+    def has_input_norm(self) -> bool:
+        """Whether ``ln1``, if there is one, is of what attention reads."""
+        return self.cfg.original_architecture not in WRITE_NORM
 
     @property
     def is_ungrouped(self) -> bool:

@@ -32,8 +32,15 @@ _NORMALIZED = {
 }
 """The outputs of norms, and their divisors."""
 _SCALES = frozenset(_NORMALIZED.values())
-_OPTIONAL = {Point.RESULT: "use_attn_result", Point.MLP_IN: "use_hook_mlp_in"}
+_OPTIONAL = {
+    Point.RESULT: "use_attn_result",
+    Point.CROSS_RESULT: "use_attn_result",
+    Point.CROSS_ATTN_IN: "use_attn_in",
+    Point.MLP_IN: "use_hook_mlp_in",
+}
 """Points that TransformerLens has only if a setting says so."""
+_SCORES = (Point.SCORES, Point.CROSS_SCORES)
+_PATTERNS = (Point.PATTERN, Point.CROSS_PATTERN)
 _QK_NORMS = {Point.Q: Point.Q_NORMALIZED, Point.K: Point.K_NORMALIZED}
 _ROUTED = (Point.ROUTER, Point.EXPERT_WEIGHTS, *NEURONS)
 """Points of a mixture of experts."""
@@ -111,10 +118,10 @@ class FacadeTap:
             return value
         if point in _NORMALIZED:
             value = self._normalized(point, value)
-        elif point is Point.SCORES:
-            value = self._scores(value)
-        elif point is Point.PATTERN:
-            value = self._pattern(value)
+        elif point in _SCORES:
+            value = self._scores(point, value)
+        elif point in _PATTERNS:
+            value = self._pattern(point, value)
         else:
             value = self._plain(point, value)
         if point in _QK_NORMS:
@@ -179,7 +186,8 @@ class FacadeTap:
 
     def _normalized(self, point: Point, value: Tensor) -> Tensor:
         value = self._after_norm(point, value)
-        if point is Point.EMBED_NORMALIZED:  # TransformerLens's embedding is after its norm
+        if point is Point.EMBED_NORMALIZED and self.facade.cfg.post_embedding_ln:
+            # TransformerLens's embedding is after its norm.
             value = call_hooks(self.facade.points[Point.EMBED, None, None], value)
         return value
 
@@ -198,19 +206,19 @@ class FacadeTap:
 
     # ---- attention ----------------------------------------------------------------------------
 
-    def _scores(self, scores: Tensor) -> Tensor:
+    def _scores(self, point: Point, scores: Tensor) -> Tensor:
         own = scores
         if self.padding is not None and not self.facade.is_bidirectional:
             own = scores.masked_fill(self.padding.itself, -torch.inf)
-        edited = self._hooked(Point.SCORES, own)
+        edited = self._hooked(point, own)
         if edited is not scores:
             pattern = edited.softmax(-1)
             self.pending.pattern = torch.where(pattern.isnan(), 0.0, pattern)
         return edited
 
-    def _pattern(self, pattern: Tensor) -> Tensor:
+    def _pattern(self, point: Point, pattern: Tensor) -> Tensor:
         own, self.pending.pattern = self.pending.pattern, None
-        return self._hooked(Point.PATTERN, pattern if own is None else own)
+        return self._hooked(point, pattern if own is None else own)
 
     def _project_apart(self, x: Tensor) -> None:
         """Leave queries, keys and values to later calls, if their inputs are hooked apart."""

@@ -74,11 +74,11 @@ class Pretrained(ProcessingCalls):
                 'n_devices= and checkpoint_index= are not supported; "NAME@STEP" is a checkpoint '
                 "of a bundled model."
             )
-        dtype = _dtype(keywords.pop("torch_dtype", dtype))
+        dtype = dtype_of(keywords.pop("torch_dtype", dtype))
         if keywords:
             raise InvalidInput(f"from_pretrained does not take {shorten(sorted(keywords))}.")
         name = str(model_name) if checkpoint_value is None else f"{model_name}@{checkpoint_value}"
-        source = load(_source(name) if hf_model is None else hf_model, dtype=dtype)
+        source = load(source_of(name) if hf_model is None else hf_model, dtype=dtype)
         given = tokenizer is not None
         cfg = _config(source, name, dtype, device, default_prepend_bos, is_given=given)
         made = cls._filled(
@@ -139,14 +139,19 @@ class Pretrained(ProcessingCalls):
         return made.eval()
 
 
-def _dtype(given: object) -> torch.dtype:
+def dtype_of(given: object) -> torch.dtype:
+    """A dtype, given as one or by its name.
+
+    Raises:
+        InvalidInput: it is neither.
+    """
     known = getattr(torch, given, None) if isinstance(given, str) else given
     if not isinstance(known, torch.dtype):
         raise InvalidInput(f"dtype={shorten(given)} is no dtype of torch.")
     return known
 
 
-def _source(name: str) -> str:
+def source_of(name: str) -> str:
     """What :func:`interp.load` takes, for a name of TransformerLens."""
     if name.partition("@")[0] in bundled() or name.startswith(PREFIX) or Path(name).exists():
         return name

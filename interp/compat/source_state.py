@@ -19,7 +19,7 @@ def state_of(model: Transformer, cfg: HookedTransformerConfig) -> State:
     scale = model.config.stacks[stack.name].embedding.scale
     W_E, W_U = model.W_E.detach(), model.W_U.detach()
     state = {"embed.W_E": W_E if scale is None else W_E * scale}
-    state |= _norm("embed.ln", stack.embed_norm)
+    state |= norm_state("embed.ln", stack.embed_norm)
     if cfg.positional_embedding_type == "standard":
         state["pos_embed.W_pos"] = model.W_pos.detach()
     elif cfg.positional_embedding_type == "alibi":
@@ -27,17 +27,17 @@ def state_of(model: Transformer, cfg: HookedTransformerConfig) -> State:
     for layer, block in enumerate(model.blocks):
         at = f"blocks.{layer}."
         for name in ("ln1", "ln1_post", "ln2", "ln2_post"):
-            state |= _norm(at + name, getattr(block, name, None))
-        state |= _attention(f"{at}attn.", block.attn, cfg)
-        state |= _mlp(f"{at}mlp.", block, cfg)
-    state |= _norm("ln_final", stack.final_norm)
+            state |= norm_state(at + name, getattr(block, name, None))
+        state |= attention_state(f"{at}attn.", block.attn, cfg)
+        state |= mlp_state(f"{at}mlp.", block, cfg)
+    state |= norm_state("ln_final", stack.final_norm)
     b_U = getattr(model.unembed, "b_U", None)
     state["unembed.W_U"] = W_U
     state["unembed.b_U"] = W_U.new_zeros(W_U.shape[1]) if b_U is None else b_U.detach()
     return {name: weight.detach().clone() for name, weight in state.items()}
 
 
-def _norm(name: str, norm: Norm | None) -> State:
+def norm_state(name: str, norm: Norm | None) -> State:
     """Gain and bias; a gain that is stored less one (Gemma) is given whole."""
     if not isinstance(norm, ScaledNorm):
         return {}
@@ -49,7 +49,8 @@ def _norm(name: str, norm: Norm | None) -> State:
     return state
 
 
-def _attention(at: str, attn: Attention, cfg: HookedTransformerConfig) -> State:
+def attention_state(at: str, attn: Attention, cfg: HookedTransformerConfig) -> State:
+    """The weights of heads; missing biases are zeros."""
     own = "" if cfg.n_key_value_heads is None else "_"
     b_O = attn.b_O
     state = {
@@ -62,10 +63,11 @@ def _attention(at: str, attn: Attention, cfg: HookedTransformerConfig) -> State:
         f"{at}{own}b_K": attn.b_K,
         f"{at}{own}b_V": attn.b_V,
     }
-    return state | _norm(f"{at}q_norm", attn.q_norm) | _norm(f"{at}k_norm", attn.k_norm)
+    return state | norm_state(f"{at}q_norm", attn.q_norm) | norm_state(f"{at}k_norm", attn.k_norm)
 
 
-def _mlp(at: str, block: Block, cfg: HookedTransformerConfig) -> State:
+def mlp_state(at: str, block: Block, cfg: HookedTransformerConfig) -> State:
+    """The weights of neurons, likewise; none without an MLP."""
     mlp = getattr(block, "mlp", None)
     if isinstance(mlp, Experts):
         return _experts(at, mlp)

@@ -11,7 +11,6 @@ from einops import einsum
 from torch import Tensor
 
 from interp.compat.caching_hooks import SaveHook
-from interp.compat.core_config import WRITE_NORM
 from interp.compat.facade import Facade
 from interp.compat.hook_calls import call_hooks
 from interp.compat.norms import Norm
@@ -25,8 +24,7 @@ _LETTERS = {Point.Q: "q", Point.K: "k", Point.V: "v"}
 def norm_before(facade: Facade, layer: int) -> Norm | None:
     """The norm of what attention reads; ``None`` if it reads the stream itself."""
     norm = facade.blocks[layer].part("ln1")
-    is_after = facade.cfg.original_architecture in WRITE_NORM
-    return norm if isinstance(norm, Norm) and not is_after else None
+    return norm if isinstance(norm, Norm) and facade.has_input_norm else None
 
 
 def projected_apart(facade: Facade, layer: int, x: Tensor) -> dict[Point, Tensor]:

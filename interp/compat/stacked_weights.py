@@ -1,11 +1,14 @@
 """Weights of all layers as one tensor: ``model.W_Q [layer head d_model d_head]`` (copies)."""
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from interp.compat.config import HookedTransformerConfig
 from interp.compat.factored_matrix import FactoredMatrix
+from interp.compat.hooked_root_module import HookedRootModule
 from interp.compat.text_calls import TextCalls
 from interp.compat.utils.matrices import composition_scores
 from interp.errors import InvalidInput, NoSuchAttribute, shorten
@@ -24,10 +27,13 @@ INSTEAD = {
 """Names of TransformerLens that are not here, and what does the same."""
 
 
-class StackedWeights(TextCalls):
+class BlockWeights(HookedRootModule):
     """The properties of a model that give its weights."""
 
+    cfg: HookedTransformerConfig
     blocks: Any
+    single: ClassVar[Mapping[str, str]] = SINGLE
+    """The part that has each weight of which there is one."""
 
     def __getattr__(self, name: str) -> Any:
         """A weight of every layer stacked, or W_E, W_pos, W_U, b_U (the parameters).
@@ -38,20 +44,25 @@ class StackedWeights(TextCalls):
         if name in STACKED:
             return self._stacked(name)
         if name in SINGLE:
-            part = self._modules.get(SINGLE[name])
+            first, _, inner = self.single.get(name, "").partition(".")
+            part = self._modules.get(first)
             if part is None:
                 raise NoSuchAttribute(f"This model has no {name}.")
-            return getattr(part, name)
+            return getattr(part.get_submodule(inner), name)
         if name in INSTEAD:
             raise NoSuchAttribute(f"interp.compat has no model.{name}; use {INSTEAD[name]}.")
         return super().__getattr__(name)
+
+    def _every_block(self) -> Iterable[nn.Module]:
+        """The blocks whose weights are stacked."""
+        return self.blocks
 
     def __dir__(self) -> list[str]:
         """Names of attributes, those of weights included."""
         return [*super().__dir__(), *STACKED, *SINGLE]
 
     def _stacked(self, name: str) -> Tensor | None:
-        parts = [getattr(block, STACKED[name], None) for block in self.blocks]
+        parts = [getattr(block, STACKED[name], None) for block in self._every_block()]
         weights = [getattr(part, name, None) for part in parts]
         found = [weight for weight in weights if weight is not None]
         if len(found) == len(weights):
@@ -75,6 +86,20 @@ class StackedWeights(TextCalls):
         """W_V W_O of every head ``[layer head d_model d_model]``."""
         return FactoredMatrix(self.W_V, self.W_O)
 
+    @property
+    def n_params_total(self) -> int:
+        """Number of parameters, with embeddings, biases and norms."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def all_head_labels(self) -> list[str]:
+        """``L0H0``, ``L0H1``, … of every head."""
+        cfg = self.cfg
+        return [f"L{n}H{h}" for n in range(cfg.n_layers) for h in range(cfg.n_heads)]
+
+
+class StackedWeights(BlockWeights, TextCalls):
+    """The same of a :class:`HookedTransformer`, and what is computed from them."""
+
     def all_composition_scores(self, mode: str) -> Tensor:
         """‖OV·W‖ / (‖OV‖ ‖W‖) of each pair of heads ``[layer head layer head]``.
 
@@ -93,16 +118,6 @@ class StackedWeights(TextCalls):
         layers = torch.arange(self.cfg.n_layers, device=scores.device)
         later = layers[:, None] < layers
         return scores.where(later[:, None, :, None], 0.0)
-
-    @property
-    def n_params_total(self) -> int:
-        """Number of parameters, with embeddings, biases and norms."""
-        return sum(parameter.numel() for parameter in self.parameters())
-
-    def all_head_labels(self) -> list[str]:
-        """``L0H0``, ``L0H1``, … of every head."""
-        cfg = self.cfg
-        return [f"L{n}H{h}" for n in range(cfg.n_layers) for h in range(cfg.n_heads)]
 
     def accumulated_bias(
         self,

@@ -1,0 +1,233 @@
+"""What :class:`HookedEncoder` and :class:`HookedEncoderDecoder` have in common.
+
+The forward is the core's, stack by stack, with the façade's hooks as its tap. As in
+TransformerLens, an attention mask hides padded tokens from every query and changes no position.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp.compat.activation_cache import ActivationCache
+from interp.compat.components import Block, Unembed
+from interp.compat.config import HookedTransformerConfig
+from interp.compat.encoder_pretrained import EncoderPretrained
+from interp.compat.encoder_tap import EncoderFacade, KeyPadding
+from interp.compat.facade import Where
+from interp.compat.hook_calls import call_hooks
+from interp.compat.hook_point import HookPoint
+from interp.compat.norms import Norm
+from interp.compat.shared_weights import SharedWeights
+from interp.compat.tokenizer import load_tokenizer
+from interp.config import Config
+from interp.errors import InvalidInput, InvalidTokens, shorten
+from interp.model.attention.mask import Causal, Masking
+from interp.model.inputs import as_mask
+from interp.model.stack import Stack
+from interp.model.unembedding import Unembedding
+from interp.points import Place, Point
+from interp.transformer import Transformer
+
+NEEDS = {
+    "attn.hook_result": "use_attn_result",
+    "hook_q_input": "use_split_qkv_input",
+    "hook_k_input": "use_split_qkv_input",
+    "hook_v_input": "use_split_qkv_input",
+    "hook_mlp_in": "use_hook_mlp_in",
+    "attn_in": "use_attn_in",
+}
+"""The setting that a hook point needs, by the end of its name."""
+
+
+class EncoderModel(EncoderPretrained):
+    """Base class of the façades that have an encoder."""
+
+    unembed: Unembed
+
+    def __init__(
+        self,
+        cfg: HookedTransformerConfig | Mapping[str, Any],
+        tokenizer: Any = None,
+        move_to_device: bool = True,
+        **keywords: Any,
+    ) -> None:
+        super().__init__()
+        if keywords:
+            raise InvalidInput(f"{type(self).__name__} does not take {shorten(sorted(keywords))}.")
+        self.cfg = HookedTransformerConfig.unwrap(cfg)
+        if tokenizer is None and self.cfg.tokenizer_name is not None:
+            tokenizer = load_tokenizer(self.cfg.tokenizer_name)
+        self.tokenizer = tokenizer
+        if self.cfg.d_vocab == -1 and tokenizer is not None:
+            self.cfg.d_vocab = max(tokenizer.get_vocab().values()) + 1
+        if self.cfg.d_vocab_out == -1:
+            self.cfg.d_vocab_out = self.cfg.d_vocab
+        core = Transformer(self._core_config(self.cfg)).to(self.cfg.dtype)
+        causal = self.cfg.attention_dir == "causal"
+        for layer in range(self.cfg.n_layers):
+            attention = core.stacks[0].block(layer).attn
+            masking = attention.masking
+            mask = KeyPadding(Causal() if causal else masking.mask)
+            attention.masking = Masking(mask, masking.positions)
+        self._core, self._weights = (core,), SharedWeights()
+        self._add_parts(core)
+        self.setup()
+        if move_to_device:
+            self.to(self.cfg.device)
+
+    @property
+    def core(self) -> Transformer:
+        """The model of this package that computes the forward; its weights are these weights."""
+        self._weights.check()
+        return self._core[0]
+
+    # ---- what a subclass is made of -------------------------------------------------------------
+
+    @staticmethod
+    def _core_config(cfg: HookedTransformerConfig) -> Config:
+        """The configuration of the core."""
+        raise NotImplementedError
+
+    def _add_parts(self, core: Transformer) -> None:
+        """The parts over the core's weights."""
+        raise NotImplementedError
+
+    def _add_unembed(self, core: Transformer) -> None:
+        unembed = core.unembed
+        if not isinstance(unembed, Unembedding) or unembed.b_U is None:
+            raise InvalidInput("This model has no unembedding with a bias.")
+        self.unembed = Unembed(unembed.weight, unembed.b_U, self._weights)
+
+    def _places(self, stack: Stack, names: Mapping[Point, str]) -> dict[Where, str]:
+        """The name that TransformerLens gives to each place of a stack.
+
+        Args:
+            stack: of the core.
+            names: those of points outside of blocks.
+        """
+        found: dict[Where, str] = {}
+        for place, name in self._core[0].names.hooks.items():
+            own = names.get(place.point) if place.layer is None else name
+            is_here = place.stack == stack.name_in_places and place.point is not Point.MLP_IN
+            if is_here and own is not None:
+                found[where(place)] = own
+        return found
+
+    def _facade(
+        self,
+        stack: Stack,
+        blocks: Sequence[Block],
+        names: Mapping[Point, str],
+        after: Mapping[Where, HookPoint],
+        **own: Any,
+    ) -> EncoderFacade:
+        """Hook points and norms at the places of a stack."""
+        points: dict[Where, HookPoint] = {}
+        norms: dict[Where, Norm] = {}
+        for at, name in self._places(stack, names).items():
+            if name in self.hook_dict:
+                points[at] = self.hook_dict[name]
+            owner = self.mod_dict.get(name.rpartition(".")[0])
+            if isinstance(owner, Norm):
+                norms[at] = owner
+        attentions = [stack.block(layer).attn for layer in range(len(blocks))]
+        return EncoderFacade(self.cfg, points, norms, blocks, attentions, after, **own)
+
+    def check_hooks_to_add(
+        self,
+        hook_point: HookPoint,  # noqa: ARG002
+        hook_point_name: str,
+        *hook: Any,  # noqa: ARG002
+        **how: Any,  # noqa: ARG002
+    ) -> None:
+        """Refuse a hook where nothing would call it.
+
+        Raises:
+            InvalidInput: the setting that it needs is off, or nothing calls this point.
+        """
+        name = hook_point_name
+        for ending, setting in NEEDS.items():
+            if name.endswith(ending) and not getattr(self.cfg, setting):
+                raise InvalidInput(f"{name} needs model.cfg.{setting} = True first.")
+        if name.endswith("rel_pos_hook"):
+            raise InvalidInput(
+                f"Nothing calls {name}, nor does TransformerLens; the bias is part of "
+                "attn.hook_attn_scores."
+            )
+
+    # ---- the forward ----------------------------------------------------------------------------
+
+    def _encoded(
+        self, input: Any, truncate: bool = True, move_to_device: bool = True
+    ) -> dict[str, Tensor]:
+        """What the tokenizer makes of a text or texts.
+
+        Raises:
+            InvalidTokens: there is no tokenizer.
+        """
+        if self.tokenizer is None:
+            raise InvalidTokens(
+                f"This model has no tokenizer; give it token ids instead of {shorten(input)}."
+            )
+        encoded = self.tokenizer(
+            input,
+            return_tensors="pt",
+            padding=True,
+            truncation=truncate,
+            max_length=self.cfg.n_ctx if truncate else None,
+        )
+        device = self.cfg.device if move_to_device else "cpu"
+        found = {name: encoded[name].to(device) for name in ("input_ids", "attention_mask")}
+        types = encoded.get("token_type_ids")
+        is_there = types is not None
+        zeros = torch.zeros_like(found["input_ids"])
+        return found | {"token_type_ids": types.to(device) if is_there else zeros}
+
+    def _real(self, mask: object, ids: Tensor) -> Tensor | None:
+        """Where an attention mask shows a token; ``None`` if everywhere.
+
+        Raises:
+            InvalidTokens: another shape than the ids, or a row that it hides.
+        """
+        if mask is None:
+            return None
+        real = as_mask(mask, ids).to(ids.device)
+        if bool(real.all()):
+            return None
+        if not bool(real.any(-1).all()):
+            raise InvalidTokens(
+                "one_zero_attention_mask hides every token of row "
+                f"{int(real.any(-1).int().argmin())}; drop that row."
+            )
+        return real
+
+    def _logits(self, residual: Tensor) -> Tensor:
+        """The logits, with the hooks of ``unembed``."""
+        unembed = self._core[0].unembed
+        if not isinstance(unembed, Unembedding):
+            raise InvalidInput("This model has no unembedding.")
+        x = call_hooks(self.unembed.hook_in, unembed.read(residual))
+        logits = unembed.linear(x, unembed.weight, unembed.b_U)
+        return call_hooks(self.unembed.hook_out, logits)
+
+    def run_with_cache(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        *model_args: Any,
+        return_cache_object: bool = True,
+        remove_batch_dim: bool = False,
+        **kwargs: Any,
+    ) -> tuple[Any, Any]:
+        """What the forward returns, and an :class:`ActivationCache` (or a dictionary)."""
+        output, cache = super().run_with_cache(
+            *model_args, remove_batch_dim=remove_batch_dim, **kwargs
+        )
+        if not return_cache_object:
+            return output, cache
+        return output, ActivationCache(cache, self, has_batch_dim=not remove_batch_dim)
+
+
+def where(place: Place) -> Where:
+    """Point, layer and norm of a place of one stack."""
+    return place.point, place.layer, place.norm

@@ -1,0 +1,98 @@
+"""Encoders and encoder–decoders with trained weights: ``HookedEncoder.from_pretrained``."""
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from interp.compat.config import HookedTransformerConfig
+from interp.compat.core_module import CoreModule
+from interp.compat.encoder_tokenizer import EncoderTokenizer
+from interp.compat.pretrained import dtype_of, source_of
+from interp.compat.source_state import State
+from interp.compat.stacked_weights import BlockWeights
+from interp.config import Config
+from interp.errors import InvalidInput, shorten
+from interp.loading import load
+from interp.transformer import Transformer
+
+
+class EncoderPretrained(CoreModule, BlockWeights):  # pyright: ignore[reportIncompatibleMethodOverride]
+    """Loading and copying.
+
+    Attributes:
+        tokenizer: one of ``transformers``, or with the same call; ``None`` if there is none.
+    """
+
+    tokenizer: Any
+
+    @staticmethod
+    def _hooked_config(config: Config) -> HookedTransformerConfig:
+        """The configuration of the façade of a model of this package."""
+        raise NotImplementedError
+
+    def _source_state(self, source: Transformer, name: str, hf_model: Any) -> State:
+        """The weights of a model of this package, in TransformerLens's names."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model_name: str | Path,
+        checkpoint_index: int | None = None,
+        checkpoint_value: int | None = None,
+        hf_model: Any = None,
+        device: str | torch.device | None = None,
+        tokenizer: Any = None,
+        move_to_device: bool = True,
+        dtype: torch.dtype | str = torch.float32,
+        **from_pretrained_kwargs: Any,
+    ) -> Any:
+        """A trained model, whose weights are as they were stored.
+
+        Args:
+            model_name: a folder, ``hub:org/name``, or the name of a repository of the hub; with
+                ``hf_model``, a name for it.
+            checkpoint_index: not supported.
+            checkpoint_value: the training step, where a folder has its weights.
+            hf_model: a live model of ``transformers``, instead of one by name.
+            device: of the weights.
+            tokenizer: one of ``transformers``, instead of the model's.
+            move_to_device: whether it goes to ``device``.
+            dtype: to compute in.
+            **from_pretrained_kwargs: ``torch_dtype`` in the place of ``dtype``; others are refused.
+
+        Raises:
+            InvalidInput: what is not supported.
+            InvalidConfig: TransformerLens has no such architecture.
+            ModelLoadError: the model can't be loaded.
+        """
+        dtype = dtype_of(from_pretrained_kwargs.pop("torch_dtype", dtype))
+        if from_pretrained_kwargs or checkpoint_index is not None:
+            names = ["checkpoint_index"] * (checkpoint_index is not None)
+            names += sorted(from_pretrained_kwargs)
+            raise InvalidInput(f"from_pretrained does not take {shorten(names)}.")
+        name = str(model_name) if checkpoint_value is None else f"{model_name}@{checkpoint_value}"
+        source = load(source_of(name) if hf_model is None else hf_model, dtype=dtype)
+        cfg = cls._hooked_config(source.config)
+        cfg.dtype, cfg.model_name = dtype, source.config.name or name
+        cfg.device = _device(device)
+        if tokenizer is None and source.tokenizer is not None:
+            tokenizer = EncoderTokenizer(source.tokenizer, source.config.tokens, cfg.model_name)
+        made = cls(cfg, tokenizer, move_to_device=False)  # pyright: ignore[reportCallIssue]
+        made.load_state_dict(made._source_state(source, name, hf_model))
+        made.eval()
+        return made.to(cfg.device) if move_to_device else made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """The same weights and configuration in a model of its own, without hooks."""
+        made = type(self)(deepcopy(self.cfg, memo), self.tokenizer)
+        made.load_state_dict(self.state_dict())
+        return made.train(self.training)
+
+
+def _device(given: str | torch.device | None) -> str | torch.device:
+    if given is not None:
+        return given
+    return "cuda" if torch.cuda.is_available() else "cpu"

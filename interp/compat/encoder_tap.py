@@ -1,0 +1,104 @@
+"""The tap of an encoder's forward, and of a decoder's that is paired with one.
+
+What TransformerLens's BERT and T5 compute in another way than its decoders is done here:
+
+- ``hook_mlp_in`` is of the stream that the MLP's output is added to, or in BERT of what ``ln1``
+  reads: what it returns replaces the stream;
+- ``hook_full_embed`` and ``hook_normalized_resid_post`` are after the gain and bias of a norm;
+- BERT's attention reads the stream itself;
+- T5 adds the least finite number to the scores of padded keys, where the core has −∞;
+- padded keys are masked for every query, and positions count columns, padding included.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from interp.compat.facade import Facade, Where
+from interp.compat.facade_tap import FacadeTap
+from interp.compat.hook_calls import call_hooks
+from interp.compat.hook_point import HookPoint
+from interp.model.attention.mask import Mask, Visible
+from interp.model.context import Context
+from interp.points import Point
+
+_SUMS = (Point.RESID_MID, Point.CROSS_RESID_MID)
+"""After them comes ``hook_mlp_in``, if a setting says so."""
+
+
+@dataclass(frozen=True, eq=False)
+class EncoderFacade(Facade):
+    """What the tap needs of one stack.
+
+    Attributes:
+        after: a second hook point, called after that of a place.
+        is_post_norm: whether norms are of the sums.
+        finite: the scores whose padded keys have the least finite number.
+    """
+
+    after: Mapping[Where, HookPoint]
+    is_post_norm: bool
+    finite: tuple[Point, ...] = ()
+
+    @property
+    def has_input_norm(self) -> bool:
+        """Whether ``ln1`` is of what attention reads."""
+        return not self.is_post_norm
+
+
+@dataclass(frozen=True, eq=False)
+class EncoderTap(FacadeTap):
+    """The tap of one forward of one stack."""
+
+    facade: EncoderFacade
+
+    def __call__(self, point: Point, value: Tensor) -> Tensor:
+        """The tensor after the hooks of its point, and of that which follows it."""
+        value = super().__call__(point, value)
+        second = self.facade.after.get(self._where(point))
+        if second is None or (point in _SUMS and not self.facade.cfg.use_hook_mlp_in):
+            return value
+        value = call_hooks(second, value)
+        self.pending.norm_input = value
+        return value
+
+    def _scores(self, point: Point, scores: Tensor) -> Tensor:
+        if point not in self.facade.finite or not self._is_hooked(point):
+            return super()._scores(point, scores)
+        least = torch.finfo(scores.dtype).min
+        given = scores.masked_fill(scores.isneginf(), least)
+        edited = self._hooked(point, given)
+        if edited is given:
+            return scores
+        self.pending.pattern = edited.softmax(-1)
+        return edited
+
+
+@dataclass(frozen=True)
+class KeyPadding:
+    """The mask of a layer without padded keys, for every query.
+
+    Attributes:
+        mask: of the layer.
+    """
+
+    mask: Mask
+
+    @property
+    def is_bidirectional(self) -> bool:
+        """As the layer's."""
+        return self.mask.is_bidirectional
+
+    def is_causal(self, context: Context) -> bool:
+        """Whether there is no padding and the mask of the layer is causal."""
+        return context.encoder_real is None and self.mask.is_causal(context)
+
+    def visible(self, context: Context) -> Visible | None:
+        """True where a query may attend to a key; ``None`` if every query attends to every key."""
+        visible, real = self.mask.visible(context), context.encoder_real
+        if real is None:
+            return visible
+        keys = real[:, None, None, :]
+        return keys if visible is None else visible & keys

@@ -1,0 +1,99 @@
+"""The tokenizer of an encoder that was loaded with one, with the calls of ``transformers``."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp.compat.tokenizer import HookedTokenizer
+from interp.config import TokensConfig
+from interp.errors import InvalidInput, shorten
+from interp.text.tokenizer import Tokenizer
+
+PADDING = ("[PAD]", "<pad>")
+"""The padding tokens of BERT and T5."""
+
+
+class EncoderTokenizer(HookedTokenizer):
+    """Adds the special tokens of the model to a text, or to a pair of texts, as in its training.
+
+    Attributes:
+        mask_token_id: of the token that stands for one to be predicted; ``None`` without one.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, tokens: TokensConfig, name: str = "") -> None:
+        super().__init__(tokenizer, tokens, name)
+        self.bos, self.eos = (
+            tokens.bos if tokens.prepend_bos else None,
+            tokens.eos if tokens.append_eos else None,
+        )
+        self.mask_token_id = tokens.mask
+        known = [self.vocab[token] for token in PADDING if token in self.vocab]
+        self.pad_token_id = known[0] if known else self.pad_token_id
+
+    @property
+    def mask_token(self) -> str | None:
+        """The text of the token that stands for one to be predicted."""
+        return None if self.mask_token_id is None else self.backend.token_text(self.mask_token_id)
+
+    def encode(self, text: str, **keywords: object) -> list[int]:  # noqa: ARG002
+        """The ids of a text, with the special tokens around it."""
+        return self._joined([self.backend.encode(text)], None)[0]
+
+    def __call__(  # pyright: ignore[reportIncompatibleMethodOverride] - with pairs
+        self,
+        text: str | Sequence[str],
+        text_pair: str | None = None,
+        *,
+        return_tensors: str | None = None,
+        padding: object = False,
+        truncation: object = False,
+        max_length: int | None = None,
+        **keywords: object,  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """Ids, token types and attention mask of one or several texts, or of one pair.
+
+        Raises:
+            InvalidInput: texts of different lengths without ``padding``, as a tensor.
+        """
+        longest = max_length if truncation else None
+        texts = [text] if isinstance(text, str) else list(text)
+        pairs = [[one] if text_pair is None else [one, text_pair] for one in texts]
+        rows = [self._joined([self.backend.encode(one) for one in pair], longest) for pair in pairs]
+        width = max(len(ids) for ids, _ in rows)
+        if not padding and any(len(ids) != width for ids, _ in rows):
+            raise InvalidInput(
+                f"Texts of different lengths need padding=True; got {shorten(texts)}."
+            )
+        found = {
+            "input_ids": [self._filled(ids, self.pad_token_id, width) for ids, _ in rows],
+            "token_type_ids": [self._filled(types, 0, width) for _, types in rows],
+            "attention_mask": [self._filled([1] * len(ids), 0, width) for ids, _ in rows],
+        }
+        if return_tensors is not None:
+            return {name: _tensor(value) for name, value in found.items()}
+        single = isinstance(text, str)
+        return {name: value[0] if single else value for name, value in found.items()}
+
+    def _joined(self, parts: list[list[int]], longest: int | None) -> tuple[list[int], list[int]]:
+        """The ids and types of one row: BOS, then each part and EOS; cut at the longest part."""
+        before = [] if self.bos is None else [self.bos]
+        after = [] if self.eos is None else [self.eos]
+        room = None if longest is None else longest - len(before) - len(parts) * len(after)
+        while room is not None and sum(map(len, parts)) > max(room, 0):
+            # Of parts as long as each other, the last one.
+            max(reversed(parts), key=len).pop()
+        ids, types = list(before), [0] * len(before)
+        for number, part in enumerate(parts):
+            ids += [*part, *after]
+            types += [number] * (len(part) + len(after))
+        return ids, types
+
+    def _filled(self, row: list[int], value: int, width: int) -> list[int]:
+        fill = [value] * (width - len(row))
+        return fill + row if self.padding_side == "left" else row + fill
+
+
+def _tensor(rows: list[list[int]]) -> Tensor:
+    return torch.tensor(rows, dtype=torch.long).reshape(len(rows), -1)

@@ -1,0 +1,193 @@
+"""TransformerLens's ``HookedEncoder``, a masked language model such as BERT, on this core.
+
+Parts, names and parameters are those of TransformerLens 3.9 (Devlin et al. 2019). Norms are of the
+sums: ``hook_resid_mid`` and ``hook_resid_post`` are before them, ``hook_normalized_resid_post`` is
+the stream that the next block reads. A block has no ``hook_attn_in``.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from interp.compat.bert_components import BertBlock, BertEmbed, BertMLMHead, BertNSPHead, BertPooler
+from interp.compat.encoder_config import bert_core_config
+from interp.compat.encoder_hooked_config import bert_hooked_config
+from interp.compat.encoder_model import EncoderModel
+from interp.compat.encoder_state import bert_state, next_sentence_state
+from interp.compat.encoder_tap import EncoderTap
+from interp.compat.facade import Where
+from interp.compat.hook_point import HookPoint
+from interp.compat.source_state import State
+from interp.errors import InvalidInput, InvalidTokens, shorten
+from interp.model.batch import Batch
+from interp.model.context import Context
+from interp.model.stack import Span
+from interp.points import Point
+from interp.transformer import Transformer
+
+NAMES = {
+    Point.EMBED: "embed.hook_embed",
+    Point.POS_EMBED: "embed.hook_pos_embed",
+    Point.TYPE_EMBED: "embed.hook_token_type_embed",
+    Point.EMBED_SCALE: "embed.ln.hook_scale",
+    Point.EMBED_NORMALIZED: "embed.ln.hook_normalized",
+    Point.FINAL_SCALE: "mlm_head.ln.hook_scale",
+    Point.FINAL_NORMALIZED: "mlm_head.ln.hook_normalized",
+}
+"""What TransformerLens calls the places outside of blocks."""
+
+
+class HookedEncoder(EncoderModel):
+    """A masked language model with the calls of TransformerLens 3.
+
+    Without trained weights they are drawn as the core's are; TransformerLens leaves them
+    uninitialized.
+
+    Args:
+        cfg: a :class:`HookedTransformerConfig`, or a dictionary of its fields. ``attention_dir``
+            is causal unless it says ``bidirectional``, as in TransformerLens.
+        tokenizer: one of ``transformers``; by default that of ``cfg.tokenizer_name``, if it is set.
+        move_to_device: whether weights go to ``cfg.device``.
+
+    Raises:
+        InvalidConfig: a setting that the core can't express; the message names it.
+    """
+
+    single: ClassVar[Mapping[str, str]] = {
+        "W_U": "unembed",
+        "b_U": "unembed",
+        "W_E": "embed.embed",
+        "W_pos": "embed.pos_embed",
+    }
+    _core_config = staticmethod(bert_core_config)
+    _hooked_config = staticmethod(bert_hooked_config)
+
+    def _source_state(self, source: Transformer, name: str, hf_model: Any) -> State:
+        state = bert_state(source, self.cfg) | next_sentence_state(name, hf_model)
+        parts = {"pooler": self.pooler, "nsp_head": self.nsp_head}
+        missing = {
+            f"{part}.{key}": torch.full_like(weight, torch.nan)
+            for part, module in parts.items()
+            for key, weight in module.named_parameters()
+        }
+        return missing | state
+
+    def _add_parts(self, core: Transformer) -> None:
+        cfg, stack, weights = self.cfg, core.stacks[0], self._weights
+        self.embed = BertEmbed(cfg, stack, weights)
+        blocks = [BertBlock(cfg, block, at, weights) for at, block in enumerate(core.blocks)]
+        self.blocks = nn.ModuleList(blocks)
+        self.mlm_head = BertMLMHead(stack.final_norm, weights)
+        self._add_unembed(core)
+        self.nsp_head, self.pooler = BertNSPHead(cfg), BertPooler(cfg)
+        self.hook_full_embed = HookPoint()
+
+    def setup(self) -> None:
+        """Name every part, and find the hook points of the core's places."""
+        super().setup()
+        core, blocks = self._core[0], [b for b in self.blocks if isinstance(b, BertBlock)]
+        after: dict[Where, HookPoint] = {(Point.EMBED_NORMALIZED, None, None): self.hook_full_embed}
+        for layer in range(len(blocks)):
+            at = f"blocks.{layer}.hook_"
+            after[Point.RESID_MID, layer, None] = self.hook_dict[f"{at}mlp_in"]
+            normalized = self.hook_dict[f"{at}normalized_resid_post"]
+            after[Point.NORMALIZED, layer, "ln2"] = normalized
+        self._tapped = self._facade(core.stacks[0], blocks, NAMES, after, is_post_norm=True)
+
+    # ---- the forward ----------------------------------------------------------------------------
+
+    def forward(
+        self,
+        input: Any,
+        return_type: str | None = "logits",
+        token_type_ids: Tensor | None = None,
+        one_zero_attention_mask: Tensor | None = None,
+    ) -> Any:
+        """Logits ``[batch pos d_vocab]``, what is predicted of masked tokens, or nothing.
+
+        Args:
+            input: token ids ``[batch pos]``, a text or texts.
+            return_type: ``logits``, ``predictions`` or ``None``, which computes them too.
+                Predictions are a text, or a list where the text has spaces, as in TransformerLens.
+            token_type_ids: ``[batch pos]``, 0 or 1: which sentence a token is in. By default those
+                of the tokenizer, or 0.
+            one_zero_attention_mask: ``[batch pos]``, 0 at padding. By default that of the
+                tokenizer, or 1.
+
+        Raises:
+            InvalidInput: an unknown ``return_type``, or ``cfg.use_attn_in``.
+            InvalidTokens: ids or types outside their range, a text without a tokenizer.
+        """
+        if return_type not in ("logits", "predictions", None):
+            raise InvalidInput(f"return_type={shorten(return_type)} must be logits or predictions.")
+        tokens, types, mask = input, token_type_ids, one_zero_attention_mask
+        if isinstance(input, str | list):
+            tokens, own_types, own_mask = self.to_tokens(input)
+            types, mask = own_types if types is None else types, own_mask if mask is None else mask
+        tap = EncoderTap(self._tapped)
+        resid = self._stream(tokens, types, mask, tap)
+        logits = self._logits(self._core[0].stacks[0].final_norm(resid, tap))
+        if return_type == "predictions":
+            return self._predictions(logits, tokens)
+        return logits if return_type == "logits" else None
+
+    def encoder_output(
+        self,
+        tokens: Tensor,
+        token_type_ids: Tensor | None = None,
+        one_zero_attention_mask: Tensor | None = None,
+    ) -> Tensor:
+        """The stream after the last block ``[batch pos d_model]``; arguments as of the forward."""
+        tap = EncoderTap(self._tapped)
+        return self._stream(tokens, token_type_ids, one_zero_attention_mask, tap)
+
+    def _stream(
+        self, tokens: Any, types: Tensor | None, mask: Tensor | None, tap: EncoderTap
+    ) -> Tensor:
+        if self.cfg.use_attn_in:
+            raise InvalidInput(
+                "cfg.use_attn_in is for models with hook_attn_in, which a BERT block has not; "
+                "cfg.use_split_qkv_input gives each head its own input."
+            )
+        core = self.core
+        batch = core.batch(tokens, types=types)
+        ids, real = batch.ids, self._real(mask, batch.ids)
+        if self.cfg.attention_dir == "causal" and real is not None and not bool(real[:, 0].all()):
+            raise InvalidTokens(
+                'With cfg.attention_dir="causal" padding must be on the right: the first token of '
+                "a row is masked, so that it has no token to attend to."
+            )
+        context = Context.of(Batch(ids, types=batch.types), encoder_real=real)
+        return core.stacks[0](
+            Batch(ids, types=batch.types), context, tap, Span(0, len(self.blocks))
+        )
+
+    def _predictions(self, logits: Tensor, tokens: Any) -> str | list[str]:
+        """The most probable token at each mask token, as text."""
+        mask_id = getattr(self.tokenizer, "mask_token_id", None)
+        if self.tokenizer is None or mask_id is None:
+            raise InvalidInput('return_type="predictions" needs a tokenizer with a mask token.')
+        ids = torch.as_tensor(tokens).to(logits.device)
+        masked = (ids[None] if ids.ndim == 1 else ids) == mask_id
+        text: str = self.tokenizer.decode(logits[masked].argmax(-1))
+        if " " not in text:
+            return text
+        return [f"Prediction {number}: {word}" for number, word in enumerate(text.split(" "))]
+
+    def to_tokens(
+        self,
+        input: str | list[str],
+        move_to_device: bool = True,
+        truncate: bool = True,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Token ids, token types and attention mask, each ``[batch pos]``, of a text or several.
+
+        Shorter texts are padded, longer ones truncated to ``n_ctx``.
+
+        Raises:
+            InvalidTokens: there is no tokenizer.
+        """
+        found = self._encoded(input, truncate, move_to_device)
+        return found["input_ids"], found["token_type_ids"], found["attention_mask"]

@@ -1,0 +1,254 @@
+"""TransformerLens's ``HookedEncoderDecoder``, a model such as T5, on the core of this package.
+
+Parts, names and parameters are those of TransformerLens 3.9 (Raffel et al. 2020). ``hook_embed`` is
+of the encoder's tokens; the decoder's have no hook point. Loading reads what TransformerLens's
+loader does not: gated MLPs, and an unembedding of its own (T5 1.1).
+"""
+
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from interp.compat.bert_components import norm_of
+from interp.compat.components import Block, Embed
+from interp.compat.encoder_config import t5_core_config
+from interp.compat.encoder_hooked_config import t5_hooked_config
+from interp.compat.encoder_model import EncoderModel
+from interp.compat.encoder_state import t5_state
+from interp.compat.encoder_tap import EncoderFacade, EncoderTap
+from interp.compat.facade import Where
+from interp.compat.hook_point import HookPoint
+from interp.compat.sampling import Ends, Sampling
+from interp.compat.source_state import State
+from interp.compat.t5_components import T5Block
+from interp.errors import InvalidInput, InvalidTokens, shorten
+from interp.model.batch import Batch
+from interp.model.context import Context
+from interp.model.stack import Stack
+from interp.points import Point
+from interp.transformer import Transformer
+
+
+class HookedEncoderDecoder(EncoderModel):
+    """An encoder–decoder with the calls of TransformerLens 3.
+
+    Without trained weights they are drawn as the core's are; TransformerLens leaves them
+    uninitialized.
+
+    Args:
+        cfg: a :class:`HookedTransformerConfig`, or a dictionary of its fields. ``n_layers`` is of
+            each stack.
+        tokenizer: one of ``transformers``; by default that of ``cfg.tokenizer_name``, if it is set.
+        move_to_device: whether weights go to ``cfg.device``.
+
+    Raises:
+        InvalidConfig: a setting that the core can't express; the message names it.
+    """
+
+    single: ClassVar[Mapping[str, str]] = {"W_U": "unembed", "b_U": "unembed", "W_E": "embed"}
+    _core_config = staticmethod(t5_core_config)
+    _hooked_config = staticmethod(t5_hooked_config)
+
+    def _source_state(self, source: Transformer, name: str, hf_model: Any) -> State:  # noqa: ARG002
+        return t5_state(source, self.cfg)
+
+    def _add_parts(self, core: Transformer) -> None:
+        weights = self._weights
+        first, second = core.stacks
+        if first.weight_e is None:
+            raise InvalidInput("A HookedEncoderDecoder reads tokens.")
+        self.embed = Embed(first.weight_e, None, weights)
+        self.encoder = self._blocks(first, is_decoder=False)
+        self.encoder_final_ln = norm_of(first.final_norm, weights)
+        self.decoder = self._blocks(second, is_decoder=True)
+        self.decoder_final_ln = norm_of(second.final_norm, weights)
+        self._add_unembed(core)
+        self.hook_embed = HookPoint()
+
+    def _blocks(self, stack: Stack, *, is_decoder: bool) -> nn.ModuleList:
+        return nn.ModuleList(
+            T5Block(self.cfg, stack.block(layer), layer, self._weights, is_decoder=is_decoder)
+            for layer in range(len(stack.blocks))
+        )
+
+    def setup(self) -> None:
+        """Name every part, and find the hook points of the core's places."""
+        super().setup()
+        first, second = self._core[0].stacks
+        self._tapped = (
+            self._stack_facade(first, {Point.EMBED: "hook_embed"}, (Point.SCORES,)),
+            self._stack_facade(second, {}, (Point.CROSS_SCORES,)),
+        )
+
+    def _stack_facade(
+        self, stack: Stack, names: dict[Point, str], finite: tuple[Point, ...]
+    ) -> EncoderFacade:
+        blocks = [block for block in getattr(self, stack.name) if isinstance(block, Block)]
+        names |= {
+            Point.FINAL_SCALE: f"{stack.name}_final_ln.hook_scale",
+            Point.FINAL_NORMALIZED: f"{stack.name}_final_ln.hook_normalized",
+        }
+        total = Point.RESID_MID if stack.name == "encoder" else Point.CROSS_RESID_MID
+        after: dict[Where, HookPoint] = {
+            (total, layer, None): self.hook_dict[f"{stack.name}.{layer}.hook_mlp_in"]
+            for layer in range(len(blocks))
+        }
+        return self._facade(stack, blocks, names, after, is_post_norm=False, finite=finite)
+
+    # ---- the forward ----------------------------------------------------------------------------
+
+    def forward(
+        self,
+        input: Any,
+        decoder_input: Tensor | None = None,
+        return_type: str | None = "logits",
+        one_zero_attention_mask: Tensor | None = None,
+    ) -> Tensor | None:
+        """Logits ``[batch decoder_pos d_vocab]``, or nothing.
+
+        Args:
+            input: the encoder's token ids ``[batch pos]``, a text or texts.
+            decoder_input: the decoder's token ids ``[batch decoder_pos]``; for texts by default
+                the start token.
+            return_type: ``logits``, or ``None``, which computes them too.
+            one_zero_attention_mask: ``[batch pos]``, 0 at padding of the encoder. By default that
+                of the tokenizer, or 1.
+
+        Raises:
+            InvalidInput: an unknown ``return_type``.
+            InvalidTokens: ids outside the vocabulary, no ``decoder_input``, a text without a
+                tokenizer.
+        """
+        if return_type not in ("logits", None):
+            raise InvalidInput(f"return_type={shorten(return_type)} must be logits or None.")
+        source, mask = self._source(input, one_zero_attention_mask)
+        if decoder_input is None and isinstance(input, str | list):
+            decoder_input = self._start(len(source))
+        if decoder_input is None:
+            raise InvalidTokens("Token ids of the encoder need decoder_input= [batch decoder_pos].")
+        logits = self._logits(self._stream(source, decoder_input, mask))
+        return None if return_type is None else logits
+
+    def _source(self, given: Any, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The encoder's ids and attention mask, of ids or of texts."""
+        if not isinstance(given, str | list):
+            ids = torch.as_tensor(given)
+            return ids[None] if ids.ndim == 1 else ids, mask
+        ids, own = self.to_tokens(given)
+        return ids, own if mask is None else mask
+
+    def _stream(self, source: Any, target: Tensor, mask: Tensor | None) -> Tensor:
+        """The decoder's stream after its final norm."""
+        core = self.core
+        first, second = core.stacks
+        ids, own = core.batch(source, stack=first.name).ids, core.batch(target).ids
+        if len(ids) != len(own):
+            raise InvalidTokens(
+                f"input has {len(ids)} rows and decoder_input {len(own)}; give as many."
+            )
+        real = self._real(mask, ids)
+        encoder, decoder = (EncoderTap(facade) for facade in self._tapped)
+        x = first(Batch(ids), Context.of(Batch(ids), encoder_real=real), encoder)
+        context = Context.of(Batch(own), encoder_real=real).with_encoder(x)
+        return second(Batch(own), context, decoder)
+
+    def _start(self, rows: int) -> Tensor:
+        """The decoder's first token: the padding token, as in TransformerLens."""
+        start = getattr(self.tokenizer, "pad_token_id", None)
+        start = self.cfg.decoder_start_token_id if start is None else start
+        if start is None:
+            raise InvalidInput(
+                "What the decoder starts with is unknown: the tokenizer has no padding token; set "
+                "model.cfg.decoder_start_token_id."
+            )
+        return torch.full((rows, 1), start, device=self.cfg.device)
+
+    def to_tokens(
+        self,
+        input: str | list[str],
+        move_to_device: bool = True,
+        truncate: bool = True,
+    ) -> tuple[Tensor, Tensor]:
+        """Token ids and attention mask, each ``[batch pos]``, of a text or several.
+
+        Shorter texts are padded, longer ones truncated to ``n_ctx``.
+
+        Raises:
+            InvalidTokens: there is no tokenizer.
+        """
+        found = self._encoded(input, truncate, move_to_device)
+        return found["input_ids"], found["attention_mask"]
+
+    @torch.no_grad()
+    def generate(
+        self,
+        input: Any = "",
+        one_zero_attention_mask: Tensor | None = None,
+        max_new_tokens: int = 10,
+        stop_at_eos: bool = True,
+        eos_token_id: int | list[int] | None = None,
+        do_sample: bool = True,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        temperature: float = 1.0,
+        freq_penalty: float = 0.0,
+        return_type: str | None = "input",
+        verbose: bool = True,  # noqa: ARG002 - nothing is printed
+    ) -> Any:
+        """The decoder's tokens, its start token included.
+
+        Every step is a forward of both stacks, in which the hooks of the model run.
+
+        Args:
+            input: a text, texts, or the encoder's token ids ``[batch pos]``.
+            one_zero_attention_mask: ``[batch pos]``, 0 at padding of the encoder.
+            max_new_tokens: number of tokens.
+            stop_at_eos: whether a row ends at EOS; what follows in it is EOS again.
+            eos_token_id: which tokens end a row; by default the tokenizer's EOS.
+            do_sample: sample, or else take the most probable token.
+            top_k: sample from the k most probable tokens.
+            top_p: sample from the most probable tokens that together have this probability.
+            temperature: divides the logits.
+            freq_penalty: subtracted from a token's logit for each time it occurred.
+            return_type: ``input`` (text for text, ids for ids), ``str``, or ``tensor`` for ids.
+            verbose: accepted.
+
+        Raises:
+            InvalidInput: ``stop_at_eos`` with neither ids nor a tokenizer, or an unknown
+                ``return_type``.
+        """
+        is_text = isinstance(input, str | list)
+        kind = ("str" if is_text else "tensor") if return_type == "input" else return_type
+        if kind not in ("str", "tensor", "tokens"):
+            raise InvalidInput(f"return_type={shorten(return_type)} must be input, str or tensor.")
+        sampling = Sampling(do_sample, top_k, top_p, temperature, freq_penalty)
+        ends = Ends.of(eos_token_id, self.tokenizer) if stop_at_eos else Ends()
+        source, mask = self._source(input, one_zero_attention_mask)
+        tokens = self._start(len(source))
+        ended = torch.zeros(len(source), dtype=torch.bool, device=tokens.device)
+        for _ in range(max_new_tokens):
+            logits = self(source, tokens, one_zero_attention_mask=mask)[:, -1]
+            new, ended = ends.apply(sampling.draw(logits, tokens), ended)
+            tokens = torch.cat([tokens, new[:, None]], dim=-1)
+            if bool(ended.all()):
+                break
+        return self._texts(tokens) if kind == "str" else tokens
+
+    def _texts(self, tokens: Tensor) -> str | list[str]:
+        if self.tokenizer is None:
+            raise InvalidTokens('This model has no tokenizer; use return_type="tensor".')
+        texts = [self.tokenizer.decode(row, skip_special_tokens=True) for row in tokens]
+        return texts[0] if len(texts) == 1 else texts
+
+    # ---- weights --------------------------------------------------------------------------------
+
+    def _every_block(self) -> Iterable[nn.Module]:
+        return chain(self.encoder, self.decoder)
+
+    def all_head_labels(self) -> list[str]:
+        """``EL0H0``, … of the encoder's heads, then ``DL0H0``, … of the decoder's."""
+        labels = super().all_head_labels()
+        return [f"{stack}{label}" for stack in "ED" for label in labels]

@@ -1,0 +1,95 @@
+"""The parts of a :class:`HookedEncoderDecoder`: TransformerLens's names over the core's weights."""
+
+import torch
+from torch import Tensor, nn
+
+from interp.compat.bert_components import norm_of
+from interp.compat.components import MLP, Attention, Block
+from interp.compat.config import HookedTransformerConfig
+from interp.compat.hook_point import HookPoint
+from interp.compat.shared_weights import SharedWeights
+from interp.compat.weight_views import whole
+from interp.errors import NoSuchAttribute
+from interp.model.attention.attention import Attention as CoreAttention
+from interp.model.block import Block as CoreBlock
+from interp.model.positions.relative_bias import RelativeBias
+
+
+class BiasTable(nn.Module):
+    """``weight [bucket head]``, which all blocks of a stack share."""
+
+    weight: nn.Parameter
+
+    def __init__(self, core: nn.Parameter, weights: SharedWeights) -> None:
+        super().__init__()
+        weights.add(self, "weight", core, whole)
+
+    def forward(self, buckets: Tensor) -> Tensor:
+        """The rows of the buckets."""
+        return self.weight[buckets]
+
+
+class T5Attention(Attention):
+    """The weights and hook points of one attention; the first of a stack has the bias table.
+
+    As in TransformerLens, nothing calls its ``rel_pos_hook``.
+    """
+
+    def __init__(
+        self,
+        cfg: HookedTransformerConfig,
+        core: CoreAttention,
+        layer: int,
+        weights: SharedWeights,
+        *,
+        is_decoder: bool = False,
+    ) -> None:
+        super().__init__(cfg, core, layer, weights)
+        self.is_decoder, positions = is_decoder, core.positions
+        self.has_relative_attention_bias = layer == 0 and isinstance(positions, RelativeBias)
+        if layer == 0 and isinstance(positions, RelativeBias):
+            self._positions = (positions,)
+            self.rel_pos_bias = BiasTable(positions.table.weight, weights)
+            self.rel_pos_hook = HookPoint()
+
+    def compute_relative_attention_bias(
+        self, query_length: int, key_length: int, device: torch.device | str | None = None
+    ) -> Tensor:
+        """What is added to the scores of every block, ``[1 head query key]``.
+
+        Raises:
+            NoSuchAttribute: this is not the first self-attention of a stack.
+        """
+        if not self.has_relative_attention_bias:
+            raise NoSuchAttribute("The first block of a stack has the bias of all blocks.")
+        device = self.rel_pos_bias.weight.device if device is None else device
+        queries = torch.arange(query_length, device=device)[:, None]
+        distances = torch.arange(key_length, device=device) - queries
+        return self.rel_pos_bias(self._positions[0].buckets(distances[None])).movedim(-1, 1)
+
+
+class T5Block(Block):
+    """The parts of one block; that of a decoder has cross-attention."""
+
+    def __init__(
+        self,
+        cfg: HookedTransformerConfig,
+        core: CoreBlock,
+        layer: int,
+        weights: SharedWeights,
+        *,
+        is_decoder: bool,
+    ) -> None:
+        super().__init__()
+        self.cfg, self.is_decoder = cfg, is_decoder
+        self.ln1 = norm_of(core.get_submodule("ln1"), weights)
+        self.attn = T5Attention(cfg, core.attn, layer, weights, is_decoder=is_decoder)
+        self.ln2 = norm_of(core.get_submodule("ln2"), weights)
+        if is_decoder:
+            self.cross_attn = T5Attention(cfg, core.cross_attn, layer, weights)
+            self.ln3 = norm_of(core.get_submodule("ln3"), weights)
+        self.mlp = MLP(cfg, core.mlp, weights)  # pyright: ignore[reportArgumentType]
+        names = ["q_input", "k_input", "v_input", "attn_in", "attn_out", "mlp_in", "mlp_out"]
+        names += ["cross_attn_in", "cross_attn_out", "resid_mid_cross"] if is_decoder else []
+        for name in (*names, "resid_pre", "resid_mid", "resid_post"):
+            self.add_module(f"hook_{name}", HookPoint())
