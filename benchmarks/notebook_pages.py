@@ -1,6 +1,6 @@
-"""The pages docs/notebooks/*.md: each notebook, executed, with what its cells print and draw.
+"""The pages docs/notebooks/**/*.md: each notebook, executed, with what its cells print and draw.
 
-    python -m benchmarks.notebook_pages --docs docs/notebooks    # and docs/notebooks/figures/*.svg
+    python -m benchmarks.notebook_pages --docs docs/notebooks    # and the folders figures/ of SVG
 
 Notebooks are stored without outputs (``--strip`` takes out those of an editor). A cell that raises,
 such as one whose assertion no longer holds, stops the command before any page is written.
@@ -22,6 +22,11 @@ from benchmarks.figure_svg import figure_svg
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 FIGURES = "figures"
 """The folder of figures, beside the pages."""
+OF_OTHERS = {
+    "compat": "The notebooks that users of TransformerLens know, anew on bundled models, with "
+    "[its calls](../how-to/transformerlens-notebooks.md):"
+}
+"""Folders of notebooks that use the calls of another library, and what their list opens with."""
 SECONDS = 300
 """A cell that takes longer is stopped."""
 PLOTLY = "application/vnd.plotly.v1+json"
@@ -39,6 +44,12 @@ Notebook = Mapping[str, Any]
 def read_notebook(path: Path) -> dict[str, Any]:
     """What the file of a notebook holds."""
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def notebooks_in(folder: Path) -> list[Path]:
+    """The notebooks of a folder and of those of other libraries in it, in order."""
+    own = [folder, *(folder / name for name in OF_OTHERS)]
+    return [path for one in own for path in sorted(one.glob("*.ipynb"))]
 
 
 def executed(path: Path) -> Notebook:
@@ -82,17 +93,18 @@ def page(notebook: Notebook, name: str, folder: Path) -> str:
 
     Args:
         notebook: with its outputs.
-        name: of its file, without the suffix.
-        folder: of the pages; figures are written into a folder in it.
+        name: of its file in the folder of notebooks, without the suffix.
+        folder: of the pages; figures are written into a folder beside the page.
     """
     parts = [f"<!-- Written by `make notebook-pages` from notebooks/{name}.ipynb. -->"]
-    figures = (f"{name}-{number}.svg" for number in range(1, 100))
+    beside, stem = (folder / name).parent / FIGURES, Path(name).name
+    figures = (f"{stem}-{number}.svg" for number in range(1, 100))
     for cell in notebook["cells"]:
         if cell["cell_type"] == "markdown":
             parts.append(_joined(cell["source"]))
             continue
         parts.append(_fenced(_joined(cell["source"]), "python"))
-        parts += [_output(one, figures, folder / FIGURES) for one in _merged(cell["outputs"])]
+        parts += [_output(one, figures, beside) for one in _merged(cell["outputs"])]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -175,8 +187,12 @@ def _joined(source: str | Sequence[str]) -> str:
 
 def index(notebooks: Mapping[str, Notebook]) -> str:
     """A page with the question of each notebook, by its name."""
-    lines = [f"- [{title_of(own)}]({name}.md)" for name, own in notebooks.items()]
-    return "\n".join([HEAD, *lines]) + "\n"
+    lines = [HEAD]
+    for folder in ("", *OF_OTHERS):
+        own = [name for name in notebooks if name.rpartition("/")[0] == folder]
+        lines += [f"\n{OF_OTHERS[folder]}\n"] if own and folder else []
+        lines += [f"- [{title_of(notebooks[name])}]({name}.md)" for name in own]
+    return "\n".join(lines) + "\n"
 
 
 def title_of(notebook: Notebook) -> str:
@@ -200,23 +216,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if not (given.strip or given.docs):
         parser.error("nothing to do: give --docs FOLDER, --strip or both")
-    paths = sorted(given.notebooks.glob("*.ipynb"))
+    paths = notebooks_in(given.notebooks)
     if given.strip:
         for path in paths:
             path.write_text(as_text(stripped(read_notebook(path))), encoding="utf-8")
     if given.docs:
-        write_pages({path.stem: executed(path) for path in paths}, given.docs)
+        names = [path.relative_to(given.notebooks).with_suffix("").as_posix() for path in paths]
+        made = {name: executed(path) for name, path in zip(names, paths, strict=True)}
+        write_pages(made, given.docs)
     return 0
 
 
 def write_pages(notebooks: Mapping[str, Notebook], folder: Path) -> None:
     """Write a page for each executed notebook, by its name, and one that lists them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in (folder / FIGURES).glob("*.svg"):
+    for old in folder.glob(f"**/{FIGURES}/*.svg"):
         old.unlink()
     pages = {name: page(notebook, name, folder) for name, notebook in notebooks.items()}
     for name, text in {**pages, "index": index(notebooks)}.items():
-        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+        path = folder / f"{name}.md"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

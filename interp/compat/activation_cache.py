@@ -10,16 +10,12 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
+from interp.compat.normed_activations import NormedActivations
 from interp.compat.slices import SliceLike, take
-from interp.compat.stored_activations import StoredActivations
 from interp.compat.utils.act_names import get_act_name
-from interp.errors import InvalidInput, shorten
-
-NORMALIZED = ("LN", "LNPre", "RMS", "RMSPre")
-CENTRED = ("LN", "LNPre")
 
 
-class ActivationCache(StoredActivations):
+class ActivationCache(NormedActivations):
     """The activations of a run, and the terms that the stream is the sum of."""
 
     def accumulated_resid(
@@ -157,19 +153,32 @@ class ActivationCache(StoredActivations):
         return_labels: bool = False,
         incl_remainder: bool = False,
         apply_ln: bool = False,
+        project_output_onto: Tensor | None = None,
     ) -> Any:
-        """What each neuron before a layer writes ``[component ... d_model]``."""
+        """What each neuron before a layer writes ``[component ... d_model]``.
+
+        With ``project_output_onto`` ``[d_model]`` or ``[d_model out]``, its projection
+        ``[component ...]`` or ``[component ... out]``; what is projected is never formed.
+        """
         last = self._layers(layer)
         neurons = take(torch.arange(self.model.cfg.d_mlp), neuron_slice, 0).flatten().tolist()
         labels = [f"L{at}N{neuron}" for at in range(last) for neuron in neurons]
         kept = neurons if neuron_slice is not None else None
+        onto = None
+        if project_output_onto is not None:
+            onto = self._onto(project_output_onto, apply_ln=apply_ln)
         written = [
-            rearrange(self.get_neuron_results(at, kept, pos_slice), "... neuron d -> neuron ... d")
+            rearrange(
+                self.get_neuron_results(at, kept, pos_slice, onto), "... neuron d -> neuron ... d"
+            )
             for at in range(last)
         ]
-        return self._finished(
-            written, labels, last, return_labels, incl_remainder, pos_slice, apply_ln
+        made = self._finished(
+            written, labels, last, return_labels, incl_remainder, pos_slice, apply_ln, onto
         )
+        if project_output_onto is None or project_output_onto.ndim > 1:
+            return made
+        return (made[0][..., 0], made[1]) if return_labels else made[..., 0]
 
     def _finished(
         self,
@@ -180,77 +189,21 @@ class ActivationCache(StoredActivations):
         incl_remainder: bool,
         pos_slice: SliceLike,
         apply_ln: bool,
+        onto: Tensor | None = None,
     ) -> Any:
         """Components as a stack, with the rest of the stream if it is wanted."""
         none = take(self["resid_pre", 0], pos_slice, -2)
-        stack = torch.cat([none[None][:0], *written])
+        stack = torch.cat([(none if onto is None else none @ onto)[None][:0], *written])
         if incl_remainder:
             stream = take(self["resid_post", layer - 1], pos_slice, -2)
+            stream = stream if onto is None else stream @ onto
             stack = torch.cat([stack, (stream - stack.sum(0))[None]])
             labels = [*labels, "remainder"]
-        if apply_ln:
+        if apply_ln and onto is not None:
+            stack = self._projected_ln(stack, layer, mlp_input=False, pos_slice=pos_slice)
+        elif apply_ln:
             stack = self.apply_ln_to_stack(stack, layer, pos_slice=pos_slice)
         return (stack, labels) if return_labels else stack
-
-    def apply_ln_to_stack(
-        self,
-        residual_stack: Tensor,
-        layer: int | None = None,
-        mlp_input: bool = False,
-        pos_slice: SliceLike = None,
-        batch_slice: SliceLike = None,
-        has_batch_dim: bool = True,
-        recompute_ln: bool = False,
-    ) -> Tensor:
-        """Terms of a stream, centred and divided by the scale that the norm before a layer had.
-
-        Gain and bias of the norm are left out. ``recompute_ln`` applies the final norm to each
-        component by itself instead.
-        """
-        cfg, last = self.model.cfg, self._layers(layer)
-        if cfg.normalization_type not in NORMALIZED:
-            return residual_stack
-        stack = take(residual_stack, batch_slice, 1) if has_batch_dim else residual_stack
-        if recompute_ln and last == cfg.n_layers:
-            with torch.no_grad():
-                return torch.stack([self.model.ln_final(x) for x in stack])
-        if cfg.normalization_type in CENTRED:
-            stack = stack - stack.mean(-1, keepdim=True)
-        norm = f"blocks.{last}.ln{2 if mlp_input else 1}"
-        scale = self[f"{'ln_final' if last == cfg.n_layers else norm}.hook_scale"]
-        scale = take(scale, pos_slice, -2)
-        return stack / (take(scale, batch_slice, 0) if self.has_batch_dim else scale)
-
-    def logit_attrs(
-        self,
-        residual_stack: Tensor,
-        tokens: Any,
-        incorrect_tokens: Any = None,
-        pos_slice: SliceLike = None,
-        batch_slice: SliceLike = None,
-        has_batch_dim: bool = True,
-    ) -> Tensor:
-        """What each component adds to a token's logit, or to the difference of two.
-
-        Raises:
-            InvalidInput: tokens and incorrect tokens of different shapes.
-        """
-        direction = self.model.tokens_to_residual_directions(tokens)
-        if incorrect_tokens is not None:
-            other = self.model.tokens_to_residual_directions(incorrect_tokens)
-            if other.shape != direction.shape:
-                raise InvalidInput(
-                    f"tokens {shorten(tokens)} and incorrect_tokens {shorten(incorrect_tokens)} "
-                    "must have the same shape."
-                )
-            direction = direction - other
-        scaled = self.apply_ln_to_stack(
-            residual_stack,
-            pos_slice=pos_slice,
-            batch_slice=batch_slice,
-            has_batch_dim=has_batch_dim,
-        )
-        return (scaled * direction).sum(-1)
 
     def get_full_resid_decomposition(
         self,
@@ -260,30 +213,42 @@ class ActivationCache(StoredActivations):
         apply_ln: bool = False,
         pos_slice: SliceLike = None,
         return_labels: bool = False,
+        project_output_onto: Tensor | None = None,
     ) -> Any:
         """Every head, every neuron (or MLP), the embeddings and the biases before a layer.
 
-        Their sum is the stream there.
+        Their sum is the stream there, or with ``project_output_onto`` its projection.
         """
         last, cfg = self._layers(layer), self.model.cfg
-        stack, labels = self.stack_head_results(
+        onto = None
+        if project_output_onto is not None:
+            onto = self._onto(project_output_onto, apply_ln=apply_ln)
+        parts, labels = self.stack_head_results(
             last + mlp_input, return_labels=True, pos_slice=pos_slice
         )
-        parts = [stack]
+        shape, parts = parts.shape[1:], [parts if onto is None else parts @ onto]
         if not cfg.attn_only and last > 0:
             if expand_neurons:
-                own, names = self.stack_neuron_results(last, pos_slice, return_labels=True)
+                own, names = self.stack_neuron_results(
+                    last, pos_slice, return_labels=True, project_output_onto=onto
+                )
             else:
                 own, names = self.decompose_resid(
                     last, mode="mlp", pos_slice=pos_slice, incl_embeds=False, return_labels=True
                 )
+                own = own if onto is None else own @ onto
             parts.append(own)
             labels += names
         embeds = ["embed"] * self.has_embed + ["pos_embed"] * self.has_pos_embed
-        parts += [take(self[name], pos_slice, -2)[None] for name in embeds]
         bias = self.model.accumulated_bias(last, mlp_input, include_mlp_biases=expand_neurons)
-        parts.append(bias.detach().expand(1, *stack.shape[1:]))
-        stack, labels = torch.cat(parts), [*labels, *embeds, "bias"]
-        if apply_ln:
+        small = [take(self[name], pos_slice, -2)[None] for name in embeds]
+        small.append(bias.detach().expand(1, *shape))
+        stack = torch.cat(parts + [x if onto is None else x @ onto for x in small])
+        labels = [*labels, *embeds, "bias"]
+        if apply_ln and onto is not None:
+            stack = self._projected_ln(stack, last, mlp_input, pos_slice)
+        elif apply_ln:
             stack = self.apply_ln_to_stack(stack, last, mlp_input, pos_slice)
+        if project_output_onto is not None and project_output_onto.ndim == 1:
+            stack = stack[..., 0]
         return (stack, labels) if return_labels else stack

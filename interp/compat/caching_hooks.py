@@ -22,7 +22,7 @@ class SaveHook:
         is_backward: whether gradients are stored.
         device: where to; ``None`` for where they are.
         remove_batch_dim: whether the first of a batch of one is stored.
-        pos_slice: which positions; all by default.
+        pos_slice: which positions; all by default. A single one keeps its axis, of size 1.
     """
 
     def __init__(
@@ -35,7 +35,8 @@ class SaveHook:
         pos_slice: Any = None,
     ) -> None:
         self.cache, self.suffix = cache, "_grad" if is_backward else ""
-        self.device, self.remove_batch_dim, self.pos_slice = device, remove_batch_dim, pos_slice
+        self.device, self.remove_batch_dim = device, remove_batch_dim
+        self.pos_slice = [pos_slice] if isinstance(pos_slice, int) else pos_slice
 
     def __call__(self, tensor: Tensor, hook: HookPoint) -> None:
         """Store it."""

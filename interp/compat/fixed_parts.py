@@ -1,9 +1,13 @@
-"""Modules whose parts stay: the core computes the forward, and would not see another part."""
+"""Modules whose parts stay: the core computes the forward, and would not see another part.
+
+Nor would it call PyTorch's hooks on a part. What would have no effect is refused.
+"""
 
 from typing import Any
 
 from torch import nn
 
+from interp.compat.hooked_root_module import HookedRootModule
 from interp.errors import InvalidInput
 
 
@@ -25,6 +29,56 @@ class FixedParts(nn.Module):
             )
         super().__setattr__(name, value)
 
+    def __delattr__(self, name: str) -> None:
+        """Delete an attribute.
+
+        Raises:
+            InvalidInput: it is a part, such as ``blocks[3]``.
+        """
+        if name in self._modules:
+            raise InvalidInput(
+                f"{name} of this {type(self).__name__} can't be deleted: the forward would go on "
+                "with it. Use stop_at_layer=, a hook that returns zeros, or HookedTransformer of "
+                "another cfg."
+            )
+        super().__delattr__(name)
+
+    def register_forward_hook(self, *given: Any, **keywords: Any) -> Any:
+        """A hook of PyTorch, on the model itself.
+
+        Raises:
+            InvalidInput: this is a part of a model.
+        """
+        self._check_is_called()
+        return super().register_forward_hook(*given, **keywords)
+
+    def register_forward_pre_hook(self, *given: Any, **keywords: Any) -> Any:
+        """A hook of PyTorch, on the model itself.
+
+        Raises:
+            InvalidInput: this is a part of a model.
+        """
+        self._check_is_called()
+        return super().register_forward_pre_hook(*given, **keywords)
+
+    def _check_is_called(self) -> None:
+        if not isinstance(self, HookedRootModule):
+            raise InvalidInput(
+                f"The forward would not call a hook of PyTorch on a {type(self).__name__}; use "
+                "model.add_hook at one of model.hook_dict, which sees the same tensors."
+            )
+
 
 class FixedList(FixedParts, nn.ModuleList):
     """The blocks."""
+
+    def append(self, module: nn.Module) -> Any:
+        """Refused.
+
+        Raises:
+            InvalidInput: always.
+        """
+        raise InvalidInput(
+            f"A {type(module).__name__} can't be added: the forward would not run it. Build "
+            "HookedTransformer of a cfg with more layers."
+        )

@@ -7,13 +7,14 @@ import torch
 
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.hooked_config import hooked_config
+from interp.compat.model_names import hub_name
 from interp.compat.processing import processed_state
 from interp.compat.processing_calls import FOLDED, ProcessingCalls
 from interp.compat.source_state import state_of
 from interp.compat.tokenizer import HookedTokenizer
 from interp.errors import InvalidInput, shorten
 from interp.loading import bundled, load
-from interp.loading.hub import PREFIX, WELL_KNOWN
+from interp.loading.hub import PREFIX
 from interp.transformer import Transformer
 
 
@@ -155,8 +156,9 @@ def source_of(name: str) -> str:
     """What :func:`interp.load` takes, for a name of TransformerLens."""
     if name.partition("@")[0] in bundled() or name.startswith(PREFIX) or Path(name).exists():
         return name
-    known = WELL_KNOWN.get(name.lower())
-    return f"{PREFIX}{known or name}" if known or "/" in name else name
+    plain, at, revision = name.partition("@")
+    known = hub_name(plain)
+    return f"{PREFIX}{known or plain}{at}{revision}" if known or "/" in name else name
 
 
 def _config(

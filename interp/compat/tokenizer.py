@@ -10,8 +10,22 @@ from typing import Any, Literal
 import torch
 
 from interp.config import TokensConfig
-from interp.errors import InvalidInput, shorten
+from interp.errors import InvalidInput, NoSuchAttribute, shorten
 from interp.text.tokenizer import Tokenizer
+
+
+class Encoding(dict[str, Any]):
+    """What a tokenizer gives: ``input_ids`` and ``attention_mask``, by key or as attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        """One of its values.
+
+        Raises:
+            NoSuchAttribute: there is none of this name.
+        """
+        if name not in self:
+            raise NoSuchAttribute(f"An encoding has {', '.join(self)}; got {name!r}.")
+        return self[name]
 
 
 class HookedTokenizer:
@@ -65,14 +79,44 @@ class HookedTokenizer:
         """Number of ids."""
         return self.vocab_size
 
-    def encode(self, text: str, **keywords: object) -> list[int]:  # noqa: ARG002
-        """The ids of a text, nothing added."""
-        return self.backend.encode(text)
+    @property
+    def all_special_ids(self) -> list[int]:
+        """BOS, EOS and padding."""
+        special = (self.bos_token_id, self.eos_token_id, self.pad_token_id)
+        return list(dict.fromkeys(i for i in special if i is not None))
+
+    def encode(self, text: str, *, return_tensors: str | None = None, **_: object) -> Any:
+        """The ids of a text, nothing added; with ``return_tensors`` a tensor ``[1 pos]``."""
+        ids = self.backend.encode(text)
+        return ids if return_tensors is None else torch.tensor([ids], dtype=torch.long)
+
+    def tokenize(self, text: str, **_: object) -> list[str]:
+        """The tokens of a text as the vocabulary writes them."""
+        return self.convert_ids_to_tokens(self.encode(text))
+
+    def convert_ids_to_tokens(self, ids: Any) -> Any:
+        """Tokens as the vocabulary writes them, of one id or several."""
+        flat = torch.as_tensor(ids)
+        found = [self.backend.backend.id_to_token(i) for i in flat.flatten().tolist()]
+        return found if flat.ndim else found[0]
+
+    def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> Any:
+        """The ids of one token or several, as the vocabulary writes them.
+
+        Raises:
+            InvalidInput: the vocabulary has no such token.
+        """
+        vocab = self.vocab
+        several = [tokens] if isinstance(tokens, str) else list(tokens)
+        missing = [token for token in several if token not in vocab]
+        if missing:
+            raise InvalidInput(f"The vocabulary has no token {shorten(missing[0])}.")
+        ids = [vocab[token] for token in several]
+        return ids[0] if isinstance(tokens, str) else ids
 
     def decode(self, ids: Any, *, skip_special_tokens: bool = False, **_: object) -> str:
         """The text of an id or of several, perhaps without BOS, EOS and padding."""
-        special = (self.bos_token_id, self.eos_token_id, self.pad_token_id)
-        skipped = special if skip_special_tokens else ()
+        skipped = self.all_special_ids if skip_special_tokens else ()
         flat = [i for i in torch.as_tensor(ids).flatten().tolist() if i not in skipped]
         return self.backend.decode(flat)
 
@@ -89,8 +133,8 @@ class HookedTokenizer:
         truncation: object = False,
         max_length: int | None = None,
         **keywords: object,  # noqa: ARG002
-    ) -> dict[str, Any]:
-        """Ids of one or several texts, as ``transformers`` gives them.
+    ) -> Encoding:
+        """Ids of one or several texts and what is no padding, as ``transformers`` gives them.
 
         Raises:
             InvalidInput: texts of different lengths without ``padding``, as a tensor.
@@ -99,19 +143,29 @@ class HookedTokenizer:
         rows = [self.encode(one) for one in texts]
         if truncation and max_length is not None:
             rows = [row[:max_length] for row in rows]
-        longest = max(map(len, rows), default=0)
+        longest, left = max(map(len, rows), default=0), self.padding_side == "left"
+        real = [[1] * len(row) for row in rows]
         if padding:
-            fill = [[self.pad_token_id] * (longest - len(row)) for row in rows]
-            pairs = zip(rows, fill, strict=True)
-            left = self.padding_side == "left"
-            rows = [pad + row if left else row + pad for row, pad in pairs]
+            rows = [_padded(row, longest, self.pad_token_id, left=left) for row in rows]
+            real = [_padded(row, longest, 0, left=left) for row in real]
         if return_tensors is None:
-            return {"input_ids": rows[0] if isinstance(text, str) else rows}
+            one = isinstance(text, str)
+            return Encoding(
+                input_ids=rows[0] if one else rows, attention_mask=real[0] if one else real
+            )
         if any(len(row) != len(rows[0]) for row in rows):
             raise InvalidInput(
                 f"Texts of different lengths need padding=True; got {shorten(texts)}."
             )
-        return {"input_ids": torch.tensor(rows, dtype=torch.long).reshape(len(rows), -1)}
+        ids, mask = (
+            torch.tensor(own, dtype=torch.long).reshape(len(own), -1) for own in (rows, real)
+        )
+        return Encoding(input_ids=ids, attention_mask=mask)
+
+
+def _padded(row: list[int], length: int, fill: int, *, left: bool) -> list[int]:
+    pad = [fill] * (length - len(row))
+    return pad + row if left else row + pad
 
 
 def add_special_tokens(tokenizer: Any) -> None:

@@ -13,6 +13,7 @@ from benchmarks.notebook_pages import (
     FIGURES,
     NOTEBOOKS,
     as_text,
+    notebooks_in,
     page,
     read_notebook,
     stripped,
@@ -22,8 +23,12 @@ from benchmarks.notebook_pages import (
 
 PAGES = NOTEBOOKS.parent / "docs" / "notebooks"
 MOST_BYTES = 2**20
-PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
+PATHS = notebooks_in(NOTEBOOKS)
 OF_EACH = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(NOTEBOOKS).with_suffix("").as_posix()
 
 
 def cells(path: Path, kind: str) -> list[str]:
@@ -49,8 +54,19 @@ def shown(**data: object) -> dict:
 # ---- what is stored ------------------------------------------------------------------------------
 
 
-def test_there_are_seven():
-    assert [path.stem[0] for path in PATHS] == list("1234567")
+def test_there_are_seven_and_five_with_the_calls_of_another_library():
+    assert [path.stem[0] for path in PATHS] == list("123456712345")
+    assert {path.parent.name for path in PATHS[7:]} == {"compat"}
+    assert sorted(PATHS) == sorted(NOTEBOOKS.rglob("*.ipynb"))
+
+
+def test_notebooks_for_another_library_use_its_calls_alone():
+    for path in (path for path in PATHS if path.parent.name == "compat"):
+        code = "\n".join(cells(path, "code"))
+        assert "interp.compat" in code
+        assert not re.search(
+            r"^(import|from) interp(?!\.compat)|\binterp\.(?!compat)", code, re.MULTILINE
+        )
 
 
 @OF_EACH
@@ -100,7 +116,7 @@ def test_it_ends_with_what_would_falsify_the_answer(path):
 
 @OF_EACH
 def test_its_page_has_its_cells(path):
-    text = (PAGES / f"{path.stem}.md").read_text(encoding="utf-8")
+    text = (PAGES / f"{name_of(path)}.md").read_text(encoding="utf-8")
     for own in cells(path, "markdown"):
         assert own in text, "run `make notebook-pages`"
     for own in cells(path, "code"):
@@ -108,9 +124,10 @@ def test_its_page_has_its_cells(path):
 
 
 def test_pages_are_of_notebooks_that_exist_and_are_small():
-    assert {path.stem for path in PAGES.glob("*.md")} == {"index", *(path.stem for path in PATHS)}
+    pages = {path.relative_to(PAGES).with_suffix("").as_posix() for path in PAGES.rglob("*.md")}
+    assert pages == {"index", *map(name_of, PATHS)}
     files = [path for path in PAGES.rglob("*") if path.is_file()]
-    named = "".join(path.read_text(encoding="utf-8") for path in PAGES.glob("*.md"))
+    named = "".join(path.read_text(encoding="utf-8") for path in PAGES.rglob("*.md"))
     assert all(path.name in named for path in PAGES.rglob("*.svg"))
     assert sum(path.stat().st_size for path in files) <= MOST_BYTES
 
@@ -118,7 +135,7 @@ def test_pages_are_of_notebooks_that_exist_and_are_small():
 def test_the_index_has_every_question():
     text = (PAGES / "index.md").read_text(encoding="utf-8")
     for path in PATHS:
-        assert f"- [{title_of(read_notebook(path))}]({path.stem}.md)\n" in text
+        assert f"- [{title_of(read_notebook(path))}]({name_of(path)}.md)\n" in text
 
 
 def test_what_is_printed_is_one_block_without_warnings(tmp_path):
@@ -148,6 +165,17 @@ def test_a_figure_is_an_svg_file(tmp_path):
     for number in (1, 2):
         assert f"![(t)]({FIGURES}/name-{number}.svg)" in text
         ElementTree.fromstring((tmp_path / FIGURES / f"name-{number}.svg").read_text())
+
+
+def test_pages_of_a_folder_are_in_a_folder_with_their_figures(tmp_path):
+    figure = curves({"y": [Curve("one", [0, 1], [0.0, 1.0])]}, title="t", axis="x", units=[""])
+    drawn = shown(**{notebook_pages.PLOTLY: figure.to_plotly_json()})
+    write_pages({"one": a_notebook(), "compat/one": a_notebook(drawn)}, tmp_path)
+    text = (tmp_path / "compat/one.md").read_text(encoding="utf-8")
+    assert f"({FIGURES}/one-1.svg)" in text
+    assert (tmp_path / "compat" / FIGURES / "one-1.svg").exists()
+    index = (tmp_path / "index.md").read_text(encoding="utf-8")
+    assert index.index("(one.md)") < index.index("TransformerLens") < index.index("(compat/one.md)")
 
 
 def test_figures_of_an_earlier_run_are_removed(tmp_path):

@@ -101,6 +101,9 @@ OF_MLPS = {
     ),
     "neurons of a layer": lambda c, m: c.get_neuron_results(1, neuron_slice=3, pos_slice=-1),
     "everything": lambda c, m: c.get_full_resid_decomposition(return_labels=True, apply_ln=True),
+    "neurons, projected": lambda c, m: c.stack_neuron_results(
+        -1, incl_remainder=True, apply_ln=True, project_output_onto=m.W_U[:, :3]
+    ),
     "layer 1": lambda c, m: c.get_full_resid_decomposition(
         1, expand_neurons=False, return_labels=True
     ),

@@ -1,0 +1,69 @@
+"""Names of models are those of TransformerLens, and lead to the same repositories."""
+
+import pytest
+
+from interp import InterpError
+from interp.compat import HookedTransformer
+from interp.compat.model_names import hub_name
+from interp.compat.pretrained import _source
+
+NOT_HERE = (
+    *("hubert", "wav2vec2", "w2v2", "medgemma"),  # of sounds, or of images as well
+    *("olmoe", "gpt-oss"),  # architectures of which the façade has not every part
+    *("qwen-", "santacoder"),  # code of their own
+    *("llama-7b", "llama-13b", "llama-30b", "llama-65b"),  # not on the hub under these names
+    *("olmo-3", "apertus"),  # architectures without a field in a configuration of version 3
+)
+"""Beginnings of names that are not known here."""
+
+
+@pytest.mark.parametrize(
+    ("name", "repository"),
+    [
+        ("gpt2-small", "openai-community/gpt2"),
+        ("gpt2", "openai-community/gpt2"),
+        ("GPT-Neo-125M", "EleutherAI/gpt-neo-125M"),
+        ("pythia-70m-deduped-v0", "EleutherAI/pythia-70m-deduped-v0"),
+        ("pythia-125m", "EleutherAI/pythia-160m"),
+        ("Llama-2-7b", "meta-llama/Llama-2-7b-hf"),
+        ("tiny-stories-1L-21M", "roneneldan/TinyStories-1Layer-21M"),
+    ],
+)
+def test_a_name_leads_to_its_repository(name, repository):
+    assert hub_name(name) == repository
+    assert _source(name) == f"hub:{repository}"
+    assert _source(f"{name}@main") == f"hub:{repository}@main"
+
+
+def test_other_names_are_left_alone():
+    assert hub_name("no-such-model") is None
+    assert _source("no-such-model") == "no-such-model"
+    assert _source("someone/model") == "hub:someone/model"
+    assert _source("python-2l@2000") == "python-2l@2000"
+
+
+@pytest.mark.parametrize("name", ["solu-2l", "gelu-1l", "attn-only-2l", "NeelNanda/SoLU_1L_v9_old"])
+def test_files_of_transformerlens_itself_are_refused(name):
+    with pytest.raises(InterpError, match="load_state_dict"):
+        HookedTransformer.from_pretrained(name)
+
+
+def same(repository):
+    """Without the organisations that the hub added later, and without capitals."""
+    return repository.removeprefix("openai-community/").removeprefix("distilbert/").lower()
+
+
+def test_every_name_of_theirs_is_known_or_refused():
+    models = pytest.importorskip("transformer_lens.supported_models")
+    wrong = {}
+    for repository, aliases in models.MODEL_ALIASES.items():
+        for alias in aliases:
+            try:
+                found = hub_name(alias)
+            except InterpError:
+                continue
+            if found is None:
+                wrong |= {} if alias.lower().startswith(NOT_HERE) else {alias: None}
+            elif same(found) != same(repository):
+                wrong[alias] = found
+    assert not wrong
