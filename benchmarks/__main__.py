@@ -1,6 +1,7 @@
 """Time everything in turn in one process; print a table, write JSON, compare with the marks.
 
     make bench                                         # everything, about an hour
+    make bench BENCH="--only compat"            # interp.compat against TransformerLens
     make bench BENCH="--only forwards,sweeps"   # forward, stored; heads, patching, paths
     make bench BENCH="--only forward,heads --kernel default --out bench.json"
     make bench BENCH="--device cuda --tf32"
@@ -22,6 +23,7 @@ import torch
 
 from benchmarks.bench import Bench
 from benchmarks.caches import memory, patterns, size
+from benchmarks.compat import against_lens
 from benchmarks.conductance import conductance
 from benchmarks.explorer import explorer
 from benchmarks.forwards import agreement, formed, forward
@@ -56,6 +58,7 @@ SECTIONS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "heads": heads,
     "patching": patching,
     "paths": paths,
+    "compat": against_lens,
     "conductance": conductance,
     "explorer": explorer,
     "import": importing,

@@ -16,8 +16,10 @@ from interp.compat.experts import MoE
 from interp.compat.factored_matrix import FactoredMatrix
 from interp.compat.fixed_parts import FixedParts
 from interp.compat.hook_point import HookPoint
-from interp.compat.norms import ActivationNorm, Norm
+from interp.compat.norms import Norm
 from interp.compat.shared_weights import SharedWeights
+from interp.compat.solu_norm import ActivationNorm
+from interp.compat.utils.activation_functions import solu
 from interp.compat.weight_views import bias_heads, input_heads, output_heads, transposed, whole
 from interp.errors import NoSuchAttribute
 from interp.model import mlp as core_mlp
@@ -180,7 +182,7 @@ class MLP(FixedParts):
 
     def act_fn(self, x: Tensor) -> Tensor:
         """The activation function."""
-        return self._core[0].act(x)
+        return solu(x) if self.cfg.is_layer_norm_activation() else self._core[0].act(x)
 
     def forward(self, x: Tensor) -> Tensor:
         """What the MLP writes, given its input after the norm."""
@@ -189,11 +191,17 @@ class MLP(FixedParts):
             gate = core.act(self.hook_pre(core.gate(x)))
             post = self.after_activation(gate * self.hook_pre_linear(core.pre(x)))
         else:
-            post = self.after_activation(core.act(self.hook_pre(core.pre(x))))
+            post = self.after_activation(self.act_fn(self.hook_pre(core.pre(x))))
         return core.write(self.hook_post(post))
 
+    def norm_has_hooks(self) -> bool:
+        """Whether SoLU's norm has hooks, or the point before it."""
+        return any(
+            p.has_hooks() for p in (self.hook_mid, self.ln.hook_scale, self.ln.hook_normalized)
+        )
+
     def after_activation(self, post: Tensor) -> Tensor:
-        """What TransformerLens does to the neurons' activations before ``hook_post``."""
+        """What TransformerLens does to the activation function's output before ``hook_post``."""
         if self.cfg.is_layer_norm_activation():
             return self.ln(self.hook_mid(post))
         return post + self.b_in if self.cfg.gated_mlp else post

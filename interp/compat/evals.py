@@ -1,15 +1,19 @@
-"""Rough measures of a model: its loss on a text, on data, on repeated tokens, and on IOI.
+"""Rough measures of a model: its loss on a text, on data and on repeated tokens; IOI and MMLU.
 
-(Indirect object identification: Wang et al. 2022.)
+Data sets are those of TransformerLens, on the hub. Without a network give them as ``data=``: a
+``datasets.Dataset`` of texts, such as ``datasets.load_from_disk`` opens.
 """
 
-import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from interp.compat.ioi import IOIDataset, ioi_eval
+from interp.compat.mmlu import MMLU_ANSWER_LETTERS, MMLU_SUBJECTS, make_mmlu_data_loader, mmlu_eval
+from interp.compat.utils.datasets import load_from_hub, tokenize_and_concatenate
 from interp.compat.utils.language_model import lm_cross_entropy_loss
 from interp.errors import InvalidInput
 
@@ -21,10 +25,113 @@ TEXT = (
 )
 """Of Olah et al. 2020, "Zoom In"."""
 
+FIRST_ID = 100
+"""Of the random tokens; those before it are special in many vocabularies."""
+
+__all__ = [
+    "DATASET_LOADERS",
+    "DATASET_NAMES",
+    "MMLU_ANSWER_LETTERS",
+    "MMLU_SUBJECTS",
+    "IOIDataset",
+    "evaluate",
+    "evaluate_on_dataset",
+    "induction_loss",
+    "ioi_eval",
+    "make_code_data_loader",
+    "make_mmlu_data_loader",
+    "make_owt_data_loader",
+    "make_pile_data_loader",
+    "make_wiki_data_loader",
+    "mmlu_eval",
+    "sanity_check",
+]
+
 
 def sanity_check(model: Any) -> Any:
     """The loss of a paragraph, in nats: below 5 if the model works, above 7 if not."""
     return model(TEXT, return_type="loss")
+
+
+# ---- data sets --------------------------------------------------------------------------------
+
+
+def _loader(
+    tokenizer: Any,
+    batch_size: int = 8,
+    data: Any = None,
+    *,
+    hub: tuple[str, ...],
+    column: str = "text",
+    max_length: int = 1024,
+) -> Any:
+    """Shuffled batches of rows of ``tokens [batch pos]``, whole ones alone.
+
+    Args:
+        tokenizer: has BOS and EOS.
+        batch_size: rows of a batch.
+        data: a ``datasets.Dataset`` of texts; by default it is loaded from the hub.
+        hub: its name there, and that of its configuration.
+        column: of the texts.
+        max_length: columns of a row.
+
+    Raises:
+        InvalidInput: it can't be loaded; the message says how to do without the hub.
+    """
+    texts = load_from_hub(*hub, split="train") if data is None else data
+    own = column if data is None or column in data.column_names else "text"
+    rows = tokenize_and_concatenate(
+        texts, tokenizer, column_name=own, max_length=max_length, num_proc=None
+    )
+    return torch.utils.data.DataLoader(rows, batch_size=batch_size, shuffle=True, drop_last=True)
+
+
+make_wiki_data_loader: Any = partial(_loader, hub=("wikitext", "wikitext-2-v1"))
+make_owt_data_loader: Any = partial(_loader, hub=("stas/openwebtext-10k",))
+make_pile_data_loader: Any = partial(_loader, hub=("NeelNanda/pile-10k",))
+make_code_data_loader: Any = partial(
+    _loader, hub=("codeparrot/codeparrot-valid-v2-near-dedup",), column="content"
+)
+DATASET_NAMES = ["wiki", "owt", "pile", "code"]
+DATASET_LOADERS: list[Callable[..., Any]] = [
+    make_wiki_data_loader,
+    make_owt_data_loader,
+    make_pile_data_loader,
+    make_code_data_loader,
+]
+"""In the order of their names."""
+
+
+@torch.inference_mode()
+def evaluate(
+    model: Any,
+    truncate: int = 100,
+    batch_size: int = 8,
+    tokenizer: Any = None,
+    data: Mapping[str, Any] | None = None,
+) -> dict[str, float]:
+    """The mean loss on each data set, in nats, as ``{"wiki_loss": ...}``.
+
+    Args:
+        model: has a tokenizer.
+        truncate: at most ``truncate`` + 1 batches of each.
+        batch_size: rows of a batch; a row has as many tokens as the model reads, at most 1,024.
+        tokenizer: by default the model's.
+        data: data sets by name, instead of those on the hub; only these are evaluated.
+
+    Raises:
+        InvalidInput: a data set can't be loaded, or is too short for one batch.
+    """
+    loaders: dict[str, Callable[..., Any]] = dict(zip(DATASET_NAMES, DATASET_LOADERS, strict=True))
+    own = model.tokenizer if tokenizer is None else tokenizer
+    width = min(1024, model.cfg.n_ctx)
+    losses: dict[str, float] = {}
+    for name in DATASET_NAMES if data is None else data:
+        make = loaders.get(name, DATASET_LOADERS[1])
+        rows = make(own, batch_size, data=None if data is None else data[name], max_length=width)
+        device = str(model.cfg.device)
+        losses[f"{name}_loss"] = evaluate_on_dataset(model, rows, truncate, device)
+    return losses
 
 
 @torch.inference_mode()
@@ -57,133 +164,19 @@ def induction_loss(
 ) -> Tensor:
     """Loss on the second of two equal halves of random tokens, in nats.
 
-    Ids are from 100 to 19,999, drawn by torch's global generator; BOS takes the place of the first.
+    Ids are from 100 to 19,999, or below ``d_vocab`` if that is less, drawn by torch's global
+    generator; BOS takes the place of the first.
+
+    Raises:
+        InvalidInput: the vocabulary has no ids from 100 on.
     """
-    half = torch.randint(100, 20000, (batch_size, subseq_len)).to(device)
+    end = min(20000, model.cfg.d_vocab)
+    if end <= FIRST_ID:
+        raise InvalidInput(f"Ids are drawn from {FIRST_ID} on; this model has d_vocab={end}.")
+    half = torch.randint(FIRST_ID, end, (batch_size, subseq_len)).to(device)
     tokens = half.repeat(1, 2)
     with_bos = model.cfg.default_prepend_bos if prepend_bos is None else prepend_bos
     if with_bos:
         tokens[:, 0] = (model.tokenizer if tokenizer is None else tokenizer).bos_token_id
     losses = lm_cross_entropy_loss(model(tokens, return_type="logits"), tokens, per_token=True)
     return losses[:, subseq_len + 1 :].mean()
-
-
-class IOIDataset(torch.utils.data.Dataset[dict[str, Tensor]]):
-    """Prompts of indirect object identification.
-
-    Args:
-        tokenizer: has ``encode`` and ``bos_token_id``.
-        templates: texts with [A] (the indirect object), [B] (the subject) and nouns in brackets.
-        names: for [A] and [B].
-        nouns: for the others, by their name.
-        num_samples: how many prompts.
-        symmetric: whether each comes with its names exchanged.
-        prepend_bos: whether BOS comes first.
-        seed: of the draws; by default they are Python's global generator's.
-    """
-
-    def __init__(
-        self,
-        tokenizer: Any,
-        templates: Sequence[str] | None = None,
-        names: Sequence[str] | None = None,
-        nouns: dict[str, list[str]] | None = None,
-        num_samples: int = 1000,
-        symmetric: bool = False,
-        prepend_bos: bool = True,
-        seed: int | None = None,
-    ) -> None:
-        self.tokenizer, self.prepend_bos = tokenizer, prepend_bos
-        self.random: Any = random if seed is None else random.Random(seed)
-        self.templates = self.get_default_templates() if templates is None else templates
-        self.names = self.get_default_names() if names is None else names
-        self.nouns = self.get_default_nouns() if nouns is None else nouns
-        draws = num_samples // 2 if symmetric else num_samples
-        self.samples = [one for _ in range(draws) for one in self.get_sample(symmetric)]
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __getitem__(self, idx: int) -> dict[str, Tensor]:
-        """Token ids of ``prompt`` (the indirect object at its end), ``IO`` and ``S``."""
-        sample = self.samples[idx]
-        bos = [self.tokenizer.bos_token_id] if self.prepend_bos else []
-        encoded = {key: self.tokenizer.encode(sample[key]) for key in ("text", "IO", "S")}
-        return {
-            "prompt": torch.tensor(bos + encoded["text"]),
-            "IO": torch.tensor(encoded["IO"]),
-            "S": torch.tensor(encoded["S"]),
-        }
-
-    def get_sample(self, symmetric: bool = False) -> list[dict[str, str]]:
-        """A prompt; with ``symmetric`` also the one with its names exchanged."""
-        template = self.random.choice(self.templates)
-        for noun, words in self.nouns.items():
-            template = template.replace(f"[{noun}]", self.random.choice(words))
-        a, b = self.random.sample(list(self.names), 2)
-        pairs = [(a, b), (b, a)] if symmetric else [(a, b)]
-        return [
-            {"text": template.replace("[A]", io).replace("[B]", s), "IO": f" {io}", "S": f" {s}"}
-            for io, s in pairs
-        ]
-
-    @staticmethod
-    def get_default_names() -> list[str]:
-        """Two names."""
-        return ["John", "Mary"]
-
-    @staticmethod
-    def get_default_templates() -> list[str]:
-        """Two templates."""
-        return [
-            "[A] and [B] went to the [LOCATION] to buy [OBJECT]. [B] handed the [OBJECT] to [A]",
-            "Then, [B] and [A] went to the [LOCATION]. [B] gave the [OBJECT] to [A]",
-        ]
-
-    @staticmethod
-    def get_default_nouns() -> dict[str, list[str]]:
-        """Places and objects."""
-        return {"LOCATION": ["store", "market"], "OBJECT": ["milk", "eggs", "bread"]}
-
-
-@torch.inference_mode()
-def ioi_eval(
-    model: Any,
-    dataset: Any = None,
-    batch_size: int = 8,
-    num_samples: int = 1000,
-    tokenizer: Any = None,
-    symmetric: bool = False,
-) -> dict[str, float]:
-    """Mean logit difference of indirect object and subject, and how often it is positive.
-
-    It is read where the first token in which the names differ is predicted.
-    """
-    if dataset is None:
-        own = model.tokenizer if tokenizer is None else tokenizer
-        dataset = IOIDataset(own, num_samples=num_samples, symmetric=symmetric)
-    differences: list[float] = []
-    for start in range(0, len(dataset), batch_size):
-        stop = min(start + batch_size, len(dataset))
-        samples = [dataset[at] for at in range(start, stop)]
-        prompts = [sample["prompt"] for sample in samples]
-        padded = torch.nn.utils.rnn.pad_sequence(prompts, batch_first=True)
-        logits = model(padded, return_type="logits")
-        for row, sample in zip(logits, samples, strict=True):
-            differences.append(_logit_difference(row, sample))
-    return {
-        "Logit Difference": sum(differences) / len(dataset),
-        "Accuracy": sum(one > 0 for one in differences) / len(dataset),
-    }
-
-
-def _logit_difference(logits: Tensor, sample: dict[str, Tensor]) -> float:
-    """Of one prompt, from its logits ``[pos vocab]``."""
-    io, s = sample["IO"], sample["S"]
-    n = min(len(io), len(s))
-    differing = (io[:n] != s[:n]).nonzero()
-    if not len(differing):
-        raise InvalidInput("The tokens of one name begin those of the other; take other names.")
-    first = int(differing[0])
-    here = logits[len(sample["prompt"]) - len(io) + first - 1]
-    return (here[io[first]] - here[s[first]]).item()

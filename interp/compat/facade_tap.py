@@ -56,6 +56,7 @@ class Pending:
         norm_input: what the next norm reads.
         scale: the divisor of the last norm, if it was hooked.
         pattern: the softmax of edited scores.
+        pre: what the activation function reads.
         heads: queries, keys and values of split inputs.
         heads_input: what the norms of queries and keys read.
         split: whether the norm in progress was applied to split inputs already.
@@ -67,6 +68,7 @@ class Pending:
     norm_input: Tensor | None = None
     scale: Tensor | None = None
     pattern: Tensor | None = None
+    pre: Tensor | None = None
     heads: dict[Point, Tensor] = field(default_factory=dict)
     heads_input: dict[Point, Tensor] = field(default_factory=dict)
     split: bool = False
@@ -139,7 +141,10 @@ class FacadeTap:
             return value
         if point in _ROUTED:
             return self._routed(point, value)
-        return self._hooked(point, self._own(point, value))
+        value = self._hooked(point, self._own(point, value))
+        if point is Point.PRE:
+            self.pending.pre = value
+        return value
 
     def _own(self, point: Point, value: Tensor) -> Tensor:
         """What TransformerLens has at a point before its hooks."""
@@ -151,9 +156,14 @@ class FacadeTap:
         if point in _SHARED and self.facade.is_ungrouped:
             return self.facade.attentions[self.layer].each_query(value)
         mlp = self.facade.blocks[self.layer].part("mlp")
-        return (
-            mlp.after_activation(value) if point is Point.POST and isinstance(mlp, MLP) else value
-        )
+        return self._neurons(mlp, value) if isinstance(mlp, MLP) and point is Point.POST else value
+
+    def _neurons(self, mlp: MLP, post: Tensor) -> Tensor:
+        """What ``hook_post`` gets: with the bias of a gated MLP, and SoLU's norm with its hooks."""
+        pre, self.pending.pre = self.pending.pre, None
+        if pre is None or not self.facade.cfg.is_layer_norm_activation():
+            return mlp.after_activation(post)
+        return mlp.after_activation(mlp.act_fn(pre)) if mlp.norm_has_hooks() else post
 
     # ---- one point ----------------------------------------------------------------------------
 

@@ -26,10 +26,10 @@ from interp.compat.norms import Norm
 from interp.compat.padding import use_padded_masks
 from interp.compat.pretrained import Pretrained
 from interp.compat.shared_weights import SharedWeights
+from interp.compat.solu_norm import SoluNorm
 from interp.compat.tokenizer import load_tokenizer
 from interp.compat.utils.activation_functions import solu
 from interp.errors import InvalidInput, NoSuchAttribute
-from interp.model import mlp as core_mlp
 from interp.model.embeddings import LearnedPositions
 from interp.model.norm import ScaledNorm
 from interp.model.unembedding import Unembedding
@@ -120,10 +120,9 @@ class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - 
             self.ln_final = Norm(stack.final_norm, weights)
         bias = core.unembed.b_U
         self.unembed = Unembed(core.unembed.weight, bias, weights)  # pyright: ignore[reportArgumentType]
-        if cfg.act_fn.startswith("solu"):
-            for part in core.modules():
-                if isinstance(part, core_mlp.MLP):
-                    part.act = solu
+        if cfg.act_fn.startswith("solu") and not cfg.attn_only:
+            for block, own in zip(core.blocks, self.blocks, strict=True):
+                block.mlp.act = SoluNorm(own.mlp.ln) if cfg.is_layer_norm_activation() else solu  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
 
     def _places(self, core: Transformer) -> Facade:
         """The hook point, and the norm, at each place of the core."""

@@ -156,6 +156,10 @@ class ModelForward(Settings):
             raise InvalidTokens(f"attention_mask is {shorten(mask)}, but tokens {shorten(tokens)}.")
         return None if mask is None else mask.to(tokens.device)
 
+    def masks_padding(self, tokens: Tensor) -> bool:
+        """Whether some of these ids are padding, which a forward masks."""
+        return _real(self._mask(tokens, None, is_cached=False)) is not None
+
     def _offset(self, cache: TransformerLensKeyValueCache, tokens: Tensor) -> int:
         """How many columns precede the new ones."""
         offset, masked = cache.n_columns, cache.previous_attention_mask.shape[1]

@@ -1,9 +1,7 @@
 """Norms with TransformerLens's names, and hooks on their divisor and their output."""
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from interp.compat.config import HookedTransformerConfig
 from interp.compat.fixed_parts import FixedParts
 from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
@@ -41,23 +39,3 @@ class Norm(FixedParts):
         core = self.core
         y = normalized if core.multiplier is None else normalized * core.multiplier
         return y if core.bias is None else y + core.bias
-
-
-class ActivationNorm(FixedParts):
-    """The norm after SoLU, whose parameters are its own."""
-
-    def __init__(self, cfg: HookedTransformerConfig, width: int) -> None:
-        super().__init__()
-        self.eps = cfg.eps
-        if cfg.normalization_type == "LN":
-            self.w = nn.Parameter(torch.ones(width, dtype=cfg.dtype))
-            self.b = nn.Parameter(torch.zeros(width, dtype=cfg.dtype))
-        self.hook_scale, self.hook_normalized = HookPoint(), HookPoint()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The LayerNorm of x over the neurons."""
-        x = x - x.mean(-1, keepdim=True)
-        scale = (x.square().mean(-1, keepdim=True) + self.eps).sqrt()
-        normalized = call_hooks(self.hook_normalized, x / call_hooks(self.hook_scale, scale))
-        w, b = getattr(self, "w", None), getattr(self, "b", None)
-        return normalized if w is None or b is None else normalized * w + b

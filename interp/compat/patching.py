@@ -2,9 +2,10 @@
 
     get_act_patch_resid_pre(model, corrupted_tokens, clean_cache, metric)         # [layer pos]
 
-(Meng et al. 2022.) The metric takes logits ``[batch pos vocab]`` and returns one number. With
-the patch setters of this module all cells are one :func:`interp.sweep` on the model's core; with
-others, or where hooks were added to the model, each cell is a forward.
+(Meng et al. 2022.) The metric takes logits ``[batch pos vocab]`` and returns one number. All cells
+are one :func:`interp.sweep` on the model's core where that gives what forwards of the model give
+(see :mod:`interp.compat.patching_sweep`); where hooks were added to the model, for example, each
+cell is a forward.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp.compat.patching_sweep import SELECTIONS, swept
+from interp.compat.patching_sweep import metric_value, swept
 from interp.compat.utils.act_names import get_act_name
 from interp.errors import InvalidInput
 from interp.frame import frame_of
@@ -47,8 +48,10 @@ def generic_activation_patch(
         model: the model.
         corrupted_tokens: ``[batch pos]``.
         clean_cache: activations of the clean run by name.
-        patching_metric: of the logits ``[batch pos vocab]``; one number.
-        patch_setter: ``(corrupted_activation, index, clean_activation)`` to the patched activation.
+        patching_metric: of the logits ``[batch pos vocab]``; one number. One that reads a single
+            position of each row is the fastest.
+        patch_setter: ``(corrupted_activation, index, clean_activation)`` to the patched activation;
+            it may change the first in place.
         activation_name: as of :func:`get_act_name`; the layer is the first index.
         index_axis_names: axes that are run over in full: layer, pos, head (or head_index),
             dest_pos, src_pos.
@@ -56,10 +59,11 @@ def generic_activation_patch(
         return_index_df: whether to return that table too.
 
     Returns:
-        ``[*axes]``, or ``[row]`` of ``index_df``; float32.
+        ``[*axes]``, or ``[row]`` of ``index_df``; in torch's default dtype.
 
     Raises:
-        InvalidInput: neither or both of ``index_axis_names`` and ``index_df``.
+        InvalidInput: neither or both of ``index_axis_names`` and ``index_df``; a metric that
+            returns several numbers.
     """
     if (index_df is None) == (index_axis_names is None):
         raise InvalidInput("Give either index_axis_names= or index_df=.")
@@ -70,20 +74,13 @@ def generic_activation_patch(
         cells = [tuple(int(one) for one in row) for row in index_df.to_numpy().tolist()]
         shape = [len(cells)]
     corrupted = torch.atleast_2d(corrupted_tokens)
-    values = None
-    if patch_setter in SELECTIONS and cells:
-        edited = [(get_act_name(activation_name, cell[0]), cell[1:]) for cell in cells]
-        values = swept(
-            model, corrupted, clean_cache, patching_metric, edited, SELECTIONS[patch_setter]
-        )
+    edited = [(get_act_name(activation_name, cell[0]), cell) for cell in cells]
+    given = (model, corrupted, clean_cache, patching_metric, patch_setter)
+    values = swept(*given, edited) if cells else []
     if values is None:
-        values = [
-            _one_cell(
-                model, corrupted, clean_cache, patching_metric, patch_setter, activation_name, cell
-            )
-            for cell in cells
-        ]
-    table = torch.as_tensor(values, dtype=torch.float32, device=model.cfg.device).reshape(shape)
+        values = [_one_cell(*given, name, cell) for name, cell in edited]
+    table = torch.tensor(values, dtype=torch.get_default_dtype(), device=model.cfg.device)
+    table = table.reshape(shape)
     if not return_index_df:
         return table
     if index_axis_names is not None:
@@ -111,17 +108,16 @@ def _one_cell(
     clean_cache: Any,
     metric: Metric,
     setter: PatchSetter,
-    activation_name: str,
+    name: str,
     cell: tuple[int, ...],
 ) -> float:
     """The metric of a forward with one patch."""
-    name = get_act_name(activation_name, cell[0])
 
     def patched(corrupted: Tensor, hook: object) -> Tensor:  # noqa: ARG001
         own = corrupted.clone() if corrupted.requires_grad else corrupted
         return setter(own, list(cell), clean_cache[name])
 
-    return metric(model.run_with_hooks(tokens, fwd_hooks=[(name, patched)])).item()
+    return metric_value(metric, model.run_with_hooks(tokens, fwd_hooks=[(name, patched)])).item()
 
 
 # ---- patch setters: (corrupted, index, clean) → corrupted, changed in place ----------------------
@@ -190,17 +186,6 @@ def layer_head_dest_src_pos_pattern_patch_setter(
     corrupted_activation[:, head, query, key] = clean_activation[:, head, query, key]
     return corrupted_activation
 
-
-SELECTIONS.update(
-    {
-        layer_pos_patch_setter: ("pos",),
-        layer_pos_head_vector_patch_setter: ("pos", "head"),
-        layer_head_vector_patch_setter: ("head",),
-        layer_head_pattern_patch_setter: ("head",),
-        layer_head_pos_pattern_patch_setter: ("head", "pos"),
-        layer_head_dest_src_pos_pattern_patch_setter: ("head", "pos", "key"),
-    }
-)
 
 # ---- one function for each activation: (model, corrupted_tokens, clean_cache, metric) ------------
 

@@ -1,6 +1,11 @@
-"""The cells of activation patching as one sweep, with the values of a forward a cell."""
+"""The cells of activation patching as one sweep, with the values of a forward a cell.
 
-import warnings
+Nothing before a patch differs from the corrupted run. So each patch setter is called with the
+activation of that run, and what it changes there is an edit of the core: cells that change nothing
+have the metric of the corrupted run, and the others restart where they first differ from it.
+"""
+
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,23 +13,38 @@ import torch
 from torch import Tensor
 
 from interp import edits
-from interp.compat.one_position import OfOnePosition, ReadsMore, column_read
+from interp.compat.caching_hooks import SaveHook
+from interp.compat.hook_point import HookPoint
+from interp.compat.watched_logits import OfColumns, ReadsMore, columns_of
 from interp.edits import Edit
-from interp.errors import InterpError
+from interp.errors import InterpError, InvalidInput
+from interp.execution.free_bytes import free_bytes
+from interp.execution.machine import processor
 from interp.metrics import MetricLike
 from interp.model.network import Network
-from interp.sweeps.sweep import sweep
+from interp.sweeps.cases import cases_of
+from interp.sweeps.memory import Budget
+from interp.sweeps.restart_map import RestartMap
+from interp.sweeps.schedule import Job
+from interp.sweeps.worker import Worker
+from interp.weights.packed import packed
 
-POINTS = ("resid_pre", "resid_mid", "attn_out", "mlp_out", "q", "k", "v", "z", "pattern")
-"""Activations that the core edits as a hook of the façade does."""
-OTHERWISE = ("use_qk_norm", "use_normalization_before_and_after", "use_split_qkv_input")
-"""Settings with which the façade's hooks are at other tensors than the core's points."""
+OF_HEADS = ("q", "k", "v", "z", "rot_q", "rot_k", "result")
+OF_STREAM = ("resid_pre", "resid_mid", "resid_post", "attn_out", "mlp_out", "pre", "post")
+AXES = {
+    **dict.fromkeys(OF_STREAM, ("batch", "pos", "unit")),
+    **dict.fromkeys(OF_HEADS, ("batch", "pos", "head", "unit")),
+    "pattern": ("batch", "head", "pos", "key"),
+}
+"""Activations that the core edits as a hook of the façade does, with their axes."""
 AGREEMENT = 1e-4
-"""Largest difference of the core's logits and the façade's, relative to the largest logit."""
-SELECTIONS: dict[Callable[..., Tensor], tuple[str, ...]] = {}
-"""What each patch setter selects with its indices behind the layer."""
+"""Largest difference of the metric of the core and of the façade, relative to it or to 1."""
+REPAYS, LARGE, MEMORY = 24, 2**26, 4
+"""Weights are packed for so many patches or more, of models of so many bytes or more, if so many
+times their bytes are free; on AMD processors, where PyTorch's own products are slow."""
 Cell = tuple[str, tuple[int, ...]]
-"""The name of an activation, and the indices of a patch in it."""
+"""The name of an activation, and the index of a patch in it."""
+Setter = Callable[..., Any]
 
 
 def swept(
@@ -32,65 +52,183 @@ def swept(
     tokens: Tensor,
     clean_cache: Any,
     metric: Callable[[Tensor], Tensor],
+    setter: Setter,
     cells: Sequence[Cell],
-    selected: tuple[str, ...],
 ) -> list[float] | None:
     """The metric of each cell; ``None`` if a sweep can't give what forwards of the model give."""
-    core = getattr(model, "core", None)
-    if not isinstance(core, Network) or _has_hooks(model) or _differs(model, cells):
+    names = list(dict.fromkeys(name for name, _ in cells))
+    if not _runs_as_core(model, tokens, names):
         return None
     with torch.no_grad():
-        logits = model(tokens)
-        own = core(tokens)
-    bound = AGREEMENT * max(1.0, float(logits.abs().max()))
-    if own.shape != logits.shape or float((own - logits).abs().max()) > bound:
-        return None
-    if logits.dtype in (torch.float16, torch.bfloat16):
-        return None
-    n, n_pos = tokens.shape
-    planned = [_edit(clean_cache, cell, selected, n) for cell in cells]
-    column = column_read(metric, logits)
-    if column is not None:
-        at_column = OfOnePosition(column, metric, n_pos, n)
+        logits, corrupted = _corrupted_run(model, tokens, names, clean_cache)
+        if not corrupted.keys() >= set(names):
+            return None
+        unpatched = metric_value(metric, logits)
         try:
-            return _values(core, tokens, planned, at_column)
-        except (ReadsMore, InterpError):
-            pass  # it reads more under some patch, or the batch is split
-    try:
-        return _values(core, tokens, planned, lambda x: metric(x).reshape(()).expand(n))
-    except InterpError:
-        return None
+            planned = {
+                at: _edit(name, corrupted[name], setter, index, clean_cache)
+                for at, (name, index) in enumerate(cells)
+            }
+        except InterpError:
+            return None  # the patch has NaN, or another shape
+    planned = {at: edit for at, edit in planned.items() if edit is not None}
+    values = [float(unpatched)] * len(cells)
+    if planned:
+        found = _values(model.core, tokens, list(planned.values()), metric, logits)
+        if found is None:
+            return None
+        for at, value in zip(planned, found, strict=True):
+            values[at] = value
+    return values
+
+
+def metric_value(metric: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
+    """The number that a metric returns, without axes.
+
+    Raises:
+        InvalidInput: it is not a single number.
+    """
+    value = torch.as_tensor(metric(logits))
+    if value.numel() != 1:
+        raise InvalidInput(
+            f"patching_metric returned {tuple(value.shape)}; it must return a single number. Take "
+            "the mean over the rows, or patch each row by itself."
+        )
+    return value.reshape(())
+
+
+class Unstored(SaveHook):
+    """Has an activation formed as it is for a cache, and stores nothing."""
+
+    def __call__(self, tensor: Tensor, hook: HookPoint) -> None:
+        """Nothing."""
+
+
+def _corrupted_run(
+    model: Any, tokens: Tensor, names: Sequence[str], clean_cache: Any
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Logits and some activations, with all formed that the clean run formed.
+
+    The operations are then the same, and so are the numbers wherever the tokens are.
+    """
+    found: dict[str, Tensor] = {}
+    hooks = [(name, SaveHook(found)) for name in names]
+    formed = [name for name in model.hook_dict if name in clean_cache and name not in names]
+    hooks += [(name, Unstored(found)) for name in formed]
+    return model.run_with_hooks(tokens, fwd_hooks=hooks), found
 
 
 def _values(
-    core: Network, tokens: Tensor, planned: list[Edit], metric: MetricLike | OfOnePosition
-) -> list[float]:
-    with warnings.catch_warnings():
-        # A metric that is NaN under a patch is NaN in the table, as TransformerLens has it.
-        warnings.filterwarnings("ignore", "The metric is NaN", RuntimeWarning)
-        return sweep(core, tokens, planned, metric).values[:, 0].tolist()
+    core: Network,
+    tokens: Tensor,
+    planned: list[Edit],
+    metric: Callable[[Tensor], Tensor],
+    logits: Tensor,
+) -> list[float] | None:
+    """The metric under each edit; ``None`` if a sweep can't give it."""
+
+    def of_all(whole: Tensor) -> Tensor:
+        return metric_value(metric, whole)
+
+    unpatched, columns = float(of_all(logits)), columns_of(of_all, logits)
+    ways: list[MetricLike | OfColumns] = [lambda whole: of_all(whole).expand(len(tokens))]
+    if columns is not None:
+        ways.insert(0, OfColumns(fn=of_all, columns_read=columns, n_pos=tokens.shape[1]))
+    for way in ways:
+        try:
+            values, baseline = _run(core, tokens, planned, way)
+        except ReadsMore:
+            continue  # under some patch
+        except InterpError:
+            return None
+        agrees = abs(baseline - unpatched) <= AGREEMENT * max(1.0, abs(unpatched))
+        return values if agrees else None
+    return None
 
 
-def _edit(clean_cache: Any, cell: Cell, selected: tuple[str, ...], n: int) -> Edit:
-    """What writes the clean activation of one cell."""
-    name, indices = cell
-    where: Any = dict(zip(selected, indices, strict=True))
-    is_pattern = name.endswith("hook_pattern")
-    axes = ("batch", "head", "pos", "key") if is_pattern else ("batch", "pos", "head", "unit")
-    clean = clean_cache[name]
-    part = [where.get(axis) for axis in axes[: clean.ndim]]
-    index = tuple(slice(None) if at is None else slice(at, at + 1) for at in part)
-    values = clean[index]
-    return edits.replace(name, values.expand(n, *values.shape[1:]).contiguous(), **where)
+def _run(
+    core: Network, tokens: Tensor, planned: list[Edit], metric: MetricLike | OfColumns
+) -> tuple[list[float], float]:
+    """The metric under each edit and without one.
+
+    As :func:`interp.sweep`, whose result also holds the hashes of all weights and edits; nobody
+    reads them here.
+    """
+    core = _fastest(core, len(planned))
+    restart_map, batches = RestartMap(core), tuple(core.batches(tokens))
+    cases = tuple(cases_of(restart_map, planned))
+    job = Job(tuple(range(len(tokens))), batches, metric, cases, len(tokens))
+    values, baseline = [math.nan] * len(planned), math.nan
+    for outcome in Worker(restart_map, Budget.of(core, None))(job):
+        baseline = float(outcome.baseline[0])
+        for case, value in zip(outcome.cases, outcome.values[:, 0].tolist(), strict=True):
+            values[case] = value
+    return values, baseline
 
 
-def _has_hooks(model: Any) -> bool:
-    """Whether hooks were added to the model."""
-    points = getattr(model, "hook_dict", {}).values()
-    return any(point.fwd_hooks or point.bwd_hooks for point in points)
+def _fastest(core: Network, n: int) -> Network:
+    """The core, with packed weights where so many forwards repay the packing and memory is free."""
+    nbytes = sum(weight.nbytes for weight in core.parameters())
+    is_small = nbytes * MEMORY < free_bytes(core.device)
+    on_cpu = core.device.type == "cpu" and core.dtype == torch.float32
+    if not (on_cpu and n >= REPAYS and nbytes >= LARGE and "AMD" in processor() and is_small):
+        return core
+    try:
+        return packed(core)
+    except InterpError:
+        return core
 
 
-def _differs(model: Any, cells: Sequence[Cell]) -> bool:
-    """Whether a hook of the façade is at another tensor than the core's point."""
-    names = {name.rpartition("hook_")[2] for name, _ in cells}
-    return not names <= set(POINTS) or any(getattr(model.cfg, one, False) for one in OTHERWISE)
+def _edit(
+    name: str, before: Tensor, setter: Setter, index: Sequence[int], clean: Any
+) -> Edit | None:
+    """What writes the part that a patch setter changes; ``None`` if that is nothing."""
+    own = before.clone()
+    after = setter(own, list(index), clean[name])
+    after = own if after is None else after
+    if after.shape != before.shape:
+        raise InvalidInput(f"The patch of {name} has another shape.")
+    changed = after != before
+    where: dict[str, Any] = {}
+    box: list[slice] = []
+    for axis, label in enumerate(AXES[_short(name)]):
+        box.append(slice(None))
+        if label in ("batch", "unit"):
+            continue
+        others = [other for other in range(changed.ndim) if other != axis]
+        at = changed.any(dim=others).nonzero().flatten().tolist()
+        if not at:
+            return None
+        first, last = at[0], at[-1]
+        if last - first + 1 < before.shape[axis]:
+            where[label] = first if first == last else tuple(range(first, last + 1))
+            box[-1] = slice(first, last + 1)
+    return edits.replace(name, after[tuple(box)].contiguous(), **where)
+
+
+def _short(name: str) -> str:
+    return name.rpartition("hook_")[2]
+
+
+def _runs_as_core(model: Any, tokens: Tensor, names: Sequence[str]) -> bool:
+    """Whether forwards with a patch of these activations are those of the core with an edit.
+
+    They are not where hooks were added, where padding is masked (positions then count the tokens of
+    a row), in half precision (metrics of a sweep are of float32), where the MLPs add a bias
+    that the core has not, and at points that the façade alone has.
+    """
+    core = getattr(model, "core", None)
+    if not (isinstance(core, Network) and hasattr(model, "masks_padding")):
+        return False
+    cfg = model.cfg
+    if not all(_short(name) in AXES and name in model.hook_dict for name in names):
+        return False
+    if any("hook_result" in name for name in names) and not cfg.use_attn_result:
+        return False
+    hooked = any(point.fwd_hooks or point.bwd_hooks for point in model.hook_points())
+    if cfg.ungroup_grouped_query_attention:
+        return False
+    gated = cfg.gated_mlp and not (cfg.attn_only or cfg.num_experts)
+    biased = gated and any(bool(block.mlp.b_in.any()) for block in model.blocks)
+    half = core.dtype in (torch.float16, torch.bfloat16)
+    return not (hooked or biased or half or model.masks_padding(tokens))

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import InvalidInput
@@ -13,7 +14,7 @@ from interp.metrics.logits import (
     Position,
     Targets,
     as_tuple,
-    at_position,
+    columns_read,
     gather_targets,
     masked_losses,
     next_token_losses,
@@ -51,6 +52,11 @@ class Metric(ABC):
     def is_aligned_with_batch(self) -> bool:
         """Whether it holds a tensor with the batch's columns, which repadding would misalign."""
         return any(isinstance(getattr(self, field.name), TensorData) for field in fields(self))
+
+    @property
+    def reads_other_rows(self) -> bool:
+        """Whether the number of a prompt may depend on the other rows of the batch."""
+        return False
 
     def for_rows(self, rows: Sequence[int], n: int) -> "Metric":
         """The metric for some of ``n`` prompts, with the targets and references of these rows.
@@ -143,7 +149,12 @@ class AtPosition(Metric):
         self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
     ) -> Float[Tensor, " batch"]:
         """:meth:`compute` on the logits at the position."""
-        return self.for_batch(batch).compute(at_position(logits, batch, self.pos))
+        rows = torch.arange(len(logits), device=logits.device)
+        return self.for_batch(batch).compute(logits[rows, self.read_columns(batch)])
+
+    def read_columns(self, batch: Batch) -> Int[Tensor, " batch"]:
+        """The column that it reads in each row."""
+        return columns_read(batch, self.pos)
 
     def for_batch(self, batch: Batch) -> "AtPosition":  # noqa: ARG002 - most hold no reference
         """The metric for one batch, with its reference reduced to the logits at the position."""

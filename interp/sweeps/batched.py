@@ -238,9 +238,10 @@ class BatchedForward:
     @cached_property
     def _read_column(self) -> Int[Tensor, " prompt"]:
         """The column that the metric reads, of each prompt."""
-        metric = self.job.metric
-        position = metric.pos if isinstance(metric, AtPosition) else -1
-        return columns_read(self.job.batches[-1], position)
+        metric, batch = self.job.metric, self.job.batches[-1]
+        if isinstance(metric, AtPosition):
+            return metric.read_columns(batch)
+        return columns_read(batch, -1)
 
     @cached_property
     def _reads(self) -> slice | None:

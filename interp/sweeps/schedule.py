@@ -68,7 +68,7 @@ def jobs_of(
 
 def split_under(metric: Metric | MetricLike, batches: Sequence[Batch]) -> BatchSplit:
     """How a batch may be split without changing what ``metric`` gives for a prompt."""
-    if not isinstance(metric, Metric):
+    if not isinstance(metric, Metric) or metric.reads_other_rows:
         return BatchSplit.NONE
     has_padding = any(batch.real is not None for batch in batches)
     repad = has_padding and not metric.is_aligned_with_batch

@@ -13,7 +13,7 @@ import torch
 from interp.edits import Apply, Edge, Edit, EditSite
 from interp.errors import InvalidInput, shorten
 from interp.execution.estimate import shape_at
-from interp.metrics import AtPosition, Loss, Metric, columns_read
+from interp.metrics import AtPosition, Loss, Metric
 from interp.model.batch import Batch
 from interp.model.network import Network, unembedding_of
 from interp.sweeps.cases import Case
@@ -74,7 +74,7 @@ def check_metric(metric: object, model: Network, batch: Batch) -> None:
             )
         return
     if isinstance(metric, AtPosition):
-        columns_read(batch, metric.pos)
+        metric.read_columns(batch)
     if isinstance(metric, Loss):  # whether there is a next token does not depend on the vocabulary
         one_token = Batch(torch.zeros_like(batch.ids), batch.real)
         metric(torch.zeros(*batch.ids.shape, 1, device=batch.ids.device), one_token)

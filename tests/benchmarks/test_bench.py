@@ -98,6 +98,13 @@ def test_marks_without_a_clock_have_their_rows(rows):
 
 
 @pytest.mark.slow
+def test_compat_is_marked_against_transformer_lens(rows):
+    bounds = [row["mark"]["bound"] for row in of(rows, "compat", against="TransformerLens")]
+    assert bounds == [1.1] * 4 + [4] * 4
+    assert all("values within" in row["note"] for row in of(rows, "compat", "get_act_patch"))
+
+
+@pytest.mark.slow
 def test_conductance_is_marked_against_backwards_to_the_stream_alone(without_peers):
     rows = json.loads(without_peers[0].read_text(encoding="utf-8"))["rows"]
     to_stream, to_weights = of(rows, "conductance")

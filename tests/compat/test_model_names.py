@@ -5,7 +5,7 @@ import pytest
 from interp import InterpError
 from interp.compat import HookedTransformer
 from interp.compat.model_names import hub_name
-from interp.compat.pretrained import _source
+from interp.compat.pretrained import source_of
 
 NOT_HERE = (
     *("hubert", "wav2vec2", "w2v2", "medgemma"),  # of sounds, or of images as well
@@ -31,15 +31,15 @@ NOT_HERE = (
 )
 def test_a_name_leads_to_its_repository(name, repository):
     assert hub_name(name) == repository
-    assert _source(name) == f"hub:{repository}"
-    assert _source(f"{name}@main") == f"hub:{repository}@main"
+    assert source_of(name) == f"hub:{repository}"
+    assert source_of(f"{name}@main") == f"hub:{repository}@main"
 
 
 def test_other_names_are_left_alone():
     assert hub_name("no-such-model") is None
-    assert _source("no-such-model") == "no-such-model"
-    assert _source("someone/model") == "hub:someone/model"
-    assert _source("python-2l@2000") == "python-2l@2000"
+    assert source_of("no-such-model") == "no-such-model"
+    assert source_of("someone/model") == "hub:someone/model"
+    assert source_of("python-2l@2000") == "python-2l@2000"
 
 
 @pytest.mark.parametrize("name", ["solu-2l", "gelu-1l", "attn-only-2l", "NeelNanda/SoLU_1L_v9_old"])

@@ -201,3 +201,27 @@ def test_packed_products_give_the_same():
         table = sweep(fast, tokens, HEADS, metric)
         assert_close(table.values, sweep(model, tokens, HEADS, metric).values, 1e-5)
         assert table.provenance.products != "default"
+
+
+class Range(metrics.AtPosition):
+    """How far apart the logits of a token are over the batch, at a position of each row."""
+
+    kind = "range"
+    name = "range"
+
+    @property
+    def reads_other_rows(self) -> bool:
+        return True
+
+    def read_columns(self, batch):
+        return torch.arange(len(batch.ids)) % 3
+
+    def compute(self, logits):
+        return (logits[:, 1].max() - logits[:, 1].min()).expand(len(logits))
+
+
+def test_prompts_stay_together_where_the_metric_is_of_the_whole_batch():
+    tokens, companies = tokens_of("gpt2", batch=5, pos=6)[0], Companies()
+    table = sweep(MODEL, tokens, HEADS, Range(), executor=companies)
+    assert companies.rows == [(0, 1, 2, 3, 4)]
+    assert_close(table.values, brute_force(MODEL, tokens, HEADS, Range()))

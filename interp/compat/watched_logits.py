@@ -1,0 +1,225 @@
+"""Which positions of the logits a function reads, found by watching how it indexes them.
+
+A function of ``[batch pos vocab]`` that reads a single position of each row can be given the logits
+of those alone. What it is given looks like all of them and refuses every other use, so that a value
+that was not computed is never read.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - as everyone writes it
+
+from interp.metrics import AtPosition
+from interp.model.batch import Batch
+
+GETTERS = ("shape", "dtype", "device", "ndim", "requires_grad", "is_cuda", "layout")
+ABOUT_IT = {
+    Tensor.size,
+    Tensor.dim,
+    Tensor.__len__,
+    *(getattr(Tensor, name).__get__ for name in GETTERS),
+}
+"""What may be asked without reading a value."""
+OVER_VOCAB = {
+    *(Tensor.softmax, torch.softmax, F.softmax),
+    *(Tensor.log_softmax, torch.log_softmax, F.log_softmax),
+}
+"""Functions along one axis: along that of the vocabulary, positions do not matter to each other."""
+ELEMENTWISE = {Tensor.float, Tensor.double, Tensor.detach, Tensor.clone, Tensor.contiguous}
+
+
+class ReadsMore(Exception):
+    """The function reads the logits in another way than at one position of each row."""
+
+
+@dataclass(eq=False)
+class Reads:
+    """What a function has read.
+
+    Attributes:
+        cells: the places read, each as ``row * n_pos + pos``.
+        allowed: those that may be; ``None`` for any.
+        refused: whether it tried something else.
+    """
+
+    cells: set[int] = field(default_factory=set)
+    allowed: frozenset[int] | None = None
+    refused: bool = False
+
+    def refuse(self, what: object) -> ReadsMore:
+        """Note it; also where the function catches the error."""
+        self.refused = True
+        return ReadsMore(str(what))
+
+    def add(self, cells: Tensor) -> None:
+        """Note places that are read.
+
+        Raises:
+            ReadsMore: some of them may not be.
+        """
+        read = set(cells.flatten().tolist())
+        self.cells |= read
+        if self.allowed is not None and not read <= self.allowed:
+            raise self.refuse(f"places {sorted(read)}")
+
+
+class WatchedLogits(Tensor):
+    """Logits whose uses are noted.
+
+    Attributes:
+        reads: what was read so far.
+        cells: ``row * n_pos + pos`` of each vector of logits: a tensor without the last axis.
+    """
+
+    reads: Reads
+    cells: Tensor
+
+    @classmethod
+    def of(cls, logits: Tensor, reads: Reads, cells: Tensor | None = None) -> "WatchedLogits":
+        """These logits, watched; by default they are ``[batch pos vocab]``."""
+        watched = logits.detach().as_subclass(cls)
+        n, n_pos = logits.shape[:2]
+        own = torch.arange(n * n_pos).view(n, n_pos) if cells is None else cells
+        watched.reads, watched.cells = reads, own
+        return watched
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Index at positions, describe itself, or compute something of each position.
+
+        Raises:
+            ReadsMore: anything else.
+        """
+        given = kwargs or {}
+        with torch._C.DisableTorchFunctionSubclass():  # pyright: ignore[reportPrivateUsage]
+            if func in ABOUT_IT:
+                return func(*args, **given)
+            first = args[0] if args else None
+            watched = first if isinstance(first, WatchedLogits) else None
+            if watched is None:
+                watched = next((one for one in _flat(args, given) if isinstance(one, cls)), None)
+                raise ReadsMore(str(func)) if watched is None else watched.reads.refuse(func)
+            if func is Tensor.__getitem__:
+                return _indexed(watched, args[1])
+            over_vocab = func in OVER_VOCAB and _axis(args, given) in (-1, watched.ndim - 1)
+            if over_vocab or (func in ELEMENTWISE and len(args) == 1):
+                return _of_each(watched, lambda x: func(x, *args[1:], **given))
+            raise watched.reads.refuse(func)
+
+
+def _flat(args: tuple[Any, ...], given: dict[str, Any]) -> list[Any]:
+    found: list[Any] = []
+    for one in (*args, *given.values()):
+        found += list(one) if isinstance(one, list | tuple) else [one]
+    return found
+
+
+def _axis(args: tuple[Any, ...], given: dict[str, Any]) -> object:
+    return args[1] if len(args) > 1 else given.get("dim")
+
+
+def _of_each(watched: WatchedLogits, fn: Callable[[Tensor], Tensor]) -> WatchedLogits:
+    """A function of each vector of logits; of positions that share theirs, computed once."""
+    plain = watched.as_subclass(Tensor)
+    axis = watched.cells.ndim - 1
+    shares = plain.stride(axis) == 0
+    after = fn(plain.narrow(axis, 0, 1) if shares else plain).expand(plain.shape)
+    return WatchedLogits.of(after, watched.reads, watched.cells)
+
+
+def _indexed(watched: WatchedLogits, index: Any) -> Tensor:
+    """A part of the logits; watched as well, if it still has all positions of its rows."""
+    entries = index if isinstance(index, tuple) else (index,)
+    axes = watched.cells.ndim
+    if entries and entries[0] is Ellipsis and len(entries) <= axes + 1:
+        entries = (*(slice(None) for _ in range(axes + 2 - len(entries))), *entries[1:])
+    if len(entries) > axes + 1 or any(map(_is_unusual, entries)):
+        raise watched.reads.refuse("an index of another form")
+    cells, part = watched.cells[entries[:axes]], watched.as_subclass(Tensor)[entries]
+    if len(entries) < axes and isinstance(entries[0], int | slice):
+        return WatchedLogits.of(part, watched.reads, cells)
+    watched.reads.add(cells)
+    return part
+
+
+def _is_unusual(index: Any) -> bool:
+    is_mask = isinstance(index, bool) or str(getattr(index, "dtype", "")).endswith(("bool", "int8"))
+    return is_mask or index is None or index is Ellipsis
+
+
+def columns_of(
+    metric: Callable[[Tensor], Tensor], logits: Float[Tensor, "batch pos vocab"]
+) -> tuple[int, ...] | None:
+    """The one position of each row that a function reads; ``None`` if it reads them otherwise.
+
+    Of rows that it does not read, the last one.
+    """
+    reads, n_pos = Reads(), logits.shape[1]
+    try:
+        metric(WatchedLogits.of(logits, reads))
+    except ReadsMore:
+        return None
+    found = {cell // n_pos: cell % n_pos for cell in reads.cells}
+    if reads.refused or len(found) < len(reads.cells) or not found:
+        return None
+    return tuple(found.get(row, n_pos - 1) for row in range(len(logits)))
+
+
+@dataclass(frozen=True)
+class OfColumns(AtPosition):
+    """A function of all logits that reads one position of each row, as a metric of a sweep.
+
+    Its number is of the batch as a whole, and every row has it.
+
+    Attributes:
+        fn: the function; it returns one number.
+        columns_read: the position of each row.
+        n_pos: columns of the batch.
+    """
+
+    kind: ClassVar[str] = "of_columns"
+    name: ClassVar[str] = "metric"
+
+    fn: Callable[[Tensor], Tensor] = torch.sum
+    columns_read: tuple[int, ...] = ()
+    n_pos: int = 1
+
+    @property
+    def reads_other_rows(self) -> bool:
+        """True: it is of the batch as a whole."""
+        return True
+
+    def __call__(
+        self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
+    ) -> Float[Tensor, " batch"]:
+        """Its number, for every row; 0 of logits without data, by which shapes are checked."""
+        return logits.new_zeros(len(logits)) if logits.is_meta else super().__call__(logits, batch)
+
+    def read_columns(self, batch: Batch) -> Int[Tensor, " batch"]:
+        """Its positions."""
+        return torch.tensor(self.columns_read, device=batch.ids.device)
+
+    def compute(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
+        """The function of the logits at its positions.
+
+        Raises:
+            ReadsMore: it reads others now.
+        """
+        cells = {row * self.n_pos + column for row, column in enumerate(self.columns_read)}
+        reads = Reads(allowed=frozenset(cells))
+        whole = logits[:, None].expand(-1, self.n_pos, -1)
+        value = self.fn(WatchedLogits.of(whole, reads))
+        if reads.refused:
+            raise ReadsMore("places that it did not read before")
+        return value.reshape(()).expand(len(logits))
