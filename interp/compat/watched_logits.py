@@ -30,7 +30,7 @@ OVER_VOCAB = {
     *(Tensor.log_softmax, torch.log_softmax, F.log_softmax),
 }
 """Functions along one axis: along that of the vocabulary, positions do not matter to each other."""
-ELEMENTWISE = {Tensor.float, Tensor.double, Tensor.detach, Tensor.clone, Tensor.contiguous}
+ELEMENTWISE = {Tensor.float, Tensor.double, Tensor.detach, Tensor.clone, Tensor.cpu, Tensor.to}
 
 
 class ReadsMore(Exception):
@@ -85,6 +85,7 @@ class WatchedLogits(Tensor):
         watched = logits.detach().as_subclass(cls)
         n, n_pos = logits.shape[:2]
         own = torch.arange(n * n_pos).view(n, n_pos) if cells is None else cells
+        own = own.to(logits.device)
         watched.reads, watched.cells = reads, own
         return watched
 
@@ -113,7 +114,7 @@ class WatchedLogits(Tensor):
             if func is Tensor.__getitem__:
                 return _indexed(watched, args[1])
             over_vocab = func in OVER_VOCAB and _axis(args, given) in (-1, watched.ndim - 1)
-            if over_vocab or (func in ELEMENTWISE and len(args) == 1):
+            if over_vocab or func in ELEMENTWISE:
                 return _of_each(watched, lambda x: func(x, *args[1:], **given))
             raise watched.reads.refuse(func)
 

@@ -178,6 +178,21 @@ def test_settings(setting, forwards):
 
 
 @pytest.mark.filterwarnings("ignore")
+@torch.no_grad()
+def test_caches_of_theirs_and_dictionaries(forwards):
+    ours, theirs = pair("gpt2")
+    ids = tokens()
+    own, other = (model.run_with_cache(ids[0])[1] for model in (ours, theirs))
+    of_z = ours.run_with_cache(ids[0], names_filter=lambda name: name.endswith("hook_z"))[1]
+    given = [own, other, dict(own), of_z]
+    patch = patching.get_act_patch_attn_head_out_by_pos
+    first, *rest = (patch(ours, ids[1], cache, last) for cache in given)
+    for table in rest:
+        close(table, first)
+    assert not forwards
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_processed_weights(forwards):
     models = pair("gpt2")
     state = models[1].state_dict()

@@ -22,6 +22,7 @@ AT_ONE = {
     "rows, then position": (lambda x: x[1:][:, 2].mean(), (4, 2, 2)),
     "probability": (lambda x: x.softmax(-1)[:, -1, 2].mean(), (4, 4, 4)),
     "log probability of a row": (lambda x: x[0].log_softmax(dim=1)[3, 2], (3, 4, 4)),
+    "moved": (lambda x: x.cpu().to(torch.float64, copy=True)[:, -1].mean(), (4, 4, 4)),
     "by torch": (lambda x: torch.log_softmax(x.double(), dim=-1)[:, 1].mean(), (1, 1, 1)),
     "described": (lambda x: x[:, -1].sum() if x.ndim == 3 and len(x) == 3 else x.sum(), (4,) * 3),
 }
