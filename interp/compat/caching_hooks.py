@@ -15,7 +15,7 @@ _HEADS = ("hook_q", "hook_k", "hook_v", "hook_z", "hook_result")
 
 
 class SaveHook:
-    """A hook that stores what it sees and changes nothing.
+    """A hook that stores a copy of what it sees and changes nothing.
 
     Args:
         cache: where it is stored, by the name of the point (of a gradient, with ``_grad``).
@@ -41,12 +41,12 @@ class SaveHook:
     def __call__(self, tensor: Tensor, hook: HookPoint) -> None:
         """Store it."""
         name = str(hook.name)
-        stored = tensor.detach() if self.device is None else tensor.detach().to(self.device)
-        stored = stored[0] if self.remove_batch_dim else stored
+        stored = tensor.detach()[0] if self.remove_batch_dim else tensor.detach()
         axis = -3 if name.endswith(_HEADS) else -2
         if self.pos_slice is not None and tensor.ndim >= -axis:
             stored = take(stored, self.pos_slice, axis)
-        self.cache[name + self.suffix] = stored
+        device = stored.device if self.device is None else self.device
+        self.cache[name + self.suffix] = stored.to(device, copy=True)
 
 
 def as_filter(names_filter: object) -> Callable[[str], bool]:

@@ -249,3 +249,19 @@ def test_calls_that_are_missing_say_what_to_use():
         model.get_residual  # noqa: B018 - an attribute
     with pytest.raises(InterpError, match="load_dataset"):
         model.sample_datapoint()
+
+
+def test_what_is_cached_shares_no_memory():
+    model = built("gpt2")
+    loss, cache = model.run_with_cache(tokens(), return_type="loss")
+    before = cache["resid_pre", 1].clone()
+    for name, activation in cache.items():
+        if name != "blocks.1.hook_resid_pre":
+            activation.zero_()
+    assert torch.equal(cache["resid_pre", 1], before)
+    loss.backward()
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    model.zero_grad()
+    model(tokens(), return_type="loss").backward()
+    for name, parameter in model.named_parameters():
+        assert_close(gradients[name], parameter.grad, atol=1e-12, rtol=0)
