@@ -92,16 +92,13 @@ def close(actual, expected, tolerance=1e-9):
     assert expected.std() > 0
 
 
-SLOW = [name for name in SHAPES if name not in ("gpt2", "llama")]
+FAST = ("gpt2", "llama")
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "name",
-    [
-        *(n for n in SHAPES if n not in SLOW),
-        *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW),
-    ],
+    [pytest.param(name, marks=[pytest.mark.slow] * (name not in FAST)) for name in SHAPES],
 )
 def test_grids_are_those_of_transformer_lens(name, forwards):
     models = pair(name)

@@ -43,7 +43,7 @@ def exit_settings(fields: ForeignConfig) -> dict[str, Any]:
     names = fields.weight_names
     if f"{GENERATOR}.dense.weight" in names:
         norm = NormConfig(eps=fields.number("layer_norm_eps"))
-        return bert.masked_exit(fields, HeadConfig("gelu", norm, sum_width(fields)))
+        return bert.masked_exit(fields, HeadConfig("gelu", norm, width=sum_width(fields)))
     if f"{DISCRIMINATOR}.dense.weight" in names:
         head = HeadConfig(fields.activation("hidden_act"), NO_NORM)
         return {"head": head, "n_classes": 1, "bias_u": True}
