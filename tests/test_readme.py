@@ -15,6 +15,7 @@ import pytest
 
 from apps.commands.report import SECTIONS
 from benchmarks.site.pages import blocks_of, commands_of
+from interp.loading.registry import families
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -108,6 +109,10 @@ def test_make_test_runs_tests():
     done = run(["make", "test", chosen], ROOT)
     assert done.returncode == 0, done.stdout
     assert "passed" in done.stdout
+
+
+def test_the_number_of_families_is_that_of_the_registry():
+    assert f"[{len(families())} families](docs/reference/models.md)" in README
 
 
 def test_what_pip_is_asked_to_install_is_this_project():

@@ -42,7 +42,7 @@ NEEDS = {
 """The setting that a hook point needs, by the end of its name."""
 
 
-class EncoderModel(EncoderPretrained, FixedParts):
+class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportIncompatibleMethodOverride] - as TransformerLens has to()
     """Base class of the façades that have an encoder."""
 
     unembed: Unembed
