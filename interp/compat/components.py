@@ -197,7 +197,7 @@ class MLP(FixedParts):
     def norm_has_hooks(self) -> bool:
         """Whether SoLU's norm has hooks, or the point before it."""
         return any(
-            p.has_hooks() for p in (self.hook_mid, self.ln.hook_scale, self.ln.hook_normalized)
+            p.is_hooked for p in (self.hook_mid, self.ln.hook_scale, self.ln.hook_normalized)
         )
 
     def after_activation(self, post: Tensor) -> Tensor:

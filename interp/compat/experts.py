@@ -65,9 +65,7 @@ class MoE(FixedParts):
         """Whether an expert has hooks at one of the points of its neurons."""
         names = [NEURONS[point] for point in points if point in NEURONS]
         return any(
-            expert.get_submodule(name).has_hooks()  # pyright: ignore[reportCallIssue]
-            for expert in self._experts
-            for name in names
+            expert.get_submodule(name).is_hooked for expert in self._experts for name in names
         )
 
     def route(self, logits: Tensor, formed: Tensor) -> tuple[Tensor, Tensor]:

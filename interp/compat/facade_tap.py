@@ -172,7 +172,7 @@ class FacadeTap:
 
     def _is_hooked(self, point: Point) -> bool:
         hook_point = self.facade.points.get(self._where(point))
-        if hook_point is None or not (hook_point.fwd_hooks or hook_point.bwd_hooks):
+        if hook_point is None or not hook_point.is_hooked:
             return False
         needs = _OPTIONAL.get(point)
         return needs is None or getattr(self.facade.cfg, needs)

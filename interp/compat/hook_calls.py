@@ -17,10 +17,9 @@ def call_hooks(point: HookPoint, value: Tensor) -> Tensor:
     Raises:
         InvalidInput: they return something else than a tensor that can be broadcast.
     """
-    if not (point.fwd_hooks or point.bwd_hooks):
+    if not point.is_hooked:
         return value
-    reads_only = all(isinstance(handle.user_hook, SaveHook) for handle in point.fwd_hooks)
-    after = point(value if reads_only else value.clone())
+    after = point(value if point.only_stores(SaveHook) else value.clone())
     if isinstance(after, Tensor) and after.shape == value.shape:
         return after
     if not isinstance(after, Tensor) or not _broadcasts(after.shape, value.shape):

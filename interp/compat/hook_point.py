@@ -106,6 +106,18 @@ class HookPoint(nn.Module):
 
         return call
 
+    @property
+    def is_hooked(self) -> bool:
+        """Whether anything would be called: its hooks, or those that PyTorch's own calls added."""
+        own = (self._forward_hooks, self._forward_pre_hooks)
+        return any((*own, self._backward_hooks, self._backward_pre_hooks))
+
+    def only_stores(self, kind: type) -> bool:
+        """Whether all that is called in a forward are hooks of this class."""
+        called = len(self._forward_hooks) + len(self._forward_pre_hooks)
+        handles = self.fwd_hooks
+        return called == len(handles) and all(isinstance(one.user_hook, kind) for one in handles)
+
     def has_hooks(
         self,
         dir: Directions = "both",

@@ -225,7 +225,7 @@ def _runs_as_core(model: Any, tokens: Tensor, names: Sequence[str]) -> bool:
         return False
     if any("hook_result" in name for name in names) and not cfg.use_attn_result:
         return False
-    hooked = any(point.fwd_hooks or point.bwd_hooks for point in model.hook_points())
+    hooked = any(point.is_hooked for point in model.hook_points())
     if cfg.ungroup_grouped_query_attention:
         return False
     gated = cfg.gated_mlp and not (cfg.attn_only or cfg.num_experts)

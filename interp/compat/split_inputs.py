@@ -45,7 +45,7 @@ def projected_apart(facade: Facade, layer: int, x: Tensor) -> dict[Point, Tensor
 def _is_edited(norm: Norm) -> bool:
     """Whether a hook of a norm does more than store what it sees in a forward."""
     points = (norm.hook_scale, norm.hook_normalized)
-    stores = all(isinstance(h.user_hook, SaveHook) for point in points for h in point.fwd_hooks)
+    stores = all(point.only_stores(SaveHook) for point in points)
     return not stores or any(point.bwd_hooks for point in points)
 
 

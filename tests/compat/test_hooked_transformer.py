@@ -265,3 +265,15 @@ def test_what_is_cached_shares_no_memory():
     model(tokens(), return_type="loss").backward()
     for name, parameter in model.named_parameters():
         assert_close(gradients[name], parameter.grad, atol=1e-12, rtol=0)
+
+
+def test_hooks_of_pytorch_on_a_hook_point_are_called():
+    model = built("gpt2")
+    plain = model(tokens())
+    handle = model.blocks[0].hook_mlp_out.register_forward_hook(lambda module, given, out: 0 * out)
+    hooked = model(tokens())
+    assert not torch.allclose(hooked, plain)
+    own = [("blocks.0.hook_mlp_out", lambda x, hook: 0 * x)]
+    handle.remove()
+    assert torch.equal(model.run_with_hooks(tokens(), fwd_hooks=own), hooked)
+    assert torch.equal(model(tokens()), plain)
