@@ -106,7 +106,7 @@ docs: .venv/.installed-docs .venv/.installed-dev ## Build the documentation and 
 	$(MKDOCS) build --strict
 	@! grep -rnoE '<(script|img|iframe|link)[^>]*(src|href)="?https?://[^" ]+' build/docs --include='*.html' \
 		|| { echo "these pages ask another host for a part of theirs" >&2; exit 1; }
-	$(BIN)/python -m pytest -m site tests/site $(PYTEST)
+	$(BIN)/python -m pytest $(PARALLEL) -m site tests/site $(PYTEST)
 
 .PHONY: docs-serve
 docs-serve: .venv/.installed-docs ## Serve the documentation on this machine while it is written
@@ -114,7 +114,7 @@ docs-serve: .venv/.installed-docs ## Serve the documentation on this machine whi
 
 .PHONY: notebooks
 notebooks: .venv/.installed-notebooks ## Execute the notebooks, whose cells assert what they claim
-	$(BIN)/python -m pytest --nbmake notebooks $(PYTEST)
+	$(BIN)/python -m pytest $(PARALLEL) --nbmake notebooks $(PYTEST)
 
 .PHONY: notebook-pages
 notebook-pages: .venv/.installed-notebooks ## Execute the notebooks and write docs/notebooks

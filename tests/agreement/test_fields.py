@@ -107,19 +107,20 @@ def test_a_changed_field_is_followed_or_refused(family, name):
 
 @pytest.mark.parametrize(("family", "name"), EVERY)
 def test_many_changed_fields_are_followed_or_refused(family, name):
-    """Alone and in pairs; some of each are followed."""
+    """Alone and in pairs."""
     case = family.cases[name]
-    found, counts = faults(case, [*drawn(case, 8), *drawn(case, 5, together=2)])
+    found, counts = faults(case, [*drawn(case, 4), *drawn(case, 3, together=2)])
     assert not found, counts
-    assert counts[AGREED] > 0
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("family", "name"), EVERY)
 def test_every_changed_field_is_followed_or_refused(family, name):
+    """Some of them are followed."""
     case = family.cases[name]
     found, counts = faults(case, [*each_alone(case), *drawn(case, 400, together=2)])
     assert not found, counts
+    assert counts[AGREED] > 0
 
 
 @pytest.mark.slow

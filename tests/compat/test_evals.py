@@ -162,11 +162,7 @@ def test_mmlu_is_that_of_transformer_lens(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_data_sets_of_ones_own(bundled, monkeypatch):
-    datasets = pytest.importorskip("datasets")
-    # It would pickle the function, with all that checks annotations in tests: two minutes.
-    own_hash = lambda *given: str(len(given[-1]))  # noqa: E731
-    monkeypatch.setattr(datasets.arrow_dataset, "update_fingerprint", own_hash)
+def test_data_sets_of_ones_own(bundled, datasets):
     texts = datasets.Dataset.from_dict({"text": ["def f(x):\n    return x\n" * 40] * 20})
     tokenizer = copy(bundled.tokenizer)
     tokenizer.eos_token_id = tokenizer.bos_token_id

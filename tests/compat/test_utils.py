@@ -305,8 +305,7 @@ class Words:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("add_bos", [True, False])
-def test_rows_of_tokens_are_the_texts_joined_by_eos(add_bos):
-    datasets = pytest.importorskip("datasets")
+def test_rows_of_tokens_are_the_texts_joined_by_eos(add_bos, datasets):
     texts = datasets.Dataset.from_dict({"text": ["5 6 7", "8 9", "10 11 12 13"], "n": [1, 2, 3]})
     rows = utils.tokenize_and_concatenate(
         texts, Words(), max_length=4, add_bos_token=add_bos, num_proc=None
