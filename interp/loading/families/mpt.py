@@ -1,7 +1,7 @@
 """MPT (MosaicML 2023): GPT-2 with ALiBi instead of learned positions, and without any biases.
 
-Settings of attention are in the object ``attn_config``. Those that ``transformers`` does not
-compute either, and ``clip_qkv``, are refused.
+Settings of attention are in the object ``attn_config``: ``clip_qkv`` clips queries, keys and
+values. Those that ``transformers`` does not compute either are refused.
 """
 
 from collections.abc import Mapping
@@ -54,11 +54,10 @@ ATTENTION_OPTIONS: dict[str, tuple[object, ...]] = {
     "alibi_bias_max": (8,),
     "attn_type": ("multihead_attention",),
     "attn_uses_sequence_id": (False,),
-    "clip_qkv": (),
     "prefix_lm": (False,),
     "qk_ln": (False,),
 }
-"""The same of ``attn_config``, and ``clip_qkv``."""
+"""The same of ``attn_config``."""
 
 
 def config(fields: ForeignConfig) -> Config:
@@ -74,7 +73,10 @@ def config(fields: ForeignConfig) -> Config:
         decoder=StackConfig(
             n_layers=fields.integer("n_layers"),
             attention=AttentionConfig(
-                n_heads, d_model // n_heads, **biases(qkv=False, output=False), scale=scale(fields)
+                n_heads,
+                d_model // n_heads,
+                **biases(qkv=False, output=False),
+                **scale_and_clip(fields),
             ),
             mlp=MLPConfig(EXPANSION * d_model, bias_in=False, bias_out=False),
             norm=NormConfig(bias=False, eps=fields.number("layer_norm_epsilon")),
@@ -83,8 +85,8 @@ def config(fields: ForeignConfig) -> Config:
     )
 
 
-def scale(fields: ForeignConfig) -> float | None:
-    """The divisor of the scores; ``None`` means √d_head.
+def scale_and_clip(fields: ForeignConfig) -> dict[str, float | None]:
+    """The divisor of the scores, and what queries, keys and values are clipped to, if they are.
 
     Raises:
         ModelLoadError: another option of ``attn_config`` is set.
@@ -96,7 +98,11 @@ def scale(fields: ForeignConfig) -> float | None:
     own = ForeignConfig(ATTENTION.name, given, {})
     for name, values in ATTENTION_OPTIONS.items():
         own.allow_only(name, values)
-    return None if own.get("softmax_scale") is None else 1 / own.number("softmax_scale")
+    factor = own.get("softmax_scale")
+    return {
+        "scale": None if factor is None else 1 / own.number("softmax_scale"),
+        "clip": own.number("clip_qkv") if own.get("clip_qkv") else None,
+    }
 
 
 def weights(config: Config, fields: ForeignConfig) -> Table:
@@ -121,7 +127,7 @@ ATTENTION = Family(
     model_types=(),
     config=config,
     weights=weights,
-    fields=(*ATTENTION_OPTIONS, "softmax_scale"),
+    fields=(*ATTENTION_OPTIONS, "clip_qkv", "softmax_scale"),
     unread=("attn_impl", "verbose"),
 )
 """The fields of the object ``attn_config``."""

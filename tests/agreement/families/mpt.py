@@ -74,6 +74,7 @@ FAMILIES = [
             "six-heads-untied": mpt(
                 MptForCausalLM, n_heads=6, tie_word_embeddings=False, layer_norm_epsilon=1e-3
             ),
+            "clipped": mpt(MptForCausalLM, attn_config={"clip_qkv": 0.5}),
             "scaled": mpt(MptForCausalLM, n_heads=3, attn_config={"softmax_scale": 0.3}),
         },
         stacks=STACKS,
