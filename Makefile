@@ -114,7 +114,7 @@ docs-serve: .venv/.installed-docs ## Serve the documentation on this machine whi
 
 .PHONY: notebooks
 notebooks: .venv/.installed-notebooks ## Execute the notebooks, whose cells assert what they claim
-	$(BIN)/python -m pytest $(PARALLEL) --nbmake notebooks $(PYTEST)
+	$(BIN)/python -m pytest --nbmake notebooks $(PYTEST)
 
 .PHONY: notebook-pages
 notebook-pages: .venv/.installed-notebooks ## Execute the notebooks and write docs/notebooks

@@ -112,7 +112,9 @@ def test_the_first_page_leads_to_the_others(opened):
 
 def test_the_search_finds_a_page_without_a_server(opened):
     page = opened("index.html")
-    page.get_by_role("textbox", name="Search").fill("induction heads")
+    box = page.get_by_role("textbox", name="Search")
+    box.click()
+    box.press_sequentially("induction heads")
     found = page.locator(".md-search-result__item a").first
     found.wait_for(timeout=TIMEOUT)
     assert "induction" in page.locator(".md-search-result__list").inner_text().lower()

@@ -85,7 +85,7 @@ def config(fields: ForeignConfig) -> Config:
     )
 
 
-def scale_and_clip(fields: ForeignConfig) -> dict[str, float | None]:
+def scale_and_clip(fields: ForeignConfig) -> dict[str, Any]:
     """The divisor of the scores, and what queries, keys and values are clipped to, if they are.
 
     Raises:
