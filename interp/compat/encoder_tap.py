@@ -25,7 +25,7 @@ from interp.model.context import Context
 from interp.points import Point
 
 _SUMS = (Point.RESID_MID, Point.CROSS_RESID_MID)
-"""After them comes ``hook_mlp_in``, if a setting says so."""
+"""After them comes ``hook_mlp_in``, if ``cfg.use_hook_mlp_in`` is set."""
 
 
 @dataclass(frozen=True, eq=False)

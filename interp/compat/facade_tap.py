@@ -38,7 +38,7 @@ _OPTIONAL = {
     Point.CROSS_ATTN_IN: "use_attn_in",
     Point.MLP_IN: "use_hook_mlp_in",
 }
-"""Points that TransformerLens has only if a setting says so."""
+"""Points that TransformerLens has only if a setting is on, and that setting."""
 _SCORES = (Point.SCORES, Point.CROSS_SCORES)
 _PATTERNS = (Point.PATTERN, Point.CROSS_PATTERN)
 _QK_NORMS = {Point.Q: Point.Q_NORMALIZED, Point.K: Point.K_NORMALIZED}

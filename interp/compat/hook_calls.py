@@ -9,7 +9,7 @@ from interp.errors import InvalidInput, shorten
 
 
 def call_hooks(point: HookPoint, value: Tensor) -> Tensor:
-    """What the forward goes on with after the hooks of a point.
+    """The value of a point after its hooks, which the forward continues with.
 
     Hooks get a copy, which they may change in place, unless all of them only store it. What they
     return is broadcast to the shape of the tensor.

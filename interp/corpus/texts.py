@@ -67,7 +67,7 @@ def _plain(batch: Batch) -> Iterator[list[Any]]:
 
 @dataclass(frozen=True)
 class _Item:
-    """One text as it was given."""
+    """One text, unchanged."""
 
     given: object
     source: str

@@ -123,7 +123,7 @@ def get_device_for_block_index(
 
 
 def _refused(name: str, advice: str) -> Callable[..., Never]:
-    """A function that is not provided, and says so when it is called."""
+    """A function that is not provided: calling it raises an error."""
 
     def refused(*args: object, **kwargs: object) -> Never:  # noqa: ARG001
         raise InvalidInput(f"interp.compat has no {name}: {advice}")
