@@ -27,7 +27,7 @@ class TextNetwork(Network):
     """
 
     def __init__(self, config: Config, tokenizer: Tokenizer | None = None) -> None:
-        if tokenizer is not None and tokenizer.vocab_size > config.d_vocab:
+        if tokenizer is not None and tokenizer.required_rows > config.d_vocab:
             raise InvalidInput(
                 f"The tokenizer has {tokenizer.vocab_size} tokens, the model {config.d_vocab}."
             )

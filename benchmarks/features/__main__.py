@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks.features.drawings import CircuitsVis
 from benchmarks.features.lens import LensFour, LensThree
 from benchmarks.features.ours import Ours
-from benchmarks.features.speeds import WORKS, plain_forwards
+from benchmarks.features.speeds import WORKS, machine, plain_forwards
 from benchmarks.features.traces import Sight, Standardized
 from benchmarks.features.trials import FEATURES, Lacks, Library, tried
 from benchmarks.table import write_between
@@ -38,6 +38,7 @@ LIBRARIES: tuple[type[Library], ...] = (
 PACKAGES = list(dict.fromkeys(library.package for library in LIBRARIES))
 MARKERS = ("<!-- features tried -->", "<!-- end of features -->")
 SPEED_MARKERS = ("<!-- speeds of libraries -->", "<!-- end of speeds -->")
+MACHINE = "machine"
 Outcomes = dict[str, dict[str, str]]
 """Of each library (name and version), the outcome of each feature or work."""
 
@@ -71,9 +72,9 @@ def try_all(packages: Sequence[str], *, speeds: bool = False) -> Outcomes:
 
 
 def _times(trials: Library) -> dict[str, str]:
-    """Of each work, its time, or why it has none."""
+    """The time of each work and the machine, or why there are none."""
     try:
-        return plain_forwards(trials)
+        return {**plain_forwards(trials), MACHINE: machine()}
     except Lacks as lack:
         return dict.fromkeys(WORKS, str(lack))
     except Exception as error:
@@ -81,14 +82,15 @@ def _times(trials: Library) -> dict[str, str]:
 
 
 def to_markdown(outcomes: Outcomes, titles: Mapping[str, str] = FEATURES) -> str:
-    """A line for each feature or work, a column for each library."""
+    """A line for each feature or work, a column for each library; below it, the machines."""
     names = sorted(outcomes, key=lambda name: (PACKAGES.index(name.split()[0]), name))
     heading = "tried" if titles is FEATURES else "in plain forwards of transformers"
     lines = [f"| {heading} | {' | '.join(names)} |", f"|{' --- |' * (len(names) + 1)}"]
     for key, title in titles.items():
         cells = [outcomes[name].get(key, "not tried") for name in names]
         lines.append(f"| {title} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    machines = dict.fromkeys(own[MACHINE] for own in outcomes.values() if MACHINE in own)
+    return "\n".join([*lines, *(f"\nMeasured with {machine}." for machine in machines)])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

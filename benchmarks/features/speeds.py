@@ -7,6 +7,7 @@ GPT-2 of transformers, fused, of GPT-2-small's shape with random weights.
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -17,12 +18,13 @@ from benchmarks.features.lens import bridge, tokenizer, zeroed
 from benchmarks.features.trials import Lacks, Library, huggingface
 from benchmarks.timing import Work, alternate
 from interp import edits
+from interp.execution.machine import processor
 
 SMALL = {"vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12}
 ROWS, LENGTH = 4, 64
 HEADS = [(layer, 0) for layer in range(12)]
 D_HEAD = 64
-ROUNDS, WARMUP = 3, 1
+ROUNDS, WARMUP = 5, 1
 WORKS = {
     "record": "every activation kept, and the patterns of all heads read",
     "zero": "one head of layer 5 zeroed",
@@ -31,6 +33,15 @@ WORKS = {
 """By the names that :func:`works` gives them."""
 TARGET = 1
 """The token whose logit is the metric."""
+
+
+def machine() -> str:
+    """What the times depend on, in words."""
+    return (
+        f"{ROWS} × {LENGTH} tokens, float32, processor {processor()}, "
+        f"threads {torch.get_num_threads()}, torch {torch.__version__}, "
+        f"transformers {version('transformers')}"
+    )
 
 
 def plain_forwards(library: Library) -> dict[str, str]:

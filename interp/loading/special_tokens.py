@@ -58,7 +58,8 @@ def set_tokenizer(
         generation: the content of its ``generation_config.json``.
 
     Raises:
-        ModelLoadError: the tokenizer has more tokens than the model, or adds several at one end.
+        ModelLoadError: the tokenizer has more tokens than the model (special ones aside), or adds
+            several at one end.
     """
     _check_vocabulary(model, tokenizer)
     fields = config_json
@@ -68,7 +69,7 @@ def set_tokenizer(
     ids = _ids(fields, generation or {}, model.config)
     tokens = replace(model.config.tokens, **ids)
     if tokenizer is not None:
-        tokens = _with_added(tokenizer, tokens)
+        tokens = _with_added(tokenizer, tokens, model.config.vocabulary_of(model.stacks[0].name))
     model.config = replace(model.config, tokens=tokens)
     attach_tokenizer(model, tokenizer)
 
@@ -77,7 +78,7 @@ def attach_tokenizer(model: Transformer, tokenizer: Tokenizer | None) -> None:
     """Set ``model.tokenizer``, with the BOS and EOS of the model's configuration.
 
     Raises:
-        ModelLoadError: the tokenizer has more tokens than the model.
+        ModelLoadError: the tokenizer has more tokens than the model, special ones aside.
     """
     _check_vocabulary(model, tokenizer)
     if tokenizer is not None:
@@ -88,7 +89,7 @@ def attach_tokenizer(model: Transformer, tokenizer: Tokenizer | None) -> None:
 
 def _check_vocabulary(model: Transformer, tokenizer: Tokenizer | None) -> None:
     size = model.config.vocabulary_of(model.stacks[0].name)
-    if tokenizer is not None and tokenizer.vocab_size > size:
+    if tokenizer is not None and tokenizer.required_rows > size:
         raise ModelLoadError(
             f"The tokenizer has {tokenizer.vocab_size} tokens, the model {size}; is it another "
             "model's?"
@@ -118,9 +119,18 @@ def _ends(ids: list[int]) -> dict[str, Any]:
     return {"eos": first, "stop": tuple(others)}
 
 
-def _with_added(tokenizer: Tokenizer, tokens: TokensConfig) -> TokensConfig:
-    """The special tokens, where those that the tokenizer adds to a text take precedence."""
+def _with_added(tokenizer: Tokenizer, tokens: TokensConfig, size: int) -> TokensConfig:
+    """The special tokens, where those that the tokenizer adds to a text take precedence.
+
+    Raises:
+        ModelLoadError: it adds several at one end, or one outside a vocabulary of this size.
+    """
     before, after = tokenizer.added_ids()
+    if missing := [id_ for id_ in (*before, *after) if id_ >= size]:
+        raise ModelLoadError(
+            f"The tokenizer adds the tokens {missing} to every text, but the model has only "
+            f"{size} tokens; is it another model's?"
+        )
     follows = after[1:] if after[:1] == [tokens.eos] else []
     after = after[: len(after) - len(follows)]
     if len(before) > 1 or len(after) > 1:
@@ -129,12 +139,13 @@ def _with_added(tokenizer: Tokenizer, tokens: TokensConfig) -> TokensConfig:
             "one each is supported. Pass a tokenizer= that adds fewer."
         )
     own = [] if tokens.eos is None else [tokens.eos]
+    mask = tokenizer.mask_id()
     return replace(
         tokens,
         bos=before[0] if before else tokens.bos,
         prepend_bos=bool(before),
         append_eos=bool(after),
         after_eos=tuple(follows),
-        mask=tokenizer.mask_id(),
+        mask=mask if mask is not None and mask < size else None,
         **_ends([*after, *own, *tokens.stop]),
     )

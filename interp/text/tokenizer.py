@@ -38,7 +38,10 @@ class Tokenizer:
         backend: The copy.
         bos: Id of the beginning-of-sequence token, or None.
         eos: Id of the end-of-sequence token, or None.
-        vocab_size: 1 + the largest id: the smallest number of embedding rows.
+        vocab_size: 1 + the largest id.
+        required_rows: The smallest number of embedding rows that a model needs: 1 + the largest id
+            of a token other than a special one. Some models have no row for a special token that
+            their tokenizer has, such as Gemma 3 1B for `<image_soft_token>`.
     """
 
     def __init__(
@@ -52,14 +55,15 @@ class Tokenizer:
         description = json.loads(backend.to_str()) | {"truncation": None, "padding": None}
         self.backend = tokenizers.Tokenizer.from_str(json.dumps(description))
         self._format = token_format(description)
-        self._added = {
-            id_: token.content for id_, token in self.backend.get_added_tokens_decoder().items()
-        }
+        added = self.backend.get_added_tokens_decoder()
+        self._added = {id_: token.content for id_, token in added.items()}
         # Last, because an added token replaces a vocabulary entry with the same id.
         self._tokens = {id_: token for token, id_ in self.backend.get_vocab().items()}
         self._tokens |= self._added
         self._unknown = unknown_token(description["model"])
+        special = {id_ for id_, token in added.items() if token.special}
         self.vocab_size: Final[int] = max(self._tokens, default=-1) + 1
+        self.required_rows: Final[int] = max(self._tokens.keys() - special, default=-1) + 1
         self.bos: Final = None if bos is None else self._check_id(bos)
         self.eos: Final = None if eos is None else self._check_id(eos)
 

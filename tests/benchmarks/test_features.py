@@ -1,11 +1,13 @@
 """The table of features: what is said of this project is what the trials find now."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from benchmarks.features import __main__ as command
 from benchmarks.features.ours import Ours
+from benchmarks.features.speeds import WORKS
 from benchmarks.features.trials import FEATURES, Lacks, Library, tried
 
 PAGE = (Path(__file__).parents[2] / "docs" / "index.md").read_text(encoding="utf-8")
@@ -17,8 +19,8 @@ def ours():
     return {feature: tried(library, feature) for feature in FEATURES}
 
 
-def table():
-    opening, closing = command.MARKERS
+def table(markers=command.MARKERS):
+    opening, closing = markers
     lines = PAGE[PAGE.index(opening) : PAGE.index(closing)].splitlines()[1:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
@@ -31,9 +33,25 @@ def test_the_page_says_of_us_what_the_trials_find(ours):
     }
 
 
-def test_the_page_has_every_library():
-    names = {name.split()[0] for name in table()[0][1:]}
+@pytest.mark.parametrize("markers", [command.MARKERS, command.SPEED_MARKERS])
+def test_the_page_has_every_library(markers):
+    names = {name.split()[0] for name in table(markers)[0][1:]}
     assert names == set(command.PACKAGES)
+
+
+def test_the_page_has_every_work():
+    rows = [line for line in table(command.SPEED_MARKERS) if len(line) > 1]
+    assert [row[0] for row in rows[2:]] == list(WORKS.values())
+
+
+def test_times_are_printed_with_the_machine(tmp_path, capsys):
+    found = tmp_path / "a.json"
+    outcomes = {"interp 1": {"zero": "1.1", "machine": "a fast one"}, "nnsight 1": {"zero": "no"}}
+    found.write_text(json.dumps(outcomes), encoding="utf-8")
+    assert command.main(["--from", str(found), "--speeds"]) == 0
+    printed = capsys.readouterr().out
+    assert "| one head of layer 5 zeroed | 1.1 | no |" in printed
+    assert "Measured with a fast one." in printed
 
 
 class Odd(Library):

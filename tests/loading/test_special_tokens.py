@@ -11,7 +11,7 @@ from tokenizers import models, pre_tokenizers, processors
 from transformers import GenerationConfig, GPT2Tokenizer, PreTrainedTokenizerFast
 
 import interp
-from interp.errors import ModelLoadError
+from interp.errors import InvalidTokens, ModelLoadError
 from interp.loading import save_folder
 
 WORDS = ["<s>", "</s>", "<unk>", "<x>", "a", "cat", "sat"]
@@ -333,9 +333,24 @@ def test_a_tokenizer_larger_than_the_vocabulary_is_refused(folder):
             call()
 
 
-def test_a_tokenizer_whose_bos_is_outside_the_vocabulary_is_refused(folder):
+def test_special_tokens_may_have_no_embedding(folder):
+    """As ``<image_soft_token>`` of Gemma 3 1B: only a text that holds one is refused."""
+    backend = words("bos")
+    backend.add_special_tokens([f"<more{n}>" for n in range(30)] + ["[MASK]"])
+    backend.save(str(folder.path / "tokenizer.json"))
+    for model in (interp.load(folder.path), interp.load(gpt2(), tokenizer=backend)):
+        assert model.config.d_vocab == 30
+        assert model.config.tokens.mask is None
+        assert model("a cat").shape[-1] == 30
+        assert model.tokenizer.encode("<more29>") == [36]
+        with pytest.raises(InvalidTokens, match="Token id 36 .* is outside the vocabulary"):
+            model("a cat <more29>")
+
+
+@each("add", ["add_tokens", "add_special_tokens"])
+def test_a_tokenizer_whose_bos_is_outside_the_vocabulary_is_refused(add):
     backend = words("none")
-    backend.add_tokens([f"more{n}" for n in range(40)])
+    getattr(backend, add)([f"more{n}" for n in range(40)])
     backend.post_processor = processors.TemplateProcessing(
         single="more39 $A", special_tokens=[("more39", 46)]
     )
