@@ -343,7 +343,7 @@ def test_special_tokens_may_have_no_embedding(folder):
         assert model.config.tokens.mask is None
         assert model("a cat").shape[-1] == 30
         assert model.tokenizer.encode("<more29>") == [36]
-        with pytest.raises(InvalidTokens, match="Token id 36 .* is outside the vocabulary"):
+        with pytest.raises(InvalidTokens, match=r"Token id 36 .* is outside the vocabulary"):
             model("a cat <more29>")
 
 
