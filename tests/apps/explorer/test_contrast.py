@@ -60,14 +60,20 @@ VIEWS = [
 ]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_stands_out(chromium, scheme):
-    with served() as server:
-        for view in VIEWS:
-            with visit(chromium, server, color_scheme=scheme) as visitor:
-                visitor.open(server.address(**view))
-                visitor.finish()
-                texts = visitor.page.evaluate(TEXTS)
-            assert len(texts) > 30
-            faint = [text for text in texts if text[0] < LEAST]
-            assert not faint, (view, faint)
+@pytest.fixture(scope="module")
+def server():
+    """One for both schemes: what a page shows is computed once."""
+    with served() as own:
+        yield own
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view["page"])
+def test_every_text_stands_out(chromium, server, view):
+    for scheme in ("light", "dark"):
+        with visit(chromium, server, color_scheme=scheme) as visitor:
+            visitor.open(server.address(**view))
+            visitor.finish()
+            texts = visitor.page.evaluate(TEXTS)
+        assert len(texts) > 30
+        faint = [text for text in texts if text[0] < LEAST]
+        assert not faint, (scheme, faint)
