@@ -1,6 +1,6 @@
-"""Models of the Hugging Face hub, ``hub:org/name@revision``: from the cache, else downloaded.
+"""Models of the Hugging Face hub, ``hub:org/name@revision``, from the cache or downloaded.
 
-The network is used only for files that the cache lacks, and never where ``HF_HUB_OFFLINE`` is set.
+The network is used only for files that the cache lacks, and never if ``HF_HUB_OFFLINE`` is set.
 Only the configuration, safetensors and the tokenizer are downloaded, no code.
 """
 
@@ -16,7 +16,7 @@ PATTERNS = [
     *("*.safetensors", "*.safetensors.index.json"),
 ]
 REQUIRED = ["config.json", "generation_config.json", "tokenizer.json"]
-"""Files that the cache must have if the repository has them; which shards, its index lists."""
+"""Files that the cache must have if the repository has them, in addition to the weights."""
 ORGANISATIONS = {
     "EleutherAI": "gpt-neo-125m gpt-neo-1.3b gpt-neo-2.7b gpt-j-6b pythia-14m pythia-31m "
     "pythia-70m pythia-160m pythia-410m pythia-1b pythia-1.4b pythia-2.8b pythia-6.9b pythia-12b",
