@@ -1,7 +1,7 @@
-"""The activations of a run by name, and what the stream is the sum of.
+"""The activations of a run by name, and the terms that the stream is the sum of.
 
-Tensors are stored detached: ``cache["pattern", 0]`` is the same object each time, and is not one
-that a later run changes (TransformerLens 3, ``ActivationCache.py``).
+Tensors are stored detached: ``cache["pattern", 0]`` returns the same object each time, and later
+runs do not change it (TransformerLens 3, ``ActivationCache.py``).
 """
 
 from typing import Any
@@ -30,12 +30,14 @@ class ActivationCache(NormedActivations):
         """The stream before each layer up to ``layer`` ``[component ... d_model]``.
 
         Args:
-            layer: the last one; ``None`` or -1 adds the stream after the last block.
-            incl_mid: also between attention and MLP.
-            apply_ln: through the norm before ``layer`` (the final norm of each, after all layers).
-            pos_slice: which positions.
-            mlp_input: also the stream before the MLP of ``layer``.
-            return_labels: also ``0_pre``, ``0_mid``, …, ``final_post``.
+            layer: the last layer; ``None`` or -1 adds the stream after the last block.
+            incl_mid: whether to include the stream between attention and MLP.
+            apply_ln: whether to apply the norm before ``layer``, with its scale in the run and
+                without gain and bias (after all layers, the whole final norm to each component).
+            pos_slice: the positions to return.
+            mlp_input: whether to include the stream before the MLP of ``layer``.
+            return_labels: whether to also return the labels ``0_pre``, ``0_mid``, …,
+                ``final_post``.
         """
         last, n_layers = self._layers(layer), self.model.cfg.n_layers
         labels: list[str] = []
@@ -72,16 +74,18 @@ class ActivationCache(NormedActivations):
         incl_embeds: bool = True,
         return_labels: bool = False,
     ) -> Any:
-        """What was written to the stream before a layer ``[component ... d_model]``.
+        """The outputs written to the stream before a layer ``[component ... d_model]``.
 
         Args:
             layer: the layer; ``None`` or -1 for all.
-            mlp_input: also what its attention writes.
-            mode: ``all``, or the outputs of ``attn`` or ``mlp`` only.
-            apply_ln: divided by the scale of the norm before ``layer``.
-            pos_slice: which positions.
-            incl_embeds: also the embeddings.
-            return_labels: also ``embed``, ``pos_embed``, ``0_attn_out``, ``0_mlp_out``, …
+            mlp_input: whether to include the output of the attention of ``layer``.
+            mode: ``all``, or ``attn`` or ``mlp`` for the outputs of these only.
+            apply_ln: whether to apply the norm before ``layer``, with its scale in the run and
+                without gain and bias.
+            pos_slice: the positions to return.
+            incl_embeds: whether to include the embeddings.
+            return_labels: whether to also return the labels ``embed``, ``pos_embed``,
+                ``0_attn_out``, ``0_mlp_out``, …
         """
         last = self._layers(layer)
         labels: list[str] = []
@@ -100,7 +104,7 @@ class ActivationCache(NormedActivations):
         return (stack, labels) if return_labels else stack
 
     def compute_head_results(self) -> None:
-        """Store what each head writes, ``z @ W_O``, as ``hook_result``."""
+        """Store the output of each head, ``z @ W_O``, as ``hook_result``."""
         for at in range(self.model.cfg.n_layers):
             name = get_act_name("result", at)
             if name not in self.cache_dict:
@@ -115,7 +119,7 @@ class ActivationCache(NormedActivations):
         pos_slice: SliceLike = None,
         apply_ln: bool = False,
     ) -> Any:
-        """What each head before a layer writes ``[component ... d_model]``.
+        """The output of each head before a layer ``[component ... d_model]``.
 
         ``incl_remainder`` adds the rest of the stream before that layer as a last component.
         """
@@ -137,7 +141,7 @@ class ActivationCache(NormedActivations):
         pos_slice: SliceLike = None,
         project_output_onto: Tensor | None = None,
     ) -> Tensor:
-        """What each neuron of a layer writes ``[... neuron d_model]``, or its projection."""
+        """The output of each neuron of a layer ``[... neuron d_model]``, or its projection."""
         post = take(take(self["post", layer, "mlp"], pos_slice, -2), neuron_slice, -1)
         W_out = take(self.model.blocks[layer].mlp.W_out.detach(), neuron_slice, 0)
         if project_output_onto is None:
@@ -155,10 +159,10 @@ class ActivationCache(NormedActivations):
         apply_ln: bool = False,
         project_output_onto: Tensor | None = None,
     ) -> Any:
-        """What each neuron before a layer writes ``[component ... d_model]``.
+        """The output of each neuron before a layer ``[component ... d_model]``.
 
-        With ``project_output_onto`` ``[d_model]`` or ``[d_model out]``, its projection
-        ``[component ...]`` or ``[component ... out]``; what is projected is never formed.
+        With ``project_output_onto`` ``[d_model]`` or ``[d_model out]``, the projection of each
+        ``[component ...]`` or ``[component ... out]``; the outputs themselves are never formed.
         """
         last = self._layers(layer)
         neurons = take(torch.arange(self.model.cfg.d_mlp), neuron_slice, 0).flatten().tolist()
@@ -191,7 +195,7 @@ class ActivationCache(NormedActivations):
         apply_ln: bool,
         onto: Tensor | None = None,
     ) -> Any:
-        """Components as a stack, with the rest of the stream if it is wanted."""
+        """Components as a stack, with the remainder of the stream if requested."""
         none = take(self["resid_pre", 0], pos_slice, -2)
         stack = torch.cat([(none if onto is None else none @ onto)[None][:0], *written])
         if incl_remainder:
@@ -217,7 +221,7 @@ class ActivationCache(NormedActivations):
     ) -> Any:
         """Every head, every neuron (or MLP), the embeddings and the biases before a layer.
 
-        Their sum is the stream there, or with ``project_output_onto`` its projection.
+        Their sum is the stream before that layer or, with ``project_output_onto``, its projection.
         """
         last, cfg = self._layers(layer), self.model.cfg
         onto = None

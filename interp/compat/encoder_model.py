@@ -1,4 +1,4 @@
-"""What :class:`HookedEncoder` and :class:`HookedEncoderDecoder` have in common.
+"""The base class of :class:`HookedEncoder` and :class:`HookedEncoderDecoder`.
 
 The forward is the core's, stack by stack, with the façade's hooks as its tap. As in
 TransformerLens, an attention mask hides padded tokens from every query and changes no position.
@@ -43,7 +43,7 @@ NEEDS = {
 
 
 class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportIncompatibleMethodOverride] - as TransformerLens has to()
-    """Base class of the façades that have an encoder."""
+    """Base class of façades with an encoder."""
 
     unembed: Unembed
 
@@ -102,11 +102,11 @@ class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportInco
         self.unembed = Unembed(unembed.weight, unembed.b_U, self._weights)
 
     def _places(self, stack: Stack, names: Mapping[Point, str]) -> dict[Where, str]:
-        """The name that TransformerLens gives to each place of a stack.
+        """TransformerLens's name for each place of a stack.
 
         Args:
-            stack: of the core.
-            names: those of points outside of blocks.
+            stack: the stack of the core.
+            names: the names of points outside of blocks.
         """
         found: dict[Where, str] = {}
         for place, name in self._core[0].names.hooks.items():
@@ -124,7 +124,7 @@ class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportInco
         after: Mapping[Where, HookPoint],
         **own: Any,
     ) -> EncoderFacade:
-        """Hook points and norms at the places of a stack."""
+        """The façade of a stack, with the hook point and the norm at each of its places."""
         points: dict[Where, HookPoint] = {}
         norms: dict[Where, Norm] = {}
         for at, name in self._places(stack, names).items():
@@ -143,10 +143,10 @@ class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportInco
         *hook: Any,  # noqa: ARG002
         **how: Any,  # noqa: ARG002
     ) -> None:
-        """Refuse a hook where nothing would call it.
+        """Refuse a hook at a point that is never called.
 
         Raises:
-            InvalidInput: the setting that it needs is off, or nothing calls this point.
+            InvalidInput: the setting that the point needs is off, or nothing calls the point.
         """
         name = hook_point_name
         for ending, setting in NEEDS.items():
@@ -163,14 +163,14 @@ class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportInco
     def _encoded(
         self, input: Any, truncate: bool = True, move_to_device: bool = True
     ) -> dict[str, Tensor]:
-        """What the tokenizer makes of a text or texts.
+        """The tokenizer's encoding of a text or texts.
 
         Raises:
             InvalidTokens: there is no tokenizer.
         """
         if self.tokenizer is None:
             raise InvalidTokens(
-                f"This model has no tokenizer; give it token ids instead of {shorten(input)}."
+                f"This model has no tokenizer; pass token ids instead of {shorten(input)}."
             )
         encoded = self.tokenizer(
             input,
@@ -187,10 +187,10 @@ class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportInco
         return found | {"token_type_ids": types.to(device) if is_there else zeros}
 
     def _real(self, mask: object, ids: Tensor) -> Tensor | None:
-        """Where an attention mask shows a token; ``None`` if everywhere.
+        """True where an attention mask has a token; ``None`` if it has one everywhere.
 
         Raises:
-            InvalidTokens: another shape than the ids, or a row that it hides.
+            InvalidTokens: the shape is not that of the ids, or a row has no token.
         """
         if mask is None:
             return None

@@ -1,4 +1,4 @@
-"""The tokenizer of an encoder that was loaded with one, with the calls of ``transformers``."""
+"""The tokenizer of a loaded encoder, with the interface of ``transformers``."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,10 +16,10 @@ PADDING = ("[PAD]", "<pad>")
 
 
 class EncoderTokenizer(HookedTokenizer):
-    """Adds the special tokens of the model to a text, or to a pair of texts, as in its training.
+    """A tokenizer that adds the model's special tokens to a text or a pair of texts.
 
     Attributes:
-        mask_token_id: of the token that stands for one to be predicted; ``None`` without one.
+        mask_token_id: the id of the mask token; ``None`` if there is none.
     """
 
     def __init__(self, tokenizer: Tokenizer, tokens: TokensConfig, name: str = "") -> None:
@@ -34,11 +34,11 @@ class EncoderTokenizer(HookedTokenizer):
 
     @property
     def mask_token(self) -> str | None:
-        """The text of the token that stands for one to be predicted."""
+        """The text of the mask token."""
         return None if self.mask_token_id is None else self.backend.token_text(self.mask_token_id)
 
     def encode(self, text: str, **keywords: object) -> list[int]:  # noqa: ARG002
-        """The ids of a text, with the special tokens around it."""
+        """The ids of a text, with special tokens."""
         return self._joined([self.backend.encode(text)], None)[0]
 
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride] - with pairs
@@ -77,12 +77,16 @@ class EncoderTokenizer(HookedTokenizer):
         return {name: value[0] if single else value for name, value in found.items()}
 
     def _joined(self, parts: list[list[int]], longest: int | None) -> tuple[list[int], list[int]]:
-        """The ids and types of one row: BOS, then each part and EOS; cut at the longest part."""
+        """The ids and types of one row: BOS, then each part followed by EOS.
+
+        A row with more than ``longest`` ids is truncated at the end of its longest part, token by
+        token.
+        """
         before = [] if self.bos is None else [self.bos]
         after = [] if self.eos is None else [self.eos]
         room = None if longest is None else longest - len(before) - len(parts) * len(after)
         while room is not None and sum(map(len, parts)) > max(room, 0):
-            # Of parts as long as each other, the last one.
+            # Of parts of equal length, the last one is truncated.
             max(reversed(parts), key=len).pop()
         ids, types = list(before), [0] * len(before)
         for number, part in enumerate(parts):

@@ -1,8 +1,8 @@
 """TransformerLens's ``HookedEncoderDecoder``, a model such as T5, on the core of this package.
 
 Parts, names and parameters are those of TransformerLens 3.9 (Raffel et al. 2020). ``hook_embed`` is
-of the encoder's tokens; the decoder's have no hook point. Loading reads what TransformerLens's
-loader does not: gated MLPs, and an unembedding of its own (T5 1.1).
+the embedding of the encoder's tokens; that of the decoder's tokens has no hook point. Unlike
+TransformerLens's, the loader supports gated MLPs and an untied unembedding (T5 1.1).
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,19 +34,19 @@ from interp.transformer import Transformer
 
 
 class HookedEncoderDecoder(EncoderModel):
-    """An encoder–decoder with the calls of TransformerLens 3.
+    """An encoder–decoder with the API of TransformerLens 3.
 
-    Without trained weights they are drawn as the core's are; TransformerLens leaves them
-    uninitialized.
+    A new model has the random weights of its core; TransformerLens leaves them uninitialized.
 
     Args:
-        cfg: a :class:`HookedTransformerConfig`, or a dictionary of its fields. ``n_layers`` is of
-            each stack.
-        tokenizer: one of ``transformers``; by default that of ``cfg.tokenizer_name``, if it is set.
-        move_to_device: whether weights go to ``cfg.device``.
+        cfg: a :class:`HookedTransformerConfig`, or a dictionary of its fields. ``n_layers`` is the
+            number of layers of each stack.
+        tokenizer: a tokenizer of ``transformers``; by default that of ``cfg.tokenizer_name``, if it
+            is set.
+        move_to_device: whether to move the weights to ``cfg.device``.
 
     Raises:
-        InvalidConfig: a setting that the core can't express; the message names it.
+        InvalidConfig: the core can't express a setting; the message names it.
     """
 
     single: ClassVar[Mapping[str, str]] = {"W_U": "unembed", "b_U": "unembed", "W_E": "embed"}
@@ -76,7 +76,7 @@ class HookedEncoderDecoder(EncoderModel):
         )
 
     def setup(self) -> None:
-        """Name every part, and find the hook points of the core's places."""
+        """Name every part, and map the core's places to hook points."""
         super().setup()
         first, second = self._core[0].stacks
         self._tapped = (
@@ -112,16 +112,16 @@ class HookedEncoderDecoder(EncoderModel):
 
         Args:
             input: the encoder's token ids ``[batch pos]``, a text or texts.
-            decoder_input: the decoder's token ids ``[batch decoder_pos]``; for texts by default
+            decoder_input: the decoder's token ids ``[batch decoder_pos]``; for texts, by default
                 the start token.
-            return_type: ``logits``, or ``None``, which computes them too.
+            return_type: ``logits`` or ``None`` (the logits are computed but not returned).
             one_zero_attention_mask: ``[batch pos]``, 0 at padding of the encoder. By default that
                 of the tokenizer, or 1.
 
         Raises:
-            InvalidInput: an unknown ``return_type``.
-            InvalidTokens: ids outside the vocabulary, no ``decoder_input``, a text without a
-                tokenizer.
+            InvalidInput: ``return_type`` is unknown.
+            InvalidTokens: ids are outside the vocabulary, ids are given without ``decoder_input``,
+                or a text without a tokenizer.
         """
         if return_type not in ("logits", None):
             raise InvalidInput(f"return_type={shorten(return_type)} must be logits or None.")
@@ -134,7 +134,7 @@ class HookedEncoderDecoder(EncoderModel):
         return None if return_type is None else logits
 
     def _source(self, given: Any, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The encoder's ids and attention mask, of ids or of texts."""
+        """The encoder's ids and attention mask, from ids or texts."""
         if not isinstance(given, str | list):
             ids = torch.as_tensor(given)
             return ids[None] if ids.ndim == 1 else ids, mask
@@ -148,7 +148,7 @@ class HookedEncoderDecoder(EncoderModel):
         ids, own = core.batch(source, stack=first.name).ids, core.batch(target).ids
         if len(ids) != len(own):
             raise InvalidTokens(
-                f"input has {len(ids)} rows and decoder_input {len(own)}; give as many."
+                f"input has {len(ids)} rows and decoder_input {len(own)}; they must be equal."
             )
         real = self._real(mask, ids)
         encoder, decoder = (EncoderTap(facade) for facade in self._tapped)
@@ -162,7 +162,7 @@ class HookedEncoderDecoder(EncoderModel):
         start = self.cfg.decoder_start_token_id if start is None else start
         if start is None:
             raise InvalidInput(
-                "What the decoder starts with is unknown: the tokenizer has no padding token; set "
+                "The decoder's start token is unknown: the tokenizer has no padding token; set "
                 "model.cfg.decoder_start_token_id."
             )
         return torch.full((rows, 1), start, device=self.cfg.device)

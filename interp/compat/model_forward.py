@@ -27,7 +27,7 @@ RETURN_TYPES = ("logits", "loss", "both", None)
 
 
 class Output(NamedTuple):
-    """What ``return_type="both"`` gives."""
+    """The output of a forward with ``return_type="both"``."""
 
     logits: Tensor
     loss: Tensor
@@ -35,13 +35,13 @@ class Output(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ForwardInput:
-    """What a forward reads, checked.
+    """The input of a forward, after checks.
 
     Attributes:
-        batch: ids and padding of all columns, those of a KV cache included.
+        batch: ids and padding of all columns, including those of a KV cache.
         tokens: the new ids ``[batch pos]``, for the loss; ``None`` if they were not given.
-        mask: ``[batch pos]`` of the new columns, 0 at padding; ``None`` if all count.
-        stream: what enters the first block, in the place of the embedding.
+        mask: ``[batch pos]`` for the new columns, 0 at padding; ``None`` if all are real.
+        stream: the input of the first block, instead of the embedding.
         kv_cache: keys and values of earlier columns.
     """
 
@@ -53,7 +53,7 @@ class ForwardInput:
 
 
 class ModelForward(Settings):
-    """The call of a model."""
+    """The forward and the loss."""
 
     unembed: Unembed
     _facade: Facade
@@ -85,23 +85,24 @@ class ModelForward(Settings):
                 ``start_at_layer``, the stream ``[batch pos d_model]`` before that layer.
             return_type: ``logits``, ``loss`` (next-token, nats, the mean over all positions,
                 padding included unless it is masked), ``both`` or ``None``.
-            loss_per_token: the loss of each prediction ``[batch pos-1]``.
+            loss_per_token: whether to return the loss of each prediction ``[batch pos-1]``.
             prepend_bos: overrides ``cfg.default_prepend_bos``, for texts.
             padding_side: overrides that of the tokenizer, for texts.
-            start_at_layer: the first block to run; negative ones count from the end.
+            start_at_layer: the first block to run; negative values count from the end.
             tokens: the ids, for the loss with ``start_at_layer``.
             shortformer_pos_embed: not supported.
             attention_mask: ``[batch pos]``, 0 at padding. By default padding is masked if the
                 tokenizer pads on the left, or with ``past_kv_cache``. With ``start_at_layer`` and
-                ``past_kv_cache`` it is of all columns, those of the cache included.
+                ``past_kv_cache`` it covers all columns, including those of the cache.
             stop_at_layer: the block before which to stop; the stream is returned.
             past_kv_cache: keys, values and mask of earlier tokens, to which those of the new
                 tokens are appended unless it is frozen. Without a tokenizer and
-                ``attention_mask`` every new token is real (TransformerLens refuses that).
+                ``attention_mask``, every new token is real (TransformerLens refuses this case).
 
         Raises:
-            InvalidInput: an unknown ``return_type``, or what is not supported.
-            InvalidTokens: ids outside the vocabulary, or more positions than ``cfg.n_ctx``.
+            InvalidInput: ``return_type`` is unknown, or an argument is not supported.
+            InvalidTokens: ids are outside the vocabulary, or there are more positions than
+                ``cfg.n_ctx``.
         """
         if shortformer_pos_embed is not None or return_type not in RETURN_TYPES:
             raise InvalidInput(
@@ -124,12 +125,12 @@ class ModelForward(Settings):
         loss = self.loss_fn(logits, given.tokens, given.mask, per_token=loss_per_token)
         return loss if return_type == "loss" else Output(logits, loss)
 
-    # ---- what it reads ------------------------------------------------------------------------
+    # ---- its input ----------------------------------------------------------------------------
 
     def _of_tokens(
         self, given: Any, mask: Tensor | None, cache: TransformerLensKeyValueCache | None
     ) -> ForwardInput:
-        """Texts or ids, after the hooks of ``hook_tokens``."""
+        """The input of a forward from texts or ids, after the hooks of ``hook_tokens``."""
         is_text = isinstance(given, str | list)
         tokens = self.to_tokens(given) if is_text else torch.as_tensor(given)
         tokens = (tokens[None] if tokens.ndim == 1 else tokens).to(self._core[0].device)
@@ -147,7 +148,7 @@ class ModelForward(Settings):
         return ForwardInput(Batch(ids, _real(real)), tokens, mask, kv_cache=cache)
 
     def _mask(self, tokens: Tensor, mask: Tensor | None, *, is_cached: bool) -> Tensor | None:
-        """Which of the new tokens are real, if that matters."""
+        """Which of the new tokens are real; ``None`` if padding is not masked."""
         left = getattr(self.tokenizer, "padding_side", "right") == "left"
         if mask is None and self.tokenizer is not None and (left or is_cached):
             bos = self.cfg.default_prepend_bos
@@ -157,16 +158,16 @@ class ModelForward(Settings):
         return None if mask is None else mask.to(tokens.device)
 
     def masks_padding(self, tokens: Tensor) -> bool:
-        """Whether some of these ids are padding, which a forward masks."""
+        """Whether some of these ids are padding that a forward masks."""
         return _real(self._mask(tokens, None, is_cached=False)) is not None
 
     def _offset(self, cache: TransformerLensKeyValueCache, tokens: Tensor) -> int:
-        """How many columns precede the new ones."""
+        """The number of columns before the new ones."""
         offset, masked = cache.n_columns, cache.previous_attention_mask.shape[1]
         if offset != masked:
             raise InvalidInput(
-                f"The cache holds keys of {offset} positions and a mask of {masked}; begin with "
-                "a new one."
+                f"The cache holds keys of {offset} positions and a mask of {masked}; start with "
+                "a new cache."
             )
         if offset + tokens.shape[1] > self.cfg.n_ctx:
             raise InvalidTokens(
@@ -182,7 +183,7 @@ class ModelForward(Settings):
         mask: Tensor | None,
         cache: TransformerLensKeyValueCache | None,
     ) -> ForwardInput:
-        """The stream before a block."""
+        """The input of a forward from the stream before a block."""
         if not isinstance(stream, Tensor) or stream.ndim != 3:  # noqa: PLR2004 - batch pos d_model
             raise InvalidInput(
                 f"With start_at_layer= the input is a stream [batch pos d_model]; got "
@@ -206,7 +207,7 @@ class ModelForward(Settings):
         return self.core.stacks[0](given.batch, context, tap, span)
 
     def _prepared(self, given: ForwardInput) -> tuple[Context, FacadeTap]:
-        """Positions, padding and KV cache of a forward, and the tap with the hooks."""
+        """The context of a forward (positions, padding, KV cache), and the tap with the hooks."""
         batch, cache = given.batch, given.kv_cache
         context = Context.of(batch, 0 if cache is None else cache.n_columns)
         tap = FacadeTap(self._facade, has_kv_cache=cache is not None, padding=Padding.of(context))
