@@ -1,10 +1,11 @@
-"""A façade as a module: moving, casting and loading the weights that it shares with its core."""
+"""A façade as a module: its core, and moving, casting and loading the weights that both share."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
+from interp.compat.activation_cache import ActivationCache
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.hooked_root_module import HookedRootModule
 from interp.compat.shared_weights import SharedWeights
@@ -20,6 +21,27 @@ class CoreModule(HookedRootModule):
     cfg: HookedTransformerConfig
     _core: tuple[Transformer]
     _weights: SharedWeights
+
+    @property
+    def core(self) -> Transformer:
+        """The model of this package that computes the forward; both share their weights."""
+        self._weights.check()
+        return self._core[0]
+
+    def run_with_cache(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        *model_args: Any,
+        return_cache_object: bool = True,
+        remove_batch_dim: bool = False,
+        **kwargs: Any,
+    ) -> tuple[Any, Any]:
+        """The output of the forward, and an :class:`ActivationCache` (or a dictionary)."""
+        output, cache = super().run_with_cache(
+            *model_args, remove_batch_dim=remove_batch_dim, **kwargs
+        )
+        if not return_cache_object:
+            return output, cache
+        return output, ActivationCache(cache, self, has_batch_dim=not remove_batch_dim)
 
     def to(  # pyright: ignore[reportIncompatibleMethodOverride] - as TransformerLens has it
         self,

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp.compat.activation_cache import ActivationCache
 from interp.compat.components import Block, Unembed
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.encoder_pretrained import EncoderPretrained
@@ -20,6 +19,7 @@ from interp.compat.fixed_parts import FixedParts
 from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.norms import Norm
+from interp.compat.settings import NEEDS
 from interp.compat.shared_weights import SharedWeights
 from interp.compat.tokenizer import load_tokenizer
 from interp.config import Config
@@ -30,16 +30,6 @@ from interp.model.stack import Stack
 from interp.model.unembedding import Unembedding
 from interp.points import Place, Point
 from interp.transformer import Transformer
-
-NEEDS = {
-    "attn.hook_result": "use_attn_result",
-    "hook_q_input": "use_split_qkv_input",
-    "hook_k_input": "use_split_qkv_input",
-    "hook_v_input": "use_split_qkv_input",
-    "hook_mlp_in": "use_hook_mlp_in",
-    "attn_in": "use_attn_in",
-}
-"""The setting that a hook point needs, by the end of its name."""
 
 
 class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportIncompatibleMethodOverride] - as TransformerLens has to()
@@ -78,13 +68,7 @@ class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportInco
         if move_to_device:
             self.to(self.cfg.device)
 
-    @property
-    def core(self) -> Transformer:
-        """The model of this package that computes the forward; its weights are these weights."""
-        self._weights.check()
-        return self._core[0]
-
-    # ---- what a subclass is made of -------------------------------------------------------------
+    # ---- to be implemented by subclasses --------------------------------------------------------
 
     @staticmethod
     def _core_config(cfg: HookedTransformerConfig) -> Config:
@@ -212,21 +196,6 @@ class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportInco
         x = call_hooks(self.unembed.hook_in, unembed.read(residual))
         logits = unembed.linear(x, unembed.weight, unembed.b_U)
         return call_hooks(self.unembed.hook_out, logits)
-
-    def run_with_cache(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self,
-        *model_args: Any,
-        return_cache_object: bool = True,
-        remove_batch_dim: bool = False,
-        **kwargs: Any,
-    ) -> tuple[Any, Any]:
-        """What the forward returns, and an :class:`ActivationCache` (or a dictionary)."""
-        output, cache = super().run_with_cache(
-            *model_args, remove_batch_dim=remove_batch_dim, **kwargs
-        )
-        if not return_cache_object:
-            return output, cache
-        return output, ActivationCache(cache, self, has_batch_dim=not remove_batch_dim)
 
 
 def where(place: Place) -> Where:

@@ -22,7 +22,13 @@ from interp.compat.encoder_tap import EncoderFacade, EncoderTap
 from interp.compat.facade import Where
 from interp.compat.fixed_parts import FixedList
 from interp.compat.hook_point import HookPoint
-from interp.compat.sampling import Ends, Sampling
+from interp.compat.sampling import (
+    Ends,
+    Sampling,
+    decode_rows,
+    generation_steps,
+    resolve_return_type,
+)
 from interp.compat.source_state import State
 from interp.compat.t5_components import T5Block
 from interp.errors import InvalidInput, InvalidTokens, shorten
@@ -183,7 +189,6 @@ class HookedEncoderDecoder(EncoderModel):
         found = self._encoded(input, truncate, move_to_device)
         return found["input_ids"], found["attention_mask"]
 
-    @torch.no_grad()
     def generate(
         self,
         input: Any = "",
@@ -199,50 +204,41 @@ class HookedEncoderDecoder(EncoderModel):
         return_type: str | None = "input",
         verbose: bool = True,  # noqa: ARG002 - nothing is printed
     ) -> Any:
-        """The decoder's tokens, its start token included.
+        """Generate the decoder's tokens, including its start token.
 
         Every step is a forward of both stacks, in which the hooks of the model run.
 
         Args:
             input: a text, texts, or the encoder's token ids ``[batch pos]``.
             one_zero_attention_mask: ``[batch pos]``, 0 at padding of the encoder.
-            max_new_tokens: number of tokens.
-            stop_at_eos: whether a row ends at EOS; what follows in it is EOS again.
-            eos_token_id: which tokens end a row; by default the tokenizer's EOS.
-            do_sample: sample, or else take the most probable token.
+            max_new_tokens: maximum number of new tokens.
+            stop_at_eos: whether a row ends at EOS; it is then filled with EOS.
+            eos_token_id: ids of the tokens that end a row; by default the tokenizer's EOS.
+            do_sample: whether to sample, or to select the most probable token.
             top_k: sample from the k most probable tokens.
-            top_p: sample from the most probable tokens that together have this probability.
+            top_p: sample from the most probable tokens whose probabilities sum to ``top_p``.
             temperature: divides the logits.
             freq_penalty: subtracted from a token's logit for each time it occurred.
             return_type: ``input`` (text for text, ids for ids), ``str``, or ``tensor`` for ids.
-            verbose: accepted.
+            verbose: ignored.
 
         Raises:
-            InvalidInput: ``stop_at_eos`` with neither ids nor a tokenizer, or an unknown
-                ``return_type``.
+            InvalidInput: ``stop_at_eos`` is set with neither ids nor a tokenizer, or
+                ``return_type`` is unknown.
+            InvalidTokens: a text is given or requested without a tokenizer.
         """
-        is_text = isinstance(input, str | list)
-        kind = ("str" if is_text else "tensor") if return_type == "input" else return_type
-        if kind not in ("str", "tensor", "tokens"):
-            raise InvalidInput(f"return_type={shorten(return_type)} must be input, str or tensor.")
+        kind = resolve_return_type(return_type, is_text=isinstance(input, str | list))
         sampling = Sampling(do_sample, top_k, top_p, temperature, freq_penalty)
         ends = Ends.of(eos_token_id, self.tokenizer) if stop_at_eos else Ends()
         source, mask = self._source(input, one_zero_attention_mask)
-        tokens = self._start(len(source))
-        ended = torch.zeros(len(source), dtype=torch.bool, device=tokens.device)
-        for _ in range(max_new_tokens):
-            logits = self(source, tokens, one_zero_attention_mask=mask)[:, -1]
-            new, ended = ends.apply(sampling.draw(logits, tokens), ended)
-            tokens = torch.cat([tokens, new[:, None]], dim=-1)
-            if bool(ended.all()):
-                break
-        return self._texts(tokens) if kind == "str" else tokens
 
-    def _texts(self, tokens: Tensor) -> str | list[str]:
-        if self.tokenizer is None:
-            raise InvalidTokens('This model has no tokenizer; use return_type="tensor".')
-        texts = [self.tokenizer.decode(row, skip_special_tokens=True) for row in tokens]
-        return texts[0] if len(texts) == 1 else texts
+        def next_logits(tokens: Tensor) -> Tensor:
+            return self(source, tokens, one_zero_attention_mask=mask)[:, -1]
+
+        start = self._start(len(source))
+        steps = generation_steps(next_logits, start, max_new_tokens, sampling, ends)
+        tokens = torch.cat([start, *(new for new, _ in steps)], dim=-1)
+        return decode_rows(self.tokenizer, tokens) if kind == "str" else tokens
 
     # ---- weights --------------------------------------------------------------------------------
 

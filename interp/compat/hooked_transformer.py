@@ -11,11 +11,9 @@ from typing import Any
 
 import torch
 
-from interp.compat.activation_cache import ActivationCache
 from interp.compat.components import Embed, PosEmbed, TransformerBlock, Unembed
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import core_config
-from interp.compat.core_module import CoreModule
 from interp.compat.facade import Facade
 from interp.compat.fixed_parts import FixedList, FixedParts
 from interp.compat.generation import Generation
@@ -43,7 +41,7 @@ PARTS = (
 
 
 class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - to() is theirs
-    ModelForward, Generation, Pretrained, CoreModule, FixedParts
+    ModelForward, Generation, Pretrained, FixedParts
 ):
     """A decoder with the API of TransformerLens 3.
 
@@ -76,12 +74,6 @@ class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - 
             self.init_weights()
         if move_to_device:
             self.to(self.cfg.device, print_details=False)
-
-    @property
-    def core(self) -> Transformer:
-        """The model of this package that computes the forward; its weights are these weights."""
-        self._weights.check()
-        return self._core[0]
 
     # ---- building it --------------------------------------------------------------------------
 
@@ -140,21 +132,6 @@ class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - 
     def init_weights(self) -> None:
         """Draw every W_* according to ``cfg.init_mode`` (:mod:`interp.compat.initial_weights`)."""
         draw_weights(self, self.cfg)
-
-    def run_with_cache(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self,
-        *model_args: Any,
-        return_cache_object: bool = True,
-        remove_batch_dim: bool = False,
-        **kwargs: Any,
-    ) -> tuple[Any, Any]:
-        """What the forward returns, and an :class:`ActivationCache` (or a dictionary)."""
-        output, cache = super().run_with_cache(
-            *model_args, remove_batch_dim=remove_batch_dim, **kwargs
-        )
-        if not return_cache_object:
-            return output, cache
-        return output, ActivationCache(cache, self, has_batch_dim=not remove_batch_dim)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "HookedTransformer":
         """A new model with the same weights and configuration, without hooks."""

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from interp.compat.components import Unembed
+from interp.compat.core_module import CoreModule
 from interp.compat.facade import Facade
 from interp.compat.facade_tap import FacadeTap
 from interp.compat.hook_calls import call_hooks
@@ -21,7 +22,6 @@ from interp.model.batch import Batch
 from interp.model.context import Context
 from interp.model.stack import Span
 from interp.model.unembedding import Unembedding
-from interp.transformer import Transformer
 
 RETURN_TYPES = ("logits", "loss", "both", None)
 
@@ -52,17 +52,11 @@ class ForwardInput:
     kv_cache: TransformerLensKeyValueCache | None = None
 
 
-class ModelForward(Settings):
+class ModelForward(Settings, CoreModule):  # pyright: ignore[reportIncompatibleMethodOverride]
     """The forward and the loss."""
 
     unembed: Unembed
     _facade: Facade
-    _core: tuple[Transformer]
-
-    @property
-    def core(self) -> Transformer:
-        """The model of this package that computes the forward."""
-        raise NotImplementedError
 
     def forward(
         self,

@@ -7,6 +7,17 @@ from interp.compat.stacked_weights import StackedWeights
 from interp.errors import InvalidInput
 
 
+NEEDS = {
+    "attn.hook_result": "use_attn_result",
+    "hook_q_input": "use_split_qkv_input",
+    "hook_k_input": "use_split_qkv_input",
+    "hook_v_input": "use_split_qkv_input",
+    "hook_mlp_in": "use_hook_mlp_in",
+    "attn_in": "use_attn_in",
+}
+"""The setting that a hook point needs, by the end of its name."""
+
+
 class Settings(StackedWeights):
     """The methods that switch hook points on; setting ``cfg.use_*`` does the same."""
 
@@ -22,15 +33,7 @@ class Settings(StackedWeights):
         Raises:
             InvalidInput: the setting that the point needs is off.
         """
-        needs = {
-            "attn.hook_result": "use_attn_result",
-            "hook_q_input": "use_split_qkv_input",
-            "hook_k_input": "use_split_qkv_input",
-            "hook_v_input": "use_split_qkv_input",
-            "hook_mlp_in": "use_hook_mlp_in",
-            "hook_attn_in": "use_attn_in",
-        }
-        for ending, setting in needs.items():
+        for ending, setting in NEEDS.items():
             if hook_point_name.endswith(ending) and not getattr(self.cfg, setting):
                 raise InvalidInput(f"{hook_point_name} needs model.set_{setting}(True) first.")
 

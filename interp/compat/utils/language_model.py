@@ -132,7 +132,7 @@ def _counts(tokens: Tensor, logits: Tensor) -> Tensor:
 
 
 def _top_k(logits: Tensor, k: int) -> Tensor:
-    """Set all logits to −∞ except the ``k`` largest of each row, and those equal to the smallest."""
+    """Set logits to −∞ except the ``k`` largest of each row, and those equal to the smallest."""
     if k <= 0:
         raise InvalidInput(f"top_k={k} should be a positive number of tokens.")
     smallest = logits.topk(min(k, logits.shape[-1])).values[..., -1:]
@@ -140,7 +140,7 @@ def _top_k(logits: Tensor, k: int) -> Tensor:
 
 
 def _top_p(logits: Tensor, p: float) -> Tensor:
-    """Set all logits to −∞ except those of the fewest tokens with total probability ``p``."""
+    """Set logits to −∞ except those of the fewest tokens with total probability ``p``."""
     if not 0.0 < p <= 1.0:
         raise InvalidInput(f"top_p={p} should be in (0, 1].")
     ordered, index = logits.sort(descending=True)
