@@ -55,26 +55,33 @@ class EncoderTokenizer(HookedTokenizer):
         """Ids, token types and attention mask of one or several texts, or of one pair.
 
         Raises:
-            InvalidInput: texts of different lengths without ``padding``, as a tensor.
+            InvalidInput: tensors are requested for texts of different lengths without ``padding``.
         """
         longest = max_length if truncation else None
         texts = [text] if isinstance(text, str) else list(text)
         pairs = [[one] if text_pair is None else [one, text_pair] for one in texts]
         rows = [self._joined([self.backend.encode(one) for one in pair], longest) for pair in pairs]
-        width = max(len(ids) for ids, _ in rows)
-        if not padding and any(len(ids) != width for ids, _ in rows):
+        width = max((len(ids) for ids, _ in rows), default=0)
+        is_ragged = any(len(ids) != width for ids, _ in rows)
+        found = {
+            "input_ids": [ids for ids, _ in rows],
+            "token_type_ids": [types for _, types in rows],
+            "attention_mask": [[1] * len(ids) for ids, _ in rows],
+        }
+        if padding:
+            fills = {"input_ids": self.pad_token_id, "token_type_ids": 0, "attention_mask": 0}
+            found = {
+                name: [self.padded(row, width, fills[name]) for row in own]
+                for name, own in found.items()
+            }
+        if return_tensors is None:
+            single = isinstance(text, str)
+            return {name: own[0] if single else own for name, own in found.items()}
+        if is_ragged and not padding:
             raise InvalidInput(
                 f"Texts of different lengths need padding=True; got {shorten(texts)}."
             )
-        found = {
-            "input_ids": [self._filled(ids, self.pad_token_id, width) for ids, _ in rows],
-            "token_type_ids": [self._filled(types, 0, width) for _, types in rows],
-            "attention_mask": [self._filled([1] * len(ids), 0, width) for ids, _ in rows],
-        }
-        if return_tensors is not None:
-            return {name: _tensor(value) for name, value in found.items()}
-        single = isinstance(text, str)
-        return {name: value[0] if single else value for name, value in found.items()}
+        return {name: _tensor(own) for name, own in found.items()}
 
     def _joined(self, parts: list[list[int]], longest: int | None) -> tuple[list[int], list[int]]:
         """The ids and types of one row: BOS, then each part followed by EOS.
@@ -93,10 +100,6 @@ class EncoderTokenizer(HookedTokenizer):
             ids += [*part, *after]
             types += [number] * (len(part) + len(after))
         return ids, types
-
-    def _filled(self, row: list[int], value: int, width: int) -> list[int]:
-        fill = [value] * (width - len(row))
-        return fill + row if self.padding_side == "left" else row + fill
 
 
 def _tensor(rows: list[list[int]]) -> Tensor:

@@ -144,11 +144,11 @@ class HookedTokenizer:
         rows = [self.encode(one) for one in texts]
         if truncation and max_length is not None:
             rows = [row[:max_length] for row in rows]
-        longest, left = max(map(len, rows), default=0), self.padding_side == "left"
+        longest = max(map(len, rows), default=0)
         real = [[1] * len(row) for row in rows]
         if padding:
-            rows = [_padded(row, longest, self.pad_token_id, left=left) for row in rows]
-            real = [_padded(row, longest, 0, left=left) for row in real]
+            rows = [self.padded(row, longest, self.pad_token_id) for row in rows]
+            real = [self.padded(row, longest, 0) for row in real]
         if return_tensors is None:
             one = isinstance(text, str)
             return Encoding(
@@ -163,10 +163,10 @@ class HookedTokenizer:
         )
         return Encoding(input_ids=ids, attention_mask=mask)
 
-
-def _padded(row: list[int], length: int, fill: int, *, left: bool) -> list[int]:
-    pad = [fill] * (length - len(row))
-    return pad + row if left else row + pad
+    def padded(self, row: list[int], length: int, fill: int) -> list[int]:
+        """A row filled to a length, on the padding side."""
+        pad = [fill] * (length - len(row))
+        return pad + row if self.padding_side == "left" else row + pad
 
 
 def add_special_tokens(tokenizer: Any) -> None:
