@@ -130,7 +130,7 @@ class ActivationCache(NormedActivations):
             rearrange(take(self["result", at], pos_slice, -3), "... head d -> head ... d")
             for at in range(last)
         ]
-        return self._finished(
+        return self._stack_components(
             written, labels, last, return_labels, incl_remainder, pos_slice, apply_ln
         )
 
@@ -170,21 +170,21 @@ class ActivationCache(NormedActivations):
         kept = neurons if neuron_slice is not None else None
         onto = None
         if project_output_onto is not None:
-            onto = self._onto(project_output_onto, apply_ln=apply_ln)
+            onto = self._directions(project_output_onto, apply_ln=apply_ln)
         written = [
             rearrange(
                 self.get_neuron_results(at, kept, pos_slice, onto), "... neuron d -> neuron ... d"
             )
             for at in range(last)
         ]
-        made = self._finished(
+        made = self._stack_components(
             written, labels, last, return_labels, incl_remainder, pos_slice, apply_ln, onto
         )
         if project_output_onto is None or project_output_onto.ndim > 1:
             return made
         return (made[0][..., 0], made[1]) if return_labels else made[..., 0]
 
-    def _finished(
+    def _stack_components(
         self,
         written: list[Tensor],
         labels: list[str],
@@ -204,7 +204,7 @@ class ActivationCache(NormedActivations):
             stack = torch.cat([stack, (stream - stack.sum(0))[None]])
             labels = [*labels, "remainder"]
         if apply_ln and onto is not None:
-            stack = self._projected_ln(stack, layer, mlp_input=False, pos_slice=pos_slice)
+            stack = self._apply_ln_to_projected(stack, layer, mlp_input=False, pos_slice=pos_slice)
         elif apply_ln:
             stack = self.apply_ln_to_stack(stack, layer, pos_slice=pos_slice)
         return (stack, labels) if return_labels else stack
@@ -226,7 +226,7 @@ class ActivationCache(NormedActivations):
         last, cfg = self._layers(layer), self.model.cfg
         onto = None
         if project_output_onto is not None:
-            onto = self._onto(project_output_onto, apply_ln=apply_ln)
+            onto = self._directions(project_output_onto, apply_ln=apply_ln)
         parts, labels = self.stack_head_results(
             last + mlp_input, return_labels=True, pos_slice=pos_slice
         )
@@ -250,7 +250,7 @@ class ActivationCache(NormedActivations):
         stack = torch.cat(parts + [x if onto is None else x @ onto for x in small])
         labels = [*labels, *embeds, "bias"]
         if apply_ln and onto is not None:
-            stack = self._projected_ln(stack, last, mlp_input, pos_slice)
+            stack = self._apply_ln_to_projected(stack, last, mlp_input, pos_slice)
         elif apply_ln:
             stack = self.apply_ln_to_stack(stack, last, mlp_input, pos_slice)
         if project_output_onto is not None and project_output_onto.ndim == 1:

@@ -58,7 +58,7 @@ INSTEAD = {
     "loading_from_pretrained": "HookedTransformer.from_pretrained; interp.bundled() lists models",
     "supported_models": "HookedTransformer.from_pretrained; interp.bundled() lists models",
     "train": "a loop with torch.optim over model(tokens, return_type='loss')",
-    "HookedAudioEncoder": "interp.load, which says what it reads",
+    "HookedAudioEncoder": "interp.load, whose errors list the supported models",
     "factories": "HookedTransformer(cfg)",
     "multi_gpu": "a model on one device",
     "LayerNorm": "model.cfg.normalization_type and model.blocks[layer].ln1",

@@ -74,7 +74,9 @@ def bert_core_config(cfg: HookedTransformerConfig) -> Config:
 
 
 def t5_core_config(cfg: HookedTransformerConfig) -> Config:
-    """The same for an encoder–decoder, whose norms are RMSNorms.
+    """The configuration of the model that computes the same as TransformerLens's encoder–decoder.
+
+    Norms are RMSNorms regardless of ``cfg.normalization_type``, as in TransformerLens.
 
     Raises:
         InvalidConfig: a setting is not supported; the message names it.

@@ -51,7 +51,7 @@ def bert_hooked_config(config: Config) -> HookedTransformerConfig:
 
 
 def t5_hooked_config(config: Config) -> HookedTransformerConfig:
-    """The same for an encoder–decoder such as T5.
+    """The configuration of TransformerLens for an encoder–decoder such as T5.
 
     Raises:
         InvalidConfig: TransformerLens has no such encoder–decoder; the message says why.

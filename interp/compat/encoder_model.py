@@ -144,7 +144,7 @@ class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportInco
 
     # ---- the forward ----------------------------------------------------------------------------
 
-    def _encoded(
+    def _encode(
         self, input: Any, truncate: bool = True, move_to_device: bool = True
     ) -> dict[str, Tensor]:
         """The tokenizer's encoding of a text or texts.
@@ -170,7 +170,7 @@ class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportInco
         zeros = torch.zeros_like(found["input_ids"])
         return found | {"token_type_ids": types.to(device) if is_there else zeros}
 
-    def _real(self, mask: object, ids: Tensor) -> Tensor | None:
+    def _real_tokens(self, mask: object, ids: Tensor) -> Tensor | None:
         """True where an attention mask has a token; ``None`` if it has one everywhere.
 
         Raises:

@@ -39,7 +39,7 @@ class EncoderTokenizer(HookedTokenizer):
 
     def encode(self, text: str, **keywords: object) -> list[int]:  # noqa: ARG002
         """The ids of a text, with special tokens."""
-        return self._joined([self.backend.encode(text)], None)[0]
+        return self._join([self.backend.encode(text)], None)[0]
 
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride] - with pairs
         self,
@@ -60,7 +60,7 @@ class EncoderTokenizer(HookedTokenizer):
         longest = max_length if truncation else None
         texts = [text] if isinstance(text, str) else list(text)
         pairs = [[one] if text_pair is None else [one, text_pair] for one in texts]
-        rows = [self._joined([self.backend.encode(one) for one in pair], longest) for pair in pairs]
+        rows = [self._join([self.backend.encode(one) for one in pair], longest) for pair in pairs]
         width = max((len(ids) for ids, _ in rows), default=0)
         is_ragged = any(len(ids) != width for ids, _ in rows)
         found = {
@@ -83,7 +83,7 @@ class EncoderTokenizer(HookedTokenizer):
             )
         return {name: _tensor(own) for name, own in found.items()}
 
-    def _joined(self, parts: list[list[int]], longest: int | None) -> tuple[list[int], list[int]]:
+    def _join(self, parts: list[list[int]], longest: int | None) -> tuple[list[int], list[int]]:
         """The ids and types of one row: BOS, then each part followed by EOS.
 
         A row with more than ``longest`` ids is truncated at the end of its longest part, token by

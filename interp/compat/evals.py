@@ -149,7 +149,7 @@ def evaluate_on_dataset(
         if len(losses) > truncate:
             break
     if not losses:
-        raise InvalidInput("evaluate_on_dataset got no batch; give a loader with rows of tokens.")
+        raise InvalidInput("evaluate_on_dataset got no batch; pass a loader with rows of tokens.")
     return sum(losses) / len(losses)
 
 

@@ -123,7 +123,7 @@ class FacadeTap:
         elif point in _PATTERNS:
             value = self._pattern(point, value)
         else:
-            value = self._plain(point, value)
+            value = self._other(point, value)
         if point in _QK_NORMS:
             self.pending.heads_input[_QK_NORMS[point]] = value
         if point in (Point.K, Point.K_NORMALIZED):
@@ -131,7 +131,7 @@ class FacadeTap:
         self.pending.norm_input = value
         return value
 
-    def _plain(self, point: Point, value: Tensor) -> Tensor:
+    def _other(self, point: Point, value: Tensor) -> Tensor:
         if point is Point.EMBED and self.facade.cfg.post_embedding_ln:
             return value
         if point is Point.ROT_K and self.has_kv_cache:
@@ -141,12 +141,12 @@ class FacadeTap:
             return value
         if point in _ROUTED:
             return self._routed(point, value)
-        value = self._hooked(point, self._own(point, value))
+        value = self._hooked(point, self._before_hooks(point, value))
         if point is Point.PRE:
             self.pending.pre = value
         return value
 
-    def _own(self, point: Point, value: Tensor) -> Tensor:
+    def _before_hooks(self, point: Point, value: Tensor) -> Tensor:
         """The value that TransformerLens passes to the hooks of a point."""
         value = self.pending.heads.pop(point, value)
         if point is Point.POS_EMBED and self.padding is not None:

@@ -32,7 +32,7 @@ class FactoredMatrix:
 
     Attributes:
         A: the left factor, expanded to all leading axes.
-        B: the right factor, likewise.
+        B: the right factor, expanded to all leading axes.
         ldim: rows of the product.
         mdim: inner dimension.
         rdim: columns of the product.

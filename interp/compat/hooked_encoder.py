@@ -156,7 +156,7 @@ class HookedEncoder(EncoderModel):
             )
         core = self.core
         batch = core.batch(tokens, types=types)
-        ids, real = batch.ids, self._real(mask, batch.ids)
+        ids, real = batch.ids, self._real_tokens(mask, batch.ids)
         if self.cfg.attention_dir == "causal" and real is not None and not bool(real[:, 0].all()):
             raise InvalidTokens(
                 'With cfg.attention_dir="causal", padding must be on the right: the first token of '
@@ -192,5 +192,5 @@ class HookedEncoder(EncoderModel):
         Raises:
             InvalidTokens: there is no tokenizer.
         """
-        found = self._encoded(input, truncate, move_to_device)
+        found = self._encode(input, truncate, move_to_device)
         return found["input_ids"], found["token_type_ids"], found["attention_mask"]

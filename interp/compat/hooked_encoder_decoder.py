@@ -131,15 +131,15 @@ class HookedEncoderDecoder(EncoderModel):
         """
         if return_type not in ("logits", None):
             raise InvalidInput(f"return_type={shorten(return_type)} must be logits or None.")
-        source, mask = self._source(input, one_zero_attention_mask)
+        source, mask = self._encode_source(input, one_zero_attention_mask)
         if decoder_input is None and isinstance(input, str | list):
-            decoder_input = self._start(len(source))
+            decoder_input = self._start_tokens(len(source))
         if decoder_input is None:
             raise InvalidTokens("Token ids of the encoder need decoder_input= [batch decoder_pos].")
         logits = self._logits(self._stream(source, decoder_input, mask))
         return None if return_type is None else logits
 
-    def _source(self, given: Any, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def _encode_source(self, given: Any, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The encoder's ids and attention mask, from ids or texts."""
         if not isinstance(given, str | list):
             ids = torch.as_tensor(given)
@@ -156,13 +156,13 @@ class HookedEncoderDecoder(EncoderModel):
             raise InvalidTokens(
                 f"input has {len(ids)} rows and decoder_input {len(own)}; they must be equal."
             )
-        real = self._real(mask, ids)
+        real = self._real_tokens(mask, ids)
         encoder, decoder = (EncoderTap(facade) for facade in self._tapped)
         x = first(Batch(ids), Context.of(Batch(ids), encoder_real=real), encoder)
         context = Context.of(Batch(own), encoder_real=real).with_encoder(x)
         return second(Batch(own), context, decoder)
 
-    def _start(self, rows: int) -> Tensor:
+    def _start_tokens(self, rows: int) -> Tensor:
         """The decoder's first token: the padding token, as in TransformerLens."""
         start = getattr(self.tokenizer, "pad_token_id", None)
         start = self.cfg.decoder_start_token_id if start is None else start
@@ -186,7 +186,7 @@ class HookedEncoderDecoder(EncoderModel):
         Raises:
             InvalidTokens: there is no tokenizer.
         """
-        found = self._encoded(input, truncate, move_to_device)
+        found = self._encode(input, truncate, move_to_device)
         return found["input_ids"], found["attention_mask"]
 
     def generate(
@@ -230,12 +230,12 @@ class HookedEncoderDecoder(EncoderModel):
         kind = resolve_return_type(return_type, is_text=isinstance(input, str | list))
         sampling = Sampling(do_sample, top_k, top_p, temperature, freq_penalty)
         ends = Ends.of(eos_token_id, self.tokenizer) if stop_at_eos else Ends()
-        source, mask = self._source(input, one_zero_attention_mask)
+        source, mask = self._encode_source(input, one_zero_attention_mask)
 
         def next_logits(tokens: Tensor) -> Tensor:
             return self(source, tokens, one_zero_attention_mask=mask)[:, -1]
 
-        start = self._start(len(source))
+        start = self._start_tokens(len(source))
         steps = generation_steps(next_logits, start, max_new_tokens, sampling, ends)
         tokens = torch.cat([start, *(new for new, _ in steps)], dim=-1)
         return decode_rows(self.tokenizer, tokens) if kind == "str" else tokens

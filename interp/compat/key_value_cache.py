@@ -105,7 +105,7 @@ class TransformerLensKeyValueCache:
 
 
 HookedTransformerKeyValueCache = TransformerLensKeyValueCache
-"""Its name in TransformerLens 2."""
+"""The name of this class in TransformerLens 2."""
 
 
 class EntriesKV(NoKVCache):

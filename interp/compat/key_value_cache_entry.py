@@ -61,4 +61,4 @@ class TransformerLensKeyValueCacheEntry:
 
 
 HookedTransformerKeyValueCacheEntry = TransformerLensKeyValueCacheEntry
-"""Its name in TransformerLens 2."""
+"""The name of this class in TransformerLens 2."""

@@ -105,9 +105,9 @@ class ModelForward(Settings, CoreModule):  # pyright: ignore[reportIncompatibleM
             )
         with self._overriding(prepend_bos, padding_side):
             if start_at_layer is None:
-                given = self._of_tokens(input, attention_mask, past_kv_cache)
+                given = self._tokens_input(input, attention_mask, past_kv_cache)
             else:
-                given = self._of_stream(input, tokens, attention_mask, past_kv_cache)
+                given = self._stream_input(input, tokens, attention_mask, past_kv_cache)
         residual = self._run(given, start_at_layer, stop_at_layer)
         if stop_at_layer is not None or return_type is None:
             return None if stop_at_layer is None else residual
@@ -121,7 +121,7 @@ class ModelForward(Settings, CoreModule):  # pyright: ignore[reportIncompatibleM
 
     # ---- its input ----------------------------------------------------------------------------
 
-    def _of_tokens(
+    def _tokens_input(
         self, given: Any, mask: Tensor | None, cache: TransformerLensKeyValueCache | None
     ) -> ForwardInput:
         """The input of a forward from texts or ids, after the hooks of ``hook_tokens``."""
@@ -135,11 +135,11 @@ class ModelForward(Settings, CoreModule):  # pyright: ignore[reportIncompatibleM
             tokens = call_hooks(hook_tokens, tokens)
         ids = self._core[0].batch(tokens).ids
         if cache is None:
-            return ForwardInput(Batch(ids, _real(mask)), tokens, mask)
+            return ForwardInput(Batch(ids, _as_real(mask)), tokens, mask)
         ids = torch.cat([ids.new_zeros(len(ids), offset), ids], dim=1)
         new = torch.ones_like(tokens) if mask is None else mask
         real = cache.append_attention_mask(new).to(ids.device)
-        return ForwardInput(Batch(ids, _real(real)), tokens, mask, kv_cache=cache)
+        return ForwardInput(Batch(ids, _as_real(real)), tokens, mask, kv_cache=cache)
 
     def _mask(self, tokens: Tensor, mask: Tensor | None, *, is_cached: bool) -> Tensor | None:
         """Which of the new tokens are real; ``None`` if padding is not masked."""
@@ -153,7 +153,7 @@ class ModelForward(Settings, CoreModule):  # pyright: ignore[reportIncompatibleM
 
     def masks_padding(self, tokens: Tensor) -> bool:
         """Whether some of these ids are padding that a forward masks."""
-        return _real(self._mask(tokens, None, is_cached=False)) is not None
+        return _as_real(self._mask(tokens, None, is_cached=False)) is not None
 
     def _offset(self, cache: TransformerLensKeyValueCache, tokens: Tensor) -> int:
         """The number of columns before the new ones."""
@@ -170,7 +170,7 @@ class ModelForward(Settings, CoreModule):  # pyright: ignore[reportIncompatibleM
             )
         return offset
 
-    def _of_stream(
+    def _stream_input(
         self,
         stream: Any,
         tokens: Tensor | None,
@@ -189,7 +189,7 @@ class ModelForward(Settings, CoreModule):  # pyright: ignore[reportIncompatibleM
             raise InvalidTokens(f"attention_mask is {shorten(mask)}, but positions are {shape}.")
         ids = torch.zeros(shape, dtype=torch.long, device=stream.device)
         new = None if mask is None else mask[:, offset:]
-        return ForwardInput(Batch(ids, _real(mask)), tokens, new, stream, cache)
+        return ForwardInput(Batch(ids, _as_real(mask)), tokens, new, stream, cache)
 
     # ---- running it ---------------------------------------------------------------------------
 
@@ -197,10 +197,10 @@ class ModelForward(Settings, CoreModule):  # pyright: ignore[reportIncompatibleM
         """The stream after the blocks from ``start`` to ``stop``, or after the final norm."""
         first, last, _ = slice(start, stop).indices(self.cfg.n_layers)
         span = Span(first, None if stop is None else max(first, last), given.stream)
-        context, tap = self._prepared(given)
+        context, tap = self._context_and_tap(given)
         return self.core.stacks[0](given.batch, context, tap, span)
 
-    def _prepared(self, given: ForwardInput) -> tuple[Context, FacadeTap]:
+    def _context_and_tap(self, given: ForwardInput) -> tuple[Context, FacadeTap]:
         """The context of a forward (positions, padding, KV cache), and the tap with the hooks."""
         batch, cache = given.batch, given.kv_cache
         context = Context.of(batch, 0 if cache is None else cache.n_columns)
@@ -221,8 +221,8 @@ class ModelForward(Settings, CoreModule):  # pyright: ignore[reportIncompatibleM
     ) -> tuple[Tensor, Tensor | None, None, Tensor | None]:
         """The stream before the first block, the ids, ``None`` and the mask of :meth:`forward`."""
         with self._overriding(prepend_bos, padding_side):
-            given = self._of_tokens(input, attention_mask, past_kv_cache)
-        context, tap = self._prepared(given)
+            given = self._tokens_input(input, attention_mask, past_kv_cache)
+        context, tap = self._context_and_tap(given)
         stream = self.core.stacks[0].embed(given.batch, context, tap)
         real = given.batch.real
         mask = given.mask if past_kv_cache is None or real is None else real.long()
@@ -250,5 +250,5 @@ class ModelForward(Settings, CoreModule):  # pyright: ignore[reportIncompatibleM
         )
 
 
-def _real(mask: Tensor | None) -> Tensor | None:
+def _as_real(mask: Tensor | None) -> Tensor | None:
     return None if mask is None or bool(mask.bool().all()) else mask.bool()

@@ -40,7 +40,7 @@ class NormedActivations(StoredActivations):
                 return torch.stack([self.model.ln_final(x) for x in stack])
         if cfg.normalization_type in CENTRED:
             stack = stack - stack.mean(-1, keepdim=True)
-        return self._over_scale(stack, last, mlp_input, pos_slice, batch_slice)
+        return self._divide_by_scale(stack, last, mlp_input, pos_slice, batch_slice)
 
     def logit_attrs(
         self,
@@ -73,7 +73,7 @@ class NormedActivations(StoredActivations):
         )
         return (scaled * direction).sum(-1)
 
-    def _over_scale(
+    def _divide_by_scale(
         self,
         stack: Tensor,
         layer: int,
@@ -87,15 +87,15 @@ class NormedActivations(StoredActivations):
         scale = take(self[f"{norm}.hook_scale"], pos_slice, -2)
         return stack / (take(scale, batch_slice, 0) if self.has_batch_dim else scale)
 
-    def _projected_ln(
+    def _apply_ln_to_projected(
         self, stack: Tensor, layer: int, mlp_input: bool, pos_slice: SliceLike
     ) -> Tensor:
-        """Apply the norm before a layer to terms that are projected onto :meth:`_onto`."""
+        """Apply the norm before a layer to terms that are projected onto :meth:`_directions`."""
         if self.model.cfg.normalization_type not in NORMALIZED:
             return stack
-        return self._over_scale(stack, layer, mlp_input, pos_slice)
+        return self._divide_by_scale(stack, layer, mlp_input, pos_slice)
 
-    def _onto(self, projection: Tensor, *, apply_ln: bool) -> Tensor:
+    def _directions(self, projection: Tensor, *, apply_ln: bool) -> Tensor:
         """Directions ``[d_model out]`` that terms are projected onto.
 
         If a norm centres the terms, the directions are centred instead, which is equivalent.

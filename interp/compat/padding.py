@@ -92,7 +92,7 @@ def use_padded_masks(attentions: list[Attention]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Padding:
-    """Where there is padding in one forward.
+    """The padding of one forward.
 
     Attributes:
         queries: ``[batch pos]``, true where the query is padding.

@@ -79,7 +79,7 @@ def generic_activation_patch(
     given = (model, corrupted, clean_cache, patching_metric, patch_setter)
     values = swept(*given, edited) if cells else []
     if values is None:
-        values = [_one_cell(*given, name, cell) for name, cell in edited]
+        values = [_metric_of_cell(*given, name, cell) for name, cell in edited]
     table = torch.tensor(values, dtype=torch.get_default_dtype(), device=model.cfg.device)
     table = table.reshape(shape)
     if not return_index_df:
@@ -103,7 +103,7 @@ def _sizes(model: Any, tokens: Tensor, activation_name: str, axes: Sequence[str]
     return [known[axis] for axis in axes]
 
 
-def _one_cell(
+def _metric_of_cell(
     model: Any,
     tokens: Tensor,
     clean_cache: Any,

@@ -83,7 +83,7 @@ class Pretrained(ProcessingCalls):
         source = load(source_of(name) if hf_model is None else hf_model, dtype=dtype)
         given = tokenizer is not None
         cfg = _config(source, name, dtype, device, default_prepend_bos, is_given=given)
-        made = cls._filled(
+        made = cls._from_source(
             cfg,
             source,
             _tokenizer(source, tokenizer),
@@ -121,7 +121,7 @@ class Pretrained(ProcessingCalls):
         )
 
     @classmethod
-    def _filled(
+    def _from_source(
         cls,
         cfg: HookedTransformerConfig,
         source: Transformer,

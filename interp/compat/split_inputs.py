@@ -31,7 +31,7 @@ def projected_apart(facade: Facade, layer: int, x: Tensor) -> dict[Point, Tensor
     """Queries, keys and values ``[batch pos head d_head]``; empty if they share one input."""
     norm, cfg = norm_before(facade, layer), facade.cfg
     if cfg.use_attn_in or cfg.use_split_qkv_input:
-        inputs = _of_heads(facade, layer, x)
+        inputs = _inputs_of_heads(facade, layer, x)
     elif norm is not None and _is_edited(norm):
         inputs = dict.fromkeys(_LETTERS, x)
     else:
@@ -49,7 +49,7 @@ def _is_edited(norm: Norm) -> bool:
     return not stores or any(point.bwd_hooks for point in points)
 
 
-def _of_heads(facade: Facade, layer: int, x: Tensor) -> Inputs:
+def _inputs_of_heads(facade: Facade, layer: int, x: Tensor) -> Inputs:
     """A copy of the stream for each head, after the hooks of these inputs."""
     cfg, block, attention = facade.cfg, facade.blocks[layer], facade.attentions[layer]
     inputs = dict.fromkeys(_LETTERS, x[:, :, None].expand(-1, -1, cfg.n_heads, -1))

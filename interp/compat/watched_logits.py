@@ -115,7 +115,7 @@ class WatchedLogits(Tensor):
                 return _indexed(watched, args[1])
             over_vocab = func in OVER_VOCAB and _axis(args, given) in (-1, watched.ndim - 1)
             if over_vocab or func in ELEMENTWISE:
-                return _of_each(watched, lambda x: func(x, *args[1:], **given))
+                return _apply_to_each(watched, lambda x: func(x, *args[1:], **given))
             raise watched.reads.refuse(func)
 
 
@@ -130,7 +130,7 @@ def _axis(args: tuple[Any, ...], given: dict[str, Any]) -> object:
     return args[1] if len(args) > 1 else given.get("dim")
 
 
-def _of_each(watched: WatchedLogits, fn: Callable[[Tensor], Tensor]) -> WatchedLogits:
+def _apply_to_each(watched: WatchedLogits, fn: Callable[[Tensor], Tensor]) -> WatchedLogits:
     """Apply a function to each vector of logits, once if all positions share their data."""
     plain = watched.as_subclass(Tensor)
     axis = watched.cells.ndim - 1

@@ -181,15 +181,15 @@ def _check_head(family: Family, config: Config, fields: ForeignConfig) -> None:
 
 def _warn_of_parts(family: Family, source: Source) -> None:
     """Warn if weights of other parts of the model are left out."""
-    found = ((key, family.part_left_out(key)) for key in source.keys() if family.left_out)  # noqa: SIM118
+    named = ((key, family.part_left_out(key)) for key in source.keys() if family.left_out)  # noqa: SIM118
     parts: dict[str, list[str]] = {}
-    for key, part in found:
+    for key, part in named:
         if part is not None:
             parts.setdefault(part, []).append(key)
     for part, keys in parts.items():
         warnings.warn(
-            f"{family.name}: {part} is left out ({len(keys)} weights, {keys[0]} and so on); the "
-            "loaded model reads tokens alone.",
+            f"{family.name}: {part} is left out ({len(keys)} weights, {keys[0]} and others); the "
+            "loaded model reads only tokens.",
             UserWarning,
             stacklevel=5,
         )

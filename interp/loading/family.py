@@ -47,7 +47,7 @@ class Family:
             ``copies``; the first one that is stored replaces those that are missing.
         shared: the name among ``tables`` that only replaces others: no part of the model reads it.
         tied: the default of ``tie_word_embeddings``.
-        always_tied: whether the head is always tied, whatever that field says.
+        always_tied: whether the head is always tied, regardless of that field.
         pooled: whether the pooled output of a live model of ``transformers`` is compared, because
             its last hidden state is not the last stream of this toolkit.
         part: name of the object in ``config.json`` with the fields of the part that is loaded, such

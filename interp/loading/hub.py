@@ -66,7 +66,7 @@ def parse_name(name: str) -> tuple[str, str | None]:
 
 
 def _from_cache(repo: str, revision: str | None) -> Path | None:
-    """The folder in the cache, if it is complete."""
+    """The folder in the cache; ``None`` if it is not complete."""
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - slow to import
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415
 

@@ -73,7 +73,7 @@ def check_known(family: Family, fields: Mapping[str, Any]) -> None:
         ModelLoadError: there is such a field; the message has its name and the nearest known ones.
     """
     read = {*EVERY_FAMILY.split(), *family.defaults, *family.fields, *family.aliases.values()}
-    _check(family, fields, read, family.unread)
+    _check_fields(family, fields, read, family.unread)
 
 
 def check_around(family: Family, config_json: Mapping[str, Any]) -> None:
@@ -87,10 +87,10 @@ def check_around(family: Family, config_json: Mapping[str, Any]) -> None:
         ModelLoadError: as for :func:`check_known`.
     """
     if family.part:
-        _check(family, config_json, {*EVERY_FAMILY.split(), family.part}, family.around)
+        _check_fields(family, config_json, {*EVERY_FAMILY.split(), family.part}, family.around)
 
 
-def _check(
+def _check_fields(
     family: Family, fields: Mapping[str, Any], read: set[str], unread: tuple[str, ...]
 ) -> None:
     known, parts = read | IRRELEVANT | set(unread), PARTS.split()
@@ -103,13 +103,13 @@ def _check(
                 f"quantised. {DEQUANTISE}"
             )
         if name in parts:
-            raise _refused(family, name, value, "a part that is not supported")
+            raise _refusal(family, name, value, "a part that is not supported")
         near = get_close_matches(name[:MAX_SHOWN], [*read, *family.aliases], n=3, cutoff=0.5)
         hint = f"; nearest: {', '.join(near)}" if near else ""
-        raise _refused(family, name, value, f"a field that is not known{hint}")
+        raise _refusal(family, name, value, f"a field that is not known{hint}")
 
 
-def _refused(family: Family, name: str, value: object, reason: str) -> ModelLoadError:
+def _refusal(family: Family, name: str, value: object, reason: str) -> ModelLoadError:
     return ModelLoadError(
         f"{family.name}: config.json has {name[:MAX_SHOWN]}={shorten(value)}, {reason}. Remove it "
         "from config.json if the output does not depend on it."

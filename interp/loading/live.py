@@ -43,7 +43,7 @@ def load_live(
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
 ) -> Transformer:
-    """The same model as a :class:`Transformer`, with a copy of its weights.
+    """Convert a live model to a :class:`Transformer`, with a copy of its weights.
 
     Args:
         hf_model: a model of ``transformers``.

@@ -101,7 +101,7 @@ def with_rope_of(fields: ForeignConfig, layer_type: str, base: float) -> Foreign
     return fields.replace(
         rope_parameters={"rope_theta": base, **rope},
         rope_scaling=None,
-        original_max_position_embeddings=None,  # transformers reads it in these parameters alone
+        original_max_position_embeddings=None,  # transformers reads it only in these parameters
     )
 
 

@@ -69,7 +69,7 @@ def set_tokenizer(
     ids = _ids(fields, generation or {}, model.config)
     tokens = replace(model.config.tokens, **ids)
     if tokenizer is not None:
-        tokens = _with_added(tokenizer, tokens)
+        tokens = _with_added_tokens(tokenizer, tokens)
     model.config = replace(model.config, tokens=tokens)
     attach_tokenizer(model, tokenizer)
 
@@ -119,7 +119,7 @@ def _ends(ids: list[int]) -> dict[str, Any]:
     return {"eos": first, "stop": tuple(others)}
 
 
-def _with_added(tokenizer: Tokenizer, tokens: TokensConfig) -> TokensConfig:
+def _with_added_tokens(tokenizer: Tokenizer, tokens: TokensConfig) -> TokensConfig:
     """The special tokens, where those that the tokenizer adds to a text take precedence."""
     before, after = tokenizer.added_ids()
     follows = after[1:] if after[:1] == [tokens.eos] else []
