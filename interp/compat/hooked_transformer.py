@@ -40,7 +40,7 @@ PARTS = (
 """Parts that are rebuilt when norms are folded."""
 
 
-class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - TransformerLens's to()
+class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - to() differs
     ModelForward, Generation, Pretrained, FixedParts
 ):
     """A decoder with the API of TransformerLens 3.
