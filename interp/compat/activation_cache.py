@@ -177,12 +177,12 @@ class ActivationCache(NormedActivations):
             )
             for at in range(last)
         ]
-        made = self._stack_components(
+        result = self._stack_components(
             written, labels, last, return_labels, incl_remainder, pos_slice, apply_ln, onto
         )
         if project_output_onto is None or project_output_onto.ndim > 1:
-            return made
-        return (made[0][..., 0], made[1]) if return_labels else made[..., 0]
+            return result
+        return (result[0][..., 0], result[1]) if return_labels else result[..., 0]
 
     def _stack_components(
         self,

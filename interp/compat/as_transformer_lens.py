@@ -121,19 +121,19 @@ def install() -> None:
             f"{NAME} is imported already, from {getattr(imported, '__file__', 'elsewhere')}. Call "
             "interp.compat.install() before anything imports it, in a new process."
         )
-    made: dict[str, LensModule] = {}
+    modules: dict[str, LensModule] = {}
     for name, sources in MODULES.items():
         module = _module(name, sources)
         if module is not None:
-            made[module.__name__] = module
+            modules[module.__name__] = module
     root = LensModule(NAME, [import_module(OURS)])
-    for name, module in made.items():
+    for name, module in modules.items():
         parent, _, last = name.rpartition(".")
-        owner = root if parent == NAME else made[parent]
+        owner = root if parent == NAME else modules[parent]
         # If a class and its module have the same name, the attribute is the class.
         if not isinstance(vars(owner).get(last), type):
             setattr(owner, last, module)
-    sys.modules.update({NAME: root, **made})
+    sys.modules.update({NAME: root, **modules})
     sys.meta_path.insert(0, _FINDER)
     warnings.warn(
         f"`import {NAME}` and its submodules now give interp.compat, not TransformerLens; "

@@ -81,16 +81,16 @@ class EncoderPretrained(CoreModule, BlockWeights):  # pyright: ignore[reportInco
         cfg.device = _device(device)
         if tokenizer is None and source.tokenizer is not None:
             tokenizer = EncoderTokenizer(source.tokenizer, source.config.tokens, cfg.model_name)
-        made = cls(cfg, tokenizer, move_to_device=False)  # pyright: ignore[reportCallIssue]
-        made.load_state_dict(made._source_state(source, name, hf_model))
-        made.eval()
-        return made.to(cfg.device) if move_to_device else made
+        model = cls(cfg, tokenizer, move_to_device=False)  # pyright: ignore[reportCallIssue]
+        model.load_state_dict(model._source_state(source, name, hf_model))
+        model.eval()
+        return model.to(cfg.device) if move_to_device else model
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """A new model with the same weights and configuration, without hooks."""
-        made = type(self)(deepcopy(self.cfg, memo), self.tokenizer)
-        made.load_state_dict(self.state_dict())
-        return made.train(self.training)
+        model = type(self)(deepcopy(self.cfg, memo), self.tokenizer)
+        model.load_state_dict(self.state_dict())
+        return model.train(self.training)
 
 
 def _device(given: str | torch.device | None) -> str | torch.device:

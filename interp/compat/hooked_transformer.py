@@ -137,11 +137,11 @@ class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - 
         """A new model with the same weights and configuration, without hooks."""
         cfg = deepcopy(self.cfg, memo)
         cfg.init_weights, cfg.tokenizer_name = False, None
-        made = type(self)(cfg)
+        copy = type(self)(cfg)
         cfg.init_weights, cfg.tokenizer_name = self.cfg.init_weights, self.cfg.tokenizer_name
-        made.tokenizer = self.tokenizer
-        made.load_state_dict(self.state_dict())
-        return made.train(self.training)
+        copy.tokenizer = self.tokenizer
+        copy.load_state_dict(self.state_dict())
+        return copy.train(self.training)
 
     def load_sample_training_dataset(self, **keywords: object) -> None:  # noqa: ARG002
         """Not supported: no data set is downloaded.

@@ -83,7 +83,7 @@ class Pretrained(ProcessingCalls):
         source = load(source_of(name) if hf_model is None else hf_model, dtype=dtype)
         given = tokenizer is not None
         cfg = _config(source, name, dtype, device, default_prepend_bos, is_given=given)
-        made = cls._from_source(
+        model = cls._from_source(
             cfg,
             source,
             _tokenizer(source, tokenizer),
@@ -94,9 +94,9 @@ class Pretrained(ProcessingCalls):
             fold_biases=fold_value_biases,
             refactor=refactor_factored_attn_matrices,
         )
-        if default_padding_side is not None and made.tokenizer is not None:
-            made.tokenizer.padding_side = default_padding_side
-        return made.to(cfg.device) if move_to_device else made
+        if default_padding_side is not None and model.tokenizer is not None:
+            model.tokenizer.padding_side = default_padding_side
+        return model.to(cfg.device) if move_to_device else model
 
     @classmethod
     def from_pretrained_no_processing(
@@ -135,10 +135,10 @@ class Pretrained(ProcessingCalls):
         if steps["fold_ln"]:
             cfg.normalization_type = FOLDED[str(cfg.normalization_type)]
         cfg.init_weights = False
-        made = cls(cfg, tokenizer, move_to_device=False)  # pyright: ignore[reportCallIssue]
+        model = cls(cfg, tokenizer, move_to_device=False)  # pyright: ignore[reportCallIssue]
         cfg.init_weights = True
-        made.load_state_dict(state)
-        return made.eval()
+        model.load_state_dict(state)
+        return model.eval()
 
 
 def dtype_of(given: object) -> torch.dtype:

@@ -79,8 +79,8 @@ class SharedWeights:
             self._by_core[id(core)] = []
             pass_on = partial(_pass_gradient_on, self._by_core[id(core)])
             core.register_post_accumulate_grad_hook(pass_on)
-        made = SharedWeight(owner, name, core, view, parameter, parameter.data_ptr())
-        self._by_core[id(core)].append(made)
+        shared = SharedWeight(owner, name, core, view, parameter, parameter.data_ptr())
+        self._by_core[id(core)].append(shared)
 
     def check(self) -> None:
         """Take over replaced parameters and ``requires_grad``; called before a forward."""
