@@ -59,8 +59,7 @@ def _fold_experts(state: StateDict, at: str) -> None:
     gain, bias = state.pop(f"{at}ln2.w", None), state.pop(f"{at}ln2.b", None)
     if bias is not None and bool(bias.any()):
         raise InvalidInput(
-            f"{at}ln2.b is not zero, and experts have no biases to fold it into; use "
-            "fold_ln=False."
+            f"{at}ln2.b is not zero, and experts have no biases to fold it into; use fold_ln=False."
         )
     ends = ("W_in.weight", "W_gate.weight")
     for name in [name for name in state if name.startswith(f"{at}mlp.") and name.endswith(ends)]:

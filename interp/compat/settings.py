@@ -6,7 +6,6 @@ from interp.compat.hook_point import HookPoint
 from interp.compat.stacked_weights import StackedWeights
 from interp.errors import InvalidInput
 
-
 NEEDS = {
     "attn.hook_result": "use_attn_result",
     "hook_q_input": "use_split_qkv_input",
