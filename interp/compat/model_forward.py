@@ -52,7 +52,7 @@ class ForwardInput:
     kv_cache: TransformerLensKeyValueCache | None = None
 
 
-class ModelForward(Settings, CoreModule):  # pyright: ignore[reportIncompatibleMethodOverride]
+class ModelForward(Settings, CoreModule):
     """The forward and the loss."""
 
     unembed: Unembed
