@@ -42,7 +42,7 @@ class TokenTypeEmbed(nn.Module):
         weights.add(self, "W_token_type", core.W_type, whole)
 
     def forward(self, token_type_ids: Tensor) -> Tensor:
-        """The rows of the types."""
+        """The embeddings of token types."""
         return self.W_token_type[token_type_ids]
 
 

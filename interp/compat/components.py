@@ -55,7 +55,7 @@ class Embed(FixedParts):
             self.ln = Norm(norm, weights)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """The rows of the tokens."""
+        """The embeddings of tokens."""
         weight: Any = self.W_E
         rows = weight[tokens]
         norm = getattr(self, "ln", None)

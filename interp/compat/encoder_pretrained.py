@@ -1,4 +1,4 @@
-"""Encoders and encoder–decoders with trained weights: ``HookedEncoder.from_pretrained``."""
+"""Loading trained encoders and encoder–decoders: ``HookedEncoder.from_pretrained``."""
 
 from copy import deepcopy
 from pathlib import Path

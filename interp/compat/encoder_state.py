@@ -83,7 +83,7 @@ def _tensors(model_name: str, hf_model: Any) -> Source | None:
     if hf_model is not None:
         return StateDictSource(hf_model.state_dict())
     name = source_of(model_name)
-    if find_folder(name) is not None:  # of this package, which has no such head
+    if find_folder(name) is not None:  # a model of this package has no such head
         return None
     return SafetensorsSource(fetch(name)[0] if name.startswith(PREFIX) else Path(name))
 

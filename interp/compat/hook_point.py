@@ -55,7 +55,7 @@ class HookPoint(nn.Module):
         self.name: str | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """x, unchanged."""
+        """Return ``x`` unchanged."""
         return x
 
     def add_hook(

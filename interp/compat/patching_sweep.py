@@ -98,7 +98,7 @@ def metric_value(metric: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
 
 
 class Unstored(SaveHook):
-    """A hook because of which an activation is formed as for a cache, but not stored."""
+    """A hook that makes the model form an activation as for a cache, without storing it."""
 
     def __call__(self, tensor: Tensor, hook: HookPoint) -> None:
         """Store nothing."""

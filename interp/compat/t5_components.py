@@ -25,7 +25,7 @@ class BiasTable(nn.Module):
         weights.add(self, "weight", core, whole)
 
     def forward(self, buckets: Tensor) -> Tensor:
-        """The rows of the buckets."""
+        """The biases of buckets, for every head."""
         return self.weight[buckets]
 
 

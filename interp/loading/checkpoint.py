@@ -70,7 +70,7 @@ def unpickled(path: Path, *, allow_pickle: bool) -> object:
         )
     try:
         _check_archive(path)
-        # Mapped, so that no tensor is allocated or reaches beyond the file.
+        # Memory-mapped, so that no tensor is allocated or extends beyond the file.
         return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except pickle.UnpicklingError as error:
         raise ModelLoadError(

@@ -87,7 +87,7 @@ def _download(repo: str, revision: str | None) -> Path:
 
     try:
         return Path(snapshot_download(repo, revision=revision, allow_patterns=PATTERNS))
-    except Exception as error:  # of the network library, which differs between versions
+    except Exception as error:  # exceptions of the network library differ between versions
         raise ModelLoadError(
             f"{PREFIX}{repo}{'@' + revision if revision else ''} is not in the cache and can't be "
             f"downloaded: {first_line(error)} (Check the network, HF_HUB_OFFLINE, the name, and "

@@ -91,7 +91,7 @@ def last_stream(model: Transformer, *inputs: Tensor, mask: Tensor | None = None)
 def pooled_column(
     found: Float[Tensor, "batch pos width"], pooled: Float[Tensor, "batch width"]
 ) -> Float[Tensor, "batch width"]:
-    """For each row, the position nearest to a pooled output: CLS, EOS, or the last position."""
+    """For each row, the vector nearest to its pooled output: that of CLS, EOS or the last token."""
     nearest = (found - pooled[:, None]).abs().amax(-1).argmin(-1)
     return found[torch.arange(len(found), device=found.device), nearest]
 
@@ -122,7 +122,7 @@ def _agreement(
     with evaluating(hf_model):
         try:
             outputs = hf_model(**named, return_dict=True)
-        except Exception as error:  # of any type, from the model's own code
+        except Exception as error:  # the model's own code may raise any exception
             raise ModelLoadError(
                 f"{origin} can't be compared with the loaded model: its forward raised "
                 f"{type(error).__name__}: {first_line(error)[:200]}"

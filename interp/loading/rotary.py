@@ -56,7 +56,7 @@ def rotary(
             field ``partial_rotary_factor``, or 1.
 
     Raises:
-        ModelLoadError: a scaling that is not supported, or that lacks a parameter.
+        ModelLoadError: a scaling is not supported, or lacks a parameter.
     """
     rope = _parameters(fields, layer_type)
     default: float = fields.get("rope_theta", 10_000.0) if theta is None else theta
