@@ -1,8 +1,8 @@
-"""TransformerLens's calls on the core of this package: change one import line.
+"""The API of TransformerLens on the core of this package: change one import line.
 
-``from interp.compat import HookedTransformer`` in the place of ``from transformer_lens import
+Write ``from interp.compat import HookedTransformer`` instead of ``from transformer_lens import
 HookedTransformer``. Names, shapes, values and the semantics of hooks are those of TransformerLens
-3.9; hooks and settings live in the façade, and the core stays stateless.
+3.9; the façade holds hooks and settings, and the core stays stateless.
 """
 
 from interp.compat import evals, head_detector, patching, utils

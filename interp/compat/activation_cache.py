@@ -1,7 +1,7 @@
-"""The activations of a run by name, and what the stream is the sum of.
+"""The activations of a run by name, and the terms that the stream is the sum of.
 
-Tensors are stored detached: ``cache["pattern", 0]`` is the same object each time, and is not one
-that a later run changes (TransformerLens 3, ``ActivationCache.py``).
+Tensors are stored detached: ``cache["pattern", 0]`` returns the same object each time, and later
+runs do not change it (TransformerLens 3, ``ActivationCache.py``).
 """
 
 from typing import Any
@@ -30,12 +30,14 @@ class ActivationCache(NormedActivations):
         """The stream before each layer up to ``layer`` ``[component ... d_model]``.
 
         Args:
-            layer: the last one; ``None`` or -1 adds the stream after the last block.
-            incl_mid: also between attention and MLP.
-            apply_ln: through the norm before ``layer`` (the final norm of each, after all layers).
-            pos_slice: which positions.
-            mlp_input: also the stream before the MLP of ``layer``.
-            return_labels: also ``0_pre``, ``0_mid``, …, ``final_post``.
+            layer: the last layer; ``None`` or -1 adds the stream after the last block.
+            incl_mid: whether to include the stream between attention and MLP.
+            apply_ln: whether to apply the norm before ``layer``, with its scale in the run and
+                without gain and bias (after all layers, the whole final norm to each component).
+            pos_slice: the positions to return.
+            mlp_input: whether to include the stream before the MLP of ``layer``.
+            return_labels: whether to also return the labels ``0_pre``, ``0_mid``, …,
+                ``final_post``.
         """
         last, n_layers = self._layers(layer), self.model.cfg.n_layers
         labels: list[str] = []
@@ -72,16 +74,18 @@ class ActivationCache(NormedActivations):
         incl_embeds: bool = True,
         return_labels: bool = False,
     ) -> Any:
-        """What was written to the stream before a layer ``[component ... d_model]``.
+        """The outputs written to the stream before a layer ``[component ... d_model]``.
 
         Args:
             layer: the layer; ``None`` or -1 for all.
-            mlp_input: also what its attention writes.
-            mode: ``all``, or the outputs of ``attn`` or ``mlp`` only.
-            apply_ln: divided by the scale of the norm before ``layer``.
-            pos_slice: which positions.
-            incl_embeds: also the embeddings.
-            return_labels: also ``embed``, ``pos_embed``, ``0_attn_out``, ``0_mlp_out``, …
+            mlp_input: whether to include the output of the attention of ``layer``.
+            mode: ``all``, or ``attn`` or ``mlp`` for the outputs of these only.
+            apply_ln: whether to apply the norm before ``layer``, with its scale in the run and
+                without gain and bias.
+            pos_slice: the positions to return.
+            incl_embeds: whether to include the embeddings.
+            return_labels: whether to also return the labels ``embed``, ``pos_embed``,
+                ``0_attn_out``, ``0_mlp_out``, …
         """
         last = self._layers(layer)
         labels: list[str] = []
@@ -100,7 +104,7 @@ class ActivationCache(NormedActivations):
         return (stack, labels) if return_labels else stack
 
     def compute_head_results(self) -> None:
-        """Store what each head writes, ``z @ W_O``, as ``hook_result``."""
+        """Store the output of each head, ``z @ W_O``, as ``hook_result``."""
         for at in range(self.model.cfg.n_layers):
             name = get_act_name("result", at)
             if name not in self.cache_dict:
@@ -115,7 +119,7 @@ class ActivationCache(NormedActivations):
         pos_slice: SliceLike = None,
         apply_ln: bool = False,
     ) -> Any:
-        """What each head before a layer writes ``[component ... d_model]``.
+        """The output of each head before a layer ``[component ... d_model]``.
 
         ``incl_remainder`` adds the rest of the stream before that layer as a last component.
         """
@@ -126,7 +130,7 @@ class ActivationCache(NormedActivations):
             rearrange(take(self["result", at], pos_slice, -3), "... head d -> head ... d")
             for at in range(last)
         ]
-        return self._finished(
+        return self._stack_components(
             written, labels, last, return_labels, incl_remainder, pos_slice, apply_ln
         )
 
@@ -137,7 +141,7 @@ class ActivationCache(NormedActivations):
         pos_slice: SliceLike = None,
         project_output_onto: Tensor | None = None,
     ) -> Tensor:
-        """What each neuron of a layer writes ``[... neuron d_model]``, or its projection."""
+        """The output of each neuron of a layer ``[... neuron d_model]``, or its projection."""
         post = take(take(self["post", layer, "mlp"], pos_slice, -2), neuron_slice, -1)
         W_out = take(self.model.blocks[layer].mlp.W_out.detach(), neuron_slice, 0)
         if project_output_onto is None:
@@ -155,10 +159,10 @@ class ActivationCache(NormedActivations):
         apply_ln: bool = False,
         project_output_onto: Tensor | None = None,
     ) -> Any:
-        """What each neuron before a layer writes ``[component ... d_model]``.
+        """The output of each neuron before a layer ``[component ... d_model]``.
 
-        With ``project_output_onto`` ``[d_model]`` or ``[d_model out]``, its projection
-        ``[component ...]`` or ``[component ... out]``; what is projected is never formed.
+        With ``project_output_onto`` ``[d_model]`` or ``[d_model out]``, the projection of each
+        ``[component ...]`` or ``[component ... out]``; the outputs themselves are never formed.
         """
         last = self._layers(layer)
         neurons = take(torch.arange(self.model.cfg.d_mlp), neuron_slice, 0).flatten().tolist()
@@ -166,21 +170,21 @@ class ActivationCache(NormedActivations):
         kept = neurons if neuron_slice is not None else None
         onto = None
         if project_output_onto is not None:
-            onto = self._onto(project_output_onto, apply_ln=apply_ln)
+            onto = self._directions(project_output_onto, apply_ln=apply_ln)
         written = [
             rearrange(
                 self.get_neuron_results(at, kept, pos_slice, onto), "... neuron d -> neuron ... d"
             )
             for at in range(last)
         ]
-        made = self._finished(
+        result = self._stack_components(
             written, labels, last, return_labels, incl_remainder, pos_slice, apply_ln, onto
         )
         if project_output_onto is None or project_output_onto.ndim > 1:
-            return made
-        return (made[0][..., 0], made[1]) if return_labels else made[..., 0]
+            return result
+        return (result[0][..., 0], result[1]) if return_labels else result[..., 0]
 
-    def _finished(
+    def _stack_components(
         self,
         written: list[Tensor],
         labels: list[str],
@@ -191,7 +195,7 @@ class ActivationCache(NormedActivations):
         apply_ln: bool,
         onto: Tensor | None = None,
     ) -> Any:
-        """Components as a stack, with the rest of the stream if it is wanted."""
+        """Components as a stack, with the remainder of the stream if requested."""
         none = take(self["resid_pre", 0], pos_slice, -2)
         stack = torch.cat([(none if onto is None else none @ onto)[None][:0], *written])
         if incl_remainder:
@@ -200,7 +204,7 @@ class ActivationCache(NormedActivations):
             stack = torch.cat([stack, (stream - stack.sum(0))[None]])
             labels = [*labels, "remainder"]
         if apply_ln and onto is not None:
-            stack = self._projected_ln(stack, layer, mlp_input=False, pos_slice=pos_slice)
+            stack = self._apply_ln_to_projected(stack, layer, mlp_input=False, pos_slice=pos_slice)
         elif apply_ln:
             stack = self.apply_ln_to_stack(stack, layer, pos_slice=pos_slice)
         return (stack, labels) if return_labels else stack
@@ -217,12 +221,12 @@ class ActivationCache(NormedActivations):
     ) -> Any:
         """Every head, every neuron (or MLP), the embeddings and the biases before a layer.
 
-        Their sum is the stream there, or with ``project_output_onto`` its projection.
+        Their sum is the stream before that layer or, with ``project_output_onto``, its projection.
         """
         last, cfg = self._layers(layer), self.model.cfg
         onto = None
         if project_output_onto is not None:
-            onto = self._onto(project_output_onto, apply_ln=apply_ln)
+            onto = self._directions(project_output_onto, apply_ln=apply_ln)
         parts, labels = self.stack_head_results(
             last + mlp_input, return_labels=True, pos_slice=pos_slice
         )
@@ -246,7 +250,7 @@ class ActivationCache(NormedActivations):
         stack = torch.cat(parts + [x if onto is None else x @ onto for x in small])
         labels = [*labels, *embeds, "bias"]
         if apply_ln and onto is not None:
-            stack = self._projected_ln(stack, last, mlp_input, pos_slice)
+            stack = self._apply_ln_to_projected(stack, last, mlp_input, pos_slice)
         elif apply_ln:
             stack = self.apply_ln_to_stack(stack, last, mlp_input, pos_slice)
         if project_output_onto is not None and project_output_onto.ndim == 1:

@@ -1,7 +1,7 @@
 """This package under the name ``transformer_lens``, for code whose imports can't be changed.
 
-``install()`` puts modules into ``sys.modules``: those of TransformerLens 3.9 and, where they were
-elsewhere, of 2.x. Names that are not here raise errors that say what to use instead.
+``install()`` adds modules to ``sys.modules``, under their names in TransformerLens 3.9 and, where
+these differ, in 2.x. Names that this package lacks raise errors that say what to use instead.
 """
 
 import sys
@@ -49,7 +49,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "cache.key_value_cache_entry": ("key_value_cache_entry",),
     "past_key_value_caching": ("key_value_cache", "key_value_cache_entry"),
 }
-"""Their modules, and ours whose names they have."""
+"""Modules of TransformerLens, and the modules of this package whose names each of them has."""
 INSTEAD = {
     "TransformerBridge": "HookedTransformer.from_pretrained, or interp.load for more architectures",
     "model_bridge": "HookedTransformer.from_pretrained, or interp.load for more architectures",
@@ -58,7 +58,7 @@ INSTEAD = {
     "loading_from_pretrained": "HookedTransformer.from_pretrained; interp.bundled() lists models",
     "supported_models": "HookedTransformer.from_pretrained; interp.bundled() lists models",
     "train": "a loop with torch.optim over model(tokens, return_type='loss')",
-    "HookedAudioEncoder": "interp.load, which says what it reads",
+    "HookedAudioEncoder": "interp.load, whose errors list the supported models",
     "factories": "HookedTransformer(cfg)",
     "multi_gpu": "a model on one device",
     "LayerNorm": "model.cfg.normalization_type and model.blocks[layer].ln1",
@@ -66,7 +66,7 @@ INSTEAD = {
     "LayerNormPre": "model.cfg.normalization_type and model.blocks[layer].ln1",
     "RMSNormPre": "model.cfg.normalization_type and model.blocks[layer].ln1",
 }
-"""Names of TransformerLens that are not here, and what does the same."""
+"""Names of TransformerLens that this package lacks, and what to use instead."""
 
 
 class LensModule(ModuleType):
@@ -80,22 +80,22 @@ class LensModule(ModuleType):
             self.__dict__.update(public_names(source))
 
     def __getattr__(self, name: str) -> Any:
-        """Refused.
+        """Refuse a name that is missing.
 
         Raises:
-            AttributeError: always; it says what to use instead.
+            AttributeError: always; the message says what to use instead.
         """
         raise AttributeError(missing(f"{self.__name__}.{name}"))
 
 
 class MissingModules:
-    """A finder that refuses modules of TransformerLens that are not installed here."""
+    """A finder that refuses modules of TransformerLens that this package lacks."""
 
     def find_spec(self, name: str, path: object, target: object = None) -> None:  # noqa: ARG002
-        """Nothing, for modules of others.
+        """Return ``None`` for modules of other packages.
 
         Raises:
-            ImportError: a module of TransformerLens; the message says what to use instead.
+            ImportError: it is a module of TransformerLens; the message says what to use instead.
         """
         if name.startswith(f"{NAME}."):
             raise ImportError(missing(name), name=name)
@@ -105,13 +105,13 @@ _FINDER = MissingModules()
 
 
 def install() -> None:
-    """Let ``import transformer_lens`` give this package, until :func:`uninstall`.
+    """Make ``import transformer_lens`` import this package, until :func:`uninstall`.
 
-    Submodules of TransformerLens 2.x and 3.9 are there too, as far as this package has what they
-    hold. It warns of what it does.
+    Submodules of TransformerLens 2.x and 3.9 are included as far as this package has their
+    contents. A warning is issued.
 
     Raises:
-        InvalidInput: TransformerLens itself is imported already.
+        InvalidInput: TransformerLens itself has been imported already.
     """
     imported = sys.modules.get(NAME)
     if isinstance(imported, LensModule):
@@ -121,19 +121,19 @@ def install() -> None:
             f"{NAME} is imported already, from {getattr(imported, '__file__', 'elsewhere')}. Call "
             "interp.compat.install() before anything imports it, in a new process."
         )
-    made: dict[str, LensModule] = {}
+    modules: dict[str, LensModule] = {}
     for name, sources in MODULES.items():
-        module = _made(name, sources)
+        module = _module(name, sources)
         if module is not None:
-            made[module.__name__] = module
+            modules[module.__name__] = module
     root = LensModule(NAME, [import_module(OURS)])
-    for name, module in made.items():
+    for name, module in modules.items():
         parent, _, last = name.rpartition(".")
-        owner = root if parent == NAME else made[parent]
-        # A class and the module it is in have one name: the attribute is the class.
+        owner = root if parent == NAME else modules[parent]
+        # If a class and its module have the same name, the attribute is the class.
         if not isinstance(vars(owner).get(last), type):
             setattr(owner, last, module)
-    sys.modules.update({NAME: root, **made})
+    sys.modules.update({NAME: root, **modules})
     sys.meta_path.insert(0, _FINDER)
     warnings.warn(
         f"`import {NAME}` and its submodules now give interp.compat, not TransformerLens; "
@@ -143,7 +143,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Undo :func:`install`; what was imported meanwhile stays this package's."""
+    """Undo :func:`install`; names that were imported meanwhile still refer to this package."""
     for name in [name for name in sys.modules if name == NAME or name.startswith(f"{NAME}.")]:
         if isinstance(sys.modules[name], LensModule):
             del sys.modules[name]
@@ -152,26 +152,26 @@ def uninstall() -> None:
 
 
 def public_names(source: ModuleType) -> dict[str, Any]:
-    """What a module of this package defines, without what it imports from others of it."""
+    """The public names of a module, without those imported from other modules of this package."""
     names = getattr(source, "__all__", None) or [n for n in vars(source) if not n.startswith("_")]
     found = {name: getattr(source, name) for name in names}
-    return {name: value for name, value in found.items() if _is_of(source, value)}
+    return {name: value for name, value in found.items() if _belongs_to(source, value)}
 
 
-def _is_of(source: ModuleType, value: object) -> bool:
+def _belongs_to(source: ModuleType, value: object) -> bool:
     origin = str(getattr(value, "__module__", ""))
     others = origin.startswith("interp.") and not origin.startswith(source.__name__)
     return not others and not isinstance(value, ModuleType)
 
 
 def missing(name: str) -> str:
-    """What to say of a full name that is not here."""
+    """The error message for a full name that is missing."""
     instead = next((INSTEAD[part] for part in name.split(".") if part in INSTEAD), None)
     hint = f"use {instead}" if instead else "interp.compat has no such name"
     return f"{name}: {NAME} is interp.compat here (interp.compat.install); {hint}."
 
 
-def _made(name: str, sources: tuple[str, ...]) -> LensModule | None:
+def _module(name: str, sources: tuple[str, ...]) -> LensModule | None:
     try:
         modules = [import_module(f"{OURS}.{source}") for source in sources]
     except ModuleNotFoundError as error:

@@ -1,6 +1,6 @@
 """The parts of a :class:`HookedEncoder`: TransformerLens's names over the core's weights.
 
-Pooler and next-sentence head have weights of their own, because the core's forward, that of a
+The pooler and the next-sentence head have their own weights, because the core's forward, that of a
 masked language model, does not run them.
 """
 
@@ -42,7 +42,7 @@ class TokenTypeEmbed(nn.Module):
         weights.add(self, "W_token_type", core.W_type, whole)
 
     def forward(self, token_type_ids: Tensor) -> Tensor:
-        """The rows of the types."""
+        """The embeddings of token types."""
         return self.W_token_type[token_type_ids]
 
 
@@ -74,7 +74,7 @@ class BertEmbed(nn.Module):
 
 
 class BertBlock(Block):
-    """The parts of one block, whose norms are of the sums."""
+    """The parts of one block, which is post-norm."""
 
     def __init__(
         self, cfg: HookedTransformerConfig, core: CoreBlock, layer: int, weights: SharedWeights
@@ -106,14 +106,14 @@ class BertMLMHead(nn.Module):
         self.ln = norm_of(core.norm, weights)
 
     def forward(self, resid: Tensor) -> Tensor:
-        """Of a stream ``[batch pos d_model]``."""
+        """The output for a stream ``[batch pos d_model]``."""
         return self.ln(F.gelu(resid @ self.W + self.b))
 
 
 class SentencePart(nn.Module):
-    """Base class: x·W + b of one vector a text.
+    """Base class: x·W + b of one vector per text.
 
-    W and b are NaN in a model that was loaded from one without these weights.
+    W and b are NaN if the model was loaded from one without these weights.
     """
 
     def __init__(self, cfg: HookedTransformerConfig, width: int) -> None:
@@ -127,7 +127,7 @@ class SentencePart(nn.Module):
         """x·W + b.
 
         Raises:
-            NoSuchAttribute: the model that was loaded has no such weights.
+            NoSuchAttribute: the loaded model has no such weights.
         """
         if bool(self.W[0, 0].isnan()):
             raise NoSuchAttribute(
@@ -157,7 +157,7 @@ class BertNSPHead(SentencePart):
         self.hook_nsp_out = HookPoint()
 
     def forward(self, resid: Tensor) -> Tensor:
-        """``[batch 2]`` of what the pooler gives."""
+        """Logits ``[batch 2]`` of the pooler's output ``[batch d_model]``."""
         return call_hooks(self.hook_nsp_out, self.project(resid))
 
 

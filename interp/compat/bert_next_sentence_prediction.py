@@ -15,10 +15,10 @@ PREDICTIONS = ("The sentences are sequential", "The sentences are NOT sequential
 
 
 class BertNextSentencePrediction:
-    """The call of a model for next-sentence prediction (Devlin et al. 2019).
+    """Next-sentence prediction with a :class:`HookedEncoder` (Devlin et al. 2019).
 
     Attributes:
-        model: whose pooler and next-sentence head are used.
+        model: the model whose pooler and next-sentence head are used.
     """
 
     def __init__(self, model: HookedEncoder) -> None:
@@ -50,8 +50,9 @@ class BertNextSentencePrediction:
             one_zero_attention_mask: ``[batch pos]``, 0 at padding.
 
         Raises:
-            InvalidInput: ids without types, an unknown ``return_type``, or predictions of several.
-            NoSuchAttribute: the model was loaded without pooler or next-sentence head.
+            InvalidInput: ids are given without types, ``return_type`` is unknown, or predictions
+                are requested for more than one pair.
+            NoSuchAttribute: the model was loaded without a pooler or next-sentence head.
         """
         if return_type not in ("logits", "predictions", None):
             raise InvalidInput(f"return_type={shorten(return_type)} must be logits or predictions.")
@@ -62,7 +63,7 @@ class BertNextSentencePrediction:
         elif types is None:
             raise InvalidInput(
                 "Token ids need token_type_ids=, which say where the second sentence begins; or "
-                "give a list of the two texts."
+                "pass a list of the two texts."
             )
         resid = self.model.encoder_output(tokens, types, mask)
         logits: Tensor = self.model.nsp_head(self.model.pooler(resid))
@@ -81,14 +82,14 @@ class BertNextSentencePrediction:
         """Token ids, token types and attention mask, each ``[1 pos]``, of two texts.
 
         Raises:
-            InvalidInput: not two texts.
+            InvalidInput: ``input`` is not two texts.
             InvalidTokens: there is no tokenizer.
         """
         if len(input) != len(PREDICTIONS):
             raise InvalidInput(f"A list of two texts was expected; got {shorten(input)}.")
         model = self.model
         if model.tokenizer is None:
-            raise InvalidTokens("This model has no tokenizer; give token ids and token_type_ids=.")
+            raise InvalidTokens("This model has no tokenizer; pass token ids and token_type_ids=.")
         encoded = model.tokenizer(
             *input,
             return_tensors="pt",
@@ -113,7 +114,7 @@ class BertNextSentencePrediction:
         pos_slice: Any = None,
         **kwargs: Any,
     ) -> tuple[Any, Any]:
-        """As of a :class:`HookedEncoder`, for this forward."""
+        """As in a :class:`HookedEncoder`, for this forward."""
         stored, forward, backward = self.model.get_caching_hooks(
             names_filter, incl_bwd, device, remove_batch_dim, pos_slice=pos_slice
         )
@@ -132,6 +133,6 @@ class BertNextSentencePrediction:
         bwd_hooks: Hooks = (),
         **kwargs: Any,
     ) -> Any:
-        """As of a :class:`HookedEncoder`, for this forward."""
+        """As in a :class:`HookedEncoder`, for this forward."""
         with self.model.hooks(fwd_hooks, bwd_hooks):
             return self(*model_args, **kwargs)

@@ -1,4 +1,4 @@
-"""Hooks that store activations, and filters of their names."""
+"""Hooks that store activations, and filters by name."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,18 +11,19 @@ from interp.compat.slices import take
 from interp.errors import InvalidInput, shorten
 
 _HEADS = ("hook_q", "hook_k", "hook_v", "hook_z", "hook_result")
-"""Points whose axis of positions is the third from the end; elsewhere it is the second."""
+"""Points whose position axis is the third from the end; at all others it is the second."""
 
 
 class SaveHook:
-    """A hook that stores a copy of what it sees and changes nothing.
+    """A hook that stores a copy of its tensor and changes nothing.
 
     Args:
-        cache: where it is stored, by the name of the point (of a gradient, with ``_grad``).
+        cache: the dictionary to store it in, by the name of the point (with ``_grad`` appended for
+            a gradient).
         is_backward: whether gradients are stored.
-        device: where to; ``None`` for where they are.
-        remove_batch_dim: whether the first of a batch of one is stored.
-        pos_slice: which positions; all by default. A single one keeps its axis, of size 1.
+        device: the device to store on; ``None`` means that of the tensor.
+        remove_batch_dim: whether to store only the first row, without the batch axis.
+        pos_slice: the positions to store; all by default. A single one keeps its axis, of size 1.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class SaveHook:
         self.pos_slice = [pos_slice] if isinstance(pos_slice, int) else pos_slice
 
     def __call__(self, tensor: Tensor, hook: HookPoint) -> None:
-        """Store it."""
+        """Store the tensor."""
         name = str(hook.name)
         stored = tensor.detach()[0] if self.remove_batch_dim else tensor.detach()
         axis = -3 if name.endswith(_HEADS) else -2
@@ -50,10 +51,10 @@ class SaveHook:
 
 
 def as_filter(names_filter: object) -> Callable[[str], bool]:
-    """A function of names, of any form of a filter.
+    """Convert a filter of any form to a function of names.
 
     Raises:
-        InvalidInput: it is none.
+        InvalidInput: it is not a filter.
     """
     if names_filter is None:
         return lambda name: True  # noqa: ARG005

@@ -1,7 +1,8 @@
 """The parts of a :class:`HookedTransformer`: TransformerLens's names over the core's weights.
 
-Each has parameters (shared with the core) and hook points. Called by itself, a part computes what
-it does in a forward, and its hooks fire; the forward of the model runs the core instead.
+Each part has parameters (shared with the core) and hook points. A part that is called by itself
+computes the same as in a forward, and its hooks run; the forward of the model runs the core
+instead.
 """
 
 from functools import partial
@@ -30,10 +31,10 @@ from interp.model.norm import ScaledNorm
 
 
 class Part(FixedParts):
-    """Base class: a part that is not computed by itself."""
+    """Base class: a part that can't be called by itself."""
 
     def forward(self, *inputs: Any, **keywords: Any) -> Tensor:  # noqa: ARG002
-        """Refused.
+        """Not supported.
 
         Raises:
             NoSuchAttribute: always.
@@ -45,7 +46,7 @@ class Part(FixedParts):
 
 
 class Embed(FixedParts):
-    """W_E, and perhaps a norm of it."""
+    """W_E, and optionally a norm of the embedding."""
 
     def __init__(self, core: nn.Parameter, norm: Any, weights: SharedWeights) -> None:
         super().__init__()
@@ -54,7 +55,7 @@ class Embed(FixedParts):
             self.ln = Norm(norm, weights)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """The rows of the tokens."""
+        """The embeddings of tokens."""
         weight: Any = self.W_E
         rows = weight[tokens]
         norm = getattr(self, "ln", None)
@@ -62,7 +63,7 @@ class Embed(FixedParts):
 
 
 class PosEmbed(FixedParts):
-    """W_pos; without learned positions it is a parameter that nothing reads, as in theirs."""
+    """W_pos; without learned positions, a parameter that is not used, as in TransformerLens."""
 
     def __init__(
         self, core: nn.Parameter | None, cfg: HookedTransformerConfig, weights: SharedWeights
@@ -74,7 +75,7 @@ class PosEmbed(FixedParts):
             weights.add(self, "W_pos", core, whole)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """The rows of the first positions, for each row of tokens."""
+        """The embeddings of the first positions, for each row of tokens."""
         rows: Tensor = self.W_pos[: tokens.shape[-1]]  # pyright: ignore[reportAssignmentType, reportIndexIssue]
         return rows.expand(*tokens.shape, -1).clone()
 
@@ -113,7 +114,7 @@ class Attention(Part):
             if bias is not None:
                 weights.add(self, name, bias, partial(bias_heads, n=heads))
 
-        # In TransformerLens's order, in which random weights are drawn.
+        # The order is TransformerLens's, in which random weights are drawn.
         add_heads("W_Q", 0, n)
         weights.add(self, "W_O", core.weight_o, partial(output_heads, n=n))
         add_bias("b_Q", core.b_q, n)
@@ -126,7 +127,7 @@ class Attention(Part):
         for name, norm in (("q_norm", core.q_norm), ("k_norm", core.k_norm)):
             if isinstance(norm, ScaledNorm):
                 self.add_module(name, Norm(norm, weights))
-        # In state dicts of TransformerLens; nothing reads them.
+        # Buffers of TransformerLens's state dicts, which are not used.
         self.register_buffer("mask", torch.empty((0, 0), dtype=torch.bool))
         self.register_buffer("IGNORE", torch.tensor(-torch.inf))
         names = ["k", "q", "v", "z", "attn_scores", "pattern", "result"]
@@ -145,7 +146,7 @@ class Attention(Part):
         return FactoredMatrix(self.W_V, self.W_O)
 
     def __getattr__(self, name: str) -> Any:
-        """W_K, W_V and their biases of every query head, where heads share them (copies)."""
+        """W_K, W_V and their biases for every query head, if heads share them (copies)."""
         if name in ("W_K", "W_V", "b_K", "b_V") and f"_{name}" in self._parameters:
             stored: Any = super().__getattr__(f"_{name}")
             return stored.repeat_interleave(self.cfg.n_heads // stored.shape[0], dim=0)
@@ -171,7 +172,7 @@ class MLP(FixedParts):
         weights.add(self, "W_out", core.weight_out, transposed)
         if isinstance(core, core_mlp.GatedMLP):
             weights.add(self, "W_gate", core.weight_gate, transposed)
-            # It is added after the product of gate and input, which the core has no bias for.
+            # It is added after the product of gate and input, where the core has no bias.
             self.b_in = nn.Parameter(torch.zeros(self.d_mlp, dtype=cfg.dtype))
         if core.b_out is not None:
             weights.add(self, "b_out", core.b_out, whole)
@@ -185,7 +186,7 @@ class MLP(FixedParts):
         return solu(x) if self.cfg.is_layer_norm_activation() else self._core[0].act(x)
 
     def forward(self, x: Tensor) -> Tensor:
-        """What the MLP writes, given its input after the norm."""
+        """The output of the MLP, given its input after the norm."""
         (core,) = self._core
         if isinstance(core, core_mlp.GatedMLP):
             gate = core.act(self.hook_pre(core.gate(x)))
@@ -195,13 +196,13 @@ class MLP(FixedParts):
         return core.write(self.hook_post(post))
 
     def norm_has_hooks(self) -> bool:
-        """Whether SoLU's norm has hooks, or the point before it."""
+        """Whether the norm after SoLU, or the point before that norm, has hooks."""
         return any(
             p.is_hooked for p in (self.hook_mid, self.ln.hook_scale, self.ln.hook_normalized)
         )
 
     def after_activation(self, post: Tensor) -> Tensor:
-        """What TransformerLens does to the activation function's output before ``hook_post``."""
+        """Apply what TransformerLens applies between the activation function and ``hook_post``."""
         if self.cfg.is_layer_norm_activation():
             return self.ln(self.hook_mid(post))
         return post + self.b_in if self.cfg.gated_mlp else post
@@ -214,12 +215,12 @@ class Block(Part):
     mlp: MLP | MoE
 
     def part(self, name: str) -> nn.Module | None:
-        """A part by its name; ``None`` if the block has none of this name."""
+        """The part of this name; ``None`` if the block has none."""
         return self._modules.get(name)
 
 
 class TransformerBlock(Block):
-    """The parts of one block of a decoder."""
+    """The parts of one decoder block."""
 
     def __init__(
         self, cfg: HookedTransformerConfig, core: CoreBlock, layer: int, weights: SharedWeights

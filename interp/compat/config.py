@@ -1,6 +1,6 @@
 """The configuration of TransformerLens 3: a mutable dataclass with its fields and defaults.
 
-:mod:`interp.compat.core_config` says which of them this package's model can be built with.
+:mod:`interp.compat.core_config` says which of them the model of this package supports.
 """
 
 import math
@@ -121,7 +121,7 @@ class HookedTransformerConfig:
         if self.use_local_attn and (self.window_size is None or self.attn_types is None):
             raise InvalidConfig("use_local_attn=True needs window_size= and attn_types=.")
         if (self.num_experts is None) != (self.experts_per_token is None):
-            raise InvalidConfig("num_experts= and experts_per_token= are set together or not.")
+            raise InvalidConfig("Set both num_experts= and experts_per_token=, or neither.")
         if self.initializer_range < 0:
             gpt2 = self.init_mode == "gpt2"
             self.initializer_range = 0.8 / math.sqrt(self.d_model) if gpt2 else 1.0
@@ -137,8 +137,8 @@ class HookedTransformerConfig:
         if self.n_heads == -1:
             if self.d_model % self.d_head:
                 raise InvalidConfig(
-                    f"d_model={self.d_model} must be a multiple of d_head={self.d_head}, or "
-                    "n_heads= be given."
+                    f"d_model={self.d_model} must be a multiple of d_head={self.d_head}; otherwise "
+                    "set n_heads=."
                 )
             self.n_heads = self.d_model // self.d_head
         if self.d_mlp is None:
@@ -147,7 +147,7 @@ class HookedTransformerConfig:
             self.d_vocab_out = self.d_vocab
 
     def _count(self) -> int:
-        """Weights of the blocks, without biases and norms."""
+        """The number of weights of the blocks, without biases and norms."""
         attention = 4 * self.d_model * self.d_head * self.n_heads
         if self.attn_only or self.d_mlp is None:
             return self.n_layers * attention
@@ -168,14 +168,14 @@ class HookedTransformerConfig:
         given = config if isinstance(config, Mapping) else getattr(config, "to_dict", dict)()
         if not given:
             raise InvalidConfig(
-                "Give a HookedTransformerConfig or a dictionary of its fields; got "
+                "Pass a HookedTransformerConfig or a dictionary of its fields; got "
                 f"{shorten(config)}. HookedTransformer.from_pretrained takes names."
             )
         return cls.from_dict(dict(given))  # pyright: ignore[reportUnknownArgumentType]
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any]) -> "HookedTransformerConfig":
-        """A configuration of its fields.
+        """A configuration with these fields.
 
         Raises:
             InvalidConfig: a field is unknown or missing.
@@ -186,7 +186,7 @@ class HookedTransformerConfig:
             raise InvalidConfig(f"HookedTransformerConfig: {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
-        """Its fields; changing the dictionary changes the configuration, as in TransformerLens."""
+        """The fields; changing the dictionary changes the configuration, as in TransformerLens."""
         return self.__dict__
 
     def is_layer_norm_activation(self) -> bool:
@@ -201,5 +201,5 @@ class HookedTransformerConfig:
         np.random.seed(seed)  # noqa: NPY002 - what TransformerLens seeds
 
     def __repr__(self) -> str:
-        """Every field."""
+        """All fields."""
         return "HookedTransformerConfig:\n" + pprint.pformat(self.to_dict())

@@ -1,7 +1,7 @@
-"""From a configuration of TransformerLens to one of this package.
+"""Convert a configuration of TransformerLens to one of this package.
 
-The model that is built has untied weights and a bias wherever TransformerLens has one, so that
-every parameter of theirs is one of it.
+The model that is built has untied weights, and a bias wherever TransformerLens has one, so that it
+has every parameter of TransformerLens's model.
 """
 
 from dataclasses import replace
@@ -34,7 +34,7 @@ ACTIVATION_OF: dict[str, Activation] = {
     "solu": "relu",
     "solu_ln": "relu",
 }
-"""The activation function that the core computes; SoLU takes its place (:mod:`.activations`)."""
+"""The activation function that the core computes; SoLU replaces it (:mod:`.solu_norm`)."""
 NORMS = {"LN": "layernorm", "LNPre": "layernorm", "RMS": "rmsnorm", "RMSPre": "rmsnorm"}
 WRITE_NORM = ("Olmo2ForCausalLM", "Olmo3ForCausalLM")
 """Architectures with x + norm(f(x))."""
@@ -51,7 +51,7 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "quantization_method": (None,),
     "trust_remote_code": (False,),
 }
-"""The values that are supported, of fields that otherwise are not."""
+"""Fields that are supported only with these values."""
 WITHOUT_EFFECT = (
     *("uses_rms_norm", "layer_norm_folding", "tie_word_embeddings", "decoder_start_token_id"),
     *("from_checkpoint", "checkpoint_index", "checkpoint_label_type", "checkpoint_value"),
@@ -60,19 +60,19 @@ WITHOUT_EFFECT = (
     *("yarn_original_max_position_embeddings", "yarn_truncate", "yarn_global_attn_only"),
     *("model_name", "n_params"),
 )
-"""Fields that describe a model, or that TransformerLens reads only with others that are refused."""
+"""Fields that only describe a model, or that TransformerLens reads only with refused fields."""
 POSITIONS = {"standard": "learned", "rotary": "rotary", "alibi": "alibi"}
 
 
 def core_config(cfg: HookedTransformerConfig) -> Config:
-    """The configuration of the model that computes what TransformerLens's does.
+    """The configuration of the model that computes the same as TransformerLens's.
 
     Raises:
         InvalidConfig: a setting is not supported; the message names it.
     """
     _check(cfg)
     if cfg.d_vocab < 1:
-        raise InvalidConfig("Give d_vocab=, or a tokenizer that it can be read from.")
+        raise InvalidConfig("Set d_vocab=, or pass a tokenizer to read it from.")
     return Config(
         d_model=cfg.d_model,
         d_vocab=cfg.d_vocab,
@@ -100,7 +100,7 @@ def _check(cfg: HookedTransformerConfig) -> None:
         )
     if cfg.post_embedding_ln and cfg.positional_embedding_type == "standard":
         raise InvalidConfig(
-            "post_embedding_ln=True is supported without learned positions only (BLOOM)."
+            "post_embedding_ln=True is supported only without learned positions (BLOOM)."
         )
     if cfg.normalization_type is not None and cfg.normalization_type not in NORMS:
         raise InvalidConfig(
@@ -108,7 +108,7 @@ def _check(cfg: HookedTransformerConfig) -> None:
             f"{', '.join(NORMS)}."
         )
     if cfg.num_experts and cfg.act_fn.startswith("solu"):
-        raise InvalidConfig(f"num_experts= has no act_fn={cfg.act_fn!r}.")
+        raise InvalidConfig(f"act_fn={cfg.act_fn!r} is not supported with num_experts=.")
     if not cfg.attn_only and cfg.act_fn not in ACTIVATION_OF:
         raise InvalidConfig(
             f"act_fn={cfg.act_fn!r} is not supported; it must be one of {', '.join(ACTIVATION_OF)}."
@@ -130,8 +130,8 @@ def _stack(cfg: HookedTransformerConfig) -> StackConfig:
 
 
 def _attention(cfg: HookedTransformerConfig) -> AttentionConfig:
-    over_all = cfg.original_architecture in WRITE_NORM
-    qk_norm = cfg.use_qk_norm or over_all
+    over_heads = cfg.original_architecture in WRITE_NORM
+    qk_norm = cfg.use_qk_norm or over_heads
     return AttentionConfig(
         n_heads=cfg.n_heads,
         d_head=cfg.d_head,
@@ -140,7 +140,7 @@ def _attention(cfg: HookedTransformerConfig) -> AttentionConfig:
         bidirectional=cfg.attention_dir == "bidirectional",
         cap=_cap(cfg.attn_scores_soft_cap),
         qk_norm=NormConfig("rmsnorm", bias=False, eps=cfg.eps) if qk_norm else None,
-        qk_norm_over="heads" if over_all else "head",
+        qk_norm_over="heads" if over_heads else "head",
     )
 
 
@@ -202,8 +202,8 @@ def _positions(cfg: HookedTransformerConfig) -> PositionsConfig:
 
 
 def _exceptions(cfg: HookedTransformerConfig, plain: AttentionConfig) -> tuple[LayerConfig, ...]:
-    """Layers whose attention is local, or whose divisor grows with the layer."""
-    made: list[LayerConfig] = []
+    """Layers with local attention, or with a divisor of scores that grows with the layer."""
+    exceptions: list[LayerConfig] = []
     for layer in range(cfg.n_layers):
         own = plain
         if cfg.use_local_attn and (cfg.attn_types or [])[layer] == "local":
@@ -211,8 +211,8 @@ def _exceptions(cfg: HookedTransformerConfig, plain: AttentionConfig) -> tuple[L
         if cfg.scale_attn_by_inverse_layer_idx:
             own = replace(own, scale=plain.divisor * (layer + 1))
         if own != plain:
-            made.append(LayerConfig((layer,), attention=own))
-    return tuple(made)
+            exceptions.append(LayerConfig((layer,), attention=own))
+    return tuple(exceptions)
 
 
 def _cap(value: float | None) -> float | None:

@@ -1,32 +1,54 @@
-"""A façade as a module: moving, casting and loading weights that it shares with its core."""
+"""A façade as a module: its core, and moving, casting and loading the weights that both share."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
+from interp.compat.activation_cache import ActivationCache
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.hooked_root_module import HookedRootModule
 from interp.compat.shared_weights import SharedWeights
 from interp.transformer import Transformer
 
 IGNORED_KEYS = ("attn.mask", "attn.IGNORE", "attn.rotary_sin", "attn.rotary_cos")
-"""Buffers in state dicts of TransformerLens, which the core computes."""
+"""Buffers in state dicts of TransformerLens, which the core computes itself."""
 
 
 class CoreModule(HookedRootModule):
-    """The calls of ``nn.Module`` on a façade whose parameters share the storage of a core's."""
+    """The methods of ``nn.Module``, for a façade whose parameters share storage with a core's."""
 
     cfg: HookedTransformerConfig
     _core: tuple[Transformer]
     _weights: SharedWeights
+
+    @property
+    def core(self) -> Transformer:
+        """The model of this package that computes the forward; both share their weights."""
+        self._weights.check()
+        return self._core[0]
+
+    def run_with_cache(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        *model_args: Any,
+        return_cache_object: bool = True,
+        remove_batch_dim: bool = False,
+        **kwargs: Any,
+    ) -> tuple[Any, Any]:
+        """The output of the forward, and an :class:`ActivationCache` (or a dictionary)."""
+        output, cache = super().run_with_cache(
+            *model_args, remove_batch_dim=remove_batch_dim, **kwargs
+        )
+        if not return_cache_object:
+            return output, cache
+        return output, ActivationCache(cache, self, has_batch_dim=not remove_batch_dim)
 
     def to(  # pyright: ignore[reportIncompatibleMethodOverride] - as TransformerLens has it
         self,
         device_or_dtype: Any,
         print_details: bool = True,  # noqa: ARG002
     ) -> Any:
-        """Move or cast the weights; ``cfg.device`` or ``cfg.dtype`` follows."""
+        """Move or cast the weights, and update ``cfg.device`` or ``cfg.dtype``."""
         if isinstance(device_or_dtype, torch.dtype):
             self.cfg.dtype = device_or_dtype
         else:
@@ -34,7 +56,7 @@ class CoreModule(HookedRootModule):
         return super().to(device_or_dtype)
 
     def cuda(self, device: int | torch.device | None = None) -> Any:
-        """Move the weights to a GPU: the first by default."""
+        """Move the weights to a GPU, by default the first."""
         index = device if isinstance(device, int) else 0
         return self.to(device if isinstance(device, torch.device) else f"cuda:{index}")
 
@@ -51,7 +73,7 @@ class CoreModule(HookedRootModule):
         self.to(self.cfg.device)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        """Move the core, and let the parameters share its new storage."""
+        """Move the core, and make the parameters share its new storage."""
         self._weights.check()
         self._core[0]._apply(fn, recurse)
         shared = self._weights.parameters()
@@ -70,7 +92,7 @@ class CoreModule(HookedRootModule):
         strict: bool = True,
         assign: bool = False,  # noqa: ARG002 - values are always copied
     ) -> Any:
-        """Copy weights in TransformerLens's names; buffers of theirs are ignored."""
+        """Copy weights under TransformerLens's names; its buffers are ignored."""
         own = {k: value for k, value in state_dict.items() if not k.endswith(IGNORED_KEYS)}
         own |= {k: value for k, value in self.state_dict().items() if k.endswith(IGNORED_KEYS)}
         self._weights.check()

@@ -1,4 +1,4 @@
-"""The architectures of BERT and T5: configurations of TransformerLens and of this package.
+"""Convert configurations of TransformerLens's BERT and T5 to those of this package.
 
 As for a decoder, the model that is built has untied weights, and a bias wherever TransformerLens
 has one (:mod:`interp.compat.core_config`).
@@ -24,7 +24,7 @@ from interp.loading.settings import UNBOUNDED
 N_TYPES = 2
 """Token types of TransformerLens's BERT."""
 RELATIVE = "relative_positional_bias"
-"""TransformerLens's name of T5's positions."""
+"""TransformerLens's name for the positions of T5."""
 ONLY: dict[str, tuple[Any, ...]] = {
     "n_key_value_heads": (None,),
     "attn_only": (False,),
@@ -45,13 +45,13 @@ ONLY: dict[str, tuple[Any, ...]] = {
     "quantization_method": (None,),
     "n_devices": (1,),
 }
-"""The values that are supported, of fields that BERT and T5 have no use for."""
+"""Fields that BERT and T5 support only with these values."""
 
 
 def bert_core_config(cfg: HookedTransformerConfig) -> Config:
-    """The configuration of the model that computes what TransformerLens's encoder does.
+    """The configuration of the model that computes the same as TransformerLens's encoder.
 
-    Norms are LayerNorms with gain and bias whatever ``cfg.normalization_type`` is, as in
+    Norms are LayerNorms with gain and bias regardless of ``cfg.normalization_type``, as in
     TransformerLens.
 
     Raises:
@@ -74,7 +74,9 @@ def bert_core_config(cfg: HookedTransformerConfig) -> Config:
 
 
 def t5_core_config(cfg: HookedTransformerConfig) -> Config:
-    """The same for an encoder–decoder, whose norms are RMSNorms.
+    """The configuration of the model that computes the same as TransformerLens's encoder–decoder.
+
+    Norms are RMSNorms regardless of ``cfg.normalization_type``, as in TransformerLens.
 
     Raises:
         InvalidConfig: a setting is not supported; the message names it.
@@ -83,13 +85,13 @@ def t5_core_config(cfg: HookedTransformerConfig) -> Config:
     n_buckets, largest = cfg.relative_attention_num_buckets, cfg.relative_attention_max_distance
     if n_buckets is None or largest is None:
         raise InvalidConfig(
-            "Give relative_attention_num_buckets= and relative_attention_max_distance=, which "
+            "Set relative_attention_num_buckets= and relative_attention_max_distance=, which "
             f"positional_embedding_type={RELATIVE!r} needs."
         )
     if cfg.attention_dir != "bidirectional":
         raise InvalidConfig(
-            f"attention_dir={cfg.attention_dir!r} is that of the encoder, and must be "
-            '"bidirectional"; the decoder is causal in any case.'
+            f"attention_dir={cfg.attention_dir!r} applies to the encoder, and must be "
+            '"bidirectional"; the decoder is always causal.'
         )
     if cfg.attn_scores_soft_cap > 0:
         raise InvalidConfig("attn_scores_soft_cap= is not supported in an encoder–decoder.")
@@ -153,4 +155,4 @@ def _check(cfg: HookedTransformerConfig, positions: str) -> None:
     if cfg.act_fn not in known:
         raise InvalidConfig(f"act_fn={cfg.act_fn!r} must be one of {', '.join(known)}.")
     if cfg.d_vocab < 1:
-        raise InvalidConfig("Give d_vocab=, or a tokenizer that it can be read from.")
+        raise InvalidConfig("Set d_vocab=, or pass a tokenizer to read it from.")

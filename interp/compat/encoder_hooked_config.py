@@ -1,4 +1,4 @@
-"""From a configuration of this package to one of TransformerLens's BERT or T5."""
+"""Convert a configuration of this package to one of TransformerLens's BERT or T5."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,9 +10,9 @@ from interp.config import Config, NormConfig, StackConfig
 from interp.errors import InvalidConfig
 
 BERT, T5 = "BertForMaskedLM", "T5ForConditionalGeneration"
-"""What TransformerLens calls these architectures."""
+"""TransformerLens's names for these architectures."""
 T5_N_CTX = 512
-"""The length at which texts for T5 are truncated; the model itself has no longest sequence."""
+"""The length at which texts for T5 are truncated; the model itself has no length limit."""
 
 
 def bert_hooked_config(config: Config) -> HookedTransformerConfig:
@@ -23,7 +23,7 @@ def bert_hooked_config(config: Config) -> HookedTransformerConfig:
     """
     stack = config.encoder
     if stack is None or config.decoder is not None:
-        raise _refusal(config, "HookedEncoder takes encoders, and this is none")
+        raise _refusal(config, "HookedEncoder takes encoders, and this is not one")
     head, embedding, norm = config.head, stack.embedding, stack.norm
     plain, layer_norm = replace(norm, placement="pre", final=True), NormConfig(eps=norm.eps)
     alike = head is not None and plain == head.norm == embedding.norm == layer_norm
@@ -36,7 +36,7 @@ def bert_hooked_config(config: Config) -> HookedTransformerConfig:
             or head.norm.kind == "none",
             "a head with another activation than gelu": head is not None
             and head.activation != "gelu",
-            "norms that differ, or are no LayerNorms": not alike,
+            "norms that differ, or are not LayerNorms": not alike,
             f"norms placed as {norm.placement}": norm.placement != "post",
             f"{stack.positions.kind} positions": stack.positions.kind != "learned",
             f"{embedding.n_types} token types": embedding.n_types != N_TYPES,
@@ -51,14 +51,14 @@ def bert_hooked_config(config: Config) -> HookedTransformerConfig:
 
 
 def t5_hooked_config(config: Config) -> HookedTransformerConfig:
-    """The same for an encoder–decoder such as T5.
+    """The configuration of TransformerLens for an encoder–decoder such as T5.
 
     Raises:
         InvalidConfig: TransformerLens has no such encoder–decoder; the message says why.
     """
     stack, decoder = config.encoder, config.decoder
     if stack is None or decoder is None:
-        raise _refusal(config, "HookedEncoderDecoder takes encoder–decoders, and this is none")
+        raise _refusal(config, "HookedEncoderDecoder takes encoder–decoders, and this is not one")
     norm, positions = stack.norm, stack.positions
     scale = config.logit_scale
     is_rms = norm.kind == "rmsnorm" and norm.placement == "pre" and not norm.unit_offset
@@ -110,7 +110,7 @@ def _fields(config: Config, stack: StackConfig) -> dict[str, Any]:
 
 
 def _problems(config: Config, stack: StackConfig) -> dict[str, bool]:
-    """What neither of TransformerLens's encoders can have."""
+    """Parts that neither of TransformerLens's encoders can have."""
     mlp, attention, embedding = stack.mlp, stack.attention, stack.embedding
     return {
         "images": embedding.patches is not None,

@@ -1,4 +1,4 @@
-"""What :class:`HookedEncoder` and :class:`HookedEncoderDecoder` have in common.
+"""The base class of :class:`HookedEncoder` and :class:`HookedEncoderDecoder`.
 
 The forward is the core's, stack by stack, with the façade's hooks as its tap. As in
 TransformerLens, an attention mask hides padded tokens from every query and changes no position.
@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp.compat.activation_cache import ActivationCache
 from interp.compat.components import Block, Unembed
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.encoder_pretrained import EncoderPretrained
@@ -20,6 +19,7 @@ from interp.compat.fixed_parts import FixedParts
 from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.norms import Norm
+from interp.compat.settings import NEEDS
 from interp.compat.shared_weights import SharedWeights
 from interp.compat.tokenizer import load_tokenizer
 from interp.config import Config
@@ -31,19 +31,9 @@ from interp.model.unembedding import Unembedding
 from interp.points import Place, Point
 from interp.transformer import Transformer
 
-NEEDS = {
-    "attn.hook_result": "use_attn_result",
-    "hook_q_input": "use_split_qkv_input",
-    "hook_k_input": "use_split_qkv_input",
-    "hook_v_input": "use_split_qkv_input",
-    "hook_mlp_in": "use_hook_mlp_in",
-    "attn_in": "use_attn_in",
-}
-"""The setting that a hook point needs, by the end of its name."""
-
 
 class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportIncompatibleMethodOverride] - as TransformerLens has to()
-    """Base class of the façades that have an encoder."""
+    """Base class of façades with an encoder."""
 
     unembed: Unembed
 
@@ -78,13 +68,7 @@ class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportInco
         if move_to_device:
             self.to(self.cfg.device)
 
-    @property
-    def core(self) -> Transformer:
-        """The model of this package that computes the forward; its weights are these weights."""
-        self._weights.check()
-        return self._core[0]
-
-    # ---- what a subclass is made of -------------------------------------------------------------
+    # ---- to be implemented by subclasses --------------------------------------------------------
 
     @staticmethod
     def _core_config(cfg: HookedTransformerConfig) -> Config:
@@ -102,11 +86,11 @@ class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportInco
         self.unembed = Unembed(unembed.weight, unembed.b_U, self._weights)
 
     def _places(self, stack: Stack, names: Mapping[Point, str]) -> dict[Where, str]:
-        """The name that TransformerLens gives to each place of a stack.
+        """TransformerLens's name for each place of a stack.
 
         Args:
-            stack: of the core.
-            names: those of points outside of blocks.
+            stack: the stack of the core.
+            names: the names of points outside of blocks.
         """
         found: dict[Where, str] = {}
         for place, name in self._core[0].names.hooks.items():
@@ -124,7 +108,7 @@ class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportInco
         after: Mapping[Where, HookPoint],
         **own: Any,
     ) -> EncoderFacade:
-        """Hook points and norms at the places of a stack."""
+        """The façade of a stack, with the hook point and the norm at each of its places."""
         points: dict[Where, HookPoint] = {}
         norms: dict[Where, Norm] = {}
         for at, name in self._places(stack, names).items():
@@ -143,10 +127,10 @@ class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportInco
         *hook: Any,  # noqa: ARG002
         **how: Any,  # noqa: ARG002
     ) -> None:
-        """Refuse a hook where nothing would call it.
+        """Refuse a hook at a point that is never called.
 
         Raises:
-            InvalidInput: the setting that it needs is off, or nothing calls this point.
+            InvalidInput: the setting that the point needs is off, or nothing calls the point.
         """
         name = hook_point_name
         for ending, setting in NEEDS.items():
@@ -160,17 +144,17 @@ class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportInco
 
     # ---- the forward ----------------------------------------------------------------------------
 
-    def _encoded(
+    def _encode(
         self, input: Any, truncate: bool = True, move_to_device: bool = True
     ) -> dict[str, Tensor]:
-        """What the tokenizer makes of a text or texts.
+        """The tokenizer's encoding of a text or texts.
 
         Raises:
             InvalidTokens: there is no tokenizer.
         """
         if self.tokenizer is None:
             raise InvalidTokens(
-                f"This model has no tokenizer; give it token ids instead of {shorten(input)}."
+                f"This model has no tokenizer; pass token ids instead of {shorten(input)}."
             )
         encoded = self.tokenizer(
             input,
@@ -186,11 +170,11 @@ class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportInco
         zeros = torch.zeros_like(found["input_ids"])
         return found | {"token_type_ids": types.to(device) if is_there else zeros}
 
-    def _real(self, mask: object, ids: Tensor) -> Tensor | None:
-        """Where an attention mask shows a token; ``None`` if everywhere.
+    def _real_tokens(self, mask: object, ids: Tensor) -> Tensor | None:
+        """True where an attention mask has a token; ``None`` if it has one everywhere.
 
         Raises:
-            InvalidTokens: another shape than the ids, or a row that it hides.
+            InvalidTokens: the shape is not that of the ids, or a row has no token.
         """
         if mask is None:
             return None
@@ -212,21 +196,6 @@ class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportInco
         x = call_hooks(self.unembed.hook_in, unembed.read(residual))
         logits = unembed.linear(x, unembed.weight, unembed.b_U)
         return call_hooks(self.unembed.hook_out, logits)
-
-    def run_with_cache(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self,
-        *model_args: Any,
-        return_cache_object: bool = True,
-        remove_batch_dim: bool = False,
-        **kwargs: Any,
-    ) -> tuple[Any, Any]:
-        """What the forward returns, and an :class:`ActivationCache` (or a dictionary)."""
-        output, cache = super().run_with_cache(
-            *model_args, remove_batch_dim=remove_batch_dim, **kwargs
-        )
-        if not return_cache_object:
-            return output, cache
-        return output, ActivationCache(cache, self, has_batch_dim=not remove_batch_dim)
 
 
 def where(place: Place) -> Where:

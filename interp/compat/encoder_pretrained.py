@@ -1,4 +1,4 @@
-"""Encoders and encoder–decoders with trained weights: ``HookedEncoder.from_pretrained``."""
+"""Loading trained encoders and encoder–decoders: ``HookedEncoder.from_pretrained``."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -19,21 +19,22 @@ from interp.transformer import Transformer
 
 
 class EncoderPretrained(CoreModule, BlockWeights):  # pyright: ignore[reportIncompatibleMethodOverride]
-    """Loading and copying.
+    """The methods that load and copy.
 
     Attributes:
-        tokenizer: one of ``transformers``, or with the same call; ``None`` if there is none.
+        tokenizer: a tokenizer of ``transformers``, or one with the same interface; ``None`` if
+            there is none.
     """
 
     tokenizer: Any
 
     @staticmethod
     def _hooked_config(config: Config) -> HookedTransformerConfig:
-        """The configuration of the façade of a model of this package."""
+        """The configuration of the façade for a model of this package."""
         raise NotImplementedError
 
     def _source_state(self, source: Transformer, name: str, hf_model: Any) -> State:
-        """The weights of a model of this package, in TransformerLens's names."""
+        """The weights of a model of this package, under TransformerLens's names."""
         raise NotImplementedError
 
     @classmethod
@@ -49,22 +50,22 @@ class EncoderPretrained(CoreModule, BlockWeights):  # pyright: ignore[reportInco
         dtype: torch.dtype | str = torch.float32,
         **from_pretrained_kwargs: Any,
     ) -> Any:
-        """A trained model, whose weights are as they were stored.
+        """Load a trained model, with its weights as they are stored.
 
         Args:
             model_name: a folder, ``hub:org/name``, or the name of a repository of the hub; with
                 ``hf_model``, a name for it.
             checkpoint_index: not supported.
-            checkpoint_value: the training step, where a folder has its weights.
-            hf_model: a live model of ``transformers``, instead of one by name.
-            device: of the weights.
-            tokenizer: one of ``transformers``, instead of the model's.
-            move_to_device: whether it goes to ``device``.
-            dtype: to compute in.
-            **from_pretrained_kwargs: ``torch_dtype`` in the place of ``dtype``; others are refused.
+            checkpoint_value: the training step whose weights are loaded, if the folder has them.
+            hf_model: a live model of ``transformers``, to be loaded instead of ``model_name``.
+            device: the device of the weights; by default CUDA if available, else the CPU.
+            tokenizer: a tokenizer of ``transformers``, instead of the model's.
+            move_to_device: whether to move the model to ``device``.
+            dtype: the dtype to compute in.
+            **from_pretrained_kwargs: ``torch_dtype`` instead of ``dtype``; others are refused.
 
         Raises:
-            InvalidInput: what is not supported.
+            InvalidInput: an argument is not supported.
             InvalidConfig: TransformerLens has no such architecture.
             ModelLoadError: the model can't be loaded.
         """
@@ -80,16 +81,16 @@ class EncoderPretrained(CoreModule, BlockWeights):  # pyright: ignore[reportInco
         cfg.device = _device(device)
         if tokenizer is None and source.tokenizer is not None:
             tokenizer = EncoderTokenizer(source.tokenizer, source.config.tokens, cfg.model_name)
-        made = cls(cfg, tokenizer, move_to_device=False)  # pyright: ignore[reportCallIssue]
-        made.load_state_dict(made._source_state(source, name, hf_model))
-        made.eval()
-        return made.to(cfg.device) if move_to_device else made
+        model = cls(cfg, tokenizer, move_to_device=False)  # pyright: ignore[reportCallIssue]
+        model.load_state_dict(model._source_state(source, name, hf_model))
+        model.eval()
+        return model.to(cfg.device) if move_to_device else model
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """The same weights and configuration in a model of its own, without hooks."""
-        made = type(self)(deepcopy(self.cfg, memo), self.tokenizer)
-        made.load_state_dict(self.state_dict())
-        return made.train(self.training)
+        """A new model with the same weights and configuration, without hooks."""
+        model = type(self)(deepcopy(self.cfg, memo), self.tokenizer)
+        model.load_state_dict(self.state_dict())
+        return model.train(self.training)
 
 
 def _device(given: str | torch.device | None) -> str | torch.device:

@@ -1,4 +1,4 @@
-"""The weights of an encoder or encoder–decoder as a state dict in TransformerLens's names."""
+"""The weights of an encoder or encoder–decoder as a state dict under TransformerLens's names."""
 
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,10 @@ NEXT_SENTENCE = "cls.seq_relationship"
 
 
 def bert_state(model: Transformer, cfg: HookedTransformerConfig) -> State:
-    """The weights of a masked language model; those of pooler and next-sentence head, if there.
+    """The weights of a masked language model, and of its pooler if it has one.
 
     Raises:
-        InvalidInput: it has other parts than BERT's.
+        InvalidInput: the model does not have the parts of BERT.
     """
     (stack,) = model.stacks
     entry, types, head = stack.entry, stack.types, stack.final_norm
@@ -53,7 +53,7 @@ def t5_state(model: Transformer, cfg: HookedTransformerConfig) -> State:
     """The weights of an encoder–decoder with relative biases.
 
     Raises:
-        InvalidInput: it has none.
+        InvalidInput: a stack has no relative biases.
     """
     state: dict[str, Any] = {"embed.W_E": model.stacks[0].weight_e, **_unembedding(model)}
     for stack in model.stacks:
@@ -67,7 +67,7 @@ def t5_state(model: Transformer, cfg: HookedTransformerConfig) -> State:
 
 
 def next_sentence_state(model_name: str, hf_model: Any) -> State:
-    """The next-sentence head of a live model, a folder or a model of the hub; empty without one."""
+    """The next-sentence head of a live model, a folder or a model of the hub; empty if missing."""
     source = _tensors(model_name, hf_model)
     names = {"nsp_head.W": f"{NEXT_SENTENCE}.weight", "nsp_head.b": f"{NEXT_SENTENCE}.bias"}
     if source is None or not set(names.values()) <= set(source.keys()):
@@ -79,11 +79,11 @@ def next_sentence_state(model_name: str, hf_model: Any) -> State:
 
 
 def _tensors(model_name: str, hf_model: Any) -> Source | None:
-    """The stored tensors, under the names that they have there."""
+    """The stored tensors, under their stored names."""
     if hf_model is not None:
         return StateDictSource(hf_model.state_dict())
     name = source_of(model_name)
-    if find_folder(name) is not None:  # of this package, which has no such head
+    if find_folder(name) is not None:  # a model of this package has no such head
         return None
     return SafetensorsSource(fetch(name)[0] if name.startswith(PREFIX) else Path(name))
 
@@ -99,7 +99,7 @@ def _block(at: str, block: Block, cfg: HookedTransformerConfig) -> State:
 
 
 def _unembedding(model: Transformer) -> State:
-    """W_U and b_U; the factor of the logits is no part of it."""
+    """W_U and b_U, without the scale of the logits."""
     unembed = model.unembed
     if not isinstance(unembed, Unembedding):
         raise InvalidInput("This model has no unembedding.")

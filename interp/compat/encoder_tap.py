@@ -1,9 +1,9 @@
-"""The tap of an encoder's forward, and of a decoder's that is paired with one.
+"""The tap of the forward of an encoder, and of a decoder that is paired with one.
 
-What TransformerLens's BERT and T5 compute in another way than its decoders is done here:
+It handles what TransformerLens's BERT and T5 compute differently from its decoders:
 
-- ``hook_mlp_in`` is of the stream that the MLP's output is added to, or in BERT of what ``ln1``
-  reads: what it returns replaces the stream;
+- ``hook_mlp_in`` is at the stream that the MLP's output is added to or, in BERT, at the input of
+  ``ln1``: what it returns replaces the stream;
 - ``hook_full_embed`` and ``hook_normalized_resid_post`` are after the gain and bias of a norm;
 - BERT's attention reads the stream itself;
 - T5 adds the least finite number to the scores of padded keys, where the core has −∞;
@@ -25,16 +25,16 @@ from interp.model.context import Context
 from interp.points import Point
 
 _SUMS = (Point.RESID_MID, Point.CROSS_RESID_MID)
-"""After them comes ``hook_mlp_in``, if ``cfg.use_hook_mlp_in`` is set."""
+"""Points followed by ``hook_mlp_in``, if ``cfg.use_hook_mlp_in`` is set."""
 
 
 @dataclass(frozen=True, eq=False)
 class EncoderFacade(Facade):
-    """What the tap needs of one stack.
+    """The parts of one stack that its tap uses.
 
     Attributes:
-        after: a second hook point, called after that of a place.
-        is_post_norm: whether norms are of the sums.
+        after: for some places, a second hook point that is called after the first.
+        is_post_norm: whether norms come after the residual sums.
         finite: the scores whose padded keys have the least finite number.
     """
 
@@ -44,7 +44,7 @@ class EncoderFacade(Facade):
 
     @property
     def has_input_norm(self) -> bool:
-        """Whether ``ln1`` is of what attention reads."""
+        """Whether ``ln1`` is the norm of the input of attention."""
         return not self.is_post_norm
 
 
@@ -55,7 +55,7 @@ class EncoderTap(FacadeTap):
     facade: EncoderFacade
 
     def __call__(self, point: Point, value: Tensor) -> Tensor:
-        """The tensor after the hooks of its point, and of that which follows it."""
+        """The tensor after the hooks of its point, and of the second point if there is one."""
         value = super().__call__(point, value)
         second = self.facade.after.get(self._where(point))
         if second is None or (point in _SUMS and not self.facade.cfg.use_hook_mlp_in):
@@ -78,17 +78,17 @@ class EncoderTap(FacadeTap):
 
 @dataclass(frozen=True)
 class KeyPadding:
-    """The mask of a layer without padded keys, for every query.
+    """The mask of a layer, with padded keys masked for every query.
 
     Attributes:
-        mask: of the layer.
+        mask: the mask of the layer.
     """
 
     mask: Mask
 
     @property
     def is_bidirectional(self) -> bool:
-        """As the layer's."""
+        """Whether the mask of the layer is bidirectional."""
         return self.mask.is_bidirectional
 
     def is_causal(self, context: Context) -> bool:

@@ -1,4 +1,4 @@
-"""The tokenizer of an encoder that was loaded with one, with the calls of ``transformers``."""
+"""The tokenizer of a loaded encoder, with the interface of ``transformers``."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,10 +16,10 @@ PADDING = ("[PAD]", "<pad>")
 
 
 class EncoderTokenizer(HookedTokenizer):
-    """Adds the special tokens of the model to a text, or to a pair of texts, as in its training.
+    """A tokenizer that adds the model's special tokens to a text or a pair of texts.
 
     Attributes:
-        mask_token_id: of the token that stands for one to be predicted; ``None`` without one.
+        mask_token_id: the id of the mask token; ``None`` if there is none.
     """
 
     def __init__(self, tokenizer: Tokenizer, tokens: TokensConfig, name: str = "") -> None:
@@ -34,12 +34,12 @@ class EncoderTokenizer(HookedTokenizer):
 
     @property
     def mask_token(self) -> str | None:
-        """The text of the token that stands for one to be predicted."""
+        """The text of the mask token."""
         return None if self.mask_token_id is None else self.backend.token_text(self.mask_token_id)
 
     def encode(self, text: str, **keywords: object) -> list[int]:  # noqa: ARG002
-        """The ids of a text, with the special tokens around it."""
-        return self._joined([self.backend.encode(text)], None)[0]
+        """The ids of a text, with special tokens."""
+        return self._join([self.backend.encode(text)], None)[0]
 
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride] - with pairs
         self,
@@ -55,44 +55,51 @@ class EncoderTokenizer(HookedTokenizer):
         """Ids, token types and attention mask of one or several texts, or of one pair.
 
         Raises:
-            InvalidInput: texts of different lengths without ``padding``, as a tensor.
+            InvalidInput: tensors are requested for texts of different lengths without ``padding``.
         """
         longest = max_length if truncation else None
         texts = [text] if isinstance(text, str) else list(text)
         pairs = [[one] if text_pair is None else [one, text_pair] for one in texts]
-        rows = [self._joined([self.backend.encode(one) for one in pair], longest) for pair in pairs]
-        width = max(len(ids) for ids, _ in rows)
-        if not padding and any(len(ids) != width for ids, _ in rows):
+        rows = [self._join([self.backend.encode(one) for one in pair], longest) for pair in pairs]
+        width = max((len(ids) for ids, _ in rows), default=0)
+        is_ragged = any(len(ids) != width for ids, _ in rows)
+        found = {
+            "input_ids": [ids for ids, _ in rows],
+            "token_type_ids": [types for _, types in rows],
+            "attention_mask": [[1] * len(ids) for ids, _ in rows],
+        }
+        if padding:
+            fills = {"input_ids": self.pad_token_id, "token_type_ids": 0, "attention_mask": 0}
+            found = {
+                name: [self.padded(row, width, fills[name]) for row in own]
+                for name, own in found.items()
+            }
+        if return_tensors is None:
+            single = isinstance(text, str)
+            return {name: own[0] if single else own for name, own in found.items()}
+        if is_ragged and not padding:
             raise InvalidInput(
                 f"Texts of different lengths need padding=True; got {shorten(texts)}."
             )
-        found = {
-            "input_ids": [self._filled(ids, self.pad_token_id, width) for ids, _ in rows],
-            "token_type_ids": [self._filled(types, 0, width) for _, types in rows],
-            "attention_mask": [self._filled([1] * len(ids), 0, width) for ids, _ in rows],
-        }
-        if return_tensors is not None:
-            return {name: _tensor(value) for name, value in found.items()}
-        single = isinstance(text, str)
-        return {name: value[0] if single else value for name, value in found.items()}
+        return {name: _tensor(own) for name, own in found.items()}
 
-    def _joined(self, parts: list[list[int]], longest: int | None) -> tuple[list[int], list[int]]:
-        """The ids and types of one row: BOS, then each part and EOS; cut at the longest part."""
+    def _join(self, parts: list[list[int]], longest: int | None) -> tuple[list[int], list[int]]:
+        """The ids and types of one row: BOS, then each part followed by EOS.
+
+        A row with more than ``longest`` ids is truncated at the end of its longest part, token by
+        token.
+        """
         before = [] if self.bos is None else [self.bos]
         after = [] if self.eos is None else [self.eos]
         room = None if longest is None else longest - len(before) - len(parts) * len(after)
         while room is not None and sum(map(len, parts)) > max(room, 0):
-            # Of parts as long as each other, the last one.
+            # Of parts of equal length, the last one is truncated.
             max(reversed(parts), key=len).pop()
         ids, types = list(before), [0] * len(before)
         for number, part in enumerate(parts):
             ids += [*part, *after]
             types += [number] * (len(part) + len(after))
         return ids, types
-
-    def _filled(self, row: list[int], value: int, width: int) -> list[int]:
-        fill = [value] * (width - len(row))
-        return fill + row if self.padding_side == "left" else row + fill
 
 
 def _tensor(rows: list[list[int]]) -> Tensor:

@@ -1,7 +1,7 @@
 """Rough measures of a model: its loss on a text, on data and on repeated tokens; IOI and MMLU.
 
-Data sets are those of TransformerLens, on the hub. Without a network give them as ``data=``: a
-``datasets.Dataset`` of texts, such as ``datasets.load_from_disk`` opens.
+The data sets are those of TransformerLens, on the hub. Without a network, pass them as ``data=``: a
+``datasets.Dataset`` of texts, for example from ``datasets.load_from_disk``.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,10 +23,10 @@ TEXT = (
     "world in a new level of detail, and a new field of science develops to study the world "
     "through this lens."
 )
-"""Of Olah et al. 2020, "Zoom In"."""
+"""From Olah et al. 2020, "Zoom In"."""
 
 FIRST_ID = 100
-"""Of the random tokens; those before it are special in many vocabularies."""
+"""The first id of the random tokens; lower ids are special tokens in many vocabularies."""
 
 __all__ = [
     "DATASET_LOADERS",
@@ -65,18 +65,18 @@ def _loader(
     column: str = "text",
     max_length: int = 1024,
 ) -> Any:
-    """Shuffled batches of rows of ``tokens [batch pos]``, whole ones alone.
+    """Shuffled batches with ``tokens [batch pos]``; the last batch is dropped if incomplete.
 
     Args:
-        tokenizer: has BOS and EOS.
-        batch_size: rows of a batch.
+        tokenizer: a tokenizer with BOS and EOS.
+        batch_size: number of rows per batch.
         data: a ``datasets.Dataset`` of texts; by default it is loaded from the hub.
-        hub: its name there, and that of its configuration.
-        column: of the texts.
-        max_length: columns of a row.
+        hub: the name of the data set on the hub, and that of its configuration.
+        column: the column of the texts.
+        max_length: number of tokens per row.
 
     Raises:
-        InvalidInput: it can't be loaded; the message says how to do without the hub.
+        InvalidInput: the data set can't be loaded; the message says how to do without the hub.
     """
     texts = load_from_hub(*hub, split="train") if data is None else data
     own = column if data is None or column in data.column_names else "text"
@@ -99,7 +99,7 @@ DATASET_LOADERS: list[Callable[..., Any]] = [
     make_pile_data_loader,
     make_code_data_loader,
 ]
-"""In the order of their names."""
+"""Loaders in the order of :data:`DATASET_NAMES`."""
 
 
 @torch.inference_mode()
@@ -113,10 +113,10 @@ def evaluate(
     """The mean loss on each data set, in nats, as ``{"wiki_loss": ...}``.
 
     Args:
-        model: has a tokenizer.
-        truncate: at most ``truncate`` + 1 batches of each.
-        batch_size: rows of a batch; a row has as many tokens as the model reads, at most 1,024.
-        tokenizer: by default the model's.
+        model: a model with a tokenizer.
+        truncate: at most ``truncate`` + 1 batches of each data set are used.
+        batch_size: number of rows per batch; a row has ``n_ctx`` tokens, at most 1,024.
+        tokenizer: the tokenizer; by default the model's.
         data: data sets by name, instead of those on the hub; only these are evaluated.
 
     Raises:
@@ -138,7 +138,7 @@ def evaluate(
 def evaluate_on_dataset(
     model: Any, data_loader: Any, truncate: int = 100, device: str = "cuda"
 ) -> float:
-    """Mean loss over batches, each with ``tokens``; at most ``truncate`` + 1 of them.
+    """Mean loss over at most ``truncate`` + 1 batches, each with ``tokens``.
 
     Raises:
         InvalidInput: there is no batch.
@@ -149,7 +149,7 @@ def evaluate_on_dataset(
         if len(losses) > truncate:
             break
     if not losses:
-        raise InvalidInput("evaluate_on_dataset got no batch; give a loader with rows of tokens.")
+        raise InvalidInput("evaluate_on_dataset got no batch; pass a loader with rows of tokens.")
     return sum(losses) / len(losses)
 
 
@@ -165,7 +165,7 @@ def induction_loss(
     """Loss on the second of two equal halves of random tokens, in nats.
 
     Ids are from 100 to 19,999, or below ``d_vocab`` if that is less, drawn by torch's global
-    generator; BOS takes the place of the first.
+    generator; BOS replaces the first token.
 
     Raises:
         InvalidInput: the vocabulary has no ids from 100 on.

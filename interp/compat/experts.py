@@ -1,8 +1,8 @@
 """Mixtures of experts with TransformerLens's names: ``mlp.experts.E``, the router ``mlp.W_gate``.
 
-``hook_expert_weights`` has the softmax over all experts, in float32, before the largest are taken;
-``hook_expert_indices`` has the experts of each token. Both have one row per token, and the hooks of
-an expert one row per token that is routed to it, in the order of its ranks
+``hook_expert_weights`` has the softmax over all experts, in float32, before the largest are
+selected; ``hook_expert_indices`` has the experts of each token. Both have one row per token; the
+hooks of an expert have one row per token that is routed to it, in the order of its ranks
 (Mixtral, Jiang et al. 2024).
 """
 
@@ -25,7 +25,7 @@ NEURONS = {
     Point.EXPERT_PRE: "hook_pre",
     Point.EXPERT_POST: "hook_post",
 }
-"""The points of the neurons of all experts, and the hook point of one of them."""
+"""The points of the neurons of all experts, and the name of the hook point in each expert."""
 
 
 class Projection(nn.Module):
@@ -35,7 +35,7 @@ class Projection(nn.Module):
 
 
 class Expert(FixedParts):
-    """One of the MLPs."""
+    """One expert."""
 
     def __init__(self, core: Experts, index: int, weights: SharedWeights) -> None:
         super().__init__()
@@ -72,8 +72,8 @@ class MoE(FixedParts):
         """Weights after the hooks of the router, and the experts of each token.
 
         Args:
-            logits: of the router ``[batch pos expert]``.
-            formed: the weights that follow from them, 0 for experts that are not taken.
+            logits: the logits of the router ``[batch pos expert]``.
+            formed: the weights that follow from them, 0 for experts that are not selected.
 
         Returns:
             Weights ``[batch pos expert]``, and indices ``[token rank]``.

@@ -1,4 +1,4 @@
-"""The parts of a façade beside those of its core."""
+"""The parts of a façade that its tap uses."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ Where = tuple[Point, int | None, str | None]
 
 @dataclass(frozen=True, eq=False)
 class Facade:
-    """What a tap needs of the model.
+    """The parts of a model that its tap uses.
 
     Attributes:
         cfg: its configuration, read in every forward.
         points: the hook point at each place of the core.
-        norms: the norm of each output of one.
+        norms: the norm at each place that is the output of one.
         blocks: the blocks.
         attentions: the attention of each block in the core.
     """
@@ -35,12 +35,12 @@ class Facade:
 
     @property
     def has_input_norm(self) -> bool:
-        """Whether ``ln1``, if there is one, is of what attention reads."""
+        """Whether ``ln1``, if there is one, is the norm of the input of attention."""
         return self.cfg.original_architecture not in WRITE_NORM
 
     @property
     def is_ungrouped(self) -> bool:
-        """Whether every query head has keys and values of its own."""
+        """Whether every query head has its own keys and values."""
         return self.cfg.ungroup_grouped_query_attention
 
     @property

@@ -1,13 +1,13 @@
-"""The tap of a façade's forward: hook points in the place of the core's points.
+"""The tap of a façade's forward, which calls hook points at the core's points.
 
-The core calls ``tap(point, tensor)``; here a hook point that has hooks is called with the tensor,
-and everything else passes through. What TransformerLens computes in another way is done here:
+The core calls ``tap(point, tensor)``; a hook point that has hooks is called with the tensor, and
+everything else passes through. What TransformerLens computes differently is handled here:
 
 - ``hook_normalized`` is before the gain and the bias of a norm;
 - edited scores are not masked again, so that a hook may unmask them;
-- queries, keys and values may be hooked apart from one another (:mod:`.split_inputs`);
+- queries, keys and values may have separate hooks on their inputs (:mod:`.split_inputs`);
 - padding is not embedded, and nothing attends to it (:mod:`.padding`);
-- SoLU's norm, and the bias of a gated MLP, come before ``hook_post``.
+- the norm after SoLU, and the bias of a gated MLP, come before ``hook_post``.
 """
 
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ _NORMALIZED = {
     Point.Q_NORMALIZED: Point.Q_SCALE,
     Point.K_NORMALIZED: Point.K_SCALE,
 }
-"""The outputs of norms, and their divisors."""
+"""The outputs of norms, and the divisor of each."""
 _SCALES = frozenset(_NORMALIZED.values())
 _OPTIONAL = {
     Point.RESULT: "use_attn_result",
@@ -45,22 +45,22 @@ _QK_NORMS = {Point.Q: Point.Q_NORMALIZED, Point.K: Point.K_NORMALIZED}
 _ROUTED = (Point.ROUTER, Point.EXPERT_WEIGHTS, *NEURONS)
 """Points of a mixture of experts."""
 _SHARED = (Point.K, Point.V)
-"""Points of heads that query heads may share."""
+"""Points of key/value heads, which query heads may share."""
 
 
 @dataclass(eq=False)
 class Pending:
-    """What one call leaves for later ones.
+    """The state that one call passes to later ones.
 
     Attributes:
-        norm_input: what the next norm reads.
+        norm_input: the input of the next norm.
         scale: the divisor of the last norm, if it was hooked.
         pattern: the softmax of edited scores.
-        pre: what the activation function reads.
+        pre: the input of the activation function.
         heads: queries, keys and values of split inputs.
-        heads_input: what the norms of queries and keys read.
-        split: whether the norm in progress was applied to split inputs already.
-        keys: the new keys before they are rotated, which a KV cache holds.
+        heads_input: the inputs of the norms of queries and keys.
+        split: whether the norm in progress was already applied to split inputs.
+        keys: the new keys before they are rotated, which a KV cache stores.
         router: the logits of the last router.
         experts: the experts of each token ``[token rank]``.
     """
@@ -82,12 +82,12 @@ class FacadeTap:
     """The tap of one forward, scoped to one part of the model.
 
     Attributes:
-        facade: the model.
-        pending: what one call leaves for later ones.
-        layer: of the part.
+        facade: the parts of the model.
+        pending: the state that one call passes to later ones.
+        layer: the layer of the part.
         norm: the norm that is applied.
         has_kv_cache: whether rotated keys are hooked later, with those of the cache.
-        padding: where there is padding.
+        padding: where there is padding; ``None`` if there is none.
     """
 
     facade: Facade
@@ -123,7 +123,7 @@ class FacadeTap:
         elif point in _PATTERNS:
             value = self._pattern(point, value)
         else:
-            value = self._plain(point, value)
+            value = self._other(point, value)
         if point in _QK_NORMS:
             self.pending.heads_input[_QK_NORMS[point]] = value
         if point in (Point.K, Point.K_NORMALIZED):
@@ -131,7 +131,7 @@ class FacadeTap:
         self.pending.norm_input = value
         return value
 
-    def _plain(self, point: Point, value: Tensor) -> Tensor:
+    def _other(self, point: Point, value: Tensor) -> Tensor:
         if point is Point.EMBED and self.facade.cfg.post_embedding_ln:
             return value
         if point is Point.ROT_K and self.has_kv_cache:
@@ -141,13 +141,13 @@ class FacadeTap:
             return value
         if point in _ROUTED:
             return self._routed(point, value)
-        value = self._hooked(point, self._own(point, value))
+        value = self._hooked(point, self._before_hooks(point, value))
         if point is Point.PRE:
             self.pending.pre = value
         return value
 
-    def _own(self, point: Point, value: Tensor) -> Tensor:
-        """What TransformerLens has at a point before its hooks."""
+    def _before_hooks(self, point: Point, value: Tensor) -> Tensor:
+        """The value that TransformerLens passes to the hooks of a point."""
         value = self.pending.heads.pop(point, value)
         if point is Point.POS_EMBED and self.padding is not None:
             return value.masked_fill(self.padding.queries[..., None], 0.0)
@@ -159,7 +159,7 @@ class FacadeTap:
         return self._neurons(mlp, value) if isinstance(mlp, MLP) and point is Point.POST else value
 
     def _neurons(self, mlp: MLP, post: Tensor) -> Tensor:
-        """What ``hook_post`` gets: with the bias of a gated MLP, and SoLU's norm with its hooks."""
+        """The input of ``hook_post``: with a gated MLP's bias, or SoLU's norm and its hooks."""
         pre, self.pending.pre = self.pending.pre, None
         if pre is None or not self.facade.cfg.is_layer_norm_activation():
             return mlp.after_activation(post)
@@ -187,7 +187,7 @@ class FacadeTap:
     def _normalized(self, point: Point, value: Tensor) -> Tensor:
         value = self._after_norm(point, value)
         if point is Point.EMBED_NORMALIZED and self.facade.cfg.post_embedding_ln:
-            # TransformerLens's embedding is after its norm.
+            # TransformerLens's hook_embed is after the norm of the embedding.
             value = call_hooks(self.facade.points[Point.EMBED, None, None], value)
         return value
 
@@ -221,7 +221,7 @@ class FacadeTap:
         return self._hooked(point, pattern if own is None else own)
 
     def _project_apart(self, x: Tensor) -> None:
-        """Leave queries, keys and values to later calls, if their inputs are hooked apart."""
+        """Store queries, keys and values for later calls, if their inputs have separate hooks."""
         if self.layer is None:
             return
         self.pending.heads = projected_apart(self.facade, self.layer, x)

@@ -4,8 +4,7 @@
     OV[3, 5].S                                         # singular values of L3H5
     (model.W_E @ OV @ model.W_U).eigenvalues
 
-The decompositions are those of :class:`interp.linalg.LowRank`, which never multiplies the factors
-out.
+The decompositions are those of :class:`interp.linalg.LowRank`, which never forms the product.
 """
 
 import warnings
@@ -20,7 +19,7 @@ from interp.errors import InvalidInput, shorten
 from interp.linalg import LowRank
 
 MATRIX = 2
-"""Axes of a matrix."""
+"""Number of axes of a matrix."""
 Factor = Union[Tensor, "FactoredMatrix"]
 
 
@@ -33,15 +32,15 @@ class FactoredMatrix:
 
     Attributes:
         A: the left factor, expanded to all leading axes.
-        B: the right factor, likewise.
+        B: the right factor, expanded to all leading axes.
         ldim: rows of the product.
         mdim: inner dimension.
         rdim: columns of the product.
-        shape: of the product.
+        shape: the shape of the product.
         has_leading_dims: whether there are batch axes.
 
     Raises:
-        InvalidInput: the factors can't be multiplied, also later, in a product.
+        InvalidInput: the factors can't be multiplied.
     """
 
     def __init__(self, A: Tensor, B: Tensor) -> None:
@@ -77,7 +76,7 @@ class FactoredMatrix:
 
     @property
     def AB(self) -> Float[Tensor, "*batch ldim rdim"]:
-        """The product, multiplied out."""
+        """The product, as a full matrix."""
         return self.A @ self.B
 
     @property
@@ -89,7 +88,7 @@ class FactoredMatrix:
         """
         if self.ldim != self.rdim:
             raise InvalidInput(
-                f"BA is of a square matrix; this one is {self.ldim} by {self.rdim}. Use .A and .B."
+                f"BA needs a square matrix; this one is {self.ldim} by {self.rdim}. Use .A and .B."
             )
         return self.B @ self.A
 
@@ -101,10 +100,14 @@ class FactoredMatrix:
     # ---- products -----------------------------------------------------------------------------
 
     def __matmul__(self, other: Factor) -> Any:
-        """``self @ other``: factors again; with a vector ``[rdim]``, a vector."""
+        """``self @ other``: a :class:`FactoredMatrix`, or a vector if ``other`` is one ``[rdim]``.
+
+        Raises:
+            InvalidInput: the shapes do not match.
+        """
         if isinstance(other, FactoredMatrix):
             return (self @ other.A) @ other.B
-        self._check_joins(other, other.shape[max(-2, -other.ndim)], self.rdim, "right")
+        self._check_inner(other, other.shape[max(-2, -other.ndim)], self.rdim, "right")
         if other.ndim < MATRIX:
             return (self.A @ (self.B @ other[..., None]))[..., 0]
         if self.rdim > self.mdim:
@@ -112,8 +115,12 @@ class FactoredMatrix:
         return FactoredMatrix(self.AB, other)
 
     def __rmatmul__(self, other: Tensor) -> Any:
-        """``other @ self``: factors again; with a vector ``[ldim]``, a vector."""
-        self._check_joins(other, other.shape[-1], self.ldim, "left")
+        """``other @ self``: a :class:`FactoredMatrix`, or a vector if ``other`` is one ``[ldim]``.
+
+        Raises:
+            InvalidInput: the shapes do not match.
+        """
+        self._check_inner(other, other.shape[-1], self.ldim, "left")
         if other.ndim < MATRIX:
             return ((other[..., None, :] @ self.A) @ self.B)[..., 0, :]
         if self.ldim > self.mdim:
@@ -121,10 +128,10 @@ class FactoredMatrix:
         return FactoredMatrix(other, self.AB)
 
     def __mul__(self, scalar: int | float | Tensor) -> "FactoredMatrix":
-        """The product times a number.
+        """The product with a number.
 
         Raises:
-            InvalidInput: a tensor of more than one element.
+            InvalidInput: ``scalar`` is a tensor with more than one element.
         """
         if isinstance(scalar, Tensor) and scalar.numel() != 1:
             raise InvalidInput(
@@ -134,7 +141,7 @@ class FactoredMatrix:
 
     __rmul__ = __mul__
 
-    def _check_joins(self, other: Tensor, size: int, own: int, side: str) -> None:
+    def _check_inner(self, other: Tensor, size: int, own: int, side: str) -> None:
         if size != own:
             raise InvalidInput(
                 f"The {side} factor {tuple(other.shape)} can't be multiplied with this matrix "
@@ -173,9 +180,9 @@ class FactoredMatrix:
 
     @property
     def Vh(self) -> Float[Tensor, "*batch rdim k"]:
-        """The same as :attr:`V`, under the name that TransformerLens gave it; not V transposed."""
+        """The same as :attr:`V`, not its transpose; the name is TransformerLens's."""
         warnings.warn(
-            "FactoredMatrix.Vh is V, not its transpose, as in TransformerLens. Write .V, or .V.mT "
+            "As in TransformerLens, FactoredMatrix.Vh is V, not its transpose. Use .V, or .V.mT "
             "for the transpose.",
             DeprecationWarning,
             stacklevel=2,
@@ -200,12 +207,12 @@ class FactoredMatrix:
         return self.S.square().sum(-1).sqrt()
 
     def make_even(self) -> "FactoredMatrix":
-        """The same product as U√S · √S Vᵀ: both factors have the square roots of S."""
+        """The same product with the factors U√S and √S Vᵀ."""
         root = self.S.sqrt()
         return FactoredMatrix(self.U * root[..., None, :], root[..., None] * self.V.mT)
 
     def collapse_l(self) -> Float[Tensor, "*batch k rdim"]:
-        """S Vᵀ: what is left of the product without the orthogonal factor U."""
+        """S Vᵀ: the product without the orthogonal factor U."""
         return self.S[..., None] * self.V.mT
 
     def collapse_r(self) -> Float[Tensor, "*batch ldim k"]:
@@ -220,16 +227,16 @@ class FactoredMatrix:
         return corner[(slice(k),) * corner.ndim]
 
     def unsqueeze(self, k: int) -> "FactoredMatrix":
-        """With a new leading axis of size 1 at ``k``."""
+        """The matrix with a new leading axis of size 1 at ``k``."""
         return FactoredMatrix(self.A.unsqueeze(k), self.B.unsqueeze(k))
 
     def __getitem__(self, index: Any) -> "FactoredMatrix":
-        """Index leading axes as a tensor's, then rows and columns of the product.
+        """Index leading axes like those of a tensor, then rows and columns of the product.
 
         An integer for a row or a column keeps the axis, with size 1.
 
         Raises:
-            InvalidInput: more indices than axes, or one that is out of range.
+            InvalidInput: there are more indices than axes, or an index is out of range.
         """
         entries = index if isinstance(index, tuple) else (index,)
         n_leading = self.ndim - MATRIX
@@ -240,7 +247,7 @@ class FactoredMatrix:
                 f"{tuple(self.shape)}."
             )
         split = given[n_leading] if len(given) > n_leading else len(entries)
-        leading, last = entries[:split], [_kept(entry) for entry in entries[split:]]
+        leading, last = entries[:split], [_keeping_axis(entry) for entry in entries[split:]]
         rows, columns = (*last, slice(None), slice(None))[:MATRIX]
         try:
             return FactoredMatrix(
@@ -254,7 +261,7 @@ class FactoredMatrix:
             ) from error
 
 
-def _kept(entry: Any) -> Any:
+def _keeping_axis(entry: Any) -> Any:
     """The index of a row or column; an integer as a slice of size 1."""
     if not isinstance(entry, int):
         return entry

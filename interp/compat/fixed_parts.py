@@ -1,6 +1,7 @@
-"""Modules whose parts stay: the core computes the forward, and would not see another part.
+"""Modules whose parts can't be replaced.
 
-Nor would it call PyTorch's hooks on a part. What would have no effect is refused.
+The core computes the forward, and would neither use a new part nor call PyTorch's hooks on a part.
+Operations without effect are refused.
 """
 
 from typing import Any
@@ -12,20 +13,20 @@ from interp.errors import InvalidInput
 
 
 class FixedParts(nn.Module):
-    """A module that refuses another module in the place of one of its parts."""
+    """A module whose parts can't be replaced by other modules."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute.
 
         Raises:
-            InvalidInput: it is a part that is there already, such as ``blocks[0].mlp``.
+            InvalidInput: it is an existing part, such as ``blocks[0].mlp``.
         """
         before = self.__dict__.get("_modules", {}).get(name)
         if before is not None and value is not before:
             raise InvalidInput(
-                f"{name} of this {type(self).__name__} can't be replaced: the forward would go on "
-                "with the part that it had. Add a hook that returns what the new part computes, or "
-                "set its parameters (W_in.data = ...)."
+                f"{name} of this {type(self).__name__} can't be replaced: the forward would still "
+                "use the old part. Add a hook that returns the output of the new part, or set the "
+                "parameters of the old one (W_in.data = ...)."
             )
         super().__setattr__(name, value)
 
@@ -37,26 +38,26 @@ class FixedParts(nn.Module):
         """
         if name in self._modules:
             raise InvalidInput(
-                f"{name} of this {type(self).__name__} can't be deleted: the forward would go on "
-                "with it. Use stop_at_layer=, a hook that returns zeros, or HookedTransformer of "
-                "another cfg."
+                f"{name} of this {type(self).__name__} can't be deleted: the forward would still "
+                "use it. Use stop_at_layer=, a hook that returns zeros, or a HookedTransformer "
+                "with another cfg."
             )
         super().__delattr__(name)
 
     def register_forward_hook(self, *given: Any, **keywords: Any) -> Any:
-        """A hook of PyTorch, on the model itself.
+        """Register a forward hook of PyTorch, on the whole model only.
 
         Raises:
-            InvalidInput: this is a part of a model.
+            InvalidInput: this module is a part of a model.
         """
         self._check_is_called()
         return super().register_forward_hook(*given, **keywords)
 
     def register_forward_pre_hook(self, *given: Any, **keywords: Any) -> Any:
-        """A hook of PyTorch, on the model itself.
+        """Register a forward pre-hook of PyTorch, on the whole model only.
 
         Raises:
-            InvalidInput: this is a part of a model.
+            InvalidInput: this module is a part of a model.
         """
         self._check_is_called()
         return super().register_forward_pre_hook(*given, **keywords)
@@ -73,12 +74,12 @@ class FixedList(FixedParts, nn.ModuleList):
     """The blocks."""
 
     def append(self, module: nn.Module) -> Any:
-        """Refused.
+        """Not supported.
 
         Raises:
             InvalidInput: always.
         """
         raise InvalidInput(
-            f"A {type(module).__name__} can't be added: the forward would not run it. Build "
-            "HookedTransformer of a cfg with more layers."
+            f"A {type(module).__name__} can't be added: the forward would not run it. Build a "
+            "HookedTransformer with a cfg of more layers."
         )

@@ -1,25 +1,31 @@
-"""Continuing texts as TransformerLens does: sampling by default, hooks in every step."""
+"""Text generation as in TransformerLens: sampling by default, hooks in every step."""
 
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from interp.compat.key_value_cache import TransformerLensKeyValueCache
-from interp.compat.sampling import Ends, Sampling
+from interp.compat.sampling import (
+    Ends,
+    Sampling,
+    decode_rows,
+    generation_steps,
+    resolve_return_type,
+)
 from interp.compat.stacked_weights import StackedWeights
 from interp.compat.utils.tokenizers import get_attention_mask
 from interp.errors import InvalidInput, shorten
 
 
 class GeneratedTokens(NamedTuple):
-    """What ``generate(output_logits=True)`` gives.
+    """The output of ``generate(output_logits=True)``.
 
     Attributes:
-        sequences: ids ``[batch pos]``, the prompt included.
-        logits: of each step, ``[batch vocab]``.
+        sequences: ids ``[batch pos]``, including the prompt.
+        logits: the logits of each step, ``[batch vocab]``.
     """
 
     sequences: Tensor
@@ -33,7 +39,7 @@ class _Prompt(NamedTuple):
 
 
 class Generation(StackedWeights):
-    """The calls that generate."""
+    """The methods that generate."""
 
     def generate(
         self,
@@ -55,49 +61,48 @@ class Generation(StackedWeights):
     ) -> Any:
         """Continue a text, texts or ids.
 
-        With the KV cache each step after the first is a forward over the new token alone, in which
+        With the KV cache, each step after the first is a forward over only the new token, in which
         the hooks of the model run; without it, over all tokens so far. The hooks of ``hook_embed``
         and ``hook_pos_embed`` run over the tokens of that forward (TransformerLens never calls the
-        first in ``generate``, and the second over all positions).
+        first in ``generate``, and calls the second over all positions).
 
         Args:
             input: a text, texts, or ids ``[batch pos]``.
-            max_new_tokens: number of tokens.
-            stop_at_eos: whether a row ends at EOS; what follows in it is EOS again.
-            eos_token_id: which tokens end a row; by default the tokenizer's EOS.
-            do_sample: sample, or else take the most probable token.
+            max_new_tokens: maximum number of new tokens.
+            stop_at_eos: whether a row ends at EOS; it is then filled with EOS.
+            eos_token_id: ids of the tokens that end a row; by default the tokenizer's EOS.
+            do_sample: whether to sample, or to select the most probable token.
             top_k: sample from the k most probable tokens.
-            top_p: sample from the most probable tokens that together have this probability.
+            top_p: sample from the most probable tokens whose probabilities sum to ``top_p``.
             temperature: divides the logits.
             freq_penalty: subtracted from a token's logit for each time it occurred.
-            use_past_kv_cache: whether keys and values of earlier tokens are kept.
-            prepend_bos: for texts.
-            padding_side: of a single text, or of ids; several texts are padded on the left.
+            use_past_kv_cache: whether to cache keys and values of earlier tokens.
+            prepend_bos: overrides ``cfg.default_prepend_bos``, for texts.
+            padding_side: the padding side of a single text or of ids; several texts are padded on
+                the left.
             return_type: ``input`` (text for text, ids for ids), ``str`` or ``tokens``.
-            verbose: accepted.
+            verbose: ignored.
             **generation_kwargs: ``output_logits=True`` returns :class:`GeneratedTokens`; others
                 are ignored with a warning.
 
         Raises:
-            InvalidInput: ``stop_at_eos`` without a tokenizer, or an unknown ``return_type``.
-            InvalidTokens: more positions than ``cfg.n_ctx``.
+            InvalidInput: ``stop_at_eos`` is set with neither ids nor a tokenizer, or
+                ``return_type`` is unknown.
+            InvalidTokens: there are more positions than ``cfg.n_ctx``.
         """
         wants_logits = bool(generation_kwargs.pop("output_logits", False))
-        _warn_of(generation_kwargs)
+        _warn_of_ignored(generation_kwargs)
         prompt = self._prompt(input, prepend_bos, padding_side)
-        kind = _return_type(return_type, is_text=prompt.is_text)
+        kind = resolve_return_type(return_type, is_text=prompt.is_text)
         ends = Ends.of(eos_token_id, self.tokenizer) if stop_at_eos else Ends()
         sampling = Sampling(do_sample, top_k, top_p, temperature, freq_penalty)
         tokens, logits = prompt.tokens, []
         steps = self._steps(prompt, max_new_tokens, ends, sampling, use_past_kv_cache)
-        for new, by in steps:
-            tokens, logits = torch.cat([tokens, new], dim=-1), [*logits, by]
+        for new, its_logits in steps:
+            tokens, logits = torch.cat([tokens, new], dim=-1), [*logits, its_logits]
         if wants_logits:
             return GeneratedTokens(tokens, tuple(logits))
-        if kind == "tokens":
-            return tokens
-        texts = [self._tokenizer().decode(row, skip_special_tokens=True) for row in tokens]
-        return texts[0] if len(texts) == 1 else texts
+        return decode_rows(self.tokenizer, tokens) if kind == "str" else tokens
 
     def generate_stream(
         self,
@@ -117,11 +122,12 @@ class Generation(StackedWeights):
         return_type: str | None = "input",  # noqa: ARG002 - ids, as in TransformerLens
         verbose: bool = True,  # noqa: ARG002 - nothing is printed
     ) -> Generator[Tensor]:
-        """Continue a text or ids, and yield ids ``[batch pos]`` as they come.
+        """Continue a text or ids, and yield ids ``[batch pos]`` as they are generated.
 
-        The first ids are those of the prompt with the first new ones; together they are what
-        :meth:`generate` returns, whose arguments the others are. ``max_tokens_per_yield`` is how
-        many ids of a row are collected before they are yielded, those of the prompt included.
+        The first ids are those of the prompt and the first new ones; concatenated, all yielded ids
+        are the result of :meth:`generate`. ``max_tokens_per_yield`` is the number of ids per row
+        that are collected before they are yielded, including those of the prompt; the other
+        arguments are those of :meth:`generate`.
         """
         prompt = self._prompt(input, prepend_bos, padding_side)
         ends = Ends.of(eos_token_id, self.tokenizer) if stop_at_eos else Ends()
@@ -136,19 +142,19 @@ class Generation(StackedWeights):
             yield torch.cat(waiting, dim=-1)
 
     def _prompt(self, given: Any, prepend_bos: bool | None, padding_side: str | None) -> _Prompt:
-        """Ids of the prompt, and which of them are real."""
+        """The ids of the prompt, and the mask of those that are real."""
         is_text, several = isinstance(given, str | list), isinstance(given, list) and len(given) > 1
         with self._overriding(prepend_bos, "left" if several else padding_side):
             tokens = self.to_tokens(given) if is_text else torch.as_tensor(given)
             if tokens.is_floating_point():
                 raise InvalidInput(
-                    f"generate takes texts or ids [batch pos]; got {shorten(tokens)}. Embeddings "
-                    "enter a model by start_at_layer=0."
+                    f"generate takes texts or ids [batch pos]; got {shorten(tokens)}. To run a "
+                    "model on embeddings, use start_at_layer=0."
                 )
             tokens = (tokens[None] if tokens.ndim == 1 else tokens).to(self.cfg.device)
             bos = self.cfg.default_prepend_bos
             mask = get_attention_mask(self.tokenizer, tokens, prepend_bos=bos)
-        # A row of nothing but the id of padding is a prompt of that token (BOS, often).
+        # A row that has only the id of padding is a prompt of that token (often BOS).
         return _Prompt(tokens, mask.where(mask.any(-1, keepdim=True), 1), is_text)
 
     def _steps(
@@ -158,39 +164,24 @@ class Generation(StackedWeights):
         ends: Ends,
         sampling: Sampling,
         use_past_kv_cache: bool,
-    ) -> Generator[tuple[Tensor, Tensor]]:
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """The new token ``[batch 1]`` of each row and its logits ``[batch vocab]``, by step."""
-        tokens, mask, cache = prompt.tokens, prompt.mask, None
+        first, cache = prompt.tokens, None
         if use_past_kv_cache:
-            cache = TransformerLensKeyValueCache.init_cache(self.cfg, tokens.device, len(tokens))
-        ended = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
-        reads, real = tokens, mask
-        for _ in range(max_new_tokens):
-            with torch.no_grad():
-                output = self(reads, attention_mask=real, past_kv_cache=cache)
-            logits = output[:, -1]
-            new, ended = ends.apply(sampling.draw(logits, tokens), ended)
-            yield new[:, None], logits
-            if ends.tokens and bool(ended.all()):
-                return
-            tokens = torch.cat([tokens, new[:, None]], dim=-1)
-            one = torch.ones_like(new)[:, None]
-            reads, real = new[:, None], one
-            if cache is None:
-                mask = torch.cat([mask, one], dim=-1)
-                reads, real = tokens, mask
+            cache = TransformerLensKeyValueCache.init_cache(self.cfg, first.device, len(first))
+
+        def next_logits(tokens: Tensor) -> Tensor:
+            start = 0 if cache is None else cache.n_columns
+            real = torch.ones_like(tokens)
+            real[:, : first.shape[1]] = prompt.mask
+            output = self(tokens[:, start:], attention_mask=real[:, start:], past_kv_cache=cache)
+            return output[:, -1]
+
+        return generation_steps(next_logits, first, max_new_tokens, sampling, ends)
 
 
-def _return_type(given: str | None, *, is_text: bool) -> str:
-    kinds = {"input": "str" if is_text else "tokens", "tensor": "tokens"}
-    kind = kinds.get(str(given), given)
-    if kind not in ("str", "tokens"):
-        raise InvalidInput(f"return_type={shorten(given)} must be input, str or tokens.")
-    return str(kind)
-
-
-def _warn_of(keywords: dict[str, Any]) -> None:
-    """Warn of keywords of other libraries, which change nothing."""
+def _warn_of_ignored(keywords: dict[str, Any]) -> None:
+    """Warn of keywords of other libraries, which are ignored."""
     ignored = sorted(set(keywords) - {"return_dict_in_generate"})
     if ignored:
         warnings.warn(f"generate ignores {', '.join(ignored)}.", stacklevel=3)

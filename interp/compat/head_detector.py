@@ -1,11 +1,11 @@
-"""Which heads attend as a detection pattern has it: previous, duplicate and induction heads.
+"""Detection of heads by their attention pattern: previous-token, duplicate and induction heads.
 
     detect_head(model, "a b c a b", "induction_head")                  # [layer head]
 
 A detection pattern ``[query key]`` is 1 where such a head attends, else 0; see
-:func:`compute_head_attention_similarity_score` for the two ways to compare.
+:func:`compute_head_attention_similarity_score` for the two error measures.
 """
-# ruff: noqa: T201 - prints, as TransformerLens has them
+# ruff: noqa: T201 - prints, as TransformerLens does
 
 import logging
 from typing import Any, Literal, get_args
@@ -23,7 +23,7 @@ ErrorMeasure = Literal["abs", "mul"]
 LayerHeadTuple = tuple[int, int]
 LayerToHead = dict[int, list[int]]
 DECIMALS = 3
-"""Of a score by differences."""
+"""Decimals of a score by ``abs``."""
 
 
 def detect_head(
@@ -41,24 +41,25 @@ def detect_head(
 
     Args:
         model: the model.
-        seq: a text, or several with a named pattern: the mean over them.
+        seq: a text, or several with a named pattern, whose scores are averaged.
         detection_pattern: one of ``HEAD_NAMES``, or ``[query key]``, lower triangular.
-        heads: the heads that are scored, ``(layer, head)`` or heads by layer; −1 for the others.
-        cache: a cache of a run of the text without batch axis, instead of a run.
-        exclude_bos: without the attention paid to the first token.
-        exclude_current_token: without that of each token to itself.
+        heads: the heads to score, as ``(layer, head)`` or heads by layer; others have a score
+            of −1.
+        cache: the cache of a run on the text without batch axis; by default the model is run.
+        exclude_bos: whether to ignore attention to the first token.
+        exclude_current_token: whether to ignore attention of each token to itself.
         error_measure: ``mul`` or ``abs``.
 
     Raises:
-        InvalidInput: an unknown name or measure, a pattern of another shape, a cache with several
-            texts, or a text that is too short or too long.
+        InvalidInput: a name or measure is unknown, the pattern has another shape, a cache is given
+            with several texts, or a text is too short or too long.
     """
     if error_measure not in get_args(ErrorMeasure):
         raise InvalidInput(f"error_measure={shorten(error_measure)} should be 'mul' or 'abs'.")
     excluded = {"exclude_bos": exclude_bos, "exclude_current_token": exclude_current_token}
     if isinstance(seq, list) and isinstance(detection_pattern, str):
         if cache is not None:
-            raise InvalidInput("A cache is of one text; several texts are run without cache=.")
+            raise InvalidInput("A cache is for one text; with several texts, leave out cache=.")
         scores = [
             detect_head(
                 model, text, detection_pattern, heads, **excluded, error_measure=error_measure
@@ -69,7 +70,7 @@ def detect_head(
     tokens = model.to_tokens(seq).to(model.cfg.device)
     pattern = _pattern(detection_pattern, tokens, model.cfg.n_ctx)
     if error_measure == "mul" and not set(pattern.unique().tolist()) <= {0, 1}:
-        logging.warning("With error_measure='mul' a detection pattern should hold 0 and 1 alone.")
+        logging.warning("With error_measure='mul', a detection pattern should hold only 0 and 1.")
     if cache is None:
         _, cache = model.run_with_cache(tokens, remove_batch_dim=True)
     n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
@@ -85,7 +86,7 @@ def detect_head(
 
 
 def _pattern(pattern: Tensor | str, tokens: Tensor, n_ctx: int) -> Tensor:
-    """The detection pattern, by its name if it is one; checked."""
+    """The detection pattern, given as a tensor or by its name, after checks."""
     length = tokens.shape[-1]
     if not 1 < length < n_ctx:
         raise InvalidInput(
@@ -119,7 +120,7 @@ def _heads_of(
 def get_previous_token_head_detection_pattern(
     tokens: Int[Tensor, "one pos"],
 ) -> Float[Tensor, "pos pos"]:
-    """1 from each token to the one before."""
+    """1 from each token to the previous one."""
     n = tokens.shape[-1]
     return torch.ones(n - 1).diag(-1)
 
@@ -135,7 +136,7 @@ def get_duplicate_token_head_detection_pattern(
 def get_induction_head_detection_pattern(
     tokens: Int[Tensor, "one pos"],
 ) -> Float[Tensor, "pos pos"]:
-    """1 from each token to those behind its earlier occurrences (Olsson et al. 2022)."""
+    """1 from each token to those that follow its earlier occurrences (Olsson et al. 2022)."""
     duplicates = get_duplicate_token_head_detection_pattern(tokens)
     return torch.nn.functional.pad(duplicates[:, :-1], (1, 0)).tril()
 
@@ -145,7 +146,7 @@ PATTERNS = {
     "duplicate_token_head": get_duplicate_token_head_detection_pattern,
     "induction_head": get_induction_head_detection_pattern,
 }
-"""Patterns of a text's tokens by the name of the head."""
+"""Functions from tokens to the detection pattern, by the name of the head."""
 
 
 def get_supported_heads() -> None:
@@ -161,18 +162,18 @@ def compute_head_attention_similarity_score(
     exclude_current_token: bool,
     error_measure: str,
 ) -> float:
-    """How alike the attention of a head and a pattern are, at most 1.
+    """The similarity of the attention of a head and a detection pattern, at most 1.
 
     Args:
         attention_pattern: ``[query key]``; not changed.
         detection_pattern: ``[query key]``.
-        exclude_bos: without the first key.
-        exclude_current_token: without the diagonal.
-        error_measure: ``mul``: the fraction of attention that the pattern has; ``abs``: 1 − the
+        exclude_bos: whether to ignore the first key.
+        exclude_current_token: whether to ignore the diagonal.
+        error_measure: ``mul``: the fraction of attention where the pattern is 1; ``abs``: 1 − the
             mean over queries of Σ |difference|, to three decimals, from −1 to 1.
 
     Raises:
-        InvalidInput: attention that is not square, or with ``abs`` not lower triangular.
+        InvalidInput: the attention is not square or, with ``abs``, not lower triangular.
     """
     if not is_square(attention_pattern):
         raise InvalidInput(f"An attention pattern is square; got {shorten(attention_pattern)}.")
@@ -186,5 +187,5 @@ def compute_head_attention_similarity_score(
         return ((attention * detection_pattern).sum() / attention.sum()).item()
     difference = (attention_pattern - detection_pattern).abs()
     if not is_lower_triangular(difference):
-        raise InvalidInput("error_measure='abs' compares lower triangular attention alone.")
+        raise InvalidInput("error_measure='abs' needs lower triangular attention.")
     return 1 - round(((difference * counted).mean() * len(difference)).item(), DECIMALS)

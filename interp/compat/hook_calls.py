@@ -1,4 +1,4 @@
-"""What a forward does with the hooks of a point."""
+"""Calling the hooks of a point in a forward."""
 
 import torch
 from torch import Tensor
@@ -9,13 +9,13 @@ from interp.errors import InvalidInput, shorten
 
 
 def call_hooks(point: HookPoint, value: Tensor) -> Tensor:
-    """The value of a point after its hooks, which the forward continues with.
+    """The value of a point after its hooks, with which the forward continues.
 
-    Hooks get a copy, which they may change in place, unless all of them only store it. What they
-    return is broadcast to the shape of the tensor.
+    Hooks receive a copy that they may change in place, unless all of them only store it. Their
+    return value is broadcast to the shape of the tensor.
 
     Raises:
-        InvalidInput: they return something else than a tensor that can be broadcast.
+        InvalidInput: the return value is not a tensor that can be broadcast.
     """
     if not point.is_hooked:
         return value

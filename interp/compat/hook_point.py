@@ -1,8 +1,8 @@
-"""An identity with hooks, for activations of one's own modules: ``x = self.hook_mid(x)``.
+"""An identity with hooks, for activations of a module: ``x = self.hook_mid(x)``.
 
-A hook is ``fn(tensor, hook)``. Forward hooks see the activation, backward hooks its gradient; what
-they return replaces it, ``None`` keeps it. Hooks run in the order in which they were added, those
-added with ``prepend=True`` first (TransformerLens 3, ``hook_points.py``).
+A hook is called as ``fn(tensor, hook)``. Forward hooks receive the activation, backward hooks its
+gradient; a return value replaces it, and ``None`` keeps it. Hooks run in the order in which they
+were added, those added with ``prepend=True`` first (TransformerLens 3, ``hook_points.py``).
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class LensHandle:
     """One hook of a point.
 
     Attributes:
-        hook: removes it.
+        hook: PyTorch's handle, which removes it.
         is_permanent: whether it stays until permanent hooks are removed too.
         context_level: the level of the context manager that added it; ``None`` outside of one.
         user_hook: the function that was given.
@@ -42,9 +42,9 @@ class HookPoint(nn.Module):
 
     Attributes:
         name: the name of the point in its model, set by :meth:`HookedRootModule.setup`.
-        ctx: a dictionary for what hooks want to keep.
+        ctx: a dictionary in which hooks can store values.
         fwd_hooks: its forward hooks, in the order in which they run.
-        bwd_hooks: its backward hooks, likewise.
+        bwd_hooks: its backward hooks, in the order in which they run.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class HookPoint(nn.Module):
         self.name: str | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """x, unchanged."""
+        """Return ``x`` unchanged."""
         return x
 
     def add_hook(
@@ -69,14 +69,14 @@ class HookPoint(nn.Module):
         """Add a hook.
 
         Args:
-            hook: ``fn(tensor, hook)``, where ``hook`` is this point.
+            hook: the function, called as ``fn(tensor, hook)``, where ``hook`` is this point.
             dir: ``fwd`` for the activation, ``bwd`` for its gradient.
-            is_permanent: whether ``remove_hooks`` leaves it unless ``including_permanent``.
-            level: of the context manager that adds it.
-            prepend: whether it runs before all others.
+            is_permanent: whether ``remove_hooks`` keeps it unless ``including_permanent`` is set.
+            level: the level of the context manager that adds it.
+            prepend: whether it runs before all other hooks.
 
         Raises:
-            InvalidInput: another ``dir``.
+            InvalidInput: ``dir`` is neither.
         """
         if dir == "fwd":
             handle = self.register_forward_hook(self._forward_hook(hook), prepend=prepend)
@@ -108,12 +108,12 @@ class HookPoint(nn.Module):
 
     @property
     def is_hooked(self) -> bool:
-        """Whether anything would be called: its hooks, or those that PyTorch's own calls added."""
+        """Whether any hook would be called, including those added by PyTorch's own methods."""
         own = (self._forward_hooks, self._forward_pre_hooks)
         return any((*own, self._backward_hooks, self._backward_pre_hooks))
 
     def only_stores(self, kind: type) -> bool:
-        """Whether all that is called in a forward are hooks of this class."""
+        """Whether all hooks that are called in a forward are of this class."""
         called = len(self._forward_hooks) + len(self._forward_pre_hooks)
         handles = self.fwd_hooks
         return called == len(handles) and all(isinstance(one.user_hook, kind) for one in handles)
@@ -124,7 +124,7 @@ class HookPoint(nn.Module):
         including_permanent: bool = True,
         level: int | None = None,
     ) -> bool:
-        """Whether there is a hook: of this direction, and of this level if one is given."""
+        """Whether there is a hook of this direction, and of this level if one is given."""
         return any(
             (including_permanent or not handle.is_permanent)
             and (level is None or handle.context_level == level)
@@ -132,10 +132,10 @@ class HookPoint(nn.Module):
         )
 
     def handles(self, dir: Directions = "both") -> list[LensHandle]:
-        """Its hooks of one direction, or of both.
+        """The hooks of one direction, or of both.
 
         Raises:
-            InvalidInput: another ``dir``.
+            InvalidInput: ``dir`` is unknown.
         """
         known = {
             "fwd": self.fwd_hooks,
@@ -155,12 +155,12 @@ class HookPoint(nn.Module):
         """Remove hooks.
 
         Args:
-            dir: those of this direction, or ``both``.
-            including_permanent: every hook, whatever its level.
-            level: only those of this level.
+            dir: the direction of the hooks to remove, or ``both``.
+            including_permanent: whether to remove every hook, permanent or not, of any level.
+            level: remove only hooks of this level.
 
         Raises:
-            InvalidInput: another ``dir``.
+            InvalidInput: ``dir`` is unknown.
         """
         for handle in list(self.handles(dir)):
             own = not handle.is_permanent and level in (None, handle.context_level)
@@ -185,7 +185,7 @@ class HookPoint(nn.Module):
         return int(parts[1])
 
     def __repr__(self) -> str:
-        """Its name and how many hooks it has."""
+        """The name and the number of hooks."""
         parts = [] if self.name is None else [f"name={self.name!r}"]
         counts = {"fwd": len(self.fwd_hooks), "bwd": len(self.bwd_hooks)}
         parts += [f"{n} {direction}" for direction, n in counts.items() if n]

@@ -1,4 +1,4 @@
-"""From a configuration of this package to one of TransformerLens, where it has such a model."""
+"""Convert a configuration of this package to one of TransformerLens, if it can express it."""
 
 from typing import Any
 
@@ -25,8 +25,8 @@ def hooked_config(config: Config) -> HookedTransformerConfig:
     stack = config.decoder
     if stack is None or config.encoder is not None:
         raise InvalidConfig(
-            f"{config.name or 'This model'} is no decoder; HookedTransformer takes decoders. "
-            "interp.load reads it."
+            f"{config.name or 'This model'} is not a decoder; HookedTransformer takes decoders. "
+            "Use the model of interp.load itself."
         )
     _check_expressible(config, stack)
     attention, norm, mlp = stack.attention, stack.norm, stack.mlp

@@ -1,8 +1,9 @@
 """TransformerLens's ``HookedEncoder``, a masked language model such as BERT, on this core.
 
-Parts, names and parameters are those of TransformerLens 3.9 (Devlin et al. 2019). Norms are of the
-sums: ``hook_resid_mid`` and ``hook_resid_post`` are before them, ``hook_normalized_resid_post`` is
-the stream that the next block reads. A block has no ``hook_attn_in``.
+Parts, names and parameters are those of TransformerLens 3.9 (Devlin et al. 2019). Blocks are
+post-norm: ``hook_resid_mid`` and ``hook_resid_post`` are before the norms, and
+``hook_normalized_resid_post`` is the stream that the next block reads. A block has no
+``hook_attn_in``.
 """
 
 from collections.abc import Mapping
@@ -37,23 +38,23 @@ NAMES = {
     Point.FINAL_SCALE: "mlm_head.ln.hook_scale",
     Point.FINAL_NORMALIZED: "mlm_head.ln.hook_normalized",
 }
-"""What TransformerLens calls the places outside of blocks."""
+"""TransformerLens's names for the places outside of blocks."""
 
 
 class HookedEncoder(EncoderModel):
-    """A masked language model with the calls of TransformerLens 3.
+    """A masked language model with the API of TransformerLens 3.
 
-    Without trained weights they are drawn as the core's are; TransformerLens leaves them
-    uninitialized.
+    A new model has the random weights of its core; TransformerLens leaves them uninitialized.
 
     Args:
         cfg: a :class:`HookedTransformerConfig`, or a dictionary of its fields. ``attention_dir``
-            is causal unless it says ``bidirectional``, as in TransformerLens.
-        tokenizer: one of ``transformers``; by default that of ``cfg.tokenizer_name``, if it is set.
-        move_to_device: whether weights go to ``cfg.device``.
+            is causal unless it is set to ``bidirectional``, as in TransformerLens.
+        tokenizer: a tokenizer of ``transformers``; by default that of ``cfg.tokenizer_name``, if it
+            is set.
+        move_to_device: whether to move the weights to ``cfg.device``.
 
     Raises:
-        InvalidConfig: a setting that the core can't express; the message names it.
+        InvalidConfig: the core can't express a setting; the message names it.
     """
 
     single: ClassVar[Mapping[str, str]] = {
@@ -86,7 +87,7 @@ class HookedEncoder(EncoderModel):
         self.hook_full_embed = HookPoint()
 
     def setup(self) -> None:
-        """Name every part, and find the hook points of the core's places."""
+        """Name every part, and map the core's places to hook points."""
         super().setup()
         core, blocks = self._core[0], [b for b in self.blocks if isinstance(b, BertBlock)]
         after: dict[Where, HookPoint] = {(Point.EMBED_NORMALIZED, None, None): self.hook_full_embed}
@@ -106,20 +107,21 @@ class HookedEncoder(EncoderModel):
         token_type_ids: Tensor | None = None,
         one_zero_attention_mask: Tensor | None = None,
     ) -> Any:
-        """Logits ``[batch pos d_vocab]``, what is predicted of masked tokens, or nothing.
+        """Logits ``[batch pos d_vocab]``, predictions of masked tokens, or nothing.
 
         Args:
             input: token ids ``[batch pos]``, a text or texts.
-            return_type: ``logits``, ``predictions`` or ``None``, which computes them too.
-                Predictions are a text, or a list where the text has spaces, as in TransformerLens.
+            return_type: ``logits``, ``predictions`` or ``None`` (the logits are computed but not
+                returned). Predictions are a text, or a list if the text has spaces, as in
+                TransformerLens.
             token_type_ids: ``[batch pos]``, 0 or 1: which sentence a token is in. By default those
                 of the tokenizer, or 0.
             one_zero_attention_mask: ``[batch pos]``, 0 at padding. By default that of the
                 tokenizer, or 1.
 
         Raises:
-            InvalidInput: an unknown ``return_type``, or ``cfg.use_attn_in``.
-            InvalidTokens: ids or types outside their range, a text without a tokenizer.
+            InvalidInput: ``return_type`` is unknown, or ``cfg.use_attn_in`` is set.
+            InvalidTokens: ids or types are out of range, or a text is given without a tokenizer.
         """
         if return_type not in ("logits", "predictions", None):
             raise InvalidInput(f"return_type={shorten(return_type)} must be logits or predictions.")
@@ -140,7 +142,7 @@ class HookedEncoder(EncoderModel):
         token_type_ids: Tensor | None = None,
         one_zero_attention_mask: Tensor | None = None,
     ) -> Tensor:
-        """The stream after the last block ``[batch pos d_model]``; arguments as of the forward."""
+        """The stream after the last block ``[batch pos d_model]``; arguments as for the forward."""
         tap = EncoderTap(self._tapped)
         return self._stream(tokens, token_type_ids, one_zero_attention_mask, tap)
 
@@ -149,15 +151,15 @@ class HookedEncoder(EncoderModel):
     ) -> Tensor:
         if self.cfg.use_attn_in:
             raise InvalidInput(
-                "cfg.use_attn_in is for models with hook_attn_in, which a BERT block has not; "
+                "cfg.use_attn_in needs hook_attn_in, which a BERT block does not have; "
                 "cfg.use_split_qkv_input gives each head its own input."
             )
         core = self.core
         batch = core.batch(tokens, types=types)
-        ids, real = batch.ids, self._real(mask, batch.ids)
+        ids, real = batch.ids, self._real_tokens(mask, batch.ids)
         if self.cfg.attention_dir == "causal" and real is not None and not bool(real[:, 0].all()):
             raise InvalidTokens(
-                'With cfg.attention_dir="causal" padding must be on the right: the first token of '
+                'With cfg.attention_dir="causal", padding must be on the right: the first token of '
                 "a row is masked, so that it has no token to attend to."
             )
         context = Context.of(Batch(ids, types=batch.types), encoder_real=real)
@@ -190,5 +192,5 @@ class HookedEncoder(EncoderModel):
         Raises:
             InvalidTokens: there is no tokenizer.
         """
-        found = self._encoded(input, truncate, move_to_device)
+        found = self._encode(input, truncate, move_to_device)
         return found["input_ids"], found["token_type_ids"], found["attention_mask"]

@@ -1,8 +1,8 @@
 """TransformerLens's ``HookedEncoderDecoder``, a model such as T5, on the core of this package.
 
 Parts, names and parameters are those of TransformerLens 3.9 (Raffel et al. 2020). ``hook_embed`` is
-of the encoder's tokens; the decoder's have no hook point. Loading reads what TransformerLens's
-loader does not: gated MLPs, and an unembedding of its own (T5 1.1).
+the embedding of the encoder's tokens; that of the decoder's tokens has no hook point. Unlike
+TransformerLens's, the loader supports gated MLPs and an untied unembedding (T5 1.1).
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,13 @@ from interp.compat.encoder_tap import EncoderFacade, EncoderTap
 from interp.compat.facade import Where
 from interp.compat.fixed_parts import FixedList
 from interp.compat.hook_point import HookPoint
-from interp.compat.sampling import Ends, Sampling
+from interp.compat.sampling import (
+    Ends,
+    Sampling,
+    decode_rows,
+    generation_steps,
+    resolve_return_type,
+)
 from interp.compat.source_state import State
 from interp.compat.t5_components import T5Block
 from interp.errors import InvalidInput, InvalidTokens, shorten
@@ -34,19 +40,19 @@ from interp.transformer import Transformer
 
 
 class HookedEncoderDecoder(EncoderModel):
-    """An encoder–decoder with the calls of TransformerLens 3.
+    """An encoder–decoder with the API of TransformerLens 3.
 
-    Without trained weights they are drawn as the core's are; TransformerLens leaves them
-    uninitialized.
+    A new model has the random weights of its core; TransformerLens leaves them uninitialized.
 
     Args:
-        cfg: a :class:`HookedTransformerConfig`, or a dictionary of its fields. ``n_layers`` is of
-            each stack.
-        tokenizer: one of ``transformers``; by default that of ``cfg.tokenizer_name``, if it is set.
-        move_to_device: whether weights go to ``cfg.device``.
+        cfg: a :class:`HookedTransformerConfig`, or a dictionary of its fields. ``n_layers`` is the
+            number of layers of each stack.
+        tokenizer: a tokenizer of ``transformers``; by default that of ``cfg.tokenizer_name``, if it
+            is set.
+        move_to_device: whether to move the weights to ``cfg.device``.
 
     Raises:
-        InvalidConfig: a setting that the core can't express; the message names it.
+        InvalidConfig: the core can't express a setting; the message names it.
     """
 
     single: ClassVar[Mapping[str, str]] = {"W_U": "unembed", "b_U": "unembed", "W_E": "embed"}
@@ -76,7 +82,7 @@ class HookedEncoderDecoder(EncoderModel):
         )
 
     def setup(self) -> None:
-        """Name every part, and find the hook points of the core's places."""
+        """Name every part, and map the core's places to hook points."""
         super().setup()
         first, second = self._core[0].stacks
         self._tapped = (
@@ -112,29 +118,29 @@ class HookedEncoderDecoder(EncoderModel):
 
         Args:
             input: the encoder's token ids ``[batch pos]``, a text or texts.
-            decoder_input: the decoder's token ids ``[batch decoder_pos]``; for texts by default
+            decoder_input: the decoder's token ids ``[batch decoder_pos]``; for texts, by default
                 the start token.
-            return_type: ``logits``, or ``None``, which computes them too.
+            return_type: ``logits`` or ``None`` (the logits are computed but not returned).
             one_zero_attention_mask: ``[batch pos]``, 0 at padding of the encoder. By default that
                 of the tokenizer, or 1.
 
         Raises:
-            InvalidInput: an unknown ``return_type``.
-            InvalidTokens: ids outside the vocabulary, no ``decoder_input``, a text without a
-                tokenizer.
+            InvalidInput: ``return_type`` is unknown.
+            InvalidTokens: ids are outside the vocabulary, ids are given without ``decoder_input``,
+                or a text without a tokenizer.
         """
         if return_type not in ("logits", None):
             raise InvalidInput(f"return_type={shorten(return_type)} must be logits or None.")
-        source, mask = self._source(input, one_zero_attention_mask)
+        source, mask = self._encode_source(input, one_zero_attention_mask)
         if decoder_input is None and isinstance(input, str | list):
-            decoder_input = self._start(len(source))
+            decoder_input = self._start_tokens(len(source))
         if decoder_input is None:
             raise InvalidTokens("Token ids of the encoder need decoder_input= [batch decoder_pos].")
         logits = self._logits(self._stream(source, decoder_input, mask))
         return None if return_type is None else logits
 
-    def _source(self, given: Any, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The encoder's ids and attention mask, of ids or of texts."""
+    def _encode_source(self, given: Any, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The encoder's ids and attention mask, from ids or texts."""
         if not isinstance(given, str | list):
             ids = torch.as_tensor(given)
             return ids[None] if ids.ndim == 1 else ids, mask
@@ -148,21 +154,21 @@ class HookedEncoderDecoder(EncoderModel):
         ids, own = core.batch(source, stack=first.name).ids, core.batch(target).ids
         if len(ids) != len(own):
             raise InvalidTokens(
-                f"input has {len(ids)} rows and decoder_input {len(own)}; give as many."
+                f"input has {len(ids)} rows and decoder_input {len(own)}; they must be equal."
             )
-        real = self._real(mask, ids)
+        real = self._real_tokens(mask, ids)
         encoder, decoder = (EncoderTap(facade) for facade in self._tapped)
         x = first(Batch(ids), Context.of(Batch(ids), encoder_real=real), encoder)
         context = Context.of(Batch(own), encoder_real=real).with_encoder(x)
         return second(Batch(own), context, decoder)
 
-    def _start(self, rows: int) -> Tensor:
+    def _start_tokens(self, rows: int) -> Tensor:
         """The decoder's first token: the padding token, as in TransformerLens."""
         start = getattr(self.tokenizer, "pad_token_id", None)
         start = self.cfg.decoder_start_token_id if start is None else start
         if start is None:
             raise InvalidInput(
-                "What the decoder starts with is unknown: the tokenizer has no padding token; set "
+                "The decoder's start token is unknown: the tokenizer has no padding token; set "
                 "model.cfg.decoder_start_token_id."
             )
         return torch.full((rows, 1), start, device=self.cfg.device)
@@ -180,10 +186,9 @@ class HookedEncoderDecoder(EncoderModel):
         Raises:
             InvalidTokens: there is no tokenizer.
         """
-        found = self._encoded(input, truncate, move_to_device)
+        found = self._encode(input, truncate, move_to_device)
         return found["input_ids"], found["attention_mask"]
 
-    @torch.no_grad()
     def generate(
         self,
         input: Any = "",
@@ -199,50 +204,41 @@ class HookedEncoderDecoder(EncoderModel):
         return_type: str | None = "input",
         verbose: bool = True,  # noqa: ARG002 - nothing is printed
     ) -> Any:
-        """The decoder's tokens, its start token included.
+        """Generate the decoder's tokens, including its start token.
 
         Every step is a forward of both stacks, in which the hooks of the model run.
 
         Args:
             input: a text, texts, or the encoder's token ids ``[batch pos]``.
             one_zero_attention_mask: ``[batch pos]``, 0 at padding of the encoder.
-            max_new_tokens: number of tokens.
-            stop_at_eos: whether a row ends at EOS; what follows in it is EOS again.
-            eos_token_id: which tokens end a row; by default the tokenizer's EOS.
-            do_sample: sample, or else take the most probable token.
+            max_new_tokens: maximum number of new tokens.
+            stop_at_eos: whether a row ends at EOS; it is then filled with EOS.
+            eos_token_id: ids of the tokens that end a row; by default the tokenizer's EOS.
+            do_sample: whether to sample, or to select the most probable token.
             top_k: sample from the k most probable tokens.
-            top_p: sample from the most probable tokens that together have this probability.
+            top_p: sample from the most probable tokens whose probabilities sum to ``top_p``.
             temperature: divides the logits.
             freq_penalty: subtracted from a token's logit for each time it occurred.
             return_type: ``input`` (text for text, ids for ids), ``str``, or ``tensor`` for ids.
-            verbose: accepted.
+            verbose: ignored.
 
         Raises:
-            InvalidInput: ``stop_at_eos`` with neither ids nor a tokenizer, or an unknown
-                ``return_type``.
+            InvalidInput: ``stop_at_eos`` is set with neither ids nor a tokenizer, or
+                ``return_type`` is unknown.
+            InvalidTokens: a text is given or requested without a tokenizer.
         """
-        is_text = isinstance(input, str | list)
-        kind = ("str" if is_text else "tensor") if return_type == "input" else return_type
-        if kind not in ("str", "tensor", "tokens"):
-            raise InvalidInput(f"return_type={shorten(return_type)} must be input, str or tensor.")
+        kind = resolve_return_type(return_type, is_text=isinstance(input, str | list))
         sampling = Sampling(do_sample, top_k, top_p, temperature, freq_penalty)
         ends = Ends.of(eos_token_id, self.tokenizer) if stop_at_eos else Ends()
-        source, mask = self._source(input, one_zero_attention_mask)
-        tokens = self._start(len(source))
-        ended = torch.zeros(len(source), dtype=torch.bool, device=tokens.device)
-        for _ in range(max_new_tokens):
-            logits = self(source, tokens, one_zero_attention_mask=mask)[:, -1]
-            new, ended = ends.apply(sampling.draw(logits, tokens), ended)
-            tokens = torch.cat([tokens, new[:, None]], dim=-1)
-            if bool(ended.all()):
-                break
-        return self._texts(tokens) if kind == "str" else tokens
+        source, mask = self._encode_source(input, one_zero_attention_mask)
 
-    def _texts(self, tokens: Tensor) -> str | list[str]:
-        if self.tokenizer is None:
-            raise InvalidTokens('This model has no tokenizer; use return_type="tensor".')
-        texts = [self.tokenizer.decode(row, skip_special_tokens=True) for row in tokens]
-        return texts[0] if len(texts) == 1 else texts
+        def next_logits(tokens: Tensor) -> Tensor:
+            return self(source, tokens, one_zero_attention_mask=mask)[:, -1]
+
+        start = self._start_tokens(len(source))
+        steps = generation_steps(next_logits, start, max_new_tokens, sampling, ends)
+        tokens = torch.cat([start, *(new for new, _ in steps)], dim=-1)
+        return decode_rows(self.tokenizer, tokens) if kind == "str" else tokens
 
     # ---- weights --------------------------------------------------------------------------------
 

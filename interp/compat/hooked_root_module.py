@@ -1,7 +1,7 @@
-"""A module with hook points in it, and the calls that add hooks, run, cache and reset.
+"""A module that contains hook points, with methods that add hooks, run, cache and reset.
 
 ``setup()`` at the end of ``__init__`` names every part. Hooks stay until ``reset_hooks``;
-``hooks()``, ``run_with_hooks`` and ``run_with_cache`` remove those that they added
+``hooks()``, ``run_with_hooks`` and ``run_with_cache`` remove the hooks that they added
 (TransformerLens 3, ``HookedRootModule.py``).
 """
 
@@ -33,7 +33,7 @@ class HookedRootModule(nn.Module):
     Attributes:
         mod_dict: every part by its name.
         hook_dict: every hook point by its name.
-        context_level: how many :meth:`hooks` contexts are open.
+        context_level: the number of open :meth:`hooks` contexts.
         is_caching: whether caching hooks were added since the last reset.
     """
 
@@ -46,7 +46,7 @@ class HookedRootModule(nn.Module):
         self.mod_dict, self.hook_dict = {}, {}
 
     def setup(self) -> None:
-        """Name every part and list the hook points; call it when all parts are there."""
+        """Name every part and list the hook points; to be called when all parts exist."""
         self.mod_dict = {name: module for name, module in self.named_modules() if name}
         for name, module in self.mod_dict.items():
             module.name = name  # pyright: ignore[reportArgumentType] - a plain attribute
@@ -64,7 +64,7 @@ class HookedRootModule(nn.Module):
         dir: Directions = "both",
         including_permanent: bool = True,
     ) -> dict[str, list[LensHandle]]:
-        """The hooks there are, by the name of their point."""
+        """The existing hooks, by the name of their point."""
         accepts = as_filter(name_filter)
         found = {
             name: [h for h in point.handles(dir) if including_permanent or not h.is_permanent]
@@ -97,8 +97,8 @@ class HookedRootModule(nn.Module):
     ) -> None:
         """Add a hook at a point, or at every point whose name a function accepts.
 
-        It stays until :meth:`reset_hooks`; a permanent one until that is called with
-        ``including_permanent=True``. A function that accepts no name adds nothing.
+        The hook stays until :meth:`reset_hooks`, or if it is permanent, until that is called with
+        ``including_permanent=True``. If the function accepts no name, nothing is added.
 
         Raises:
             UnknownPlace: there is no hook point of this name.
@@ -116,7 +116,7 @@ class HookedRootModule(nn.Module):
         level: int | None = None,
         prepend: bool = False,
     ) -> None:
-        """Add a hook at one point, if :meth:`check_hooks_to_add` lets it."""
+        """Add a hook at one point, after :meth:`check_hooks_to_add`."""
         self.check_hooks_to_add(
             hook_point, hook_point_name, hook, dir=dir, is_permanent=is_permanent, prepend=prepend
         )
@@ -177,7 +177,7 @@ class HookedRootModule(nn.Module):
         reset_hooks_end: bool = True,
         clear_contexts: bool = False,
     ) -> Generator[Any]:
-        """Hooks that are there inside of a ``with`` block; others are left alone."""
+        """A context in which hooks are added; other hooks are not affected."""
         self.context_level += 1
         try:
             both: tuple[tuple[Direction, Hooks], ...] = (("fwd", fwd_hooks), ("bwd", bwd_hooks))
@@ -202,10 +202,10 @@ class HookedRootModule(nn.Module):
         clear_contexts: bool = False,
         **model_kwargs: Any,
     ) -> Any:
-        """A forward with hooks, which are removed afterwards.
+        """Run a forward with hooks, which are removed afterwards.
 
-        Backward hooks are of use with ``reset_hooks_end=False`` only: the backward pass comes
-        later. ``with model.hooks(bwd_hooks=...)`` may hold both.
+        Backward hooks are useful only with ``reset_hooks_end=False``, as the backward pass comes
+        later. Alternatively, run both passes inside ``with model.hooks(bwd_hooks=...)``.
         """
         with self.hooks(fwd_hooks, bwd_hooks, reset_hooks_end, clear_contexts):
             return self(*model_args, **model_kwargs)
@@ -268,10 +268,10 @@ class HookedRootModule(nn.Module):
         pos_slice: Any = None,
         **model_kwargs: Any,
     ) -> tuple[Any, Any]:
-        """What a forward returns, and the activations of the points that a filter accepts.
+        """The output of a forward, and the activations of the points that a filter accepts.
 
-        With ``incl_bwd`` the output, which has to be a single number, is differentiated as well:
-        gradients are in the cache under ``NAME_grad``, and those of parameters in ``.grad``.
+        With ``incl_bwd``, the output must be a single number and is differentiated as well: the
+        cache has gradients under ``NAME_grad``, and parameters have theirs in ``.grad``.
         """
         cache, forward, backward = self.get_caching_hooks(
             names_filter, incl_bwd, device, remove_batch_dim, pos_slice=pos_slice

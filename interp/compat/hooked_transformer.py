@@ -1,8 +1,8 @@
 """TransformerLens's ``HookedTransformer`` on the core of this package.
 
-The façade has the parts, names and parameters of TransformerLens. The forward is the core's, which
-is given the hooks as a tap, an argument of one call: hooks, flags and contexts live here, and the
-core keeps nothing.
+The façade has the parts, names and parameters of TransformerLens. The forward is that of the core,
+which receives the hooks as a tap, an argument of one call: the façade holds hooks, flags and
+contexts, and the core stays stateless.
 """
 
 from collections.abc import Mapping
@@ -11,11 +11,9 @@ from typing import Any
 
 import torch
 
-from interp.compat.activation_cache import ActivationCache
 from interp.compat.components import Embed, PosEmbed, TransformerBlock, Unembed
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import core_config
-from interp.compat.core_module import CoreModule
 from interp.compat.facade import Facade
 from interp.compat.fixed_parts import FixedList, FixedParts
 from interp.compat.generation import Generation
@@ -39,23 +37,23 @@ PARTS = (
     *("embed", "hook_embed", "hook_tokens", "pos_embed", "hook_pos_embed"),
     *("blocks", "ln_final", "unembed"),
 )
-"""What is made anew when norms are folded."""
+"""Parts that are rebuilt when norms are folded."""
 
 
-class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - to() is theirs
-    ModelForward, Generation, Pretrained, CoreModule, FixedParts
+class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - to() differs
+    ModelForward, Generation, Pretrained, FixedParts
 ):
-    """A decoder with the calls of TransformerLens 3.
+    """A decoder with the API of TransformerLens 3.
 
     Args:
         cfg: a :class:`HookedTransformerConfig`, or a dictionary of its fields.
-        tokenizer: one of ``transformers``; by default that of ``cfg.tokenizer_name``, and for a
-            model of token ids none.
-        move_to_device: whether weights go to ``cfg.device``.
-        default_padding_side: of the tokenizer.
+        tokenizer: a tokenizer of ``transformers``; by default that of ``cfg.tokenizer_name``, if it
+            is set. A model without one takes token ids only.
+        move_to_device: whether to move the weights to ``cfg.device``.
+        default_padding_side: the padding side of the tokenizer.
 
     Raises:
-        InvalidConfig: a setting that the core can't express; the message names it.
+        InvalidConfig: the core can't express a setting; the message names it.
     """
 
     def __init__(
@@ -77,17 +75,11 @@ class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - 
         if move_to_device:
             self.to(self.cfg.device, print_details=False)
 
-    @property
-    def core(self) -> Transformer:
-        """The model of this package that computes the forward; its weights are these weights."""
-        self._weights.check()
-        return self._core[0]
-
     # ---- building it --------------------------------------------------------------------------
 
     def _build(self) -> None:
-        """The core and the parts, by the configuration."""
-        # The core draws random weights of its own, TransformerLens's are drawn by init_weights.
+        """Build the core and the parts from the configuration."""
+        # The core draws its own random weights; those of TransformerLens come from init_weights.
         with torch.random.fork_rng():
             core = Transformer(core_config(self.cfg)).to(self.cfg.dtype)
         if self.cfg.normalization_type == "RMSPre" and self.cfg.use_normalization_before_and_after:
@@ -98,7 +90,7 @@ class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - 
             self._modules.pop(name, None)
         self._add_parts(core)
         self.setup()
-        self._facade = self._places(core)
+        self._facade = self._build_facade(core)
 
     def _add_parts(self, core: Transformer) -> None:
         cfg, stack, weights = self.cfg, core.stacks[0], self._weights
@@ -124,8 +116,8 @@ class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - 
             for block, own in zip(core.blocks, self.blocks, strict=True):
                 block.mlp.act = SoluNorm(own.mlp.ln) if cfg.is_layer_norm_activation() else solu  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
 
-    def _places(self, core: Transformer) -> Facade:
-        """The hook point, and the norm, at each place of the core."""
+    def _build_facade(self, core: Transformer) -> Facade:
+        """The façade, with the hook point and the norm at each place of the core."""
         points, norms = {}, {}
         for place, name in core.names.hooks.items():
             where = (place.point, place.layer, place.norm)
@@ -138,36 +130,21 @@ class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - 
         return Facade(self.cfg, points, norms, blocks, [block.attn for block in core.blocks])
 
     def init_weights(self) -> None:
-        """Draw W_* by ``cfg.init_mode``; see :mod:`interp.compat.initial_weights`."""
+        """Draw every W_* according to ``cfg.init_mode`` (:mod:`interp.compat.initial_weights`)."""
         draw_weights(self, self.cfg)
 
-    def run_with_cache(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self,
-        *model_args: Any,
-        return_cache_object: bool = True,
-        remove_batch_dim: bool = False,
-        **kwargs: Any,
-    ) -> tuple[Any, Any]:
-        """What the forward returns, and an :class:`ActivationCache` (or a dictionary)."""
-        output, cache = super().run_with_cache(
-            *model_args, remove_batch_dim=remove_batch_dim, **kwargs
-        )
-        if not return_cache_object:
-            return output, cache
-        return output, ActivationCache(cache, self, has_batch_dim=not remove_batch_dim)
-
     def __deepcopy__(self, memo: dict[int, Any]) -> "HookedTransformer":
-        """The same weights and configuration in a model of its own, without hooks."""
+        """A new model with the same weights and configuration, without hooks."""
         cfg = deepcopy(self.cfg, memo)
         cfg.init_weights, cfg.tokenizer_name = False, None
-        made = type(self)(cfg)
+        copy = type(self)(cfg)
         cfg.init_weights, cfg.tokenizer_name = self.cfg.init_weights, self.cfg.tokenizer_name
-        made.tokenizer = self.tokenizer
-        made.load_state_dict(self.state_dict())
-        return made.train(self.training)
+        copy.tokenizer = self.tokenizer
+        copy.load_state_dict(self.state_dict())
+        return copy.train(self.training)
 
     def load_sample_training_dataset(self, **keywords: object) -> None:  # noqa: ARG002
-        """Refused: nothing is downloaded.
+        """Not supported: no data set is downloaded.
 
         Raises:
             NoSuchAttribute: always.
@@ -177,12 +154,12 @@ class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - 
         )
 
     def sample_datapoint(self, *settings: object, **keywords: object) -> None:  # noqa: ARG002
-        """Refused: there is no data set to draw from; see :meth:`load_sample_training_dataset`."""
+        """Not supported: there is no data set (see :meth:`load_sample_training_dataset`)."""
         self.load_sample_training_dataset()
 
 
 def _drop_read_gains(core: Transformer) -> None:
-    """Only the norms of what is written keep their gains: the others are folded."""
+    """Remove the gains of norms that are folded; norms of outputs keep theirs."""
     for name, part in core.named_modules():
         if name.endswith(("ln1", "ln2", "final_norm")) and isinstance(part, ScaledNorm):
             part.gain = None

@@ -1,4 +1,4 @@
-"""Random weights to train from: ``cfg.init_mode``, drawn as TransformerLens draws them.
+"""Random initial weights by ``cfg.init_mode``, drawn as in TransformerLens.
 
 Every parameter with ``W_`` in its name is drawn, in the order of ``named_parameters``; biases stay
 0 and gains 1. (Glorot and Bengio 2010; He et al. 2015; for ``muP`` Yang et al. 2022.)
@@ -22,21 +22,21 @@ from interp.compat.utils.initialization import (
 from interp.errors import InvalidInput
 
 Draw = Callable[[str, Tensor], Tensor]
-"""Fills a weight of some name, in place."""
+"""Fills the weight of a given name, in place."""
 SCALED = {
     "xavier_uniform": init_xavier_uniform_,
     "xavier_normal": init_xavier_normal_,
     "kaiming_uniform": init_kaiming_uniform_,
     "kaiming_normal": init_kaiming_normal_,
 }
-"""Schemes of which ``cfg.initializer_range`` is a factor."""
+"""Schemes in which ``cfg.initializer_range`` is the gain."""
 
 
 def draw_weights(model: nn.Module, cfg: HookedTransformerConfig) -> None:
     """Draw the weights of a model, with ``cfg.seed`` if there is one.
 
     Raises:
-        InvalidInput: an unknown ``cfg.init_mode``.
+        InvalidInput: ``cfg.init_mode`` is unknown.
     """
     draw = _scheme(cfg)
     if cfg.seed is not None:
@@ -44,7 +44,7 @@ def draw_weights(model: nn.Module, cfg: HookedTransformerConfig) -> None:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "W_" in name:
-                # Of its own storage: the order of what is drawn is that of a contiguous tensor.
+                # Drawn into a new tensor, because the draws must be in contiguous order.
                 parameter.copy_(draw(name, torch.empty(parameter.shape, dtype=parameter.dtype)))
 
 
@@ -62,6 +62,6 @@ def _scheme(cfg: HookedTransformerConfig) -> Draw:
 
 
 def _mu_parametrized(name: str, weight: Tensor) -> Tensor:
-    """Deviation 1 of embeddings, and of W_U too, as in TransformerLens; else 1 / √fan_in."""
+    """Standard deviation 1 for embeddings and W_U, as in TransformerLens; else 1 / √fan_in."""
     fan_in, _ = calc_fan_in_and_fan_out(weight)
     return weight.normal_(std=1.0 if "embed" in name else 1 / math.sqrt(fan_in))

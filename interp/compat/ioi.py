@@ -1,7 +1,4 @@
-"""Indirect object identification: prompts, and how well a model predicts the indirect object.
-
-(Wang et al. 2022.)
-"""
+"""Indirect object identification (Wang et al. 2022): prompts, and the accuracy of a model."""
 
 import random
 from collections.abc import Sequence
@@ -17,14 +14,14 @@ class IOIDataset(torch.utils.data.Dataset[dict[str, Tensor]]):
     """Prompts of indirect object identification.
 
     Args:
-        tokenizer: has ``encode`` and ``bos_token_id``.
+        tokenizer: a tokenizer with ``encode`` and ``bos_token_id``.
         templates: texts with [A] (the indirect object), [B] (the subject) and nouns in brackets.
-        names: for [A] and [B].
-        nouns: for the others, by their name.
-        num_samples: how many prompts.
-        symmetric: whether each comes with its names exchanged.
+        names: names for [A] and [B].
+        nouns: words for each noun in brackets.
+        num_samples: number of prompts.
+        symmetric: whether each prompt is followed by the one with its names exchanged.
         prepend_bos: whether BOS comes first.
-        seed: of the draws; by default they are Python's global generator's.
+        seed: the seed of the draws; by default, Python's global generator is used.
     """
 
     def __init__(
@@ -102,7 +99,7 @@ def ioi_eval(
 ) -> dict[str, float]:
     """Mean logit difference of indirect object and subject, and how often it is positive.
 
-    It is read where the first token in which the names differ is predicted.
+    The difference is taken where the first token that differs between the names is predicted.
     """
     if dataset is None:
         own = model.tokenizer if tokenizer is None else tokenizer
@@ -123,12 +120,14 @@ def ioi_eval(
 
 
 def _logit_difference(logits: Tensor, sample: dict[str, Tensor]) -> float:
-    """Of one prompt, from its logits ``[pos vocab]``."""
+    """The difference for one prompt, from its logits ``[pos vocab]``."""
     io, s = sample["IO"], sample["S"]
     n = min(len(io), len(s))
     differing = (io[:n] != s[:n]).nonzero()
     if not len(differing):
-        raise InvalidInput("The tokens of one name begin those of the other; take other names.")
+        raise InvalidInput(
+            "The tokens of one name are a prefix of those of the other; use other names."
+        )
     first = int(differing[0])
     here = logits[len(sample["prompt"]) - len(io) + first - 1]
     return (here[io[first]] - here[s[first]]).item()

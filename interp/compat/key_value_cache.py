@@ -1,7 +1,7 @@
-"""Keys and values of tokens that were read before: ``model(new_tokens, past_kv_cache=cache)``.
+"""Keys and values of earlier tokens: ``model(new_tokens, past_kv_cache=cache)``.
 
-TransformerLens caches keys before they are rotated and rotates all of them in every forward, so
-that ``hook_rot_k`` has every position and ``hook_k`` the new ones. Here too.
+As in TransformerLens, keys are cached before they are rotated, and all of them are rotated in every
+forward: ``hook_rot_k`` has every position and ``hook_k`` the new ones.
 """
 
 from collections.abc import Mapping
@@ -23,10 +23,10 @@ class TransformerLensKeyValueCache:
     """Keys and values of every layer, and which of their positions are padding.
 
     Attributes:
-        entries: one for each layer.
+        entries: one entry for each layer.
         previous_attention_mask: ``[batch pos_so_far]``, 0 at padding.
-        frozen: whether forwards read the cache and leave it as it is, which continues one prefix
-            in several ways.
+        frozen: whether forwards read the cache without appending to it, so that one prefix can be
+            continued in several ways.
     """
 
     entries: list[TransformerLensKeyValueCacheEntry]
@@ -40,12 +40,12 @@ class TransformerLensKeyValueCache:
         device: torch.device | str | None,
         batch_size: int = 1,
     ) -> "TransformerLensKeyValueCache":
-        """A cache of no tokens, for batches of ``batch_size`` rows.
+        """An empty cache.
 
         Args:
-            cfg: of the model.
-            device: of the model; by default ``cfg.device``.
-            batch_size: rows of the batches that it will be used with.
+            cfg: the configuration of the model.
+            device: the device of the model; by default ``cfg.device``.
+            batch_size: number of rows of the batches that it will be used with.
         """
         device = cfg.device if device is None else device
         entry = TransformerLensKeyValueCacheEntry.init_cache_entry
@@ -53,7 +53,7 @@ class TransformerLensKeyValueCache:
         return cls([entry(cfg, device, batch_size) for _ in range(cfg.n_layers)], mask)
 
     def freeze(self) -> None:
-        """Leave the cache as it is in the forwards that follow."""
+        """Stop forwards from appending to the cache."""
         self._set_frozen(frozen=True)
 
     def unfreeze(self) -> None:
@@ -71,13 +71,13 @@ class TransformerLensKeyValueCache:
         It is stored unless the cache is frozen.
 
         Raises:
-            InvalidInput: a mask of another number of rows.
+            InvalidInput: the mask has another number of rows.
         """
         before = self.previous_attention_mask
         if len(attention_mask) != len(before):
             raise InvalidInput(
                 f"The cache was made for {len(before)} rows; got {len(attention_mask)}. "
-                "init_cache(cfg, device, batch_size) makes one for other batches."
+                "Use init_cache(cfg, device, batch_size) for another batch size."
             )
         mask = torch.cat([before, attention_mask.to(before.device)], dim=-1)
         if not self.frozen:
@@ -86,17 +86,16 @@ class TransformerLensKeyValueCache:
 
     @property
     def n_columns(self) -> int:
-        """How many positions there are keys and values of.
+        """The number of cached positions.
 
         Raises:
-            InvalidInput: its entries do not agree, since a forward stopped at a layer or started
-                at one.
+            InvalidInput: the entries do not agree, because a forward stopped or started at a layer.
         """
         columns = {entry.past_keys.shape[1] for entry in self.entries}
         if len(columns) != 1:
             raise InvalidInput(
                 f"The layers of the cache hold keys of {shorten(sorted(columns))} positions. Use "
-                "it in whole forwards only, or freeze() it."
+                "the cache only in whole forwards, or freeze() it."
             )
         return columns.pop()
 
@@ -106,17 +105,17 @@ class TransformerLensKeyValueCache:
 
 
 HookedTransformerKeyValueCache = TransformerLensKeyValueCache
-"""Its name in TransformerLens 2."""
+"""The name of this class in TransformerLens 2."""
 
 
 class EntriesKV(NoKVCache):
     """The KV cache of one forward of the core, over the entries of a cache.
 
     Args:
-        cache: the entries.
+        cache: the cache with the entries.
         layers: the layer of each attention.
-        tap: of the forward.
-        columns: the positions of all tokens, those in the cache included.
+        tap: the tap of the forward.
+        columns: the positions of all tokens, including those in the cache.
     """
 
     def __init__(
@@ -129,7 +128,7 @@ class EntriesKV(NoKVCache):
         self._cache, self._layers, self._tap, self._columns = cache, layers, tap, columns
 
     def extend(self, owner: object, k: Tensor, v: Tensor) -> KeysValues:
-        """Keys, rotated, and values of all columns; the new keys are the tap's."""
+        """Rotated keys, and values, of all columns; the new keys are taken from the tap."""
         if not isinstance(owner, Attention):
             return k, v
         layer, new = self._layers[owner], self._tap.pending.keys

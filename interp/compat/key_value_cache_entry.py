@@ -1,4 +1,4 @@
-"""Keys and values of one layer, of all tokens that were read so far."""
+"""Keys and values of one layer, for all tokens so far."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,12 @@ from interp.errors import InvalidInput, shorten
 
 @dataclass
 class TransformerLensKeyValueCacheEntry:
-    """What later tokens attend to in one layer.
+    """The cached keys and values of one layer.
 
     Attributes:
         past_keys: ``[batch pos_so_far kv_head d_head]``, before they are rotated.
-        past_values: of the same shape.
-        frozen: whether :meth:`append` leaves both as they are.
+        past_values: ``[batch pos_so_far kv_head d_head]``.
+        frozen: whether :meth:`append` leaves both unchanged.
     """
 
     past_keys: Tensor
@@ -30,7 +30,7 @@ class TransformerLensKeyValueCacheEntry:
         device: torch.device | str | None,
         batch_size: int = 1,
     ) -> "TransformerLensKeyValueCacheEntry":
-        """An entry of no tokens."""
+        """An empty entry."""
         heads = cfg.n_heads if cfg.n_key_value_heads is None else cfg.n_key_value_heads
         shape = (batch_size, 0, heads, cfg.d_head)
         empty = torch.empty(shape, device=device, dtype=cfg.dtype)
@@ -42,10 +42,10 @@ class TransformerLensKeyValueCacheEntry:
         They are stored unless the entry is frozen.
 
         Raises:
-            InvalidInput: new ones of another batch or other heads.
+            InvalidInput: the new ones have another batch size or number of heads.
         """
         if not self.past_keys.shape[1] and len(new_keys) == len(self.past_keys):
-            # Copies, which whoever hooked the new ones can't change.
+            # Copies, so that a hook that stored the new ones can't change the cache.
             keys, values = new_keys.clone(), new_values.clone()
         elif new_keys.shape[::2] != self.past_keys.shape[::2]:
             raise InvalidInput(
@@ -61,4 +61,4 @@ class TransformerLensKeyValueCacheEntry:
 
 
 HookedTransformerKeyValueCacheEntry = TransformerLensKeyValueCacheEntry
-"""Its name in TransformerLens 2."""
+"""The name of this class in TransformerLens 2."""

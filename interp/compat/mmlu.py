@@ -1,6 +1,7 @@
-"""MMLU: questions with four choices; which letter a model finds most probable.
+"""MMLU (Hendrycks et al. 2021, arXiv 2009.03300): questions with four choices.
 
-(Hendrycks et al. 2021, arXiv 2009.03300.) The choices are in the prompt, and no other question is.
+A prompt has one question with its choices, without examples (zero-shot); the answer is the letter
+that the model finds most probable.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,10 +28,10 @@ _SUBJECTS = """
     public_relations security_studies sociology us_foreign_policy virology world_religions
 """
 MMLU_SUBJECTS = _SUBJECTS.split()
-"""All 57."""
+"""All 57 subjects."""
 MMLU_ANSWER_LETTERS = ["A", "B", "C", "D"]
 FIELDS = ("question", "choices", "answer")
-"""Of a question: ``answer`` is the number of the right one of its ``choices``."""
+"""Fields of a question; ``answer`` is the index of the right one of its ``choices``."""
 
 Question = dict[str, Any]
 
@@ -46,12 +47,13 @@ def make_mmlu_data_loader(
     Args:
         subjects: one or several of :data:`MMLU_SUBJECTS`; all by default.
         split: ``test``, ``validation`` or ``dev``.
-        num_samples: the first so many of each subject; all by default.
+        num_samples: use only the first ``num_samples`` questions of each subject; by default all.
         data: the questions of each subject, instead of those on the hub (``cais/mmlu``): a
-            ``datasets.Dataset`` of one split, or dictionaries. By default its subjects are taken.
+            ``datasets.Dataset`` of one split, or dictionaries. ``subjects`` is then by default the
+            subjects of ``data``.
 
     Raises:
-        InvalidInput: an unknown subject, one that can't be loaded, or one that ``data`` lacks.
+        InvalidInput: a subject is unknown, can't be loaded, or is missing from ``data``.
     """
     every = MMLU_SUBJECTS if data is None else list(data)
     wanted = every if subjects is None else [subjects] if isinstance(subjects, str) else subjects
@@ -79,30 +81,30 @@ def mmlu_eval(
     """How often the letter of the right choice is the most probable one.
 
     Args:
-        model: has a tokenizer.
-        tokenizer: by default the model's.
-        subjects: as of :func:`make_mmlu_data_loader`.
-        split: likewise.
-        num_samples: likewise.
-        data: likewise.
+        model: a model with a tokenizer.
+        tokenizer: the tokenizer; by default the model's.
+        subjects: as for :func:`make_mmlu_data_loader`.
+        split: as for :func:`make_mmlu_data_loader`.
+        num_samples: as for :func:`make_mmlu_data_loader`.
+        data: as for :func:`make_mmlu_data_loader`.
 
     Returns:
         ``accuracy``, ``num_correct``, ``num_total``, and ``subject_scores``: the accuracy of each
         subject.
 
     Raises:
-        InvalidInput: there are no questions, or more choices than letters.
+        InvalidInput: there are no questions, or a question has more choices than letters.
     """
     tokenizer = model.tokenizer if tokenizer is None else tokenizer
     questions = make_mmlu_data_loader(subjects, split, num_samples, data)
     if not questions:
-        raise InvalidInput("There are no questions; give other subjects= or data=.")
+        raise InvalidInput("There are no questions; pass other subjects= or data=.")
     letters = [_token_of(tokenizer, letter) for letter in MMLU_ANSWER_LETTERS]
     right: dict[str, list[bool]] = {}
     for question in questions:
         n = len(question["choices"])
         if n > len(letters):
-            raise InvalidInput(f"{shorten(question)} has {n} choices; at most 4 have letters.")
+            raise InvalidInput(f"{shorten(question)} has {n} choices; at most 4 are supported.")
         ids = torch.tensor([_ids(tokenizer, prompt_of(question))], device=model.cfg.device)
         logits: Tensor = model(ids, return_type="logits")[0, -1]
         most_probable = int(logits[letters[:n]].argmax())
@@ -117,7 +119,7 @@ def mmlu_eval(
 
 
 def prompt_of(question: Mapping[str, Any]) -> str:
-    """The text that ends where a letter is predicted."""
+    """The prompt of a question, which ends where a letter is predicted."""
     pairs = zip(MMLU_ANSWER_LETTERS, question["choices"], strict=False)
     choices = "".join(f"{letter}. {choice}\n" for letter, choice in pairs)
     return f"Question: {question['question']}\nChoices:\n{choices}Answer:"
@@ -128,7 +130,7 @@ def _ids(tokenizer: Any, text: str) -> list[int]:
 
 
 def _token_of(tokenizer: Any, letter: str) -> int:
-    """The token of a letter after a space, or without one if that is several."""
+    """The token of a letter after a space, or without the space if that is several tokens."""
     for text in (f" {letter}", letter):
         ids = tokenizer.encode(text, add_special_tokens=False)
         if len(ids) == 1:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from interp.compat.components import Unembed
+from interp.compat.core_module import CoreModule
 from interp.compat.facade import Facade
 from interp.compat.facade_tap import FacadeTap
 from interp.compat.hook_calls import call_hooks
@@ -21,13 +22,12 @@ from interp.model.batch import Batch
 from interp.model.context import Context
 from interp.model.stack import Span
 from interp.model.unembedding import Unembedding
-from interp.transformer import Transformer
 
 RETURN_TYPES = ("logits", "loss", "both", None)
 
 
 class Output(NamedTuple):
-    """What ``return_type="both"`` gives."""
+    """The output of a forward with ``return_type="both"``."""
 
     logits: Tensor
     loss: Tensor
@@ -35,13 +35,13 @@ class Output(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ForwardInput:
-    """What a forward reads, checked.
+    """The input of a forward, after checks.
 
     Attributes:
-        batch: ids and padding of all columns, those of a KV cache included.
+        batch: ids and padding of all columns, including those of a KV cache.
         tokens: the new ids ``[batch pos]``, for the loss; ``None`` if they were not given.
-        mask: ``[batch pos]`` of the new columns, 0 at padding; ``None`` if all count.
-        stream: what enters the first block, in the place of the embedding.
+        mask: ``[batch pos]`` for the new columns, 0 at padding; ``None`` if all are real.
+        stream: the input of the first block, instead of the embedding.
         kv_cache: keys and values of earlier columns.
     """
 
@@ -52,17 +52,11 @@ class ForwardInput:
     kv_cache: TransformerLensKeyValueCache | None = None
 
 
-class ModelForward(Settings):
-    """The call of a model."""
+class ModelForward(Settings, CoreModule):
+    """The forward and the loss."""
 
     unembed: Unembed
     _facade: Facade
-    _core: tuple[Transformer]
-
-    @property
-    def core(self) -> Transformer:
-        """The model of this package that computes the forward."""
-        raise NotImplementedError
 
     def forward(
         self,
@@ -85,23 +79,24 @@ class ModelForward(Settings):
                 ``start_at_layer``, the stream ``[batch pos d_model]`` before that layer.
             return_type: ``logits``, ``loss`` (next-token, nats, the mean over all positions,
                 padding included unless it is masked), ``both`` or ``None``.
-            loss_per_token: the loss of each prediction ``[batch pos-1]``.
+            loss_per_token: whether to return the loss of each prediction ``[batch pos-1]``.
             prepend_bos: overrides ``cfg.default_prepend_bos``, for texts.
             padding_side: overrides that of the tokenizer, for texts.
-            start_at_layer: the first block to run; negative ones count from the end.
+            start_at_layer: the first block to run; negative values count from the end.
             tokens: the ids, for the loss with ``start_at_layer``.
             shortformer_pos_embed: not supported.
             attention_mask: ``[batch pos]``, 0 at padding. By default padding is masked if the
                 tokenizer pads on the left, or with ``past_kv_cache``. With ``start_at_layer`` and
-                ``past_kv_cache`` it is of all columns, those of the cache included.
+                ``past_kv_cache`` it covers all columns, including those of the cache.
             stop_at_layer: the block before which to stop; the stream is returned.
             past_kv_cache: keys, values and mask of earlier tokens, to which those of the new
                 tokens are appended unless it is frozen. Without a tokenizer and
-                ``attention_mask`` every new token is real (TransformerLens refuses that).
+                ``attention_mask``, every new token is real (TransformerLens refuses this case).
 
         Raises:
-            InvalidInput: an unknown ``return_type``, or what is not supported.
-            InvalidTokens: ids outside the vocabulary, or more positions than ``cfg.n_ctx``.
+            InvalidInput: ``return_type`` is unknown, or an argument is not supported.
+            InvalidTokens: ids are outside the vocabulary, or there are more positions than
+                ``cfg.n_ctx``.
         """
         if shortformer_pos_embed is not None or return_type not in RETURN_TYPES:
             raise InvalidInput(
@@ -110,9 +105,9 @@ class ModelForward(Settings):
             )
         with self._overriding(prepend_bos, padding_side):
             if start_at_layer is None:
-                given = self._of_tokens(input, attention_mask, past_kv_cache)
+                given = self._tokens_input(input, attention_mask, past_kv_cache)
             else:
-                given = self._of_stream(input, tokens, attention_mask, past_kv_cache)
+                given = self._stream_input(input, tokens, attention_mask, past_kv_cache)
         residual = self._run(given, start_at_layer, stop_at_layer)
         if stop_at_layer is not None or return_type is None:
             return None if stop_at_layer is None else residual
@@ -124,12 +119,12 @@ class ModelForward(Settings):
         loss = self.loss_fn(logits, given.tokens, given.mask, per_token=loss_per_token)
         return loss if return_type == "loss" else Output(logits, loss)
 
-    # ---- what it reads ------------------------------------------------------------------------
+    # ---- its input ----------------------------------------------------------------------------
 
-    def _of_tokens(
+    def _tokens_input(
         self, given: Any, mask: Tensor | None, cache: TransformerLensKeyValueCache | None
     ) -> ForwardInput:
-        """Texts or ids, after the hooks of ``hook_tokens``."""
+        """The input of a forward from texts or ids, after the hooks of ``hook_tokens``."""
         is_text = isinstance(given, str | list)
         tokens = self.to_tokens(given) if is_text else torch.as_tensor(given)
         tokens = (tokens[None] if tokens.ndim == 1 else tokens).to(self._core[0].device)
@@ -140,14 +135,14 @@ class ModelForward(Settings):
             tokens = call_hooks(hook_tokens, tokens)
         ids = self._core[0].batch(tokens).ids
         if cache is None:
-            return ForwardInput(Batch(ids, _real(mask)), tokens, mask)
+            return ForwardInput(Batch(ids, _as_real(mask)), tokens, mask)
         ids = torch.cat([ids.new_zeros(len(ids), offset), ids], dim=1)
         new = torch.ones_like(tokens) if mask is None else mask
         real = cache.append_attention_mask(new).to(ids.device)
-        return ForwardInput(Batch(ids, _real(real)), tokens, mask, kv_cache=cache)
+        return ForwardInput(Batch(ids, _as_real(real)), tokens, mask, kv_cache=cache)
 
     def _mask(self, tokens: Tensor, mask: Tensor | None, *, is_cached: bool) -> Tensor | None:
-        """Which of the new tokens are real, if that matters."""
+        """Which of the new tokens are real; ``None`` if padding is not masked."""
         left = getattr(self.tokenizer, "padding_side", "right") == "left"
         if mask is None and self.tokenizer is not None and (left or is_cached):
             bos = self.cfg.default_prepend_bos
@@ -157,16 +152,16 @@ class ModelForward(Settings):
         return None if mask is None else mask.to(tokens.device)
 
     def masks_padding(self, tokens: Tensor) -> bool:
-        """Whether some of these ids are padding, which a forward masks."""
-        return _real(self._mask(tokens, None, is_cached=False)) is not None
+        """Whether some of these ids are padding that a forward masks."""
+        return _as_real(self._mask(tokens, None, is_cached=False)) is not None
 
     def _offset(self, cache: TransformerLensKeyValueCache, tokens: Tensor) -> int:
-        """How many columns precede the new ones."""
+        """The number of columns before the new ones."""
         offset, masked = cache.n_columns, cache.previous_attention_mask.shape[1]
         if offset != masked:
             raise InvalidInput(
-                f"The cache holds keys of {offset} positions and a mask of {masked}; begin with "
-                "a new one."
+                f"The cache holds keys of {offset} positions and a mask of {masked}; start with "
+                "a new cache."
             )
         if offset + tokens.shape[1] > self.cfg.n_ctx:
             raise InvalidTokens(
@@ -175,14 +170,14 @@ class ModelForward(Settings):
             )
         return offset
 
-    def _of_stream(
+    def _stream_input(
         self,
         stream: Any,
         tokens: Tensor | None,
         mask: Tensor | None,
         cache: TransformerLensKeyValueCache | None,
     ) -> ForwardInput:
-        """The stream before a block."""
+        """The input of a forward from the stream before a block."""
         if not isinstance(stream, Tensor) or stream.ndim != 3:  # noqa: PLR2004 - batch pos d_model
             raise InvalidInput(
                 f"With start_at_layer= the input is a stream [batch pos d_model]; got "
@@ -194,7 +189,7 @@ class ModelForward(Settings):
             raise InvalidTokens(f"attention_mask is {shorten(mask)}, but positions are {shape}.")
         ids = torch.zeros(shape, dtype=torch.long, device=stream.device)
         new = None if mask is None else mask[:, offset:]
-        return ForwardInput(Batch(ids, _real(mask)), tokens, new, stream, cache)
+        return ForwardInput(Batch(ids, _as_real(mask)), tokens, new, stream, cache)
 
     # ---- running it ---------------------------------------------------------------------------
 
@@ -202,11 +197,11 @@ class ModelForward(Settings):
         """The stream after the blocks from ``start`` to ``stop``, or after the final norm."""
         first, last, _ = slice(start, stop).indices(self.cfg.n_layers)
         span = Span(first, None if stop is None else max(first, last), given.stream)
-        context, tap = self._prepared(given)
+        context, tap = self._context_and_tap(given)
         return self.core.stacks[0](given.batch, context, tap, span)
 
-    def _prepared(self, given: ForwardInput) -> tuple[Context, FacadeTap]:
-        """Positions, padding and KV cache of a forward, and the tap with the hooks."""
+    def _context_and_tap(self, given: ForwardInput) -> tuple[Context, FacadeTap]:
+        """The context of a forward (positions, padding, KV cache), and the tap with the hooks."""
         batch, cache = given.batch, given.kv_cache
         context = Context.of(batch, 0 if cache is None else cache.n_columns)
         tap = FacadeTap(self._facade, has_kv_cache=cache is not None, padding=Padding.of(context))
@@ -226,8 +221,8 @@ class ModelForward(Settings):
     ) -> tuple[Tensor, Tensor | None, None, Tensor | None]:
         """The stream before the first block, the ids, ``None`` and the mask of :meth:`forward`."""
         with self._overriding(prepend_bos, padding_side):
-            given = self._of_tokens(input, attention_mask, past_kv_cache)
-        context, tap = self._prepared(given)
+            given = self._tokens_input(input, attention_mask, past_kv_cache)
+        context, tap = self._context_and_tap(given)
         stream = self.core.stacks[0].embed(given.batch, context, tap)
         real = given.batch.real
         mask = given.mask if past_kv_cache is None or real is None else real.long()
@@ -255,5 +250,5 @@ class ModelForward(Settings):
         )
 
 
-def _real(mask: Tensor | None) -> Tensor | None:
+def _as_real(mask: Tensor | None) -> Tensor | None:
     return None if mask is None or bool(mask.bool().all()) else mask.bool()

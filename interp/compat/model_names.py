@@ -1,7 +1,7 @@
-"""Repositories of the hub by the names that TransformerLens gives models: ``gpt2-small``.
+"""Repositories of the hub by TransformerLens's names of models, such as ``gpt2-small``.
 
-A name is that of its repository in lower case, without the organisation and without ``-hf``; other
-names are listed.
+A name is that of the repository in lower case, without the organisation and without ``-hf``; other
+names are listed here.
 """
 
 import re
@@ -88,7 +88,7 @@ STANFORD = {
     "small": "alias-x21 battlestar-x49 caprica-x81 darkmatter-x343 expanse-x777",
     "medium": "arwen-x21 beren-x49 celebrimbor-x81 durin-x343 eowyn-x777",
 }
-"""Five models of two sizes, a to e: ``stanford-gpt2-small-a``."""
+"""Five models of each of two sizes, named by the letters a to e: ``stanford-gpt2-small-a``."""
 TINY_STORIES = (
     "1M 3M 8M 28M 33M 1Layer-21M 2Layers-33M Instruct-1M Instruct-3M Instruct-8M Instruct-28M "
     "Instruct-33M Instruct-2Layers-33M"
@@ -104,7 +104,7 @@ OLD_SIZES = {
     "6.7b": "6.9b",
     "13b": "12b",
 }
-"""Sizes by which models of Pythia were called at first."""
+"""Former names of the sizes of Pythia, and the present ones."""
 OWN_FORMAT = re.compile(
     r"neelnanda/.*|arthurconmy/redwood.*|baidicoot/othello.*|redwood_attn_2l|othello-gpt|"
     r"attn-only(-\d+l.*|-demo)|(gelu|solu)-\d+l.*"
@@ -113,7 +113,7 @@ OWN_FORMAT = re.compile(
 
 
 def _stanford() -> Iterator[tuple[str, str]]:
-    """Each name of a model of STANFORD, and its repository."""
+    """Each name of a model in ``STANFORD``, and its repository."""
     for size, models in STANFORD.items():
         other = {"small": "gpt2-mistral-small", "medium": "gpt2-medium-small"}[size]
         for letter, model in zip("abcde", models.split(), strict=True):
@@ -141,7 +141,7 @@ _REPOSITORIES = {
 
 
 def hub_name(name: str) -> str | None:
-    """The repository of a name of TransformerLens; ``None`` if it is no name of theirs.
+    """The repository for a name of TransformerLens; ``None`` if the name is unknown.
 
     Raises:
         InvalidInput: the model is stored in TransformerLens's own format.
@@ -149,7 +149,7 @@ def hub_name(name: str) -> str | None:
     lower = name.lower()
     if OWN_FORMAT.fullmatch(lower):
         raise InvalidInput(
-            f"{name} is a state dict of TransformerLens, with its cfg beside it, which "
+            f"{name} is stored as a state dict of TransformerLens with its cfg, which "
             "from_pretrained does not read. Download its files, then: model = HookedTransformer("
             "HookedTransformerConfig(...)); model.load_state_dict(torch.load(file, "
             "weights_only=True))."

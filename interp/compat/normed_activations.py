@@ -1,4 +1,4 @@
-"""Terms of a stream after a norm, and what they add to logits."""
+"""Terms of a stream after a norm, and their contributions to logits."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ CENTRED = ("LN", "LNPre")
 
 
 class NormedActivations(StoredActivations):
-    """A norm with the scale that it had in the run is linear: it applies to each term by itself."""
+    """With its scale fixed at the value from the run, a norm is linear and applies to each term."""
 
     def apply_ln_to_stack(
         self,
@@ -26,10 +26,10 @@ class NormedActivations(StoredActivations):
         has_batch_dim: bool = True,
         recompute_ln: bool = False,
     ) -> Tensor:
-        """Terms of a stream, centred and divided by the scale that the norm before a layer had.
+        """Terms of a stream, centred and divided by the scale of the norm before a layer.
 
-        Gain and bias of the norm are left out. ``recompute_ln`` applies the final norm to each
-        component by itself instead.
+        The scale is that of the run; gain and bias of the norm are left out. ``recompute_ln``
+        applies the whole final norm to each component instead.
         """
         cfg, last = self.model.cfg, self._layers(layer)
         if cfg.normalization_type not in NORMALIZED:
@@ -40,7 +40,7 @@ class NormedActivations(StoredActivations):
                 return torch.stack([self.model.ln_final(x) for x in stack])
         if cfg.normalization_type in CENTRED:
             stack = stack - stack.mean(-1, keepdim=True)
-        return self._over_scale(stack, last, mlp_input, pos_slice, batch_slice)
+        return self._divide_by_scale(stack, last, mlp_input, pos_slice, batch_slice)
 
     def logit_attrs(
         self,
@@ -51,10 +51,10 @@ class NormedActivations(StoredActivations):
         batch_slice: SliceLike = None,
         has_batch_dim: bool = True,
     ) -> Tensor:
-        """What each component adds to a token's logit, or to the difference of two.
+        """The contribution of each component to a token's logit, or to the difference of two.
 
         Raises:
-            InvalidInput: tokens and incorrect tokens of different shapes.
+            InvalidInput: ``tokens`` and ``incorrect_tokens`` have different shapes.
         """
         direction = self.model.tokens_to_residual_directions(tokens)
         if incorrect_tokens is not None:
@@ -73,7 +73,7 @@ class NormedActivations(StoredActivations):
         )
         return (scaled * direction).sum(-1)
 
-    def _over_scale(
+    def _divide_by_scale(
         self,
         stack: Tensor,
         layer: int,
@@ -81,24 +81,24 @@ class NormedActivations(StoredActivations):
         pos_slice: SliceLike = None,
         batch_slice: SliceLike = None,
     ) -> Tensor:
-        """Terms ``[component ... any]`` divided by the scale that the norm before a layer had."""
+        """Terms ``[component ... any]``, divided by the scale of the norm before a layer."""
         is_last = layer == self.model.cfg.n_layers
         norm = "ln_final" if is_last else f"blocks.{layer}.ln{2 if mlp_input else 1}"
         scale = take(self[f"{norm}.hook_scale"], pos_slice, -2)
         return stack / (take(scale, batch_slice, 0) if self.has_batch_dim else scale)
 
-    def _projected_ln(
+    def _apply_ln_to_projected(
         self, stack: Tensor, layer: int, mlp_input: bool, pos_slice: SliceLike
     ) -> Tensor:
-        """The same as of a norm's output, of terms multiplied with :meth:`_onto`."""
+        """Apply the norm before a layer to terms that are projected onto :meth:`_directions`."""
         if self.model.cfg.normalization_type not in NORMALIZED:
             return stack
-        return self._over_scale(stack, layer, mlp_input, pos_slice)
+        return self._divide_by_scale(stack, layer, mlp_input, pos_slice)
 
-    def _onto(self, projection: Tensor, *, apply_ln: bool) -> Tensor:
+    def _directions(self, projection: Tensor, *, apply_ln: bool) -> Tensor:
         """Directions ``[d_model out]`` that terms are projected onto.
 
-        A norm that centres the terms before is the same as directions that are centred.
+        If a norm centres the terms, the directions are centred instead, which is equivalent.
         """
         onto = projection[:, None] if projection.ndim == 1 else projection
         if apply_ln and self.model.cfg.normalization_type in CENTRED:

@@ -1,4 +1,4 @@
-"""Norms with TransformerLens's names, and hooks on their divisor and their output."""
+"""Norms with TransformerLens's names, and hook points for their divisor and their output."""
 
 from torch import Tensor
 
@@ -11,7 +11,7 @@ from interp.model.norm import LayerNorm, ScaledNorm
 
 
 class Norm(FixedParts):
-    """A norm with ``w`` and ``b``, those that the core's has, and its two hook points."""
+    """A norm with ``w`` and ``b`` (as far as the core's has them) and its two hook points."""
 
     def __init__(self, core: ScaledNorm, weights: SharedWeights) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Norm(FixedParts):
         return self._core[0]
 
     def apply_weights(self, normalized: Tensor) -> Tensor:
-        """Times ``w``, plus ``b``."""
+        """Multiply by ``w`` and add ``b``."""
         core = self.core
         y = normalized if core.multiplier is None else normalized * core.multiplier
         return y if core.bias is None else y + core.bias

@@ -1,10 +1,10 @@
-"""Padding as TransformerLens has it, in the mask and in the embedding of positions.
+"""Padding as in TransformerLens, in the mask and in the position embedding.
 
 No query attends to padding. A padded query attends to the real tokens before it, and to nothing if
 there are none: its row of the pattern is zeros. Windows and ALiBi count columns, and padding has
-no position embedding. What real tokens compute is as elsewhere in this package.
+no position embedding. Activations of real tokens are as elsewhere in this package.
 
-Where ``attention_dir`` is ``bidirectional``, TransformerLens masks nothing, padding neither.
+If ``attention_dir`` is ``bidirectional``, TransformerLens masks nothing, not even padding.
 """
 
 from dataclasses import dataclass
@@ -22,23 +22,23 @@ from interp.model.positions.none import PositionBias
 
 @dataclass(frozen=True)
 class PaddedCausal:
-    """Real keys of the own and earlier columns; of its own where there are none.
+    """A causal mask over real keys; a query without any sees the key of its own column.
 
     Softmax needs one visible key; :class:`Padding` hides it again.
 
     Attributes:
-        window: how many columns before the own one are out of reach; ``None`` for none.
+        window: the number of columns that a query sees, its own included; ``None`` for all.
     """
 
     window: int | None = None
     is_bidirectional: bool = False
 
     def is_causal(self, context: Context) -> bool:
-        """As long as every row is within the window."""
+        """Whether every row is within the window."""
         return self.window is None or context.n_key <= self.window
 
     def visible(self, context: Context) -> Visible:
-        """Causal, within the window, without padding."""
+        """True where a query may attend to a key."""
         columns = context.columns[:, None]
         keys = torch.arange(context.n_key, device=columns.device)
         rule = keys <= columns
@@ -52,7 +52,7 @@ class PaddedCausal:
 
 @dataclass(frozen=True)
 class Unmasked:
-    """Every key, padding too."""
+    """A mask that hides nothing, not even padding."""
 
     is_bidirectional: bool = True
 
@@ -61,15 +61,15 @@ class Unmasked:
         return False
 
     def visible(self, context: Context) -> None:
-        """Everything."""
+        """``None``: every query attends to every key."""
 
 
 @dataclass(frozen=True)
 class ColumnALiBi(ALiBi):
-    """ALiBi over columns, padding included, and none of later keys."""
+    """ALiBi over columns, padding included; the bias of later keys is 0."""
 
     def bias(self, context: Context) -> PositionBias:
-        """−slope · columns between query and key."""
+        """−slope · (columns from key to query)."""
         columns = context.columns
         keys = torch.arange(context.n_key, device=columns.device)
         earlier = (keys - columns[:, None]).clamp(max=0).double()
@@ -77,7 +77,7 @@ class ColumnALiBi(ALiBi):
 
 
 def use_padded_masks(attentions: list[Attention]) -> None:
-    """Give attentions these masks in the place of their own."""
+    """Replace the masks of attentions by the masks of this module."""
     for attention in attentions:
         masking = attention.masking
         if isinstance(masking.positions, ALiBi):
@@ -92,11 +92,11 @@ def use_padded_masks(attentions: list[Attention]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Padding:
-    """Where there is padding in one forward.
+    """The padding of one forward.
 
     Attributes:
-        queries: ``[batch pos]`` of its columns.
-        itself: ``[batch 1 query key]``, where a padded query meets itself.
+        queries: ``[batch pos]``, true where the query is padding.
+        itself: ``[batch 1 query key]``, true where a padded query meets its own key.
     """
 
     queries: Bool[Tensor, "batch pos"]
@@ -104,7 +104,7 @@ class Padding:
 
     @classmethod
     def of(cls, context: Context) -> "Padding | None":
-        """That of a forward; ``None`` if there is none."""
+        """The padding of a forward; ``None`` if there is none."""
         if context.real is None:
             return None
         columns = context.columns

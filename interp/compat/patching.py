@@ -1,11 +1,11 @@
-"""Activation patching: the metric with one activation of a clean run in a corrupted one.
+"""Activation patching: a metric of corrupted runs with one activation of a clean run.
 
     get_act_patch_resid_pre(model, corrupted_tokens, clean_cache, metric)         # [layer pos]
 
 (Meng et al. 2022.) The metric takes logits ``[batch pos vocab]`` and returns one number. All cells
-are one :func:`interp.sweep` on the model's core where that gives what forwards of the model give
-(see :mod:`interp.compat.patching_sweep`); where hooks were added to the model, for example, each
-cell is a forward.
+are computed by one sweep on the model's core if that gives the same as forwards of the model (see
+:mod:`interp.compat.patching_sweep`); otherwise, for example if the model has hooks, each cell is
+one forward.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ Metric = Callable[[Tensor], Tensor]
 
 
 def make_df_from_ranges(column_max_ranges: Sequence[int], column_names: Sequence[str]) -> Any:
-    """A table of all combinations of indices, the last column first."""
+    """A table of all combinations of indices; the last column varies fastest."""
     cells = product(*map(range, column_max_ranges))
     return frame_of(dict(zip(column_names, cell, strict=True)) for cell in cells)
 
@@ -48,25 +48,26 @@ def generic_activation_patch(
         model: the model.
         corrupted_tokens: ``[batch pos]``.
         clean_cache: activations of the clean run by name.
-        patching_metric: of the logits ``[batch pos vocab]``; one number. One that reads a single
-            position of each row is the fastest.
-        patch_setter: ``(corrupted_activation, index, clean_activation)`` to the patched activation;
-            it may change the first in place.
-        activation_name: as of :func:`get_act_name`; the layer is the first index.
-        index_axis_names: axes that are run over in full: layer, pos, head (or head_index),
-            dest_pos, src_pos.
-        index_df: instead, a table of indices, a row a cell, the layer first.
-        return_index_df: whether to return that table too.
+        patching_metric: a function from logits ``[batch pos vocab]`` to one number. Metrics that
+            read a single position of each row are the fastest.
+        patch_setter: called with ``(corrupted_activation, index, clean_activation)``; returns the
+            patched activation, and may change the first argument in place.
+        activation_name: a name as for :func:`get_act_name`; the layer is the first index.
+        index_axis_names: axes that are swept in full: layer, pos, head (or head_index), dest_pos,
+            src_pos.
+        index_df: instead of ``index_axis_names``, a table of indices with one row per cell and the
+            layer in the first column.
+        return_index_df: whether to return the table of indices too.
 
     Returns:
-        ``[*axes]``, or ``[row]`` of ``index_df``; in torch's default dtype.
+        The metric ``[*axes]``, or ``[row]`` of ``index_df``, in torch's default dtype.
 
     Raises:
-        InvalidInput: neither or both of ``index_axis_names`` and ``index_df``; a metric that
-            returns several numbers.
+        InvalidInput: neither or both of ``index_axis_names`` and ``index_df`` are given, or the
+            metric returns several numbers.
     """
     if (index_df is None) == (index_axis_names is None):
-        raise InvalidInput("Give either index_axis_names= or index_df=.")
+        raise InvalidInput("Pass either index_axis_names= or index_df=.")
     if index_axis_names is not None:
         sizes = _sizes(model, corrupted_tokens, activation_name, index_axis_names)
         cells, shape = list(product(*map(range, sizes))), sizes
@@ -78,7 +79,7 @@ def generic_activation_patch(
     given = (model, corrupted, clean_cache, patching_metric, patch_setter)
     values = swept(*given, edited) if cells else []
     if values is None:
-        values = [_one_cell(*given, name, cell) for name, cell in edited]
+        values = [_metric_of_cell(*given, name, cell) for name, cell in edited]
     table = torch.tensor(values, dtype=torch.get_default_dtype(), device=model.cfg.device)
     table = table.reshape(shape)
     if not return_index_df:
@@ -102,7 +103,7 @@ def _sizes(model: Any, tokens: Tensor, activation_name: str, axes: Sequence[str]
     return [known[axis] for axis in axes]
 
 
-def _one_cell(
+def _metric_of_cell(
     model: Any,
     tokens: Tensor,
     clean_cache: Any,
@@ -234,7 +235,10 @@ def get_act_patch_attn_head_all_pos_every(
     clean_cache: Any,
     metric: Metric,
 ) -> Tensor:
-    """``[kind layer head]`` of output, query, key, value, pattern; 0 beyond key/value heads."""
+    """The metric ``[kind layer head]`` for output, query, key, value and pattern.
+
+    Keys and values have 0 at heads beyond the number of key/value heads.
+    """
     given = (model, corrupted_tokens, clean_cache, metric)
     patches = (
         get_act_patch_attn_head_out_all_pos,
@@ -252,7 +256,10 @@ def get_act_patch_attn_head_by_pos_every(
     clean_cache: Any,
     metric: Metric,
 ) -> Tensor:
-    """``[kind layer pos head]`` likewise; the pattern by query."""
+    """The metric ``[kind layer pos head]`` for the same kinds; ``pos`` of the pattern is the query.
+
+    Keys and values have 0 at heads beyond the number of key/value heads.
+    """
     given = (model, corrupted_tokens, clean_cache, metric)
     patches = (
         get_act_patch_attn_head_out_by_pos,
@@ -270,13 +277,13 @@ def get_act_patch_block_every(
     clean_cache: Any,
     metric: Metric,
 ) -> Tensor:
-    """``[kind layer pos]`` of the stream before each block, its attention and its MLP."""
+    """The metric ``[kind layer pos]`` for the stream before each block, its attention and MLP."""
     given = (model, corrupted_tokens, clean_cache, metric)
     patches = (get_act_patch_resid_pre, get_act_patch_attn_out, get_act_patch_mlp_out)
     return torch.stack([patch(*given) for patch in patches])
 
 
 def _stacked(tables: Sequence[Tensor]) -> Tensor:
-    """Tables of heads, those of fewer heads padded with 0."""
+    """Tables whose last axis is heads, stacked; those of fewer heads are padded with 0."""
     n = tables[0].shape[-1]
     return torch.stack([torch.nn.functional.pad(one, (0, n - one.shape[-1])) for one in tables])

@@ -1,8 +1,8 @@
-"""The cells of activation patching as one sweep, with the values of a forward a cell.
+"""The cells of activation patching as one sweep, with the same values as one forward per cell.
 
-Nothing before a patch differs from the corrupted run. So each patch setter is called with the
-activation of that run, and what it changes there is an edit of the core: cells that change nothing
-have the metric of the corrupted run, and the others restart where they first differ from it.
+Nothing before a patch differs from the corrupted run. Therefore each patch setter is called with
+the activation of that run, and its change becomes an edit of the core: cells without a change have
+the metric of the corrupted run, and the others restart where they first differ from it.
 """
 
 import math
@@ -36,12 +36,12 @@ AXES = {
     **dict.fromkeys(OF_HEADS, ("batch", "pos", "head", "unit")),
     "pattern": ("batch", "head", "pos", "key"),
 }
-"""Activations that the core edits as a hook of the façade does, with their axes."""
+"""Activations that can be edited in the core as by a hook of the façade, with their axes."""
 AGREEMENT = 1e-4
-"""Largest difference of the metric of the core and of the façade, relative to it or to 1."""
+"""Largest difference between the metrics of the core and the façade, relative to max(1, metric)."""
 REPAYS, LARGE, MEMORY = 24, 2**26, 4
-"""Weights are packed for so many patches or more, of models of so many bytes or more, if so many
-times their bytes are free; on AMD processors, where PyTorch's own products are slow."""
+"""Weights are packed for at least ``REPAYS`` patches, of models of at least ``LARGE`` bytes, if
+``MEMORY`` times these bytes are free; on AMD processors, where PyTorch's own products are slow."""
 Cell = tuple[str, tuple[int, ...]]
 """The name of an activation, and the index of a patch in it."""
 Setter = Callable[..., Any]
@@ -55,7 +55,7 @@ def swept(
     setter: Setter,
     cells: Sequence[Cell],
 ) -> list[float] | None:
-    """The metric of each cell; ``None`` if a sweep can't give what forwards of the model give."""
+    """The metric of each cell; ``None`` if a sweep can't give the same as forwards of the model."""
     names = list(dict.fromkeys(name for name, _ in cells))
     if not _runs_as_core(model, tokens, names):
         return None
@@ -98,18 +98,18 @@ def metric_value(metric: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
 
 
 class Unstored(SaveHook):
-    """Has an activation formed as it is for a cache, and stores nothing."""
+    """A hook that makes the model form an activation as for a cache, without storing it."""
 
     def __call__(self, tensor: Tensor, hook: HookPoint) -> None:
-        """Nothing."""
+        """Store nothing."""
 
 
 def _corrupted_run(
     model: Any, tokens: Tensor, names: Sequence[str], clean_cache: Any
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Logits and some activations, with all formed that the clean run formed.
+    """Logits and the named activations, of a run that forms all activations of the clean cache.
 
-    The operations are then the same, and so are the numbers wherever the tokens are.
+    Both runs then perform the same operations, and give the same numbers where tokens are equal.
     """
     found: dict[str, Tensor] = {}
     hooks = [(name, SaveHook(found)) for name in names]
@@ -131,14 +131,14 @@ def _values(
         return metric_value(metric, whole)
 
     unpatched, columns = float(of_all(logits)), columns_of(of_all, logits)
-    ways: list[MetricLike | OfColumns] = [lambda whole: of_all(whole).expand(len(tokens))]
+    metrics: list[MetricLike | OfColumns] = [lambda whole: of_all(whole).expand(len(tokens))]
     if columns is not None:
-        ways.insert(0, OfColumns(fn=of_all, columns_read=columns, n_pos=tokens.shape[1]))
-    for way in ways:
+        metrics.insert(0, OfColumns(fn=of_all, columns_read=columns, n_pos=tokens.shape[1]))
+    for candidate in metrics:
         try:
-            values, baseline = _run(core, tokens, planned, way)
+            values, baseline = _run(core, tokens, planned, candidate)
         except ReadsMore:
-            continue  # under some patch
+            continue  # the metric reads other positions under some patch
         except InterpError:
             return None
         agrees = abs(baseline - unpatched) <= AGREEMENT * max(1.0, abs(unpatched))
@@ -149,10 +149,10 @@ def _values(
 def _run(
     core: Network, tokens: Tensor, planned: list[Edit], metric: MetricLike | OfColumns
 ) -> tuple[list[float], float]:
-    """The metric under each edit and without one.
+    """The metric under each edit, and without an edit.
 
-    As :func:`interp.sweep`, whose result also holds the hashes of all weights and edits; nobody
-    reads them here.
+    The same as :func:`interp.sweep`, without computing the hashes of all weights and edits that its
+    result holds.
     """
     core = _fastest(core, len(planned))
     restart_map, batches = RestartMap(core), tuple(core.batches(tokens))
@@ -167,7 +167,7 @@ def _run(
 
 
 def _fastest(core: Network, n: int) -> Network:
-    """The core, with packed weights where so many forwards repay the packing and memory is free."""
+    """The core, with packed weights if ``n`` forwards repay the packing and memory is free."""
     nbytes = sum(weight.nbytes for weight in core.parameters())
     is_small = nbytes * MEMORY < free_bytes(core.device)
     on_cpu = core.device.type == "cpu" and core.dtype == torch.float32
@@ -182,7 +182,7 @@ def _fastest(core: Network, n: int) -> Network:
 def _edit(
     name: str, before: Tensor, setter: Setter, index: Sequence[int], clean: Any
 ) -> Edit | None:
-    """What writes the part that a patch setter changes; ``None`` if that is nothing."""
+    """The edit that makes the change of a patch setter; ``None`` if it changes nothing."""
     own = before.clone()
     after = setter(own, list(index), clean[name])
     after = own if after is None else after
@@ -211,11 +211,11 @@ def _short(name: str) -> str:
 
 
 def _runs_as_core(model: Any, tokens: Tensor, names: Sequence[str]) -> bool:
-    """Whether forwards with a patch of these activations are those of the core with an edit.
+    """Whether forwards with a patch of these activations equal those of the core with an edit.
 
-    They are not where hooks were added, where padding is masked (positions then count the tokens of
-    a row), in half precision (metrics of a sweep are of float32), where the MLPs add a bias
-    that the core has not, and at points that the façade alone has.
+    They do not if the model has hooks, if padding is masked (positions of the core then count the
+    real tokens of a row), in half precision (the metrics of a sweep are float32), if MLPs add a
+    bias that the core does not have, and at points that only the façade has.
     """
     core = getattr(model, "core", None)
     if not (isinstance(core, Network) and hasattr(model, "masks_padding")):

@@ -1,4 +1,4 @@
-"""Models with trained weights: ``HookedTransformer.from_pretrained``."""
+"""Loading trained models: ``HookedTransformer.from_pretrained``."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from interp.transformer import Transformer
 
 
 class Pretrained(ProcessingCalls):
-    """The calls that load."""
+    """The methods that load."""
 
     @classmethod
     def from_pretrained(
@@ -42,31 +42,32 @@ class Pretrained(ProcessingCalls):
         dtype: torch.dtype | str = torch.float32,
         **keywords: Any,
     ) -> Any:
-        """A trained model, whose weights are processed as TransformerLens does by default.
+        """Load a trained model, with its weights processed as TransformerLens does by default.
 
         Args:
             model_name: a bundled model, a folder, ``hub:org/name``, or the name of a repository of
                 the hub; with ``hf_model``, a name for it.
-            fold_ln: fold gains and biases of norms.
-            center_writing_weights: see :mod:`interp.compat.processing`.
-            center_unembed: likewise.
-            refactor_factored_attn_matrices: W_Q and W_K with equal columns, W_O a rotation; see
-                :func:`interp.compat.processing.even_factors`.
+            fold_ln: whether to fold gains and biases of norms.
+            center_writing_weights: whether to centre weights that write to the stream; see
+                :mod:`interp.compat.processing`.
+            center_unembed: whether to centre W_U and b_U over the vocabulary.
+            refactor_factored_attn_matrices: whether to refactor the products W_Q W_Kᵀ and W_V W_O;
+                see :func:`interp.compat.processing.even_factors`.
             checkpoint_index: not supported; ``"NAME@STEP"`` is a bundled checkpoint.
-            checkpoint_value: the training step, of a bundled model.
-            hf_model: a live model of ``transformers``, instead of one by name.
-            device: of the weights.
-            n_devices: 1.
-            tokenizer: one of ``transformers``, instead of the model's.
-            move_to_device: whether it goes to ``device``.
-            fold_value_biases: see :mod:`interp.compat.processing`.
-            default_prepend_bos: the BOS rule; by default BOS is prepended if there is one.
-            default_padding_side: of the tokenizer.
-            dtype: to compute in.
-            **keywords: ``torch_dtype`` in the place of ``dtype``; others are refused.
+            checkpoint_value: the training step of the weights, for a model with checkpoints.
+            hf_model: a live model of ``transformers``, to be loaded instead of ``model_name``.
+            device: the device of the weights; by default CUDA if available, else the CPU.
+            n_devices: must be 1.
+            tokenizer: a tokenizer of ``transformers``, instead of the model's.
+            move_to_device: whether to move the model to ``device``.
+            fold_value_biases: whether to fold b_V into b_O.
+            default_prepend_bos: whether to prepend BOS to texts; by default if there is a BOS.
+            default_padding_side: the padding side of the tokenizer.
+            dtype: the dtype to compute in.
+            **keywords: ``torch_dtype`` instead of ``dtype``; others are refused.
 
         Raises:
-            InvalidInput: what is not supported.
+            InvalidInput: an argument is not supported.
             InvalidConfig: TransformerLens has no such architecture.
             ModelLoadError: the model can't be loaded.
         """
@@ -82,20 +83,20 @@ class Pretrained(ProcessingCalls):
         source = load(source_of(name) if hf_model is None else hf_model, dtype=dtype)
         given = tokenizer is not None
         cfg = _config(source, name, dtype, device, default_prepend_bos, is_given=given)
-        made = cls._filled(
+        model = cls._from_source(
             cfg,
             source,
             _tokenizer(source, tokenizer),
             fold_ln=fold_ln,
             center_writing_weights=center_writing_weights,
-            # A soft-cap is not invariant to a constant.
+            # A soft-cap is not invariant to adding a constant to all logits.
             center_unembed=center_unembed and not cfg.output_logits_soft_cap > 0,
             fold_biases=fold_value_biases,
             refactor=refactor_factored_attn_matrices,
         )
-        if default_padding_side is not None and made.tokenizer is not None:
-            made.tokenizer.padding_side = default_padding_side
-        return made.to(cfg.device) if move_to_device else made
+        if default_padding_side is not None and model.tokenizer is not None:
+            model.tokenizer.padding_side = default_padding_side
+        return model.to(cfg.device) if move_to_device else model
 
     @classmethod
     def from_pretrained_no_processing(
@@ -108,7 +109,7 @@ class Pretrained(ProcessingCalls):
         fold_value_biases: bool = False,
         **keywords: Any,
     ) -> Any:
-        """As :meth:`from_pretrained`, with the weights as they are."""
+        """Like :meth:`from_pretrained`, without processing the weights."""
         return cls.from_pretrained(
             model_name,
             fold_ln=fold_ln,
@@ -120,40 +121,40 @@ class Pretrained(ProcessingCalls):
         )
 
     @classmethod
-    def _filled(
+    def _from_source(
         cls,
         cfg: HookedTransformerConfig,
         source: Transformer,
         tokenizer: Any,
         **steps: bool,
     ) -> Any:
-        """A model of the weights of another, processed."""
+        """A model with the weights of ``source``, processed."""
         state = state_of(source, cfg)
         steps["fold_ln"] = steps["fold_ln"] and cfg.normalization_type is not None
         state = processed_state(state, cfg, **steps)  # pyright: ignore[reportArgumentType]
         if steps["fold_ln"]:
             cfg.normalization_type = FOLDED[str(cfg.normalization_type)]
         cfg.init_weights = False
-        made = cls(cfg, tokenizer, move_to_device=False)  # pyright: ignore[reportCallIssue]
+        model = cls(cfg, tokenizer, move_to_device=False)  # pyright: ignore[reportCallIssue]
         cfg.init_weights = True
-        made.load_state_dict(state)
-        return made.eval()
+        model.load_state_dict(state)
+        return model.eval()
 
 
 def dtype_of(given: object) -> torch.dtype:
     """A dtype, given as one or by its name.
 
     Raises:
-        InvalidInput: it is neither.
+        InvalidInput: ``given`` is neither.
     """
     known = getattr(torch, given, None) if isinstance(given, str) else given
     if not isinstance(known, torch.dtype):
-        raise InvalidInput(f"dtype={shorten(given)} is no dtype of torch.")
+        raise InvalidInput(f"dtype={shorten(given)} is not a dtype of torch.")
     return known
 
 
 def source_of(name: str) -> str:
-    """What :func:`interp.load` takes, for a name of TransformerLens."""
+    """The argument of :func:`interp.load` for a name of TransformerLens."""
     if name.partition("@")[0] in bundled() or name.startswith(PREFIX) or Path(name).exists():
         return name
     plain, at, revision = name.partition("@")
@@ -175,7 +176,7 @@ def _config(
     cfg.device = "cpu" if device is None else device
     if device is None and torch.cuda.is_available():
         cfg.device = "cuda"
-    # A tokenizer that is given gets a BOS if it has none; a bundled one may lack it.
+    # A tokenizer passed by the user gets a BOS if it has none; a bundled one may lack it.
     has_bos = is_given or tokens.bos is not None or tokens.eos is not None
     cfg.default_prepend_bos = has_bos if default_prepend_bos is None else default_prepend_bos
     return cfg

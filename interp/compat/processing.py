@@ -1,8 +1,9 @@
-"""Weights in a basis that is easier to interpret, on state dicts in TransformerLens's names.
+"""Processing of weights for interpretation, on state dicts with TransformerLens's names.
 
-What a norm multiplies and adds is folded into the matrices that read it, the mean over d_model goes
-from what writes, the mean over the vocabulary from W_U, and b_V into b_O. Only centring W_U changes
-the logits, all of a position by the same number (TransformerLens 3.9, ``weight_processing.py``).
+Gain and bias of a norm are folded into the matrices that read its output, the mean over d_model is
+removed from weights that write to the stream, the mean over the vocabulary is removed from W_U, and
+b_V is folded into b_O. Only centring W_U changes the logits, by the same number at all tokens of a
+position (TransformerLens 3.9, ``weight_processing.py``).
 """
 
 from collections.abc import Mapping
@@ -19,10 +20,10 @@ StateDict = dict[str, Tensor]
 
 
 def fold_norms(state: StateDict, cfg: HookedTransformerConfig) -> StateDict:
-    """Gains and biases of the norms before sub-layers and the unembedding, folded.
+    """Fold gains and biases of the norms before sub-layers and the unembedding.
 
-    With LayerNorms the matrices that read are centred over d_model as well, which does not change
-    what they compute of a centred stream. Norms after a sub-layer stay.
+    With LayerNorms, the matrices that read the norms are also centred over d_model, which does not
+    change their products with a centred stream. Norms after a sub-layer are kept.
     """
     state, centre = dict(state), cfg.normalization_type in ("LN", "LNPre")
     own = "" if cfg.n_key_value_heads is None else "_"
@@ -58,8 +59,7 @@ def _fold_experts(state: StateDict, at: str) -> None:
     gain, bias = state.pop(f"{at}ln2.w", None), state.pop(f"{at}ln2.b", None)
     if bias is not None and bool(bias.any()):
         raise InvalidInput(
-            f"{at}ln2.b is not zero, and experts have no biases that it could be folded into; "
-            "use fold_ln=False."
+            f"{at}ln2.b is not zero, and experts have no biases to fold it into; use fold_ln=False."
         )
     ends = ("W_in.weight", "W_gate.weight")
     for name in [name for name in state if name.startswith(f"{at}mlp.") and name.endswith(ends)]:
@@ -67,7 +67,7 @@ def _fold_experts(state: StateDict, at: str) -> None:
 
 
 def centre_writing(state: StateDict, cfg: HookedTransformerConfig) -> StateDict:
-    """Embeddings, W_O, b_O, W_out and b_out with mean zero over d_model."""
+    """Centre embeddings, W_O, b_O, W_out and b_out over d_model."""
     state = dict(state)
     names = [] if cfg.original_architecture in WRITE_NORM else ["embed.W_E"]
     if names and cfg.positional_embedding_type == "standard":
@@ -84,13 +84,13 @@ def centre_writing(state: StateDict, cfg: HookedTransformerConfig) -> StateDict:
 
 
 def centre_unembed(state: StateDict) -> StateDict:
-    """W_U and b_U with mean zero over the vocabulary."""
+    """Centre W_U and b_U over the vocabulary."""
     names = ("unembed.W_U", "unembed.b_U")
     return state | {name: state[name] - state[name].mean(-1, keepdim=True) for name in names}
 
 
 def fold_value_biases(state: StateDict, cfg: HookedTransformerConfig) -> StateDict:
-    """b_V becomes 0, and b_O its effect: rows of a pattern sum to one."""
+    """Fold b_V into b_O, which is exact because the rows of a pattern sum to 1."""
     state = dict(state)
     name = "b_V" if cfg.n_key_value_heads is None else "_b_V"
     for layer in range(cfg.n_layers):
@@ -103,21 +103,22 @@ def fold_value_biases(state: StateDict, cfg: HookedTransformerConfig) -> StateDi
 
 
 def even_factors(state: StateDict, cfg: HookedTransformerConfig) -> StateDict:
-    """W_Q and W_K whose columns have equal norms, W_V with orthogonal columns, W_O a rotation.
+    """Refactor W_Q W_Kᵀ and W_V W_O of each head by singular value decompositions.
 
-    By singular value decompositions: W_V W_O = (U S) Vᵀ, and W_Q W_Kᵀ = (U √S) (V √S)ᵀ with the
-    biases as a further row of W_Q and W_K. Scores, patterns and results stay as they are; b_V
-    becomes 0, and b_O its effect.
+    W_V W_O = (U S) Vᵀ, so that W_V has orthogonal columns and W_O orthonormal rows; and
+    W_Q W_Kᵀ = (U √S) (V √S)ᵀ, with the biases as a further row of W_Q and W_K, so that the columns
+    of W_Q and W_K have equal norms. Scores, patterns and results do not change; b_V is folded into
+    b_O first.
 
     Raises:
-        InvalidInput: queries and keys are rotated or normalized, so that scores are no bilinear
+        InvalidInput: queries and keys are rotated or normalized, so that scores are not a bilinear
             form of the stream, or heads share keys.
     """
     shared = cfg.n_key_value_heads is not None
     if cfg.positional_embedding_type == "rotary" or cfg.use_qk_norm or shared:
         raise InvalidInput(
-            "refactor_factored_attn_matrices= needs queries and keys that are not rotated, not "
-            "normalized and of one head each; leave it False for this model."
+            "refactor_factored_attn_matrices= needs queries and keys that are neither rotated, "
+            "normalized nor shared between heads; leave it False for this model."
         )
     state = fold_value_biases(state, cfg)
     for layer in range(cfg.n_layers):
@@ -143,7 +144,7 @@ def processed_state(
     fold_biases: bool,
     refactor: bool = False,
 ) -> StateDict:
-    """The steps that are asked for and that TransformerLens would make, in its order."""
+    """Apply the requested steps, as far as TransformerLens applies them and in its order."""
     # Without gains there is nothing to fold, and TransformerLens does not centre either.
     if fold_ln and any(name.endswith((".ln1.w", ".ln2.w", "ln_final.w")) for name in state):
         state = fold_norms(state, cfg)

@@ -1,4 +1,4 @@
-"""Processing the weights of a model that is there: ``model.process_weights_()`` and its steps."""
+"""Processing the weights of an existing model: ``model.process_weights_()`` and its steps."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ from interp.compat.stacked_weights import StackedWeights
 from interp.errors import InvalidInput, shorten
 
 FOLDED = {"LN": "LNPre", "RMS": "RMSPre"}
-"""What a norm is called when its gain and bias are folded."""
+"""The ``normalization_type`` of a norm after its gain and bias are folded."""
 
 
 class ProcessingCalls(StackedWeights):
-    """The calls that process state dicts in TransformerLens's names."""
+    """The methods that process state dicts with TransformerLens's names."""
 
     def load_and_process_state_dict(
         self,
@@ -24,14 +24,14 @@ class ProcessingCalls(StackedWeights):
         fold_value_biases: bool = True,
         refactor_factored_attn_matrices: bool = False,
     ) -> None:
-        """Load weights in TransformerLens's names, processed.
+        """Process weights under TransformerLens's names, and load them.
 
-        With ``fold_ln`` a model with gains is built anew without them; hooks that it had go. See
+        With ``fold_ln``, a model with gains is rebuilt without them and loses its hooks. See
         :mod:`interp.compat.processing` for the steps.
 
         Raises:
-            InvalidInput: ``refactor_factored_attn_matrices`` where queries and keys are rotated,
-                normalized or shared.
+            InvalidInput: ``refactor_factored_attn_matrices`` is set, and queries and keys are
+                rotated, normalized or shared.
         """
         fold_ln = fold_ln and self.cfg.normalization_type is not None
         state = processing.processed_state(
@@ -55,7 +55,7 @@ class ProcessingCalls(StackedWeights):
         center_unembed: bool = True,
         refactor_factored_attn_matrices: bool = False,
     ) -> None:
-        """Process the weights of this model, after training it."""
+        """Process the weights of this model in place, for example after training."""
         self.load_and_process_state_dict(
             {name: weight.clone() for name, weight in self.state_dict().items()},
             fold_ln=fold_ln,
@@ -65,7 +65,7 @@ class ProcessingCalls(StackedWeights):
         )
 
     def fill_missing_keys(self, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """A state dict with this model's own weights where it has none.
+        """A state dict in which missing weights are filled with those of this model.
 
         Raises:
             InvalidInput: a matrix is missing.
@@ -100,5 +100,5 @@ class ProcessingCalls(StackedWeights):
         return processing.even_factors(state_dict, self.cfg)
 
     def _build(self) -> None:
-        """Make the parts of the model anew, by its configuration."""
+        """Rebuild the parts of the model from its configuration."""
         raise NotImplementedError

@@ -1,5 +1,6 @@
-"""Which token follows, and when a row ends: the settings of ``generate`` in TransformerLens."""
+"""The steps of ``generate``: how tokens are drawn, when a row ends, and what is returned."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor
 
 from interp.compat.utils.language_model import sample_logits
-from interp.errors import InvalidInput
+from interp.errors import InvalidInput, InvalidTokens, shorten
 
 
 @dataclass(frozen=True)
@@ -15,9 +16,9 @@ class Sampling:
     """How a token is drawn from logits ``[batch vocab]``.
 
     Attributes:
-        do_sample: sample, or else take the most probable token.
+        do_sample: whether to sample, or to select the most probable token.
         top_k: sample from the k most probable tokens.
-        top_p: sample from the most probable tokens that together have this probability.
+        top_p: sample from the most probable tokens whose probabilities sum to ``top_p``.
         temperature: divides the logits.
         freq_penalty: subtracted from a token's logit for each time it occurred.
     """
@@ -29,7 +30,7 @@ class Sampling:
     freq_penalty: float = 0.0
 
     def draw(self, logits: Tensor, tokens: Tensor) -> Tensor:
-        """A token of each row, after the tokens ``[batch pos]``."""
+        """The next token of each row, after the tokens ``[batch pos]``."""
         if not self.do_sample:
             return logits.argmax(-1)
         return sample_logits(
@@ -44,11 +45,11 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Ends:
-    """The tokens that end a row, and the token that follows in it.
+    """The tokens that end a row, and the token that fills it afterwards.
 
     Attributes:
-        tokens: their ids; rows have no end if there are none.
-        filler: the id of what follows.
+        tokens: ids of the tokens that end a row; if empty, rows do not end.
+        filler: the id that fills a row after its end.
     """
 
     tokens: tuple[int, ...] = ()
@@ -56,13 +57,13 @@ class Ends:
 
     @classmethod
     def of(cls, given: Any, tokenizer: Any) -> "Ends":
-        """Of ``eos_token_id=``, an id or several, by default the tokenizer's EOS, if it has one.
+        """From ``eos_token_id=``, one id or several; by default the tokenizer's EOS, if any.
 
         Raises:
-            InvalidInput: neither ids nor a tokenizer are there.
+            InvalidInput: there are neither ids nor a tokenizer.
         """
         if given is None and tokenizer is None:
-            raise InvalidInput("Without a tokenizer, give eos_token_id= or stop_at_eos=False.")
+            raise InvalidInput("Without a tokenizer, pass eos_token_id= or stop_at_eos=False.")
         eos = getattr(tokenizer, "eos_token_id", None)
         given = eos if given is None else given
         if given is None:
@@ -72,8 +73,60 @@ class Ends:
         return cls(ids, int(eos) if several and eos is not None else int(ids[0]))
 
     def apply(self, new: Tensor, ended: Tensor) -> tuple[Tensor, Tensor]:
-        """The tokens of each row and which rows have ended, given which ended before."""
+        """The token of each row, and which rows have ended, given which had ended before."""
         if not self.tokens:
             return new, ended
         new = new.where(~ended, self.filler)
         return new, ended | torch.isin(new, torch.tensor(self.tokens, device=new.device))
+
+
+def generation_steps(
+    next_logits: Callable[[Tensor], Tensor],
+    tokens: Tensor,
+    max_new_tokens: int,
+    sampling: Sampling,
+    ends: Ends,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The new token ``[batch 1]`` of each row and its logits ``[batch vocab]``, step by step.
+
+    Args:
+        next_logits: a function from all tokens so far ``[batch pos]`` to the logits of the next.
+        tokens: the first tokens.
+        max_new_tokens: number of steps, unless all rows end before.
+        sampling: how tokens are drawn.
+        ends: the tokens that end a row.
+    """
+    ended = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
+    for _ in range(max_new_tokens):
+        with torch.no_grad():
+            logits = next_logits(tokens)
+        new, ended = ends.apply(sampling.draw(logits, tokens), ended)
+        yield new[:, None], logits
+        if ends.tokens and bool(ended.all()):
+            return
+        tokens = torch.cat([tokens, new[:, None]], dim=-1)
+
+
+def resolve_return_type(return_type: str | None, *, is_text: bool) -> str:
+    """``str`` or ``tokens``, for any ``return_type=`` of ``generate``.
+
+    Raises:
+        InvalidInput: ``return_type`` is unknown.
+    """
+    kinds = {"input": "str" if is_text else "tokens", "tensor": "tokens"}
+    kind = kinds.get(str(return_type), return_type)
+    if kind not in ("str", "tokens"):
+        raise InvalidInput(f"return_type={shorten(return_type)} must be input, str or tokens.")
+    return str(kind)
+
+
+def decode_rows(tokenizer: Any, tokens: Tensor) -> str | list[str]:
+    """The text of each row without special tokens; a single text for a single row.
+
+    Raises:
+        InvalidTokens: there is no tokenizer.
+    """
+    if tokenizer is None:
+        raise InvalidTokens('This model has no tokenizer; use return_type="tokens".')
+    texts = [tokenizer.decode(row, skip_special_tokens=True) for row in tokens]
+    return texts[0] if len(texts) == 1 else texts

@@ -1,9 +1,9 @@
-"""Parameters in TransformerLens's names and shapes, over the storage of the core's weights.
+"""Parameters with TransformerLens's names and shapes, which share storage with the core's weights.
 
-The core keeps W_Q, W_K and W_V as one matrix; ``blocks[l].attn.W_Q [head d_model d_head]`` is a
-parameter of its own that shares this storage, so that what trains or edits one does so to the
-other. Autograd knows the core's matrix alone: when its gradient is complete, it is handed on to the
-``.grad`` of the parameters. ``torch.autograd.grad`` by such a parameter therefore finds no path.
+The core stores W_Q, W_K and W_V as one matrix; ``blocks[l].attn.W_Q [head d_model d_head]`` is a
+separate parameter that shares this storage, so that training or editing one changes the other.
+Autograd knows only the core's matrix: when its gradient is complete, it is passed on to the
+``.grad`` of the parameters. ``torch.autograd.grad`` with such a parameter therefore finds no path.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 View = Callable[[Tensor], Tensor]
-"""From a weight of the core to a part of it, as a view."""
+"""A function from a weight of the core to a view of a part of it."""
 
 
 @dataclass(eq=False)
@@ -25,9 +25,9 @@ class SharedWeight:
         owner: the module that has it.
         name: its name there.
         core: the weight of the core whose storage it shares.
-        view: which part of it.
-        parameter: as it was bound.
-        pointer: the address of its data.
+        view: selects the part of that weight.
+        parameter: the parameter when it was last bound.
+        pointer: the address of its data at that time.
     """
 
     owner: nn.Module
@@ -39,21 +39,21 @@ class SharedWeight:
 
     @property
     def is_bound(self) -> bool:
-        """Whether the parameter is still the same, over the same storage."""
+        """Whether the parameter is still the same and has the same storage."""
         return self.current is self.parameter and self.parameter.data_ptr() == self.pointer
 
     @property
     def current(self) -> nn.Parameter | None:
-        """What the owner has under this name now."""
-        # Of the dictionary, because a lookup through nn.Module takes longer.
+        """The owner's present parameter of this name."""
+        # From the dictionary, because a lookup through nn.Module takes longer.
         return self.owner._parameters[self.name]  # pyright: ignore[reportPrivateUsage]
 
     def bind(self, *, keep: bool) -> None:
         """Share the storage again.
 
         Args:
-            keep: whether the parameter's values are kept, and written into the core; else the
-                core's.
+            keep: whether to keep the parameter's values and write them into the core; otherwise
+                the core's values are kept.
         """
         now = self.current
         if now is None:
@@ -72,17 +72,18 @@ class SharedWeights:
         self._by_core: dict[int, list[SharedWeight]] = {}
 
     def add(self, owner: nn.Module, name: str, core: nn.Parameter, view: View) -> None:
-        """Register a parameter ``name`` of ``owner`` over a part of a weight of the core."""
+        """Register a parameter ``name`` of ``owner`` that shares a part of a weight of the core."""
         parameter = nn.Parameter(view(core.data))
         owner.register_parameter(name, parameter)
         if id(core) not in self._by_core:
             self._by_core[id(core)] = []
-            core.register_post_accumulate_grad_hook(partial(_hand_on, self._by_core[id(core)]))
-        made = SharedWeight(owner, name, core, view, parameter, parameter.data_ptr())
-        self._by_core[id(core)].append(made)
+            pass_on = partial(_pass_gradient_on, self._by_core[id(core)])
+            core.register_post_accumulate_grad_hook(pass_on)
+        shared = SharedWeight(owner, name, core, view, parameter, parameter.data_ptr())
+        self._by_core[id(core)].append(shared)
 
     def check(self) -> None:
-        """Before a forward: take over parameters that were replaced, and what needs gradients."""
+        """Take over replaced parameters and ``requires_grad``; called before a forward."""
         for shared in self._by_core.values():
             for weight in shared:
                 if not weight.is_bound:
@@ -96,7 +97,7 @@ class SharedWeights:
         return {id(weight.parameter) for shared in self._by_core.values() for weight in shared}
 
     def rebind(self) -> None:
-        """After the core was moved or cast: parameters over its new storage."""
+        """Bind the parameters to the core's new storage, after it was moved or cast."""
         for shared in self._by_core.values():
             for weight in shared:
                 weight.bind(keep=False)
@@ -111,7 +112,7 @@ def _move_grad(parameter: nn.Parameter) -> None:
 
 
 @torch.no_grad()
-def _hand_on(shared: list[SharedWeight], core: Tensor) -> None:
+def _pass_gradient_on(shared: list[SharedWeight], core: Tensor) -> None:
     """Add the core's gradient to those of the parameters, and clear it."""
     grad, core.grad = core.grad, None
     if grad is None:

@@ -1,4 +1,4 @@
-"""Some indices along one axis, in any of the forms that TransformerLens takes as a slice."""
+"""Indexing along one axis, with any of the forms that TransformerLens accepts as a slice."""
 
 from typing import Any
 
@@ -7,16 +7,16 @@ from torch import Tensor
 from interp.compat.utils.slices import Slice
 
 SliceLike = Any
-"""What :class:`Slice` takes (``None``, an index, a tuple, a list, …), or a ``Slice``."""
+"""An argument of :class:`Slice` (``None``, an index, a tuple, a list, …), or a ``Slice``."""
 
 
 def take(x: Tensor, part: SliceLike, axis: int) -> Tensor:
-    """Some indices of ``x`` along ``axis``; of a single index, without that axis."""
+    """Index ``x`` along ``axis``; a single index removes the axis."""
     return x if part is None else _slice(part).apply(x, dim=axis)
 
 
 def removes_axis(part: SliceLike) -> bool:
-    """Whether it is a single index."""
+    """Whether ``part`` is a single index."""
     return _slice(part).mode == "int"
 
 

@@ -1,4 +1,4 @@
-"""SoLU's norm with its hook points, and both in one function (Elhage et al. 2022).
+"""The norm after SoLU with its hook points, and both as one function (Elhage et al. 2022).
 
 The façade calls the norm's hooks; the core computes the same without them, as its activation
 function.
@@ -15,7 +15,7 @@ from interp.compat.utils.activation_functions import solu
 
 
 class ActivationNorm(FixedParts):
-    """The norm after SoLU, whose parameters are its own."""
+    """The norm after SoLU, whose parameters are not shared with the core."""
 
     def __init__(self, cfg: HookedTransformerConfig, width: int) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class ActivationNorm(FixedParts):
         return self.apply_weights(call_hooks(self.hook_normalized, x))
 
     def without_hooks(self, x: Tensor) -> Tensor:
-        """The same; hooks are not called."""
+        """The same, without calling hooks."""
         x = x - x.mean(-1, keepdim=True)
         return self.apply_weights(x / self.scale(x))
 
@@ -41,13 +41,13 @@ class ActivationNorm(FixedParts):
         return (centred.square().mean(-1, keepdim=True) + self.eps).sqrt()
 
     def apply_weights(self, normalized: Tensor) -> Tensor:
-        """Times ``w``, plus ``b``."""
+        """Multiply by ``w`` and add ``b``, if there are any."""
         w, b = getattr(self, "w", None), getattr(self, "b", None)
         return normalized if w is None or b is None else normalized * w + b
 
 
 class SoluNorm:
-    """SoLU and the norm behind it, as the activation function of the core."""
+    """SoLU followed by its norm, as the activation function of the core."""
 
     def __init__(self, norm: ActivationNorm) -> None:
         self.norm = norm

@@ -1,4 +1,4 @@
-"""The weights of a model of this package as a state dict in TransformerLens's names."""
+"""The weights of a model of this package as a state dict with TransformerLens's names."""
 
 from torch import Tensor
 
@@ -14,7 +14,7 @@ State = dict[str, Tensor]
 
 
 def state_of(model: Transformer, cfg: HookedTransformerConfig) -> State:
-    """Its weights; missing biases are zeros, and a factor of the embedding is part of W_E."""
+    """The weights of a decoder; missing biases are 0, and W_E includes the embedding's scale."""
     stack = model.stacks[0]
     scale = model.config.stacks[stack.name].embedding.scale
     W_E, W_U = model.W_E.detach(), model.W_U.detach()
@@ -38,7 +38,7 @@ def state_of(model: Transformer, cfg: HookedTransformerConfig) -> State:
 
 
 def norm_state(name: str, norm: Norm | None) -> State:
-    """Gain and bias; a gain that is stored less one (Gemma) is given whole."""
+    """Gain and bias; a gain that is stored with an offset (Gemma) includes it."""
     if not isinstance(norm, ScaledNorm):
         return {}
     state: State = {}
@@ -50,7 +50,7 @@ def norm_state(name: str, norm: Norm | None) -> State:
 
 
 def attention_state(at: str, attn: Attention, cfg: HookedTransformerConfig) -> State:
-    """The weights of heads; missing biases are zeros."""
+    """The weights of attention; missing biases are 0."""
     own = "" if cfg.n_key_value_heads is None else "_"
     b_O = attn.b_O
     state = {
@@ -67,7 +67,7 @@ def attention_state(at: str, attn: Attention, cfg: HookedTransformerConfig) -> S
 
 
 def mlp_state(at: str, block: Block, cfg: HookedTransformerConfig) -> State:
-    """The weights of neurons, likewise; none without an MLP."""
+    """The weights of an MLP; missing biases are 0. Empty if there is no MLP."""
     mlp = getattr(block, "mlp", None)
     if isinstance(mlp, Experts):
         return _experts(at, mlp)

@@ -1,9 +1,9 @@
-"""Queries, keys and values whose inputs are hooked apart from one another.
+"""Queries, keys and values whose inputs have separate hooks.
 
-With ``use_attn_in`` or ``use_split_qkv_input`` each head reads a copy of the stream of its own.
-Without, TransformerLens still applies ``ln1`` three times, for queries, keys and values, and calls
-its hooks each time: a hook that draws noise or counts, or that sees gradients, needs that. Hooks
-that only store what they see are called once, since they see three times the same.
+With ``use_attn_in`` or ``use_split_qkv_input``, each head has its own copy of the stream as input.
+Without them, TransformerLens still applies ``ln1`` three times, for queries, keys and values, and
+calls its hooks each time; this matters for hooks that add noise, count calls or see gradients.
+Hooks that only store their input are called once, since they receive the same input three times.
 """
 
 import torch
@@ -17,21 +17,21 @@ from interp.compat.norms import Norm
 from interp.points import Point
 
 Inputs = dict[Point, Tensor]
-"""The stream that queries, keys and values read: ``[batch pos d_model]`` or one of each head."""
+"""Inputs of queries, keys and values: ``[batch pos d_model]``, or ``[batch pos head d_model]``."""
 _LETTERS = {Point.Q: "q", Point.K: "k", Point.V: "v"}
 
 
 def norm_before(facade: Facade, layer: int) -> Norm | None:
-    """The norm of what attention reads; ``None`` if it reads the stream itself."""
+    """The norm of the input of attention; ``None`` if attention reads the stream itself."""
     norm = facade.blocks[layer].part("ln1")
     return norm if isinstance(norm, Norm) and facade.has_input_norm else None
 
 
 def projected_apart(facade: Facade, layer: int, x: Tensor) -> dict[Point, Tensor]:
-    """Queries, keys and values ``[batch pos head d_head]``; nothing if one product gives them."""
+    """Queries, keys and values ``[batch pos head d_head]``; empty if they share one input."""
     norm, cfg = norm_before(facade, layer), facade.cfg
     if cfg.use_attn_in or cfg.use_split_qkv_input:
-        inputs = _of_heads(facade, layer, x)
+        inputs = _inputs_of_heads(facade, layer, x)
     elif norm is not None and _is_edited(norm):
         inputs = dict.fromkeys(_LETTERS, x)
     else:
@@ -43,13 +43,13 @@ def projected_apart(facade: Facade, layer: int, x: Tensor) -> dict[Point, Tensor
 
 
 def _is_edited(norm: Norm) -> bool:
-    """Whether a hook of a norm does more than store what it sees in a forward."""
+    """Whether a hook of a norm does more than store its input in a forward."""
     points = (norm.hook_scale, norm.hook_normalized)
     stores = all(point.only_stores(SaveHook) for point in points)
     return not stores or any(point.bwd_hooks for point in points)
 
 
-def _of_heads(facade: Facade, layer: int, x: Tensor) -> Inputs:
+def _inputs_of_heads(facade: Facade, layer: int, x: Tensor) -> Inputs:
     """A copy of the stream for each head, after the hooks of these inputs."""
     cfg, block, attention = facade.cfg, facade.blocks[layer], facade.attentions[layer]
     inputs = dict.fromkeys(_LETTERS, x[:, :, None].expand(-1, -1, cfg.n_heads, -1))
@@ -68,7 +68,7 @@ def _of_heads(facade: Facade, layer: int, x: Tensor) -> Inputs:
 def _project(
     facade: Facade, layer: int, point: Point, norm: torch.nn.Module, own: Tensor
 ) -> Tensor:
-    """One of the three, of its own input."""
+    """Queries, keys or values, from their own input."""
     attention = facade.attentions[layer]
     weight, bias = attention.projection(point)
     if facade.is_ungrouped:

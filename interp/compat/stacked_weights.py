@@ -17,23 +17,23 @@ STACKED = {
     **dict.fromkeys(("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O"), "attn"),
     **dict.fromkeys(("W_in", "W_gate", "W_out", "b_in", "b_out"), "mlp"),
 }
-"""The part of a block that has each of them."""
+"""Weights of every block, and the part of the block that has each."""
 SINGLE = {"W_U": "unembed", "b_U": "unembed", "W_E": "embed", "W_pos": "pos_embed"}
-"""The part of the model that has each of them."""
+"""Weights of which there is one, and the part of the model that has each."""
 INSTEAD = {
     "get_residual": "model.input_to_embed(tokens), or model(tokens, stop_at_layer=0)",
     "get_pos_offset": "past_kv_cache.n_columns",
 }
-"""Names of TransformerLens that are not here, and what does the same."""
+"""Names of TransformerLens that this package lacks, and what to use instead."""
 
 
 class BlockWeights(HookedRootModule):
-    """The properties of a model that give its weights."""
+    """The weights of a model as attributes."""
 
     cfg: HookedTransformerConfig
     blocks: Any
     single: ClassVar[Mapping[str, str]] = SINGLE
-    """The part that has each weight of which there is one."""
+    """The part that has each of :data:`SINGLE`."""
 
     def __getattr__(self, name: str) -> Any:
         """A weight of every layer stacked, or W_E, W_pos, W_U, b_U (the parameters).
@@ -58,7 +58,7 @@ class BlockWeights(HookedRootModule):
         return self.blocks
 
     def __dir__(self) -> list[str]:
-        """Names of attributes, those of weights included."""
+        """Names of attributes, including those of weights."""
         return [*super().__dir__(), *STACKED, *SINGLE]
 
     def _stacked(self, name: str) -> Tensor | None:
@@ -73,7 +73,7 @@ class BlockWeights(HookedRootModule):
 
     @property
     def W_E_pos(self) -> Tensor:
-        """W_E and W_pos, one below the other ``[d_vocab+n_ctx d_model]``."""
+        """W_E and W_pos, concatenated ``[d_vocab+n_ctx d_model]``."""
         return torch.cat([self.W_E, self.W_pos])
 
     @property
@@ -88,7 +88,7 @@ class BlockWeights(HookedRootModule):
 
     @property
     def n_params_total(self) -> int:
-        """Number of parameters, with embeddings, biases and norms."""
+        """Number of parameters, including embeddings, biases and norms."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     def all_head_labels(self) -> list[str]:
@@ -98,7 +98,7 @@ class BlockWeights(HookedRootModule):
 
 
 class StackedWeights(BlockWeights, TextCalls):
-    """The same of a :class:`HookedTransformer`, and what is computed from them."""
+    """The weights of a :class:`HookedTransformer`, and quantities computed from them."""
 
     def all_composition_scores(self, mode: str) -> Tensor:
         """‖OV·W‖ / (‖OV‖ ‖W‖) of each pair of heads ``[layer head layer head]``.
@@ -109,7 +109,7 @@ class StackedWeights(BlockWeights, TextCalls):
             mode: ``Q``, ``K`` or ``V``.
 
         Raises:
-            InvalidInput: another mode.
+            InvalidInput: ``mode`` is unknown.
         """
         if mode not in ("Q", "K", "V"):
             raise InvalidInput(f"mode={shorten(mode)} must be Q, K or V.")
@@ -128,9 +128,9 @@ class StackedWeights(BlockWeights, TextCalls):
         """The sum of the biases written before a layer ``[d_model]``.
 
         Args:
-            layer: biases of the blocks before it.
-            mlp_input: also b_O of the layer itself.
-            include_mlp_biases: b_out as well as b_O.
+            layer: the layer; biases of the blocks before it are summed.
+            mlp_input: whether to include b_O of the layer itself.
+            include_mlp_biases: whether to include b_out as well as b_O.
         """
         total = self.W_U.new_zeros(self.cfg.d_model)
         for block in self.blocks[:layer]:

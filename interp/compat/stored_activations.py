@@ -18,7 +18,7 @@ class StoredActivations:
     Attributes:
         cache_dict: the activations by full name.
         model: the model that was run.
-        has_batch_dim: whether they have a batch axis.
+        has_batch_dim: whether the activations have a batch axis.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class StoredActivations:
         A negative layer counts from the end.
 
         Raises:
-            NotRecorded: it is not there.
+            NotRecorded: the activation is not in the cache.
         """
         if isinstance(key, str) and key in self.cache_dict:
             return self.cache_dict[key]
@@ -45,7 +45,7 @@ class StoredActivations:
         if full not in self.cache_dict:
             raise NotRecorded(
                 f"{shorten(key)} ({full}) is not in this cache of {len(self)} activations; "
-                "names_filter= of run_with_cache says what is stored."
+                "names_filter= of run_with_cache selects what is stored."
             )
         return self.cache_dict[full]
 
@@ -58,7 +58,7 @@ class StoredActivations:
         return iter(self.cache_dict)
 
     def __contains__(self, name: object) -> bool:
-        """Whether a full name is there."""
+        """Whether the cache has an activation of this full name."""
         return name in self.cache_dict
 
     def keys(self) -> KeysView[str]:
@@ -74,7 +74,7 @@ class StoredActivations:
         return self.cache_dict.items()
 
     def __repr__(self) -> str:
-        """Its names."""
+        """The full names."""
         return f"ActivationCache with keys {list(self.cache_dict)}"
 
     def to(self, device: str | torch.device) -> "StoredActivations":

@@ -35,15 +35,15 @@ class SVDInterpreter:
         num_vectors: int = 10,
         head_index: int | None = None,
     ) -> Float[Tensor, "vocab 1 num_vectors"]:
-        """The logits of the singular vectors that write to (of ``w_in``: read from) the stream.
+        """The logits of the singular vectors that write to the stream (``w_in``: read from it).
 
         Their signs are arbitrary.
 
         Args:
             vector_type: ``OV`` of a head, ``w_in`` or ``w_out`` of an MLP.
             layer_index: the layer.
-            num_vectors: how many, from the largest singular value.
-            head_index: the head, of ``OV``.
+            num_vectors: number of vectors, from the largest singular value.
+            head_index: the head, for ``OV``.
 
         Raises:
             InvalidInput: there is no such matrix, or it has fewer vectors.
@@ -68,7 +68,7 @@ class SVDInterpreter:
     def _of_head(self, block: str, head: int | None) -> FactoredMatrix:
         """W_V·W_O of a head."""
         if head is None:
-            raise InvalidInput("OV is of one head: give head_index=.")
+            raise InvalidInput("OV needs a head: pass head_index=.")
         _check_index("head_index", head, self.cfg.n_heads)
         weights = (self.params[f"{block}.attn.{name}"][head] for name in ("W_V", "W_O"))
         return FactoredMatrix(*weights)

@@ -25,12 +25,12 @@ class BiasTable(nn.Module):
         weights.add(self, "weight", core, whole)
 
     def forward(self, buckets: Tensor) -> Tensor:
-        """The rows of the buckets."""
+        """The biases of buckets, for every head."""
         return self.weight[buckets]
 
 
 class T5Attention(Attention):
-    """The weights and hook points of one attention; the first of a stack has the bias table.
+    """The weights and hook points of one attention; the first in a stack has the bias table.
 
     As in TransformerLens, nothing calls its ``rel_pos_hook``.
     """
@@ -55,13 +55,13 @@ class T5Attention(Attention):
     def compute_relative_attention_bias(
         self, query_length: int, key_length: int, device: torch.device | str | None = None
     ) -> Tensor:
-        """What is added to the scores of every block, ``[1 head query key]``.
+        """The bias added to the scores of every block, ``[1 head query key]``.
 
         Raises:
             NoSuchAttribute: this is not the first self-attention of a stack.
         """
         if not self.has_relative_attention_bias:
-            raise NoSuchAttribute("The first block of a stack has the bias of all blocks.")
+            raise NoSuchAttribute("Only the first block of a stack has the bias, for all blocks.")
         device = self.rel_pos_bias.weight.device if device is None else device
         queries = torch.arange(query_length, device=device)[:, None]
         distances = torch.arange(key_length, device=device) - queries
@@ -69,7 +69,7 @@ class T5Attention(Attention):
 
 
 class T5Block(Block):
-    """The parts of one block; that of a decoder has cross-attention."""
+    """The parts of one block; a decoder block has cross-attention."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""From texts to tokens and back, as a :class:`HookedTransformer` does it."""
+"""Conversion between texts and tokens in a :class:`HookedTransformer`."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -16,11 +16,12 @@ from interp.errors import InvalidInput, InvalidTokens, shorten
 
 
 class TextCalls(HookedRootModule):
-    """The calls of a model that has a tokenizer.
+    """The methods of a model that use its tokenizer.
 
     Attributes:
-        cfg: the configuration; ``default_prepend_bos`` is the BOS rule.
-        tokenizer: one of ``transformers``, or with the same calls; ``None`` if there is none.
+        cfg: the configuration; ``default_prepend_bos`` says whether BOS is prepended to texts.
+        tokenizer: a tokenizer of ``transformers``, or one with the same interface; ``None`` if
+            there is none.
     """
 
     cfg: HookedTransformerConfig
@@ -29,10 +30,10 @@ class TextCalls(HookedRootModule):
     def set_tokenizer(self, tokenizer: Any, default_padding_side: str | None = None) -> None:
         """Use a tokenizer of ``transformers``.
 
-        Missing special tokens become that of EOS, as in TransformerLens.
+        Missing special tokens are set to EOS, as in TransformerLens.
 
         Raises:
-            InvalidInput: another padding side than ``left`` or ``right``.
+            InvalidInput: the padding side is neither ``left`` nor ``right``.
         """
         if default_padding_side not in ("left", "right", None):
             raise InvalidInput(
@@ -51,7 +52,7 @@ class TextCalls(HookedRootModule):
 
     @contextmanager
     def _overriding(self, prepend_bos: bool | None, padding_side: str | None) -> Generator[None]:
-        """The rules of one call in the place of the model's."""
+        """A context with the BOS and padding settings of one call."""
         cfg, tokenizer = self.cfg, self.tokenizer
         bos, side = cfg.default_prepend_bos, getattr(tokenizer, "padding_side", None)
         try:
@@ -74,8 +75,9 @@ class TextCalls(HookedRootModule):
     ) -> Tensor:
         """Token ids ``[batch pos]`` of a text or several.
 
-        BOS is prepended by ``cfg.default_prepend_bos``, also if the text spells it out. Shorter
-        texts are padded with the tokenizer's padding token, longer ones truncated to ``n_ctx``.
+        BOS is prepended if ``cfg.default_prepend_bos`` is set, even if the text already starts with
+        it. Shorter texts are padded with the tokenizer's padding token, longer ones are truncated
+        to ``n_ctx``.
 
         Raises:
             InvalidTokens: there is no tokenizer.
@@ -113,7 +115,7 @@ class TextCalls(HookedRootModule):
         """The text of ids ``[pos]``, or of each row of ids ``[batch pos]``.
 
         Raises:
-            InvalidTokens: ids of more axes, or no tokenizer.
+            InvalidTokens: the ids have more axes, or there is no tokenizer.
         """
         tokenizer, ids = self._tokenizer(), torch.as_tensor(tokens)
         if ids.ndim > 2:  # noqa: PLR2004 - batch pos
@@ -127,10 +129,10 @@ class TextCalls(HookedRootModule):
         prepend_bos: bool | None = None,
         padding_side: str | None = None,
     ) -> Any:
-        """The text of each token: of a text, of ids ``[pos]``, or of each item of a list.
+        """The text of each token of a text, of ids ``[pos]``, or of each item of a list.
 
         Raises:
-            InvalidTokens: ids of more than one row.
+            InvalidTokens: the ids have more than one row.
         """
         if isinstance(input, list):
             return [self.to_str_tokens(one, prepend_bos, padding_side) for one in input]
@@ -145,10 +147,10 @@ class TextCalls(HookedRootModule):
         return self._tokenizer().batch_decode(rows, clean_up_tokenization_spaces=False)
 
     def to_single_token(self, string: str) -> int:
-        """The id of a text that is one token.
+        """The id of a text that is a single token.
 
         Raises:
-            InvalidTokens: it is several, or none.
+            InvalidTokens: the text is not a single token.
         """
         ids = self.to_tokens(string, prepend_bos=False).flatten()
         if len(ids) != 1:
@@ -167,10 +169,11 @@ class TextCalls(HookedRootModule):
         prepend_bos: bool | None = None,
         padding_side: str | None = None,
     ) -> int:
-        """Where a token is in a text or in one row of ids.
+        """The position of a token in a text or in one row of ids.
 
         Raises:
-            InvalidInput: it is not there, several rows, or another ``mode`` than first or last.
+            InvalidInput: the token does not occur, there are several rows, or ``mode`` is neither
+                first nor last.
         """
         is_text = isinstance(input, str)
         ids = (
@@ -182,13 +185,13 @@ class TextCalls(HookedRootModule):
         found = (ids == token).nonzero().flatten().tolist()
         if ids.ndim != 1 or not found or mode not in ("first", "last"):
             raise InvalidInput(
-                f"The token {shorten(single_token)} was looked for in one row, as mode={mode!r}: "
+                f"The token {shorten(single_token)} was searched in one row with mode={mode!r}: "
                 f"it occurs at {found}, and mode must be first or last."
             )
         return found[0 if mode == "first" else -1]
 
     def tokens_to_residual_directions(self, tokens: Any) -> Tensor:
-        """The columns of W_U of tokens: ``[d_model]`` of one, ``[... d_model]`` of several."""
+        """The columns of W_U for tokens: ``[d_model]`` for one, ``[... d_model]`` for several."""
         W_U: Tensor = self.W_U  # pyright: ignore[reportAssignmentType]
         if isinstance(tokens, Tensor | np.ndarray) and torch.as_tensor(tokens).numel() > 1:
             return rearrange(W_U[:, torch.as_tensor(tokens)], "d_model ... -> ... d_model")
@@ -197,5 +200,5 @@ class TextCalls(HookedRootModule):
 
     def _tokenizer(self) -> Any:
         if self.tokenizer is None:
-            raise InvalidTokens("This model has no tokenizer; give it token ids, or set_tokenizer.")
+            raise InvalidTokens("This model has no tokenizer; pass token ids, or set_tokenizer.")
         return self.tokenizer

@@ -1,7 +1,7 @@
-"""A tokenizer of this package with the calls of a tokenizer of ``transformers``.
+"""A tokenizer of this package with the interface of a tokenizer of ``transformers``.
 
-Bundled models have a :class:`interp.Tokenizer`; notebooks call ``model.tokenizer.decode(...)``,
-``.bos_token_id`` and so on. A tokenizer of ``transformers`` that a user gives is used as it is.
+Bundled models have an :class:`interp.Tokenizer`; notebooks call ``model.tokenizer.decode(...)``,
+``.bos_token_id`` and so on. A tokenizer of ``transformers`` passed by the user is used unchanged.
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from interp.text.tokenizer import Tokenizer
 
 
 class Encoding(dict[str, Any]):
-    """What a tokenizer gives: ``input_ids`` and ``attention_mask``, by key or as attributes."""
+    """The output of a tokenizer: ``input_ids`` and ``attention_mask``, as keys or attributes."""
 
     def __getattr__(self, name: str) -> Any:
-        """One of its values.
+        """The value of a key.
 
         Raises:
-            NoSuchAttribute: there is none of this name.
+            NoSuchAttribute: there is no such key.
         """
         if name not in self:
             raise NoSuchAttribute(f"An encoding has {', '.join(self)}; got {name!r}.")
@@ -32,9 +32,10 @@ class HookedTokenizer:
     """The tokenizer of a bundled model.
 
     Attributes:
-        padding_side: where shorter texts of a batch are padded.
-        bos_token_id: before a text, by default; that of EOS if there is no BOS.
-        pad_token_id: that of EOS, or 0 if there is none.
+        padding_side: the side on which shorter texts of a batch are padded.
+        eos_token_id: the id of EOS; ``None`` if there is none.
+        bos_token_id: the id of BOS; that of EOS if there is no BOS.
+        pad_token_id: the id of EOS, or else of BOS, or else 0.
     """
 
     def __init__(self, tokenizer: Tokenizer, tokens: TokensConfig, name: str = "") -> None:
@@ -86,22 +87,22 @@ class HookedTokenizer:
         return list(dict.fromkeys(i for i in special if i is not None))
 
     def encode(self, text: str, *, return_tensors: str | None = None, **_: object) -> Any:
-        """The ids of a text, nothing added; with ``return_tensors`` a tensor ``[1 pos]``."""
+        """The ids of a text without special tokens; with ``return_tensors``, ``[1 pos]``."""
         ids = self.backend.encode(text)
         return ids if return_tensors is None else torch.tensor([ids], dtype=torch.long)
 
     def tokenize(self, text: str, **_: object) -> list[str]:
-        """The tokens of a text as the vocabulary writes them."""
+        """The tokens of a text, as spelled in the vocabulary."""
         return self.convert_ids_to_tokens(self.encode(text))
 
     def convert_ids_to_tokens(self, ids: Any) -> Any:
-        """Tokens as the vocabulary writes them, of one id or several."""
+        """The tokens of one id or several, as spelled in the vocabulary."""
         flat = torch.as_tensor(ids)
         found = [self.backend.backend.id_to_token(i) for i in flat.flatten().tolist()]
         return found if flat.ndim else found[0]
 
     def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> Any:
-        """The ids of one token or several, as the vocabulary writes them.
+        """The ids of one token or several, as spelled in the vocabulary.
 
         Raises:
             InvalidInput: the vocabulary has no such token.
@@ -115,7 +116,7 @@ class HookedTokenizer:
         return ids[0] if isinstance(tokens, str) else ids
 
     def decode(self, ids: Any, *, skip_special_tokens: bool = False, **_: object) -> str:
-        """The text of an id or of several, perhaps without BOS, EOS and padding."""
+        """The text of one id or several, optionally without BOS, EOS and padding."""
         skipped = self.all_special_ids if skip_special_tokens else ()
         flat = [i for i in torch.as_tensor(ids).flatten().tolist() if i not in skipped]
         return self.backend.decode(flat)
@@ -134,20 +135,20 @@ class HookedTokenizer:
         max_length: int | None = None,
         **keywords: object,  # noqa: ARG002
     ) -> Encoding:
-        """Ids of one or several texts and what is no padding, as ``transformers`` gives them.
+        """The ids and attention mask of one or several texts, as in ``transformers``.
 
         Raises:
-            InvalidInput: texts of different lengths without ``padding``, as a tensor.
+            InvalidInput: tensors are requested for texts of different lengths without ``padding``.
         """
         texts = [text] if isinstance(text, str) else list(text)
         rows = [self.encode(one) for one in texts]
         if truncation and max_length is not None:
             rows = [row[:max_length] for row in rows]
-        longest, left = max(map(len, rows), default=0), self.padding_side == "left"
+        longest = max(map(len, rows), default=0)
         real = [[1] * len(row) for row in rows]
         if padding:
-            rows = [_padded(row, longest, self.pad_token_id, left=left) for row in rows]
-            real = [_padded(row, longest, 0, left=left) for row in real]
+            rows = [self.padded(row, longest, self.pad_token_id) for row in rows]
+            real = [self.padded(row, longest, 0) for row in real]
         if return_tensors is None:
             one = isinstance(text, str)
             return Encoding(
@@ -162,14 +163,14 @@ class HookedTokenizer:
         )
         return Encoding(input_ids=ids, attention_mask=mask)
 
-
-def _padded(row: list[int], length: int, fill: int, *, left: bool) -> list[int]:
-    pad = [fill] * (length - len(row))
-    return pad + row if left else row + pad
+    def padded(self, row: list[int], length: int, fill: int) -> list[int]:
+        """A row filled to a length, on the padding side."""
+        pad = [fill] * (length - len(row))
+        return pad + row if self.padding_side == "left" else row + pad
 
 
 def add_special_tokens(tokenizer: Any) -> None:
-    """Give a tokenizer of ``transformers`` EOS, padding and BOS, those that it lacks."""
+    """Add the EOS, padding and BOS tokens that a tokenizer of ``transformers`` lacks."""
     if tokenizer.eos_token is None:
         tokenizer.eos_token = "<|endoftext|>"
     if tokenizer.pad_token is None:
@@ -179,12 +180,12 @@ def add_special_tokens(tokenizer: Any) -> None:
 
 
 def load_tokenizer(name: str) -> Any:
-    """The tokenizer of ``transformers`` of a folder or of a repository of the hub.
+    """The tokenizer of ``transformers`` for a folder or a repository of the hub.
 
     Raises:
-        InvalidInput: ``transformers`` is not installed, or it can't load it.
+        InvalidInput: ``transformers`` is not installed, or can't load the tokenizer.
     """
-    instead = "give tokenizer=, or leave cfg.tokenizer_name out"
+    instead = "pass tokenizer=, or leave cfg.tokenizer_name out"
     try:
         from transformers import AutoTokenizer  # noqa: PLC0415 - an optional library
     except ImportError as error:

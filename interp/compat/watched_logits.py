@@ -1,8 +1,8 @@
-"""Which positions of the logits a function reads, found by watching how it indexes them.
+"""The positions of the logits that a function reads, found by tracking how it indexes them.
 
-A function of ``[batch pos vocab]`` that reads a single position of each row can be given the logits
-of those alone. What it is given looks like all of them and refuses every other use, so that a value
-that was not computed is never read.
+A function of ``[batch pos vocab]`` that reads a single position of each row needs only the logits
+at these positions. It is given a tensor that looks like all logits and refuses every other use, so
+that a value that was not computed is never read.
 """
 
 from collections.abc import Callable
@@ -24,27 +24,27 @@ ABOUT_IT = {
     Tensor.__len__,
     *(getattr(Tensor, name).__get__ for name in GETTERS),
 }
-"""What may be asked without reading a value."""
+"""Functions that do not read values."""
 OVER_VOCAB = {
     *(Tensor.softmax, torch.softmax, F.softmax),
     *(Tensor.log_softmax, torch.log_softmax, F.log_softmax),
 }
-"""Functions along one axis: along that of the vocabulary, positions do not matter to each other."""
+"""Functions along one axis; along that of the vocabulary, they treat positions independently."""
 ELEMENTWISE = {Tensor.float, Tensor.double, Tensor.detach, Tensor.clone, Tensor.cpu, Tensor.to}
 
 
 class ReadsMore(Exception):
-    """The function reads the logits in another way than at one position of each row."""
+    """The function does not read the logits at one position of each row only."""
 
 
 @dataclass(eq=False)
 class Reads:
-    """What a function has read.
+    """The cells that a function has read.
 
     Attributes:
-        cells: the places read, each as ``row * n_pos + pos``.
-        allowed: those that may be; ``None`` for any.
-        refused: whether it tried something else.
+        cells: the cells read so far, each as ``row * n_pos + pos``.
+        allowed: the cells that may be read; ``None`` for any.
+        refused: whether the function tried another use.
     """
 
     cells: set[int] = field(default_factory=set)
@@ -52,27 +52,27 @@ class Reads:
     refused: bool = False
 
     def refuse(self, what: object) -> ReadsMore:
-        """Note it; also where the function catches the error."""
+        """Record a refused use (the function may catch the error), and return the error."""
         self.refused = True
         return ReadsMore(str(what))
 
     def add(self, cells: Tensor) -> None:
-        """Note places that are read.
+        """Record cells that are read.
 
         Raises:
-            ReadsMore: some of them may not be.
+            ReadsMore: some of them are not allowed.
         """
         read = set(cells.flatten().tolist())
         self.cells |= read
         if self.allowed is not None and not read <= self.allowed:
-            raise self.refuse(f"places {sorted(read)}")
+            raise self.refuse(f"cells {sorted(read)}")
 
 
 class WatchedLogits(Tensor):
-    """Logits whose uses are noted.
+    """Logits whose uses are recorded.
 
     Attributes:
-        reads: what was read so far.
+        reads: the record.
         cells: ``row * n_pos + pos`` of each vector of logits: a tensor without the last axis.
     """
 
@@ -81,7 +81,7 @@ class WatchedLogits(Tensor):
 
     @classmethod
     def of(cls, logits: Tensor, reads: Reads, cells: Tensor | None = None) -> "WatchedLogits":
-        """These logits, watched; by default they are ``[batch pos vocab]``."""
+        """Watch logits, by default of shape ``[batch pos vocab]``."""
         watched = logits.detach().as_subclass(cls)
         n, n_pos = logits.shape[:2]
         own = torch.arange(n * n_pos).view(n, n_pos) if cells is None else cells
@@ -97,10 +97,10 @@ class WatchedLogits(Tensor):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Index at positions, describe itself, or compute something of each position.
+        """Index positions, return properties, or apply a function to each position.
 
         Raises:
-            ReadsMore: anything else.
+            ReadsMore: any other use.
         """
         given = kwargs or {}
         with torch._C.DisableTorchFunctionSubclass():  # pyright: ignore[reportPrivateUsage]
@@ -115,7 +115,7 @@ class WatchedLogits(Tensor):
                 return _indexed(watched, args[1])
             over_vocab = func in OVER_VOCAB and _axis(args, given) in (-1, watched.ndim - 1)
             if over_vocab or func in ELEMENTWISE:
-                return _of_each(watched, lambda x: func(x, *args[1:], **given))
+                return _apply_to_each(watched, lambda x: func(x, *args[1:], **given))
             raise watched.reads.refuse(func)
 
 
@@ -130,8 +130,8 @@ def _axis(args: tuple[Any, ...], given: dict[str, Any]) -> object:
     return args[1] if len(args) > 1 else given.get("dim")
 
 
-def _of_each(watched: WatchedLogits, fn: Callable[[Tensor], Tensor]) -> WatchedLogits:
-    """A function of each vector of logits; of positions that share theirs, computed once."""
+def _apply_to_each(watched: WatchedLogits, fn: Callable[[Tensor], Tensor]) -> WatchedLogits:
+    """Apply a function to each vector of logits, once if all positions share their data."""
     plain = watched.as_subclass(Tensor)
     axis = watched.cells.ndim - 1
     shares = plain.stride(axis) == 0
@@ -140,7 +140,7 @@ def _of_each(watched: WatchedLogits, fn: Callable[[Tensor], Tensor]) -> WatchedL
 
 
 def _indexed(watched: WatchedLogits, index: Any) -> Tensor:
-    """A part of the logits; watched as well, if it still has all positions of its rows."""
+    """Index the logits; the result is watched as well if it has all positions of its rows."""
     entries = index if isinstance(index, tuple) else (index,)
     axes = watched.cells.ndim
     if entries and entries[0] is Ellipsis and len(entries) <= axes + 1:
@@ -162,9 +162,9 @@ def _is_unusual(index: Any) -> bool:
 def columns_of(
     metric: Callable[[Tensor], Tensor], logits: Float[Tensor, "batch pos vocab"]
 ) -> tuple[int, ...] | None:
-    """The one position of each row that a function reads; ``None`` if it reads them otherwise.
+    """The single position of each row that a function reads; ``None`` if there is no such position.
 
-    Of rows that it does not read, the last one.
+    For rows that it does not read, the last position is returned.
     """
     reads, n_pos = Reads(), logits.shape[1]
     try:
@@ -181,12 +181,12 @@ def columns_of(
 class OfColumns(AtPosition):
     """A function of all logits that reads one position of each row, as a metric of a sweep.
 
-    Its number is of the batch as a whole, and every row has it.
+    Its value describes the whole batch, and is returned for every row.
 
     Attributes:
-        fn: the function; it returns one number.
+        fn: the function, which returns one number.
         columns_read: the position of each row.
-        n_pos: columns of the batch.
+        n_pos: number of columns of the batch.
     """
 
     kind: ClassVar[str] = "of_columns"
@@ -198,29 +198,29 @@ class OfColumns(AtPosition):
 
     @property
     def reads_other_rows(self) -> bool:
-        """True: it is of the batch as a whole."""
+        """True: the value describes the whole batch."""
         return True
 
     def __call__(
         self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
     ) -> Float[Tensor, " batch"]:
-        """Its number, for every row; 0 of logits without data, by which shapes are checked."""
+        """The value, for every row; 0 for logits without data, with which shapes are checked."""
         return logits.new_zeros(len(logits)) if logits.is_meta else super().__call__(logits, batch)
 
     def read_columns(self, batch: Batch) -> Int[Tensor, " batch"]:
-        """Its positions."""
+        """The position of each row."""
         return torch.tensor(self.columns_read, device=batch.ids.device)
 
     def compute(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
-        """The function of the logits at its positions.
+        """Apply the function to the logits at these positions.
 
         Raises:
-            ReadsMore: it reads others now.
+            ReadsMore: the function now reads other positions.
         """
         cells = {row * self.n_pos + column for row, column in enumerate(self.columns_read)}
         reads = Reads(allowed=frozenset(cells))
         whole = logits[:, None].expand(-1, self.n_pos, -1)
         value = self.fn(WatchedLogits.of(whole, reads))
         if reads.refused:
-            raise ReadsMore("places that it did not read before")
+            raise ReadsMore("cells that it did not read before")
         return value.reshape(()).expand(len(logits))

@@ -14,7 +14,7 @@ def flat(weight: Tensor) -> Tensor:
 
 
 def transposed(weight: Tensor) -> Tensor:
-    """Rows and columns exchanged: ``[out in]`` as ``[in out]``."""
+    """The transpose: ``[out in]`` as ``[in out]``."""
     return weight.mT
 
 
@@ -22,9 +22,9 @@ def input_heads(weight: Tensor, span: tuple[int, int], d: int) -> Tensor:
     """Rows of queries, keys or values ``[head d_model d_head]``.
 
     Args:
-        weight: that of all of them ``[rows d_model]``.
+        weight: the joint weight of all of them ``[rows d_model]``.
         span: the first head and the number of heads.
-        d: rows of a head.
+        d: number of rows of a head.
     """
     first, n = span
     return weight[first * d : (first + n) * d].unflatten(0, (n, d)).mT
@@ -41,5 +41,5 @@ def bias_heads(bias: Tensor, n: int) -> Tensor:
 
 
 def one_expert(weight: Tensor, index: int) -> Tensor:
-    """The matrix ``[out in]`` of one expert, of those of all ``[expert out in]``."""
+    """The matrix ``[out in]`` of one expert, from those of all ``[expert out in]``."""
     return weight[index]

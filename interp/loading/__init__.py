@@ -1,4 +1,4 @@
-"""Loading of models: bundled ones, folders, the hub, live models, checkpoints of nanoGPT."""
+"""Load models: bundled ones, folders, models of the hub, live models, nanoGPT checkpoints."""
 
 import re
 from collections.abc import Mapping
@@ -50,26 +50,27 @@ def load(
         source: the name of a bundled model; a folder with ``config.json``, safetensors (one file
             or shards) and optionally ``tokenizer.json``; ``"hub:org/name@revision"``; a live model
             of ``transformers``, base or with a head, whose weights are copied; or a checkpoint of
-            nanoGPT. ``"NAME@400"`` is a model after 400 training steps, where its folder has these
-            weights.
-        device: of the parameters; by default that of a live model, else the CPU.
-        dtype: to compute in. ``None`` means that of the weights; for a model that this toolkit
-            saved, the dtype that it was saved from (bundled models are stored in half precision
-            and run in float32).
-        tokenizer: used instead of the folder's: an :class:`interp.Tokenizer`, one of
-            ``tokenizers``, or a fast one of ``transformers``.
+            nanoGPT. ``"NAME@400"`` is a model after 400 training steps, if its folder has the
+            weights of that step.
+        device: the device of the parameters; by default that of a live model, else the CPU.
+        dtype: the dtype to compute in. ``None`` means the dtype of the weights or, for a model
+            saved by this toolkit, the dtype it had when it was saved (bundled models are stored in
+            half precision and run in float32).
+        tokenizer: the tokenizer to use instead of the folder's: an :class:`interp.Tokenizer`, a
+            tokenizer of ``tokenizers``, or a fast tokenizer of ``transformers``.
         allow_pickle: allow reading a checkpoint, which is a pickle (only its weights are read).
-        config: the configuration of a ``source`` that is a state dict of this package's model
-            (``model.state_dict()``), or a file of one: safetensors, or a pickle of ``torch.save``.
+        config: the configuration of the model, if ``source`` is a state dict of a model of this
+            package (``model.state_dict()``) or a file of one: safetensors, or a pickle written by
+            ``torch.save``.
 
     Raises:
         ModelLoadError: the model does not exist, its family is not supported, a file is damaged,
-            or the weights do not belong to the configuration.
+            or the weights do not match the configuration.
     """
     if config is not None:
         return load_state_dict(source, config, device, dtype, tokenizer, allow_pickle=allow_pickle)
     if not isinstance(source, str | Path):
-        return load_live(_live(source), tokenizer, dtype, device)
+        return load_live(_checked_live(source), tokenizer, dtype, device)
     device, path = "cpu" if device is None else device, as_path(source)
     name = str(source)
     if name.startswith(hub.PREFIX):
@@ -94,11 +95,11 @@ def load(
     )
 
 
-def _live(source: object) -> Any:  # noqa: ANN401 - a model of transformers has no type here
-    """A live model.
+def _checked_live(source: object) -> Any:  # noqa: ANN401 - a model of transformers has no type here
+    """Return ``source`` if it is a live model.
 
     Raises:
-        ModelLoadError: it is something else.
+        ModelLoadError: it is not.
     """
     if isinstance(source, Mapping):
         raise ModelLoadError("A state dict needs its configuration: interp.load(..., config=).")
@@ -108,10 +109,10 @@ def _live(source: object) -> Any:  # noqa: ANN401 - a model of transformers has 
 
 
 def _advice(name: str) -> str:
-    """The model of the hub that a short name means, or bundled models with similar names."""
+    """A hint: the model of the hub with this short name, or bundled models with similar names."""
     known = hub.WELL_KNOWN.get(name.lower())
     if known is not None:
-        return f' Of the hub: interp.load("{hub.PREFIX}{known}").'
+        return f' On the hub: interp.load("{hub.PREFIX}{known}").'
     near = get_close_matches(name[:MAX_SHOWN], bundled(), n=3)
     return f" Nearest: {', '.join(near)}." if near else ""
 
@@ -121,10 +122,10 @@ def find_folder(name: str) -> tuple[Path, int | None] | None:
 
     Returns:
         The folder of a bundled model and ``None``, or the folder of any model and a step; ``None``
-        if the name is neither.
+        if the name has neither form.
 
     Raises:
-        OSError: the name can't be that of a file.
+        OSError: the name is not a valid file name.
     """
     if name in bundled():
         return MODEL_FOLDER / name, None
@@ -137,13 +138,13 @@ def find_folder(name: str) -> tuple[Path, int | None] | None:
 
 
 def _check_bundled(folder: Path, step: int | None) -> None:
-    """Compare the weights with the list of the bundled ones, if they are bundled."""
+    """Check the weights of a bundled model against the list of checksums."""
     if folder.parent == MODEL_FOLDER:
         check_listed(weights_file(folder, step), MODEL_FOLDER)
 
 
 def _renamed(model: Transformer, name: str) -> Transformer:
-    """The same model, with another ``config.name``."""
+    """Set ``config.name`` of a model, and return the model."""
     model.config = replace(model.config, name=name)
     return model
 

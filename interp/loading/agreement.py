@@ -1,7 +1,7 @@
 """Comparison of a loaded model with the model that it was loaded from.
 
-Both compute the outputs of the same short input. Their largest difference is kept as the model's
-``agreement``; one that rounding can't explain raises an error.
+Both models compute their outputs for the same short input. The largest difference is kept as the
+model's ``agreement``; a difference that rounding can't explain raises an error.
 """
 
 from collections.abc import Generator
@@ -16,20 +16,22 @@ from interp.transformer import Transformer
 N_TOKENS = 8
 """Length of the input that is compared."""
 MOST = {torch.float64: 1e-5, torch.float32: 1e-2}
-"""Largest relative difference that is accepted of a model of any size, by dtype."""
+"""Largest relative difference that is accepted for a model of any size, by dtype."""
 MOST_OF_HALF = 0.3
+"""The same for dtypes of half precision."""
 SAFETY = 4
-"""How far a difference may exceed the expected one; small models of all families, and larger ones
-with large weights, stay below a quarter of the tolerance (tests/agreement/test_rounding.py)."""
+"""Factor by which a difference may exceed the expected one. Small models of all families, and
+larger ones with large weights, stay below a quarter of the tolerance
+(tests/agreement/test_rounding.py)."""
 TF32 = 2.0**-10
 """Spacing of numbers next to 1 in products of float32 that may be rounded to TF32."""
 
 
 def expected_rounding(model: Transformer) -> float:
-    """How large a difference by rounding is expected to be, in units of the dtype's spacing.
+    """The expected size of a rounding difference, in units of the dtype's machine epsilon.
 
-    Rounding errors of a sum of n products add up to about √n of its terms' (Higham and Mary 2019,
-    SIAM J. Sci. Comput. 41:A2815), and each block adds its own to the stream.
+    The rounding error of a sum of n products is about √n times that of one of its terms (Higham
+    and Mary 2019, SIAM J. Sci. Comput. 41:A2815), and each block adds its own error to the stream.
     """
     blocks = sum(len(stack.blocks) for stack in model.stacks)
     return (blocks + 1) * model.config.d_model**0.5
@@ -39,8 +41,9 @@ def tolerance(dtype: torch.dtype, rounding: float) -> float:
     """The largest relative difference that rounding explains.
 
     Args:
-        dtype: of an output. Attention and norms of ``transformers`` round to float32 in float64.
-        rounding: as of :func:`expected_rounding`.
+        dtype: the dtype of an output. float64 has the tolerance of float32, because attention and
+            norms of ``transformers`` round to float32 even in float64 models.
+        rounding: the value of :func:`expected_rounding`.
     """
     exact = torch.get_float32_matmul_precision() == "highest"
     spacing = max(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps if exact else TF32)
@@ -53,8 +56,8 @@ def check_agreement(found: Tensor, expected: Tensor, origin: str, rounding: floa
     Args:
         found: output of the loaded model.
         expected: output of the model that it was loaded from.
-        origin: what that model is called, for error messages.
-        rounding: as of :func:`expected_rounding`.
+        origin: the name of that model, for error messages.
+        rounding: the value of :func:`expected_rounding`.
 
     Raises:
         ModelLoadError: the shapes differ, or the difference exceeds the tolerance of the dtypes.
@@ -77,12 +80,13 @@ def check_agreement(found: Tensor, expected: Tensor, origin: str, rounding: floa
 
 
 def random_ids(model: Transformer, n_tokens: int, excluded: object = None) -> list[Tensor]:
-    """Token ids ``[1 n_tokens]`` for each stack, of all tokens but one; the same in every call.
+    """Random token ids ``[1 n_tokens]`` for each stack, the same in every call.
 
     Args:
-        model: its vocabularies bound the ids.
-        n_tokens: length.
-        excluded: the token that does not occur, such as padding's; the last, unless it is an int.
+        model: the model whose vocabularies the ids belong to.
+        n_tokens: the number of tokens.
+        excluded: the id that does not occur, such as that of padding; the last id of the
+            vocabulary, unless it is an int.
     """
     generator = torch.Generator().manual_seed(0)
     found: list[Tensor] = []
@@ -97,7 +101,7 @@ def random_ids(model: Transformer, n_tokens: int, excluded: object = None) -> li
 
 @contextmanager
 def evaluating(module: nn.Module) -> Generator[None]:
-    """Put a module and its submodules in evaluation mode; each gets its own mode back after it."""
+    """Put a module in evaluation mode, and restore the mode of every submodule on exit."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:

@@ -1,7 +1,7 @@
-"""Models built from a configuration, a table of weights and a source of tensors.
+"""Build models from a configuration, a table of weights and a source of tensors.
 
-Names, shapes and dtypes of all weights are checked before any of them is read; a weight that is
-missing raises an error, none is initialised at random.
+Names, shapes and dtypes of all weights are checked before any of them is read. A missing weight
+raises an error: no weight is initialised at random.
 """
 
 import re
@@ -43,8 +43,8 @@ def assemble(
         family: the family of the model.
         config_json: the content of its ``config.json``.
         source: its weights.
-        dtype: to compute in; ``None`` means the most frequent dtype of the weights.
-        device: of the parameters.
+        dtype: the dtype to compute in; ``None`` means the most frequent dtype of the weights.
+        device: the device of the parameters.
 
     Raises:
         ModelLoadError: a field is missing or not supported, or a weight is missing, unexpected,
@@ -79,7 +79,7 @@ def assemble_native(
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
 ) -> Transformer:
-    """The model of a :class:`Config` and weights under the parameters' own names."""
+    """The model of a :class:`Config` and of weights stored under the parameters' own names."""
     names = {key: key for key in source.keys()}  # noqa: SIM118 - a source is not a dictionary
     layers = sum(stack.n_layers for stack in config.stacks.values())
     if layers > len(names):
@@ -111,18 +111,18 @@ def build(
         table: how each parameter is computed.
         names: the source's name for each key of the table.
         source: the tensors.
-        dtype: to compute in; ``None`` means the most frequent dtype of the weights.
-        device: of the parameters.
+        dtype: the dtype to compute in; ``None`` means the most frequent dtype of the weights.
+        device: the device of the parameters.
 
     Raises:
         ModelLoadError: a weight is missing, of another shape or dtype, or not finite.
-        InvalidInput: the device does not exist, or no model computes in ``dtype``.
+        InvalidInput: the device does not exist, or ``dtype`` is not one that models compute in.
     """
     if dtype is not None and dtype not in DTYPES.values():
         known = ", ".join(str(one).removeprefix("torch.") for one in DTYPES.values())
         raise InvalidInput(f"dtype={dtype}: models compute in {known}; choose one of these.")
     model = meta_model(config)
-    _check(model, table, names, source)
+    _check_weights(model, table, names, source)
     compute_dtype = dtype or _most_frequent(
         source.dtype(names[k]) for w in table.values() for k in w.keys
     )
@@ -146,7 +146,7 @@ def build(
 
 
 def is_finite(tensor: Tensor) -> bool:
-    """Whether all elements are finite; decided by the sum alone where that is finite."""
+    """Whether all elements are finite; if their sum is finite, no element is checked by itself."""
     half = tensor.dtype in (torch.float16, torch.bfloat16)
     total = tensor.sum(dtype=torch.float32 if half else None)
     return bool(total.isfinite()) or bool(tensor.isfinite().all())
@@ -168,7 +168,7 @@ def _config_of(family: Family, fields: ForeignConfig) -> Config:
 
 
 def _check_head(family: Family, config: Config, fields: ForeignConfig) -> None:
-    """Refuse a model with a head, by the name of its class, whose head alone has no weights."""
+    """Refuse a model whose class name implies a head if only the head's weights are missing."""
     name = next(filter(HEADED.search, fields.class_names), None)
     has_body = family.embedding in (*fields.weight_names, "")
     if name is not None and has_body and not config.unembeds and fields.n_classes > 0:
@@ -180,23 +180,23 @@ def _check_head(family: Family, config: Config, fields: ForeignConfig) -> None:
 
 
 def _warn_of_parts(family: Family, source: Source) -> None:
-    """Warn that weights of other parts of the model are left out, if there are any."""
-    found = ((key, family.part_left_out(key)) for key in source.keys() if family.left_out)  # noqa: SIM118
+    """Warn if weights of other parts of the model are left out."""
+    named = ((key, family.part_left_out(key)) for key in source.keys() if family.left_out)  # noqa: SIM118
     parts: dict[str, list[str]] = {}
-    for key, part in found:
+    for key, part in named:
         if part is not None:
             parts.setdefault(part, []).append(key)
     for part, keys in parts.items():
         warnings.warn(
-            f"{family.name}: {part} is left out ({len(keys)} weights, {keys[0]} and so on); the "
-            "loaded model reads tokens alone.",
+            f"{family.name}: {part} is left out ({len(keys)} weights, {keys[0]} and others); the "
+            "loaded model reads only tokens.",
             UserWarning,
             stacklevel=5,
         )
 
 
 def _check_counts(family: Family, fields: Mapping[str, Any], source: Source) -> None:
-    """Bound the numbers of layers and experts before memory is allocated for each.
+    """Bound the numbers of layers and experts before memory is allocated for them.
 
     A layer has at least one weight, an expert at least one number.
     """
@@ -215,21 +215,25 @@ def _check_counts(family: Family, fields: Mapping[str, Any], source: Source) -> 
 
 
 def meta_model(config: Config) -> Transformer:
-    """The model on the meta device: parameters with shapes and without data."""
+    """The model on the meta device, whose parameters have shapes but no data."""
     layers = max(stack.n_layers for stack in config.stacks.values())
     if layers > MAX_LAYERS:
-        raise ModelLoadError(f"The config asks for {layers} layers; at most {MAX_LAYERS} are read.")
+        raise ModelLoadError(
+            f"The config asks for {layers} layers; at most {MAX_LAYERS} are supported."
+        )
     try:
         with torch.device("meta"):
             return Transformer(config)
     except (RuntimeError, TypeError, OverflowError) as error:
         raise ModelLoadError(
-            f"No model of the config's sizes can be built: {first_line(error)}"
+            f"A model of the sizes in the config can't be built: {first_line(error)}"
         ) from error
 
 
-def _check(model: nn.Module, table: Table, names: Mapping[str, str], source: Source) -> None:
-    """Check that every parameter can be computed, and has the right shape, on the meta device."""
+def _check_weights(
+    model: nn.Module, table: Table, names: Mapping[str, str], source: Source
+) -> None:
+    """Check on the meta device that every parameter can be computed and has the right shape."""
 
     def meta(key: str) -> Tensor:
         dtype = source.dtype(names[key])

@@ -1,4 +1,4 @@
-"""Checkpoints of nanoGPT (``ckpt.pt``): pickles, read only if allowed, and only as weights.
+"""Checkpoints of nanoGPT (``ckpt.pt``), which are pickles: read only if allowed, weights only.
 
 Unpickling can execute code. ``weights_only=True`` reads tensors and plain containers and refuses
 everything else; there is no fallback.
@@ -24,7 +24,8 @@ from interp.transformer import Transformer
 
 SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
 TIED = 2
-"""How often a number of the file may occur in the weights: embedding and unembedding share them."""
+"""How many times a number of the file may occur in the weights; twice, if the embedding and the
+unembedding share it."""
 
 
 def is_checkpoint(path: Path) -> bool:
@@ -69,7 +70,7 @@ def unpickled(path: Path, *, allow_pickle: bool) -> object:
         )
     try:
         _check_archive(path)
-        # Mapped, so that no tensor is allocated or reaches beyond the file.
+        # Memory-mapped, so that no tensor is allocated or extends beyond the file.
         return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except pickle.UnpicklingError as error:
         raise ModelLoadError(
@@ -104,13 +105,14 @@ def _check_archive(path: Path) -> None:
 
     Raises:
         OSError: there is no such file, or no permission.
-        ValueError: it is not a regular file, no archive, or its parts are compressed or overlap.
+        ValueError: it is not a regular file, is not an archive, or its parts are compressed or
+            overlap.
     """
     with open_regular(path) as file:
         size = size_of(file)
         if not is_zipfile(file):
             raise ValueError(
-                "it is not an archive, as torch.save writes it since version 1.6; save it again"
+                "it is not a zip archive, the format of torch.save since version 1.6; save it again"
             )
         with ZipFile(file) as archive:
             if sum(part.file_size for part in archive.infolist()) > size:
@@ -118,10 +120,10 @@ def _check_archive(path: Path) -> None:
 
 
 def check_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
-    """Refuse tensors that would take more memory than the file; a tied one counts twice.
+    """Refuse tensors that take more than twice the size of the file (tied weights count twice).
 
     Raises:
-        ModelLoadError: a tensor is sparse or quantised, or one number of the file stands for many.
+        ModelLoadError: a tensor is sparse or quantised, or tensors repeat numbers of the file.
     """
     for name, weight in weights.items():
         if weight.layout != torch.strided or weight.is_quantized:

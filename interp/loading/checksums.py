@@ -1,4 +1,4 @@
-"""SHA-256 of the bundled weights, in a file that ``sha256sum --check`` reads too."""
+"""SHA-256 checksums of the bundled weights, in a file that ``sha256sum --check`` also reads."""
 
 from hashlib import file_digest
 from pathlib import Path
@@ -11,14 +11,14 @@ MAX_BYTES = 2**20
 
 
 def check_listed(weights: Path, folder: Path) -> None:
-    """Compare a file of weights with its line in the list of ``folder``.
+    """Compare the checksum of a file of weights with the list in ``folder``.
 
     Args:
         weights: the file, somewhere in ``folder``; nothing is checked if it is missing.
-        folder: holds the list.
+        folder: the folder with the list.
 
     Raises:
-        ModelLoadError: the file is another than the one listed, or not listed.
+        ModelLoadError: the file differs from the one listed, or is not listed.
     """
     name = weights.relative_to(folder).as_posix()
     try:
@@ -33,12 +33,12 @@ def check_listed(weights: Path, folder: Path) -> None:
     if not matches:
         raise ModelLoadError(
             f"{weights} is not the file that {folder / SUMS} lists: it was damaged or changed. "
-            "Install interp again; copy the model's folder to change it."
+            "Reinstall interp; to change a bundled model, copy its folder first."
         )
 
 
 def damaged(folder: Path) -> list[str]:
-    """The files listed in ``folder`` that are missing from it, or are others than those listed.
+    """The files listed in ``folder`` that are missing, or differ from those listed.
 
     Raises:
         ModelLoadError: there is no list, or it can't be read.
@@ -48,21 +48,21 @@ def damaged(folder: Path) -> list[str]:
     except UNREADABLE as error:
         raise ModelLoadError(f"{folder / SUMS} can't be read: {reason(error)}.") from error
     pairs = [line.partition("  ") for line in listed]
-    return [name for expected, _, name in pairs if not _is(folder / name, expected)]
+    return [name for expected, _, name in pairs if not _has_checksum(folder / name, expected)]
 
 
 def write_sums(folder: Path) -> None:
-    """List all weights in ``folder``.
+    """Write the list of the checksums of all weights in ``folder``.
 
     Raises:
-        OSError: the list can't be written, or a file not read.
+        OSError: the list can't be written, or a file can't be read.
     """
     files = sorted(folder.rglob("*.safetensors"))
     lines = [f"{_sha256(path)}  {path.relative_to(folder).as_posix()}\n" for path in files]
     write_text_whole(folder / SUMS, "".join(lines))
 
 
-def _is(path: Path, expected: str) -> bool:
+def _has_checksum(path: Path, expected: str) -> bool:
     try:
         return _sha256(path) == expected
     except UNREADABLE:

@@ -1,4 +1,4 @@
-"""A family of models: how its ``config.json`` is interpreted, and where its weights go.
+"""A family of models: how its ``config.json`` and its weights are interpreted.
 
 Each module of :mod:`interp.loading.families` defines one or several in a list ``FAMILIES``.
 """
@@ -19,7 +19,7 @@ EVERY_FAMILY = (
 )
 """Fields that are read for every family, separated by spaces."""
 OF_THE_WHOLE = ("architectures", "model_type", "tie_word_embeddings")
-"""Those that describe the whole model, where they are also given for a part of it."""
+"""Those that describe the whole model; a value given for a part of it is ignored."""
 
 
 @dataclass(frozen=True)
@@ -27,34 +27,34 @@ class Family:
     """One family of models.
 
     Attributes:
-        name: for tables and error messages, as "GPT-2".
+        name: the name in tables and error messages, such as "GPT-2".
         model_types: values of ``model_type`` in ``config.json``.
         config: computes the :class:`Config` of a model.
         weights: computes the table of weights.
         defaults: values of the family's configuration class, for fields that are missing.
         fields: names of further fields that the family reads, which have no default.
-        unread: names of fields that files of this family have and its output does not depend on,
-            beside those of :mod:`interp.loading.known_fields`.
+        unread: names of fields that occur in files of this family and do not affect the output,
+            in addition to those of :mod:`interp.loading.known_fields`.
         aliases: alternative names of fields, and the name that each stands for.
-        renames: pairs (pattern, replacement) that are applied to the names of weights in order:
-            optional prefixes, spellings of older files.
+        renames: pairs (pattern, replacement) that are applied in order to the names of weights, to
+            remove optional prefixes and to replace the names of older files.
         ignored: patterns of names of tensors that do not affect the output, such as buffers.
         optional: patterns of names of weights that may be left unused, such as a second head's.
         embedding: name of the token embedding (of the last stack), which the head may be tied to.
-        copies: names of other stacks' token embeddings, which may equal it.
+        copies: names of the token embeddings of other stacks, which may be equal to ``embedding``.
         head: name of the unembedding.
-        tables: names of all matrices that are one if the head is tied, where there are ``copies``;
-            the first that is stored stands for those that are missing.
-        shared: name of the one of them that no part reads itself.
+        tables: names of all matrices that are the same if the head is tied, in families with
+            ``copies``; the first one that is stored replaces those that are missing.
+        shared: the name among ``tables`` that only replaces others: no part of the model reads it.
         tied: the default of ``tie_word_embeddings``.
-        always_tied: whether that field does not say that the head is tied, because it always is.
-        pooled: whether what a live model of ``transformers`` gives for its last stream is not this
-            toolkit's, and its pooled output is compared.
-        part: name of the object in ``config.json`` with the fields of the part that is read, such
+        always_tied: whether the head is always tied, regardless of that field.
+        pooled: whether the pooled output of a live model of ``transformers`` is compared, because
+            its last hidden state is not the last stream of this toolkit.
+        part: name of the object in ``config.json`` with the fields of the part that is loaded, such
             as ``text_config``; empty if ``config.json`` itself has them.
-        around: names of fields beside that object which the output does not depend on.
-        left_out: patterns of names of weights that belong to other parts, and what each part is.
-            They are not read, and a warning names the part.
+        around: names of fields outside that object that do not affect the output.
+        left_out: patterns of names of weights that belong to other parts, and a description of
+            each part. These weights are not read, and a warning names the part.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Family:
         return any(re.search(pattern, name) for pattern in self.optional)
 
     def is_tied(self, fields: ForeignConfig) -> bool:
-        """Whether the head is the embedding where no weights of a head are stored."""
+        """Whether the head is tied to the embedding if no weights of a head are stored."""
         return self.always_tied or fields.get("tie_word_embeddings", self.tied)
 
     def canonical_fields(self, config_json: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class Family:
         return found
 
     def fields_of_part(self, config_json: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The fields of the ``part``; those of :data:`EVERY_FAMILY` may stand beside it.
+        """The fields of the ``part``; those of :data:`EVERY_FAMILY` may be given outside of it.
 
         Raises:
             ModelLoadError: the object of the ``part`` is missing.

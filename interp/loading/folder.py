@@ -1,4 +1,4 @@
-"""A model from a folder: ``config.json``, weights as safetensors, ``tokenizer.json``.
+"""Load a model from a folder: ``config.json``, weights as safetensors, ``tokenizer.json``.
 
 A ``config.json`` with ``model_type`` is foreign, and is interpreted by its family (see
 :mod:`interp.loading.registry`); any other holds an :class:`interp.Config`. Nothing in a folder is
@@ -35,21 +35,22 @@ def load_folder(
 ) -> Transformer:
     """Read a model that :func:`save_folder` wrote, or one of a supported family.
 
-    Args:
-        folder: the folder.
-        device: of the parameters.
-        dtype: to compute in; ``None`` means that of the saved model where the file records it,
-            else the most frequent dtype of the weights.
-        tokenizer: used instead of the folder's.
-        step: read the weights that :func:`save_step` wrote for this training step.
-
     Weights that need no conversion stay memory-mapped to their file, which makes loading fast. To
     change the file of a loaded model, replace it (as :func:`save_folder` does); do not write into
     it.
 
+    Args:
+        folder: the folder.
+        device: the device of the parameters.
+        dtype: the dtype to compute in; ``None`` means that of the saved model if the file records
+            it, else the most frequent dtype of the weights.
+        tokenizer: the tokenizer to use instead of the folder's.
+        step: the training step whose weights, written by :func:`save_step`, are read; ``None``
+            means the final weights.
+
     Raises:
         ModelLoadError: a file is missing or damaged, the family is not supported, or the weights
-            do not belong to the configuration.
+            do not match the configuration.
     """
     config_json = _read_config(folder / CONFIG)
     path = folder / TOKENIZER
@@ -76,7 +77,7 @@ def load_folder(
 
 
 def steps_of(folder: Path) -> list[int]:
-    """The training steps whose weights the folder has beside the final ones, in order."""
+    """The training steps, in order, whose weights the folder has in addition to the final ones."""
     names = [path.stem for path in (folder / STEPS).glob("*.safetensors")]
     return sorted(int(name) for name in names if name.isdecimal())
 
@@ -102,5 +103,5 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _with_folder(folder: Path, error: ModelLoadError) -> str:
-    """The error's message, with the folder's path before it if it is not part of it."""
+    """The error's message, preceded by the folder's path unless it contains it."""
     return str(error) if str(folder) in str(error) else f"{folder}: {error}"

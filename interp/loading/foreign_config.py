@@ -46,7 +46,7 @@ class ForeignConfig:
         family: the family's name, for error messages.
         fields: the content of ``config.json``.
         defaults: values of the family's configuration class, for fields that are missing.
-        weight_names: names of the weights in the file, as the family spells them.
+        weight_names: canonical names of the weights in the file (``Family.canonical_name``).
         unembedding: whether the unembedding is tied to the embedding.
     """
 
@@ -78,7 +78,7 @@ class ForeignConfig:
         """An optional field: ``default`` if it is missing or null.
 
         Raises:
-            ModelLoadError: its type differs from that of ``default``, a bool, number or string.
+            ModelLoadError: ``default`` is a bool, number or string, and the field has another type.
         """
         value = self._fields.get(name, self._defaults.get(name))
         if value is None:
@@ -89,7 +89,7 @@ class ForeignConfig:
         return value
 
     def nullable(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - JSON
-        """A field whose null has a meaning: a default replaces it only if it is missing."""
+        """A field for which null is a value: ``default`` is used only if the field is missing."""
         return self._fields.get(name, self._defaults.get(name, default))
 
     def replace(self, **fields: Any) -> "ForeignConfig":  # noqa: ANN401 - JSON
@@ -121,7 +121,7 @@ class ForeignConfig:
         return value
 
     def one_of(self, name: str, meanings: Mapping[Any, _Meaning]) -> _Meaning:
-        """What a required field means: its value looked up in ``meanings``."""
+        """The entry of ``meanings`` for the value of a required field."""
         value = self[name]
         if not isinstance(value, str | int) or value not in meanings:
             raise self.unsupported(name, value, "one of " + ", ".join(map(str, meanings)))

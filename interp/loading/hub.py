@@ -1,6 +1,6 @@
-"""Models of the Hugging Face hub, ``hub:org/name@revision``: from the cache, else downloaded.
+"""Models of the Hugging Face hub, ``hub:org/name@revision``, from the cache or downloaded.
 
-The network is used only for files that the cache lacks, and never where ``HF_HUB_OFFLINE`` is set.
+The network is used only for files that the cache lacks, and never if ``HF_HUB_OFFLINE`` is set.
 Only the configuration, safetensors and the tokenizer are downloaded, no code.
 """
 
@@ -16,7 +16,7 @@ PATTERNS = [
     *("*.safetensors", "*.safetensors.index.json"),
 ]
 REQUIRED = ["config.json", "generation_config.json", "tokenizer.json"]
-"""Files that the cache must have if the repository has them; which shards, its index lists."""
+"""Files that the cache must have if the repository has them, in addition to the weights."""
 ORGANISATIONS = {
     "EleutherAI": "gpt-neo-125m gpt-neo-1.3b gpt-neo-2.7b gpt-j-6b pythia-14m pythia-31m "
     "pythia-70m pythia-160m pythia-410m pythia-1b pythia-1.4b pythia-2.8b pythia-6.9b pythia-12b",
@@ -66,7 +66,7 @@ def parse_name(name: str) -> tuple[str, str | None]:
 
 
 def _from_cache(repo: str, revision: str | None) -> Path | None:
-    """The folder in the cache, if it is complete."""
+    """The folder in the cache; ``None`` if it is not complete."""
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - slow to import
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415
 
@@ -87,7 +87,7 @@ def _download(repo: str, revision: str | None) -> Path:
 
     try:
         return Path(snapshot_download(repo, revision=revision, allow_patterns=PATTERNS))
-    except Exception as error:  # of the network library, which differs between versions
+    except Exception as error:  # exceptions of the network library differ between versions
         raise ModelLoadError(
             f"{PREFIX}{repo}{'@' + revision if revision else ''} is not in the cache and can't be "
             f"downloaded: {first_line(error)} (Check the network, HF_HUB_OFFLINE, the name, and "

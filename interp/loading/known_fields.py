@@ -1,7 +1,7 @@
 """Fields of a ``config.json`` that are accepted.
 
-A field that the family reads is accepted, and one that the output of no model depends on; any other
-is refused, as it may describe a part that the family does not have. Null counts as missing.
+A field is accepted if the family reads it, or if it affects the output of no model. Any other field
+is refused, because it may describe a part that the family does not have. Null counts as missing.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ PARTS = (
     "add_cross_attention attention_chunk_size cross_attention_hidden_size is_decoder "
     "is_encoder_decoder per_layer_config pruned_heads quantization_config tie_encoder_decoder"
 )
-"""Fields of parts that no model has, unless its family reads the field: only ``false`` and empty
-values are accepted. Here as below, names are separated by spaces."""
+"""Fields of parts that a model has only if its family reads the field; otherwise, only ``false``
+and empty values are accepted. Here and below, names are separated by spaces."""
 
 TRAINING = (
     "activation_dropout attention_dropout attention_probs_dropout_prob attn_pdrop classif_dropout "
@@ -37,21 +37,21 @@ OUTPUTS = (
     "output_attentions output_hidden_states output_past output_router_logits return_dict "
     "summary_activation summary_proj_to_labels summary_type summary_use_proj tie_last_hidden_states"
 )
-"""What else than logits is returned, and heads that are refused by their weights."""
+"""Outputs besides the logits, and heads, which are refused because of their weights."""
 ARITHMETIC = (
     "_attn_implementation _attn_implementation_autoset _experts_implementation attn_implementation "
     "attention_softmax_in_fp32 bias_dropout_fusion chunk_size_feed_forward dtype "
     "experts_implementation masked_softmax_fusion reorder_and_upcast_attn "
     "scale_attention_softmax_in_fp32 tf_legacy_loss torch_dtype torchscript use_bfloat16"
 )
-"""How the same numbers are computed."""
+"""Choices between implementations of the same computation."""
 DESCRIPTION = (
     "_commit_hash _name_or_path auto_map custom_pipelines finetuning_task label2id name "
     "name_or_path prefix problem_type processor_class sep_token_id task_specific_params "
     "tokenizer_class transformers_version trust_remote_code unk_token_id"
 )
 IRRELEVANT = frozenset(" ".join((TRAINING, GENERATION, OUTPUTS, ARITHMETIC, DESCRIPTION)).split())
-"""Fields that no logits depend on."""
+"""Fields that do not affect the logits of any model."""
 
 
 DEQUANTISE = (
@@ -63,7 +63,7 @@ DEQUANTISE = (
 
 
 def check_known(family: Family, fields: Mapping[str, Any]) -> None:
-    """Refuse fields that are neither read nor irrelevant.
+    """Refuse fields that the family does not read and that may affect the output.
 
     Args:
         family: the family of the model.
@@ -73,24 +73,24 @@ def check_known(family: Family, fields: Mapping[str, Any]) -> None:
         ModelLoadError: there is such a field; the message has its name and the nearest known ones.
     """
     read = {*EVERY_FAMILY.split(), *family.defaults, *family.fields, *family.aliases.values()}
-    _check(family, fields, read, family.unread)
+    _check_fields(family, fields, read, family.unread)
 
 
 def check_around(family: Family, config_json: Mapping[str, Any]) -> None:
-    """Refuse fields beside the part that is read, likewise.
+    """Refuse such fields outside of the part that is loaded.
 
     Args:
         family: the family of the model.
         config_json: the content of its ``config.json``.
 
     Raises:
-        ModelLoadError: as of :func:`check_known`.
+        ModelLoadError: as for :func:`check_known`.
     """
     if family.part:
-        _check(family, config_json, {*EVERY_FAMILY.split(), family.part}, family.around)
+        _check_fields(family, config_json, {*EVERY_FAMILY.split(), family.part}, family.around)
 
 
-def _check(
+def _check_fields(
     family: Family, fields: Mapping[str, Any], read: set[str], unread: tuple[str, ...]
 ) -> None:
     known, parts = read | IRRELEVANT | set(unread), PARTS.split()
@@ -103,13 +103,13 @@ def _check(
                 f"quantised. {DEQUANTISE}"
             )
         if name in parts:
-            raise _refused(family, name, value, "a part that is not supported")
+            raise _refusal(family, name, value, "a part that is not supported")
         near = get_close_matches(name[:MAX_SHOWN], [*read, *family.aliases], n=3, cutoff=0.5)
         hint = f"; nearest: {', '.join(near)}" if near else ""
-        raise _refused(family, name, value, f"a field that is not known{hint}")
+        raise _refusal(family, name, value, f"a field that is not known{hint}")
 
 
-def _refused(family: Family, name: str, value: object, reason: str) -> ModelLoadError:
+def _refusal(family: Family, name: str, value: object, reason: str) -> ModelLoadError:
     return ModelLoadError(
         f"{family.name}: config.json has {name[:MAX_SHOWN]}={shorten(value)}, {reason}. Remove it "
         "from config.json if the output does not depend on it."

@@ -1,7 +1,7 @@
-"""Models of ``transformers`` in memory, base or with a head, copied weight by weight.
+"""Load models of ``transformers`` in memory, base or with a head, by copying their weights.
 
-After loading, the outputs of both models for the same short input are compared; the largest
-difference is kept as ``model.agreement`` and is part of every provenance.
+After loading, the outputs of both models for the same short input are compared. The largest
+difference is kept as ``model.agreement`` and is recorded in every provenance.
 """
 
 from dataclasses import replace
@@ -29,7 +29,7 @@ from interp.transformer import Transformer
 
 LOGITS = ("logits", "prediction_logits", "image_embeds", "text_embeds")
 STREAM, POOLED = "last_hidden_state", "pooler_output"
-"""Outputs of models of ``transformers`` that can be compared; the first that is present is."""
+"""Outputs of models of ``transformers`` that can be compared; the first one present is used."""
 
 
 def is_live(source: object) -> bool:
@@ -43,17 +43,17 @@ def load_live(
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
 ) -> Transformer:
-    """The same model as a :class:`Transformer`, with a copy of its weights.
+    """Convert a live model to a :class:`Transformer`, with a copy of its weights.
 
     Args:
         hf_model: a model of ``transformers``.
-        tokenizer: as of :func:`interp.load`.
-        dtype: to compute in; ``None`` means that of the weights.
-        device: of the parameters; ``None`` means that of the model.
+        tokenizer: as for :func:`interp.load`.
+        dtype: the dtype to compute in; ``None`` means the most frequent dtype of the weights.
+        device: the device of the parameters; ``None`` means that of the model.
 
     Raises:
-        ModelLoadError: the family is not supported, a weight belongs to no part of ours, or the
-            outputs differ by more than rounding.
+        ModelLoadError: the family is not supported, a weight belongs to no part of the
+            :class:`Transformer`, or the outputs differ by more than rounding.
     """
     config_json = getattr(hf_model.config, "to_dict", dict)()
     if "model_type" not in config_json:
@@ -76,11 +76,11 @@ def load_live(
 
 
 def last_stream(model: Transformer, *inputs: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The ``last_hidden_state`` of ``transformers``: the last stream, projected if W_P is there.
+    """The ``last_hidden_state`` of ``transformers``: the last stream, projected if there is a W_P.
 
     Args:
         model: any model.
-        *inputs: as of ``model(*inputs)``.
+        *inputs: as for ``model(*inputs)``.
         mask: nonzero at real tokens.
     """
     x = model.stream(model.check(*inputs, mask=mask))
@@ -91,7 +91,7 @@ def last_stream(model: Transformer, *inputs: Tensor, mask: Tensor | None = None)
 def pooled_column(
     found: Float[Tensor, "batch pos width"], pooled: Float[Tensor, "batch width"]
 ) -> Float[Tensor, "batch width"]:
-    """Of each row, the column nearest to a pooled output: of CLS, of EOS, or the last."""
+    """For each row, the vector nearest to its pooled output: that of CLS, EOS or the last token."""
     nearest = (found - pooled[:, None]).abs().amax(-1).argmin(-1)
     return found[torch.arange(len(found), device=found.device), nearest]
 
@@ -105,12 +105,12 @@ def _agreement(
     """The largest relative difference of the two models' outputs.
 
     Args:
-        model: ours.
-        hf_model: theirs.
-        names: of its outputs that can be compared; the first that is present is.
+        model: the loaded model.
+        hf_model: the model that it was loaded from.
+        names: the outputs of ``hf_model`` that can be compared; the first one present is used.
 
     Raises:
-        ModelLoadError: it is more than rounding, or no output can be compared.
+        ModelLoadError: the difference is more than rounding, or no output can be compared.
     """
     inputs, named = _inputs(model, getattr(hf_model.config, "pad_token_id", None))
     weight = next(hf_model.parameters())
@@ -122,7 +122,7 @@ def _agreement(
     with evaluating(hf_model):
         try:
             outputs = hf_model(**named, return_dict=True)
-        except Exception as error:  # of any type, from the model's own code
+        except Exception as error:  # the model's own code may raise any exception
             raise ModelLoadError(
                 f"{origin} can't be compared with the loaded model: its forward raised "
                 f"{type(error).__name__}: {first_line(error)[:200]}"
@@ -140,10 +140,10 @@ def _agreement(
 
 
 def as_output(found: Tensor, expected: Tensor, name: str) -> Tensor:
-    """``found`` without an axis that the output of ``transformers`` of this name lacks.
+    """``found`` without the axis that the output ``name`` of ``transformers`` lacks, if any.
 
-    That of a single class of each token; or of positions, of which the first is read where texts or
-    images are classified, and the pooled one elsewhere.
+    This is the class axis, if there is a single class per token, or the position axis: position 0
+    is selected for ``logits`` (of a text or an image), the pooled position for other outputs.
     """
     if found.ndim == expected.ndim:
         return found
@@ -153,9 +153,9 @@ def as_output(found: Tensor, expected: Tensor, name: str) -> Tensor:
 
 
 def _inputs(model: Transformer, pad: object) -> tuple[list[Tensor], dict[str, Tensor]]:
-    """The input of each stack, and the same by the names of ``transformers``.
+    """The input of each stack, and the same inputs by their names in ``transformers``.
 
-    Ids exclude the padding token's, which has no position in some models.
+    Ids exclude that of the padding token, which has no position in some models.
     """
     patches = model.stacks[0].tokens
     if isinstance(patches, Patches):
@@ -168,7 +168,7 @@ def _inputs(model: Transformer, pad: object) -> tuple[list[Tensor], dict[str, Te
 
 
 def _unscaled_length(model: Transformer) -> int:
-    """A length below which no rotary positions are scaled by the length of the text."""
+    """A length of text at which no scaling of rotary positions depends on the length."""
     scalings = [stack.positions.scaling for stack in model.config.stacks.values()]
     bounds = [scaling.original_ctx - 1 for scaling in scalings if scaling is not None]
     return max(1, min([*bounds, model.config.n_ctx]))

@@ -1,7 +1,7 @@
-"""Models that are refused by name: what each has that no part of this Transformer computes.
+"""Models that are refused by name, and the part of each that this Transformer does not have.
 
-Every model here is attention and MLPs that add to one residual stream. Models with other parts are
-listed with the part; a list of families would say less.
+A supported model consists of attention and MLPs that add to one residual stream. Models with other
+parts are listed here by that part, which the error message names.
 """
 
 STATE_SPACE = "state-space layers, which carry a state along the sequence instead of attending"
@@ -53,7 +53,7 @@ REASONS: dict[str, tuple[str, ...]] = {
     ),
     TWO_TOWERS.format(classes="SiglipTextModel or SiglipVisionModel"): ("siglip",),
 }
-"""What models have that is not supported, and the values of ``model_type`` of those models."""
+"""Unsupported parts, and the values of ``model_type`` of the models that have each of them."""
 
 REFUSED = {name: reason for reason, names in REASONS.items() for name in names}
-"""By ``model_type``, what the model has."""
+"""The unsupported part of each model, by ``model_type``."""

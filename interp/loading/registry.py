@@ -1,6 +1,6 @@
 """All families of models, by ``model_type``.
 
-Every module of :mod:`interp.loading.families` is imported, and needs no entry here.
+All modules of :mod:`interp.loading.families` are imported; a new one needs no entry here.
 """
 
 from collections.abc import Mapping
@@ -29,8 +29,8 @@ def family_of(config_json: Mapping[str, Any]) -> Family:
     """The family that a ``config.json`` names.
 
     Raises:
-        ModelLoadError: ``model_type`` is missing or unknown, or names a model with parts that no
-            model here has.
+        ModelLoadError: ``model_type`` is missing or unknown, or is that of a model with parts that
+            are not supported.
     """
     model_type = config_json.get("model_type")
     known = families()
@@ -48,7 +48,7 @@ def family_of(config_json: Mapping[str, Any]) -> Family:
 
 
 def _advice(config_json: Mapping[str, Any]) -> str:
-    """How else a model of an unknown type can be loaded, or the types with similar names."""
+    """A hint: how a model of an unknown type can be loaded, or the types with similar names."""
     inner: object = config_json.get("text_config")
     text_type: object = inner.get("model_type") if isinstance(inner, Mapping) else None
     if isinstance(text_type, str) and text_type in families():

@@ -50,13 +50,13 @@ def rotary(
 
     Args:
         fields: the configuration.
-        layer_type: as ``full_attention``, where each layer type has its own positions.
+        layer_type: a type such as ``full_attention``, if each layer type has its own positions.
         theta: default base; ``None`` means the field ``rope_theta``.
         fraction: default fraction of a head's dimensions that are rotated; ``None`` means the
             field ``partial_rotary_factor``, or 1.
 
     Raises:
-        ModelLoadError: a scaling that is not supported, or that lacks a parameter.
+        ModelLoadError: a scaling is not supported, or lacks a parameter.
     """
     rope = _parameters(fields, layer_type)
     default: float = fields.get("rope_theta", 10_000.0) if theta is None else theta
@@ -74,15 +74,16 @@ def rotary(
 def with_rope_of(fields: ForeignConfig, layer_type: str, base: float) -> ForeignConfig:
     """The same fields, with the rotary positions of one layer type as those of all layers.
 
-    Older files have no parameters by layer type; their scaling is that of full layers alone.
+    Older files have no parameters by layer type; their scaling applies to full layers only.
 
     Args:
         fields: the configuration.
         layer_type: :data:`FULL` or :data:`SLIDING`.
-        base: of the positions of these layers, unless their parameters have one.
+        base: the base of the positions of these layers, unless their parameters have one.
 
     Raises:
-        ModelLoadError: one set of parameters is given for both layer types, or an unknown one.
+        ModelLoadError: one set of parameters is given for both layer types, or a layer type is
+            unknown.
     """
     by_type = fields.get("rope_parameters")
     if by_type is None:
@@ -100,14 +101,14 @@ def with_rope_of(fields: ForeignConfig, layer_type: str, base: float) -> Foreign
     return fields.replace(
         rope_parameters={"rope_theta": base, **rope},
         rope_scaling=None,
-        original_max_position_embeddings=None,  # transformers reads it in these parameters alone
+        original_max_position_embeddings=None,  # transformers reads it only in these parameters
     )
 
 
 def rotary_fraction(
     fields: ForeignConfig, layer_type: str | None = None, default: float | None = None
 ) -> float:
-    """Fraction of a head's dimensions that are rotated; arguments as of :func:`rotary`."""
+    """Fraction of a head's dimensions that are rotated; arguments as for :func:`rotary`."""
     share: float = fields.get("partial_rotary_factor", 1.0) if default is None else default
     return _parameters(fields, layer_type).get("partial_rotary_factor", float(share))
 
@@ -120,7 +121,7 @@ def context_length(fields: ForeignConfig) -> int:
 
 
 def _parameters(fields: ForeignConfig, layer_type: str | None) -> ForeignConfig:
-    """The object of rotary parameters; ``rope_scaling`` comes first, as in ``transformers``."""
+    """The rotary parameters; ``rope_scaling`` takes precedence, as in ``transformers``."""
     rope = fields.get("rope_scaling") or fields.get("rope_parameters") or {}
     if not isinstance(rope, Mapping):
         raise fields.unsupported("rope_parameters", rope, "an object")

@@ -1,11 +1,11 @@
-"""Settings that several families share: biases of an attention, the unembedding."""
+"""Settings that several families share: attention biases and the unembedding."""
 
 from typing import TypedDict
 
 from interp.loading.foreign_config import ForeignConfig
 
 UNBOUNDED = 2**20
-"""``n_ctx`` of models whose positions set no longest sequence."""
+"""``n_ctx`` of models whose positions do not limit the length of a sequence."""
 
 
 class Biases(TypedDict):

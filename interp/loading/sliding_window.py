@@ -11,7 +11,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def window(fields: ForeignConfig) -> int | None:
-    """``sliding_window``: keys that a query attends to, counting its own; ``None`` for all."""
+    """``sliding_window``: how many keys a query attends to, its own included; ``None`` for all."""
     return None if fields.nullable("sliding_window") is None else fields.integer("sliding_window")
 
 
@@ -20,10 +20,10 @@ def layer_types(fields: ForeignConfig, slides: Callable[[int], bool]) -> tuple[s
 
     Args:
         fields: the configuration.
-        slides: whether a layer has a window, where ``layer_types`` is missing.
+        slides: whether a layer has a window, if ``layer_types`` is missing.
 
     Raises:
-        ModelLoadError: an unknown type, or not one for each layer.
+        ModelLoadError: a type is unknown, or there is not one for each layer.
     """
     n_layers, types = fields.integer("num_hidden_layers"), fields.get("layer_types")
     if types is None:
@@ -35,7 +35,7 @@ def layer_types(fields: ForeignConfig, slides: Callable[[int], bool]) -> tuple[s
 
 
 def enabled_window_types(fields: ForeignConfig, slides: Callable[[int], bool]) -> tuple[str, ...]:
-    """As :func:`layer_types`, of families where ``use_sliding_window`` enables windows.
+    """Like :func:`layer_types`, for families in which ``use_sliding_window`` enables windows.
 
     Raises:
         ModelLoadError: as for :func:`layer_types`; or ``layer_types`` has sliding layers and
@@ -60,7 +60,7 @@ def sliding_layers(
     Args:
         fields: the configuration.
         types: the type of each layer.
-        attention: the attention of all layers; in these it gets the window.
+        attention: the attention of all layers, to which these layers add the window.
         positions: the positions of these layers, if they differ from the others'.
 
     Raises:

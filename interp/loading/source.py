@@ -58,7 +58,7 @@ class SafetensorsSource:
     """The safetensors files of a folder.
 
     Args:
-        folder: holds ``model.safetensors``, or shards and ``model.safetensors.index.json``.
+        folder: a folder with ``model.safetensors``, or shards and ``model.safetensors.index.json``.
         single: a file to read instead.
 
     Attributes:
@@ -128,7 +128,7 @@ class StateDictSource:
         weights: a ``state_dict()``.
 
     Raises:
-        ModelLoadError: a tensor is on the meta device, so that it has no data.
+        ModelLoadError: a tensor is on the meta device, and so has no data.
     """
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
@@ -159,7 +159,7 @@ class StateDictSource:
 
 
 def _read_index(folder: Path) -> dict[str, Path]:
-    """The file of each weight, by the index; empty if ``model.safetensors`` is a single file.
+    """The file of each weight according to the index; empty if there is a single file.
 
     Raises:
         ModelLoadError: the index is damaged, or names files outside the folder.

@@ -1,7 +1,7 @@
 """BOS, EOS and the tokenizer of a loaded model.
 
-The tokens that a family's tokenizer adds to a text become the model's rule about BOS and EOS (see
-:class:`interp.TokensConfig`), which holds wherever a text is tokenized.
+The tokens that a family's tokenizer adds to a text determine the BOS and EOS settings of the model
+(:class:`interp.TokensConfig`), which apply wherever a text is tokenized.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,8 @@ def as_tokenizer(tokenizer: object) -> Tokenizer | None:
     """A ``tokenizer=`` argument as a :class:`Tokenizer`; ``None`` stays ``None``.
 
     Args:
-        tokenizer: a :class:`Tokenizer`, one of ``tokenizers``, or a fast one of ``transformers``.
+        tokenizer: a :class:`Tokenizer`, a tokenizer of ``tokenizers``, or a fast tokenizer of
+            ``transformers``.
 
     Raises:
         ModelLoadError: it is something else, such as a slow tokenizer.
@@ -45,11 +46,11 @@ def set_tokenizer(
 ) -> None:
     """Set the tokenizer and the special tokens of a model with a foreign configuration.
 
-    The token that the tokenizer adds before a text is BOS, the one that it adds after it is EOS,
-    which others may follow if it is the EOS of ``config.json``.
-    Where it adds none, the ids are those of ``config.json`` or the defaults of the family, and are
-    not added to texts. Generation stops at every EOS of either configuration. The mask token is
-    the tokenizer's.
+    The token that the tokenizer adds before a text is BOS, and the one that it adds after a text is
+    EOS; if that is the EOS of ``config.json``, further tokens may follow it. If the tokenizer adds
+    no such token, the id is that of ``config.json`` or the default of the family, and is not added
+    to texts. Generation stops at every EOS of either configuration. The mask token is the
+    tokenizer's.
 
     Args:
         model: the model.
@@ -69,7 +70,8 @@ def set_tokenizer(
     ids = _ids(fields, generation or {}, model.config)
     tokens = replace(model.config.tokens, **ids)
     if tokenizer is not None:
-        tokens = _with_added(tokenizer, tokens, model.config.vocabulary_of(model.stacks[0].name))
+        size = model.config.vocabulary_of(model.stacks[0].name)
+        tokens = _with_added_tokens(tokenizer, tokens, size)
     model.config = replace(model.config, tokens=tokens)
     attach_tokenizer(model, tokenizer)
 
@@ -91,8 +93,8 @@ def _check_vocabulary(model: Transformer, tokenizer: Tokenizer | None) -> None:
     size = model.config.vocabulary_of(model.stacks[0].name)
     if tokenizer is not None and tokenizer.required_rows > size:
         raise ModelLoadError(
-            f"The tokenizer has {tokenizer.vocab_size} tokens, the model {size}; is it another "
-            "model's?"
+            f"The tokenizer has {tokenizer.vocab_size} tokens, the model {size}; does it belong to "
+            "another model?"
         )
 
 
@@ -119,17 +121,17 @@ def _ends(ids: list[int]) -> dict[str, Any]:
     return {"eos": first, "stop": tuple(others)}
 
 
-def _with_added(tokenizer: Tokenizer, tokens: TokensConfig, size: int) -> TokensConfig:
+def _with_added_tokens(tokenizer: Tokenizer, tokens: TokensConfig, size: int) -> TokensConfig:
     """The special tokens, where those that the tokenizer adds to a text take precedence.
 
     Raises:
-        ModelLoadError: it adds several at one end, or one outside a vocabulary of this size.
+        ModelLoadError: the tokenizer adds several at one end, or one that is not below ``size``.
     """
     before, after = tokenizer.added_ids()
     if missing := [id_ for id_ in (*before, *after) if id_ >= size]:
         raise ModelLoadError(
             f"The tokenizer adds the tokens {missing} to every text, but the model has only "
-            f"{size} tokens; is it another model's?"
+            f"{size} tokens; does it belong to another model?"
         )
     follows = after[1:] if after[:1] == [tokens.eos] else []
     after = after[: len(after) - len(follows)]

@@ -1,9 +1,9 @@
-"""A model from its own state dict and its configuration.
+"""Load a model from its own state dict and its configuration.
 
     torch.save(model.state_dict(), "model.pt")
     model = interp.load("model.pt", config=config, allow_pickle=True)
 
-A folder that ``model.save`` wrote needs neither: it holds the configuration and the tokenizer too.
+A folder written by ``model.save`` needs neither: it also holds the configuration and the tokenizer.
 """
 
 from collections.abc import Mapping
@@ -35,16 +35,16 @@ def load_state_dict(
 
     Args:
         source: a ``state_dict()``, or a file of one: safetensors, or a pickle of ``torch.save``.
-        config: of the model that had these weights.
-        device: of the parameters.
-        dtype: to compute in; ``None`` means the most frequent dtype of the weights.
+        config: the configuration of the model that had these weights.
+        device: the device of the parameters.
+        dtype: the dtype to compute in; ``None`` means the most frequent dtype of the weights.
         tokenizer: the model's tokenizer.
         allow_pickle: allow reading a pickle (only its weights are read).
 
     Raises:
-        ModelLoadError: the weights do not belong to the configuration, or can't be read.
+        ModelLoadError: the weights do not match the configuration, or can't be read.
     """
-    weights = _own_names(_weights(source, allow_pickle=allow_pickle), config)
+    weights = _without_copies(_weights(source, allow_pickle=allow_pickle), config)
     model = assemble_native(config, StateDictSource(weights), dtype, device)
     attach_tokenizer(model, as_tokenizer(tokenizer))
     return model
@@ -67,15 +67,15 @@ def _weights(source: Any, *, allow_pickle: bool) -> dict[str, Tensor]:  # noqa: 
                 f"or from a file of one; got {shorten(weight)}."
             )
         if weight.layout != torch.strided or weight.is_quantized:
-            raise ModelLoadError(f"{shorten(name)} is sparse or quantised; give a dense tensor.")
+            raise ModelLoadError(f"{shorten(name)} is sparse or quantised; pass a dense tensor.")
         found[name] = weight
     if isinstance(source, str | Path) and is_checkpoint(Path(source)):
         check_weights(Path(source), found)
     return found
 
 
-def _own_names(weights: Mapping[str, Tensor], config: Config) -> dict[str, Tensor]:
-    """The weights, a shared one under one name only (a state dict has it under all of its names).
+def _without_copies(weights: Mapping[str, Tensor], config: Config) -> dict[str, Tensor]:
+    """The weights, each shared one under one name only (a state dict has it under all its names).
 
     Raises:
         ModelLoadError: the tensors of a shared weight differ.

@@ -29,7 +29,7 @@ from interp.loading.torch_table import table_of
 from interp.transformer import Transformer
 
 Matrix = nn.Embedding | nn.Linear | Tensor
-"""A tensor of rows, or a module whose ``weight`` it is."""
+"""A matrix, or a module with a matrix as its ``weight``."""
 SINUSOIDAL = PositionsConfig(kind="sinusoidal", layout="interleaved")
 """Sines in the even dimensions, cosines in the odd ones (Vaswani et al. 2017, §3.5)."""
 NO_TOKENS = TokensConfig()
@@ -53,22 +53,22 @@ def from_torch(  # noqa: PLR0913 - each is one part outside of the module
     ``model.agreement``. The model is called as ``model(source, target)``.
 
     Args:
-        transformer: the module: norms first or last, with or without biases, either layout.
+        transformer: the module, with any ``norm_first``, ``bias`` and ``batch_first``.
         source_embedding: W_E of the encoder ``[vocab d_model]``; shared with the decoder if the
             values are equal.
         target_embedding: W_E of the decoder ``[vocab d_model]``.
         unembedding: W_U as the weight of a ``Linear``, ``[vocab d_model]``, and its bias; tied to
             ``target_embedding`` if the values are equal. ``None``: the model returns the last
             stream.
-        scale: factor of the embeddings; ``None`` means √d_model.
+        scale: the factor of the embeddings; ``None`` means √d_model.
         positions: added to the embeddings: sinusoidal, none (``PositionsConfig("none")``), or two
             learned tables ``[position d_model]``, for the source and for the target.
         tokens: the special tokens; generation starts with ``decoder_start``.
-        tokenizer: as of :func:`interp.load`.
+        tokenizer: as for :func:`interp.load`.
 
     Raises:
-        ModelLoadError: a part is not PyTorch's own or differs between layers, or the outputs
-            differ by more than rounding.
+        ModelLoadError: a part is not of PyTorch's own class or differs between layers, or the
+            outputs differ by more than rounding.
     """
     outside = {"source_embedding": source_embedding, "target_embedding": target_embedding}
     outside |= {} if unembedding is None else {"unembedding": unembedding}
@@ -149,7 +149,7 @@ def _agreement(model: Transformer, transformer: nn.Transformer) -> float:
     """The largest relative difference of the two outputs, for the streams of a few tokens.
 
     Raises:
-        ModelLoadError: it is more than rounding.
+        ModelLoadError: the difference is more than rounding.
     """
     ids = random_ids(model, min(N_TOKENS, model.config.n_ctx))
     with torch.no_grad():
@@ -167,8 +167,8 @@ def _agreement(model: Transformer, transformer: nn.Transformer) -> float:
 def _output(transformer: nn.Transformer, streams: list[Tensor]) -> Tensor:
     """The module's output for two streams ``[batch pos d_model]``.
 
-    Gradients are enabled, which disables the module's fast path: that path computes GELU's tanh
-    approximation where erf is asked for.
+    Gradients are enabled to disable the module's fast path, which computes the tanh approximation
+    of GELU even if the exact one is configured.
     """
     source, target = streams
     mask = torch.ones(2 * target.shape[1:2], dtype=torch.bool, device=target.device).triu(1)

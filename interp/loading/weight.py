@@ -22,14 +22,14 @@ class Weight:
 
     Attributes:
         keys: names of the tensors in the source.
-        compute: the function; called as ``compute(*tensors)``, one tensor a key.
+        compute: the function, called as ``compute(*tensors)`` with one tensor per key.
     """
 
     keys: tuple[str, ...]
     compute: Callable[..., Tensor]
 
     def __call__(self, read: Callable[[str], Tensor]) -> Tensor:
-        """The parameter, where ``read(key)`` gives the tensor of a key."""
+        """The parameter, where ``read(key)`` returns the tensor of a key."""
         return self.compute(*(read(key) for key in self.keys))
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Weight":
@@ -54,11 +54,11 @@ class Weight:
         return self.group_grouped_qkv(n_heads, 1)
 
     def group_grouped_qkv(self, n_kv_heads: int, n_sharing: int) -> "Weight":
-        """The same of grouped-query attention, from [kv_head][q … q k v][d_head].
+        """The same for grouped-query attention, from [kv_head][q … q k v][d_head].
 
         Args:
             n_kv_heads: number of key/value heads.
-            n_sharing: number of query heads of each.
+            n_sharing: number of query heads that share each of them.
         """
 
         def reorder(x: Tensor) -> Tensor:

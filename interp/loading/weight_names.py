@@ -1,6 +1,6 @@
-"""Names of weights: those of a source by their canonical names, and which matrices are one.
+"""Canonical names of the weights of a source, and matrices that are stored once for several uses.
 
-Token embeddings may be stored once for several stacks, and the unembedding may be tied to one.
+Stacks may share one token embedding, and the unembedding may be tied to it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,13 +29,13 @@ def canonical_names(family: Family, keys: Iterable[str]) -> dict[str, str]:
 def without_copies(
     family: Family, names: Mapping[str, str], source: Source, *, tied: bool
 ) -> dict[str, str]:
-    """The names, where the token embeddings of several stacks and the head may be one matrix.
+    """The names, with copies of the token embedding and of the tied head resolved.
 
-    If they are tied, the first of ``family.tables`` that is stored stands for those that are
+    If the matrices are tied, the first of ``family.tables`` that is stored replaces those that are
     missing. Embeddings of other stacks are kept only if their values differ from the last stack's.
 
     Raises:
-        ModelLoadError: a stack's embedding is missing, and they are not tied.
+        ModelLoadError: a stack's embedding is missing, and the matrices are not tied.
     """
     if not family.copies:
         return dict(names)
@@ -56,7 +56,7 @@ def without_copies(
 def unembedding_kind(
     family: Family, names: Mapping[str, str], source: Source, *, tied: bool
 ) -> UnembeddingKind:
-    """Whether W_U is tied; where both matrices are stored, their values decide."""
+    """Whether W_U is tied, untied or missing; if both matrices are stored, their values decide."""
     if family.head not in names:
         return "tied" if tied and family.embedding in names else "none"
     if family.embedding not in names:

@@ -237,6 +237,16 @@ def test_a_folder_is_loaded_with_its_tokenizer_and_heads(folder):
         assert sequential == bool(expected[0, 0] > expected[0, 1])
 
 
+def test_texts_of_different_lengths_are_lists_without_padding_and_no_tensor(folder):
+    path, _, tokenizer = folder
+    own = HookedEncoder.from_pretrained(path).tokenizer
+    theirs = tokenizer(TEXTS)
+    for name, rows in own(TEXTS).items():
+        assert rows == theirs[name]
+    with pytest.raises(InterpError, match="padding=True"):
+        own(TEXTS, return_tensors="pt")
+
+
 def test_masked_tokens_are_predicted_as_text(folder):
     path, _, tokenizer = folder
     ours, given = (HookedEncoder.from_pretrained(path, tokenizer=one) for one in (None, tokenizer))

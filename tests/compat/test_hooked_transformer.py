@@ -227,7 +227,7 @@ def test_what_is_not_supported_is_refused_by_name(field):
 
 
 def test_models_that_it_cannot_express_are_refused():
-    with pytest.raises(InterpError, match="no decoder"):
+    with pytest.raises(InterpError, match="not a decoder"):
         HookedTransformer.from_pretrained("python-mlm")
 
 

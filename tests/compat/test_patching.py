@@ -36,13 +36,13 @@ def patch_of_theirs(monkeypatch):
 @pytest.fixture
 def forwards(monkeypatch):
     """The cells that were computed by a forward of their own."""
-    cells, one_cell = [], patching._one_cell
+    cells, one_cell = [], patching._metric_of_cell
 
     def counted(*given):
         cells.append(given[-1])
         return one_cell(*given)
 
-    monkeypatch.setattr(patching, "_one_cell", counted)
+    monkeypatch.setattr(patching, "_metric_of_cell", counted)
     return cells
 
 
@@ -348,7 +348,7 @@ def test_a_metric_that_reads_more_under_a_patch_is_given_all(forwards):
     cells = [(layer, pos) for layer in range(2) for pos in range(5)]
     setter = patching.layer_pos_patch_setter
     for layer, pos in cells:
-        one = patching._one_cell(
+        one = patching._metric_of_cell(
             model, ids[1], clean, moved, setter, f"blocks.{layer}.hook_resid_pre", (layer, pos)
         )
         assert fast[layer, pos].item() == pytest.approx(one, abs=1e-9)

@@ -320,7 +320,7 @@ def test_a_saved_folder_keeps_the_name_and_the_rule_about_bos(tmp_path):
 @each(
     ("name", "advice"),
     [
-        ("gpt2", r'Of the hub: interp\.load\("hub:openai-community/gpt2"\)\.'),
+        ("gpt2", r'On the hub: interp\.load\("hub:openai-community/gpt2"\)\.'),
         ("GPT2-XL", r'interp\.load\("hub:openai-community/gpt2-xl"\)'),
         ("bert-base-uncased", "hub:google-bert/bert-base-uncased"),
         ("t5-small", "hub:google-t5/t5-small"),

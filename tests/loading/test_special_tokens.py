@@ -354,7 +354,7 @@ def test_a_tokenizer_whose_bos_is_outside_the_vocabulary_is_refused(add):
     backend.post_processor = processors.TemplateProcessing(
         single="more39 $A", special_tokens=[("more39", 46)]
     )
-    with pytest.raises(ModelLoadError, match="is it another model's"):
+    with pytest.raises(ModelLoadError, match="does it belong to another model"):
         interp.load(gpt2(), tokenizer=backend)
 
 

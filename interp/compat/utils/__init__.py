@@ -1,4 +1,4 @@
-"""Everything public of TransformerLens's ``utils``, under its names."""
+"""The public names of TransformerLens's ``utils``."""
 
 from interp.compat.utils.act_names import get_act_name
 from interp.compat.utils.activation_functions import (

@@ -35,10 +35,10 @@ def get_act_name(name: str, layer: int | str | None = None, layer_type: str | No
         get_act_name("normalized")            # ln_final.hook_normalized
 
     Args:
-        name: of the activation, its number of a layer and layer type behind it if they are not
-            given; a full name is returned as it is.
+        name: the name of the activation, followed by the layer and the layer type if these are not
+            given; a full name is returned unchanged.
         layer: the layer.
-        layer_type: the part of the block, where several have an activation of this name.
+        layer_type: the part of the block, if several have an activation of this name.
     """
     if ("." in name or name.startswith("hook_")) and layer is None and layer_type is None:
         return name

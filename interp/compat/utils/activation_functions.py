@@ -9,28 +9,28 @@ from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 ActivationFunction = Callable[..., Tensor]
 SOFTCAP_DISABLED = -1.0
-"""A cap that caps nothing."""
+"""The value of a soft-cap that is off."""
 
 
 def gelu_new(input: Tensor) -> Tensor:
-    """GELU by tanh, as GPT-2 computes it."""
+    """The tanh approximation of GELU, as in GPT-2."""
     cubic = input + 0.044715 * input**3
     return 0.5 * input * (1 + torch.tanh(math.sqrt(2 / math.pi) * cubic))
 
 
 def gelu_fast(input: Tensor) -> Tensor:
-    """GELU by tanh, with √(2/π) to ten digits, as GPT-J computes it."""
+    """The tanh approximation of GELU with √(2/π) to ten digits, as in GPT-J."""
     inside = input * 0.7978845608 * (1 + 0.044715 * input * input)
     return 0.5 * input * (1 + torch.tanh(inside))
 
 
 def gelu_pytorch_tanh(input: Tensor) -> Tensor:
-    """GELU by tanh, as PyTorch computes it."""
+    """The tanh approximation of GELU, as in PyTorch."""
     return F.gelu(input, approximate="tanh")
 
 
 def solu(input: Tensor) -> Tensor:
-    """SoLU, x·softmax(x) over the neurons (Elhage et al. 2022), without the norm behind it."""
+    """SoLU, x·softmax(x) over the neurons (Elhage et al. 2022), without the norm after it."""
     return input * input.softmax(-1)
 
 
@@ -46,7 +46,7 @@ def xielu(input: Tensor) -> Tensor:
 
 
 def softcap_enabled(cap: float | None) -> bool:
-    """Whether a soft cap caps: it is positive."""
+    """Whether a soft-cap is on, that is, positive."""
     return cap is not None and cap > 0
 
 
@@ -67,4 +67,4 @@ SUPPORTED_ACTIVATIONS: dict[str, ActivationFunction] = {
     "xielu": xielu,
     "relu2": relu2,
 }
-"""By the name in a configuration."""
+"""Activation functions by their names in a configuration."""

@@ -1,6 +1,6 @@
 """Datasets: loading the small ones that notebooks use, and rows of tokens from texts.
 
-They need the package ``datasets``, which is imported when they are called.
+These functions need the package ``datasets``, which is imported when they are called.
 """
 
 import json
@@ -25,7 +25,7 @@ SMALL_DATASETS = {
     "c4-code": "NeelNanda/c4-code-20k",
     "wiki": "NeelNanda/wiki-10k",
 }
-"""Names on the hub by short names."""
+"""Short names of datasets, and their names on the hub."""
 
 
 def get_dataset(dataset_name: str, **kwargs: Any) -> Any:
@@ -33,10 +33,10 @@ def get_dataset(dataset_name: str, **kwargs: Any) -> Any:
 
     Args:
         dataset_name: one of the short names.
-        **kwargs: for ``datasets.load_dataset``.
+        **kwargs: arguments of ``datasets.load_dataset``.
 
     Raises:
-        InvalidInput: another name, or it can't be loaded, e.g. without a network.
+        InvalidInput: the name is unknown, or the dataset can't be loaded, e.g. without a network.
     """
     if dataset_name not in SMALL_DATASETS:
         raise InvalidInput(
@@ -46,7 +46,7 @@ def get_dataset(dataset_name: str, **kwargs: Any) -> Any:
 
 
 def load_from_hub(path: str, *args: Any, **kwargs: Any) -> Any:
-    """``datasets.load_dataset``, with an error of ours.
+    """Call ``datasets.load_dataset``, with a clear error if it fails.
 
     Raises:
         InvalidInput: the package is missing, or the dataset can't be loaded.
@@ -60,8 +60,8 @@ def load_from_hub(path: str, *args: Any, **kwargs: Any) -> Any:
     except Exception as error:  # whatever the network, the hub or its files raise
         raise InvalidInput(
             f"The dataset {path} can't be loaded: {first_line(error)} Without a network, download "
-            "it where there is one (datasets.load_dataset, then save_to_disk), and open it with "
-            "datasets.load_from_disk; or take texts of your own, datasets.Dataset.from_dict("
+            "it on another machine (datasets.load_dataset, then save_to_disk), and open it with "
+            "datasets.load_from_disk; or use your own texts, datasets.Dataset.from_dict("
             '{"text": [...]}).'
         ) from error
 
@@ -74,10 +74,13 @@ def download_file_from_hf(
     force_is_torch: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """A file of a repository on the hub: JSON parsed, ``.pth`` loaded (tensors only), else a path.
+    """Download a file of a repository on the hub.
+
+    Returns:
+        The parsed content of a JSON file, the tensors of a ``.pth`` file, else the local path.
 
     Raises:
-        ModelLoadError: it can't be downloaded.
+        ModelLoadError: the file can't be downloaded.
     """
     from huggingface_hub import hf_hub_download  # noqa: PLC0415 - slow to import
 
@@ -102,13 +105,13 @@ def select_compatible_kwargs(
     kwargs_dict: Mapping[str, Any],
     callable: Callable[..., Any],
 ) -> dict[str, Any]:
-    """The arguments that a function has parameters for."""
+    """The keyword arguments for which a function has parameters."""
     parameters = signature(callable).parameters
     return {name: value for name, value in kwargs_dict.items() if name in parameters}
 
 
 def get_rotary_pct_from_config(config: Any) -> float:
-    """The fraction of each head's dimensions that rotary positions turn; 1 if it is not given."""
+    """The fraction of each head's dimensions that are rotated; 1 if it is not given."""
     pct = getattr(config, "rotary_pct", None)
     if pct is None:
         pct = (getattr(config, "rope_parameters", None) or {}).get("partial_rotary_factor")
@@ -116,7 +119,7 @@ def get_rotary_pct_from_config(config: Any) -> float:
 
 
 def keep_single_column(dataset: Any, col_name: str) -> Any:
-    """The dataset with one column alone."""
+    """The dataset with only one column."""
     others = [name for name in dataset.features if name != col_name]
     return dataset.remove_columns(others) if others else dataset
 
@@ -131,20 +134,21 @@ def tokenize_and_concatenate(
     num_proc: int | None = 10,
     set_format: bool = True,
 ) -> Any:
-    """All texts one after another, EOS between them, cut into rows of ``max_length`` tokens.
+    """Concatenate all texts with EOS between them, and split them into rows of tokens.
 
-    What is left at the end of a batch of texts is dropped; less than one row is padded.
+    An incomplete row at the end of a batch of texts is dropped; if it is the only one, it is
+    padded.
 
     Args:
         dataset: a ``datasets.Dataset``, or an ``IterableDataset``.
-        tokenizer: has EOS and, with ``add_bos_token``, BOS. One without a padding token gets
-            ``<PAD>``; EOS pads all the same.
-        streaming: whether the dataset is iterable; then ``num_proc`` is not used.
-        max_length: columns of a row, BOS among them.
-        column_name: of the texts.
+        tokenizer: a tokenizer with EOS and, for ``add_bos_token``, BOS. If it has no padding token,
+            ``<PAD>`` is added to it, but rows are padded with EOS.
+        streaming: whether the dataset is iterable; if so, ``num_proc`` is not used.
+        max_length: number of tokens per row, including BOS.
+        column_name: the column of the texts.
         add_bos_token: whether each row begins with BOS.
-        num_proc: processes that tokenise; ``None`` for this one.
-        set_format: whether rows are tensors; an iterable dataset has no format.
+        num_proc: number of processes that tokenise; ``None`` means the current process.
+        set_format: whether rows are returned as tensors; an iterable dataset has no format.
 
     Returns:
         The dataset with the column ``tokens``.

@@ -1,4 +1,4 @@
-"""Attributes by dotted names, and defaults that an argument overrides for one call."""
+"""Attributes by dotted names, and defaults that can be overridden for one call."""
 
 from types import TracebackType
 from typing import Any, ClassVar
@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from interp.errors import InvalidInput, shorten
 
 USE_DEFAULT_VALUE = None
-"""An argument that does not override."""
+"""The value of an argument that does not override the default."""
 
 
 def get_nested_attr(obj: Any, attr_str: str) -> Any:
@@ -30,15 +30,15 @@ def override_or_use_default_value(default_flag: Any, override: Any = None) -> An
 class LocallyOverridenDefaults:
     """A context in which ``prepend_bos`` or ``padding_side`` of a model have other values.
 
-    They are restored at its end, also by an exception.
+    The values are restored on exit, even after an exception.
 
     Args:
-        model: has ``cfg.default_prepend_bos`` and ``tokenizer.padding_side``; it may be without a
-            tokenizer.
+        model: a model with ``cfg.default_prepend_bos`` and ``tokenizer.padding_side``; the
+            tokenizer may be ``None``.
         **overrides: the values; ``None`` changes nothing.
 
     Raises:
-        InvalidInput: another name, or an invalid value.
+        InvalidInput: a name is unknown, or a value is not valid.
     """
 
     LOCATIONS: ClassVar[dict[str, tuple[str, tuple[Any, ...]]]] = {

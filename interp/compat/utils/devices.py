@@ -1,8 +1,9 @@
-"""Devices: the one that is used by default, and moving a model to one.
+"""Devices: the default device, and moving a model to a device.
 
-A model runs on a single device here, so that what splits one over several is refused.
+A model of this package runs on a single device; functions that distribute one over several devices
+are refused.
 """
-# ruff: noqa: T201 - positional flags and prints, as TransformerLens has them
+# ruff: noqa: T201 - positional flags and prints, as in TransformerLens
 
 import os
 import warnings
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from interp.errors import InvalidInput, shorten
 
 ALLOW_MPS = "TRANSFORMERLENS_ALLOW_MPS"
-"""The environment variable that allows MPS to be taken by default."""
+"""The environment variable that allows MPS as the default device."""
 GIBIBYTE = 2**30
 
 
@@ -28,16 +29,16 @@ class ModelWithCfg(Protocol):
     cfg: Any
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Its weights by name."""
+        """The weights by name."""
         ...
 
     def to(self, device_or_dtype: Any) -> Any:
-        """Move it."""
+        """Move or cast the model."""
         ...
 
 
 def get_device() -> str:
-    """``cuda`` if there is one, ``mps`` if allowed (TRANSFORMERLENS_ALLOW_MPS=1), else ``cpu``."""
+    """``cuda`` if available, ``mps`` if allowed (TRANSFORMERLENS_ALLOW_MPS=1), else ``cpu``."""
     if torch.cuda.is_available():
         return "cuda"
     if torch.backends.mps.is_available() and os.environ.get(ALLOW_MPS) == "1":
@@ -61,7 +62,7 @@ def move_to_and_update_config(
     device_or_dtype: torch.device | str | torch.dtype,
     print_details: bool = True,
 ) -> Any:
-    """Move a model to a device or change its dtype, and note it in ``model.cfg``."""
+    """Move a model to a device or change its dtype, and update ``model.cfg``."""
     if isinstance(device_or_dtype, torch.dtype):
         if hasattr(model.cfg, "dtype"):
             model.cfg.dtype = device_or_dtype
@@ -89,10 +90,10 @@ def is_library_available(name: str) -> bool:
 
 @contextmanager
 def temporarily_swap_parameter(parameter: Any, new_value: Any) -> Any:
-    """A context in which a parameter has other values; its own are restored in any case.
+    """A context in which a parameter has other values, which are always reset on exit.
 
     Raises:
-        InvalidInput: no parameter, or values of another shape or dtype.
+        InvalidInput: it is not a parameter, or the values have another shape or dtype.
     """
     matches = isinstance(parameter, nn.Parameter) and isinstance(new_value, Tensor)
     if not matches or (new_value.shape, new_value.dtype) != (parameter.shape, parameter.dtype):
@@ -118,11 +119,11 @@ def get_device_for_block_index(
     cfg: Any,
     device: torch.device | str | None = None,
 ) -> torch.device:
-    """The device of a block: that of all of them."""
+    """The device of a block, which is the same for all blocks."""
     return torch.device(cfg.device if device is None else device)
 
 
-def _refused(name: str, advice: str) -> Callable[..., Never]:
+def _not_provided(name: str, advice: str) -> Callable[..., Never]:
     """A function that is not provided: calling it raises an error."""
 
     def refused(*args: object, **kwargs: object) -> Never:  # noqa: ARG001
@@ -134,20 +135,20 @@ def _refused(name: str, advice: str) -> Callable[..., Never]:
 
 
 _ONE_DEVICE = "a model runs on one device; move it with model.to(device)."
-calculate_available_device_cuda_memory = _refused(
+calculate_available_device_cuda_memory = _not_provided(
     "calculate_available_device_cuda_memory", "torch.cuda.mem_get_info(i) has it."
 )
-count_unique_devices = _refused("count_unique_devices", _ONE_DEVICE)
-determine_available_memory_for_available_devices = _refused(
+count_unique_devices = _not_provided("count_unique_devices", _ONE_DEVICE)
+determine_available_memory_for_available_devices = _not_provided(
     "determine_available_memory_for_available_devices", "torch.cuda.mem_get_info(i) has it."
 )
-find_embedding_device = _refused("find_embedding_device", _ONE_DEVICE)
-get_best_available_cuda_device = _refused("get_best_available_cuda_device", _ONE_DEVICE)
-resolve_device_map = _refused("resolve_device_map", _ONE_DEVICE)
-sort_devices_based_on_available_memory = _refused(
+find_embedding_device = _not_provided("find_embedding_device", _ONE_DEVICE)
+get_best_available_cuda_device = _not_provided("get_best_available_cuda_device", _ONE_DEVICE)
+resolve_device_map = _not_provided("resolve_device_map", _ONE_DEVICE)
+sort_devices_based_on_available_memory = _not_provided(
     "sort_devices_based_on_available_memory", _ONE_DEVICE
 )
-clear_huggingface_cache = _refused(
+clear_huggingface_cache = _not_provided(
     "clear_huggingface_cache",
     "it would delete every model and dataset of this user; run `hf cache delete`, which asks.",
 )

@@ -27,10 +27,10 @@ NonlinearityType = Literal[
 
 
 def calc_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
-    """Inputs and outputs of a bias ``[d_out]``, a weight, or the weights of heads.
+    """Fan-in and fan-out of a bias ``[d_out]``, a weight, or the weights of heads.
 
     Raises:
-        InvalidInput: no axis, or more than three.
+        InvalidInput: the tensor has no axis, or more than three.
     """
     match tuple(tensor.shape):
         case (n_out,):
@@ -40,7 +40,7 @@ def calc_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
         case (n_heads, n_in, n_out):
             return n_in, n_heads * n_out
         case shape:
-            raise InvalidInput(f"Fan in and fan out are of one to three axes; got {shape}.")
+            raise InvalidInput(f"Fan-in and fan-out need one to three axes; got shape {shape}.")
 
 
 def init_xavier_uniform_(param: Tensor, gain: int | float = 1.0) -> Tensor:
@@ -65,10 +65,10 @@ def init_kaiming_uniform_(
 
     Args:
         param: the weight.
-        a: slope of ``leaky_relu``.
-        nonlinearity: what comes before the weight.
+        a: the negative slope of ``leaky_relu``.
+        nonlinearity: the nonlinearity before the weight.
         gain: a further factor.
-        mode: which fan, ``fan_in`` or ``fan_out``.
+        mode: ``fan_in`` or ``fan_out``.
     """
     bound = math.sqrt(3.0) * _kaiming_std(param, a, nonlinearity, gain, mode)
     return nn.init.uniform_(param, -bound, bound)

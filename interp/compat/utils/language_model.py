@@ -19,14 +19,15 @@ def lm_cross_entropy_loss(
     """Cross-entropy of each next token, in nats.
 
     Args:
-        logits: of the model.
-        tokens: its input.
-        attention_mask: ``[batch pos]``, 1 or True for tokens: a prediction counts if it is made at
-            one and of one.
-        per_token: whether to return ``[batch pos−1]`` (0 where none counts) instead of the mean.
+        logits: the logits of the model.
+        tokens: the input of the model.
+        attention_mask: ``[batch pos]``, 1 or True for real tokens. A prediction counts if both the
+            position and the predicted token are real.
+        per_token: whether to return ``[batch pos−1]`` (0 for predictions that do not count) instead
+            of the mean.
 
     Raises:
-        InvalidInput: a mask of another shape than the tokens.
+        InvalidInput: the mask does not have the shape of the tokens.
     """
     log_probs = logits[..., :-1, :].log_softmax(-1)
     losses = -log_probs.gather(-1, tokens[..., 1:, None])[..., 0]
@@ -34,7 +35,7 @@ def lm_cross_entropy_loss(
     if attention_mask is not None:
         if attention_mask.shape != tokens.shape:
             raise InvalidInput(
-                f"attention_mask has the shape of the tokens, {tuple(tokens.shape)}; got "
+                f"attention_mask must have the shape of the tokens, {tuple(tokens.shape)}; got "
                 f"{tuple(attention_mask.shape)}."
             )
         counted = attention_mask[:, :-1].bool() & attention_mask[:, 1:].bool()
@@ -47,7 +48,7 @@ def lm_accuracy(
     tokens: Int[Tensor, "batch pos"],
     per_token: bool = False,
 ) -> Tensor:
-    """How often the most probable next token is the true one; per token ``[batch pos−1]``."""
+    """The fraction of next tokens that are predicted; with ``per_token``, ``[batch pos−1]``."""
     correct = logits[:, :-1].argmax(-1) == tokens[:, 1:]
     return correct if per_token else correct.sum() / correct.numel()
 
@@ -63,9 +64,9 @@ def logits_to_df(
     ``probability``.
 
     Args:
-        logits: at one position.
-        tokenizer: decodes a list of ids.
-        top_k: how many rows; by default all.
+        logits: the logits at one position.
+        tokenizer: a tokenizer that decodes a list of ids.
+        top_k: number of rows; by default all.
     """
     log_probs = logits.float().log_softmax(-1).detach().cpu()
     order = log_probs.exp().argsort(descending=True)[:top_k]
@@ -88,22 +89,22 @@ def sample_logits(
     repetition_penalty: float = 1.0,
     tokens: Int[Tensor, "batch pos"] | None = None,
 ) -> Int[Tensor, " batch"]:
-    """A token of each row, drawn with torch's global generator.
+    """Draw a token for each row with torch's global generator.
 
     Args:
-        final_logits: at the last position; not changed.
-        top_k: draw from so many most probable tokens.
-        top_p: draw from the most probable tokens whose probabilities sum to this; without
-            ``top_k``.
-        temperature: divides the logits; 0 takes the most probable token.
-        freq_penalty: subtracted for each time a token occurs in ``tokens``.
+        final_logits: the logits at the last position; not changed.
+        top_k: sample from the k most probable tokens.
+        top_p: sample from the most probable tokens whose probabilities sum to ``top_p``; ignored
+            with ``top_k``.
+        temperature: divides the logits; 0 selects the most probable token.
+        freq_penalty: subtracted from a token's logit for each time it occurs in ``tokens``.
         repetition_penalty: divides positive logits of tokens that occurred and multiplies negative
             ones (Keskar et al. 2019, "CTRL").
-        tokens: what came before, for the two penalties.
+        tokens: the earlier tokens, for the two penalties.
 
     Raises:
-        InvalidInput: a penalty of frequency without ``tokens``, or ``top_k`` or ``top_p`` out of
-            range.
+        InvalidInput: ``freq_penalty`` is given without ``tokens``, or ``top_k`` or ``top_p`` is out
+            of range.
     """
     logits = final_logits
     if repetition_penalty != 1.0 and tokens is not None:
@@ -115,7 +116,7 @@ def sample_logits(
     logits = logits / temperature
     if freq_penalty > 0:
         if tokens is None:
-            raise InvalidInput("freq_penalty counts earlier tokens; give tokens= [batch pos].")
+            raise InvalidInput("freq_penalty counts earlier tokens; pass tokens= [batch pos].")
         logits = logits - freq_penalty * _counts(tokens, logits)
     if top_k is not None:
         logits = _top_k(logits, top_k)
@@ -125,13 +126,13 @@ def sample_logits(
 
 
 def _counts(tokens: Tensor, logits: Tensor) -> Tensor:
-    """How often each token occurs in each row, ``[batch vocab]``."""
+    """The number of times each token occurs in each row, ``[batch vocab]``."""
     counts = torch.zeros_like(logits)
     return counts.scatter_add(-1, tokens, torch.ones_like(tokens, dtype=logits.dtype))
 
 
 def _top_k(logits: Tensor, k: int) -> Tensor:
-    """−∞ for all but the ``k`` largest of each row, and those equal to the smallest of them."""
+    """Set logits to −∞ except the ``k`` largest of each row, and those equal to the smallest."""
     if k <= 0:
         raise InvalidInput(f"top_k={k} should be a positive number of tokens.")
     smallest = logits.topk(min(k, logits.shape[-1])).values[..., -1:]
@@ -139,7 +140,7 @@ def _top_k(logits: Tensor, k: int) -> Tensor:
 
 
 def _top_p(logits: Tensor, p: float) -> Tensor:
-    """−∞ for all but the fewest most probable tokens with a probability of ``p`` together."""
+    """Set logits to −∞ except those of the fewest tokens with total probability ``p``."""
     if not 0.0 < p <= 1.0:
         raise InvalidInput(f"top_p={p} should be in (0, 1].")
     ordered, index = logits.sort(descending=True)

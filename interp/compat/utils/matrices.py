@@ -9,16 +9,16 @@ from interp.errors import InvalidInput
 def composition_scores(
     left: FactoredMatrix, right: FactoredMatrix, broadcast_dims: bool = True
 ) -> Tensor:
-    """‖left·right‖ / (‖left‖ ‖right‖), Frobenius.
+    """‖left·right‖ / (‖left‖ ‖right‖), with Frobenius norms.
 
     Args:
         left: ``[*left ldim n]``.
         right: ``[*right n rdim]``.
-        broadcast_dims: whether to score every pair, ``[*left *right]``; else leading axes
+        broadcast_dims: whether to score every pair, ``[*left *right]``; otherwise leading axes
             broadcast.
 
     Raises:
-        InvalidInput: they can't be multiplied.
+        InvalidInput: the matrices can't be multiplied.
     """
     if left.rdim != right.ldim:
         raise InvalidInput(

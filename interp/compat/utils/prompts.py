@@ -1,5 +1,5 @@
-"""``test_prompt``: how a model ranks what should come next."""
-# ruff: noqa: PT028, T201 - flags, defaults and prints, as TransformerLens has them
+"""``test_prompt``: the rank of an expected continuation."""
+# ruff: noqa: PT028, T201 - flags, defaults and prints, as in TransformerLens
 
 from typing import Any
 
@@ -19,13 +19,13 @@ def test_prompt(
     """Print rank, logit and probability of an answer's tokens, and the most probable tokens.
 
     Args:
-        prompt: the text before it.
-        answer: the text that should follow; of several only the first token of each is looked at.
+        prompt: the text before the answer.
+        answer: the expected continuation, or several, of which only the first token is used.
         model: the model.
-        prepend_space_to_answer: whether an answer that begins without a space gets one.
+        prepend_space_to_answer: whether to prepend a space to answers without one.
         print_details: whether to print more than the ranks.
-        prepend_bos: whether BOS comes first; by default as the model has it.
-        top_k: how many of the most probable tokens.
+        prepend_bos: whether to prepend BOS; by default the setting of the model.
+        top_k: number of most probable tokens to print.
     """
     texts = [answer] if isinstance(answer, str) else answer
     if prepend_space_to_answer:
@@ -57,7 +57,7 @@ def test_prompt(
     print(f"Ranks of the answer tokens: {listed}")
 
 
-# pytest would collect it in a module that imports it.
+# Otherwise pytest would collect it in modules that import it.
 setattr(test_prompt, "__test__", False)  # noqa: B010 - functions have no such attribute
 
 

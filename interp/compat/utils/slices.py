@@ -1,4 +1,4 @@
-"""``Slice``: an index along one axis, as the arguments ``pos_slice`` and ``batch_slice`` take it.
+"""``Slice``: an index along one axis, for arguments such as ``pos_slice`` and ``batch_slice``.
 
 Slice(3)             that index; the axis is dropped
 Slice((1, 5, 2))     1:5:2
@@ -30,11 +30,11 @@ class Slice:
     """An index along one axis.
 
     Attributes:
-        slice: what indexes the axis.
+        slice: the index: an integer, a ``slice`` or an array.
         mode: ``int``, ``slice``, ``array`` or ``identity``.
 
     Raises:
-        InvalidInput: no index, tuple, list, tensor, array or ``None``.
+        InvalidInput: the argument has none of the accepted types.
     """
 
     slice: Any
@@ -58,16 +58,16 @@ class Slice:
             )
 
     def apply(self, tensor: Tensor, dim: int = 0) -> Tensor:
-        """The tensor, sliced along an axis."""
+        """Index a tensor along an axis."""
         index: list[Any] = [slice(None)] * tensor.ndim
         index[dim] = self.slice
         return tensor[tuple(index)]
 
     def indices(self, max_ctx: int | None = None) -> Any:
-        """Which indices of an axis of size ``max_ctx`` are taken, also of an integer an array.
+        """The indices that are selected along an axis of size ``max_ctx``, as an array.
 
         Raises:
-            InvalidInput: no size, where it is needed.
+            InvalidInput: ``max_ctx`` is missing, and the index is not an integer.
         """
         if self.mode == "int":
             return np.array([self.slice], dtype=np.int64)
@@ -80,7 +80,7 @@ class Slice:
 
     @classmethod
     def unwrap(cls, slice_input: Any) -> "Slice":
-        """A ``Slice`` of what may be one; an integer becomes a list, which keeps the axis."""
+        """Convert to a ``Slice``; an integer becomes a list of one index, which keeps the axis."""
         if isinstance(slice_input, Slice):
             return slice_input
         return cls([slice_input] if isinstance(slice_input, int) else slice_input)

@@ -1,5 +1,5 @@
-"""Small functions of tensors: to numpy, corners, shapes, cumulative sums."""
-# ruff: noqa: T201 - positional flags and prints, as TransformerLens has them
+"""Small functions on tensors: conversion to NumPy, corners, shapes, cumulative sums."""
+# ruff: noqa: T201 - positional flags and prints, as in TransformerLens
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,14 +13,14 @@ from torch import Tensor
 from interp.errors import InvalidInput, shorten
 
 MATRIX = 2
-"""Axes of a matrix."""
+"""Number of axes of a matrix."""
 
 
 def to_numpy(tensor: Any) -> Any:
-    """A NumPy array of a tensor (detached, on the CPU; bfloat16 as float32), list or number.
+    """Convert a tensor (detached; bfloat16 as float32), list or number to a NumPy array.
 
     Raises:
-        InvalidInput: something else.
+        InvalidInput: the argument is something else.
     """
     if isinstance(tensor, Tensor):
         detached = tensor.detach().cpu()
@@ -40,22 +40,22 @@ def get_corner(tensor: Any, n: int = 3) -> Any:
 
 
 def remove_batch_dim(tensor: Tensor) -> Tensor:
-    """Without the first axis, if its size is 1; else unchanged."""
+    """Remove the first axis if its size is 1."""
     return tensor[0] if tensor.shape[0] == 1 else tensor
 
 
 def transpose(tensor: Float[Tensor, "*batch a b"]) -> Float[Tensor, "*batch b a"]:
-    """With the last two axes exchanged."""
+    """Transpose the last two axes."""
     return tensor.mT
 
 
 def is_square(x: Tensor) -> bool:
-    """Whether it is a matrix with as many rows as columns."""
+    """Whether ``x`` is a matrix with as many rows as columns."""
     return x.ndim == MATRIX and x.shape[0] == x.shape[1]
 
 
 def is_lower_triangular(x: Tensor) -> bool:
-    """Whether it is a square matrix with zeros above the diagonal."""
+    """Whether ``x`` is a square matrix with zeros above the diagonal."""
     return is_square(x) and x.equal(x.tril())
 
 
@@ -66,11 +66,11 @@ def check_structure(t1: Tensor, t2: Tensor, *, verbose: bool = False) -> None:
     i + 1 differs somewhere.
 
     Raises:
-        InvalidInput: they are no matrices of one shape.
+        InvalidInput: the arguments are not matrices of the same shape.
     """
     if t1.ndim != MATRIX or t1.shape != t2.shape:
         raise InvalidInput(
-            f"check_structure compares two matrices of one shape; got {tuple(t1.shape)} and "
+            f"check_structure compares two matrices of equal shape; got {tuple(t1.shape)} and "
             f"{tuple(t2.shape)}."
         )
     mismatched: dict[str, list[int]] = {}
@@ -93,17 +93,17 @@ def check_structure(t1: Tensor, t2: Tensor, *, verbose: bool = False) -> None:
 def get_offset_position_ids(
     past_kv_pos_offset: int, attention_mask: Int[Tensor, "batch offset_pos"]
 ) -> Int[Tensor, "batch pos"]:
-    """Positions among the attended tokens, 0 for padding, without the first columns.
+    """Positions among the attended tokens (0 for leading padding), without the cached columns.
 
     Args:
-        past_kv_pos_offset: how many columns are in the KV cache.
-        attention_mask: 1 where a token is attended to.
+        past_kv_pos_offset: number of columns in the KV cache.
+        attention_mask: 1 for tokens that are attended to.
     """
     return (attention_mask.cumsum(1) - 1).clamp(min=0)[:, past_kv_pos_offset:]
 
 
 def get_cumsum_along_dim(tensor: Tensor, dim: int, reverse: bool = False) -> Tensor:
-    """Cumulative sum along an axis; from its end if reversed."""
+    """Cumulative sum along an axis, from its end if ``reverse`` is set."""
     if not reverse:
         return tensor.cumsum(dim)
     return tensor.flip(dim).cumsum(dim).flip(dim)
@@ -112,12 +112,12 @@ def get_cumsum_along_dim(tensor: Tensor, dim: int, reverse: bool = False) -> Ten
 def repeat_along_head_dimension(
     tensor: Float[Tensor, "batch pos d_model"], n_heads: int, clone_tensor: bool = True
 ) -> Float[Tensor, "batch pos n_heads d_model"]:
-    """A copy for each head; without ``clone_tensor`` all of them share one memory."""
+    """Repeat a tensor for each head; without ``clone_tensor``, the copies share memory."""
     repeated = einops.repeat(tensor, "batch pos d_model -> batch pos head d_model", head=n_heads)
     return repeated.clone() if clone_tensor else repeated
 
 
 def filter_dict_by_prefix(dictionary: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """The entries under a prefix, without it and its dot."""
+    """The entries whose keys have a prefix, with the prefix and its dot removed."""
     start = prefix if prefix.endswith(".") else f"{prefix}."
     return {key.removeprefix(start): v for key, v in dictionary.items() if key.startswith(start)}

@@ -1,4 +1,4 @@
-"""BOS and padding of token ids, by a tokenizer such as those of ``transformers``."""
+"""BOS and padding of token ids, for tokenizers such as those of ``transformers``."""
 
 from copy import deepcopy
 from typing import Any
@@ -11,7 +11,7 @@ from interp.errors import InvalidInput
 
 
 def get_tokenizer_with_bos(tokenizer: Any) -> Any:
-    """The tokenizer, loaded again so that it puts BOS first; itself if it does, or has no BOS.
+    """A tokenizer that prepends BOS: the same one if it does or has no BOS, else loaded again.
 
     Raises:
         InvalidInput: ``transformers`` is not installed.
@@ -38,7 +38,7 @@ def get_input_with_manually_prepended_bos(
     bos_token: str | None,
     input: str | list[str],
 ) -> str | list[str]:
-    """The text, or each text, with BOS before it; unchanged without a BOS."""
+    """Prepend BOS to a text or to each of several texts, unless it is ``None``."""
     if bos_token is None:
         return input
     if isinstance(input, str):
@@ -54,9 +54,9 @@ def get_tokens_with_bos_removed(
     """Tokens ``[batch pos]`` without the BOS of each row.
 
     Args:
-        tokenizer: has the ids of BOS and padding, and the side of padding.
-        tokens: each row with a BOS before its text.
-        padding_side: by default the tokenizer's.
+        tokenizer: a tokenizer with ids of BOS and padding, and a padding side.
+        tokens: rows with BOS before the text.
+        padding_side: the padding side; by default the tokenizer's.
     """
     if tokenizer.bos_token_id is None:
         return tokens
@@ -76,14 +76,15 @@ def get_attention_mask(
     prepend_bos: bool,
     padding_side: str | None = None,
 ) -> Tensor:
-    """1 for tokens, 0 for padding at the side of padding; padding elsewhere counts as a token.
+    """1 for tokens, 0 for padding on the padding side; padding ids elsewhere count as tokens.
 
     Args:
-        tokenizer: has the ids of BOS and padding, and the side of padding; without one all are 1.
+        tokenizer: a tokenizer with ids of BOS and padding, and a padding side; if ``None``, the
+            mask is 1 everywhere.
         tokens: ``[batch pos]``.
-        prepend_bos: whether there is a BOS; if it has the id of padding and that is on the left,
-            the last of it is BOS.
-        padding_side: by default the tokenizer's.
+        prepend_bos: whether rows have BOS; if it has the id of padding, the last padding id on the
+            left is BOS.
+        padding_side: the padding side; by default the tokenizer's.
     """
     mask = torch.ones_like(tokens)
     if tokenizer is None:
@@ -99,5 +100,5 @@ def get_attention_mask(
 
 
 def _leading(is_token: Tensor) -> Tensor:
-    """Where no token came yet."""
+    """True before the first token of each row."""
     return is_token.cumsum(-1) == 0

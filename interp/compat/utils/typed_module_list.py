@@ -1,4 +1,4 @@
-"""``nn.ModuleList`` with the type of what it holds."""
+"""``nn.ModuleList`` with the type of its modules."""
 
 from typing import Generic, TypeVar
 

@@ -1,1 +1,1 @@
-"""The supported families, one module each: the meaning of ``config.json``, the table of weights."""
+"""The supported families, one module each: how ``config.json`` and the weights are interpreted."""

@@ -1,7 +1,7 @@
-"""BART (Lewis et al. 2020, arXiv:1910.13461): an encoder–decoder, post-norm as the original.
+"""BART (Lewis et al. 2020, arXiv:1910.13461): a post-norm encoder–decoder.
 
 The sum of token and position embeddings is normed. Positions are learned; the first two rows of
-their table are unused. There are no last norms. The head is tied, with a bias
+their table are unused. There are no final norms. The head is tied, with a bias
 ``final_logits_bias``.
 """
 
@@ -61,7 +61,13 @@ def config(fields: ForeignConfig) -> Config:
 
 
 def allow_norms(fields: ForeignConfig, *, before: bool) -> None:
-    """Refuse norms in other places: ``before`` each sub-layer and last, or after each and none."""
+    """Refuse norms in other places.
+
+    Args:
+        fields: the foreign configuration.
+        before: whether norms come before each sub-layer, with a final norm, or after each sub-layer
+            without one.
+    """
     fields.allow_only("normalize_before", (before,))
     fields.allow_only("add_final_layer_norm", (before,))
 
@@ -92,14 +98,14 @@ def of_parts(
 
     Args:
         fields: the foreign configuration.
-        positions: of both stacks.
-        embedding: of both stacks.
+        positions: the positions of both stacks.
+        embedding: the embedding of both stacks.
         shared: whether the stacks share one token embedding.
         d_vocab: size of the (decoder's) vocabulary; ``None`` means ``vocab_size``.
-        d_vocab_source: size of the encoder's, if it is another.
+        d_vocab_source: size of the encoder's vocabulary, if it has its own.
 
     Raises:
-        ModelLoadError: an encoder or a decoder alone.
+        ModelLoadError: the model is an encoder or a decoder alone.
     """
     fields.allow_only("is_encoder_decoder", (True,))
     fields.allow_only("is_decoder", (False,))
@@ -137,7 +143,7 @@ def embedding_scale(fields: ForeignConfig) -> float | None:
 
 
 def weights(config: Config, fields: ForeignConfig) -> Table:
-    """As :func:`shared_weights`, with the positions and the norm of the embedding."""
+    """Like :func:`shared_weights`, with the positions and the norm of the embedding."""
     table = shared_weights(config, fields)
     for name in config.stacks:
         positions = from_key(f"{name}.embed_positions.weight")[UNUSED_POSITIONS:]
@@ -147,7 +153,7 @@ def weights(config: Config, fields: ForeignConfig) -> Table:
 
 
 def shared_weights(config: Config, fields: ForeignConfig) -> Table:
-    """Token embeddings, blocks and the head, as all models of this shape store them."""
+    """Token embeddings, blocks and the head, under the names that all models of this shape use."""
     table = unembedding(fields.unembedding)
     table |= {"unembed.b_U": from_key(BIAS).map(Tensor.flatten)} if config.bias_u else {}
     for name, stack in config.stacks.items():

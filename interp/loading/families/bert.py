@@ -1,9 +1,9 @@
-"""BERT (Devlin et al. 2019, arXiv:1810.04805), and the parts of encoders of its shape.
+"""BERT (Devlin et al. 2019, arXiv:1810.04805), and parts shared by encoders of its shape.
 
-Bidirectional and post-norm, without a last norm. The sum of token, position and token-type
+Bidirectional and post-norm, without a final norm. The sum of token, position and token-type
 embeddings is normed. A masked language model computes the logits from norm(act(x·W + b)) with the
-tied embedding; a classifier of texts computes them from the pooler's tanh(x·W + b) of the first
-token, so that its logits are those at position 0.
+tied embedding; a text classifier computes them from the pooler's tanh(x·W + b) of the first token,
+so its logits are those at position 0.
 """
 
 import re
@@ -51,7 +51,7 @@ EMBEDDING = "embeddings.word_embeddings.weight"
 MASKED, NEXT = "cls.predictions", "cls.seq_relationship"
 """Prefixes of the heads of masked language models and of next-sentence prediction."""
 POOLED = HeadConfig(activation="tanh", norm=NO_NORM)
-"""The head of a classifier of texts: the pooler's matrix and activation."""
+"""The head of a text classifier: the pooler's matrix and activation."""
 TEXTS, TOKENS = "ForSequenceClassification", "ForTokenClassification"
 
 
@@ -71,8 +71,8 @@ def of_stack(
     Args:
         fields: the foreign configuration.
         exits: the fields of :class:`Config` for what follows the stack.
-        n_ctx: longest sequence.
-        sum_width: of the embeddings, if their sum is projected to the stream.
+        n_ctx: length of the longest sequence.
+        sum_width: width of the embeddings, if their sum is projected to the stream.
     """
     fields.allow_only("position_embedding_type", ("absolute",))
     fields.allow_only("is_decoder", (False,))
@@ -119,7 +119,7 @@ def masked_exit(fields: ForeignConfig, head: HeadConfig) -> dict[str, Any]:
 
 
 def classifies_texts(fields: ForeignConfig) -> bool:
-    """Whether a classifier reads the pooler (one class a text) or each token's stream.
+    """Whether a classifier reads the pooler (one class per text) or each token's stream.
 
     ``architectures`` determines it. The weights do not: old files of token classifiers have an
     unused pooler.
@@ -132,7 +132,7 @@ def classifies_texts(fields: ForeignConfig) -> bool:
 
 
 def has_pooler(fields: ForeignConfig) -> bool:
-    """Whether the weights of a pooler are there."""
+    """Whether there are weights of a pooler."""
     return "pooler.dense.weight" in fields.weight_names
 
 
@@ -195,7 +195,7 @@ def unembedding(fields: ForeignConfig, name: str, *biases: str) -> Table:
 
     Args:
         fields: the foreign configuration.
-        name: of the linear layer. Its own bias is used, as in ``transformers``.
+        name: the name of the linear layer. Its own bias is used, as in ``transformers``.
         *biases: other names under which the same bias may be stored.
     """
     matrix = {} if fields.unembedding == "tied" else {"unembed.weight": from_key(f"{name}.weight")}

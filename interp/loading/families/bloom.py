@@ -1,6 +1,6 @@
-"""BLOOM (BigScience Workshop 2022, arXiv:2211.05100): ALiBi, and a norm of the embedding.
+"""BLOOM (BigScience Workshop 2022, arXiv:2211.05100): ALiBi, and a norm after the embedding.
 
-Queries, keys and values are one matrix, head by head. The residual may start after the norm.
+Queries, keys and values are one matrix, head by head. Residual connections may start after a norm.
 """
 
 from typing import Any
@@ -42,7 +42,7 @@ DEFAULTS: dict[str, Any] = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
-"""``seq_length`` is the length of training; ``transformers`` does not bound texts by it."""
+"""``seq_length`` is the sequence length of training, which ``transformers`` does not enforce."""
 
 
 def config(fields: ForeignConfig) -> Config:

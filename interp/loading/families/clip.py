@@ -1,10 +1,10 @@
-"""The towers of CLIP (Radford et al. 2021, arXiv:2103.00020): one of texts, one of images.
+"""The towers of CLIP (Radford et al. 2021, arXiv:2103.00020): one for texts, one for images.
 
-The text tower is GPT-2's form with a causal mask, the image tower ViT's with a norm of the
-embedding. A tower with a projection has the embedding's dimensions as its logits, at every
-position: the embedding of an image is ``logits[:, 0]`` (CLS), that of a text is the one at EOS. A
-tower without one returns its last stream; of images, it is normed here at every position, and by
-``transformers`` only in its ``pooler_output``.
+The text tower has the form of GPT-2, with a causal mask; the image tower has that of ViT, with a
+norm after the embedding. The logits of a tower with a projection are the dimensions of the CLIP
+embedding, at every position: the embedding of an image is ``logits[:, 0]`` (CLS), that of a text is
+at EOS. A tower without one returns its last stream; in the image tower it is normed here at every
+position, and by ``transformers`` only in its ``pooler_output``.
 """
 
 from typing import Any
@@ -61,7 +61,7 @@ TEXT_PROJECTION, IMAGE_PROJECTION = "text_projection.weight", "visual_projection
 
 
 def text_config(fields: ForeignConfig) -> Config:
-    """A decoder of texts."""
+    """A text decoder."""
     exits: dict[str, Any] = {"unembeds": False}
     if TEXT_PROJECTION in fields.weight_names:
         exits = {"n_classes": fields.integer("projection_dim")}
@@ -75,7 +75,7 @@ def text_config(fields: ForeignConfig) -> Config:
 
 
 def image_config(fields: ForeignConfig) -> Config:
-    """An encoder of images."""
+    """An image encoder."""
     cut, unembeds = patches(fields, n_special=1), IMAGE_PROJECTION in fields.weight_names
     embedding = EmbeddingConfig(norm=layer_norm(fields), patches=cut)
     return Config(
@@ -88,7 +88,7 @@ def image_config(fields: ForeignConfig) -> Config:
 
 
 def stack(fields: ForeignConfig, **settings: Any) -> StackConfig:  # noqa: ANN401
-    """Blocks of the form that both towers have; ``settings`` are further fields of the stack."""
+    """A stack of either tower; ``settings`` are further fields of the stack."""
     d_model, n_heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
     return StackConfig(
         n_layers=fields.integer("num_hidden_layers"),
@@ -117,7 +117,7 @@ def text_weights(config: Config, fields: ForeignConfig) -> Table:  # noqa: ARG00
 
 
 def text_tower(n_layers: int) -> Table:
-    """The tower of texts, up to its last norm."""
+    """The text tower, up to its final norm."""
     return {
         "weight_e": from_key(EMBEDDING),
         "entry.W_pos": from_key("embeddings.position_embedding.weight"),
@@ -161,7 +161,7 @@ def blocks(n_layers: int) -> Table:
 
 
 def tower(name: str, model_type: str, **settings: Any) -> Family:  # noqa: ANN401
-    """A family of towers, with further fields of :class:`Family`."""
+    """The family of a tower; ``settings`` are further fields of :class:`Family`."""
     return Family(
         name=name,
         model_types=(model_type,),

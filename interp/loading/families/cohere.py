@@ -2,8 +2,8 @@
 
 Attention and MLP in parallel after one shared LayerNorm without bias, rotary positions in layout
 ``interleaved``, logits multiplied by ``logit_scale``, a tied head. Cohere may norm each head of
-queries and keys, with a gain of its own. Cohere 2 has a window in three layers of four; the others
-have no positions.
+queries and keys, with a gain of its own. Cohere 2 has a window in three layers out of four; the
+others have no positions.
 """
 
 from dataclasses import replace
@@ -62,7 +62,7 @@ def config_2(fields: ForeignConfig) -> Config:
 
 
 def of_parts(fields: ForeignConfig, attention: AttentionConfig, **stack: Any) -> Config:  # noqa: ANN401
-    """As :func:`llama.of_parts`, with the norms, positions and scaled logits of both."""
+    """Like :func:`llama.of_parts`, with the norms, positions and scaled logits of Cohere."""
     model = llama.of_parts(
         fields,
         attention,
@@ -80,7 +80,7 @@ def layer_norm(fields: ForeignConfig, **settings: Any) -> NormConfig:  # noqa: A
 
 
 def weights(config: Config, fields: ForeignConfig) -> Table:
-    """One norm a block."""
+    """One norm per block."""
     block = {
         **norm("ln1", "input_layernorm", bias=False),
         **llama.self_attention(config.stacks["decoder"].attention),

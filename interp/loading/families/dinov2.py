@@ -1,8 +1,8 @@
 """DINOv2 (Oquab et al. 2023, arXiv:2304.07193), also with registers (arXiv:2309.16588).
 
-ViT's encoder, where the output of attention and of the MLP is scaled channel by channel; the scale
-is folded into W_O and W_out, with their biases. Registers are learned tokens between CLS and the
-patches, without positions. Images have the size of training (518 × 518 in the released models):
+ViT's encoder, where the outputs of attention and MLP are scaled by one factor per channel; the
+factors are folded into W_O, W_out and their biases. Registers are learned tokens between CLS and
+the patches, without positions. Images have the size of training (518 × 518 in the released models):
 positions are not interpolated.
 """
 
@@ -45,8 +45,8 @@ def config(fields: ForeignConfig) -> Config:
     """ViT's configuration, with registers among the special tokens."""
     if "classifier.weight" in fields.weight_names:
         raise ModelLoadError(
-            f"{fields.family}: the classifier reads CLS and the mean of all patches, which no part "
-            "here does. Load the base model: interp.load(hf_model.base_model)."
+            f"{fields.family}: the classifier reads CLS and the mean of all patches, which is not "
+            "supported. Load the base model: interp.load(hf_model.base_model)."
         )
     height, width = vit.pair(fields, "image_size")
     if height != width:  # transformers interpolates positions of any other image
@@ -63,7 +63,7 @@ def config(fields: ForeignConfig) -> Config:
 
 
 def weights(config: Config, fields: ForeignConfig) -> Table:
-    """As ViT's, with other names and scaled outputs."""
+    """Like ViT, with other names and scaled outputs."""
     stack = config.stacks["encoder"]
     query, key, value = (f"attention.{name}_proj" for name in ("q", "k", "v"))
     gated = stack.mlp is not None and stack.mlp.gated
@@ -94,7 +94,7 @@ def weights(config: Config, fields: ForeignConfig) -> Table:
 
 
 def scaled_output(weight: str, bias: str, source: str, scale: str) -> Table:
-    """A matrix ``[out, in]`` and its bias, each row times its scale."""
+    """A matrix ``[out, in]`` and its bias, each row multiplied by its scale."""
 
     def scaled(x: Tensor, by: Tensor) -> Tensor:
         return x * by.unflatten(0, (-1, *[1] * (x.ndim - 1)))
@@ -114,7 +114,7 @@ def swiglu(fields: ForeignConfig) -> Table:
 
 
 def _positions(positions: Tensor, registers: Tensor | None = None) -> Tensor:
-    """W_pos, with zeros for the registers behind CLS."""
+    """W_pos, with zeros for the registers after CLS."""
     if registers is None:
         return positions[0]
     zeros = torch.zeros_like(registers[0])

@@ -1,7 +1,7 @@
 """DistilBERT (Sanh et al. 2019, arXiv:1910.01108): BERT without token types and without a pooler.
 
 The epsilon of norms is fixed. Sinusoidal positions are stored like learned ones, and the stored
-values are used. A classifier of texts reads relu(x·W + b) of the first token.
+values are used. A text classifier reads relu(x·W + b) of the first token.
 """
 
 from dataclasses import replace

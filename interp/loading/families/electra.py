@@ -1,8 +1,8 @@
 """ELECTRA (Clark et al. 2020, arXiv:2003.10555): BERT's blocks on embeddings of their own width.
 
-The normed sum of embeddings is projected to the width of the stream where the widths differ. The
-generator is a masked language model, whose head ends with the width of the embeddings. The
-discriminator has one logit a token: of having been replaced.
+The normed sum of embeddings is projected to the width of the stream if the widths differ. The
+generator is a masked language model, whose head outputs vectors of the embeddings' width. The
+discriminator has one logit per token, for the token having been replaced.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ DEFAULTS: dict[str, Any] = {
 GENERATOR, DISCRIMINATOR = "generator_predictions", "discriminator_predictions"
 LM_HEAD = "generator_lm_head"
 OF_TEXTS = HeadConfig("gelu", NO_NORM)
-"""The head of a classifier of texts."""
+"""The head of a text classifier."""
 
 
 def config(fields: ForeignConfig) -> Config:
@@ -33,7 +33,7 @@ def config(fields: ForeignConfig) -> Config:
 
 
 def sum_width(fields: ForeignConfig) -> int | None:
-    """``embedding_size``, if it is not that of the stream."""
+    """``embedding_size``, if it differs from the width of the stream."""
     width = fields.integer("embedding_size")
     return None if width == fields.integer("hidden_size") else width
 

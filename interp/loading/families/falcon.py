@@ -1,9 +1,9 @@
 """Falcon (Almazrouei et al. 2023, arXiv:2311.16867): 7B, 40B and 180B, and the RW models.
 
-7B has attention and MLP in parallel after one norm, and one head of keys and values; 40B and 180B
+7B has attention and MLP in parallel after one norm, and one key/value head; 40B and 180B
 (``new_decoder_architecture``) have a norm for each, and grouped-query attention. RW models have
 ALiBi instead of rotary positions; its slopes and biases are rounded to bfloat16, and divided by
-√d_head. Queries, keys and values are one matrix, in an order that depends on these.
+√d_head. Queries, keys and values are one matrix, whose row order depends on these settings.
 """
 
 from typing import Any
@@ -84,7 +84,7 @@ def config(fields: ForeignConfig) -> Config:
 
 
 def kv_heads(fields: ForeignConfig) -> int:
-    """Number of key/value heads: one with ``multi_query``, but for the new architecture."""
+    """Number of key/value heads: one with ``multi_query``, except in the new architecture."""
     n_heads = fields.integer("num_attention_heads")
     if fields.flag("new_decoder_architecture"):
         return fields.get("num_kv_heads", n_heads)
@@ -133,7 +133,7 @@ def weights(config: Config, fields: ForeignConfig) -> Table:
 
 
 def grouped_qkv(source: str, attention: AttentionConfig) -> Table:
-    """One matrix with rows [kv_head][q … q k v][d_head], which holds with one head of each too."""
+    """One matrix with rows [kv_head][q … q k v][d_head], for any number of key/value heads."""
     n_heads, n_kv = attention.n_heads, attention.kv_heads
 
     def by_part(name: str) -> Weight:

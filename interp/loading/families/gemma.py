@@ -1,10 +1,10 @@
 """Gemma 1, 2 and 3 (Gemma Team 2024 and 2025, arXiv:2403.08295, 2408.00118, 2503.19786), text only.
 
 Llama with embeddings multiplied by √d_model, norms whose gain is 1 + the stored weight, GeGLU and a
-tied head. Gemma 2 also norms the outputs of attention and MLP, caps scores and logits, and has a
-window in every other layer. Gemma 3 norms queries and keys, has one full layer in six, and another
-base of rotary positions in layers with a window. Its models from 4B on also read images: their
-vision part is left out, with a warning.
+tied head. Gemma 2 also norms the outputs of attention and MLP, soft-caps scores and logits, and has
+a window in every other layer. Gemma 3 norms queries and keys, has one full layer in six, and
+another base of rotary positions in layers with a window. Its models of 4B and more also read
+images: their vision part is left out, with a warning.
 """
 
 from dataclasses import replace
@@ -71,7 +71,7 @@ def config_1(fields: ForeignConfig) -> Config:
 
 
 def config_2(fields: ForeignConfig) -> Config:
-    """Four norms a block; by default, even layers have a window."""
+    """Four norms per block; by default, even layers have a window."""
     attention = scaled_attention(fields, cap=cap(fields, "attn_logit_softcapping"))
     types = layer_types(fields, lambda layer: layer % 2 == 0)
     return of_parts(
@@ -107,7 +107,7 @@ def config_of_text(fields: ForeignConfig) -> Config:
 
 
 def of_parts(fields: ForeignConfig, **parts: Any) -> Config:  # noqa: ANN401
-    """As :func:`llama.of_parts`, with a scaled embedding and perhaps capped logits."""
+    """Like :func:`llama.of_parts`, with a scaled embedding and optionally capped logits."""
     fields.allow_only("use_bidirectional_attention", (False,))
     embedding = EmbeddingConfig(scale=fields.integer("hidden_size") ** 0.5)
     model = llama.of_parts(fields, embedding=embedding, **parts)
@@ -138,7 +138,7 @@ def cap(fields: ForeignConfig, name: str) -> float | None:
 
 
 def sandwich_weights(config: Config, fields: ForeignConfig) -> Table:
-    """A norm before and one after each of attention and MLP."""
+    """One norm before and one after each attention and MLP."""
     block = {
         **norm("ln1", "input_layernorm", bias=False),
         **llama.self_attention(config.stacks["decoder"].attention),

@@ -1,8 +1,8 @@
-"""GLM-4 (GLM Team 2024, arXiv:2406.12793) of 9B and GLM-4-0414: ``glm`` and ``glm4``.
+"""GLM-4-9B (GLM Team 2024, arXiv:2406.12793) and GLM-4-0414: ``glm`` and ``glm4``.
 
-Llama with rotary positions in layout ``interleaved``, by default of half of each head; biased
-queries, keys and values; and fused matrices W_gate and W_in. GLM-4-0414 also norms what attention
-and MLP write.
+Llama with rotary positions in layout ``interleaved``, by default for half of each head; biased
+queries, keys and values; and fused matrices W_gate and W_in. GLM-4-0414 also norms the outputs of
+attention and MLP.
 """
 
 from dataclasses import replace

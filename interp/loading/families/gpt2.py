@@ -1,7 +1,7 @@
-"""GPT-2 (Radford et al. 2019), and the parts of models of its shape.
+"""GPT-2 (Radford et al. 2019), and parts shared by models of its shape.
 
 Pre-norm with LayerNorm, learned positions, a tied head. Matrices are stored as ``[in, out]``;
-queries, keys and values are one of them.
+queries, keys and values are one matrix.
 """
 
 from typing import Any
@@ -34,7 +34,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def config(fields: ForeignConfig) -> Config:
-    """The divisor of scores grows with the layer if ``scale_attn_by_inverse_layer_idx`` is set."""
+    """The divisor of scores grows with depth if ``scale_attn_by_inverse_layer_idx`` is set."""
     fields.allow_only("add_cross_attention", values=(False,))
     n_heads, n_layers = fields.integer("n_head"), fields.integer("n_layer")
     d_head = fields.integer("n_embd") // n_heads

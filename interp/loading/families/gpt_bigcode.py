@@ -1,6 +1,6 @@
 """GPT-BigCode (Ben Allal et al. 2023, arXiv:2301.03988): SantaCoder, StarCoder and others.
 
-GPT-2 with multi-query attention: one head of keys and values, unless ``multi_query`` is false.
+GPT-2 with multi-query attention: one key/value head, unless ``multi_query`` is false.
 Matrices are stored as ``[out, in]``.
 """
 
@@ -47,7 +47,7 @@ def config(fields: ForeignConfig) -> Config:
 
 
 def weights(config: Config, fields: ForeignConfig) -> Table:
-    """One matrix: all queries, the key, the value; without ``multi_query``, head by head."""
+    """One matrix with all queries, the key and the value; without ``multi_query``, head by head."""
     attention = config.stacks["decoder"].attention
     is_multi_query = fields.flag("multi_query")
     block = {

@@ -56,7 +56,7 @@ def attention_types(fields: ForeignConfig) -> list[str]:
     """The type of each layer: ``attention_layers``, or ``attention_types`` as [types, repeats].
 
     Raises:
-        ModelLoadError: an unknown type, or not one for each layer.
+        ModelLoadError: a type is unknown, or there is not one for each layer.
     """
     name = "attention_types" if fields.get("attention_layers") is None else "attention_layers"
     value, n_layers = fields[name], fields.integer("num_layers")

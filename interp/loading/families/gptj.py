@@ -1,7 +1,7 @@
 """GPT-J (Wang & Komatsuzaki 2021): attention and MLP in parallel, after one shared norm.
 
 Rotary positions in layout ``interleaved`` rotate the first ``rotary_dim`` dimensions of a head.
-Attention has no biases, the unembedding has one.
+Attention has no biases; the unembedding has one.
 """
 
 from dataclasses import replace
@@ -69,7 +69,7 @@ class BiasedExit(TypedDict):
 
 
 def biased_exit(fields: ForeignConfig) -> BiasedExit:
-    """An unembedding with a bias, if there is one; tied without a bias, it is a base model."""
+    """An unembedding with a bias, if there is one; a tied one without bias means a base model."""
     unembeds = fields.unembedding == "untied" or BIAS in fields.weight_names
     tied = unembeds and fields.unembedding == "tied"
     return {"tied": tied, "unembeds": unembeds, "bias_u": unembeds}

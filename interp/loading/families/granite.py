@@ -1,8 +1,8 @@
 """Granite 3 (Granite Team 2024): Llama with four multipliers.
 
 The embedding is multiplied by ``embedding_multiplier``, scores by ``attention_multiplier`` (instead
-of 1/√d_head), what attention and MLP write by ``residual_multiplier``; logits are divided by
-``logits_scaling``. With them, settings carry over between widths (Yang et al. 2022,
+of 1/√d_head), the outputs of attention and MLP by ``residual_multiplier``; logits are divided by
+``logits_scaling``. They make hyperparameters transfer between widths (Yang et al. 2022,
 arXiv:2203.03466).
 """
 
@@ -23,7 +23,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def config(fields: ForeignConfig) -> Config:
-    """A multiplier of 1 is left out, but for that of scores."""
+    """A multiplier of 1 is left out, except that of scores."""
     attention = llama.grouped_attention(
         fields,
         biased=fields.flag("attention_bias"),

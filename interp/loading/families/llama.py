@@ -1,4 +1,4 @@
-"""Llama 1 to 3 (Touvron et al. 2023, arXiv:2302.13971), and the parts of models of its shape.
+"""Llama 1 to 3 (Touvron et al. 2023, arXiv:2302.13971), and parts shared by models of its shape.
 
 Pre-norm with RMSNorm, rotary positions in layout ``half``, grouped-query attention, SwiGLU; no
 biases by default.
@@ -61,8 +61,8 @@ def of_parts(
 
     Args:
         fields: the foreign configuration.
-        attention: of all layers.
-        mlp: of all layers.
+        attention: the attention of all layers.
+        mlp: the MLP of all layers.
         **stack: further fields of :class:`StackConfig`; by default RMSNorm and rotary positions.
     """
     if "norm" not in stack:
@@ -175,7 +175,7 @@ def gated(*, biased: bool = False) -> Table:
 
 
 def decoder(config: Config, fields: ForeignConfig, block: Table) -> Table:
-    """The table of the model, where all blocks have the same."""
+    """The table of the model, from that of a block, which all blocks share."""
     return of_blocks(config, fields, [block] * config.stacks["decoder"].n_layers)
 
 

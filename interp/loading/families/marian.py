@@ -1,7 +1,7 @@
 """Marian (Junczys-Dowmunt et al. 2018), the translation models of OPUS-MT: BART's stacks.
 
-Positions are sinusoidal, all sines before all cosines, and are not read from files; embeddings are
-not normed. Source and target may have separate vocabularies.
+Positions are sinusoidal, with all sines before all cosines, and are not read from files; embeddings
+are not normed. Source and target may have separate vocabularies.
 """
 
 from dataclasses import replace
@@ -25,7 +25,8 @@ def config(fields: ForeignConfig) -> Config:
     """Sinusoidal positions; one vocabulary or two.
 
     Raises:
-        ModelLoadError: as of :func:`bart.of_parts`, or two vocabularies with one embedding.
+        ModelLoadError: as for :func:`bart.of_parts`; or there are two vocabularies and only one
+            embedding.
     """
     bart.allow_norms(fields, before=False)
     fields.allow_only("normalize_embedding", (False,))

@@ -1,8 +1,8 @@
 """mBART and mBART-50 (Liu et al. 2020, arXiv:2001.08210; Tang et al. 2020, arXiv:2008.00401).
 
-BART with a norm before each sub-layer, and one after the last block of each stack. The token of a
-text's language comes before the text (mBART-50) or after its EOS (mBART), if the tokenizer adds it;
-the first token of the decoder is ``decoder_start_token_id``, if that is set.
+BART with a norm before each sub-layer, and one after the last block of each stack. The language
+token comes before the text (mBART-50) or after its EOS (mBART), if the tokenizer adds it; the first
+token of the decoder is ``decoder_start_token_id``, if that is set.
 """
 
 from dataclasses import replace
@@ -17,7 +17,7 @@ DEFAULTS: dict[str, Any] = {**bart.DEFAULTS, "decoder_start_token_id": None}
 
 
 def config(fields: ForeignConfig) -> Config:
-    """As BART's, with other places of the norms."""
+    """Like BART, with the norms in other places."""
     bart.allow_norms(fields, before=True)
     model = bart.with_learned_positions(fields)
     stacks = {name: replace(stack, norm=NormConfig()) for name, stack in model.stacks.items()}
@@ -25,7 +25,7 @@ def config(fields: ForeignConfig) -> Config:
 
 
 def weights(config: Config, fields: ForeignConfig) -> Table:
-    """As BART's, and the last norm of each stack."""
+    """Like BART, with the final norm of each stack."""
     table = bart.weights(config, fields)
     for name in config.stacks:
         table |= prefixed(f"{name}.", norm("final_norm", f"{name}.layer_norm"))

@@ -1,6 +1,6 @@
 """Mistral (Jiang et al. 2023, arXiv:2310.06825): Llama with a sliding window in every layer.
 
-A query attends to the last ``sliding_window`` keys, counting its own; null removes the window.
+A query attends to the last ``sliding_window`` keys, its own included; null removes the window.
 """
 
 from dataclasses import replace

@@ -1,7 +1,8 @@
 """Mixtral (Jiang et al. 2024, arXiv:2401.04088): Mistral with a mixture of experts as its MLP.
 
-The router's softmax goes over all experts; the weights of the selected ones are divided by their
-sum. Files store the matrices of each expert separately, live models those of all experts as one.
+The router's softmax is taken over all experts; the weights of the selected ones are divided by
+their sum. Files store the matrices of each expert separately, live models those of all experts in
+one tensor.
 """
 
 from dataclasses import replace
@@ -57,12 +58,12 @@ def weights(config: Config, fields: ForeignConfig) -> Table:
 
 
 def experts(fields: ForeignConfig, mlp: MLPConfig, names: tuple[str, str, str]) -> Table:
-    """The router and the matrices of the experts, in either form.
+    """The router and the matrices of the experts, stored separately or in one tensor.
 
     Args:
         fields: the foreign configuration; its weight names determine the form.
         mlp: the mixture.
-        names: of an expert's W_gate, W_in and W_out, where experts are stored separately.
+        names: names of an expert's W_gate, W_in and W_out, if experts are stored separately.
     """
     table = {"mlp.weight_router": from_key("mlp.gate.weight")}
     if any(name.endswith("mlp.experts.gate_up_proj") for name in fields.weight_names):

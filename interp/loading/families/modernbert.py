@@ -1,9 +1,9 @@
 """ModernBERT (Warner et al. 2024, arXiv:2412.13663).
 
-A bidirectional pre-norm encoder with rotary positions, gated MLPs and few biases. Two layers in
-three have a window to both sides, and another base of the rotary positions. The embedding is
-normed, which the first attention reads without another norm. The head of a masked language model,
-norm(act(x·W)), reads the output of the last norm.
+A bidirectional pre-norm encoder with rotary positions, gated MLPs and few biases. Two layers out of
+three have a window on both sides, and another base of the rotary positions. The embedding is
+normed, and the first attention reads it without another norm. The head of a masked language model,
+norm(act(x·W)), reads the output of the final norm.
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """MPT (MosaicML 2023): GPT-2 with ALiBi instead of learned positions, and without any biases.
 
-Settings of attention are in the object ``attn_config``: ``clip_qkv`` clips queries, keys and
-values. Those that ``transformers`` does not compute either are refused.
+The object ``attn_config`` has the settings of attention: ``clip_qkv`` clips queries, keys and
+values. Settings that ``transformers`` does not implement are refused.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ DEFAULTS: dict[str, Any] = {
     "layer_norm_epsilon": 1e-5,
 }
 EXPANSION = 4
-"""Ratio of the widths of MLP and stream."""
+"""Ratio of the width of the MLP to that of the stream."""
 OPTIONS: dict[str, tuple[object, ...]] = {
     "expansion_ratio": (EXPANSION,),
     "no_bias": (True,),
@@ -48,7 +48,7 @@ OPTIONS: dict[str, tuple[object, ...]] = {
     "norm_type": ("low_precision_layernorm", "layernorm"),
     "logit_scale": (),
 }
-"""Fields of which ``transformers`` computes one value only, and that value."""
+"""Fields of which ``transformers`` implements only some values, and those values."""
 ATTENTION_OPTIONS: dict[str, tuple[object, ...]] = {
     "alibi": (True,),
     "alibi_bias_max": (8,),
@@ -57,11 +57,11 @@ ATTENTION_OPTIONS: dict[str, tuple[object, ...]] = {
     "prefix_lm": (False,),
     "qk_ln": (False,),
 }
-"""The same of ``attn_config``."""
+"""The same for ``attn_config``."""
 
 
 def config(fields: ForeignConfig) -> Config:
-    """The heads of ALiBi have the slopes of BLOOM's rule."""
+    """The slopes of ALiBi are those of BLOOM."""
     for name, values in OPTIONS.items():
         fields.allow_only(name, values)
     d_model, n_heads = fields.integer("d_model"), fields.integer("n_heads")
@@ -86,10 +86,10 @@ def config(fields: ForeignConfig) -> Config:
 
 
 def scale_and_clip(fields: ForeignConfig) -> dict[str, Any]:
-    """The divisor of the scores, and what queries, keys and values are clipped to, if they are.
+    """The divisor of the scores, and the bound to which queries, keys and values are clipped.
 
     Raises:
-        ModelLoadError: another option of ``attn_config`` is set.
+        ModelLoadError: another option of ``attn_config`` has a value that is not supported.
     """
     given = fields.get("attn_config", {})
     if not isinstance(given, Mapping):

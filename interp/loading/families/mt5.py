@@ -1,6 +1,6 @@
-"""mT5 (Xue et al. 2021, arXiv:2010.11934): T5 1.1 of many languages.
+"""mT5 (Xue et al. 2021, arXiv:2010.11934): multilingual T5 1.1.
 
-The last stream is never multiplied by d_model^-½, whatever ``tie_word_embeddings`` is.
+The last stream is never multiplied by d_model^-½, regardless of ``tie_word_embeddings``.
 """
 
 from dataclasses import replace
@@ -21,7 +21,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def config(fields: ForeignConfig) -> Config:
-    """As T5's, without the factor of the last stream."""
+    """Like T5, without the factor of the last stream."""
     return replace(t5.config(fields), logit_scale=None)
 
 

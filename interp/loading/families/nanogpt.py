@@ -1,4 +1,4 @@
-"""nanoGPT (Karpathy 2022): GPT-2 with exact GELU, matrices as ``[out, in]``, biases optional.
+"""nanoGPT (Karpathy 2022): GPT-2 with exact GELU, matrices as ``[out, in]``, optional biases.
 
 Its configuration is the ``model_args`` of a checkpoint.
 """
@@ -13,7 +13,7 @@ from interp.loading.weight import Table, attention_output, from_key, fused_qkv, 
 
 
 def config(fields: ForeignConfig) -> Config:
-    """``bias`` sets all biases, those of the norms included."""
+    """``bias`` sets all biases, including those of the norms."""
     fields.allow_only("tie_word_embeddings", (True,))
     d_model, n_heads = fields.integer("n_embd"), fields.integer("n_head")
     biased = fields.flag("bias")
@@ -33,7 +33,7 @@ def config(fields: ForeignConfig) -> Config:
 
 
 def weights(config: Config, fields: ForeignConfig) -> Table:
-    """As GPT-2's, without transposition."""
+    """Like GPT-2, without transposition."""
     d, biased = config.d_model, fields.flag("bias")
     bias = from_key("attn.c_attn.bias") if biased else None
     block = {

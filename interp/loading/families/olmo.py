@@ -1,4 +1,4 @@
-"""OLMo 1 (Groeneveld et al. 2024, arXiv:2402.00838): Llama with LayerNorm that learns nothing.
+"""OLMo 1 (Groeneveld et al. 2024, arXiv:2402.00838): Llama with LayerNorm without parameters.
 
 Norms have neither gain nor bias, and no weights are stored for them. If ``clip_qkv`` is set,
 queries, keys and values are clipped to ±``clip_qkv`` before the rotation.
@@ -19,7 +19,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def config(fields: ForeignConfig) -> Config:
-    """LayerNorm without gain and bias, whose ε no field sets."""
+    """LayerNorm without gain and bias, with the default ε."""
     biased, clip = fields.flag("attention_bias"), clip_of(fields)
     attention = llama.grouped_attention(fields, biased=biased, clip=clip)
     norms = NormConfig(gain=False, bias=False)
@@ -27,7 +27,7 @@ def config(fields: ForeignConfig) -> Config:
 
 
 def clip_of(fields: ForeignConfig) -> float | None:
-    """``clip_qkv``: the largest absolute value of queries, keys and values; ``None`` for any."""
+    """``clip_qkv``: the bound of |q|, |k| and |v|; ``None`` if there is none."""
     return None if fields.nullable("clip_qkv") is None else fields.number("clip_qkv")
 
 

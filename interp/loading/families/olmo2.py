@@ -32,7 +32,7 @@ def attention(fields: ForeignConfig) -> AttentionConfig:
 
 
 def weights(config: Config, fields: ForeignConfig) -> Table:
-    """Gains of queries and keys are stored for all heads in one vector."""
+    """The gains of queries and of keys are stored as one vector for all heads."""
     attention = config.stacks["decoder"].attention
     block = {
         **llama.self_attention(attention),

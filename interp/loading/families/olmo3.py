@@ -1,6 +1,6 @@
-"""OLMo 3 (OLMo Team 2025): OLMo 2 with a window in three layers of four.
+"""OLMo 3 (OLMo Team 2025): OLMo 2 with a window in three layers out of four.
 
-A scaling of rotary positions is that of full layers alone.
+A scaling of rotary positions applies to full layers only.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ DEFAULTS: dict[str, Any] = {**olmo2.DEFAULTS, "rope_theta": BASE, "sliding_windo
 
 def config(fields: ForeignConfig) -> Config:
     """By default, every fourth layer is full."""
-    fields.allow_only("rope_theta", (BASE,))  # transformers reads others for full layers alone
+    fields.allow_only("rope_theta", (BASE,))  # transformers reads others for full layers only
     types = layer_types(fields, lambda layer: (layer + 1) % PERIOD != 0)
     attention = olmo2.attention(fields)
     local = llama.whole_head_rotary(with_rope_of(fields, SLIDING, BASE))

@@ -1,7 +1,8 @@
 """OLMoE (Muennighoff et al. 2024, arXiv:2409.02060): Llama with experts in every layer.
 
-Queries and keys are normed over all heads together, then clipped if ``clip_qkv`` is set, as values
-are. The weights of the selected experts are divided by their sum only if ``norm_topk_prob`` is set.
+Queries and keys are normed over all heads together. If ``clip_qkv`` is set, they and the values are
+then clipped. The weights of the selected experts are divided by their sum only if
+``norm_topk_prob`` is set.
 """
 
 from dataclasses import replace

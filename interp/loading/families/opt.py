@@ -1,7 +1,7 @@
 """OPT (Zhang et al. 2022, arXiv:2205.01068): GPT-2 with ReLU and separate projections.
 
-The 350m model is post-norm, has no last norm, and embeddings narrower than the stream; all others
-are pre-norm. The first two rows of the table of positions are unused.
+The 350m model is post-norm, has no final norm, and has embeddings narrower than the stream; all
+others are pre-norm. The first two rows of the table of positions are unused.
 """
 
 from typing import Any
@@ -48,7 +48,7 @@ UNUSED_POSITIONS = 2
 
 
 def config(fields: ForeignConfig) -> Config:
-    """``enable_bias`` sets all biases but those of the norms."""
+    """``enable_bias`` sets all biases except those of the norms."""
     d_model, n_heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
     width, biased = fields.get("word_embed_proj_dim", d_model), fields.flag("enable_bias")
     bias = biases(qkv=biased, output=biased)

@@ -1,7 +1,7 @@
 """Phi-1, 1.5 and 2 (Gunasekar et al. 2023, arXiv:2306.11644): parallel blocks with one shared norm.
 
-Half of each head is rotated; all projections have biases, the unembedding too. Queries and keys may
-be normed, over each head.
+Half of each head is rotated; all projections and the unembedding have biases. Queries and keys may
+be normed over each head.
 """
 
 from dataclasses import replace
@@ -40,7 +40,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def config(fields: ForeignConfig) -> Config:
-    """Grouped-query attention with all biases."""
+    """Grouped-query attention, with all biases."""
     eps = fields.number("layer_norm_eps")
     qk_norm = NormConfig(eps=eps) if fields.flag("qk_layernorm") else None
     return Config(

@@ -1,8 +1,8 @@
 """Phi-3 and Phi-4 (Abdin et al. 2024, arXiv:2404.14219, 2412.08905): Llama with fused matrices.
 
 Queries, keys and values are one matrix, in this order; W_gate and W_in are another. Rotary
-positions may rotate a part of each head, and may be scaled by longrope, which is also what ``su``
-and ``yarn`` mean here.
+positions may rotate a part of each head, and may be scaled by longrope; in these files, ``su`` and
+``yarn`` also mean longrope.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ ROPE_TYPES = {"default": "default", "longrope": "longrope", "su": "longrope", "y
 
 
 def config(fields: ForeignConfig) -> Config:
-    """A window, if ``sliding_window`` is set, in all layers."""
+    """A window in all layers, if ``sliding_window`` is set."""
     fields = with_longrope(fields)
     attention = llama.grouped_attention(fields, window=window(fields))
     return llama.of_parts(fields, attention, llama.gated_mlp(fields), positions=rotary(fields))
@@ -40,7 +40,7 @@ def with_longrope(fields: ForeignConfig) -> ForeignConfig:
     """The same fields, with the usual name of the scaling.
 
     Raises:
-        ModelLoadError: a scaling other than longrope.
+        ModelLoadError: the scaling is not longrope.
     """
     rope = fields.get("rope_scaling") or fields.get("rope_parameters") or {}
     if not isinstance(rope, Mapping):

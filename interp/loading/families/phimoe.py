@@ -1,9 +1,9 @@
 """Phi-3.5-MoE (Abdin et al. 2024, arXiv:2404.14219): Mixtral with LayerNorm and SparseMixer.
 
-A token has two experts; ``router_jitter_noise`` is the margin of their routing, also when nothing
-is drawn at random. Attention and the unembedding may have biases. With longrope, the context ends
-where the factors of long texts would begin: ``transformers`` does not apply them, and the model's
-own code does.
+A token has two experts; ``router_jitter_noise`` sets the margin of their routing, in evaluation
+mode too. Attention and the unembedding may have biases. With longrope, the context ends where the
+factors of long texts would apply: ``transformers`` does not apply them, but the model's own code
+does.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ SCALES = ("short_mscale", "long_mscale")
 
 
 def config(fields: ForeignConfig) -> Config:
-    """LayerNorm, whose epsilon is called ``rms_norm_eps``, and a bias of the unembedding."""
+    """LayerNorm, whose epsilon is called ``rms_norm_eps``; the unembedding may have a bias."""
     biased, width = fields.flag("attention_bias"), fields.integer("intermediate_size")
     mlp = mixtral.mixture(fields, width, renormalised=False)
     if mlp.experts is not None:
@@ -58,7 +58,7 @@ def with_longrope(fields: ForeignConfig) -> ForeignConfig:
     """The same fields, with the usual name of the factor of cosines and sines.
 
     Raises:
-        ModelLoadError: a scaling other than longrope.
+        ModelLoadError: the scaling is not longrope.
     """
     rope = fields.get("rope_scaling") or fields.get("rope_parameters") or {}
     if not isinstance(rope, Mapping):
@@ -77,7 +77,7 @@ def with_longrope(fields: ForeignConfig) -> ForeignConfig:
 
 
 def weights(config: Config, fields: ForeignConfig) -> Table:
-    """As Mixtral's, and the bias of the unembedding."""
+    """Like Mixtral, with the bias of the unembedding."""
     bias = {"unembed.b_U": from_key(BIAS)} if config.bias_u else {}
     return mixtral.weights(config, fields) | bias
 

@@ -25,7 +25,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def config(fields: ForeignConfig) -> Config:
-    """Biases of queries, keys and values alone."""
+    """Biases of queries, keys and values only."""
     return with_windows(fields, llama.grouped_attention(fields, biased=True, bias_o=False))
 
 

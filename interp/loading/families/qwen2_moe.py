@@ -1,9 +1,9 @@
-"""Qwen1.5-MoE and Qwen2-MoE (Yang et al. 2024, arXiv:2407.10671): experts and a shared one.
+"""Qwen1.5-MoE and Qwen2-MoE (Yang et al. 2024, arXiv:2407.10671): experts and a shared expert.
 
 Every token also goes through a shared expert, whose output is multiplied by σ(x·w). Layers without
 experts and the weights of experts are as in Qwen3-MoE; ``qkv_bias`` sets the biases of queries,
 keys and values. If ``use_sliding_window`` is set, every second layer below ``max_window_layers``
-(or those that ``layer_types`` names) have a window.
+(or each that ``layer_types`` names) has a window.
 """
 
 from dataclasses import replace
@@ -36,7 +36,7 @@ SHARED: Table = {
 
 
 def config(fields: ForeignConfig) -> Config:
-    """Experts in all layers but the dense ones; a window in some layers, if enabled."""
+    """Experts in all layers except the dense ones; a window in some layers, if enabled."""
     attention = llama.grouped_attention(fields, biased=fields.flag("qkv_bias"), bias_o=False)
     last = fields.number("max_window_layers")
     types = enabled_window_types(fields, lambda layer: layer % 2 == 0 and layer < last)
@@ -56,7 +56,7 @@ def config(fields: ForeignConfig) -> Config:
 
 
 def weights(config: Config, fields: ForeignConfig) -> Table:
-    """As Qwen3-MoE, and the shared experts."""
+    """Like Qwen3-MoE, with the shared experts."""
     stack, table = config.stacks["decoder"], qwen3_moe.weights(config, fields)
     for layer in range(stack.n_layers):
         mlp = stack.of_layer(layer).mlp

@@ -1,7 +1,7 @@
 """Qwen3 (Yang et al. 2025, arXiv:2505.09388): Llama with normed queries and keys.
 
-RMSNorm goes over each head before its rotation, with a gain shared by the heads of a layer. A head
-has 128 dimensions whatever the width; no biases by default. Windows are as in Qwen2.
+RMSNorm is applied to each head before its rotation, with a gain shared by the heads of a layer. A
+head has 128 dimensions regardless of the width; no biases by default. Windows are as in Qwen2.
 """
 
 from dataclasses import replace

@@ -34,7 +34,7 @@ NAMES = ("gate_proj", "up_proj", "down_proj")
 
 
 def config(fields: ForeignConfig) -> Config:
-    """Experts in all layers but the dense ones; a window, if enabled, in all layers."""
+    """Experts in all layers except the dense ones; a window in all layers, if enabled."""
     has_window = fields.flag("use_sliding_window")
     if has_window:
         fields.allow_only("max_window_layers")

@@ -1,10 +1,9 @@
 """RoBERTa (Liu et al. 2019, arXiv:1907.11692), and XLM-RoBERTa and CamemBERT of the same form.
 
-BERT's stack, with positions after the padding id.
-
-The first token of a text has position ``pad_token_id`` + 1; the rows of the table before it are
-unused. (``transformers`` recognises padding by its id, this toolkit by the mask.) Usually there is
-one token type. The heads have other names than BERT's.
+BERT's stack, with positions that start after the padding id: the first token of a text has position
+``pad_token_id`` + 1, and the rows of the table before it are unused. (``transformers`` recognises
+padding by its id, this toolkit by the mask.) Usually there is one token type. The heads have other
+names than in BERT.
 """
 
 from dataclasses import replace
@@ -17,7 +16,7 @@ from interp.loading.weight import Table
 
 
 def config(fields: ForeignConfig) -> Config:
-    """As BERT's, with fewer positions than rows of the table."""
+    """Like BERT, with fewer positions than rows of the table."""
     n_ctx = fields.integer("max_position_embeddings") - first_position(fields)
     return bert.of_stack(fields, exit_settings(fields), n_ctx)
 

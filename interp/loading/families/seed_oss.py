@@ -1,7 +1,7 @@
 """Seed-OSS (ByteDance Seed 2025): Llama with biased queries, keys and values.
 
-``attention_out_bias`` sets the bias of attention's output. A head has 128 dimensions whatever the
-width.
+``attention_out_bias`` sets the bias of attention's output. A head has 128 dimensions regardless of
+the width.
 """
 
 from dataclasses import replace

@@ -1,10 +1,10 @@
-"""The towers of SigLIP (Zhai et al. 2023, arXiv:2303.15343): CLIP's, with other ends.
+"""The towers of SigLIP (Zhai et al. 2023, arXiv:2303.15343): those of CLIP, with other heads.
 
 The text tower is bidirectional. Its logits are the dimensions of the embedding, at every position;
-the embedding of a text is the one at its last position, which padding belongs to (texts are padded
-to ``max_position_embeddings`` tokens, and padding is attended to). The image tower has no CLS; its
-``pooler`` makes one vector of all patches, by attention. Where patches don't divide an image (14
-and 384), it is read without the last rows and columns of pixels, which are in no patch.
+the embedding of a text is the one at the last position, padding included (texts are padded to
+``max_position_embeddings`` tokens, and padding is attended to). The image tower has no CLS; its
+``pooler`` combines all patches into one vector by attention. If the size of an image is not a
+multiple of that of a patch (384 and 14), the last rows and columns of pixels are not read.
 """
 
 from dataclasses import replace
@@ -47,7 +47,7 @@ HEAD = "head.weight"
 
 
 def text_config(fields: ForeignConfig) -> Config:
-    """An encoder of texts."""
+    """A text encoder."""
     d_model = fields.integer("hidden_size")
     return Config(
         d_model=d_model,
@@ -60,7 +60,7 @@ def text_config(fields: ForeignConfig) -> Config:
 
 
 def image_config(fields: ForeignConfig) -> Config:
-    """An encoder of images, and perhaps the pooler."""
+    """An image encoder, and the pooler if there is one."""
     edge, size = fields.integer("image_size"), fields.integer("patch_size")
     whole = fields.replace(image_size=edge - edge % size)
     cut = clip.patches(whole, n_special=0, bias=True)
@@ -79,13 +79,13 @@ def image_config(fields: ForeignConfig) -> Config:
 
 
 def text_weights(config: Config, fields: ForeignConfig) -> Table:  # noqa: ARG001 - as Family.weights
-    """CLIP's, in an encoder, and the head."""
+    """CLIP's text tower as an encoder, and the head."""
     tower = clip.text_tower(config.stacks["encoder"].n_layers)
     return prefixed("encoder.", tower) | linear("unembed.weight", "unembed.b_U", "head")
 
 
 def image_weights(config: Config, fields: ForeignConfig) -> Table:  # noqa: ARG001 - as Family.weights
-    """CLIP's without CLS, and the pooler."""
+    """CLIP's image tower without CLS, and the pooler."""
     table = {
         **clip.patch_weights(),
         "tokens.bias": from_key("embeddings.patch_embedding.bias"),
@@ -96,7 +96,7 @@ def image_weights(config: Config, fields: ForeignConfig) -> Table:  # noqa: ARG0
 
 
 def pooler(d_model: int) -> Table:
-    """The pooler, whose attention is one of :class:`torch.nn.MultiheadAttention`."""
+    """The pooler, whose attention is stored as a :class:`torch.nn.MultiheadAttention`."""
     qkv, bias = from_key("attention.in_proj_weight"), from_key("attention.in_proj_bias")
     table = {
         "probe": from_key("probe").map(lambda x: x[0, 0]),

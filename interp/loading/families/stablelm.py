@@ -1,6 +1,6 @@
 """StableLM 3B and StableLM 2 (Bellagente et al. 2024, arXiv:2402.17834).
 
-Llama with LayerNorm and rotary positions of a quarter of each head. Attention and MLP may be in
+Llama with LayerNorm and rotary positions for a quarter of each head. Attention and MLP may be in
 parallel after one norm; queries, keys and values may have biases; each head of queries and keys may
 have a LayerNorm of its own.
 """
@@ -55,7 +55,7 @@ def config(fields: ForeignConfig) -> Config:
 
 
 def weights(config: Config, fields: ForeignConfig) -> Table:
-    """Gains of the norms of heads are stored one by one."""
+    """The gains of the norms of heads are stored separately."""
     stack = config.stacks["decoder"]
     plain = replace(stack.attention, qk_norm=None, qk_norm_over="head")
     block = {**norm("ln1", "input_layernorm"), **llama.self_attention(plain), **llama.gated()}
@@ -67,7 +67,7 @@ def weights(config: Config, fields: ForeignConfig) -> Table:
 
 
 def gains_of_heads(attention: AttentionConfig) -> Table:
-    """The gains of queries and keys, from one vector a head."""
+    """The gains of queries and keys, from one vector per head."""
     numbers = {"q": attention.n_heads, "k": attention.kv_heads}
     return {
         f"attn.{part}_norm.gain": stacked(

@@ -1,7 +1,7 @@
 """StarCoder2 (Lozhkov et al. 2024, arXiv:2402.19173): rotary positions, LayerNorm, a plain MLP.
 
-``use_bias`` sets all biases of attention and MLP. A window, if ``sliding_window`` is set, is in all
-layers.
+``use_bias`` sets all biases of attention and MLP. If ``sliding_window`` is set, all layers have a
+window.
 """
 
 from dataclasses import replace
@@ -30,7 +30,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def config(fields: ForeignConfig) -> Config:
-    """LayerNorm has a bias whatever ``use_bias`` is."""
+    """LayerNorm has a bias regardless of ``use_bias``."""
     fields.allow_only("mlp_type", ("default",))
     fields.allow_only("norm_type", ("layer_norm",))
     biased = fields.flag("use_bias")

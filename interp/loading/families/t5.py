@@ -1,8 +1,8 @@
 """T5 1.0 and 1.1, Flan-T5 (Raffel et al. 2020, arXiv:1910.10683): encoder–decoder or encoder.
 
-Pre-norm with RMSNorm, no biases, scores not scaled. A learned relative bias, one value for each
-head and bucket of distances, is added to the scores; each stack stores its table in the first
-block. Version 1.0 multiplies the last stream by d_model^-½ before the unembedding, 1.1 does not;
+Pre-norm with RMSNorm, no biases, unscaled scores. A learned relative bias, one value for each head
+and bucket of distances, is added to the scores; each stack stores its table in the first block.
+Version 1.0 multiplies the last stream by d_model^-½ before the unembedding, 1.1 does not;
 ``tie_word_embeddings`` determines the version, whether or not the matrices are tied.
 """
 
@@ -57,7 +57,7 @@ EMBEDDING, ENCODER_EMBEDDING = "decoder.embed_tokens.weight", "encoder.embed_tok
 
 
 def config(fields: ForeignConfig) -> Config:
-    """Two stacks of the same parts, or the encoder."""
+    """Two stacks of the same parts, or the encoder only."""
     fields.allow_only("is_decoder", (False,))
     d_model, d_vocab = fields.integer("d_model"), fields.integer("vocab_size")
     n_layers = fields.integer("num_layers")
@@ -123,7 +123,7 @@ def mlp(fields: ForeignConfig) -> MLPConfig:
 
 
 def weights(config: Config, fields: ForeignConfig) -> Table:
-    """Separate projections; each norm is stored beside the part that reads it."""
+    """All projections are separate matrices; each norm is stored with the part that reads it."""
     table = unembedding(fields.unembedding)
     is_pair = len(config.stacks) > 1
     for name, stack in config.stacks.items():
@@ -187,7 +187,7 @@ T5 = Family(
         "num_hidden_layers": "num_layers",
         "head_dim": "d_kv",
     },
-    # Early files have a table for cross-attention, which is unused.
+    # Early files have an unused table for cross-attention.
     ignored=(r"EncDecAttention\.relative_attention_bias\.weight$",),
     embedding=EMBEDDING,
     copies=(ENCODER_EMBEDDING,),

@@ -2,7 +2,7 @@
 
 The tokens are patches of an image. Pre-norm, bidirectional, learned positions. The CLS token comes
 before the patches; DeiT has a distillation token between them. A classifier reads CLS after the
-last norm: its logits are those at position 0. Files use older names of weights than live models.
+final norm: its logits are those at position 0. Files use older names of weights than live models.
 Images have the size of training: positions are not interpolated.
 """
 
@@ -92,7 +92,7 @@ def patches(fields: ForeignConfig) -> PatchConfig:
 
 
 def pair(fields: ForeignConfig, name: str) -> tuple[int, int]:
-    """Height and width; one number stands for both."""
+    """Height and width; a single number means both."""
     value = fields[name]
     match value if isinstance(value, list | tuple) else (value, value):
         case (int(height), int(width)):
