@@ -106,7 +106,7 @@ class Stack:
         shared: how their tensor is read, by our label. A norm's point is ``"normalized ln1"``.
         first_score: index of the first layer's softmax among all softmaxes.
         scores_each: number of softmaxes per layer (two in a decoder with cross-attention).
-        shifted_scores: whether rows of scores differ by a constant, which softmax does not depend on.
+        shifted_scores: whether rows of scores differ by a constant, which softmax ignores.
         sinks: how many of the last columns of a softmax belong to no key.
     """
 
