@@ -26,7 +26,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options of the agreement tests, which must be known before they are collected."""
+    """Add the options of the agreement tests, which pytest must know before collecting them."""
     parser.addoption(
         "--write-models",
         action="store_true",
@@ -40,13 +40,13 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 def pytest_runtest_setup() -> None:
-    """Each test has the first calls of every function checked."""
+    """In each test, check the annotations of the first calls of every function."""
     if annotation_checks:
         annotation_checks.calls.clear()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what this machine cannot run, and what runs only if it is asked for."""
+    """Leave out tests that this machine cannot run, and tests that run only on request."""
     for marker in ON_REQUEST:
         if marker not in config.option.markexpr:
             marked = [item for item in items if item.get_closest_marker(marker)]

@@ -1,4 +1,7 @@
-"""Two models on the same tokens: logits, every activation that both have, gradients."""
+"""Compare two models on the same tokens: logits, every activation that both have, gradients.
+
+*Theirs* is a model of ``transformers``, *ours* is the same model loaded by this package.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -21,17 +24,17 @@ from interp.loading.registry import families
 
 BOUND = 1e-9
 WORST: dict[str, dict[str, float]] = {}
-"""By family and what was compared, the largest error found in this run."""
+"""The largest error found in this run, by family and by what was compared."""
 
 Reading = Callable[[Seen, int], Tensor | None]
-"""Their tensor of one layer, of what was seen; ``None`` where this layer has none."""
+"""Reads their tensor of a layer from what was seen; ``None`` if the layer has none."""
 Check = Callable[[nn.Module, Transformer], float]
-"""Something else that is compared: theirs and ours to the largest error."""
+"""Another comparison: a function of theirs and ours that returns the largest error."""
 
 
 @dataclass(frozen=True)
 class Layers:
-    """Reads what the modules in a list of layers were given and gave; no name is the layer itself.
+    """Reads inputs and outputs of modules in a list of layers; an empty name is the layer itself.
 
     Attributes:
         prefix: the name of the list, as in ``model.layers``.
@@ -40,21 +43,21 @@ class Layers:
     prefix: str
 
     def gave(self, name: str = "", change: Callable[[Tensor], Tensor] = lambda x: x) -> Reading:
-        """What a module gave, changed into what we call the same."""
+        """The output of a module, converted by ``change`` to our form of the same tensor."""
         return lambda seen, layer: change(seen.gave[self._of(layer, name)])
 
     def given(self, name: str = "") -> Reading:
-        """What a module was given."""
+        """The first input of a module."""
         return lambda seen, layer: seen.given[self._of(layer, name)]
 
     def through(self, name: str, before: str, behind: str) -> dict[str, Reading]:
-        """Our labels of what a module was given and gave."""
+        """The input and the output of a module, under our labels ``before`` and ``behind``."""
         return {before: self.given(name), behind: self.gave(name)}
 
     def joint(
         self, name: str, labels: Iterable[str], cut: Callable[[Tensor], tuple[Tensor, ...]]
     ) -> dict[str, Reading]:
-        """Our labels of the parts of what a module gave."""
+        """The parts into which ``cut`` splits the output of a module, under our labels."""
         return {label: self.gave(name, lambda x, n=n: cut(x)[n]) for n, label in enumerate(labels)}
 
     def _of(self, layer: int, name: str) -> str:
@@ -62,7 +65,7 @@ class Layers:
 
 
 def if_there(*readings: Reading) -> Reading:
-    """The first of these that a layer has, or ``None``."""
+    """Reads the first of these tensors that a layer has; ``None`` if it has none."""
 
     def read(seen: Seen, layer: int) -> Tensor | None:
         for reading in readings:
@@ -74,7 +77,7 @@ def if_there(*readings: Reading) -> Reading:
 
 
 def within(prefix: str, shared: Mapping[str, Reading]) -> dict[str, Reading]:
-    """The same readings of a model that is a part of another, where its name is ``prefix``."""
+    """The same readings for a model that is part of another, under the name ``prefix``."""
 
     def moved(found: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {f"model.{k.removeprefix(prefix)}": x for k, x in found.items() if prefix in k}
@@ -86,7 +89,7 @@ def within(prefix: str, shared: Mapping[str, Reading]) -> dict[str, Reading]:
 
 
 def by_heads(n_heads: int) -> Callable[[Tensor], tuple[Tensor, ...]]:
-    """Cuts a joint product that has q, k, v of the first head, then those of the second, …"""
+    """Splits a joint product that holds q, k, v of the first head, then of the second, …"""
     return lambda x: x.unflatten(-1, (n_heads, 3, -1)).unbind(-2)
 
 
@@ -100,11 +103,11 @@ class Stack:
     """Where the tensors of one of their stacks are.
 
     Attributes:
-        shared: our labels, and how theirs is read. A norm's point is ``"normalized ln1"``.
-        first_score: which of all softmaxes is the one of the first layer.
-        scores_each: how many softmaxes a layer has (a paired decoder's has two).
-        shifted_scores: whether rows of scores differ by a constant, which no softmax sees.
-        sinks: how many columns of a softmax belong to no key, the last ones.
+        shared: how their tensor is read, by our label. A norm's point is ``"normalized ln1"``.
+        first_score: index of the first layer's softmax among all softmaxes.
+        scores_each: number of softmaxes per layer (two in a decoder with cross-attention).
+        shifted_scores: whether rows of scores differ by a constant, which softmax ignores.
+        sinks: how many of the last columns of a softmax belong to no key.
     """
 
     shared: Mapping[str, Reading]
@@ -119,14 +122,14 @@ class Family:
     """A family that is compared.
 
     Attributes:
-        name: as in the table of errors.
+        name: its name in the table of errors.
         cases: small random models, by name.
-        stacks: where their tensors are, by the name of our stack; none are compared without.
-        pads: on which sides its own padding means the same as ours.
-        checks: what else is compared, by name.
-        places: what their ``position_ids`` are, of a token's index in its text.
-        embedding: the weight of theirs by which gradients are taken.
-        own_embedding: the same of ours.
+        stacks: where their tensors are, by the name of our stack; only these are compared.
+        pads: the sides on which padding means the same in both models.
+        checks: other comparisons, by name.
+        places: their ``position_ids``, as a function of a token's index in its text.
+        embedding: their weight with respect to which gradients are compared.
+        own_embedding: the same weight of ours.
     """
 
     name: str
@@ -141,7 +144,7 @@ class Family:
 
 @cache
 def pair_of(family: Family, case: str) -> tuple[nn.Module, Transformer]:
-    """Theirs, drawn at random in float64, and ours, loaded from it."""
+    """Theirs, with random weights in float64, and ours, loaded from it."""
     with exact(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         theirs = randomised(family.cases[case]())
@@ -149,7 +152,7 @@ def pair_of(family: Family, case: str) -> tuple[nn.Module, Transformer]:
 
 
 def off(ours: Tensor, theirs: Tensor) -> float:
-    """The largest difference, of the largest number over one."""
+    """The largest difference, relative to the largest number or to 1, whichever is larger."""
     assert ours.shape == theirs.shape, f"{tuple(ours.shape)} against {tuple(theirs.shape)}"
     error = ((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1.0)).item()
     assert isfinite(error), "not all are finite numbers"
@@ -157,7 +160,7 @@ def off(ours: Tensor, theirs: Tensor) -> float:
 
 
 def noted(family: Family, what: str, error: float) -> None:
-    """Hold ``error`` against the bound, and keep the largest for the table."""
+    """Keep the largest error for the table, and assert that ``error`` is within the bound."""
     worst = WORST.setdefault(family.name, {})
     worst[what] = max(worst.get(what, 0.0), error)
     assert error <= BOUND, f"{family.name}, {what}: off by {error:.3g}, bound {BOUND}"
@@ -178,7 +181,7 @@ def inputs_of(model: Transformer, rows: int = 2, pos: int = 11) -> list[Tensor]:
 
 
 def called(theirs: nn.Module, inputs: list[Tensor], **more: object) -> object:
-    """Their forward; the mask is all ones unless one is given."""
+    """The output of their forward pass; the mask is all ones unless one is given."""
     first, *second = inputs
     with exact():
         if first.is_floating_point():
@@ -193,7 +196,7 @@ def called(theirs: nn.Module, inputs: list[Tensor], **more: object) -> object:
 
 
 def of_pooled(theirs: nn.Module, out: Any) -> Any:
-    """What theirs gave out; its pooled output alone, where the last stream is not ours."""
+    """Their output; only the pooled output where their last stream differs from ours by design."""
     if not families()[theirs.config.model_type].pooled or any(name in out for name in LOGITS):
         return out
     return CLIPTextModelOutput(text_embeds=out.pooler_output)
@@ -205,7 +208,7 @@ def both(
     mask: Tensor | None = None,
     **more: object,
 ) -> tuple[Tensor, Tensor]:
-    """What ours and theirs give out, of one shape: logits, or the last stream of a base model."""
+    """The outputs of ours and theirs, in one shape: logits, or the last stream of a base model."""
     theirs, ours = pair
     more |= {} if mask is None else {"attention_mask": mask}
     return beside(called(theirs, inputs, **more), ours, inputs, mask)
@@ -214,7 +217,7 @@ def both(
 def beside(
     out: Any, ours: Transformer, inputs: list[Tensor], mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """What ours gives out, and the same of what theirs gave out."""
+    """The output of ours, and the same part of their output."""
     logits = next((name for name in LOGITS if name in out), None)
     if logits is None:
         found, expected = last_stream(ours, *inputs, mask=mask), out.last_hidden_state
@@ -224,12 +227,12 @@ def beside(
 
 
 def apart(ours: Tensor, theirs: Tensor) -> float:
-    """As :func:`off`, where theirs may have heads or the rows of a batch behind one another."""
+    """As :func:`off`; theirs may have merged axes, such as heads, or rows and positions."""
     return off(ours, theirs.reshape(ours.shape) if theirs.ndim < ours.ndim else theirs)
 
 
 def seen_scores(ours: Tensor, theirs: Tensor, *, shifted: bool) -> tuple[Tensor, Tensor]:
-    """Scores where a query may look; less each row's largest, where rows differ by a constant."""
+    """The scores of visible keys; minus the largest of each row, if rows differ by a constant."""
     visible = ours.isfinite()
     ours, theirs = (x.masked_fill(~visible, -1e4) for x in (ours, theirs))
     if shifted:

@@ -15,7 +15,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
 
 
 def pytest_collection_modifyitems(items):
-    """That parts are left out is a warning, which tests/loading looks at."""
+    """Ignore warnings about parts that are left out, which tests/loading checks."""
     for item in items:
         if "agreement" in item.keywords:
             item.add_marker(LEFT_OUT)

@@ -1,7 +1,6 @@
-"""The same model by way of a folder: as it is written, as it was before, and as it was published.
+"""The same model loaded from folders: as written now, as written before, and as published.
 
-Whatever the folder, what is read must have the same configuration and the same weights, and give
-out the same.
+The loaded model must always have the same configuration, the same weights and the same outputs.
 """
 
 import json
@@ -37,7 +36,7 @@ def written(theirs: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def read(fields: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Transformer:
-    """What is loaded from a folder with these."""
+    """The model loaded from a folder with these fields and weights."""
     with TemporaryDirectory() as folder:
         Path(folder, CONFIG).write_text(json.dumps(fields), encoding="utf-8")
         save_file({name: w.clone() for name, w in weights.items()}, Path(folder, WEIGHTS))
@@ -45,7 +44,7 @@ def read(fields: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Transforme
 
 
 def changed(loaded: Transformer, ours: Transformer) -> float:
-    """The largest difference of any weight, and of what is given out."""
+    """The largest difference of any weight or output."""
     assert replace(loaded.config, name="") == replace(ours.config, name="")
     weights = dict(loaded.named_parameters())
     errors = [off(weights.pop(name), weight) for name, weight in ours.named_parameters()]
@@ -63,14 +62,14 @@ def said_apart(loaded: Transformer, ours: Transformer) -> float:
 
 
 def as_written(theirs: nn.Module, ours: Transformer) -> float:
-    """As it is written now."""
+    """Loaded from the folder that ``save_pretrained`` writes."""
     with TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
         return changed(interp.load(folder), ours)
 
 
 def as_before(theirs: nn.Module, ours: Transformer) -> float:
-    """As version 4 wrote it: rotary positions in fields of their own, and layers by rules."""
+    """As version 4 of ``transformers`` wrote it: separate rotary fields, and layers by rules."""
     fields, weights = written(theirs)
     fields["torch_dtype"] = fields.pop("dtype")
     rope = fields.pop("rope_parameters")
@@ -88,7 +87,7 @@ def as_before(theirs: nn.Module, ours: Transformer) -> float:
 
 
 def with_embedding_elsewhere(theirs: nn.Module, ours: Transformer) -> float:
-    """Two towers with the embedding under each name that it may have."""
+    """An encoder–decoder with its shared embedding under each name that files may use."""
     fields, weights = written(theirs)
     key = next((key for key in weights if key.endswith(EMBEDDING)), None)
     if key is None or not (ours.config.shared or len(ours.stacks) == 1):
@@ -108,9 +107,9 @@ def published(
     """A check of files as they were first published.
 
     Args:
-        fields: all that their ``config.json`` says.
-        names: patterns of weights' names, and what stands for them in the file.
-        more: names and shapes of tensors that the file holds beside the weights.
+        fields: the fields of their ``config.json``.
+        names: patterns of weights' names, and their replacements in the file.
+        more: names and shapes of tensors that the file holds besides the weights.
     """
 
     def check(theirs: nn.Module, ours: Transformer) -> float:

@@ -1,7 +1,7 @@
-"""Hugging Face in float64, and all that its forward computes, by name.
+"""Run models of Hugging Face in float64, and record what their modules compute.
 
-Its models compute angles, norms and softmaxes in float32 whatever the type of their weights. To
-compare to 1e-9, float32 is told to be float64 while they are built and run.
+These models compute angles, norms and softmaxes in float32 whatever the dtype of their weights. To
+compare to 1e-9, ``torch.float32`` is replaced by ``torch.float64`` while they are built and run.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ def _in_double(x: Tensor, *args, **kwargs) -> Tensor:
 
 @contextmanager
 def exact() -> Iterator[None]:
-    """Whoever casts to float32 in here casts to float64."""
+    """Inside this context, casts to float32 are casts to float64."""
     before = torch.float32, torch.float, torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     torch.float32 = torch.float = torch.float64
@@ -35,7 +35,7 @@ def exact() -> Iterator[None]:
 
 
 def randomised(model: nn.Module, seed: int = 0) -> nn.Module:
-    """In float64, every weight and bias moved well away from zeros and ones."""
+    """The model in float64, with noise added to every weight, so that none stays at 0 or 1."""
     generator = torch.Generator().manual_seed(seed)
     model = model.double().eval()
     with torch.no_grad():
@@ -47,12 +47,12 @@ def randomised(model: nn.Module, seed: int = 0) -> nn.Module:
 
 @dataclass
 class Seen:
-    """What passed through the modules of a model in one forward.
+    """Inputs and outputs of the modules of a model in one forward pass.
 
     Attributes:
-        given: the first input of each module, by name.
-        gave: the first output.
-        scores: what each attention's softmax was given, in order.
+        given: the first input of each module, by the module's name.
+        gave: the first output of each module, by the module's name.
+        scores: the inputs of the softmaxes of attention, in order.
     """
 
     given: dict[str, Tensor] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Seen:
 
 @contextmanager
 def watched(model: nn.Module) -> Iterator[Seen]:
-    """Notes what every module of ``model`` is given and gives, and what softmaxes are given."""
+    """Record inputs and outputs of every module of ``model``, and inputs of softmaxes."""
     seen = Seen()
     handles = [
         module.register_forward_hook(_noting(seen, name), with_kwargs=True)

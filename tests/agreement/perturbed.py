@@ -1,8 +1,8 @@
-"""Changes of a configuration's fields, made from the class of the configuration.
+"""Configurations with changed fields, generated from the class of a configuration.
 
-Which fields there are is read from the class: its fields, other names of them, what its constructor
-takes besides, and what its modules read that no class declares. Which values a field may have
-follows from its type and from the value that it has.
+The fields are those that the class declares, their aliases, further arguments of its constructor,
+and attributes that its modules read although no class declares them. The values to try for a field
+follow from its type and from its present value.
 """
 
 import random
@@ -27,7 +27,7 @@ MISSING = "missing"
 """Stands for a field that is left out."""
 
 UNKNOWN = "depth_multiplier"
-"""A field that no family here has; of another, it would scale what each sub-layer writes."""
+"""A field that no family here has; in others, it scales what each sub-layer writes."""
 TAKEN = re.compile(r"kwargs\.(?:pop|get|setdefault)\(\s*\"(\w+)\"")
 READ = re.compile(r"(?:get|has)attr\((?:self|(?:self\.)?config), \"(\w+)\"")
 SHARED_MODULES = (
@@ -57,8 +57,10 @@ ROPES: list[dict[str, Any]] = [
 
 
 def drawn(case: Case, count: int, together: int = 1) -> list[Fields]:
-    """``count`` changes of so many fields together, drawn at random: of each case others, the same
-    in every run."""
+    """Draw ``count`` changes at random, of ``together`` fields each.
+
+    They differ between cases, and are the same in every run.
+    """
     draw, values = random.Random(f"{case.config.__name__} {case.fields}"), alternatives(case)
     return [
         {name: draw.choice(values[name]) for name in draw.sample(list(values), together)}
@@ -67,7 +69,7 @@ def drawn(case: Case, count: int, together: int = 1) -> list[Fields]:
 
 
 def each_alone(case: Case, most: int = 150) -> list[Fields]:
-    """Every change of one field; at most ``most``, drawn at random, of a field."""
+    """Every change of a single field, at most ``most`` per field, drawn at random."""
     draw = random.Random(0)
     return [
         {name: value}
@@ -77,7 +79,7 @@ def each_alone(case: Case, most: int = 150) -> list[Fields]:
 
 
 def changed(fields: Fields, changes: Fields) -> dict[str, object]:
-    """The fields with changes."""
+    """The fields with the changes applied."""
     found = {**fields, **changes}
     return {name: value for name, value in found.items() if value != MISSING}
 
@@ -108,7 +110,7 @@ def names_of(config: type) -> tuple[str, ...]:
 
 
 def values_of(name: str, declared: str | None, value: object) -> list[object]:
-    """Values of a field: null, and those of its declared type or the type that its value has."""
+    """Values to try for a field: null, and values of its declared type or of its value's type."""
     kinds = {type(value).__name__, *re.findall(r"\w+", declared or "bool int float")}
     found: list[object] = [None]
     for kind, values in VALUES.items():
@@ -155,7 +157,7 @@ VALUES = {
 
 
 def ropes(value: object) -> list[object]:
-    """Scalings, and each with one of its parameters changed or left out."""
+    """Scalings of rotary positions, and each with one of its parameters changed or left out."""
     base = [value] if isinstance(value, dict) else []
     found: list[object] = []
     for rope in (*ROPES, *base):

@@ -1,4 +1,4 @@
-"""Small models to compare: their sizes, and scalings of rotary positions that many know."""
+"""Small models to compare: their sizes, and common scalings of rotary positions."""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -16,10 +16,10 @@ SIZES = {
     "max_position_embeddings": 32,
     "attn_implementation": "eager",
 }
-"""By the names that most configurations have."""
+"""Under the names that most configurations use."""
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-"""What ``layer_types`` names."""
+"""Values in ``layer_types``."""
 
 FAR = {"rope_theta": 500.0}
 LINEAR = {"rope_type": "linear", "factor": 4.0}
@@ -37,12 +37,12 @@ LLAMA3 = {
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A model of theirs, which is built when asked for.
+    """A model of ``transformers``, which is built when the case is called.
 
     Attributes:
-        model: what makes a model of a configuration.
-        config: the class of its configuration.
-        fields: what that is given.
+        model: builds the model from a configuration.
+        config: the class of the configuration.
+        fields: the fields of the configuration.
     """
 
     model: Callable[[Any], nn.Module]
@@ -53,23 +53,23 @@ class Case:
         return self.of(self.fields)
 
     def of(self, fields: Mapping[str, object]) -> nn.Module:
-        """The same model of another configuration."""
+        """The same kind of model with another configuration."""
         return self.model(self.config(**deepcopy(dict(fields))))
 
 
-def small(config: type, sizes: Mapping[str, object] = SIZES, **told: object) -> Callable[..., Case]:
-    """What makes the cases of a family, as in ``llama(LlamaForCausalLM, attention_bias=True)``.
+def small(config: type, sizes: Mapping[str, object] = SIZES, **more: object) -> Callable[..., Case]:
+    """A function that makes cases, as in ``llama(LlamaForCausalLM, attention_bias=True)``.
 
     Args:
-        config: the class of its configurations.
+        config: the class of the configurations.
         sizes: fields of every case.
-        told: more of them.
+        more: further fields of every case.
 
     Returns:
-        Given what makes a model of a configuration, and fields of one case, the case.
+        A function of the class that builds a model, and of the fields of one case.
     """
 
     def case(model: Callable[[Any], nn.Module], **fields: object) -> Case:
-        return Case(model, config, {**sizes, **told, **fields})
+        return Case(model, config, {**sizes, **more, **fields})
 
     return case

@@ -1,4 +1,4 @@
-"""The largest error of each family, as a table for readers."""
+"""The largest error of each family, as a table in text and in Markdown."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ This page is written by `make models`, from the tests in `tests/agreement/`.
 
 
 def rows(worst: Errors) -> list[tuple[str, str, str, str, str]]:
-    """Family; logits; activations; padding; gradient."""
+    """A row for each family: its name, and its errors of logits, activations, padding, gradient."""
     found = []
     for family, errors in sorted(worst.items()):
         rest = [e for what, e in errors.items() if what not in ("logits", "padding", "gradient")]
@@ -31,7 +31,7 @@ def rows(worst: Errors) -> list[tuple[str, str, str, str, str]]:
 
 
 def to_text(worst: Errors) -> str:
-    """For a terminal."""
+    """The table as text, for a terminal."""
     head = ("family", "logits", "activations", "padding", "gradient")
     lines = [head, *rows(worst)]
     width = max(len(line[0]) for line in lines)
@@ -39,7 +39,7 @@ def to_text(worst: Errors) -> str:
 
 
 def to_markdown(worst: Errors) -> str:
-    """For docs/reference/models.md."""
+    """The page docs/reference/models.md."""
     head = "| family | logits | activations | padding | gradient |\n|---|---|---|---|---|"
     lines = ["| " + " | ".join(row) + " |" for row in rows(worst)]
     versions = f"Measured with transformers {transformers.__version__}, torch {torch.__version__}."

@@ -1,7 +1,7 @@
 """Every family computes what Hugging Face's does, to 1e-9 in float64.
 
-Each case is a small random model of ``transformers``; ours is loaded from it. Compared are logits,
-every activation that both have, rows padded on either side, gradients, and generated text.
+Each case is a small random model of ``transformers``; ours is loaded from it. The tests compare
+logits, every activation that both have, rows padded on either side, gradients, and generated text.
 """
 
 from importlib import import_module
@@ -27,7 +27,7 @@ ONE_OF_A_KIND = {
     *("GPT-2", "Llama", "GPT-J", "BLOOM", "Mixtral", "BERT", "T5", "ViT"),
     *("ModernBERT", "GPT-OSS", "SigLIP (image)"),
 }
-"""Families whose first case stands for a kind of part before each commit; the rest is slow."""
+"""Families whose first case is tested before each commit, one per kind of part; others are slow."""
 
 
 def marks_of(family: Family, case: str) -> list[pytest.MarkDecorator]:
@@ -43,7 +43,7 @@ CASES = [
 
 
 FIRST = list({case.values[0].name: case for case in reversed(CASES)}.values())
-"""One case a family."""
+"""One case per family."""
 STEPS = ("fold_norms", "center_writing", "center_unembed", "fold_value_biases")
 
 
@@ -65,7 +65,7 @@ def test_logits_and_every_shared_activation_agree(family, case):
     ],
 )
 def test_padded_rows_agree(family, case, side):
-    """Compared at real tokens alone: what stands at padding means nothing."""
+    """Compared only at real tokens: outputs at padding are arbitrary."""
     theirs, ours = pair_of(family, case)
     inputs = inputs_of(ours)
     columns = slice(4, None) if side == "left" else slice(0, 7)
@@ -83,7 +83,7 @@ def test_padded_rows_agree(family, case, side):
 
 @pytest.mark.parametrize(("family", "case"), CASES)
 def test_gradients_by_the_embedding_agree(family, case):
-    """Of a sum of what is given out, with random weights, by the (first) embedding."""
+    """Gradients of a randomly weighted sum of outputs, with respect to the (first) embedding."""
     theirs, ours = pair_of(family, case)
     found, expected = both((theirs, ours), inputs_of(ours))
     generator = torch.Generator().manual_seed(3)
@@ -95,7 +95,7 @@ def test_gradients_by_the_embedding_agree(family, case):
 
 @pytest.mark.parametrize(("family", "case"), CASES)
 def test_the_check_at_loading_is_kept(family, case):
-    """What is measured at loading stands in the provenance."""
+    """The difference measured at loading is part of the provenance."""
     theirs, _ = pair_of(family, case)
     with exact():
         loaded = interp.load(theirs)
@@ -106,7 +106,7 @@ def test_the_check_at_loading_is_kept(family, case):
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(("family", "case"), FIRST)
 def test_weight_views_give_out_the_same_or_are_refused_by_name(family, case, step):
-    """Other weights, the same function: what the model gives out (log-probabilities if centred)."""
+    """Other weights, the same outputs (the same log-probabilities if they are centred)."""
     _, ours = pair_of(family, case)
     inputs = inputs_of(ours)
     try:

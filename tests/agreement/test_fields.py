@@ -1,8 +1,8 @@
-"""Whatever a field of a configuration is changed to, ours computes what theirs does, or refuses.
+"""Whatever a field of a configuration is changed to, ours computes what theirs does, or refuses it.
 
-The fields and their values are made from the classes of configurations (see
-:mod:`agreement.perturbed`). So a field that a later version of ``transformers`` adds is tried too,
-and one that ours ignores is shown to have no effect.
+The fields and their values are generated from the classes of configurations (see
+:mod:`agreement.perturbed`). So fields that later versions of ``transformers`` add are tried too,
+and fields that ours ignores are shown to have no effect.
 """
 
 import json
@@ -42,16 +42,16 @@ def outcome(case: Case, fields: Fields) -> str:
             theirs = case.of(fields)
             if sum(weight.numel() for weight in theirs.parameters()) > MAX_WEIGHTS:
                 return THEIRS
-            theirs, told = randomised(theirs), theirs.config.to_dict()
+            theirs, complete = randomised(theirs), theirs.config.to_dict()
     except Exception:
         return THEIRS
     own = {"model_type": case.config.model_type, "architectures": [type(theirs).__name__]}
-    found = [of_json(theirs, {**one, **own}) for one in (fields, told)]
+    found = [of_json(theirs, {**one, **own}) for one in (fields, complete)]
     return next((one for one in found if one.startswith("fault")), found[0])
 
 
 def of_json(theirs: nn.Module, fields: Fields) -> str:
-    """What theirs and ours make of the same weights, ours with these fields in ``config.json``."""
+    """The outcome for theirs and for ours, which has these fields in ``config.json``."""
     left = {name: value for name, value in fields.items() if name != "attn_implementation"}
     config_json = json.loads(json.dumps(left))
     try:
@@ -79,7 +79,7 @@ def of_json(theirs: nn.Module, fields: Fields) -> str:
 
 
 def inputs_for(ours: Transformer, pad: int | None) -> list[Tensor]:
-    """Random input without the padding token, whose positions theirs counts otherwise."""
+    """Random inputs without the padding token, whose positions theirs counts differently."""
     inputs = inputs_of(ours, pos=min(11, ours.config.n_ctx))
     if pad is None or inputs[0].is_floating_point():
         return inputs
@@ -87,7 +87,7 @@ def inputs_for(ours: Transformer, pad: int | None) -> list[Tensor]:
 
 
 def faults(case: Case, changes: Iterable[Fields]) -> tuple[dict[str, str], Counter[str]]:
-    """The changes that lead to a fault, and how many lead to what."""
+    """The changes that lead to a fault, and the number of changes by outcome."""
     found: dict[str, str] = {}
     counts: Counter[str] = Counter()
     for change in changes:
@@ -126,10 +126,10 @@ def test_every_changed_field_is_followed_or_refused(family, name):
 @pytest.mark.slow
 @pytest.mark.parametrize(("family", "name"), ONE_EACH)
 def test_a_field_that_is_listed_as_irrelevant_changes_nothing(family, name):
-    """Unless theirs refuses it; a third of the fields is set to each of three values.
+    """Unless theirs refuses it. Each of three values is given to a third of the fields.
 
-    Of the fields that no family reads, each family has a third in turn. All are changed together,
-    but for those that a model of theirs can't be built with.
+    Each family tests a third, in turn, of the fields that no family reads. All fields are changed
+    together, except those with which theirs can't be built.
     """
     case, turn = family.cases[name], [one.values[0] for one in FIRST].index(family)
     own = families()[case.config.model_type]
@@ -150,7 +150,7 @@ def can_build(case: Case, name: str, value: object) -> bool:
 
 
 def ends(case: Case, changes: Fields) -> dict[str, str]:
-    """What each change leads to: all together, or each half of them if not to an agreement."""
+    """The outcome of each change: made all together, then by halves if they do not agree."""
     end = outcome(case, {**case.fields, **changes})
     if end == AGREED or len(changes) == 1:
         return dict.fromkeys(changes, end)

@@ -1,6 +1,6 @@
-"""A real encoder, trained: all-MiniLM-L6-v2, from its files, on sentences of different lengths.
+"""A trained encoder, all-MiniLM-L6-v2, loaded from its files, on sentences of different lengths.
 
-It comes as a package, so that no test needs the network. In float32, as it is stored.
+It is installed as a package, so that no test needs the network. It runs in float32, as stored.
 """
 
 import pytest
@@ -35,7 +35,7 @@ def theirs():
 
 
 @pytest.fixture(scope="module")
-def told(theirs, tokens):
+def output(theirs, tokens):
     real = tokens != interp.PAD
     with torch.no_grad():
         return theirs(input_ids=tokens.where(real, 0), attention_mask=real.long())
@@ -59,21 +59,21 @@ def test_sentences_are_read_as_by_its_own_tokenizer(tokens):
         assert [token for token in row if token != interp.PAD] == own.encode(sentence).ids
 
 
-def test_streams_and_sentence_embeddings_agree(ours, tokens, told):
+def test_streams_and_sentence_embeddings_agree(ours, tokens, output):
     real = tokens != interp.PAD
     assert not bool(real.all())
     with torch.no_grad():
         stream = ours.stream(ours.check(tokens))
     assert stream.dtype == torch.float32
-    assert off(stream[real], told.last_hidden_state[real]) <= BOUND
-    expected = sentences(told.last_hidden_state, real)
+    assert off(stream[real], output.last_hidden_state[real]) <= BOUND
+    expected = sentences(output.last_hidden_state, real)
     assert off(sentences(stream, real), expected) <= BOUND
 
 
-def test_the_pooler_agrees(ours, tokens, told):
+def test_the_pooler_agrees(ours, tokens, output):
     with torch.no_grad():
         stream = ours.stream(ours.check(tokens))
-        assert off(ours.pooler(stream[:, 0]), told.pooler_output) <= BOUND
+        assert off(ours.pooler(stream[:, 0]), output.pooler_output) <= BOUND
 
 
 def test_a_live_model_is_the_same(ours, theirs):

@@ -1,4 +1,4 @@
-"""The tolerance of the check at loading is above what rounding does, far below what parts do."""
+"""The tolerance of the check at loading is above rounding errors, far below effects of parts."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=st
 
 
 def share(theirs: torch.nn.Module, dtype: torch.dtype) -> float:
-    """The difference found at loading, as a share of the tolerance."""
+    """The difference measured at loading, as a share of the tolerance."""
     ours = interp.load(theirs.to(dtype))
     assert ours.agreement is not None
     return ours.agreement / tolerance(dtype, expected_rounding(ours))

@@ -1,7 +1,7 @@
-"""The parts mean what the field means by them: two Hugging Face models, weight by weight, float64.
+"""The parts of a model follow the field's conventions: two Hugging Face models in float64.
 
-Loading whole families is tested with the loaders; here the weights are copied by hand, so that a
-part that misunderstands a convention can't hide behind a loader that does so too.
+Loading of whole families is tested with the loaders. Here the weights are copied one by one, so
+that a wrong convention in a part can't be hidden by the same mistake in a loader.
 """
 
 from functools import partial

@@ -1,4 +1,4 @@
-"""Which matrices are one: whatever tables a file has, ours reads what theirs does, or refuses."""
+"""Tied matrices: whatever tables a file has, ours reads what theirs does, or refuses the file."""
 
 from collections import Counter
 from itertools import product
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.agreement
 TABLES = ("shared", "encoder.embed_tokens", "decoder.embed_tokens", "lm_head")
 STORED = ("missing", "the same", "another")
 FILES = [stored for stored in product(STORED, repeat=4) if set(stored) != {"missing"}]
-"""What a file has under each of these names: nothing, one table of all, or one of its own."""
+"""What a file has under each of these names: nothing, the shared table, or a table of its own."""
 AGREED, OURS = "agreed", "refused by ours"
 
 

@@ -1,7 +1,7 @@
-"""A model, its prompts and the names of its parts, with the order of everything changed.
+"""Permute heads, neurons, vocabulary and prompts of a model, and the names in its results.
 
-Heads of a layer, neurons, tokens of the vocabulary and prompts have no order: the model with them
-permuted computes the same. With grouped heads, the groups and the heads of a group are permuted.
+The order of these does not matter: the permuted model computes the same function. With grouped
+heads, the groups and the heads within each group are permuted.
 """
 
 import re
@@ -29,15 +29,15 @@ TOKEN_COLUMNS = (
     *("token", "query_token", "key_token", "source_token", "output_token", "top"),
     *("target", "distractor"),
 )
-"""Of a frame: labels of tokens."""
+"""Columns of a frame that hold the label of a token."""
 TEXT_COLUMNS = ("context", "promoted", "suppressed", "plain", "steered", "random")
-"""Of a frame: several labels of tokens."""
+"""Columns of a frame that hold several labels of tokens."""
 PROMPT_COLUMNS = ("prompt", "text")
-"""Of a frame: the number of a prompt."""
+"""Columns of a frame that hold the number of a prompt."""
 INDEX_COLUMNS = ("head", "neuron")
-"""Of a frame: indices in a layer."""
+"""Columns of a frame that hold an index in a layer."""
 TOGETHER = " + "
-"""Between the names of a pair, whose order means nothing."""
+"""Separates the names of a pair, whose order does not matter."""
 ENDS = ("first", "second")
 """Columns that repeat the two names of a pair."""
 Rows = dict[tuple[object, ...], list[float]]
@@ -46,15 +46,15 @@ Rows = dict[tuple[object, ...], list[float]]
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """What analyses are asked about.
+    """The inputs of analyses.
 
     Attributes:
         model: the model.
         clean: prompts of several lengths, padded.
         corrupt: prompts of the same lengths.
         target: a token for each prompt.
-        distractor: another.
-        some: tokens of a class.
+        distractor: another token for each prompt.
+        some: the tokens of a class.
     """
 
     model: Transformer
@@ -71,7 +71,7 @@ class Case:
 
 
 def case_of(architecture: str) -> Case:
-    """A model and six prompts, as many as intervals need."""
+    """A model and six prompts, enough for intervals."""
     generator = torch.Generator().manual_seed(3)
     lengths = (4, 6, 5, 3, 6, 5)
 
@@ -90,9 +90,9 @@ class Permutation:
     """New orders. ``order[new] = old`` for each.
 
     Attributes:
-        heads: of each layer.
-        kv_heads: likewise, of key/value heads; where each head has its own, the same order.
-        neurons: of each layer with an MLP, a mixture of experts aside.
+        heads: new order of the heads of each layer.
+        kv_heads: likewise of key/value heads; the same as of heads, if each head has its own.
+        neurons: of each layer with an MLP, except mixtures of experts.
         vocabulary: of token ids.
         prompts: of the batch.
     """
@@ -105,7 +105,7 @@ class Permutation:
 
     @classmethod
     def drawn(cls, case: Case, seed: int) -> "Permutation":
-        """At random; every order is other than the given one."""
+        """Random orders, each different from the given one."""
         generator = torch.Generator().manual_seed(seed)
         blocks = list(case.model.blocks)
         heads, kv_heads = zip(
@@ -122,7 +122,7 @@ class Permutation:
     # ---- what is asked -----------------------------------------------------------------------
 
     def of_case(self, case: Case) -> Case:
-        """The same question in the new order."""
+        """The same inputs in the new order."""
 
         def of_prompts(ids: tuple[int, ...]) -> tuple[int, ...]:
             return tuple(self._tokens(torch.tensor(ids))[self.prompts].tolist())
@@ -147,7 +147,7 @@ class Permutation:
         return new
 
     def _tokens(self, ids: Tensor) -> Tensor:
-        """The new ids of tokens; padding stays."""
+        """The new ids of tokens; padding is unchanged."""
         return self.vocabulary.argsort()[ids].where(ids != PAD, PAD)
 
     # ---- what is answered --------------------------------------------------------------------
@@ -187,7 +187,7 @@ class Permutation:
 
     @property
     def nothing(self) -> "Permutation":
-        """No change of order."""
+        """The permutation that changes no order."""
 
         def kept(order: Tensor) -> Tensor:
             return torch.arange(len(order))
@@ -201,14 +201,14 @@ class Permutation:
         )
 
     def without(self, *orders: str) -> "Permutation":
-        """The same, with some of the orders as they were."""
+        """The same permutation, without changing the given orders."""
         return replace(self, **{name: getattr(self.nothing, name) for name in orders})
 
 
 def labelled(frame: pd.DataFrame, permutation: Permutation) -> Rows:
     """The numbers of each row of a frame, by its labels in the new order.
 
-    Numbers are the columns of floats; whatever else a frame has tells what its rows are.
+    Numbers are the columns of floats; the other columns are labels.
     """
     numbers = list(frame.select_dtypes("float"))
     labels = [name for name in frame if name not in (*numbers, *ENDS)]

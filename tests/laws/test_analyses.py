@@ -1,7 +1,7 @@
-"""Every analysis takes prompts as they come: of each, the numbers are those that it has alone.
+"""In every analysis, each prompt has the numbers that it has alone, in whatever form it is given.
 
-Padded on either side or anywhere, with token types, as images, as texts, or as a ready-made batch.
-A new analysis is a line in ``ANALYSES``.
+Prompts are padded on either side or anywhere, have token types, are images or texts, or come as a
+ready-made batch. A new analysis needs a line in ``ANALYSES``.
 """
 
 from collections.abc import Callable
@@ -154,7 +154,7 @@ def ordered(model: Transformer, given: Any, n: int, **settings: Any) -> Rows:
 
 
 def other_tokens(model: Transformer, given: Any, stack: str | None = None) -> Batch:
-    """The same prompts with every token, or pixel, another."""
+    """The same prompts with every token or pixel changed."""
     listed = isinstance(given, list) and isinstance(given[0], Batch)
     batch = model.batch(given[0] if listed else given, stack=stack)
     if batch.images is not None:
@@ -246,7 +246,7 @@ def all_neurons(model: Transformer, given: Any, n: int, stack: str | None = None
 
 
 def steered(model: Transformer, given: Any, n: int) -> Rows:
-    """With a fixed vector, each prompt is continued as it is alone."""
+    """With a fixed vector, each prompt has the continuation that it has alone."""
     generator = torch.Generator().manual_seed(0)
     vector = torch.randn(model.d_model, generator=generator, dtype=torch.float64)
     found = steer(model, given, vector=vector, layer=0, new_tokens=3)
@@ -415,11 +415,11 @@ ALIKE = [
     ("images", "a ready-made batch of images"),
     ("padded within", "token types", "texts"),
 ]
-"""Prompts that take much the same way; but for the last three, of one model."""
+"""Kinds of prompts that run almost the same code; all but the last three are of one model."""
 
 
 def given_in_turn() -> list[Any]:
-    """Each analysis of all prompts; of those that are alike, all but one are slow."""
+    """Every analysis with every kind of prompts; of similar kinds, all but one are slow."""
     found = []
     for turn, name in enumerate(ANALYSES):
         allowed = [given for given in GIVEN if (name, given) not in REFUSED]

@@ -1,6 +1,6 @@
-"""Scores of edges from gradients: what they sum to, where they are exact, and what they flip with.
+"""Scores of edges from gradients: their sums, where they are exact, and when their sign flips.
 
-The reference patches one edge at a time, by a run of its own.
+The reference patches one edge at a time, each in a separate run.
 """
 
 from itertools import groupby
@@ -29,7 +29,7 @@ def adds(name: str) -> bool:
 
 
 def routes(name: str) -> bool:
-    """Whether tokens are routed to experts: a jump, of which no gradient knows."""
+    """Whether tokens are routed to experts, a discontinuity that gradients do not show."""
     stacks = ARCHITECTURES[name].stacks.values()
     layers = [stack.of_layer(layer) for stack in stacks for layer in range(stack.n_layers)]
     return any(layer.mlp is not None and layer.mlp.experts is not None for layer in layers)
@@ -64,7 +64,7 @@ def exact(model: Transformer) -> Tensor:
 
 
 def errors(model: Transformer, found: EdgeScores) -> Tensor:
-    """Of the sum over each cut, ``[cut prompt]``."""
+    """Relative errors of the sum over each cut, ``[cut prompt]``."""
     change = found.corrupt - found.clean
     sums = [found.scores[cut.edges].sum(0) for cut in cuts_of(computation_graph(model))]
     return (torch.stack(sums) - change).abs() / change.abs().max()

@@ -25,7 +25,7 @@ cuts = st.integers(1, POS - 1)
 
 
 def same(name: str):
-    """To the bit; but experts that are given other tokens add up in another order."""
+    """Bit-identical, except with experts, which add in another order if given other tokens."""
     parts = (type(part) for part in build(name).modules())
     return assert_close if any(issubclass(p, Experts) for p in parts) else assert_identical
 
@@ -52,7 +52,7 @@ def test_later_tokens_cannot_change_earlier_logits(name, cut):
 @pytest.mark.parametrize("kernel", ["fused", "explicit"])
 @pytest.mark.parametrize("name", covering(DECODERS))
 def test_later_tokens_cannot_change_any_earlier_activation(name, kernel):
-    """By either kernel; in scores and pattern, earlier queries."""
+    """With either kernel; in scores and pattern, at earlier queries."""
     model, cut = build(name), 3
     (ids,) = tokens_of(name, pos=POS)
     caches = [run(model, i, record="all", kernel=kernel).cache for i in (ids, changed(ids, cut))]
@@ -80,7 +80,7 @@ def test_every_earlier_token_changes_what_follows(name):
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_in_an_encoder_later_tokens_change_earlier_outputs(name):
-    """The converse: what sees both ways is changed from both."""
+    """The converse: a bidirectional model's outputs depend on tokens on both sides."""
     model = build(name)
     (ids,) = tokens_of(name, pos=POS)
     with torch.no_grad():

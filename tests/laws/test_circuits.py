@@ -41,7 +41,7 @@ NORMED = [
 LINEAR = [name for name in SINGLE if name not in CLIPPED]
 """Where a head writes a linear function of what it attends to."""
 TURNING = ["llama", "gptj", "rotary-only", "rotary-encoder", "neox", "llama3"]
-"""Turn, by angles that do not depend on the length of the text."""
+"""Rotary, with angles that do not depend on the length of the text."""
 UNTURNED = [
     name
     for name in SINGLE
@@ -65,7 +65,7 @@ def heads_of(attention: Attention) -> range:
 
 @torch.no_grad()
 def scores_of(attention: Attention, x: torch.Tensor) -> torch.Tensor:
-    """What the module itself puts into its softmax, positions' bias and mask aside."""
+    """The input of the module's softmax, without the bias of positions and the mask."""
     context = Context.plain(x)
     q, k, _ = attention.project(x, context, untouched)
     q, k = attention.with_positions(q, k, context)
@@ -178,7 +178,7 @@ def test_a_clip_bounds_what_heads_read_and_write(name):
 
 @pytest.mark.parametrize("name", CLIPPED)
 def test_a_clip_that_nothing_exceeds_changes_nothing(name):
-    """The converse: where it is exceeded, it does."""
+    """The converse: a bound that is exceeded changes the logits."""
     config, (tokens,) = ARCHITECTURES[name], tokens_of(name)
 
     def logits(clip):
@@ -257,7 +257,7 @@ def test_rows_of_the_pattern_are_distributions(name):
 
 @pytest.mark.parametrize("name", SINKS)
 def test_a_sink_is_one_more_column_of_the_softmax(name):
-    """A_ij = exp(s_ij) / (exp(c_h) + Σ_k exp(s_ik)); what is missing of a row is the sink's."""
+    """A_ij = exp(s_ij) / (exp(c_h) + Σ_k exp(s_ik)); the sink takes the rest of each row."""
     attention, x = attention_of(name), stream()
     scores, c = scores_of(attention, x), attention.softmax.sinks[:, None]
     A, weights = attention.A(x), scores.exp()
@@ -268,7 +268,7 @@ def test_a_sink_is_one_more_column_of_the_softmax(name):
 
 @pytest.mark.parametrize("name", SINKS)
 def test_a_sink_of_minus_infinity_is_none(name):
-    """The softmax over keys alone; and b_V is then written once."""
+    """The softmax is over keys alone, and b_V is then written once."""
     model, x = build_new(name), stream()
     attention = model.blocks[0].attn
     with torch.no_grad():

@@ -1,9 +1,9 @@
-"""Law: ``torch.compile`` leaves the numbers alone, and finds all layers in one piece.
+"""``torch.compile`` does not change the numbers, and compiles all layers into one graph.
 
-Only the tokens are checked outside of that piece. Converse: what can't be traced, in the midst of
-the layers, breaks it.
+Only the check of the tokens is outside of that graph. Converse: code that can't be traced, in the
+middle of the layers, breaks the graph.
 
-Shapes are checked as the tests run, which nobody can compile: so it is done in another process.
+The tests check shapes at run time, which can't be compiled, so this runs in another process.
 """
 
 import json
@@ -22,7 +22,7 @@ ONE, MORE = ["gpt2"], ["llama", "bloom", "bert", "t5"]
 
 
 class Graphs:
-    """A backend that counts the fused attentions in what it is given, and runs it as it is."""
+    """A backend that counts the fused attentions in each graph, and runs it unchanged."""
 
     def __init__(self) -> None:
         self.attentions: list[int] = []
@@ -35,7 +35,7 @@ class Graphs:
 
 @pytest.fixture(scope="module", params=[ONE, pytest.param(MORE, marks=pytest.mark.slow)])
 def compiled(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What was found of some architectures, all in one process, and of one with a break."""
+    """What was found for some architectures, all in one process, and for one with a break."""
     path = Path(__file__)
     found = [str(path.parents[1]), str(path.parents[2])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(found)}

@@ -24,7 +24,7 @@ Seen = dict[Place, torch.Tensor]
 
 
 def watch(place: Place, seen: Seen) -> Apply:
-    """An edit that only notes down what it sees, after whatever was edited there before it."""
+    """An edit that only records the tensor, after any other edits of the place."""
 
     def note(tensor: torch.Tensor, hook: object) -> None:
         seen[place] = tensor.clone()
@@ -35,7 +35,7 @@ def watch(place: Place, seen: Seen) -> Apply:
 def seen_in_forward(
     model: Transformer, tokens: tuple[torch.Tensor, ...], *changes: Edit
 ) -> dict[Place, torch.Tensor]:
-    """Every tensor as the forward itself formed it, all in one run."""
+    """Every tensor as the forward pass itself forms it, all from one run."""
     seen: Seen = {}
     run(model, *tokens, edits=[*changes, *(watch(place, seen) for place in model.names)])
     return seen
@@ -99,7 +99,7 @@ def test_on_the_explicit_kernel_the_derived_pattern_gives_the_z_that_was_formed(
 
 @pytest.mark.parametrize("name", covering(["llama", "opt-post", "attention-pair"], ["llama"]))
 def test_with_any_place_edited_every_place_is_what_the_forward_saw(name):
-    """Edits anywhere: what is edited, and all behind it, is as the forward had it."""
+    """With an edit anywhere, the edited tensor and all later ones are those of the forward pass."""
     model, tokens = build(name), tokens_of(name)
     plain = run(model, *tokens, record="all").cache
     for edited in model.names:
@@ -112,7 +112,7 @@ def test_with_any_place_edited_every_place_is_what_the_forward_saw(name):
 
 @pytest.mark.parametrize("name", covering(VARIED, ["gpt2", "post-final", "uneven-pair"]))
 def test_with_a_source_edited_what_derives_from_it_is_what_the_forward_saw(name):
-    """Recorded alone, too: pattern with scores edited, result with z edited, and so on."""
+    """Also if recorded alone: pattern with scores edited, result with z edited, and so on."""
     model, tokens = build(name), tokens_of(name)
     plain = run(model, *tokens, record="all").cache
     layout = model.layout
@@ -160,7 +160,7 @@ def test_deriving_leaves_what_it_reads_as_it_was(name):
 
 
 def test_deriving_is_not_recording():
-    """The converse: of all places, a cache of everything holds a part; the rest has its leaves."""
+    """The converse: a cache of everything stores only a part, from which the rest is derived."""
     model = build("gpt2")
     cache = run(model, *tokens_of("gpt2"), record="all").cache
     derived = set(cache) - set(cache.stored)

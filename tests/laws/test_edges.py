@@ -1,4 +1,4 @@
-"""An edit of an edge gives one reader another stream, and nothing else another anything."""
+"""An edit of an edge gives one reader another stream, and changes nothing else directly."""
 
 import json
 from functools import cache
@@ -91,7 +91,7 @@ def test_the_reader_alone_reads_another_stream(name):
 
 @pytest.mark.parametrize("name", ADDING)
 def test_all_edges_of_another_run_give_every_reader_that_run(name):
-    """Every reader computes what it computed there; without one writer's edges, none does."""
+    """Every reader reads what it read there; without one writer's edges, its readers do not."""
     model, tokens = build(name), tokens_of(name)
     other = run(model, *other_tokens(name), record="all").cache
     graph = computation_graph(model)

@@ -1,4 +1,4 @@
-"""Whatever can be read can be changed, with effect: no place is a silent no-op."""
+"""Every place that can be read can be edited with effect: no edit is a silent no-op."""
 
 import pytest
 import torch
@@ -128,7 +128,7 @@ def labels(model: Transformer) -> set[str]:
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "opt-post"])
 def test_another_prompts_stream_gives_that_prompts_logits(name):
-    """resid_pre replaced at any layer: from there on it is the other prompt."""
+    """With resid_pre replaced at any layer, the rest of the run is that of the other prompt."""
     model, (ids,), (other,) = build(name), tokens_of(name), tokens_of(name, seed=1)
     donor = run(model, other, record="all")
     for layer in range(2):
@@ -150,7 +150,7 @@ def test_another_sources_keys_and_values_give_that_sources_logits(name):
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bloom", "opt-post"])
 def test_scores_that_are_masked_stay_masked_whatever_is_written_there(name):
-    """With all scores equal, the pattern is even over what a query may see, and nothing else."""
+    """With all scores equal, the pattern is uniform over visible keys, and zero elsewhere."""
     model, tokens = build(name), tokens_of(name)
     edit = edits.replace("scores", 3.0, layer=0)
     A = run(model, *tokens, record="all", edits=[edit]).cache["pattern", 0]

@@ -1,4 +1,4 @@
-"""The key/value cache is only faster: greedy text is that of a fresh forward for each token."""
+"""The KV cache changes only the speed: the text is that of a whole forward for each token."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ def without_cache(
     changes: tuple[Edit, ...] = (),
     temperature: float = 0.0,
 ) -> torch.Tensor:
-    """A token after a fresh forward over all before it, appended, ``NEW`` times over."""
+    """Append ``NEW`` tokens, each computed by a whole forward over all tokens before it."""
     *source, ids = tokens
     generator = torch.Generator().manual_seed(0)
     for _ in range(NEW):
@@ -49,7 +49,7 @@ def without_cache(
 def assert_the_cache_is_only_faster(
     model: Transformer, tokens: tuple[torch.Tensor, ...], *changes: Edit
 ) -> None:
-    """Greedily, and drawn by the same seed: the latter is livelier, and so tells more."""
+    """Greedily, and sampled with the same seed, which is sensitive to more than the argmax."""
     for temperature in (0.0, 1.5):
         text = model.generate(*tokens, max_new_tokens=NEW, temperature=temperature, edits=changes)
         assert_identical(text, without_cache(model, tokens, changes, temperature))
@@ -116,7 +116,7 @@ def test_edited_text_is_that_of_the_edited_loop_without_cache(name, kind):
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "uneven-pair"])
 def test_edits_do_change_the_text(name):
-    """The converse: otherwise the law above would say nothing."""
+    """The converse: otherwise the test above would show nothing."""
     model, tokens = build(name), prompts(name, batch=8)
     drawn = {"max_new_tokens": NEW, "temperature": 1.5}
     plain = model.generate(*tokens, **drawn)
@@ -268,7 +268,7 @@ def test_only_the_k_likeliest_are_drawn():
 
 
 def test_tokens_are_drawn_by_their_probability():
-    """Frequencies over many rows come near softmax(logits / T)."""
+    """Frequencies over many rows approximate softmax(logits / T)."""
     model, (ids,) = build("gpt2"), prompts("gpt2", batch=1)
     many = ids.expand(4000, -1)
     drawn = model.generate(many, max_new_tokens=1, temperature=2.0)[:, -1]

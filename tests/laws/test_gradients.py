@@ -22,7 +22,7 @@ STEP, BOUND = 1e-4, 1e-6
 
 
 def metric(logits: torch.Tensor) -> torch.Tensor:
-    """A curved function of all logits."""
+    """A nonlinear function of all logits."""
     weights = torch.linspace(-1, 1, logits[0].numel(), dtype=logits.dtype).reshape(logits[0].shape)
     return (logits.tanh() * weights.sin()).sum((1, 2))
 
@@ -47,7 +47,7 @@ def slope(
 
 @pytest.mark.parametrize("name", covering(["seed", "gptj", *VARIED], ["gptj", "post-final"]))
 def test_a_gradient_is_the_slope_along_any_direction(name):
-    """For every place, those included that fused kernels never form."""
+    """For every place, including those that fused kernels never form."""
     model, tokens = build(name), tokens_of(name, pos=4)
     cache = run(model, *tokens, record="all", gradients_of=metric).cache
     wrong = {}
@@ -134,7 +134,7 @@ def test_gradients_are_taken_with_the_callers_grad_mode_off():
 @pytest.mark.parametrize("rows", [1, 2, 3])
 @pytest.mark.parametrize("side", ["none", "right", "left"])
 def test_run_with_cache_differentiates_the_mean_over_all_predictions(rows, side):
-    """As TransformerLens, and as a training step: by autograd of the cross-entropy alone."""
+    """As in TransformerLens and in a training step: autograd of the cross-entropy alone."""
     model, (ids,) = build("gpt2"), tokens_of("gpt2", batch=3, pos=6)
     texts = [ids[0], ids[1][:4], ids[2][:1]] if side != "none" else list(ids)
     tokens = padded(texts[:rows], side)
@@ -157,7 +157,7 @@ def test_run_with_cache_differentiates_the_mean_over_all_predictions(rows, side)
 
 
 def test_the_gradients_of_a_metric_are_those_of_its_sum_over_prompts():
-    """The converse: of prompts of one length, as many times the mean's as there are prompts."""
+    """The converse: for n prompts of one length, it is n times the gradient of the mean."""
     model, tokens = build("gpt2"), tokens_of("gpt2")
     _, mean = model.run_with_cache(*tokens, incl_bwd=True)
     total = run(model, *tokens, record="all", gradients_of=metrics.loss()).cache
@@ -202,7 +202,7 @@ def test_hooks_keep_the_callers_graph():
 
 
 def test_the_gradient_by_an_experts_weight_is_there_for_those_not_chosen():
-    """d metric / d w of every expert, as differences say, whatever else is recorded."""
+    """d metric / d w of every expert, by finite differences, whatever else is recorded."""
     model, (ids,) = build("mixtral"), tokens_of("mixtral", batch=1)
     where, metric, step = ("expert_weights", 0), metrics.logit(3), 1e-6
     done = run(model, ids, record=["expert_weights"], gradients_of=metric)
@@ -219,7 +219,7 @@ def test_the_gradient_by_an_experts_weight_is_there_for_those_not_chosen():
 
 @pytest.mark.parametrize("name", covering(["gpt2", "t5", "uneven-pair"], ["gpt2", "uneven-pair"]))
 def test_a_run_from_a_stream_has_the_same_gradients_behind_it(name):
-    """Also of the decoder of a pair, whose source is given."""
+    """Also in the decoder of an encoder–decoder, whose source is given."""
     model, tokens = build(name), tokens_of(name)
     layer, stack = len(model.stacks[-1].blocks) - 1, model.stacks[-1].name
     where = Place(Point.RESID_PRE, layer, stack=stack if len(model.stacks) > 1 else None)

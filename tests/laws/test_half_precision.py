@@ -1,4 +1,4 @@
-"""In half precision every tensor keeps the model's type, and softmaxes are taken in float32."""
+"""In half precision every tensor has the model's dtype, and softmaxes are computed in float32."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def test_every_tensor_is_of_the_models_type_by_either_kernel(name):
 
 @pytest.mark.parametrize("name", ["gpt2", "bloom", "gemma2", "bert", "uneven-pair"])
 def test_the_pattern_is_the_softmax_in_float32_rounded_once(name):
-    """A = round(softmax(float32(scores))), bit by bit; in the type itself it is another."""
+    """A = round(softmax(float32(scores))), bit by bit; a softmax in half precision differs."""
     model, tokens = build(name, dtype=HALF), tokens_of(name)
     cache = run(model, *tokens, record=["scores", "pattern"], kernel="explicit").cache
     differs = False

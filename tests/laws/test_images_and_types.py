@@ -1,4 +1,4 @@
-"""Squares of an image are tokens, and tokens have types: the same laws, whatever a stack reads."""
+"""Image patches and token types: the laws hold whatever a stack reads."""
 
 import pytest
 import torch
@@ -68,7 +68,7 @@ def test_a_model_without_logits_obeys_every_identity():
 
 
 def test_a_square_is_read_by_one_matrix():
-    """embed = W · pixels of the square + b, squares from the left above, behind what is learned."""
+    """embed = W · pixels of the patch + b, row by row, after the learned tokens."""
     model, given = build(seeing()), images()
     embed, patches = run(model, given, record="embed").cache["embed"], model.stacks[0].tokens
     assert_identical(embed[:, :2], patches.special.expand(3, -1, -1))
@@ -78,7 +78,7 @@ def test_a_square_is_read_by_one_matrix():
 
 
 def test_patches_may_be_all_there_is():
-    """embed = W · pixels of the square, of six patches."""
+    """embed = W · pixels of the patch, for six patches."""
     model, given = build(POOLED_IMAGES), images()
     embed, patches = run(model, given, record="embed").cache["embed"], model.stacks[0].tokens
     assert patches.bias is None

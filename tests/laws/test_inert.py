@@ -1,7 +1,7 @@
-"""Looking changes nothing: recording, and edits that change nothing, leave the logits as they are.
+"""Recording, and edits that change nothing, do not change the logits.
 
-Bit by bit on the same kernel; where an edit makes the forward form what fused kernels go without
-(scores, pattern, result, scale), to within rounding.
+They are bit-identical on the same kernel, and equal to within rounding where an edit makes the
+forward form a tensor that fused kernels do not form (scores, pattern, result, scale).
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ def plain(model: Transformer, tokens: tuple[torch.Tensor, ...]) -> torch.Tensor:
 
 
 def forces_a_kernel(model: Transformer, place: Place) -> bool:
-    """Whether no forward forms this place unless somebody edits it."""
+    """Whether a forward forms this place only if it is edited."""
     return model.layout[place].absent_when_fused
 
 
@@ -88,7 +88,7 @@ def test_recording_changes_no_bit_on_the_explicit_kernel(name):
 
 @pytest.mark.parametrize(("name", "layout"), in_turn(ARCHITECTURES, LAYOUTS, HALF, 1))
 def test_an_edit_that_changes_nothing_changes_no_bit(name, layout):
-    """Wherever the same kernel serves; elsewhere to within rounding."""
+    """Bit by bit where the same kernel is used; elsewhere to within rounding."""
     model, tokens = build(name), inputs(name, layout)
     expected = plain(model, tokens)
     for place in model.names:
@@ -105,7 +105,7 @@ def test_all_such_edits_at_once_change_nothing(name):
 
 @pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_a_run_leaves_the_model_as_it_was(name):
-    """Nothing is registered, no weight is touched, no gradient stays behind."""
+    """No hook is registered, no weight is changed, and no gradient is left."""
     model, tokens = build_new(name), tokens_of(name)
     before = {key: weight.clone() for key, weight in model.state_dict().items()}
     attributes = {key: set(vars(module)) for key, module in model.named_modules()}

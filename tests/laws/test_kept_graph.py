@@ -1,7 +1,7 @@
-"""A run that keeps its graph has the gradients of plain torch: by values, functions and weights.
+"""A run that keeps its graph has the gradients of plain torch, for values, functions and weights.
 
 The reference runs the model's own modules one after another, without taps, and is differentiated by
-autograd alone. Converse: where no gradient is recorded, values that want one are refused.
+autograd alone. Converse: if no graph is kept, values that require gradients are refused.
 """
 
 import pickle
@@ -157,7 +157,7 @@ def test_every_place_of_the_cache_has_the_slope_of_what_it_holds(name):
 
 
 def test_what_is_derived_is_differentiated_as_often_as_it_is_read():
-    """Also after a first reading without gradients: nothing of it is shared."""
+    """Also after a first reading without gradients, which shares nothing with the second."""
     model, tokens = build("t5"), tokens_of("t5")
     cache = run(model, *tokens, record="all", keep_graph=True).cache
     place = ("pattern", 0, "encoder")
@@ -231,7 +231,7 @@ def test_values_that_want_a_gradient_are_refused_where_it_would_be_lost(kind):
 
 
 def test_values_changed_after_the_edit_was_made_are_refused():
-    """Else their gradient would be that of other values."""
+    """Otherwise the gradient would be that of other values."""
     model, tokens, w = build("gpt2"), tokens_of("gpt2"), wanted(D_MODEL)
     edit = edits.add("resid_pre", w, layer=LAYER)
     with torch.no_grad():

@@ -42,7 +42,7 @@ def terms_and_logit(model: Transformer, target: int) -> tuple[Terms, torch.Tenso
 
 @pytest.mark.parametrize("name", LINEAR)
 def test_a_logit_is_the_sum_of_its_terms(name):
-    """logit = Σ terms, after the soft cap where there is one; and no term can be left out."""
+    """logit = Σ terms, after the soft cap if there is one; no term can be left out."""
     model = build(name)
     terms, logit = terms_and_logit(model, target=3)
     cap = model.unembed.soft_cap

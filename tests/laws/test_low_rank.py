@@ -1,4 +1,4 @@
-"""Every property of a low-rank matrix equals that of the matrix formed."""
+"""Every property of a low-rank matrix equals that of the full matrix."""
 
 from inspect import unwrap
 
@@ -50,7 +50,7 @@ def test_the_singular_value_decomposition_is_that_of_the_formed_matrix(matrix):
 @settings(max_examples=30)
 @given(matrix=matrices(square=True))
 def test_the_positive_fraction_is_that_of_the_formed_matrix(matrix):
-    """Σ λ = trace; Σ |λ| is of the formed matrix, whose other eigenvalues are zero."""
+    """Σ λ = trace; Σ |λ| is that of the full matrix, whose other eigenvalues are zero."""
     total = torch.linalg.eigvals(matrix.form()).abs().sum(-1)
     assert_close(matrix.positive_fraction() * total, matrix.trace(), 1e-6)
 
@@ -188,7 +188,7 @@ def test_a_single_matrix_has_no_batch_axis():
 
 
 def test_a_small_norm_beside_large_factors_is_not_lost():
-    """L Lᵀ-cancelling factors: the norm is right to 1e-10 of the factors' own size."""
+    """Factors that almost cancel: the norm is right to 1e-10 of the factors' size."""
     a, b = drawn(1, (6, 2), (2, 6))
     a[:, 1], b[1] = a[:, 0] * (1 + 1e-9), -b[0]
     matrix = LowRank(a, b)

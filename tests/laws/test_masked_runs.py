@@ -37,7 +37,7 @@ def given(model, tokens) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("name", ADDING)
 def test_a_circuit_is_edits_of_all_edges_outside_it(name):
-    """Drawn circuits, all edges, none; with values of another run, a vector, and zeros."""
+    """Random circuits, all edges, none; with values of another run, a vector, and zeros."""
     model, tokens = build(name), tokens_of(name, batch=2)
     graph = computation_graph(model)
     values = given(model, tokens_of(name, batch=2, seed=1))
@@ -62,7 +62,7 @@ def test_a_circuit_is_edits_of_all_edges_outside_it(name):
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_prompts_and_circuits_may_be_run_in_parts(side):
-    """Little memory, padding: each circuit and prompt has the number that it has alone."""
+    """With little memory or padding, each circuit and prompt has the number that it has alone."""
     model = build("llama")
     rows = list(tokens_of("llama", batch=3, pos=6)[0])
     tokens = padded([rows[0], rows[1][:4], rows[2][:5]], side)

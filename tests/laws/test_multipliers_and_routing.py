@@ -50,7 +50,7 @@ def test_what_is_written_is_multiplied(part):
 
 
 def test_a_factor_is_in_all_that_is_written():
-    """The same weights without it give other logits; those of c·W_O, c·b_O, c·W_out the same."""
+    """The same weights without c give other logits; c·W_O, c·b_O, c·W_out without c the same."""
     model, plain = build(GRANITE), with_decoder(GRANITE, residual_scale=None)
     factor, without = model.config.decoder.residual_scale, with_weights_of(model, plain)
     expected = logits_of(model, GRANITE)
@@ -65,7 +65,7 @@ def test_a_factor_is_in_all_that_is_written():
 
 @pytest.mark.parametrize("own", [True, False], ids=["own-gains", "one-gain"])
 def test_norms_of_single_heads_with_one_gain_are_one_norm(own):
-    """And with gains of their own they are not."""
+    """The converse: with separate gains they are not."""
     attention = replace(GROUPED, qk_norm=NormConfig(bias=False))
     each = with_decoder(COHERE, attention=replace(attention, qk_norm_over="each_head"))
     model = build_new(replace(each, decoder=replace(each.decoder, exceptions=())))
@@ -110,7 +110,7 @@ def logits_of_a_router() -> torch.Tensor:
 
 
 def test_sparse_mixer_gives_weight_one_to_two_experts_without_a_margin():
-    """Each is alone in its softmax."""
+    """Each softmax has a single expert."""
     logits = logits_of_a_router()
     expected = torch.zeros_like(logits).scatter(-1, logits.topk(2).indices, 1.0)
     assert_identical(SparseMixer(0.0)(logits), expected)
@@ -127,7 +127,7 @@ def test_sparse_mixer_with_a_wide_margin_takes_the_softmax_of_all_and_of_all_but
 
 
 def test_the_shared_expert_adds_its_share_to_what_the_others_write():
-    """With a share of zero, the others alone write; its neurons then have no effect."""
+    """With a weight of zero, only the other experts write, and its neurons have no effect."""
     model, tokens = build(GRANITE), tokens_of(GRANITE)
     cache = run(model, *tokens, record="all").cache
     shared = cache["post", 0] @ model.blocks[0].mlp.shared.W_out * cache["shared_weight", 0]

@@ -1,4 +1,4 @@
-"""A row's logits are those that it has alone, whatever else is in the batch and wherever padded."""
+"""A row has the logits that it has alone, whatever else is in the batch, however it is padded."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Attention without mask and positions knows no order: h(Px) = P h(x)."""
+"""Attention without mask and positions does not depend on the order of tokens: h(Px) = P h(x)."""
 
 from dataclasses import replace
 
@@ -82,7 +82,7 @@ def test_positions_break_permutation_covariance(name):
 
 @pytest.mark.parametrize("positions", SCHEMES, ids=lambda p: f"{p.kind}-{p.layout}")
 def test_each_position_scheme_alone_breaks_permutation_covariance(positions):
-    """The same weights with positions and without: only without does order not matter."""
+    """The same weights with positions and without: only without them is the order irrelevant."""
     config = ARCHITECTURES["set-encoder"]
     (ids,) = tokens_of(config, pos=POS)
     order = torch.tensor([1, 2, 0, 4, 3])
@@ -91,7 +91,7 @@ def test_each_position_scheme_alone_breaks_permutation_covariance(positions):
 
 
 def test_a_causal_mask_breaks_permutation_covariance():
-    """The same weights, seen causally."""
+    """The same weights with a causal mask."""
     encoder = ARCHITECTURES["set-encoder"]
     decoder = replace(encoder, encoder=None, decoder=replace(encoder.encoder, positions=ANYWHERE))
     (ids,) = tokens_of(encoder, pos=POS)
@@ -108,7 +108,7 @@ def test_rows_of_a_batch_never_meet(name):
 
 
 def test_a_source_without_positions_is_a_set_to_its_decoder():
-    """For a pair: the order of the source can't matter to the target, that of the target does."""
+    """In an encoder–decoder, the order of the source is irrelevant, that of the target is not."""
     model = build("uneven-pair")
     source, target = tokens_of("uneven-pair", pos=POS)
     order = torch.tensor([3, 1, 0, 2, 5, 4])

@@ -1,6 +1,6 @@
-"""What is raised, swept over and returned comes out of a pickle as it went in.
+"""Exceptions, the inputs of sweeps and results survive pickling.
 
-Processes that share work pass all of it on: an exception that can't be unpickled ends the pool.
+Processes that share work exchange all of these: an exception that can't be unpickled ends the pool.
 """
 
 import importlib
@@ -58,7 +58,7 @@ METRICS: list[Metric] = [
 
 
 SCRIPTS = ("__main__", "apps.explorer_script")
-"""Modules that run when they are imported; the page would leave Streamlit's state behind."""
+"""Modules that run when they are imported; the page would leave Streamlit state behind."""
 
 
 def exceptions() -> Iterator[type[BaseException]]:

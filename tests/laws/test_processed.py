@@ -1,4 +1,4 @@
-"""Other weights, the same function: each step is exact, or refused by its name."""
+"""Processed weights compute the same function: each step is exact, or refused by name."""
 
 import shutil
 from copy import deepcopy
@@ -53,7 +53,7 @@ def only(*steps: str) -> dict[str, bool]:
 
 @cache
 def exact_for(step: str) -> list[str]:
-    """The architectures for which a step goes through."""
+    """The architectures for which a step is possible."""
     found = []
     for name in ARCHITECTURES:
         try:
@@ -118,7 +118,7 @@ def test_norms_that_are_folded_neither_multiply_nor_add():
 
 @pytest.mark.parametrize("name", LAYERNORMS)
 def test_all_that_is_written_has_mean_zero(name):
-    """And did not before; so the streams have, at every layer."""
+    """So do the streams at every layer; without centring, neither does."""
     model, tokens = build(name), tokens_of(name)
     other = model.processed(**only("center_writing"))
     before, after = (run(m, *tokens, record="all").cache for m in (model, other))
@@ -179,7 +179,7 @@ def test_precision_is_that_of_the_model():
 
 
 def test_scores_of_classes_are_not_centred():
-    """A single class would be left with nothing."""
+    """Centring would set the score of a single class to zero."""
     stack = replace(ARCHITECTURES["gpt2"].decoder, n_layers=1)
     model = build_new(replace(ARCHITECTURES["gpt2"], decoder=stack, tied=False, n_classes=1))
     with pytest.raises(InvalidInput, match="scores of classes"):
@@ -195,12 +195,12 @@ def test_norms_that_a_pooler_reads_are_not_folded():
 
 
 def test_all_steps_that_are_refused_are_named_at_once():
-    """So that one more call is enough."""
-    with pytest.raises(InvalidInput) as told:
+    """So that the next call can leave out all of them."""
+    with pytest.raises(InvalidInput) as refusal:
         build("gemma2").processed()
     refused = ["center_writing", "center_unembed"]
-    assert [step for step in STEPS if f"{step}=True" in str(told.value)] == refused
-    assert str(told.value).endswith("Pass center_writing=False, center_unembed=False.")
+    assert [step for step in STEPS if f"{step}=True" in str(refusal.value)] == refused
+    assert str(refusal.value).endswith("Pass center_writing=False, center_unembed=False.")
     build("gemma2").processed(**dict.fromkeys(refused, False))
 
 
@@ -229,7 +229,7 @@ VIEWS = {
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_nothing_consumes_the_random_state(view, tmp_path):
-    """The numbers that the caller draws next do not depend on what was looked at before."""
+    """The random numbers that a caller draws next do not depend on the views used before."""
     model = build("gpt2", dtype=torch.float32)
     folder = shutil.copytree(MODEL_FOLDER / "induction-by-hand", tmp_path / "model")
     before = torch.get_rng_state()

@@ -24,7 +24,7 @@ HEADS = {Point.RESULT: "attn", Point.CROSS_RESULT: "cross_attn"}
 
 
 def placed(*placements: str) -> list[str]:
-    """The architectures with a stack whose norms stand so."""
+    """The architectures with a stack whose norms are placed like this."""
     return [
         name
         for name, config in ARCHITECTURES.items()
@@ -39,9 +39,9 @@ PROJECTED = [
     for name, config in ARCHITECTURES.items()
     if any(stack.embedding.sum_width for stack in config.stacks.values())
 ]
-"""Their embeddings have another width than their stream."""
+"""Architectures whose embeddings have another width than their stream."""
 ADDING = [name for name in ARCHITECTURES if name not in BROKEN]
-"""Nothing changes their stream but what is added."""
+"""Architectures whose stream is changed only by what is added to it."""
 NORMED_ENTRY = [
     name
     for name, config in ARCHITECTURES.items()
@@ -68,7 +68,7 @@ def beside(place: Place, point: Point) -> Place:
 
 
 def written(model: Transformer, cache: Cache) -> dict[Place, torch.Tensor]:
-    """Everything written to the last stack's stream, its normed embedding as one where it is."""
+    """Everything written to the last stack's stream; a normed embedding is a single term."""
     stack = last_stack(model)
     normed = Place(Point.EMBED_NORMALIZED, stack=stack)
     entry = {normed.point} if normed in set(cache) else ENTERS
@@ -86,7 +86,7 @@ def test_everything_written_sums_to_the_final_stream(name):
 
 @pytest.mark.parametrize("name", ADDING)
 def test_nothing_written_can_be_left_out_of_the_sum(name):
-    """The converse: without any one of its terms the sum is another."""
+    """The converse: without any one of its terms, the sum is different."""
     model = build(name)
     cache = recorded(model)
     terms, end = written(model, cache), cache[last(cache, Point.RESID_POST)]
@@ -97,7 +97,7 @@ def test_nothing_written_can_be_left_out_of_the_sum(name):
 
 @pytest.mark.parametrize("name", [name for name in BROKEN if name not in PROJECTED])
 def test_norms_in_the_stream_break_the_sum_of_everything_written(name):
-    """Another converse: where the stream itself is normed, the end is no sum of its terms."""
+    """Another converse: where the stream itself is normed, its end is not the sum of the terms."""
     model = build(name)
     cache, stack = recorded(model), model.stacks[-1]
     end = cache[replace(stack.end, layer=len(stack.blocks) - 1, stack=last_stack(model))]
@@ -106,7 +106,7 @@ def test_norms_in_the_stream_break_the_sum_of_everything_written(name):
 
 @pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_each_step_adds_what_it_writes(name):
-    """after = base + Σ written, step by step, wherever the norms stand."""
+    """after = base + Σ written, step by step, wherever the norms are placed."""
     model = build(name)
     cache = recorded(model)
     for stack in model.stacks:
@@ -129,7 +129,7 @@ def test_each_step_adds_what_it_writes(name):
 
 @pytest.mark.parametrize("name", placed("parallel", "parallel_tied"))
 def test_parallel_parts_read_the_same_stream(name):
-    """x + attn(ln1(x)) + mlp(ln2(x)): the MLP does not see what attention writes."""
+    """x + attn(ln1(x)) + mlp(ln2(x)): the MLP does not read what attention writes."""
     model = build(name)
     cache = recorded(model)
     for layer in range(2):
@@ -174,7 +174,7 @@ def test_a_block_reads_what_the_one_before_left(name):
 
 @pytest.mark.parametrize("name", POST)
 def test_after_a_post_norm_the_stream_is_the_normalized_sum(name):
-    """x_{l+1} = norm(x_l + f(x_l)): a block reads the norm of the sum that the last one left."""
+    """x_{l+1} = norm(x_l + f(x_l)): a block reads the normed sum of the block before it."""
     cache = recorded(build(name))
     for place in list(cache):
         if place.point is Point.RESID_PRE and place.layer:
@@ -185,7 +185,7 @@ def test_after_a_post_norm_the_stream_is_the_normalized_sum(name):
 
 @pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_what_attention_writes_is_the_sum_over_its_heads_and_the_bias(name):
-    """What attention gives out = Σ_h result_h + b_O."""
+    """The output of attention = Σ_h result_h + b_O."""
     model = build(name)
     cache = recorded(model)
     for place in list(cache):
@@ -197,7 +197,7 @@ def test_what_attention_writes_is_the_sum_over_its_heads_and_the_bias(name):
 
 @pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_the_logits_are_a_linear_reading_of_the_end(name):
-    """logits = x W_U + b_U, x being the last of the stream's sums and norms (but for a cap)."""
+    """logits = x W_U + b_U, where x is the last sum or norm of the stream (except for a cap)."""
     model = build(name)
     done = run(model, *tokens_of(name), record="all")
     read = (Point.FINAL_NORMALIZED, Point.NORMALIZED, Point.RESID_POST)

@@ -52,7 +52,7 @@ def test_the_stream_where_a_run_stops_is_the_one_that_enters_the_next_layer(name
 
 @pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_a_run_from_the_stream_gives_the_same_logits(name):
-    """Every layer, also the end of the last one; and every activation behind it."""
+    """At every layer, also at the end of the last one; and for every later activation."""
     model, tokens = build(name), tokens_of(name)
     whole = run(model, *tokens, record="all")
     for layer in range(depth(model)):
@@ -94,7 +94,7 @@ def test_blocks_outside_the_span_are_not_run(name, monkeypatch):
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "attention-pair"])
 def test_weights_outside_the_span_may_be_poison(name):
-    """What is not run can't be felt: NaN in every block and entry that is left out."""
+    """Parts that are not run have no effect: every block and entry left out is set to NaN."""
     model, tokens = build_new(name), tokens_of(name)
     x, expected = run(model, *tokens, stop_at_layer=1).stream, run(model, *tokens).logits
     with torch.no_grad():
@@ -167,7 +167,7 @@ def test_a_label_that_nothing_in_the_span_has_can_not_be_recorded(label):
 
 
 def test_a_bare_label_means_the_layers_that_are_run():
-    """The converse of refusing: "every layer" is every layer that there is in the span."""
+    """The converse: "every layer" means every layer in the span, which is not refused."""
     model, tokens = build("gpt2"), tokens_of("gpt2")
     cache = run(model, *tokens, record=["z", "resid_pre"], stop_at_layer=1).cache
     assert [as_where(place) for place in cache] == [("resid_pre", 0), ("z", 0)]

@@ -1,7 +1,7 @@
-"""A sweep does less than one whole forward an edit, and finds the same numbers.
+"""A sweep computes less than one whole forward per edit, and the same values.
 
 Reuse = brute force, for every architecture, at every place, for every kind of edit and selection,
-with padding on either side: whatever is left out had no part in the metric.
+with padding on either side: whatever is left out does not affect the metric.
 """
 
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def whole_forward(model: Transformer, tokens: tuple[Tensor, ...], made: object) 
 
 
 UNZEROED = ("one", "expert")
-"""A divisor can't be 0, and a router without a preference has no highest few."""
+"""Last axes of tensors that are not zeroed: divisors, and router logits, whose top k would tie."""
 
 
 def drawn(*shape: int) -> Tensor:
@@ -70,7 +70,7 @@ def selections(axes: tuple[str, ...]) -> Iterator[dict[str, object]]:
 
 
 def kinds_at(where: tuple, axes: tuple[str, ...], shape: torch.Size, padding: str) -> list:
-    """Edits of every kind at one place, and two made together."""
+    """Edits of every kind at one place, and two edits together."""
     several: list[Edit | list[Edit]] = [
         edits.scale(where, -0.7, **part) for part in selections(axes)
     ]
@@ -103,7 +103,7 @@ def edits_at_places(model: Transformer, tokens: tuple[Tensor, ...], padding: str
 def test_reuse_is_brute_force(name: str, padding: str) -> None:
     """metric(sweep)[edit, prompt] = metric(one whole forward with that edit)[prompt].
 
-    One edit a place, each metric taking its share of them: which differs by padding.
+    One edit per place. The edits are divided among the metrics, in another way for each padding.
     """
     model, tokens = build(name), inputs(name, padding)
     turn, measured = PADDING.index(padding), several_metrics(model)
@@ -126,7 +126,7 @@ def test_reuse_is_brute_force_for_every_edit_and_metric(name: str, padding: str)
 
 
 def several_metrics(model: Transformer) -> list[Metric]:
-    """Of the last position, of another, and of all."""
+    """Metrics of the last position, of another one, and of all."""
     measured = [metrics.logit_diff((1, 2, 3), 0), metrics.logit(3, pos=1), metrics.prob(2)]
     return measured if model.config.decoder is None else [*measured, metrics.loss()]
 
@@ -149,7 +149,7 @@ def assert_reuse_is_brute_force(
     in_turn(["gpt2", "post-final", "bert", "uneven-pair"], PADDING[1:], ["gpt2", "uneven-pair"]),
 )
 def test_edits_made_together_are_brute_force(name: str, padding: str) -> None:
-    """One anywhere and one at another place, in any columns: the later one is not cut off."""
+    """Edits at any two places, in any columns: the later one is not left out."""
     model, tokens = build(name), inputs(name, padding)
     places = [place for place in model.layout if "pos" in place.point.axes]
     exits = [place for place in places if place.layer is None]
@@ -164,7 +164,7 @@ def test_edits_made_together_are_brute_force(name: str, padding: str) -> None:
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "marian"])
 def test_every_edit_changes_something(name: str) -> None:
-    """The converse: these edits are not ones that nobody would notice."""
+    """The converse: these edits do change the values."""
     model, tokens = build(name), inputs(name, "none")
     made = [edits.scale(as_where(place), -0.7) for place in model.layout]
     if "scores" in {place.point.label for place in model.layout}:
@@ -193,7 +193,7 @@ def test_every_metric_is_that_of_whole_forwards(padding: str) -> None:
 def test_looking_back_needs_a_model_that_does_not_look_ahead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The converse of reusing earlier columns: where later ones are seen, it would be wrong."""
+    """The converse: reusing earlier columns would be wrong where they attend to later ones."""
     model, (tokens,) = build("normed-set-encoder"), inputs("normed-set-encoder", "none")
     made, metric = [edits.scale("resid_pre", -0.7, layer=0, pos=3)], metrics.logit(2)
     forward = run(model, tokens, edits=made)
@@ -205,7 +205,7 @@ def test_looking_back_needs_a_model_that_does_not_look_ahead(
 
 @pytest.mark.parametrize("name", ["gpt2", "bloom", "bert", "uneven-pair"])
 def test_company_changes_no_number(name: str) -> None:
-    """Prompts and edits that share a sweep know nothing of each other."""
+    """Prompts and edits in one sweep do not affect each other."""
     model, tokens = build(name), inputs(name, "right")
     made = [edits.scale(as_where(place), 0.3) for place in list(model.layout)[::3]]
     made += (
@@ -227,7 +227,7 @@ def test_company_changes_no_number(name: str) -> None:
 
 
 BOUNDS = {torch.float64: 1e-12, torch.float32: 1e-5}
-"""What the docstring promises, relative to the largest number of an edit."""
+"""Bounds in the docstring of ``sweep``, relative to the largest number of an edit."""
 
 
 @pytest.mark.parametrize("dtype", BOUNDS)
@@ -236,7 +236,7 @@ BOUNDS = {torch.float64: 1e-12, torch.float32: 1e-5}
 def test_memory_changes_numbers_by_rounding_alone(
     memory: int | None, padding: str, dtype: torch.dtype
 ) -> None:
-    """However many edits and prompts run as one, the numbers are those of whole forwards."""
+    """However many edits and prompts run in one batch, the values are those of whole forwards."""
     model, (tokens,) = build("gpt2", dtype=dtype), inputs("gpt2", padding)
     made = [edits.zero("z", layer=layer, head=head) for layer in range(2) for head in range(3)]
     made += [edits.scale("resid_pre", 0.0, layer=1, pos=p) for p in (0, 1, -1)]
@@ -272,7 +272,7 @@ def test_permuting_prompts_permutes_the_table() -> None:
 
 
 def test_places_are_found_in_both_stacks() -> None:
-    """An edit of the encoder moves the target's logits, through cross-attention alone."""
+    """An edit of the encoder changes the target's logits, through cross-attention alone."""
     model, tokens = build("marian"), inputs("marian", "none")
     places = [place for place in model.layout if place.stack == "encoder"]
     first = Place(places[0].point, None, None, "encoder")

@@ -1,9 +1,9 @@
-"""No analysis depends on an order that means nothing: of heads, neurons, tokens or prompts.
+"""No analysis depends on the order of heads, neurons, vocabulary tokens or prompts.
 
     analysis(permuted model, permuted prompts) = analysis(model, prompts), permuted
 
-A new analysis is a line in ``ANALYSES``: what is asked of a :class:`permuted.Case`. Compared are
-the numbers of all its tables, by the labels of their rows.
+A new analysis needs a line in ``ANALYSES``: a function of a :class:`permuted.Case`. The numbers of
+all its tables are compared, by the labels of their rows.
 """
 
 from collections.abc import Callable
@@ -89,7 +89,7 @@ def all_patterns(case: Case) -> Frames:
 
 
 def of_every_head(ask: Callable[..., Result], **settings: object) -> Analysis:
-    """All tables of every head of layer 1, one below another."""
+    """All tables of every head of layer 1, concatenated."""
 
     def frames(case: Case) -> Frames:
         heads = range(case.model.blocks[1].attn.n_heads)
@@ -148,7 +148,7 @@ def is_long(case: Case) -> torch.Tensor:
 
 
 def predicted(case: Case) -> pd.DataFrame:
-    """Which prompts are long, predicted of prompts that are even in length by others; and back."""
+    """Whether a prompt is long, predicted between prompts of even and of odd length, both ways."""
     folds = (case.clean != PAD).sum(-1) % 2
     found = probe(case.model, case.clean, is_long(case), at=("resid_post", "z"), folds=folds)
     return pd.DataFrame(
@@ -264,10 +264,10 @@ LEFT_OUT = {
     "prune": ["random", "place"],
     "top_texts": ["rank", "source"],
 }
-"""Columns of what is drawn at random, the rank of what may have equal values, names of prompts by
-their number, and ids of tokens beside their labels."""
+"""Columns that are not compared: values drawn at random, ranks among possibly equal values, names
+that contain numbers of prompts, and ids of tokens beside their labels."""
 OWN_PROMPTS = {"explain", "head_roles"}
-"""Analyses that draw token ids: asked of the same vocabulary."""
+"""Analyses that draw token ids: their vocabulary is not permuted."""
 NO_EDGES = {"attribute_edges", "explain", "patch_paths", "prune"}
 """Analyses of edges, which a model that normalizes its stream lacks."""
 POST_NORM = {"bert"}
@@ -280,7 +280,7 @@ OF_EXPERTS = [
     *("ablate, mlps", "direct_logit_attribution, component", "logit_lens"),
     *("attribute_nodes, positions", "patch_paths"),
 ]
-"""Analyses that are asked of a mixture of experts, too: what an MLP computes matters to them."""
+"""Analyses that also run on a mixture of experts, because they depend on what an MLP computes."""
 
 
 def named(analysis: str) -> str:
@@ -327,10 +327,10 @@ def assert_same_rows(actual: Rows, expected: Rows, what: str) -> None:
 
 
 def in_turn() -> list[object]:
-    """Every analysis on every model that it can be asked of: quickly on one of them, in turn.
+    """Every analysis on every model that it applies to; one model each, in turn, is not slow.
 
-    On an encoder and, in turn, on one with another order of steps or more norms it is slow, on the
-    others nightly.
+    Runs on an encoder and, in turn, on a model with another order of steps or with more norms are
+    marked slow, the others nightly.
     """
     names, slow = cycle(FAST), cycle(SLOW)
     found: list[object] = []
@@ -402,7 +402,7 @@ DEPENDENT: dict[str, tuple[tuple[str, ...], Analysis]] = {
     "the first token": (("vocabulary",), of_first_token),
     "the first prompt": (("prompts",), of_first_prompt),
 }
-"""What depends on an order, and on which."""
+"""Analyses that depend on an order, with the order."""
 
 
 @pytest.mark.parametrize("analysis", DEPENDENT)

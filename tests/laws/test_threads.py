@@ -1,4 +1,4 @@
-"""A run is its arguments: threads with different edits on one model never mix."""
+"""Threads that run different edits on one model do not affect each other."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -14,7 +14,7 @@ ROUNDS = 6
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "uneven-pair"])
 def test_runs_at_the_same_time_are_as_each_alone(name):
-    """Other edits, kernels, records, gradients and hooks; the model met by all of them anew."""
+    """With different edits, kernels, recorded places and gradients, on a model not used before."""
     tokens = tokens_of(name)
     stack = build(name).stacks[-1].name
     jobs = [

@@ -1,6 +1,6 @@
-"""PyTorch's hooks on parts act everywhere or nowhere: all forwards refuse them, by name.
+"""PyTorch's hooks on the modules of a model are refused, by name, by everything that runs it.
 
-Parametrizations act everywhere: a parametrized weight is the model with that weight.
+Parametrizations have their effect everywhere: the model computes with the parametrized weight.
 """
 
 import copy
@@ -56,7 +56,7 @@ def swept(model: Transformer, tokens: tuple[Tensor, ...]) -> Tensor:
 
 
 def whole(model: Transformer, tokens: tuple[Tensor, ...]) -> Tensor:
-    """The same by whole forwards."""
+    """The same, computed by whole forwards."""
     where = [place for place in model.names if place.point.label == "z"][-1]
     runs = [run(model, *tokens, edits=made) for made in ([edits.scale(where, 0.5)], [])]
     return torch.cat([METRIC(done.logits, done.batch) for done in runs])
@@ -135,7 +135,7 @@ def test_hooks_on_every_module_are_refused_but_for_those_that_count():
 
 
 def test_parts_are_searched_only_after_a_hook_was_registered(monkeypatch):
-    """In this process, by anyone: a forward without news looks at a single number."""
+    """A forward searches for hooks only if one was registered in this process since the last."""
     model, tokens = build_new("gpt2"), tokens_of("gpt2")
     searched = []
     monkeypatch.setattr("interp.model.torch_hooks.search", searched.append)
@@ -149,7 +149,7 @@ def test_parts_are_searched_only_after_a_hook_was_registered(monkeypatch):
 
 
 def test_looking_for_hooks_is_a_small_part_of_a_forward():
-    """By the number of calls, in a model so small that nothing else takes time."""
+    """Measured by the number of calls, in a model so small that nothing else takes time."""
     model, tokens = build("seed"), tokens_of("seed")
     model(*tokens)
 
@@ -199,7 +199,7 @@ def test_parametrized_weights_are_those_weights_everywhere(name):
 
 
 WEIGHTS = ["llama", "gpt2", "phi", "gemma2", "mixtral", "opt-350m", "bert-types", "t5"]
-"""Every kind of weight is in one of these."""
+"""Models that together have every kind of weight."""
 
 
 @pytest.mark.parametrize("name", covering(WEIGHTS, ["llama"]))

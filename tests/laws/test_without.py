@@ -1,4 +1,4 @@
-"""Views without mask and positions: tokens are then a set, and every engine follows the view."""
+"""Views without mask and positions treat tokens as a set, in runs, sweeps and analyses alike."""
 
 from dataclasses import replace
 
@@ -57,7 +57,7 @@ def test_positions_alone_break_it(name):
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_both_stacks_of_a_pair_lose_their_order(name):
-    """Permuting source and target permutes the logits; with the mask, that of the target counts."""
+    """Permuting both permutes the logits; with the mask, the order of the target matters."""
     source, target = tokens_of(name)
     model, moved = build(name), torch.tensor([5, 2, 0, 4, 1, 3])
     with torch.no_grad():

@@ -12,7 +12,7 @@ BOUND = 1e-12
 
 
 def placed(*placements: str) -> list[str]:
-    """The architectures all of whose stacks have their norms so."""
+    """The architectures in which the norms of all stacks are placed like this."""
     return [
         name
         for name, config in ARCHITECTURES.items()

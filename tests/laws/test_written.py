@@ -1,4 +1,4 @@
-"""What writers write, some prompts at a time, and what is put in its place."""
+"""What writers write, computed for some prompts at a time, and what replaces it."""
 
 import sys
 

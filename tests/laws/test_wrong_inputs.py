@@ -1,4 +1,4 @@
-"""Wrong input is refused by an error of this package that names what came, in few words."""
+"""Wrong input raises an error of this package with a short message that shows what was given."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ GPT2 = build("gpt2")
 
 
 def test_every_public_function_refuses_what_it_can_not_use():
-    """And takes any kind of 1 for 1. In a process of its own: see ``wrong_inputs.py``."""
+    """And integers of any type are accepted. In a separate process: see ``wrong_inputs.py``."""
     assert printed_by(Path(__file__).with_name("wrong_inputs.py")) == ""
 
 

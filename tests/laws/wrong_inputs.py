@@ -1,8 +1,8 @@
-"""Every public function, given what it can't use: each call must raise an error of the package.
+"""Call every public function with wrong arguments: each call must raise an error of the package.
 
-Run as a program, it prints a line for each call that does not, or whose message does not name what
-came. It is a program of its own because the tests check annotations: there, a wrong argument never
-reaches a function that is annotated. Each row is a wrong argument and a pattern of the message.
+Run as a program, it prints a line for each call that does not, or whose message does not show what
+was given. It is a separate program because the tests check annotations, so that a wrong argument
+would never reach an annotated function. Each row is a wrong argument and a pattern of the message.
 """
 
 import operator
@@ -23,7 +23,7 @@ from interp import InterpError, Start, edits, metrics
 from interp.model.batch import Batch
 
 LONGEST = 1000
-"""Characters of a message, however long what came is."""
+"""Maximum length of a message, in characters, however long the argument is."""
 warnings.simplefilter("ignore")  # of what is given, as nested tensors
 MODEL = interp.load("python-2l")
 PAIR = interp.load("dates")
@@ -51,7 +51,7 @@ THINGS: Rows = [
     (1j, r"1j|complex"),
     (b"bytes", "b'bytes'"),  # last: edits= reads it as a sequence
 ]
-"""Wrong wherever they come."""
+"""Arguments that are wrong everywhere."""
 TOKENS: Rows = [
     *THINGS,
     (None, "None"),
@@ -80,7 +80,7 @@ TOKENS: Rows = [
     (torch.nested.nested_tensor([IDS[0], IDS[0, 1:]]), "nested"),
     (Batch(IDS, images=torch.zeros(1, 3, 4, 4)), "images"),
 ]
-"""What is no prompt of a model of texts."""
+"""Arguments that are not prompts of a text model."""
 OF_TOKENS: Calls = {
     "model": MODEL,
     "run": lambda x: interp.run(MODEL, x),
@@ -270,12 +270,12 @@ LOADING: Rows = [
 
 
 def keyword(call: Callable[..., object], name: str) -> Callable[[Any], object]:
-    """The call, with one argument by name."""
+    """The call with its argument passed by name."""
     return lambda x: call(**{name: x})
 
 
 def tables() -> list[tuple[Calls, Rows]]:
-    """Every group of calls, with the rows that each of them is given."""
+    """Every group of calls, with the rows that each of the calls is given."""
     sweep_defaults = {"edits": [ZERO], "metric": metrics.logit(3)}
 
     def run(**options: Any) -> object:
@@ -323,7 +323,7 @@ def tables() -> list[tuple[Calls, Rows]]:
 
 
 def fault(call: Callable[[Any], object], given: object, expected: str) -> str | None:
-    """What is wrong with how a call refuses what it was given, if anything is."""
+    """What is wrong with how a call refuses its argument; ``None`` if nothing is."""
     try:
         call(given)
     except InterpError as error:
@@ -339,7 +339,7 @@ def fault(call: Callable[[Any], object], given: object, expected: str) -> str | 
 
 
 def faults() -> list[str]:
-    """A line for each call that refuses badly, or not at all."""
+    """A line for each call that raises no error, or a wrong error or message."""
     found: list[str] = []
     for calls, rows in tables():
         for (name, call), (given, expected) in product(calls.items(), rows):
@@ -365,11 +365,11 @@ OF_INTEGERS: Calls = {
     "S": lambda one: MODEL.blocks[0].attn.S(one).left,
     "Y": lambda one: MODEL.blocks[0].attn.Y(one, one).right,
 }
-"""What takes an integer, whatever its type: the converse."""
+"""The converse: calls that take an integer of any type."""
 
 
 def refused_integers() -> list[str]:
-    """A line for each call that takes another kind of 1 for something else than 1."""
+    """A line for each call for which a 1 of another integer type is not the same as 1."""
     found: list[str] = []
     for (name, call), kind in product(OF_INTEGERS.items(), INTEGERS):
         try:
