@@ -9,13 +9,14 @@ Errors = Mapping[str, Mapping[str, float]]
 
 PREAMBLE = """# Models
 
-What `interp.load` reads, and how far each family's numbers are from those of Hugging Face
-`transformers`: the largest difference over several small random models (float64, eager attention),
-relative to the largest number compared or to 1. The bound is 1e-9. *Activations* are all that both
-have: streams, queries, keys, values, scores, patterns, z, what attention and MLP write. Checkpoints
-of nanoGPT are compared with a module of its shape in `tests/loading`.
+The families of models that `interp.load` reads, each with its largest difference from Hugging Face
+`transformers` over several small random models (float64, eager attention). A difference is relative
+to the largest number compared, or to 1 if that is larger; the tests accept at most 1e-9.
+*Activations* are those that both libraries have: residual stream, queries, keys, values, scores,
+patterns, z, and the outputs of attention and MLP. nanoGPT checkpoints are compared with a module of
+the same shape in `tests/loading`.
 
-This page is written by `make models`, from the tests in `tests/agreement/`.
+`make models` writes this page, from the tests in `tests/agreement/`.
 """
 
 
