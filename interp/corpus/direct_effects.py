@@ -1,4 +1,4 @@
-"""What neurons write into the logits where they are largest in a corpus."""
+"""Direct effects of neurons on the logits at their largest activations in a corpus."""
 
 import torch
 
@@ -12,7 +12,7 @@ from interp.model.unembedding import MaskedHead, Unembedding
 
 
 def writes_logits(model: Network, measure: ActivationsOf) -> bool:
-    """Whether what the neurons write is mapped linearly to logits."""
+    """Whether the output of these neurons is mapped linearly to the logits."""
     last = model.stacks[-1]
     linear = isinstance(model.unembed, Unembedding) and not isinstance(last.final_norm, MaskedHead)
     return linear and measure.stack == len(model.stacks) - 1
@@ -27,15 +27,19 @@ def largest_effects(
     rows: int,
     seed: int,
 ) -> DirectEffects | None:
-    """The direct effects of each neuron at its largest activation; ``None`` if it has none.
+    """The direct effects of each neuron at its largest activation.
 
     Args:
         model: the model.
         measure: the neurons.
         found: their largest activations.
-        tokens: how many that are promoted and suppressed to report.
-        rows: texts a forward.
+        tokens: number of promoted and of suppressed tokens to report.
+        rows: texts per forward.
         seed: of the random vectors.
+
+    Returns:
+        The effects, or ``None`` if neurons of this MLP have no direct effect on logits; see
+        :func:`writes_logits`.
     """
     if not writes_logits(model, measure):
         return None

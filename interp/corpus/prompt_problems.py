@@ -1,4 +1,4 @@
-"""What hinders a model to read a prompt: its length, its targets, its corrupted text."""
+"""Problems of a prompt that keep a model from reading it: length, targets, corrupted text."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,18 +11,18 @@ from interp.text.prompt import Prompt
 from interp.text_network import TextNetwork
 
 LENGTH = "length"
-"""What a problem is about where texts differ in length, but should not."""
+"""The field of a problem where texts differ in length but should not."""
 SHOWN, MOST = 4, 16
-"""Tokens in a message: of a text where it differs, and of a whole one."""
+"""Number of tokens shown in a message: of the differing part of a text, and of a whole text."""
 
 
 class Problem(NamedTuple):
-    """What is wrong with a prompt.
+    """A problem of a prompt.
 
     Attributes:
         source: where the prompt was read.
-        field: the field that it is about; ``length`` if texts differ in length.
-        problem: what is wrong.
+        field: the field that has the problem; ``length`` if texts differ in length.
+        problem: description of the problem.
     """
 
     source: str
@@ -31,10 +31,10 @@ class Problem(NamedTuple):
 
 
 class LengthOf:
-    """The number of tokens of texts, which are counted.
+    """Checks the lengths of texts, and counts them.
 
     Attributes:
-        context: the longest text that the model reads, in tokens.
+        context: length of the longest text that the model reads, in tokens.
         counts: number of texts of each length.
     """
 
@@ -48,7 +48,7 @@ class LengthOf:
         self.context = read_by.n_ctx
 
     def problems(self, prompt: Prompt) -> list[tuple[str, str]]:
-        """What is wrong with the length of a text, and the field that it is about."""
+        """The problems of a text's length: the field, and a description."""
         try:
             n = len(self.model.to_tokens(prompt.text)[0])
         except InvalidTokens as error:
@@ -64,7 +64,7 @@ class LengthOf:
 
 
 def problems_of(model: TextNetwork, prompt: Prompt, length_of: LengthOf) -> list[Problem]:
-    """What is wrong with a prompt."""
+    """All problems of a prompt."""
     found: list[tuple[str, str | None]] = [*length_of.problems(prompt)]
     if not any(field == "text" for field, _ in found):
         found.append(_unread(model, prompt))
@@ -81,7 +81,7 @@ TOKENS = ("target", "distractor")
 
 
 def _unread(model: TextNetwork, prompt: Prompt) -> tuple[str, str | None]:
-    """What else hinders the model to read a text that is not too long: its decoder's, its masks."""
+    """The field and description of another problem of a text: of its decoder text or its masks."""
     paired = len(model.stacks) > 1
     try:
         text = prompt.text
@@ -95,7 +95,7 @@ def _unread(model: TextNetwork, prompt: Prompt) -> tuple[str, str | None]:
 
 
 def _misaligned(model: TextNetwork, prompt: Prompt) -> str | None:
-    """Why the corrupted text is no counterpart of the text, token for token."""
+    """Why the corrupted text is not aligned with the text; ``None`` if it is."""
     if prompt.corrupt is None:
         return None
     try:
@@ -115,7 +115,7 @@ def _misaligned(model: TextNetwork, prompt: Prompt) -> str | None:
 
 
 def _no_token(model: TextNetwork, text: str | None) -> str | None:
-    """Why a text is no single token."""
+    """Why a text is not a single token; ``None`` if it is."""
     if text is None or model.tokenizer is None:
         return None
     try:
@@ -138,7 +138,7 @@ def _same_token(model: TextNetwork, prompt: Prompt) -> str | None:
 
 
 def _some(labels: Sequence[str], most: int = SHOWN) -> str:
-    """The first of some labels of tokens."""
+    """The first ``most`` labels of tokens, as one text."""
     if not labels:
         return "nothing"
     return " ".join([*labels[:most], *(["…"] if len(labels) > most else [])])

@@ -1,7 +1,7 @@
-"""Values along the texts of the largest cells, and what is left of them in another order.
+"""Values along the texts of the largest cells, and the same values with shuffled tokens.
 
-With the other tokens of a text shuffled, its tokens and their number are as before, and what a cell
-owes to their order is gone: the value that remains is the control of a largest value.
+Shuffling the other tokens of a text keeps the tokens and removes their order. The value that the
+cell has then is the control of its largest value.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,19 +18,19 @@ from interp.integers import SEEDS
 from interp.model.batch import Batch
 
 Cell = tuple[int, int]
-"""Unit and rank."""
+"""Indices of the unit and of the rank of a cell."""
 
 
 @torch.no_grad()
 def strips(measure: Measure, found: Streamed, rows: int) -> Float[Tensor, "unit top token"]:
-    """The values along the text of each cell: of attention, those of the cell's query.
+    """The values along the text of each cell; for attention, those of the cell's query.
 
-    NaN after the end of a text, and after the stream of keys that a query sees.
+    They are NaN after the end of a text; for attention, of the text of the keys.
 
     Args:
-        measure: what was measured.
+        measure: the measure.
         found: the cells.
-        rows: texts a forward.
+        rows: texts per forward.
     """
     along = measure.stack if measure.key_stack is None else measure.key_stack
     width = max(text[along].ids.shape[1] for text in found.texts.values())
@@ -51,17 +51,17 @@ def strips(measure: Measure, found: Streamed, rows: int) -> Float[Tensor, "unit 
 def shuffled_values(
     measure: Measure, found: Streamed, *, ranks: int, draws: int, rows: int, seed: int
 ) -> Float[Tensor, "unit top"]:
-    """The values of the first cells, when all other tokens of their texts are in another order.
+    """The values of the first cells when all other tokens of their texts are shuffled.
 
-    A BOS stays where it is. Images have no such values: NaN.
+    A BOS stays in its place. For images, the values are NaN.
 
     Args:
-        measure: what was measured.
+        measure: the measure.
         found: the cells.
-        ranks: how many of the largest values of each unit to take.
-        draws: orders, over which the mean is taken.
-        rows: texts a forward.
-        seed: of the orders.
+        ranks: number of cells of each unit to take, from the first.
+        draws: number of random orders over which the mean is taken.
+        rows: texts per forward.
+        seed: of the random orders.
     """
     value = found.value[:, :ranks]
     if any(batch.images is not None for text in found.texts.values() for batch in text):
@@ -88,14 +88,14 @@ def _split(cells: Sequence[Cell], size: int) -> Iterator[Sequence[Cell]]:
 
 
 def _shuffled(measure: Measure, found: Streamed, cell: Cell, seed: int) -> Text:
-    """The text of a cell, with its other tokens in another order."""
+    """The text of a cell, with its other tokens in a random order."""
     text = found.texts[int(found.text[cell])]
     bos = measure.model.config.tokens.bos
     fixed: list[set[int]] = [{0} if int(own.ids[0, 0]) == bos else set() for own in text]
     fixed[measure.stack].add(int(found.pos[cell]))
     if measure.key_stack is not None:
         fixed[measure.key_stack].add(int(found.key[cell]))
-    # The same seed for every text: the order does not depend on where it stands in the corpus.
+    # The same seed for every text: the order does not depend on the text's index in the corpus.
     generator = torch.Generator().manual_seed(seed)
     return tuple(
         _reordered(batch, kept, generator) for batch, kept in zip(text, fixed, strict=True)
@@ -103,7 +103,7 @@ def _shuffled(measure: Measure, found: Streamed, cell: Cell, seed: int) -> Text:
 
 
 def _reordered(batch: Batch, kept: set[int], generator: torch.Generator) -> Batch:
-    """One text, with the tokens at other positions than ``kept`` in another order."""
+    """One text, with the tokens at positions outside ``kept`` in a random order."""
     others = torch.tensor([n for n in range(batch.ids.shape[1]) if n not in kept], dtype=torch.long)
     others = others.to(batch.ids.device)
     order = torch.randperm(len(others), generator=generator).to(batch.ids.device)
