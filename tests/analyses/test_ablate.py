@@ -396,7 +396,7 @@ def test_bars_show_the_largest_of_many():
         ({"method": "one"}, "zero, mean, resample"),
         ({"metric": "los"}, '"loss", "kl"'),
         ({"method": "resample", "per_position": True}, 'method="mean"'),
-        ({"method": "zero", "reference": torch.tensor([[1]])}, "Zeros come from no reference"),
+        ({"method": "zero", "reference": torch.tensor([[1]])}, "has no use for reference="),
         ({"reference": torch.tensor([[1, 2]]), "per_position": True}, "up to 2 tokens"),
         ({"part": "pattern"}, "one length; these have 2 to 4 tokens"),
     ],

@@ -123,7 +123,7 @@ def test_what_is_no_file_of_a_lens_is_refused(tmp_path):
     with pytest.raises(InvalidInput, match="is not a file"):
         TunedLens.load(path, model)
     save_tensors({"A": lens.A}, path, {})
-    with pytest.raises(InvalidInput, match="it holds tensors of something else"):
+    with pytest.raises(InvalidInput, match="its metadata is not that of a tuned lens"):
         TunedLens.load(path, model)
     lens.save(path)
     content = path.read_bytes()
