@@ -43,9 +43,9 @@ def frequency_shares(x: Float[Tensor, "..."], axes: int = 1) -> Float[Tensor, "*
 def joint_shares(x: Float[Tensor, "index dim"]) -> Float[Tensor, " frequency"]:
     """The share of each frequency in the total variance of all dimensions.
 
-    It is computed from the Gram matrix x̃ x̃ᵀ of the centred rows, whose size does not depend on the
-    number of dimensions: frequency k has the sum of squares (2/n) Σ_ij cos(2πk(i − j)/n) (x̃ x̃ᵀ)_ij,
-    or half of it if k = n/2.
+    It is computed from the Gram matrix G = x̃ x̃ᵀ of the centred rows, whose size does not depend
+    on the number of dimensions: frequency k has the sum of squares (2/n) Σ_ij cos(2πk(i − j)/n)
+    G_ij, or half of that if k = n/2.
     """
     centred = x.double() - x.double().mean(0)
     n, gram = len(x), centred @ centred.mT
