@@ -18,7 +18,7 @@ KERNEL = "default"
 
 
 def scaling(bench: Bench) -> Iterator[Row]:
-    """Vary one at a time: the rows of 1×128, its length, the number of layers; default kernel."""
+    """Vary the rows and the length of a batch of 1×128, and the number of layers, one at a time."""
     setting = bench.setting
     layers = setting.shape.n_layers
     width = setting.passes[0][1]
