@@ -58,7 +58,7 @@ class LengthOf:
             return [("text", f"{n} tokens, over the model's context of {self.context}")]
         self.first = self.first or n
         if self.same and n != self.first:
-            tokens = _some(self.model.to_labels(prompt.text), MOST)
+            tokens = _first_labels(self.model.to_labels(prompt.text), MOST)
             return [(LENGTH, f"{n} tokens, the first prompt has {self.first}: {tokens}")]
         return []
 
@@ -67,12 +67,12 @@ def problems_of(model: TextNetwork, prompt: Prompt, length_of: LengthOf) -> list
     """All problems of a prompt."""
     found: list[tuple[str, str | None]] = [*length_of.problems(prompt)]
     if not any(field == "text" for field, _ in found):
-        found.append(_unread(model, prompt))
-        found.append(("corrupt", _misaligned(model, prompt)))
+        found.append(_text_problem(model, prompt))
+        found.append(("corrupt", _alignment_problem(model, prompt)))
     if len(model.stacks) == 1 or prompt.prefix is not None:
-        found += [(field, _no_token(model, getattr(prompt, field))) for field in TOKENS]
+        found += [(field, _token_problem(model, getattr(prompt, field))) for field in TOKENS]
         if all(text is None for field, text in found if field in TOKENS):
-            found.append(("distractor", _same_token(model, prompt)))
+            found.append(("distractor", _distractor_problem(model, prompt)))
     return [Problem(prompt.source, field, text) for field, text in found if text is not None]
 
 
@@ -80,7 +80,7 @@ TOKENS = ("target", "distractor")
 """The fields that are single tokens."""
 
 
-def _unread(model: TextNetwork, prompt: Prompt) -> tuple[str, str | None]:
+def _text_problem(model: TextNetwork, prompt: Prompt) -> tuple[str, str | None]:
     """The field and description of another problem of a text: of its decoder text or its masks."""
     paired = len(model.stacks) > 1
     try:
@@ -94,7 +94,7 @@ def _unread(model: TextNetwork, prompt: Prompt) -> tuple[str, str | None]:
     return "text", None
 
 
-def _misaligned(model: TextNetwork, prompt: Prompt) -> str | None:
+def _alignment_problem(model: TextNetwork, prompt: Prompt) -> str | None:
     """Why the corrupted text is not aligned with the text; ``None`` if it is."""
     if prompt.corrupt is None:
         return None
@@ -106,7 +106,7 @@ def _misaligned(model: TextNetwork, prompt: Prompt) -> str | None:
             first = next((i for i, (one, two) in pairs if one != two), shorter)
             return (
                 f"{len(other)} tokens, the text has {len(own)}; from position {first}: "
-                f"{_some(other[first:])} against {_some(own[first:])}"
+                f"{_first_labels(other[first:])} against {_first_labels(own[first:])}"
             )
         aligned_prompts(model, [prompt])
     except InvalidInput as error:
@@ -114,7 +114,7 @@ def _misaligned(model: TextNetwork, prompt: Prompt) -> str | None:
     return None
 
 
-def _no_token(model: TextNetwork, text: str | None) -> str | None:
+def _token_problem(model: TextNetwork, text: str | None) -> str | None:
     """Why a text is not a single token; ``None`` if it is."""
     if text is None or model.tokenizer is None:
         return None
@@ -122,14 +122,14 @@ def _no_token(model: TextNetwork, text: str | None) -> str | None:
         ids = model.tokenizer.encode(text)
         if len(ids) != 1:
             pieces = model.tokenizer.display(ids)
-            return f"{shorten(text)} splits into {len(ids)} tokens: {_some(pieces)}"
+            return f"{shorten(text)} splits into {len(ids)} tokens: {_first_labels(pieces)}"
         model.to_single_token(text)
     except InvalidTokens as error:
         return str(error)
     return None
 
 
-def _same_token(model: TextNetwork, prompt: Prompt) -> str | None:
+def _distractor_problem(model: TextNetwork, prompt: Prompt) -> str | None:
     if prompt.target is None or prompt.distractor is None:
         return None
     if model.to_single_token(prompt.target) != model.to_single_token(prompt.distractor):
@@ -137,7 +137,7 @@ def _same_token(model: TextNetwork, prompt: Prompt) -> str | None:
     return f"{shorten(prompt.distractor)} is the same token as the target"
 
 
-def _some(labels: Sequence[str], most: int = SHOWN) -> str:
+def _first_labels(labels: Sequence[str], most: int = SHOWN) -> str:
     """The first ``most`` labels of tokens, as one text."""
     if not labels:
         return "nothing"

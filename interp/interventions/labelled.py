@@ -133,7 +133,7 @@ def labels_of(labels: Iterable[object], n: int) -> tuple[str, ...]:
     given = labels.tolist() if isinstance(labels, Tensor) else list(labels)
     for row, label in enumerate(given):
         if label is None or (isinstance(label, Real) and isnan(label)):
-            raise InvalidInput(f"labels= has none for prompt {row}; leave that prompt out.")
+            raise InvalidInput(f"labels= has no label for prompt {row}; leave that prompt out.")
     names = tuple(str(label) for label in given)
     if len(names) != n:
         raise InvalidInput(f"{len(names)} labels were given for {n} prompts.")

@@ -126,9 +126,9 @@ class Replacements:
         """
         if place.point.is_matrix:
             return self._matrices(place, x)
-        to, of = self._real(place, place.point.axes[1])
+        to, of = self._token_masks(place, place.point.axes[1])
         if self.method == "resample":
-            return x[donor_tokens(to, self.seed, self._if_given(of))]
+            return x[donor_tokens(to, self.seed, self._given_mask(of))]
         if self.per_position:
             return _means_by_position(x, of)[_positions(to, of)]
         return token_mean(x, of)[0, 0]
@@ -136,13 +136,13 @@ class Replacements:
     def _matrices(self, place: Place, x: Tensor) -> Tensor:
         """The replacement of a pattern, ``[batch head query key]``."""
         (to_query, of_query), (to_key, of_key) = (
-            self._real(place, a) for a in place.point.axes[2:]
+            self._token_masks(place, a) for a in place.point.axes[2:]
         )
-        of = _one_length(of_query, to_query), _one_length(of_key, to_key)
-        to = _one_length(to_query, of_query), _one_length(to_key, of_key)
+        of = _columns_of_positions(of_query, to_query), _columns_of_positions(of_key, to_key)
+        to = _columns_of_positions(to_query, of_query), _columns_of_positions(to_key, of_key)
         own = x.movedim(1, -1)[_mesh(*of)]
         if self.method == "resample":
-            rows, _ = donor_tokens(to_query, self.seed, self._if_given(of_query))
+            rows, _ = donor_tokens(to_query, self.seed, self._given_mask(of_query))
             own = own[rows.gather(1, to[0][:, :1])[:, 0]]
         else:
             own = own.mean(0, keepdim=True)
@@ -150,7 +150,7 @@ class Replacements:
         found[_mesh(*to)] = own
         return found.movedim(-1, 1)
 
-    def _real(
+    def _token_masks(
         self, place: Place, axis: str
     ) -> tuple[Bool[Tensor, "batch pos"], Bool[Tensor, "donor column"]]:
         """Which columns of an axis are tokens: of the prompts, and of the reference prompts."""
@@ -159,7 +159,7 @@ class Replacements:
         number = stacks.index(name)
         return self.batches[number].is_real, self._donors[number].is_real
 
-    def _if_given(self, of: Bool[Tensor, "donor column"]) -> Bool[Tensor, "donor column"] | None:
+    def _given_mask(self, of: Bool[Tensor, "donor column"]) -> Bool[Tensor, "donor column"] | None:
         return None if self.reference is None else of
 
 
@@ -201,7 +201,7 @@ def _positions(
     return (real.cumsum(-1) - 1).clamp(min=0)
 
 
-def _one_length(
+def _columns_of_positions(
     real: Bool[Tensor, "batch pos"], other: Bool[Tensor, "donor column"]
 ) -> Int[Tensor, "batch position"]:
     """The column of each position of each row.

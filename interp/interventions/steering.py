@@ -122,11 +122,11 @@ class Continuation:
         self._width = int(inputs[-1].is_real.sum(-1).max())
         self._tokens = self._generated(())
         self._logits = self._predicted(())
-        self.new: Int[Tensor, "prompt new"] = self._new_of(self._tokens)
+        self.new: Int[Tensor, "prompt new"] = self._new_tokens(self._tokens)
 
     def edited(self, made: Sequence[Edit]) -> Int[Tensor, "prompt new"]:
         """The new tokens of a continuation with edits in every forward."""
-        return self._new_of(self._generated(made))
+        return self._new_tokens(self._generated(made))
 
     def divergence(self, made: Sequence[Edit]) -> Float[Tensor, "prompt new"]:
         """KL(unedited ‖ edited) of the prediction of each token of the unedited continuation.
@@ -155,7 +155,7 @@ class Continuation:
             raise InvalidInput("This model has no logits to compare.")
         return at_least_float32(logits[:, self._width - 1 : -1])
 
-    def _new_of(self, tokens: Int[Tensor, "prompt pos"]) -> Int[Tensor, "prompt new"]:
+    def _new_tokens(self, tokens: Int[Tensor, "prompt pos"]) -> Int[Tensor, "prompt new"]:
         own = tokens[:, self._width :]
         return F.pad(own, (0, self._most - own.shape[1]), value=PAD)
 

@@ -63,12 +63,12 @@ def order_variants(
     """
     has = has_order(model)
     choices: list[tuple[bool, ...]] = []
-    for name, asked, there in (("mask", mask, has.mask), ("positions", positions, has.positions)):
+    for name, asked, exists in (("mask", mask, has.mask), ("positions", positions, has.positions)):
         if not isinstance(asked, bool | None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"{name}={shorten(asked)} should be True, False, or None for both.")
-        if asked and not there:
+        if asked and not exists:
             raise InvalidInput(f"{name}=True: this model has no {name}; leave {name}= out.")
-        choices.append(((True, False) if there else (False,)) if asked is None else (asked,))
+        choices.append(((True, False) if exists else (False,)) if asked is None else (asked,))
     found: dict[str, Network] = {}
     for kept in product(*choices):
         left_out = {"mask": has.mask and not kept[0], "positions": has.positions and not kept[1]}

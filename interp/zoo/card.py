@@ -103,7 +103,7 @@ def read_card(folder: Path) -> Card:
     for name in (card.prompts, card.pairs or card.prompts):
         if name not in known:
             raise ModelLoadError(
-                f"{folder / FILE} names the prompts {shorten(name)}; a card names a bundled set: "
+                f"{folder / FILE} names the prompts {shorten(name)}; it must name a bundled set: "
                 f"{', '.join(known)}."
             )
     return card
