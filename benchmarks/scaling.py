@@ -37,7 +37,7 @@ def _at(bench: Bench, axis: str, tokens: Tensor, depth: int) -> Iterator[Row]:
     works: dict[str, Work] = {
         "plain forward": partial(model, tokens),
         "all recorded": partial(interp.run, model, tokens, record="all"),
-        "sweep, a head a layer": swept(
+        "sweep, one head per layer": swept(
             model, tokens, [edits.zero("z", layer=n, head=0) for n in range(depth)], metric()
         ),
     }
