@@ -126,9 +126,7 @@ def served(*models: str, folder: Path | None = None) -> Generator[Served]:
 def chromium() -> Iterator[Browser]:
     """Run a browser until the end of the block."""
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", OFFLINE]
-        )
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", OFFLINE])
         yield found
         found.close()
 

@@ -72,7 +72,7 @@ def decoded_places(model: Network, at: object = "resid_pre") -> PlaceNames:
 
     Raises:
         InvalidInput: ``at`` is another point, a point that this model lacks, or the output of a
-            sub-layer in a model that normalizes the whole stream after adding it.
+            sub-layer in a model that normalizes the whole stream, not only a sub-layer's input.
     """
     names = _point_names(at)
     stack = model.stacks[-1]
@@ -115,7 +115,7 @@ def _written(step: Step, names: set[str]) -> Iterator[tuple[str, Place]]:
         if name in names:
             if not step.preserves_stream:
                 raise InvalidInput(
-                    f"at={name!r}: this model normalizes the whole stream after each sub-layer, so "
+                    f"at={name!r}: this model normalizes the whole stream in each sub-layer, so "
                     "the output of a sub-layer alone gives no prediction. Read resid_pre or "
                     "resid_mid."
                 )

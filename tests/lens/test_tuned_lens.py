@@ -158,7 +158,7 @@ def test_a_newer_format_is_refused(tmp_path, monkeypatch):
 def test_a_place_where_no_file_can_be_is_refused(tmp_path):
     lens = drawn(build("gpt2"))
     for wrong in (tmp_path, tmp_path / "missing" / "lens"):
-        with pytest.raises(InvalidInput, match="should be a file in a folder that exists"):
+        with pytest.raises(InvalidInput, match="should be a file in an existing folder"):
             lens.save(wrong)
     with pytest.raises(OutOfResources, match="can't be written"):
         lens.save(tmp_path / ("n" * 300))
