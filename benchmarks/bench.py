@@ -78,7 +78,7 @@ class Bench:
         return replace(row, unjudged="; ".join(why for why, holds in reasons.items() if holds))
 
     def limited(self, row: Row, timed: Timed, ours: str, counted: tuple[float, float]) -> Row:
-        """``row`` with its multiply-adds, and its seconds divided by those of the products alone.
+        """``row`` with its multiply-adds, and its seconds over those at the rate of the products.
 
         Args:
             row: the row.

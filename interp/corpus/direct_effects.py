@@ -21,7 +21,7 @@ def writes_logits(model: Network, measure: ActivationsOf) -> bool:
 def largest_effects(
     model: Network,
     measure: ActivationsOf,
-    found: Streamed,
+    streamed: Streamed,
     *,
     tokens: int,
     rows: int,
@@ -32,7 +32,7 @@ def largest_effects(
     Args:
         model: the model.
         measure: the neurons.
-        found: their largest activations.
+        streamed: the result that has their largest activations.
         tokens: number of promoted and of suppressed tokens to report.
         rows: texts per forward.
         seed: of the random vectors.
@@ -46,9 +46,9 @@ def largest_effects(
     parts: list[DirectEffects] = []
     layer, numbers = measure.place.layer or 0, torch.tensor(measure.neurons)
     for units in torch.arange(len(numbers)).split(rows):
-        batches = rows_of([found.texts[n] for n in found.text[units, 0].tolist()])
+        batches = rows_of([streamed.texts[n] for n in streamed.text[units, 0].tolist()])
         cache = run(model, *batches, record=places_of_neurons(model, layer)).cache
-        column = found.pos[units, 0].to(model.device)
+        column = streamed.pos[units, 0].to(model.device)
         neuron = numbers[units].to(model.device)
         parts.append(direct_effects(model, cache, column, layer, neuron, top=tokens, seed=seed))
     return DirectEffects.joined(parts)

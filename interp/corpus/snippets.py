@@ -54,11 +54,11 @@ class Snippet:
 
 
 def snippets(
-    model: TextNetwork, measure: Measure, found: Streamed
+    model: TextNetwork, measure: Measure, streamed: Streamed
 ) -> tuple[tuple[Snippet, ...], ...]:
     """The snippets of each unit's cells, the largest first."""
-    labels = {n: tuple(_labels(model, own) for own in text) for n, text in found.texts.items()}
-    cells = zip(found.text.tolist(), found.pos.tolist(), found.key.tolist(), strict=True)
+    labels = {n: tuple(_labels(model, own) for own in text) for n, text in streamed.texts.items()}
+    cells = zip(streamed.text.tolist(), streamed.pos.tolist(), streamed.key.tolist(), strict=True)
 
     def of_cell(text: int, pos: int, key: int) -> Snippet:
         own = labels[text][measure.stack]

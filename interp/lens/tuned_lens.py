@@ -1,4 +1,4 @@
-"""The tuned lens: an affine translator of the stream before each block, then the model's own head.
+"""The tuned lens: an affine translator of the stream before each block, then the unembedding.
 
     logits_l = unembed(norm(x + x·A_l + b_l))          x: the stream before block l
 

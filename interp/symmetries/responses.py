@@ -142,8 +142,8 @@ def sensitivity(
         after: f(Px).
         moved: P f(x).
         read: the positions that count.
-        stream: the stream beside f; where f is no larger than its rounding error in float32 (or in
-            its own dtype, if that is coarser), s is 0.
+        stream: the stream to which f belongs; where f is no larger than the rounding error of the
+            stream in float32 (or in its own dtype, if that is coarser), s is 0.
     """
 
     def norm(x: Tensor) -> Tensor:

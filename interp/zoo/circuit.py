@@ -15,10 +15,10 @@ Edges = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class LiveEdges:
-    """The edges that change the logits when a single edge is ablated, on the card's minimal pairs.
+    """The edges that change the logits on the card's minimal pairs when each is ablated alone.
 
     Attributes:
-        resample: edges that do so when the value on the corrupted prompt replaces theirs.
+        resample: edges that do so when their value on the corrupted prompt replaces the clean one.
         mean: likewise, with the mean over all tokens of the clean prompts.
         zero: likewise, with zero.
     """
