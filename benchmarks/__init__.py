@@ -1,1 +1,1 @@
-"""Timings and memory of ``interp`` beside those of other libraries, on one machine."""
+"""Benchmarks of ``interp`` and other libraries on one machine, and generators of documentation."""

@@ -1,4 +1,4 @@
-"""Time everything in turn in one process; print a table, write JSON, compare with the marks.
+"""Run all benchmarks in one process; print a table, write JSON, compare with the marks.
 
     make bench                                         # everything, about an hour
     make bench BENCH="--only compat"            # interp.compat against TransformerLens
@@ -8,8 +8,8 @@
     make bench BENCH="--from bench.json --docs docs/speed.md"  # write the page, measure nothing
     make bench BENCH="--from bench.json --readme README.md --readme docs/index.md"  # short forms
 
-Models have GPT-2-small's shape and the same random weights in every library. What a GPU without
-TransformerLens can measure, and its tests, are in ``python -m benchmarks.gpu``.
+Models have GPT-2-small's shape and the same random weights in every library. For the benchmarks of
+a GPU, which do not need TransformerLens, and the tests on it, see ``python -m benchmarks.gpu``.
 """
 
 import argparse
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, or read a file of figures; print the table and write the requested files.
 
     Returns:
-        0, also if marks are missed. Wrong input exits with 2.
+        0, even if marks are missed. Invalid arguments exit with 2.
     """
     parser = _parser()
     options = parser.parse_args(arguments)
@@ -146,7 +146,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--long-rounds",
         type=_count,
-        help="rounds of the loops that take a minute each (default 3)",
+        help="rounds of the loops that take a minute per round (default 3)",
     )
     add("--threads", type=_count, default=2, help="CPU threads (default 2)")
     add("--kernel", choices=(*KERNELS, "both"), default="both")
@@ -157,7 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--from", dest="read", type=Path, help="read a file written by --out and measure nothing")
     written = {"type": Path, "action": "append", "default": []}
     add("--docs", **written, help="write the rows with marks between this file's markers")
-    add("--readme", **written, help="write the comparisons with other libraries there, in short")
+    add("--readme", **written, help="write a short table of the comparisons with other libraries")
     return parser
 
 

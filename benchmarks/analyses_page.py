@@ -1,9 +1,9 @@
-"""The page of analyses: of each its question, equation, code, and what it finds.
+"""The page of analyses: the question, equation, code and result of each.
 
     make analyses    # docs/reference/analyses.md, docs/reference/figures/*.svg
 
 Questions, equations and limits are those of the docstrings in ``analyses/``; the code of each
-section is run as it stands, and its result draws the figure.
+section is run unchanged, and its result draws the figure.
 """
 
 import argparse
@@ -23,10 +23,10 @@ from benchmarks.figure_svg import figure_svg
 from interp.metrics.prompts import logit_diff_of_prompts
 
 FIGURES = "figures"
-"""The folder of figures, beside the page."""
+"""The folder of figures, next to the page."""
 WIDTH = 100
 LINES = 12
-"""Lines of a summary on the page."""
+"""Number of lines of a summary on the page."""
 HEAD = """# Analyses
 
 Each analysis is a function of a model and prompts: texts, token ids padded with `interp.PAD`,
@@ -50,16 +50,16 @@ NAMES = {
     "interp": interp,
     "logit_diff_of_prompts": logit_diff_of_prompts,
 }
-"""What the code of a section begins with."""
+"""The names that the code of a section can use."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """Three lines of code, and a command.
+    """The code of a section, and the equivalent command.
 
     Attributes:
-        first: a line of code that gets a model and prompts.
-        call: of the analysis.
+        first: code that loads a model and prompts.
+        call: the call of the analysis.
         command: the command that does the same, if there is one.
         figure: the method of the result that draws the figure.
     """
@@ -71,7 +71,7 @@ class Example:
 
     @property
     def code(self) -> str:
-        """Three statements."""
+        """The code, which loads, calls the analysis, and prints the summary."""
         return "\n".join([self.first, f"result = {self.call}", "print(result.summary())"])
 
     def run(self) -> Result:
@@ -82,12 +82,12 @@ class Example:
 
 
 def on(model: str, prompts: str) -> str:
-    """A line of code with a bundled model and prompt set."""
+    """A line of code that loads a bundled model and a prompt set."""
     return f'model, prompts = interp.load("{model}"), interp.read_prompts("{prompts}")'
 
 
 def of_pairs(model: str) -> str:
-    """Lines of code with a bundled model, its minimal pairs and their metric."""
+    """Lines of code that load a bundled model, its minimal pairs and their metric."""
     return (
         f"{on(model, f'{model}-pairs')}\n"
         "metric = logit_diff_of_prompts(model.to_single_token, prompts)\n"
@@ -283,7 +283,7 @@ def printed(result: Result) -> str:
 
 
 def described(name: str, text: str) -> list[str]:
-    """The heading, the question, and what the docstring has beside it."""
+    """The heading, the question, and the rest of the docstring."""
     first, *rest = paragraphs(text)
     return [
         f"## {name}",
@@ -293,7 +293,7 @@ def described(name: str, text: str) -> list[str]:
 
 
 def wrapped(text: str) -> str:
-    """A paragraph in lines."""
+    """A paragraph, wrapped into lines."""
     return fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
@@ -310,7 +310,7 @@ def page(folder: Path) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the page, or print it."""
+    """Write the page."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.analyses_page",
         description=__doc__,

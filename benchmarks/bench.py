@@ -1,4 +1,4 @@
-"""What all measurements use: the setting, the models, and the construction of rows."""
+"""The common part of all benchmarks: the setting, the models, and the construction of rows."""
 
 import statistics
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class Bench:
         return self.setting.device.type == "cuda"
 
     def mark(self, cpu: Mark | None = None, cuda: Mark | None = None) -> Mark | None:
-        """The mark of the device that is measured."""
+        """The mark for the device of the setting."""
         return cuda if self.on_cuda else cpu
 
     def timed(self, makers: Makers, rounds: int | None = None, warmup: int | None = None) -> Timed:
@@ -46,7 +46,7 @@ class Bench:
         )
 
     def products(self, kernel: str, rows: int) -> Makers:
-        """The matrix products alone, on ``rows`` rows: what a work's limit is computed from."""
+        """The matrix products alone, on ``rows`` rows, from which the limit of a work follows."""
         return {products(kernel): partial(self._products, kernel, rows)}
 
     def _products(self, kernel: str, rows: int) -> Products:
@@ -66,7 +66,7 @@ class Bench:
         )
 
     def judged(self, row: Row) -> Row:
-        """``row``, with the reason where its mark does not apply."""
+        """``row``, with the reason if its mark does not apply."""
         setting = self.setting
         reasons = {
             "the mark is for GPT-2-small's shape": setting.quick,
@@ -78,13 +78,13 @@ class Bench:
         return replace(row, unjudged="; ".join(why for why, holds in reasons.items() if holds))
 
     def limited(self, row: Row, timed: Timed, ours: str, counted: tuple[float, float]) -> Row:
-        """``row`` with its multiply-adds and its seconds over those of the multiply-adds alone.
+        """``row`` with its multiply-adds, and its seconds over those at the rate of the products.
 
         Args:
             row: the row.
             timed: the work and the products of its kernel, timed in turn.
             ours: name of the work.
-            counted: multiply-adds of the work, and of the products.
+            counted: number of multiply-adds of the work, and of the products.
         """
         own, each = counted
         alone = products(row.kernel)

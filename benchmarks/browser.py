@@ -1,7 +1,7 @@
-"""The explorer as a visitor meets it: the command in a process, its pages in Chromium.
+"""The explorer in a browser: the command in its own process, its pages in Chromium.
 
-Used by the browser tests, the timings and the screenshots. Requests that leave this machine are
-noted, and reach nobody: no other name or address is resolved.
+This module is used by the browser tests, the timings and the screenshots. Requests to other
+machines are recorded, and fail: no other name or address is resolved.
 """
 
 import shutil
@@ -24,14 +24,14 @@ from apps.serve import HOST, choose_port
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 STARTS_WITHIN = 120
 """Seconds until the server must answer."""
-NOBODY_ELSE = f"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE {HOST}"
-"""Chromium's switch; asking Python about each request would slow every page."""
+OFFLINE = f"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE {HOST}"
+"""A switch of Chromium; intercepting each request in Python would slow every page."""
 SETTLED = "[data-testid=stApp][data-test-script-state=notRunning]"
 DRAWN = "[data-view][data-ready=true]"
 TIMEOUT = 120_000
-"""Milliseconds that a wait may take."""
-LOOK, QUIET = 100, 500
-"""Milliseconds between looks at a page, and for which nothing must be under way."""
+"""Longest wait, in milliseconds."""
+INTERVAL, QUIET = 100, 500
+"""Milliseconds between two checks of a page, and for which it must be idle."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Served:
     """A running explorer.
 
     Attributes:
-        url: of its page.
-        process: of the command.
-        log: what it printed until now.
+        url: the address of its page.
+        process: the process of the command.
+        log: the file of its output.
     """
 
     url: str
@@ -58,10 +58,10 @@ class Visit:
     """A page of the explorer in the browser.
 
     Attributes:
-        page: Playwright's.
-        outside: addresses that it asked for and did not get, since they are not the server's.
+        page: the page of Playwright.
+        outside: addresses on other machines that the page requested, without success.
         complaints: errors of the page and of its console.
-        received: bytes of the answers, WebSocket frames included.
+        received: bytes received in WebSocket frames.
     """
 
     page: Page
@@ -70,7 +70,7 @@ class Visit:
     received: int = 0
 
     def open(self, url: str) -> None:
-        """Go to an address and wait until views are drawn."""
+        """Go to an address and wait until its views are drawn."""
         self.page.goto(url)
         self.page.wait_for_selector(DRAWN, timeout=TIMEOUT)
         self.settle()
@@ -81,15 +81,15 @@ class Visit:
         self.page.wait_for_selector("[data-stale=true]", state="detached", timeout=TIMEOUT)
 
     def finish(self) -> None:
-        """Wait until no job is under way and none begins: between two runs none is seen."""
+        """Wait until no job is running for some time, since none is visible between two runs."""
         cancel = self.page.get_by_role("button", name="Cancel", exact=True)
         quiet = 0
         while quiet < QUIET:
             cancel.first.wait_for(state="detached", timeout=TIMEOUT)
             self.settle()
-            self.page.wait_for_timeout(LOOK)
+            self.page.wait_for_timeout(INTERVAL)
             busy = cancel.count() or not self.page.locator(SETTLED).count()
-            quiet = 0 if busy else quiet + LOOK
+            quiet = 0 if busy else quiet + INTERVAL
 
     def view(self, name: str) -> Any:  # noqa: ANN401 - a locator
         """The element of a drawn view, by its id."""
@@ -98,11 +98,11 @@ class Visit:
 
 @contextmanager
 def served(*models: str, folder: Path | None = None) -> Generator[Served]:
-    """The explorer on a free port, until the end of the block.
+    """Run the explorer on a free port until the end of the block.
 
     Args:
-        models: named on the command line.
-        folder: where it runs and prints its log; by default a temporary one.
+        models: the models named on the command line.
+        folder: its working directory, in which its log is written; by default a temporary one.
     """
     with TemporaryDirectory() as temporary:
         where = folder or Path(temporary)
@@ -124,23 +124,21 @@ def served(*models: str, folder: Path | None = None) -> Generator[Served]:
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A browser until the end of the block."""
+    """Run a browser until the end of the block."""
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", NOBODY_ELSE]
-        )
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", OFFLINE])
         yield found
         found.close()
 
 
 @contextmanager
 def visit(browser: Browser, server: Served, **options: Any) -> Iterator[Visit]:  # noqa: ANN401 - Playwright's
-    """A new visitor, with cookies and history of their own.
+    """Open a page with its own cookies and history.
 
     Args:
-        browser: in which.
-        server: which alone should be asked.
-        options: of ``browser.new_context``: ``viewport``, ``color_scheme`` …
+        browser: the browser.
+        server: the only server to which requests are expected.
+        options: options of ``browser.new_context``: ``viewport``, ``color_scheme`` …
     """
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
     found = Visit(context.new_page())

@@ -27,7 +27,7 @@ def bytes_held(tensors: Iterable[Tensor]) -> int:
 
 
 def size(bench: Bench) -> Iterator[Row]:
-    """Bytes of a cache of every activation; the logits are left out on both sides."""
+    """Bytes of a cache of every activation; the logits are excluded on both sides."""
     passes = bench.setting.passes
     for (rows, width), mark in ((passes[-1], LONG), (passes[0], SHORT)):
         tokens = bench.setting.tokens(rows, width)
@@ -113,8 +113,8 @@ def memory(bench: Bench) -> Iterator[Row]:
 def patterns(bench: Bench) -> Iterator[Row]:
     """Time to derive every head's pattern from a cache, against the time to store it in the run.
 
-    The time to store is the difference of two runs: one that forms and stores the patterns, one
-    that records everything by the fused kernel.
+    The time to store is the difference of two runs: one that forms and stores the patterns, and one
+    that records everything with the fused kernel.
     """
     rows, width = bench.setting.passes[-1]
     tokens = bench.setting.tokens(rows, width)
@@ -142,7 +142,7 @@ def patterns(bench: Bench) -> Iterator[Row]:
 
 
 def _read_by_layer(bench: Bench, kernel: str, tokens: Tensor) -> Work:
-    """Derive the patterns layer by layer, each freed before the next."""
+    """Derive the patterns layer by layer, freeing each before the next."""
     with torch.no_grad():
         cache = interp.run(bench.ours[kernel], tokens, record="all").cache
     layers = range(bench.setting.shape.n_layers)
@@ -155,7 +155,7 @@ def _read_by_layer(bench: Bench, kernel: str, tokens: Tensor) -> Work:
 
 
 def _read_all(bench: Bench, kernel: str, tokens: Tensor) -> Work:
-    """Derive all patterns and hold them together."""
+    """Derive all patterns and keep them in memory together."""
     with torch.no_grad():
         cache = interp.run(bench.ours[kernel], tokens, record="all").cache
     layers = range(bench.setting.shape.n_layers)
@@ -168,7 +168,7 @@ def _store_patterns(bench: Bench, kernel: str, tokens: Tensor) -> Work:
 
 
 def _with_difference(timed: Timed) -> Timed:
-    """``timed`` with one more work, ``difference``: the seconds of stored − recorded."""
+    """``timed`` with an additional work, ``difference``: the seconds of stored − recorded."""
     if timed.why_not("stored", "recorded"):
         return Timed(timed.seconds, {**timed.absent, "difference": timed.why_not("stored")})
     pairs = zip(timed.seconds["stored"], timed.seconds["recorded"], strict=True)

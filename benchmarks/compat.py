@@ -1,9 +1,9 @@
 """Time of ``interp.compat`` against TransformerLens 3.9: the same calls, with the same weights.
 
-Patching is of 8 prompts of 15 tokens, as in TransformerLens's demonstration of activation patching:
-clean and corrupted prompts differ in one name. Harder ones, which have no token in common, are
-timed too. Its loops are timed on some of the cells, spread over all, and their seconds multiplied:
-each cell costs them one forward.
+Patching uses 8 prompts of 15 tokens, as TransformerLens's demonstration of activation patching
+does: clean and corrupted prompts differ in one name. Harder prompts, without a common token, are
+timed too. The loops of TransformerLens are timed on some cells, evenly spaced, and their seconds
+are scaled to all cells, since each cell takes them one forward.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ PATCHING = Mark(4, times_less=True)
 PROMPTS, NAME, TARGET, DISTRACTOR = (8, 15), 10, 3, 4
 """Rows and columns of the patched prompts; the column of the name that differs, and two tokens."""
 LOOPED = 24
-"""Cells on which their loops are timed."""
+"""Number of cells on which the loops of TransformerLens are timed."""
 GRIDS = {
     "get_act_patch_attn_head_out_all_pos": ("layer", "head"),
     "get_act_patch_resid_pre": ("layer", "pos"),
@@ -43,7 +43,7 @@ def against_lens(bench: Bench) -> Iterator[Row]:
     for grid in GRIDS:
         yield from _grid(bench, models, grid, "prompts that differ in a name", _pairs(bench))
     first, *_ = GRIDS
-    yield from _grid(bench, models, first, "prompts of other tokens", _strangers(bench))
+    yield from _grid(bench, models, first, "prompts of other tokens", _unrelated(bench))
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +111,7 @@ def _is_filtered(name: str) -> bool:
 
 
 def _pairs(bench: Bench) -> tuple[Tensor, Tensor]:
-    """Clean and corrupted prompts, which differ in one column."""
+    """Clean and corrupted prompts that differ in one column."""
     clean = _prompts(bench)
     corrupted = clean.clone()
     at = min(NAME, clean.shape[1] - 1)
@@ -119,7 +119,7 @@ def _pairs(bench: Bench) -> tuple[Tensor, Tensor]:
     return clean, corrupted
 
 
-def _strangers(bench: Bench) -> tuple[Tensor, Tensor]:
+def _unrelated(bench: Bench) -> tuple[Tensor, Tensor]:
     """Clean and corrupted prompts that differ in every column."""
     clean = _prompts(bench)
     return clean, (clean + 1) % bench.setting.shape.d_vocab
@@ -137,7 +137,7 @@ def _difference(logits: Tensor) -> Tensor:
 def _grid(
     bench: Bench, models: Models, grid: str, prompts: str, ids: tuple[Tensor, Tensor]
 ) -> Iterator[Row]:
-    """One function of ``patching``, on prompts of one kind."""
+    """Time one function of ``patching`` on prompts of one kind."""
     clean, corrupted = ids
     shape = bench.setting.shape
     sizes = [shape.n_heads if "head" in axis else corrupted.shape[1] for axis in GRIDS[grid][1:]]
@@ -179,9 +179,9 @@ def _their_loop(
     ids: tuple[Tensor, Tensor],
     cells: list[tuple[int, ...]],
 ) -> Callable[[], Tensor]:
-    """Their function on some of the cells."""
+    """The function of TransformerLens on some of the cells."""
     theirs = imported("transformer_lens.patching", "transformer-lens")
-    theirs.tqdm = iter  # pyright: ignore[reportAttributeAccessIssue] - no bar among the figures
+    theirs.tqdm = iter  # pyright: ignore[reportAttributeAccessIssue] - no progress bar
     options = dict(getattr(theirs, grid).keywords)
     options["index_axis_names"] = None
     table = imported("pandas", "pandas").DataFrame(cells, columns=list(GRIDS[grid]))

@@ -1,9 +1,8 @@
-"""Time of the conductance of every edge: against as many forwards and backwards as steps.
+"""Time of the conductance of every edge, against one forward and backward per step.
 
 The metric is the difference of two logits at the last position; the path leads from the embeddings
-of some prompts to those of others. What it is compared with is the least that gradients along such
-a path take: forwards of our model and backwards to the stream before the first block, with nothing
-recorded.
+of some prompts to those of others. The baseline is the minimum that gradients along such a path
+take: forwards of our model and backwards to the stream before the first block, without recording.
 """
 
 from collections.abc import Callable, Iterator
@@ -63,8 +62,8 @@ def scored(model: interp.Transformer, tokens: Tensor, other: Tensor) -> Callable
 def passes(model: interp.Transformer, tokens: Tensor, by: list[Tensor]) -> Work:
     """Plain forwards, each with a backward to some of the weights.
 
-    A backward to the embeddings of positions passes the stream of every layer, but takes no
-    gradient by a layer's weights.
+    A backward to the position embeddings passes through the stream of every layer, but computes no
+    gradient with respect to a layer's weights.
     """
     batch = model.batch(tokens)
 
@@ -95,7 +94,7 @@ def _makers(bench: Bench, tokens: Tensor, other: Tensor, results: dict[str, Last
 def _note(
     model: interp.Transformer, tokens: Tensor, other: Tensor, results: dict[str, LastResult]
 ) -> str:
-    """How far the scores of the edges to the logits are from what they sum to."""
+    """How far the sum of the scores of edges to the logits is from the change of the metric."""
     scores = results["scores"].last if "scores" in results else None
     if scores is None:
         return ""

@@ -1,10 +1,10 @@
-"""How often a mean effect of zero seems to differ from zero, by method and by the data's shape.
+"""How often a mean of zero is found to differ from zero, by method and distribution of the data.
 
     python -m benchmarks.coverage                      # print the tables, a minute
     python -m benchmarks.coverage --docs docs/explanation/statistics.md    # and write them
 
-No model is involved: the data are drawn, so that the truth is known. The same seeds give the same
-figures on every machine, up to rounding.
+No model is involved: the data are random, with known means. The same seeds give the same figures on
+every machine, up to rounding.
 """
 
 import argparse
@@ -41,7 +41,7 @@ SHAPES: dict[str, Callable[[Tensor], Tensor]] = {
     "squared normal": lambda x: x.square() - 1,
     "lognormal, σ = 1": lambda x: x.exp() - exp(1 / 2),
 }
-"""Distributions of mean zero, as functions of normal numbers."""
+"""Distributions with mean zero, as functions of standard normal numbers."""
 SKEWNESS = {
     "lognormal, σ = ½": 1.75,
     "exponential": 2.0,
@@ -51,7 +51,7 @@ SKEWNESS = {
 
 
 def draw(shape: str, n: int, draws: int = DRAWS) -> Tensor:
-    """Values of mean zero ``[draw prompt]``, from a seed of their own."""
+    """Values from a distribution with mean zero, ``[draw prompt]``; the seed is ``n``."""
     generator = torch.Generator().manual_seed(n)
     return SHAPES[shape](torch.randn(draws, n, generator=generator, dtype=torch.float64))
 
@@ -62,13 +62,13 @@ def by_interval(x: Tensor) -> Tensor:
 
 
 def by_t(x: Tensor) -> Tensor:
-    """The same by Student's t, which takes the data to be normal."""
+    """Whether it differs by Student's t-test, which assumes normal data."""
     n = x.shape[-1]
     return (x.mean(-1) / x.std(-1) * sqrt(n)).abs() > student_quantile(n - 1)
 
 
 def by_bootstrap(x: Tensor) -> Tensor:
-    """The same by the percentiles of resampled means (Efron 1979)."""
+    """Whether it differs by the percentiles of resampled means (Efron 1979)."""
     n = x.shape[-1]
     picks = torch.randint(n, (RESAMPLES, n), generator=torch.Generator().manual_seed(0))
     counts = torch.zeros(RESAMPLES, n, dtype=torch.float64)
@@ -83,11 +83,11 @@ METHODS = {
     "Student's t": (by_t, DRAWS),
     "**used here**": (by_interval, DRAWS),
 }
-"""Each with its number of draws."""
+"""Each method, with its number of draws."""
 
 
 def false_findings() -> str:
-    """Table: the share of means of zero that seem to differ from zero, in percent."""
+    """Table: the share of means of zero that are found to differ from zero, in percent."""
     rows = [
         [shape, f"{SKEWNESS.get(shape, 0):.3g}", method]
         + [percent(decide(draw(shape, n, draws))) for n in SIZES]
@@ -108,7 +108,7 @@ def true_findings() -> str:
 
 
 def many_heads() -> str:
-    """Table: of many heads without effect, how many are named."""
+    """Table: how many of many heads without effect are reported."""
     rows: list[list[str]] = []
     for shape in ("normal", "lognormal, σ = ½", "exponential"):
         for n in SIZES[1:]:
@@ -121,7 +121,7 @@ def many_heads() -> str:
 
 
 def percent(found: Tensor) -> str:
-    """The share of what was found."""
+    """The share of true values, in percent."""
     return f"{100 * found.double().mean():.1f}"
 
 
@@ -132,7 +132,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the tables; write them if asked to."""
+    """Print the tables, and write them if ``--docs`` is given."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.coverage",
         description=__doc__,

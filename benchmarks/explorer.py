@@ -1,9 +1,9 @@
 """How long a visitor of the explorer waits, measured in the browser, and how much is sent.
 
-On ``python-4l`` with a prompt of about 64 tokens; browser and server share this machine. A head and
-the cell under the pointer change in the browser alone: from the event to the drawn frame, by the
-browser's clock. What needs the server is timed from the click until the page shows what was asked
-for. Each is compared with the time that it may take.
+The model is ``python-4l``, with a prompt of about 64 tokens; browser and server share this machine.
+Changes of the head and of the cell under the pointer happen in the browser alone, and are timed by
+its clock from the event to the drawn frame. Changes that need the server are timed from the click
+until the page shows the result. Each time is compared with its limit.
 """
 
 import time
@@ -18,12 +18,12 @@ from benchmarks.table import Mark, Row
 MODEL = "python-4l"
 LINES = "def total(values):\n    result = {n}\n    for value in values:\n        result += value\n"
 TEXT = 2 * LINES + "total(values)\nfor value in result:\n    print"
-"""Of 64 tokens, or 66."""
+"""A prompt of 64 to 66 tokens."""
 FRAME, CLICK, PROMPT, CELLS, PICTURE = 0.016, 0.5, 1.0, 1.0, 2.0
-"""Seconds that a change in the browser, a click that needs the server, a new prompt, the first
-ablated cells and the first picture of a page may take."""
+"""Limits in seconds for a change in the browser, a click that needs the server, a new prompt, the
+first ablated cells and the first picture of a page."""
 VISITORS = 3
-"""Those who open the page, after the first."""
+"""Number of visitors who open the page, after the first."""
 HEADS = "[data-view=heads]"
 KEY = """async (box, key) => {
   const began = performance.now();
@@ -44,7 +44,7 @@ Act = Callable[[int], None]
 
 
 def explorer(bench: Bench) -> Iterator[Row]:
-    """The waits of a visitor, after a first one for whom the server imported and loaded all."""
+    """The waits of a visitor, after a first visit in which the server imports and loads all."""
     missing = [name for name in ("playwright", "streamlit", "plotly") if find_spec(name) is None]
     if missing or bench.setting.quick:
         why = f"{', '.join(missing)} is not installed" if missing else "--quick leaves it out"
@@ -65,7 +65,7 @@ def explorer(bench: Bench) -> Iterator[Row]:
 
 
 def _seconds_to_open(visitor: Any, address: str) -> float:  # noqa: ANN401 - a visit
-    """From the address until the patterns are drawn."""
+    """Seconds from requesting the address until the patterns are drawn."""
     began = time.perf_counter()
     visitor.page.goto(address)
     visitor.page.wait_for_selector(f"{HEADS}[data-ready=true]")
@@ -120,7 +120,7 @@ def _rows(visitor: Any, rounds: int) -> Iterator[Row]:  # noqa: ANN401 - a visit
 
 
 def _row(work: str, seconds: list[float], limit: float) -> Row:
-    """The median of some waits against what it may be."""
+    """The median of some waits against their limit."""
     taken = median(seconds)
     return Row(
         section="explorer",

@@ -1,7 +1,7 @@
-"""A figure of an analysis as SVG, without a browser: heatmaps, bars and curves.
+"""Figures of analyses as SVG, drawn without a browser: heatmaps, bars, curves and graphs.
 
-A page in Markdown can show neither Plotly's JavaScript nor, without a browser, its pictures. What
-is drawn here has the figure's own numbers, labels and colours, and less of everything else.
+Plotly needs JavaScript or a browser to draw a figure, which a page in Markdown does not have. The
+drawings of this module have the figure's own numbers, labels and colours, and fewer details.
 """
 
 from collections.abc import Sequence
@@ -36,9 +36,9 @@ from benchmarks.svg_axes import (
 )
 
 MAX_TITLE = 96
-"""Characters of a line of the title."""
+"""Largest number of characters in a line of the title."""
 HEIGHT = 300
-"""Of a plot of curves; heatmaps and bars are as high as their rows."""
+"""Height of a panel of curves; the height of heatmaps and bars depends on their rows."""
 MISSING = "#e3e6ec"
 
 
@@ -46,7 +46,7 @@ def figure_svg(figure: go.Figure) -> str:
     """The figure as an SVG document.
 
     Raises:
-        TypeError: its first trace is no heatmap, bar or curve.
+        TypeError: there is no drawing for the kind of its first trace.
     """
     drawing = {"heatmap": _heatmap, "bar": _bars, "scatter": _curves, "network": _network}
     kind = figure.data[0].type
@@ -97,7 +97,7 @@ def _heatmap(figure: go.Figure) -> tuple[list[str], int]:
 
 
 def _texts(trace: Any, left: float, across: float, down: float) -> list[str]:  # noqa: ANN401
-    """What is written in the cells, as far as there is space for it."""
+    """The texts of the cells, cut to the width of a cell."""
     fits = int(across / CHARACTER)
     return [
         drawn_text(
@@ -239,7 +239,7 @@ def _curves(figure: go.Figure) -> tuple[list[str], int]:
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Of the points of a curve on one pixel across, the highest and the lowest."""
+    """The highest and the lowest point of a curve at each horizontal pixel."""
     kept: list[tuple[float, float]] = []
     for _, group in groupby(points, key=lambda point: round(point[0])):
         own = list(group)
@@ -252,7 +252,7 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 
 
 def _network(figure: go.Figure) -> tuple[list[str], int]:
-    """Lines between nodes, as wide as the figure's; nodes with their names."""
+    """Nodes with their names, and lines between them with the widths of the figure."""
     *edges, labels, nodes = figure.data
     height = 90 * len(set(nodes.y))
     across = Scale(list(nodes.x), 40, WIDTH - 40)

@@ -1,4 +1,4 @@
-"""Time of a forward: plain, with everything recorded, with everything formed and stored."""
+"""Time of a forward: plain, with everything recorded, or with everything formed and stored."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -38,7 +38,7 @@ def recorded(bench: Bench, kernel: str, tokens: Tensor) -> Work:
 
 
 def stored(bench: Bench, kernel: str, tokens: Tensor) -> Work:
-    """Our forward with every tensor that TransformerLens stores formed and held."""
+    """Our forward, forming and keeping every tensor that TransformerLens stores."""
     return partial(all_stored, bench.ours[kernel], tokens)
 
 
@@ -63,7 +63,10 @@ def lens_stored(bench: Bench, tokens: Tensor) -> Work:
 
 
 def agreement(bench: Bench) -> Iterator[Row]:
-    """The largest difference between our logits and those of each library, over the largest."""
+    """The largest difference between our logits and those of each library, relative to the largest.
+
+    The largest is that of the absolute values of our logits.
+    """
     tokens = bench.setting.tokens(*bench.setting.passes[0])
     ours = _without_gradients(partial(bench.ours.default, tokens))
     works, absent = ready(
@@ -149,7 +152,7 @@ def _forward_rows(bench: Bench, timed: Timed, tokens: Tensor) -> Iterator[Row]:
 
 
 def formed(bench: Bench) -> Iterator[Row]:
-    """Everything formed and stored, against TransformerLens, at every pass but the last."""
+    """Everything formed and stored, against TransformerLens, for every pass except the last."""
     for rows, width in bench.setting.passes[:-1]:
         tokens = bench.setting.tokens(rows, width)
         makers: Makers = {"lens": partial(lens_stored, bench, tokens)}

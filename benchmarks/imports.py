@@ -1,4 +1,4 @@
-"""Time of ``import interp`` after torch is imported, each in a new process."""
+"""Time of ``import interp`` after torch is imported; each import is in a new process."""
 
 import subprocess
 import sys

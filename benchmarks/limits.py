@@ -1,6 +1,6 @@
-"""The limit of a work: its multiply-adds at the rate of matrix products alone.
+"""The limit of a work: the time of its multiply-adds at the rate of matrix products alone.
 
-The rate is measured: the four products of every block, with the model's weights and the kernel of
+The rate is measured on the four products of every block, with the model's weights and the kernel of
 its forward, on as many rows as the work has.
 """
 
@@ -20,8 +20,8 @@ FLOPS_OF_ONE = 2
 def multiply_adds(work: Work) -> float:
     """Multiply-adds of ``work`` in matrix products and fused attention.
 
-    Attention counts as query × key, also where a kernel skips masked keys. torch does not count
-    its fused attention on CPU, so that one is added here.
+    Attention counts as query × key, even if a kernel skips masked keys. torch does not count its
+    fused attention on CPU, so this module adds it.
     """
     counter = FlopCounterMode(display=False, custom_mapping=CPU_ATTENTION)
     with torch.no_grad(), counter:
@@ -49,10 +49,10 @@ CPU_ATTENTION: dict[object, Callable[..., int]] = {
 
 
 class Products:
-    """The four matrix products of every block of a model, without what lies between them."""
+    """The four matrix products of every block of a model, without the operations between them."""
 
     def __init__(self, model: interp.Transformer, rows: int) -> None:
-        """Products of ``model`` on ``rows`` rows of random activations."""
+        """Draw ``rows`` rows of random activations for the products of ``model``."""
         generator = torch.Generator().manual_seed(0)
 
         def activations(width: int) -> Tensor:

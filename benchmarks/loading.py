@@ -1,4 +1,4 @@
-"""Time and peak memory of loading a folder: GPT-2-small's shape, random weights."""
+"""Time and peak memory of loading a folder with a model of GPT-2-small's shape."""
 
 import tempfile
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ SECONDS, MEMORY = Mark(1.5), Mark(1.3)
 
 
 def loading(bench: Bench) -> Iterator[Row]:
-    """The time against transformers, on a folder that it wrote; the peak against the weights."""
+    """The time, against transformers, for a folder it wrote; the peak, against the weights."""
     kind = "float32, on a CPU"
     seconds = Row(
         section="loading",
@@ -55,7 +55,7 @@ def loading(bench: Bench) -> Iterator[Row]:
 
 
 def _write(bench: Bench, folder: Path) -> Any:  # noqa: ANN401 - a module of transformers
-    """Let transformers write its copy of our model; return the library."""
+    """Write our model into a folder with transformers, and return the library."""
     library = imported("transformers", "transformers")
     bench.peers.sdpa.to("cpu", torch.float32).save_pretrained(folder)
     return library

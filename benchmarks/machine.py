@@ -13,7 +13,7 @@ from interp.execution.machine import processor
 
 
 def load_average() -> str:
-    """Runnable processes over the last minute; ``unknown`` where the system does not report them.
+    """Average number of runnable processes over the last minute; ``unknown`` if not reported.
 
     Other processes make the figures unreliable: threads that wait for one another can make a
     forward ten times slower.
@@ -22,7 +22,7 @@ def load_average() -> str:
 
 
 def environment(setting: Setting, ours: Ours) -> dict[str, Any]:
-    """What the figures depend on, by name."""
+    """The facts about machine and software on which the figures depend, by name."""
     on_cuda = setting.device.type == "cuda"
     names: dict[str, Any] = {
         "processor": processor(),

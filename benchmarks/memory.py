@@ -1,8 +1,8 @@
-"""Peak memory of a work beyond what was allocated before it.
+"""Peak memory of a work in addition to the memory allocated before it.
 
-On a GPU it is the peak of torch's allocator. On a CPU under Linux it is the high-water mark of the
-resident set, reset before the work (``/proc/self/clear_refs``) after free memory was returned to
-the system. Other systems are not supported: they would need a process for each work.
+On a GPU, it is the peak of torch's allocator. On a CPU under Linux, it is the high-water mark of
+the resident set, which is reset before the work (``/proc/self/clear_refs``) after free memory is
+returned to the system. Other systems are not supported: they would need a process for each work.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ def peak(work: Work, device: torch.device) -> int:
         Absent: this system does not report it.
     """
     with torch.no_grad():
-        work()  # what it allocates once, such as packed weights, is not counted
+        work()  # one-time allocations, such as packed weights, are not counted
         gc.collect()
         return _peak_on_cuda(work) if device.type == "cuda" else _peak_resident(work)
 
@@ -42,7 +42,10 @@ def _peak_on_cuda(work: Work) -> int:
 
 
 def reset_high_water() -> int:
-    """Return free memory to the system and set the high-water mark to what is left, in bytes.
+    """Return free memory to the system, and reset the high-water mark.
+
+    Returns:
+        The size of the resident set, in bytes.
 
     Raises:
         Absent: this system does not report it.
@@ -56,7 +59,7 @@ def reset_high_water() -> int:
 
 
 def high_water() -> int:
-    """Most bytes of the resident set since :func:`reset_high_water`.
+    """Largest size of the resident set since :func:`reset_high_water`, in bytes.
 
     Raises:
         Absent: this system does not report it.

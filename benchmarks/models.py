@@ -1,4 +1,4 @@
-"""The models that are measured: GPT-2-small's shape, random weights, each of our kernels."""
+"""Our models for benchmarks: GPT-2-small's shape, random weights, one per kernel."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,20 +33,20 @@ class Shape:
 
 @dataclass(frozen=True)
 class Setting:
-    """What one call of the command measures.
+    """The setting of one call of the command.
 
     Attributes:
         shape: sizes of the models.
         passes: (rows, width) of the forwards.
         prompts: (rows, width) of the sweeps.
-        rounds: how many times each work is timed.
-        long_rounds: how many times a loop is timed that takes a minute a round.
-        warmup: rounds before those, which are not counted.
+        rounds: number of times that each work is timed.
+        long_rounds: number of times that loops are timed that take a minute per round.
+        warmup: number of rounds before those, which are not counted.
         kernels: our kernels: ``default``, ``packed`` or both.
-        device: of the models.
-        dtype: of weights and activations.
-        threads: of the CPU.
-        quick: whether this only tries the command, on a tiny model.
+        device: device of the models.
+        dtype: dtype of weights and activations.
+        threads: number of CPU threads.
+        quick: whether this is a trial of the command on a tiny model.
     """
 
     shape: Shape = Shape()
@@ -94,7 +94,7 @@ class Ours:
 
     @cached_property
     def packed(self) -> interp.Transformer:
-        """The model with matrix products by oneDNN, weights packed once.
+        """The model with matrix products by oneDNN, for which weights are packed once.
 
         Raises:
             Absent: packed kernels do not exist for this device or dtype.
@@ -110,7 +110,7 @@ class Ours:
         """The model with the named kernel.
 
         Raises:
-            Absent: the setting leaves that kernel out, or it does not exist here.
+            Absent: the setting excludes that kernel, or it does not exist here.
         """
         if kernel not in self._setting.kernels:
             raise Absent(f"--kernel leaves {kernel} out")
@@ -125,7 +125,7 @@ class Ours:
 
 
 def config_of(shape: Shape) -> interp.Config:
-    """The configuration of GPT-2's architecture in that shape."""
+    """The configuration of a model of this shape, with GPT-2's architecture."""
     return interp.Config(
         d_model=shape.d_model,
         d_vocab=shape.d_vocab,

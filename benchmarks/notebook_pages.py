@@ -1,9 +1,9 @@
-"""The pages docs/notebooks/**/*.md: each notebook, executed, with what its cells print and draw.
+"""The pages docs/notebooks/**/*.md: each notebook, executed, with the outputs of its cells.
 
     python -m benchmarks.notebook_pages --docs docs/notebooks    # and the folders figures/ of SVG
 
-Notebooks are stored without outputs (``--strip`` takes out those of an editor). A cell that raises,
-such as one whose assertion no longer holds, stops the command before any page is written.
+Notebooks are stored without outputs (``--strip`` removes those of an editor). A cell that raises an
+error, such as a failed assertion, stops the command before any page is written.
 """
 
 import argparse
@@ -21,33 +21,33 @@ from benchmarks.figure_svg import figure_svg
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 FIGURES = "figures"
-"""The folder of figures, beside the pages."""
+"""The folder of figures, next to the pages."""
 OF_OTHERS = {
-    "compat": "The notebooks that users of TransformerLens know, anew on bundled models, with "
+    "compat": "Notebooks that users of TransformerLens know, rewritten for bundled models, with "
     "[its calls](../how-to/transformerlens-notebooks.md):"
 }
-"""Folders of notebooks that use the calls of another library, and what their list opens with."""
+"""Folders of notebooks that use the calls of another library, and the introductions to them."""
 SECONDS = 300
-"""A cell that takes longer is stopped."""
+"""Time limit of a cell."""
 PLOTLY = "application/vnd.plotly.v1+json"
 HEAD = """# Notebooks
 
-Each opens with a question and ends with what would falsify its answer. What is claimed is asserted,
-so that a notebook whose claims no longer hold fails in CI. `make notebooks` executes them;
+Each opens with a question and ends with what would falsify its answer. All claims are asserted, so
+a notebook whose claims no longer hold fails in CI. `make notebooks` executes them;
 `make notebook-pages` also writes these pages, with the outputs.
 """
 
 Notebook = Mapping[str, Any]
-"""What a file holds, as ``json`` reads it; ``nbformat`` describes it."""
+"""The content of a notebook file, as ``json`` reads it; see ``nbformat``."""
 
 
 def read_notebook(path: Path) -> dict[str, Any]:
-    """What the file of a notebook holds."""
+    """Read the file of a notebook."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 def notebooks_in(folder: Path) -> list[Path]:
-    """The notebooks of a folder and of those of other libraries in it, in order."""
+    """The notebooks of a folder, and of its subfolders in ``OF_OTHERS``, in order."""
     own = [folder, *(folder / name for name in OF_OTHERS)]
     return [path for one in own for path in sorted(one.glob("*.ipynb"))]
 
@@ -58,8 +58,8 @@ def executed(path: Path) -> Notebook:
     Raises:
         nbclient.exceptions.CellExecutionError: a cell raised.
     """
-    os.environ.setdefault("JUPYTER_PLATFORM_DIRS", "1")  # without, Jupyter warns of its paths
-    import nbformat  # noqa: PLC0415 - of the extra [notebooks], which only executing needs
+    os.environ.setdefault("JUPYTER_PLATFORM_DIRS", "1")  # avoids a warning of Jupyter
+    import nbformat  # noqa: PLC0415 - in the extra [notebooks], which only executing needs
     from nbclient import NotebookClient  # noqa: PLC0415 - likewise
 
     notebook = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
@@ -69,7 +69,7 @@ def executed(path: Path) -> Notebook:
 
 
 def stripped(notebook: Notebook) -> dict[str, Any]:
-    """The notebook as it is stored: no outputs, no counts, no metadata of editors."""
+    """The notebook as it is stored: without outputs, execution counts and metadata of editors."""
     cells = [
         {**cell, "metadata": {}}
         | ({"outputs": [], "execution_count": None} if cell["cell_type"] == "code" else {})
@@ -81,7 +81,7 @@ def stripped(notebook: Notebook) -> dict[str, Any]:
 
 
 def as_text(notebook: Notebook) -> str:
-    """The file of a notebook, as ``nbformat`` writes it."""
+    """The text of a notebook's file, as ``nbformat`` writes it."""
     return json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
@@ -92,9 +92,9 @@ def page(notebook: Notebook, name: str, folder: Path) -> str:
     """An executed notebook as Markdown.
 
     Args:
-        notebook: with its outputs.
-        name: of its file in the folder of notebooks, without the suffix.
-        folder: of the pages; figures are written into a folder beside the page.
+        notebook: the notebook, with its outputs.
+        name: name of its file in the folder of notebooks, without the suffix.
+        folder: the folder of the pages; figures are written into a folder next to the page.
     """
     parts = [f"<!-- Written by `make notebook-pages` from notebooks/{name}.ipynb. -->"]
     beside, stem = (folder / name).parent / FIGURES, Path(name).name
@@ -109,9 +109,9 @@ def page(notebook: Notebook, name: str, folder: Path) -> str:
 
 
 def _merged(outputs: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """The outputs of a cell; pieces of one printed stream as one.
+    """The outputs of a cell, with consecutive pieces of printed text merged.
 
-    Progress and warnings are left out: they are of the machine that executed the notebook.
+    Progress and warnings are excluded, since they depend on the machine.
     """
     printed = ""
     for one in outputs:
@@ -127,7 +127,7 @@ def _merged(outputs: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]
 
 
 def _output(output: Mapping[str, Any], figures: Iterator[str], folder: Path) -> str:
-    """What a cell printed, a table or a figure; a figure is written into ``folder``."""
+    """An output of a cell, as Markdown; a figure is written into ``folder``."""
     if output["output_type"] == "stream":
         return _fenced(output["text"].rstrip("\n"), "text")
     data = output["data"]
@@ -168,7 +168,7 @@ class _Cells(HTMLParser):
 
 
 def _table(html: str) -> str:
-    """A table of pandas in Markdown."""
+    """A table of pandas, as Markdown."""
     cells = _Cells()
     cells.feed(html)
     head, *rows = ([text.strip().replace("|", "\\|") for text in row] for row in cells.rows)
@@ -181,12 +181,12 @@ def _fenced(text: str, language: str) -> str:
 
 
 def _joined(source: str | Sequence[str]) -> str:
-    """A text, which files hold as its lines."""
+    """A text, which may be stored as a list of lines."""
     return source if isinstance(source, str) else "".join(source)
 
 
 def index(notebooks: Mapping[str, Notebook]) -> str:
-    """A page with the question of each notebook, by its name."""
+    """A page that lists the notebooks, each with its question."""
     lines = [HEAD]
     for folder in ("", *OF_OTHERS):
         own = [name for name in notebooks if name.rpartition("/")[0] == folder]
@@ -196,7 +196,7 @@ def index(notebooks: Mapping[str, Notebook]) -> str:
 
 
 def title_of(notebook: Notebook) -> str:
-    """The title with which a notebook opens, without the mark of a heading."""
+    """The title of a notebook, without the heading mark."""
     return _joined(notebook["cells"][0]["source"]).split("\n")[0].removeprefix("# ")
 
 
@@ -210,9 +210,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--notebooks", type=Path, default=NOTEBOOKS, help="the folder they are in")
+    parser.add_argument("--notebooks", type=Path, default=NOTEBOOKS, help="folder of the notebooks")
     parser.add_argument("--docs", type=Path, help="the folder of the pages to write")
-    parser.add_argument("--strip", action="store_true", help="take the outputs out of the files")
+    parser.add_argument("--strip", action="store_true", help="remove the outputs from the files")
     given = parser.parse_args(arguments)
     if not (given.strip or given.docs):
         parser.error("nothing to do: give --docs FOLDER, --strip or both")
@@ -228,7 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def write_pages(notebooks: Mapping[str, Notebook], folder: Path) -> None:
-    """Write a page for each executed notebook, by its name, and one that lists them."""
+    """Write a page for each executed notebook, by its name, and an index page."""
     for old in folder.glob(f"**/{FIGURES}/*.svg"):
         old.unlink()
     pages = {name: page(notebook, name, folder) for name, notebook in notebooks.items()}

@@ -1,8 +1,8 @@
 """Time to patch the stream at every layer and position: a sweep against whole forwards.
 
-The stream that enters a layer is replaced at one position by that of other prompts; the metric is
-the difference of two logits at the last position. The loops of whole forwards are timed on some of
-the cells, spread over all, and their seconds multiplied: each cell costs them one forward.
+The input stream of a layer is replaced at one position by that of other prompts; the metric is the
+difference of two logits at the last position. The loops of whole forwards are timed on some cells,
+evenly spaced, and their seconds are scaled to all cells, since each cell takes them one forward.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,9 +15,17 @@ from torch import Tensor
 
 import interp
 from benchmarks.bench import Bench, Makers
-from benchmarks.limits import Products, multiply_adds
+from benchmarks.limits import Products
 from benchmarks.models import KERNELS
-from benchmarks.sweeps import TARGET, LastResult, brute_force, gap_note, limit_rows, swept
+from benchmarks.sweeps import (
+    TARGET,
+    LastResult,
+    brute_force,
+    gap_note,
+    limit_rows,
+    multiply_adds_of,
+    swept,
+)
 from benchmarks.table import Mark, Row
 from benchmarks.timing import Work
 from interp import edits
@@ -29,7 +37,7 @@ PATCHING = Mark(4, times_less=True)
 AGAINST = "brute force by our forward"
 LENS = Mark(5, times_less=True)
 LOOPED = 24
-"""Cells on which the loops are timed."""
+"""Number of cells on which the loops are timed."""
 AGAINST_LENS = "TransformerLens run_with_hooks"
 
 Cells = Sequence[tuple[int, int]]
@@ -53,7 +61,8 @@ def patching(bench: Bench) -> Iterator[Row]:
     )
     work = f"{len(cells)} layers × positions replaced, {'×'.join(map(str, tokens.shape))}"
     alone = Products.count(bench.ours.default, limit_rows(bench))
-    of_sweep, of_brute = _counts(bench, tokens, cells)
+    edited = _patches(bench, tokens, cells)
+    of_sweep, of_brute = multiply_adds_of(bench.ours.default, tokens, edited, difference())
     for kernel in KERNELS:
         own = f"sweep, {kernel}"
         for other, against, mark in (
@@ -85,22 +94,14 @@ def difference() -> Metric:
 
 
 def difference_of(logits: Tensor) -> Tensor:
-    """The same of another library's logits, one number a prompt."""
+    """The same difference for the logits of another library, one number per prompt."""
     return logits[:, -1, TARGET] - logits[:, -1, DISTRACTOR]
 
 
 def other_prompts(bench: Bench, tokens: Tensor) -> Tensor:
-    """As many prompts of the same width with other tokens."""
+    """As many prompts of the same width, with other tokens."""
     rows, width = tokens.shape
     return bench.setting.tokens(rows + 1, width)[:rows]
-
-
-def _counts(bench: Bench, tokens: Tensor, cells: Cells) -> tuple[float, float]:
-    """Multiply-adds of the sweep and of brute force, whose forwards all cost the same."""
-    model, edited, measured = bench.ours.default, _patches(bench, tokens, cells), difference()
-    of_sweep = multiply_adds(swept(model, tokens, edited, measured))
-    of_one = multiply_adds(brute_force(model, tokens, edited[:1], measured))
-    return of_sweep, of_one * len(edited)
 
 
 def _patches(bench: Bench, tokens: Tensor, cells: Cells) -> list[Edit]:
@@ -117,9 +118,9 @@ def _patches(bench: Bench, tokens: Tensor, cells: Cells) -> list[Edit]:
 def makers(
     bench: Bench, tokens: Tensor, cells: Cells, looped: Cells, results: dict[str, LastResult]
 ) -> Makers:
-    """The sweep over ``cells`` in each kernel, and the loops over those of ``looped``.
+    """The sweep over ``cells`` in each kernel, and the loops over the cells of ``looped``.
 
-    ``results`` keeps their values.
+    Their values are kept in ``results``.
     """
     edited, some = (_patches(bench, tokens, own) for own in (cells, looped))
 
@@ -141,7 +142,7 @@ def makers(
 
 
 def _lens(bench: Bench, tokens: Tensor, cells: Cells) -> Callable[[], Tensor]:
-    """A loop of ``run_with_hooks``, with streams that TransformerLens has cached."""
+    """A loop of ``run_with_hooks``, with streams from a cache of TransformerLens."""
     model, other = bench.peers.lens, other_prompts(bench, tokens)
     with torch.no_grad():
         names = [name for name in model.hook_dict if name.endswith("hook_resid_pre")]

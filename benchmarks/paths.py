@@ -1,8 +1,9 @@
 """Time to patch single edges exactly: a sweep against a loop of forwards with hooks.
 
-One reader's input gets what one writer writes on other prompts in place of its own, its norm is
-computed anew, and so is everything behind it; the metric is the difference of two logits at the
-last position. TransformerLens adds u′ − u to the reader's own copy of the stream.
+In the input of one reader, the output u of one writer is replaced by its output u′ on other
+prompts; the norm of that input and everything after it are recomputed. The metric is the difference
+of two logits at the last position. With TransformerLens, u′ − u is added to the reader's own copy
+of the stream.
 """
 
 import random
@@ -28,7 +29,7 @@ from interp.graph import Graph, Reader, Writer
 
 PATHS = Mark(5, times_less=True)
 DRAWN = {"q": 30, "k": 30, "v": 30, "MLP": 6, "logits": 4}
-"""Edges by the kind of reader: about as many of each as there are in GPT-2, the rarest more."""
+"""Number of edges by the kind of reader: about their proportions in GPT-2, with more rare ones."""
 
 Edges = Sequence[tuple[Writer, Reader]]
 
@@ -55,7 +56,7 @@ def paths(bench: Bench) -> Iterator[Row]:
 
 
 def drawn(graph: Graph, counts: Mapping[str, int]) -> list[tuple[Writer, Reader]]:
-    """Edges drawn at random by the kind of reader, none from a bias; the same in every call."""
+    """Random edges by the kind of reader, except those from biases; the same in every call."""
     generator = random.Random(0)
     found: list[tuple[Writer, Reader]] = []
     for kind, n in counts.items():
@@ -69,7 +70,7 @@ def drawn(graph: Graph, counts: Mapping[str, int]) -> list[tuple[Writer, Reader]
 
 
 def makers(bench: Bench, tokens: Tensor, edges: Edges, results: dict[str, LastResult]) -> Makers:
-    """The sweep in each kernel and the loop of hooks; their values are kept in ``results``."""
+    """The sweep in each kernel, and the loop of hooks; their values are kept in ``results``."""
 
     def make(name: str, how: Callable[..., Callable[[], Tensor]], *given: object) -> Work:
         results[name] = LastResult(how(bench, tokens, edges, *given))
@@ -90,7 +91,7 @@ def _sweep(bench: Bench, tokens: Tensor, edges: Edges, kernel: str) -> Callable[
 
 
 def _lens(bench: Bench, tokens: Tensor, edges: Edges) -> Callable[[], Tensor]:
-    """A loop of ``run_with_hooks``, with writes that TransformerLens has cached."""
+    """A loop of ``run_with_hooks``, with outputs from a cache of TransformerLens."""
     model, writers = bench.peers.lens, dict.fromkeys(writer for writer, _ in edges)
     own, other = (_written(model, each, writers) for each in (tokens, other_prompts(bench, tokens)))
     changes = {writer: other[writer] - own[writer] for writer in writers}
@@ -103,11 +104,11 @@ def _lens(bench: Bench, tokens: Tensor, edges: Edges) -> Callable[[], Tensor]:
 
         return difference_of(model.run_with_hooks(tokens, fwd_hooks=[(_input(reader), add)]))
 
-    def every() -> Tensor:
-        with _inputs_apart(model):
+    def patch_all() -> Tensor:
+        with _separate_inputs(model):
             return torch.stack([patched(*edge) for edge in edges])
 
-    return every
+    return patch_all
 
 
 @torch.no_grad()
@@ -116,7 +117,7 @@ def _written(
     tokens: Tensor,
     writers: Mapping[Writer, None],
 ) -> dict[Writer, Tensor]:
-    """What each writer writes, ``[batch pos d_model]``."""
+    """The output of each writer, ``[batch pos d_model]``."""
     wanted = ("embed", "hook_z", "hook_mlp_out")
     names = [name for name in model.hook_dict if name.endswith(wanted)]
     _, cache = model.run_with_cache(tokens, names_filter=names)
@@ -134,7 +135,7 @@ def _written(
 
 
 def _input(reader: Reader) -> str:
-    """The name that TransformerLens has for a reader's copy of the stream."""
+    """TransformerLens's name for a reader's copy of the stream."""
     block = f"blocks.{reader.place.layer}"
     if reader.head is not None:
         return f"{block}.hook_{reader.place.point.label}_input"
@@ -142,8 +143,8 @@ def _input(reader: Reader) -> str:
 
 
 @contextmanager
-def _inputs_apart(model: Any) -> Generator[None]:  # noqa: ANN401 - a class of transformer_lens
-    """Give each head and each MLP a copy of the stream of its own."""
+def _separate_inputs(model: Any) -> Generator[None]:  # noqa: ANN401 - a class of transformer_lens
+    """Give each head and each MLP its own copy of the stream."""
     model.set_use_split_qkv_input(True)
     model.set_use_hook_mlp_in(True)
     try:

@@ -3,9 +3,9 @@
     pip install -c constraints.txt -e '.[bench]'    # transformers and TransformerLens 3.9
     pip install 'nnsight<0.9'                       # optional
 
-Each is used by its public calls. A library that is not installed raises
-:class:`~benchmarks.timing.Absent`, and the table says so. TransformerLens 3.9 and nnsight 0.8 work
-with the torch and transformers of ``constraints.txt``.
+Only their public calls are used. If a library is not installed, its model raises
+:class:`~benchmarks.timing.Absent`, which the table reports. TransformerLens 3.9 and nnsight 0.8
+work with the torch and transformers of ``constraints.txt``.
 """
 
 import importlib
@@ -26,7 +26,7 @@ PACKAGES = ("transformers", "transformer-lens", "nnsight")
 
 
 def version(package: str) -> str | None:
-    """The installed version; ``None`` if it is not installed."""
+    """The installed version of a package; ``None`` if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -47,7 +47,7 @@ class Peers:
 
     @cached_property
     def eager(self) -> Any:  # noqa: ANN401 - a class of transformers
-        """``GPT2LMHeadModel`` with attention matrices formed; its weights are those of ``sdpa``."""
+        """``GPT2LMHeadModel`` with explicit attention matrices, sharing the weights of ``sdpa``."""
         model, fused = self._huggingface("eager"), self.sdpa
         for weight, source in zip(model.parameters(), fused.parameters(), strict=True):
             weight.data = source.data
@@ -71,7 +71,7 @@ class Peers:
             dtype=self._setting.dtype,
         )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of the whole class
+            warnings.simplefilter("ignore", DeprecationWarning)  # the class is deprecated
             model = library.HookedTransformer(config).eval()
         copy_to_lens(model, self._ours.default)
         return model
@@ -102,7 +102,7 @@ def imported(module: str, package: str) -> ModuleType:
     """Import a library.
 
     Raises:
-        Absent: it is not installed or cannot be imported.
+        Absent: the library is not installed or cannot be imported.
     """
     if version(package) is None:
         raise Absent(f"{package} is not installed")
@@ -135,7 +135,7 @@ def _copy(part: Any, weight: Tensor, bias: Tensor) -> None:  # noqa: ANN401 - a 
 
 @torch.no_grad()
 def copy_to_lens(model: Any, ours: interp.Transformer) -> None:  # noqa: ANN401
-    """Copy our weights into a ``HookedTransformer``, which has the same names for them."""
+    """Copy our weights into a ``HookedTransformer``, which uses the same names."""
     stack = ours.stacks[-1]
     model.embed.W_E.copy_(ours.W_E)
     model.pos_embed.W_pos.copy_(ours.W_pos)

@@ -9,7 +9,7 @@ import torch
 
 @contextmanager
 def matmul_precision(setting: str) -> Iterator[None]:
-    """Set ``torch.set_float32_matmul_precision`` for a while, then restore what was set before.
+    """Set ``torch.set_float32_matmul_precision`` in a block, then restore the previous setting.
 
     Args:
         setting: ``"highest"`` computes float32 products in float32, ``"high"`` in TF32 on a GPU.
@@ -30,11 +30,11 @@ class Precision:
     """A dtype of weights and activations, and how its products are computed.
 
     Attributes:
-        name: as in the table.
-        dtype: of weights and activations.
-        matmul: of :func:`matmul_precision`.
-        tolerance: largest difference allowed between two libraries' values, over the largest value.
-            A product of bfloat16 is rounded to 2⁻⁹, one of TF32 to 2⁻¹¹, one of float32 to 2⁻²⁴.
+        name: name in the table.
+        dtype: dtype of weights and activations.
+        matmul: setting of :func:`matmul_precision`.
+        tolerance: largest allowed difference between two libraries' values, relative to the largest
+            value. Relative rounding errors are 2⁻⁹ in bfloat16, 2⁻¹¹ in TF32, 2⁻²⁴ in float32.
     """
 
     name: str

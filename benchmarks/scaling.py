@@ -18,7 +18,7 @@ KERNEL = "default"
 
 
 def scaling(bench: Bench) -> Iterator[Row]:
-    """Vary one at a time: the rows of 1×128, its length, the number of layers; default kernel."""
+    """Vary the rows and the length of a batch of 1×128, and the number of layers, one at a time."""
     setting = bench.setting
     layers = setting.shape.n_layers
     width = setting.passes[0][1]
@@ -37,7 +37,7 @@ def _at(bench: Bench, axis: str, tokens: Tensor, depth: int) -> Iterator[Row]:
     works: dict[str, Work] = {
         "plain forward": partial(model, tokens),
         "all recorded": partial(interp.run, model, tokens, record="all"),
-        "sweep, a head a layer": swept(
+        "sweep, one head per layer": swept(
             model, tokens, [edits.zero("z", layer=n, head=0) for n in range(depth)], metric()
         ),
     }

@@ -1,10 +1,10 @@
-"""Pictures of every page of the explorer, light and dark, 1280 and 400 pixels wide.
+"""Screenshots of every page of the explorer, light and dark, 1280 and 400 pixels wide.
 
     make screenshots
     make screenshots SHOTS="--only heads,why --out /tmp/pictures"
 
-The pictures are looked at by people: an overlapping label, a figure without unit and an empty
-corner are defects. ``--readme`` also writes the three of the README.
+The screenshots are for review by a person: an overlapping label, a figure without unit and an empty
+corner are defects. ``--readme`` also writes the three screenshots of the README.
 """
 
 import argparse
@@ -32,15 +32,15 @@ ADDRESSES: dict[str, dict[str, str]] = {
 FOLDER = Path("docs/images")
 IN_README = ("heads", "why", "patch")
 FIRST = ("light", 1280)
-"""Scheme and width of the pictures in the README."""
+"""Colour scheme and width of the screenshots in the README."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Take the pictures."""
+    """Take the screenshots."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("reports/screenshots"))
-    parser.add_argument("--only", default=",".join(ADDRESSES), help="names, with commas")
-    parser.add_argument("--readme", action="store_true", help=f"write {FOLDER}, too")
+    parser.add_argument("--only", default=",".join(ADDRESSES), help="names, separated by commas")
+    parser.add_argument("--readme", action="store_true", help=f"also write {FOLDER}")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     with served() as server, chromium() as browser:

@@ -9,18 +9,18 @@ from xml.sax.saxutils import escape
 import plotly.graph_objects as go
 
 WIDTH, TOP, RIGHT = 720, 56, 96
-"""Of the picture, and of its margins; the others are as wide as their labels."""
+"""Width of the drawing, and of its top and right margins; the others depend on the labels."""
 CHARACTER = 7
 """Width of a character, in pixels."""
 MAX_LABEL = 28
-"""Characters of a label."""
+"""Largest number of characters of a label."""
 ROUND = 1000
-"""Numbers from here up are written without decimals, and not as powers of ten."""
+"""Smallest number that is written without decimals, and not as a power of ten."""
 INK, SOFT, LINE = "#1f2430", "#5b6372", "#c9ced8"
 
 
 class Scale:
-    """From values to pixels."""
+    """A map from values to pixels, linear or logarithmic."""
 
     def __init__(
         self, values: Sequence[float], start: float, end: float, *, log: bool = False
@@ -38,17 +38,17 @@ class Scale:
 
 
 def axis_labels(axis: Any) -> list[str]:  # noqa: ANN401 - plotly has no types
-    """The labels of an axis, cut to their longest."""
+    """The labels of an axis, cut to ``MAX_LABEL`` characters."""
     return [as_read(label)[:MAX_LABEL] for label in axis.ticktext]
 
 
 def left_margin(labels: Sequence[str]) -> float:
-    """Where a plot begins beside labels of its rows."""
+    """The left edge of a plot with these row labels."""
     return 34 + CHARACTER * max(map(len, labels), default=0)
 
 
 def row_labels(labels: Sequence[str], left: float, ys: Sequence[float], down: float) -> list[str]:
-    """Labels of rows; of crowded rows every second, third, …."""
+    """Labels of rows; only every second, third, … one if the rows are crowded."""
     step = max(1, round(14 / down))
     return [
         drawn_text(left - 6, y + 4, label, side="end")
@@ -59,18 +59,18 @@ def row_labels(labels: Sequence[str], left: float, ys: Sequence[float], down: fl
 def labels_below(
     labels: Sequence[str], xs: Sequence[float], bottom: float
 ) -> tuple[list[str], float]:
-    """Labels of columns, upright where they are longer than a column is wide; where they end."""
+    """Labels of columns, rotated if one is wider than a column; and their lower edge."""
     across = xs[1] - xs[0] if len(xs) > 1 else WIDTH
     longest = max(map(len, labels), default=0) * CHARACTER
-    upright = longest > across
-    step = max(1, round((14 if upright else 0) / across))
+    rotated = longest > across
+    step = max(1, round((14 if rotated else 0) / across))
     parts = [
         drawn_text(x + 4, bottom + 8, label, side="end", turned=True)
-        if upright
+        if rotated
         else drawn_text(x, bottom + 16, label, side="middle")
         for label, x in zip(labels[::step], xs[::step], strict=True)
     ]
-    return parts, bottom + 8 + (longest if upright else 8)
+    return parts, bottom + 8 + (longest if rotated else 8)
 
 
 def ticks_below(scale: Scale, bottom: float) -> list[str]:
@@ -89,7 +89,7 @@ def ticks_below(scale: Scale, bottom: float) -> list[str]:
 
 
 def as_number(value: float) -> str:
-    """Three digits, or all of those before the point."""
+    """A number with three significant digits, or with all digits before the decimal point."""
     return f"{value:.0f}" if abs(value) >= ROUND else f"{value:.3g}"
 
 
@@ -113,7 +113,7 @@ def drawn_text(  # noqa: PLR0913, PLR0917 - where, what, and how it looks
     colour: str = SOFT,
     turned: bool = False,  # noqa: FBT001, FBT002
 ) -> str:
-    """A text at a point: it starts there, ends there or has its middle there (``side``)."""
+    """A text that starts, ends or is centred at a point (``side``)."""
     turn = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turned else ""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}" '
@@ -133,5 +133,5 @@ def drawn_line(
 
 
 def as_read(text: str | None) -> str:
-    """A label as it reads: Plotly's are escaped for HTML."""
+    """The text of a label of Plotly, which is escaped for HTML."""
     return unescape(text or "")

@@ -1,6 +1,6 @@
 """Time to ablate every head: a sweep against loops of whole forwards.
 
-All compute the logit of one token at the last position of each prompt, with one head's z zeroed.
+All compute the logit of one token at the last position of each prompt, with z of one head zeroed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from interp.metrics import Metric, measure
 
 TARGET = 1
 WHOLE_ROWS = 2048
-"""Rows at which matrix products reach the machine's highest rate."""
+"""Number of rows at which matrix products reach the machine's highest rate."""
 
 LENS = {"default": Mark(4, times_less=True), "packed": Mark(8.5, times_less=True)}
 LENS_ON_CUDA = Mark(15, times_less=True)
@@ -68,7 +68,7 @@ class Heads:
         return self._keeping(makers)
 
     def makers_on_transformers(self) -> Makers:
-        """The sweep and loops of hooks on transformers, attention matrices formed or not."""
+        """The sweep, and loops of hooks on transformers with eager and with fused attention."""
         return self._keeping(
             {
                 "sweep": partial(self._sweep, "default"),
@@ -78,7 +78,7 @@ class Heads:
         )
 
     def _keeping(self, makers: Mapping[str, Callable[[], Callable[[], Tensor]]]) -> Makers:
-        """The same works; their last values are kept in ``results``."""
+        """The same works, whose last values are kept in ``results``."""
 
         def make(name: str) -> Work:
             self.results[name] = LastResult(makers[name]())
@@ -111,7 +111,7 @@ class Heads:
         return lambda: torch.stack([ablated(*head) for head in self.heads])
 
     def _hooked(self, attention: str) -> Callable[[], Tensor]:
-        """A hook of transformers before the product by W_O; logits of the last position alone."""
+        """A loop of hooks before the product by W_O; only logits of the last position are kept."""
         model = getattr(self.bench.peers, attention)
         tokens, d_head = self.tokens, self.bench.setting.shape.d_head
 
@@ -185,19 +185,20 @@ def heads(bench: Bench) -> Iterator[Row]:
         makers |= bench.products(kernel, limit_rows(bench))
     timed = bench.timed(makers, rounds=setting.long_rounds, warmup=0)
     work = f"{len(every)} heads zeroed, {'×'.join(map(str, tokens.shape))}"
-    counts = _counts(bench, tokens, every)
+    zeroed = [edits.zero("z", layer=layer, head=head) for layer, head in every]
+    counts = multiply_adds_of(bench.ours.default, tokens, zeroed, metric())
     for kernel in KERNELS:
         row = Row(section="heads", work=work, kernel=kernel)
         yield from _against_peers(bench, row, timed, every_head)
         yield from _against_ourselves(bench, row, timed, counts)
 
 
-def _counts(bench: Bench, tokens: Tensor, every: Sequence[tuple[int, int]]) -> tuple[float, float]:
+def multiply_adds_of(
+    model: interp.Transformer, tokens: Tensor, edited: Sequence[Edit], measured: Metric
+) -> tuple[float, float]:
     """Multiply-adds of the sweep and of brute force, whose forwards all cost the same."""
-    model = bench.ours.default
-    edited = [edits.zero("z", layer=layer, head=head) for layer, head in every]
-    of_sweep = multiply_adds(swept(model, tokens, edited, metric()))
-    of_one = multiply_adds(brute_force(model, tokens, edited[:1], metric()))
+    of_sweep = multiply_adds(swept(model, tokens, edited, measured))
+    of_one = multiply_adds(brute_force(model, tokens, edited[:1], measured))
     return of_sweep, of_one * len(edited)
 
 
@@ -219,7 +220,7 @@ def _against_peers(bench: Bench, row: Row, timed: Timed, ablation: Heads) -> Ite
 def _against_ourselves(
     bench: Bench, row: Row, timed: Timed, counts: tuple[float, float]
 ) -> Iterator[Row]:
-    """Against brute force, in seconds and multiply-adds; and against the limit of the products."""
+    """The sweep against brute force, in seconds and multiply-adds, and against its limit."""
     of_sweep, of_brute = counts
     own, brute = f"sweep, {row.kernel}", f"brute, {row.kernel}"
     against = "brute force by our forward"
@@ -248,7 +249,7 @@ def limit_rows(bench: Bench) -> int:
 
 
 def gap_note(results: dict[str, LastResult], own: str, other: str, every: int = 1) -> str:
-    """The largest difference between two results, as a note; the other has each ``every``-th."""
+    """A note with the largest difference of two results; ``other`` has every ``every``-th value."""
     if own not in results or other not in results:
         return ""
     ours, theirs = results[own].last, results[other].last

@@ -1,4 +1,4 @@
-"""One row for each comparison, with its mark; written as text, JSON or Markdown."""
+"""Tables of comparisons, one row each, with marks; written as text, JSON or Markdown."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.timing import Absent
 
 MARKERS = ("<!-- figures of make bench -->", "<!-- end of figures -->")
-"""Around the figures in documents."""
+"""The comments around the figures in documents."""
 
 
 @dataclass(frozen=True)
@@ -43,19 +43,19 @@ class Row:
     """One comparison.
 
     Attributes:
-        section: part of the benchmarks.
-        work: what was measured.
+        section: section of the benchmarks.
+        work: name of the work that is measured.
         kernel: our kernel.
-        against: what it is compared with; empty if with nothing.
+        against: name of the work that it is compared with; empty if there is none.
         ours: our amount.
-        theirs: the amount of what it is compared with.
-        unit: of both.
-        ratio: ours / theirs; the median over rounds where both were timed in turn.
+        theirs: the amount of the other work.
+        unit: unit of both amounts.
+        ratio: ours / theirs; the median over rounds if both were timed in turn.
         mark: bound on the ratio, if there is one.
         unjudged: why the mark does not apply here.
-        rounds: how many times each was timed; 0 for what is counted, not timed.
-        multiply_adds: multiply-adds of our work.
-        of_limit: our seconds over those of the multiply-adds alone.
+        rounds: number of times that each was timed; 0 for counts.
+        multiply_adds: number of multiply-adds of our work.
+        of_limit: our seconds divided by those of the multiply-adds alone.
         why: why it was not measured.
         note: a remark.
     """
@@ -131,7 +131,7 @@ COLUMNS = (
 )
 _VERDICT = COLUMNS.index("")
 GROUPED_FROM = 1e4
-"""Amounts from here on are written with thousands separators."""
+"""Smallest amount that is written with thousands separators."""
 
 
 def amount(value: float | None, unit: str) -> str:
@@ -176,7 +176,7 @@ def tally(rows: Sequence[Row]) -> str:
 
 
 def to_markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
-    """The rows with a mark, for docs/speed.md."""
+    """The rows that have a mark, as a table for docs/speed.md."""
     described = ", ".join(f"{name} {value}" for name, value in machine.items())
     head = COLUMNS[: _VERDICT + 1]
     lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
@@ -189,16 +189,16 @@ def to_markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
 
 
 LIBRARIES = ("transformers", "TransformerLens", "nnsight")
-"""What a row of the short table is compared with begins with one of these."""
+"""In rows of the short table, ``against`` begins with one of these."""
 SHORT_COLUMNS = ("work", "against", "theirs", "ours", "ours, packed kernel")
 _SHORT_MACHINE = ("processor", "threads", "dtype", "torch", "transformers", "transformer-lens")
 
 
 def to_short_markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
-    """Comparisons with other libraries alone, for README and first page.
+    """The comparisons with other libraries, for the README and the first page.
 
-    Of each section the last work, which is the largest; the kernels stand side by side. In
-    parentheses: how many times less ours is.
+    The table has the last work of each section, which is the largest, with the kernels in adjacent
+    columns. Numbers in parentheses say how many times less ours is.
     """
     last = {row.section: row.work for row in rows if _is_short(row)}
     lines: dict[tuple[str, str], dict[str, str]] = {}
@@ -218,7 +218,7 @@ def to_short_markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
 
 
 def _is_short(row: Row) -> bool:
-    """Whether it is compared with a library, and judged (nnsight is only timed)."""
+    """Whether a row compares with a library and has a mark (or compares with nnsight)."""
     judged = row.mark is not None or row.against.startswith("nnsight")
     return judged and row.theirs is not None and row.against.startswith(LIBRARIES)
 
@@ -245,10 +245,10 @@ def to_json(rows: Sequence[Row], machine: dict[str, Any]) -> str:
 
 
 def from_json(text: str) -> tuple[list[Row], dict[str, Any]]:
-    """Rows and machine of a text written by :func:`to_json`.
+    """Rows and machine from a text written by :func:`to_json`.
 
     Raises:
-        Absent: it is no such text.
+        Absent: the text was not written by it.
     """
     try:
         data = json.loads(text)

@@ -1,6 +1,6 @@
 """Timing of several works in turn, round by round.
 
-Clock drift, other processes and warm caches then affect all of them alike, and ratios are taken
+This way, clock drift, other processes and warm caches affect all works alike. Ratios are taken
 within each round.
 """
 
@@ -16,7 +16,7 @@ Work = Callable[[], object]
 
 
 class Absent(Exception):
-    """Something that a measurement needs is missing; the message says what."""
+    """A requirement of a measurement is missing; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Timed:
     """Seconds of each work, round by round, and the reasons why others could not be timed.
 
     Attributes:
-        seconds: of each work, one number for each round.
-        absent: the reason for each work that could not be done here.
+        seconds: the seconds of each work, one number per round.
+        absent: the reason for each work that can't be done here.
     """
 
     seconds: Mapping[str, list[float]] = field(default_factory=dict)
@@ -40,11 +40,11 @@ class Timed:
         return None if work in self.absent else statistics.median(self.seconds[work])
 
     def rounds(self, work: str) -> int:
-        """How many times a work was timed."""
+        """Number of times that a work was timed."""
         return 0 if work in self.absent else len(self.seconds[work])
 
     def scaled(self, factors: Mapping[str, float]) -> "Timed":
-        """The same with the seconds of some works multiplied: of those that did only a part."""
+        """A copy in which the seconds of some works are multiplied, for works timed on a part."""
         seconds = {
             work: [factors.get(work, 1.0) * each for each in own]
             for work, own in self.seconds.items()
@@ -52,7 +52,7 @@ class Timed:
         return Timed(seconds, self.absent)
 
     def ratio(self, work: str, other: str) -> float | None:
-        """Median over the rounds of the seconds of ``work`` over those of ``other``."""
+        """Median over rounds of the seconds of ``work`` divided by those of ``other``."""
         if work in self.absent or other in self.absent:
             return None
         pairs = zip(self.seconds[work], self.seconds[other], strict=True)
@@ -71,7 +71,7 @@ def once(work: Work, device: torch.device) -> float:
 
 
 def _once_on_cuda(work: Work) -> float:
-    """As :func:`once`, between two events of the device, synchronised before and after."""
+    """Like :func:`once`, between two events of the device, synchronized before and after."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
     begin.record()
@@ -89,9 +89,9 @@ def alternate(
 
     Args:
         makers: each returns a work or raises :class:`Absent`.
-        rounds: how many times each is timed.
-        warmup: rounds before those, which are not counted.
-        device: where the works run.
+        rounds: number of times that each work is timed.
+        warmup: number of rounds before those, which are not counted.
+        device: the device of the works.
     """
     works, absent = ready(makers)
     seconds: dict[str, list[float]] = {name: [] for name in works}

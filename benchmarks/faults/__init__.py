@@ -1,1 +1,1 @@
-"""What is left of files whose writer was killed, ran out of disk space, or met another writer."""
+"""The state of files whose writer is killed, runs out of disk space, or meets another writer."""

@@ -1,12 +1,12 @@
-"""Interrupt the commands that write folders, at every step, and count what is wrong afterwards.
+"""Interrupt the commands that write folders, at every step, and count the failures.
 
     make faults                              # everything, and write docs/reference/reliability.md
     python -m benchmarks.faults --short      # each rename of one command, one disk, two writers
 
-A folder with a complete old version is written anew. Whatever happens to the writer, the folder
-must hold the old or the new version whole (``mixed`` counts the others; ``lost``, where neither is
-left anywhere), and when the same command is run again, the new version and nothing beside it
-(``remains`` counts the other cases).
+A command replaces a folder that has a complete old version. Whatever happens to the writer, the
+folder must then hold the complete old or new version (``mixed`` counts the other cases; ``lost``
+those where neither version is left anywhere). After the same command is run again, there must be
+the new version and nothing else (``remains`` counts the other cases).
 """
 
 import argparse
@@ -35,17 +35,17 @@ KILLED = -9
 
 @dataclass
 class Tally:
-    """What was wrong after a fault of a writer.
+    """The failures after one kind of fault of a writer.
 
     Attributes:
         writer: name of the command.
-        fault: what happened to it.
-        runs: how often.
-        mixed: how often the folder then held neither version whole.
-        lost: how often neither version was left.
-        remains: how often something else was left after the next run.
-        failed: how often an exit code, or the result of the next run, was wrong.
-        note: what else was counted.
+        fault: description of the fault.
+        runs: number of runs.
+        mixed: number of runs after which the folder held neither version completely.
+        lost: number of runs after which neither version was left.
+        remains: number of runs after which other files were left by the next run.
+        failed: number of wrong exit codes and wrong results of the next run.
+        note: other counts.
     """
 
     writer: str
@@ -59,7 +59,7 @@ class Tally:
 
     @property
     def is_faultless(self) -> bool:
-        """Whether nothing was wrong."""
+        """Whether there were no failures."""
         return not (self.mixed or self.lost or self.remains or self.failed)
 
     def cells(self) -> list[str]:
@@ -69,13 +69,13 @@ class Tally:
 
 
 class Trial:
-    """A folder with the old version, in a folder of its own, for one writer.
+    """A folder with the old version, alone in another folder, for one run of a writer.
 
     Args:
-        writer: that knows its versions.
+        writer: the writer, which recognizes its versions.
         old: a folder with the old version.
-        place: whatever is in it is removed.
-        tally: counts what is wrong.
+        place: the folder that gets a copy of it; its previous contents are removed.
+        tally: counts the failures.
     """
 
     def __init__(self, writer: Writer, old: Path, place: Path, tally: Tally) -> None:
@@ -91,12 +91,12 @@ class Trial:
         self.writer.write(version, self.folder)
 
     def check(self, ended: Ended) -> None:
-        """Count whether the exit code is not of what the folder holds."""
+        """Count a failure if the exit code does not agree with the version in the folder."""
         expected = {0: NEW, OUT_OF_RESOURCES: OLD}.get(ended.code)
         self.tally.failed += self.writer.version_of(self.folder) != expected
 
     def judge(self) -> None:
-        """Count what is wrong now, and what still is after the same command is run again."""
+        """Count the failures now, and those after the same command is run again."""
         found = {path: self.writer.version_of(path) for path in self.place.iterdir()}
         self.tally.mixed += self.folder in found and found[self.folder] is None
         self.tally.lost += not any(found.values())
@@ -108,7 +108,7 @@ class Trial:
 def killed_at_each_step(
     writer: Writer, old: Path, place: Path, names: tuple[str, ...] = STEPS
 ) -> Iterator[Tally]:
-    """Killed before each call of ``names``, until a run is over before."""
+    """Kill the writer before each call of ``names``, until a run ends before it is killed."""
     tally = Tally(writer.name, f"killed at each {', '.join(names)}")
     ended = None
     while ended is None or ended.code == KILLED:
@@ -120,7 +120,7 @@ def killed_at_each_step(
 
 
 def killed_at_random(writer: Writer, old: Path, place: Path) -> Iterator[Tally]:
-    """Killed at moments between the start and the end."""
+    """Kill the writer at random moments between its start and its end."""
     tally = Tally(writer.name, "killed at a random moment")
     moments = random.Random(0)
     longest = Child(Trial(writer, old, place, Tally("", "")).write).wait().seconds
@@ -132,7 +132,7 @@ def killed_at_random(writer: Writer, old: Path, place: Path) -> Iterator[Tally]:
 
 
 def disk_faults(writer: Writer, old: Path, place: Path, n_disks: int = DISKS) -> Iterator[Tally]:
-    """A disk that fills up sooner or later, and one that is read-only."""
+    """Write to a disk that becomes full, sooner or later, and to a read-only one."""
     full, read_only = Tally(writer.name, "disk full"), Tally(writer.name, "disk read-only")
     try:
         disk = Disk(place)
@@ -157,7 +157,7 @@ def disk_faults(writer: Writer, old: Path, place: Path, n_disks: int = DISKS) ->
 
 
 def two_writers(writer: Writer, old: Path, place: Path, rounds: int = ROUNDS) -> Iterator[Tally]:
-    """Both versions are written at once: each is written whole, or refused by name."""
+    """Write both versions at once: each is complete, or an error names the other process."""
     tally, refused = Tally(writer.name, "two writers"), 0
     for _ in range(rounds):
         trial = Trial(writer, old, place, tally)
@@ -173,7 +173,7 @@ def two_writers(writer: Writer, old: Path, place: Path, rounds: int = ROUNDS) ->
 
 
 def measure(place: Path, *, short: bool) -> Iterator[Tally]:
-    """Every fault of every command; with ``short``, some of the quickest one."""
+    """Every fault of every command; with ``short``, some faults of the quickest command."""
     place.mkdir()
     for writer in writers().values():
         if short and writer.name != "convert":
@@ -191,19 +191,19 @@ def measure(place: Path, *, short: bool) -> Iterator[Tally]:
 
 
 def to_markdown(tallies: list[Tally]) -> str:
-    """A table of what was counted."""
+    """The counts as a table in Markdown."""
     titles = ["writer", "fault", "runs", "mixed", "lost", "remains", "failed", "note"]
     rows = [titles, ["---"] * len(titles), *(tally.cells() for tally in tallies)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def main(words: list[str] | None = None) -> int:
-    """Print a line for each fault, and return 1 if anything was wrong."""
+    """Print a line for each fault, and return 1 if there was any failure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__)
     parser.add_argument("--short", action="store_true", help="some faults of the quickest command")
     parser.add_argument("--docs", action="store_true", help=f"write the table into {DOCS.name}")
     options = parser.parse_args(words)
-    torch.set_num_threads(1)  # no threads, so that the process can be forked
+    torch.set_num_threads(1)  # without other threads, the process can be forked
     tallies: list[Tally] = []
     with TemporaryDirectory(prefix="faults-") as name:
         for tally in measure(Path(name, "place"), short=options.short):

@@ -1,4 +1,4 @@
-"""A function in a forked process: killed at a step or after some time, with its exit code."""
+"""Runs a function in a forked process, which can be killed at a step or after some time."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 
 STEPS = ("mkdir", "fsync", "replace", "unlink", "rmdir")
-"""Functions of :mod:`os` before each call of which a process may be killed."""
+"""Functions of :mod:`os`; a process may be killed before each call of one."""
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,9 @@ class Ended:
     """How a process ended.
 
     Attributes:
-        code: its exit code, or minus the signal that killed it.
-        stderr: what it printed there.
-        seconds: how long it ran.
+        code: the exit code, or minus the signal that killed the process.
+        stderr: the text printed to standard error.
+        seconds: the running time.
     """
 
     code: int
@@ -29,7 +29,7 @@ class Ended:
 
 
 class Child:
-    """A process that calls ``act``, started at once."""
+    """A process that calls ``before`` and ``act``; it is started immediately."""
 
     def __init__(self, act: Callable[[], object], before: Callable[[], object] = bool) -> None:
         self._stderr = Path(tempfile.mkstemp(prefix="stderr-")[1])
@@ -39,13 +39,13 @@ class Child:
             os._exit(_exit_code(act, before, self._stderr))
 
     def kill_after(self, seconds: float) -> "Child":
-        """Send SIGKILL when ``seconds`` have passed."""
+        """Send SIGKILL ``seconds`` after the start."""
         time.sleep(max(0.0, self._start + seconds - time.monotonic()))
         os.kill(self._pid, signal.SIGKILL)
         return self
 
     def wait(self) -> Ended:
-        """Wait until it ends."""
+        """Wait until the process ends."""
         _, status = os.waitpid(self._pid, 0)
         seconds, stderr = time.monotonic() - self._start, self._stderr.read_text()
         self._stderr.unlink()
@@ -53,7 +53,7 @@ class Child:
 
 
 def kill_at(step: int, names: tuple[str, ...] = STEPS) -> Callable[[], None]:
-    """Let the process that calls the result be killed before its call ``step`` of ``names``."""
+    """A function after whose call the process is killed before its call ``step`` of ``names``."""
 
     def prepare() -> None:
         calls = count(1)
@@ -73,7 +73,7 @@ def _killing(function: Callable[..., object], calls: count, step: int) -> Callab
 
 
 def _exit_code(act: Callable[[], object], before: Callable[[], object], stderr: Path) -> int:
-    """The exit code of the forked process, which runs ``act`` and nothing else of the parent."""
+    """Run ``before`` and ``act`` in the forked process; returns its exit code."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(os.open(stderr, os.O_WRONLY), 2)
     try:
@@ -81,7 +81,7 @@ def _exit_code(act: Callable[[], object], before: Callable[[], object], stderr: 
         act()
     except SystemExit as error:
         return int(error.code or 0)
-    except BaseException as error:  # the parent must never see it
+    except BaseException as error:  # no exception may reach the code of the parent
         os.write(2, repr(error).encode())
         return 1
     return 0

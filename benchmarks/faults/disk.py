@@ -1,4 +1,4 @@
-"""A file system in memory that can be full or read-only; Linux, as root."""
+"""A file system in memory that can be full or read-only; it needs Linux and root."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ class Disk:
     """A file system mounted for this process and its children only.
 
     Raises:
-        OSError: it can't be mounted; root can.
+        OSError: it can't be mounted, for example without root.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -27,7 +27,7 @@ class Disk:
 
     @contextmanager
     def free(self, pages: int) -> Generator[None]:
-        """With only ``pages`` pages free."""
+        """Leave only ``pages`` pages free in a block."""
         used = os.statvfs(self.folder)
         size = (used.f_blocks - used.f_bfree) * PAGE + pages * PAGE
         self._mount("tmpfs", self.folder, REMOUNT, f"size={size}")
@@ -36,13 +36,13 @@ class Disk:
 
     @contextmanager
     def read_only(self) -> Generator[None]:
-        """Not to be written."""
+        """Make the file system read-only in a block."""
         self._mount("tmpfs", self.folder, REMOUNT | READ_ONLY, "")
         yield
         self._mount("tmpfs", self.folder, REMOUNT, "")
 
     def unmount(self) -> None:
-        """Give it up."""
+        """Unmount the file system."""
         self._check(self._libc.umount2(bytes(self.folder), 0))
 
     def _mount(self, kind: str, folder: Path, flags: int, options: str) -> None:

@@ -1,4 +1,4 @@
-"""The commands that write folders, each in two versions, and which of them a folder holds."""
+"""The commands that write folders, in two versions each, and how to recognize a version."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ from interp.zoo.training.training_run import STORED_AS, BuiltModel, TrainingRun
 
 OLD, NEW = "old", "new"
 TIMES = re.compile(rb'"seconds": [\d.e-]+|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d|[\d.]+ s\b')
-"""What differs between two runs of one command."""
+"""The times in files, which differ between two runs of the same command."""
 MODEL = "induction-by-hand"
 
 
@@ -34,7 +34,7 @@ class Writer:
     """A command that writes a folder.
 
     Attributes:
-        name: of the command.
+        name: name of the command.
         write: writes a version, :data:`OLD` or :data:`NEW`, into a folder; may raise SystemExit.
     """
 
@@ -43,9 +43,9 @@ class Writer:
     _hashes: dict[str, str] = field(default_factory=dict)
 
     def learn(self, folder: Path) -> None:
-        """Write each version once into ``folder``, undisturbed, to know them again.
+        """Write each version once into ``folder`` without faults, and keep its hash.
 
-        In this process, so that those forked from it have imported everything.
+        This runs in this process, so that processes forked from it have imported everything.
         """
         for version in (OLD, NEW):
             with suppress(SystemExit), redirect_stdout(StringIO()):
@@ -65,7 +65,7 @@ def writers() -> dict[str, Writer]:
 
 
 def _hash(folder: Path) -> str:
-    """Of all files but the times in them, and whether they are those of the manifest."""
+    """A hash of all files without the times in them, and of whether they match the manifest."""
     digest = hashlib.sha256()
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
     content = {name: path.read_bytes() for name, path in files.items() if path.is_file()}
@@ -79,7 +79,7 @@ def _hash(folder: Path) -> str:
 
 
 def _listed(manifest: bytes) -> object:
-    """The hashes in a manifest; ``None`` of one that a killed writer left incomplete."""
+    """The hashes in a manifest; ``None`` if a killed writer left it incomplete."""
     try:
         return json.loads(manifest)["files"]
     except ValueError:
@@ -107,7 +107,7 @@ def _train(version: str, folder: Path) -> None:
 
 
 def _tiny(run: TrainingRun) -> BuiltModel:
-    """A recipe of six steps, with a checkpoint after each and weights of two."""
+    """A recipe of six steps, with a checkpoint after each, and saved weights after two of them."""
     stack = StackConfig(1, AttentionConfig(n_heads=2, d_head=4))
     torch.manual_seed(0)
     model = Transformer(Config(d_model=8, d_vocab=11, n_ctx=6, decoder=stack, name="tiny"))

@@ -1,7 +1,7 @@
-"""Files of every kind that is read, damaged at random: each is read, or refused with its reason.
+"""Randomly damaged files of every kind: reading one succeeds, or raises an error of the package.
 
-kinds.py       what is read: a valid file of each kind, and how a user reads it
-mutations.py   damage to bytes, to JSON, to safetensors headers, to what a path leads to
-worker.py      a process that reads damaged files, one after another, and measures each
-campaign.py    workers, their time limit, and the count of outcomes
+kinds.py       the kinds of files: how a valid one is written, and how a user reads it
+mutations.py   damage to bytes, JSON, safetensors headers and paths
+worker.py      a process that reads damaged files one after another, and measures each read
+campaign.py    worker processes, their time limit, and the counts of outcomes
 """

@@ -1,11 +1,11 @@
-"""Damage files of every kind and read them; print a table, and what went wrong.
+"""Damage files of every kind and read them; print a table, and the failures.
 
     make fuzz                                      # 5 000 files; writes reliability.md
     python -m benchmarks.fuzz --mutations 500      # fewer, printed only
     python -m benchmarks.fuzz --kind cache --first 2000
     python -m benchmarks.fuzz --kind cache --seed 17   # one file, with its traceback
 
-Exit codes: 0 every file was read or refused within the bounds, 1 one was not.
+Exit codes: 0 if every file was read or refused within the bounds, 1 otherwise.
 """
 
 import argparse
@@ -27,7 +27,7 @@ MARKERS = ("<!-- figures of benchmarks.fuzz -->", "<!-- end of benchmarks.fuzz -
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; its exit code."""
+    """Run the command and return its exit code."""
     options = _parser().parse_args(arguments)
     if options.seed is not None:
         _show(options.kind or next(iter(KINDS)), options.seed)
@@ -54,7 +54,7 @@ def _print_failures(tallies: Sequence[Tally]) -> int:
 
 
 def _show(name: str, seed: int) -> None:
-    """Damage and read one file in this process; what it raises is not caught."""
+    """Damage and read one file in this process, without catching exceptions."""
     kind = KINDS[name]
     with tempfile.TemporaryDirectory() as folder:
         kind.prepare(Path(folder))
@@ -64,7 +64,7 @@ def _show(name: str, seed: int) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz")
-    parser.add_argument("--mutations", type=int, default=5000, help="how many files")
+    parser.add_argument("--mutations", type=int, default=5000, help="number of files")
     parser.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1))
     parser.add_argument("--kind", choices=KINDS, help="one kind only")
     parser.add_argument("--first", type=int, default=0, help="the first seed")

@@ -1,4 +1,4 @@
-"""Many damaged files, read by worker processes; a worker that does not answer is killed."""
+"""Reads many damaged files in worker processes; a worker that does not answer is killed."""
 
 import json
 import os
@@ -15,34 +15,34 @@ from benchmarks.fuzz.worker import Outcome
 TIMEOUT = 60.0
 """Seconds after which a file that is still being read counts as a hang."""
 ALLOWED = 64 * 2**20
-"""Bytes of memory beyond twice the file."""
+"""Bytes of memory that reading a file may take in addition to twice its size."""
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 
 
 @dataclass(frozen=True)
 class Tally:
-    """The outcomes of one kind, counted.
+    """The outcomes of one kind of file.
 
     Attributes:
-        kind: of the file.
-        outcomes: all of them.
+        kind: name of the kind.
+        outcomes: all outcomes.
     """
 
     kind: str
     outcomes: Sequence[Outcome]
 
     def count(self, *ends: str) -> int:
-        """How many ended in one of these ways."""
+        """The number of outcomes that ended in one of these ways."""
         return sum(outcome.end in ends for outcome in self.outcomes)
 
     @property
     def too_large(self) -> list[Outcome]:
-        """Those that took more memory than twice the file and 64 MB."""
+        """The outcomes that took more memory than twice the file plus 64 MiB."""
         return [one for one in self.outcomes if one.peak > 2 * one.size + ALLOWED]
 
     @property
     def failed(self) -> list[Outcome]:
-        """Those that ended in an exception of another family, in a hang or a crash."""
+        """The outcomes that ended in an exception of another family, a hang or a crash."""
         return [one for one in self.outcomes if one.end in ("foreign", "hang", "crash")]
 
 
@@ -56,9 +56,9 @@ def campaign(
     """Read damaged files of all kinds in turn.
 
     Args:
-        mutations: how many in total.
-        workers: how many processes.
-        kinds: names of kinds.
+        mutations: total number of damaged files.
+        workers: number of processes.
+        kinds: names of the kinds.
         first: the first seed; the same seeds give the same files.
         timeout: seconds after which a worker is killed.
     """
@@ -73,7 +73,7 @@ def campaign(
 
 
 def _outcomes(cases: Sequence[tuple[str, int]], timeout: float) -> Iterator[Outcome]:
-    """The outcomes of some cases in one worker after another."""
+    """The outcomes of some cases, with a new worker after each hang or crash."""
     worker: _Worker | None = None
     try:
         for kind, seed in cases:
@@ -126,7 +126,7 @@ class _Worker:
 
 
 def to_markdown(tallies: Sequence[Tally]) -> str:
-    """A table with a row for each kind, and one for all."""
+    """A table with one row per kind, and one for all kinds."""
     every = Tally("all", [outcome for tally in tallies for outcome in tally.outcomes])
     lines = [f"| {' | '.join(COLUMNS)} |", f"|{' --- |' * len(COLUMNS)}"]
     lines += [f"| {' | '.join(_cells(tally))} |" for tally in (*tallies, every)]

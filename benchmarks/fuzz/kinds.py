@@ -1,4 +1,4 @@
-"""The kinds of files that are read: how a valid one is written, and how a user reads it."""
+"""The kinds of files that the package reads: how to write a valid one, and how a user reads it."""
 
 import csv
 import json
@@ -63,10 +63,10 @@ class Kind:
     """A kind of file.
 
     Attributes:
-        file: its name in the folder.
-        prepare: writes it, and the files beside it, into an empty folder.
-        read: reads it from the folder, as a user would.
-        mutate: damages what is in it.
+        file: name of the file in its folder.
+        prepare: writes the file, and the files that belong to it, into an empty folder.
+        read: reads the file from the folder, as a user would.
+        mutate: damages the content of the file.
     """
 
     file: str
@@ -75,7 +75,7 @@ class Kind:
     mutate: Mutate
 
 
-# What is written.
+# ---- how files are written -----------------------------------------------------------------------
 
 
 def _bundled(folder: Path) -> None:
@@ -83,7 +83,7 @@ def _bundled(folder: Path) -> None:
 
 
 def _saved(folder: Path) -> None:
-    """With a checksum, which the bundled files do not have."""
+    """A model with a checksum, which the bundled files do not have."""
     save_folder(_model(), folder)
 
 
@@ -136,7 +136,7 @@ def _prompts(folder: Path) -> None:
 
 
 def _prompt_table(folder: Path) -> None:
-    """As CSV and as Parquet."""
+    """The same prompts as CSV and as Parquet."""
     prompts = interp.read_prompts("letters")
     rows = [{"id": str(n), **prompt.fields()} for n, prompt in enumerate(prompts)]
     with (folder / TABLE).open("w", newline="", encoding="utf-8") as file:
@@ -150,7 +150,7 @@ def _template(folder: Path) -> None:
     (folder / TEMPLATE).write_text(TEMPLATE_TEXT, encoding="utf-8")
 
 
-# How it is read.
+# ---- how files are read --------------------------------------------------------------------------
 
 
 def _load(folder: Path) -> object:
@@ -174,7 +174,7 @@ def _resume(folder: Path) -> object:
 
 
 def _run_edit(folder: Path) -> object:
-    """JSON is parsed by the notebook that reads it, here with the parser of this package."""
+    """Users parse the JSON of an edit themselves; here, the parser of this package does it."""
     try:
         values = read_json(folder / EDIT, 2**20)
     except (OSError, ValueError) as error:
@@ -187,11 +187,11 @@ def _read_card(folder: Path) -> object:
     return interp.card(folder).to_markdown()
 
 
-# Damage to pickles.
+# ---- damage to pickles ---------------------------------------------------------------------------
 
 
 def _damaged_checkpoint(random: Random, content: bytes) -> bytes:
-    """Other weights or settings; parts compressed, replaced or repeated; or other bytes."""
+    """Changes weights or settings, or the parts of the archive, or bytes."""
     damages = (_other_content, _other_archive, damaged_bytes)
     return random.choice(damages)(random, content)
 
@@ -279,7 +279,7 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
-# Models.
+# ---- models --------------------------------------------------------------------------------------
 
 
 @cache
@@ -298,7 +298,7 @@ def _checkpointer(folder: Path) -> FileCheckpointer:
 
 
 def _gpt2_weights() -> dict[str, Tensor]:
-    """Weights of GPT-2, each of the same small number."""
+    """Weights of a small GPT-2, all with the same value."""
     shapes = {"wte.weight": (30, 8), "wpe.weight": (16, 8), "ln_f.weight": (8,), "ln_f.bias": (8,)}
     for n in range(2):
         for name, shape in _block().items():
@@ -307,7 +307,7 @@ def _gpt2_weights() -> dict[str, Tensor]:
 
 
 def _nanogpt_content() -> dict[str, Any]:
-    """The same, with matrices transposed."""
+    """A checkpoint of the same weights, with the matrices of blocks transposed."""
     weights = {
         name: weight.T.contiguous() if weight.ndim == 2 and ".h." in name else weight  # noqa: PLR2004
         for name, weight in _gpt2_weights().items()

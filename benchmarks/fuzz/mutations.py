@@ -1,4 +1,4 @@
-"""Damage to a file: to its bytes, to the JSON in it, to what its path leads to."""
+"""Damage to a file: to its bytes, to its JSON, or to its path."""
 
 import json
 import os
@@ -11,10 +11,10 @@ from interp.tensor_file import CHECKSUM, METADATA
 
 Mutate = Callable[[Random, bytes], bytes]
 LITERAL = "literal-json:"
-"""Begins a text that is replaced by the JSON behind it, which no Python value is written as."""
+"""Prefix of a text that is replaced by the JSON after it, which ``json.dumps`` can't write."""
 INSERTED = (b"\xff", b"\xed\xa0\x80", b"\0", b"\n", b'"', b"{", b"[")
 DEEPER = 0.8
-"""How often a damage goes one level deeper into JSON."""
+"""Probability of going one level deeper into JSON."""
 FEW = 1000
 LITERALS = (
     "NaN",
@@ -39,7 +39,7 @@ VALUES: tuple[Any, ...] = (
 
 
 def damaged_bytes(random: Random, content: bytes) -> bytes:
-    """Flipped, cut, repeated, inserted or overwritten bytes."""
+    """Flip, cut, repeat, insert or overwrite bytes."""
     start = random.randrange(len(content) + 1)
     stop = min(len(content), start + random.choice((1, 1, 2, 8, 100, 10_000)))
     before, part, after = content[:start], content[start:stop], content[stop:]
@@ -50,11 +50,7 @@ def damaged_bytes(random: Random, content: bytes) -> bytes:
         lambda: before + after,
         lambda: before + part * random.choice((2, 3, 50)) + after,
         lambda: before + bytes(len(part)) + after,
-        lambda: (
-            before
-            + random.choice((b"\xff", b"\xed\xa0\x80", b"\0", b"\n", b'"', b"{", b"["))
-            + after
-        ),
+        lambda: before + random.choice(INSERTED) + after,
         lambda: random.choice((b"", b"\0", b"{}", b"[]", b"null", b"\n", b"1", b'"a"')),
         lambda: random.choice((b"\xef\xbb\xbf", b"\xff\xfe")) + content,
         lambda: content + random.choice((b"\0", content[:100], b"}", random.randbytes(50))),
@@ -63,7 +59,7 @@ def damaged_bytes(random: Random, content: bytes) -> bytes:
 
 
 def damaged_json(random: Random, content: bytes) -> bytes:
-    """One or two values of a JSON text replaced, dropped, added, repeated or swapped."""
+    """Replace, drop, add, repeat or swap one or two values of a JSON text."""
     holder: list[Any] = [json.loads(content)]
     for _ in range(random.choice((1, 1, 1, 2))):
         _change(random, holder)
@@ -71,7 +67,7 @@ def damaged_json(random: Random, content: bytes) -> bytes:
 
 
 def damaged_lines(random: Random, content: bytes) -> bytes:
-    """One line of a JSON Lines file damaged."""
+    """Damage one line of a JSON Lines file."""
     lines = content.splitlines()
     index = random.randrange(len(lines))
     lines[index] = damaged_json(random, lines[index])
@@ -79,11 +75,11 @@ def damaged_lines(random: Random, content: bytes) -> bytes:
 
 
 def damaged_header(random: Random, content: bytes) -> bytes:
-    """A safetensors file with a damaged header, mostly without its checksum."""
+    """Damage the header of a safetensors file, and usually remove its checksum."""
     length = int.from_bytes(content[:8], "little")
     header, data = json.loads(content[8 : 8 + length]), content[8 + length :]
     texts: dict[str, str] = header[METADATA]
-    if random.random() < 0.9:  # noqa: PLR2004 - else the checksum alone would be tested
+    if random.random() < 0.9:  # noqa: PLR2004 - otherwise, only the checksum would be tested
         texts.pop(CHECKSUM, None)
     inner = [name for name, text in texts.items() if text.startswith("{")]
     if inner and random.random() < 0.7:  # noqa: PLR2004
@@ -97,7 +93,7 @@ def damaged_header(random: Random, content: bytes) -> bytes:
 
 
 def replaced_path(random: Random, path: Path) -> None:
-    """Put something else than a regular file in the place of a file."""
+    """Replace a file by nothing, or by something other than a regular file."""
     content = path.read_bytes()
     path.unlink()
     other = path.with_name("elsewhere")
@@ -167,7 +163,7 @@ def _nudge(random: Random, inside: Any, key: Any) -> None:  # noqa: ANN401 - JSO
 
 
 def _written(value: object) -> bytes:
-    """JSON, with the literals in place of the texts that name them."""
+    """The value as JSON, with literals in place of the texts that name them."""
     text = json.dumps(value)
     for literal in LITERALS:
         text = text.replace(json.dumps(LITERAL + literal), literal)

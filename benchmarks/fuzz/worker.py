@@ -1,8 +1,8 @@
-"""A process that reads damaged files: a line ``kind<tab>seed`` asks for one, a line answers.
+"""A process that reads damaged files: each input line is ``kind<tab>seed``, each output line JSON.
 
     python -m benchmarks.fuzz.worker
 
-Its memory is limited, so that a file that asks for too much ends in an error of this process.
+Its memory is limited, so that a file that needs too much memory causes an error in this process.
 """
 
 import json
@@ -23,26 +23,26 @@ from benchmarks.memory import high_water, reset_high_water
 from interp.errors import InterpError
 
 ROOM = 2**32
-"""Bytes of address space beyond what the process has when it begins to read."""
+"""Bytes of address space in addition to those in use before the first file is read."""
 SPECIAL = 0.08
-"""Share of damages that replace the file by something else."""
+"""Share of damages that replace the file; see :func:`replaced_path`."""
 BYTES = 0.35
 """Share of damages to bytes."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What reading one damaged file came to.
+    """The outcome of reading one damaged file.
 
     Attributes:
-        kind: of the file.
-        seed: of the damage.
+        kind: kind of the file.
+        seed: seed of the damage.
         end: ``read``, ``refused``, ``foreign`` (an exception of another family), ``hang`` or
             ``crash``.
         what: the exception, if there was one.
-        size: bytes of the damaged file.
-        peak: bytes of memory at most, beyond those before.
-        seconds: how long it took.
+        size: size of the files in its folder, in bytes.
+        peak: peak memory of reading in addition to the memory before, in bytes.
+        seconds: the time taken.
     """
 
     kind: str
@@ -76,7 +76,7 @@ class Reader:
         return Outcome(name, seed, end, what, size, max(0, high_water() - before), seconds)
 
     def _valid_folder(self, name: str) -> Path:
-        """A folder with a valid file, read once so that what is loaded lazily is loaded."""
+        """A folder with a valid file; it is read once, so that lazy imports are done."""
         if name not in self._valid:
             folder = self._folder / f"valid-{len(self._valid)}"
             folder.mkdir()
@@ -108,7 +108,7 @@ def _read(kind: Kind, folder: Path) -> tuple[str, str]:
 
 
 def main() -> None:
-    """Answer until the input ends."""
+    """Read files until the input ends."""
     torch.set_num_threads(1)
     answers = sys.stdout
     sys.stdout = sys.stderr

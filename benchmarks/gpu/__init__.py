@@ -1,1 +1,1 @@
-"""The GPU-marked tests and the marks on CUDA, in one command: ``python -m benchmarks.gpu``."""
+"""The GPU-marked tests and the benchmarks on CUDA, in one command: ``python -m benchmarks.gpu``."""

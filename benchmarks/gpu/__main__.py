@@ -1,12 +1,13 @@
-"""Run the GPU-marked tests and the marks on CUDA; write DIR/gpu.json and DIR/gpu.md.
+"""Run the GPU-marked tests and the benchmarks on CUDA; write DIR/gpu.json and DIR/gpu.md.
 
     python -m benchmarks.gpu --out reports/gpu                       # about ten minutes
     python -m benchmarks.gpu --from reports/gpu/gpu.json --docs      # write docs/reference/gpu.md
     python -m benchmarks.gpu --device cpu --quick --out reports/dry  # try the command
 
 It needs torch, einops, jaxtyping, numpy, pandas, transformers, safetensors, tokenizers and pytest.
-Exit codes: 0 all was measured and every marked test passed (marks may be missed), 1 a test failed
-or was not run, a part raised, or the time was up, 2 wrong input, 3 no CUDA device.
+Exit codes: 0 if everything was measured and every marked test passed (marks may be missed), 1 if a
+test failed or was not run, a part raised an error, or time ran out, 2 for invalid arguments, 3 if
+there is no CUDA device.
 """
 
 import argparse
@@ -52,7 +53,7 @@ class Step:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, or read a report; write what was asked for; the exit code."""
+    """Measure, or read a report; write the requested files; return the exit code."""
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
@@ -92,10 +93,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuse options that do not go together.
+    """Check the options.
 
     Raises:
-        Absent: with what is missing.
+        Absent: options conflict, one is missing, or a name in ``--only`` is unknown.
     """
     if (options.out is None) == (options.read is None):
         raise Absent("give either --out DIR to measure or --from FILE to read a report")
@@ -147,7 +148,7 @@ def _measure(options: argparse.Namespace) -> Report:
 
 
 def _benches(options: argparse.Namespace, device: torch.device) -> Iterator[tuple[Step, Bench]]:
-    """The chosen steps, with models that are built once for each precision in a row."""
+    """The chosen steps; consecutive steps of one precision share their models."""
     base = QUICK if options.quick else Setting(rounds=ROUNDS, long_rounds=LONG_ROUNDS)
     setting = replace(base, kernels=(parts.KERNEL,), device=device)
     setting = replace(setting, warmup=setting.warmup if options.quick else WARMUP)
@@ -161,10 +162,10 @@ def _benches(options: argparse.Namespace, device: torch.device) -> Iterator[tupl
 
 
 def steps(folder: Path) -> list[Step]:
-    """All parts in order: what the marks need first, what explains them last.
+    """All steps in order: those with marks first, those that explain them last.
 
     Args:
-        folder: where profiles are written.
+        folder: the folder in which profiles are written.
     """
     at_all: dict[str, Part] = {
         "agreement": parts.agreement,
@@ -189,14 +190,14 @@ NAMES = tuple(dict.fromkeys([TESTS, *(step.name for step in steps(Path()))]))
 
 
 def _guarded(step: Step, bench: Bench, report: Report) -> Iterator[Measurement]:
-    """The measurements of a step; if it raises, a row with the error, so that later steps run."""
+    """The measurements of a step; an error becomes a row, so that later steps run."""
     print(f"measuring {step.name} in {step.precision.name} …", file=sys.stderr, flush=True)
     try:
         with matmul_precision(step.precision.matmul):
             if step.precision.name not in report.kernels:
                 report.kernels[step.precision.name] = kernel_ran(bench.ours.default)
             yield from step.part(bench, step.precision)
-    except Exception as error:  # any error of a device belongs in the report
+    except Exception as error:  # any error belongs in the report
         report.errors.append(traceback.format_exc(limit=-6))
         yield _not_measured_because(step, f"{type(error).__name__}: {error}".splitlines()[0])
 

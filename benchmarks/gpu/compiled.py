@@ -17,11 +17,11 @@ from benchmarks.timing import Absent, Work
 
 MODES = {"default": "kernels", "reduce-overhead": "kernels replayed as a CUDA graph"}
 TRIAL_BACKEND = "eager"
-"""Traces the model and compiles nothing: for a tiny model, where only the command is tried."""
+"""Traces the model without compiling it: for trials of the command on a tiny model."""
 
 
 def compiled(bench: Bench, precision: Precision) -> Iterator[Measurement]:
-    """The compiled plain forward against the plain one, at the shortest pass."""
+    """The compiled plain forward against the plain one, for the shortest pass."""
     tokens = bench.setting.tokens(*bench.setting.passes[0])
     shape = "×".join(map(str, tokens.shape))
     seconds: dict[str, float] = {}
@@ -56,7 +56,7 @@ def compiled(bench: Bench, precision: Precision) -> Iterator[Measurement]:
 
 @torch.no_grad()
 def _logits(work: Work) -> Tensor:
-    """A copy, since the buffers of a CUDA graph are written again by the next replay."""
+    """A copy of the logits, since the next replay of a CUDA graph overwrites its buffers."""
     return work().clone()
 
 
@@ -72,6 +72,6 @@ def _compile(bench: Bench, tokens: Tensor, mode: str) -> tuple[Work, float]:
     try:
         work = partial(torch.compile(bench.ours.default, **settings), tokens)
         work()
-    except Exception as error:  # a compiler fails in ways of its own, and it is one row
+    except Exception as error:  # a compiler may raise anything, and this is only one row
         raise Absent(traceback.format_exception_only(error)[0].splitlines()[0]) from error
     return work, time.perf_counter() - begun

@@ -1,4 +1,4 @@
-"""What takes the time on a GPU: waits of the host for the device, and the share it is busy."""
+"""Where time is spent on a GPU: waits of the host for the device, and the device's busy time."""
 
 import warnings
 from collections import Counter
@@ -42,8 +42,8 @@ def works(bench: Bench) -> dict[str, Work]:
 def waits(bench: Bench, precision: Precision) -> Iterator[Measurement]:
     """How often the host waits for the device in each work, and at which lines.
 
-    Torch reports each wait as a warning (``torch.cuda.set_sync_debug_mode``). A wait leaves the
-    device idle until the host has issued more work.
+    Torch reports each wait as a warning (``torch.cuda.set_sync_debug_mode``). After a wait, the
+    device is idle until the host issues more work.
     """
     for name, work in works(bench).items():
         row = Row(section="waits", work=f"waits of the host, {name}", kernel="default", unit="")
@@ -79,9 +79,9 @@ def _short(path: Path) -> str:
 
 
 def profiled(bench: Bench, precision: Precision, folder: Path) -> Iterator[Measurement]:
-    """The time that the device is busy in each work, against the time that the work takes.
+    """The time that the device is busy in each work, against the total time of the work.
 
-    The operations of each work, by their time on the device, are written to ``folder``.
+    The operations of each work, sorted by their time on the device, are written to ``folder``.
     """
     device = bench.setting.device
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * bench.on_cuda

@@ -19,7 +19,7 @@ SECONDS_OF_A_QUERY = 20
 
 
 def device_facts(device: torch.device) -> dict[str, Any]:
-    """Name, memory, driver and CUDA of ``device``; for a CPU, its name."""
+    """The name, memory, driver and CUDA version of ``device``; for a CPU, only its name."""
     if device.type != "cuda":
         return {"type": device.type, "name": processor()}
     properties = torch.cuda.get_device_properties(device)
@@ -39,7 +39,7 @@ def software_facts(commit: str | None) -> dict[str, Any]:
     """Date, versions and the git commit.
 
     Args:
-        commit: the commit, where the folder is a copy without its history; ``None`` asks git.
+        commit: the commit, if the folder is a copy without its history; ``None`` to ask git.
     """
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -51,7 +51,7 @@ def software_facts(commit: str | None) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The commit of this folder, with ``+`` if files were changed since; ``None`` without git."""
+    """The commit of this folder, with ``+`` if files have changed since; ``None`` without git."""
     commit = _printed("git", "-C", str(ROOT), "rev-parse", "HEAD")
     changed = _printed("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no")
     return f"{commit}+" if commit and changed else commit

@@ -1,6 +1,6 @@
 """A stand-in for ``hypothesis`` where it is not installed, so that test modules can be imported.
 
-Tests that draw examples are marked as skipped; all others run. No GPU-marked test draws any.
+Tests that draw examples are skipped; all others run. No GPU-marked test draws examples.
 """
 
 import importlib.util
@@ -16,13 +16,13 @@ REASON = "hypothesis is not installed"
 
 
 class Anything:
-    """Every attribute, call and union of it is itself: enough for strategies at import."""
+    """Every attribute, call and union returns the object itself, as needed at import."""
 
     def __getattr__(self, name: str) -> "Anything":
         return self
 
     def __call__(self, *_: object, **__: object) -> "Anything":
-        """Itself."""
+        """Return the object itself."""
         return self
 
     def __or__(self, other: object) -> "Anything":
@@ -30,26 +30,26 @@ class Anything:
 
 
 class Decorator:
-    """Stands for ``settings``, ``example`` and the like: leaves a test as it is."""
+    """Stands for ``settings``, ``example`` and similar decorators, and does not change a test."""
 
     def __init__(self, *_: object, **__: object) -> None:
         pass
 
     def __call__(self, test: Callable[..., Any]) -> Callable[..., Any]:
-        """The test itself."""
+        """Return the test itself."""
         return test
 
     @classmethod
     def register_profile(cls, *_: object, **__: object) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     @classmethod
     def load_profile(cls, *_: object) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
 
 def _attribute(name: str) -> Anything:
-    """Any public attribute; those of modules, such as ``__file__``, are left to Python."""
+    """Any public attribute; Python provides those of modules, such as ``__file__``."""
     if name.startswith("__"):
         raise AttributeError(name)
     return Anything()
@@ -61,11 +61,11 @@ def given(*_: object, **__: object) -> Callable[[Callable[..., Any]], Callable[.
 
 
 def install() -> bool:
-    """Put the stand-in into ``sys.modules`` if hypothesis is missing; whether it was."""
+    """Put the stand-in into ``sys.modules`` if hypothesis is missing; return whether it was."""
     if importlib.util.find_spec("hypothesis") is not None:
         return False
     names = ("hypothesis", "hypothesis.strategies")
-    # With a spec, since importlib refuses a module without one, and torch looks for all of these.
+    # With a spec: importlib raises an error for a module without one, and torch searches for these.
     module, strategies = (module_from_spec(ModuleSpec(name, loader=None)) for name in names)
     for stand_in in (module, strategies):
         setattr(stand_in, "__getattr__", _attribute)  # noqa: B010 - of a module

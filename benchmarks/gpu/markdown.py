@@ -18,7 +18,7 @@ GIB = 2**30
 
 
 def to_markdown(report: Report) -> str:
-    """Device, tests and table of a report."""
+    """The device, tests and table of a report as Markdown."""
     parts = [_origin(report)]
     if not report.is_complete:
         parts.append("**The run stopped before its end: rows are missing.**")
@@ -36,7 +36,7 @@ def write_document(report: Report, path: Path) -> None:
     """Write a report between the markers of docs/reference/gpu.md.
 
     Raises:
-        Absent: no GPU was measured at full size, or the file has no markers.
+        Absent: the report is not of a full-size run on CUDA, or the file has no markers.
     """
     if not report.is_cuda_run:
         raise Absent(f"this is a {DRY_RUN}; {path.name} holds only what was measured on CUDA")
@@ -44,7 +44,7 @@ def write_document(report: Report, path: Path) -> None:
 
 
 def _origin(report: Report) -> str:
-    """On what it was measured, in a sentence."""
+    """A sentence that describes the device and the software."""
     device, software = report.device, report.software
     packages = ", ".join(f"{name} {software[name] or 'unknown'}" for name in ("torch", "commit"))
     if not report.is_cuda_run:
@@ -58,7 +58,7 @@ def _origin(report: Report) -> str:
 
 
 def _kernels(report: Report) -> str:
-    """The operations of torch by which a forward was computed, for each precision."""
+    """The operations of torch that compute a forward, for each precision."""
     return "; ".join(f"{name}: {used}" for name, used in report.kernels.items())
 
 
@@ -76,7 +76,7 @@ def _tests(tests: TestReport) -> str:
 
 
 def _last_line(failure: Failure) -> str:
-    """The error of a failure, which pytest writes behind ``E``; else its last line."""
+    """The error of a failure, which pytest writes after ``E``; otherwise its last line."""
     lines = [line.strip() for line in failure.text.splitlines() if line.strip()]
     errors = [line[1:].strip() for line in lines if line.startswith("E ")]
     return _cell((errors or lines or ["no text"])[0 if errors else -1])
@@ -106,5 +106,5 @@ def _cells(measurement: Measurement) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    """Text that stays in its cell and is read as text."""
+    """The text on one line, with the characters that end a cell or begin HTML replaced."""
     return " ".join(text.split()).replace("|", "∣").replace("<", "‹")

@@ -1,7 +1,7 @@
-"""Run the GPU-marked tests in another process, with what is installed, and account for all of them.
+"""Run the GPU-marked tests in another process, and report the outcome of each.
 
-pytest-timeout, hypothesis and beartype are used where they are installed, but not needed. Warnings
-are reported, not turned into errors: a newer CUDA build may have new ones.
+pytest-timeout, hypothesis and beartype are used if they are installed, but not needed. Warnings are
+reported, not turned into errors, since a newer CUDA build may have new ones.
 """
 
 import ast
@@ -20,7 +20,7 @@ from typing import Any
 
 MARK = "gpu"
 LONGEST = 1500
-"""Characters of a failure that are kept: the last ones."""
+"""Number of characters of a failure that are kept, from its end."""
 REGULAR = (0, 1, 5)
 """Exit codes of pytest: all passed, some failed, none was selected."""
 CHECKED_PACKAGES = "--jaxtyping-packages=interp,analyses,beartype.beartype"
@@ -28,7 +28,7 @@ CHECKED_PACKAGES = "--jaxtyping-packages=interp,analyses,beartype.beartype"
 
 @dataclass(frozen=True)
 class Failure:
-    """What went wrong in a test or a file, and the end of its text."""
+    """The name of a test or a file that failed, and the end of its report."""
 
     name: str
     text: str
@@ -36,19 +36,19 @@ class Failure:
 
 @dataclass(frozen=True)
 class TestReport:
-    """What became of every marked test.
+    """The outcomes of all marked tests.
 
     Attributes:
         collected: number of marked tests that were found.
-        passed: number that passed.
-        failed: those that failed.
-        skipped: those that were skipped, with the reasons.
-        not_run: names of those that were collected but did not run.
-        why_not_run: the reason.
-        not_collected: files with the mark that could not be imported, or gave no marked test.
-        seconds: that it took.
+        passed: number of tests that passed.
+        failed: the tests that failed.
+        skipped: the tests that were skipped, with the reasons.
+        not_run: names of the tests that were collected but did not run.
+        why_not_run: why they did not run.
+        not_collected: files with the mark that could not be imported, or had no marked test.
+        seconds: duration of the run.
         annotations_checked: whether shapes were checked at run time (with beartype).
-        warnings: how often each was issued.
+        warnings: number of times that each warning was issued.
         stopped: why the run ended early; empty if it did not.
     """
 
@@ -68,7 +68,7 @@ class TestReport:
 
     @property
     def all_collected(self) -> bool:
-        """Whether every marked test was found, none failed, and pytest came to its end."""
+        """Whether every marked test was found, none failed, and pytest ran to completion."""
         broken = self.failed or self.not_collected or self.stopped
         return self.collected > 0 and not broken
 
@@ -103,13 +103,13 @@ class TestReport:
 
 
 def run_marked_tests(root: Path, log: Path, limit: float, why_not_run: str) -> TestReport:
-    """Run every marked test below ``root / "tests"``.
+    """Run every marked test in ``root / "tests"``.
 
     Args:
         root: the folder of the project.
-        log: where pytest's output is written.
-        limit: seconds until it is stopped.
-        why_not_run: the reason if tests are deselected; empty where none should be.
+        log: the file in which pytest's output is written.
+        limit: time limit in seconds.
+        why_not_run: the reason if tests are deselected; empty if none should be.
     """
     files = marked_files(root)
     if not files:
@@ -130,7 +130,7 @@ def run_marked_tests(root: Path, log: Path, limit: float, why_not_run: str) -> T
 
 
 def marked_files(root: Path) -> list[Path]:
-    """Files of tests that use the mark in their code."""
+    """Test files that use the mark in their code."""
     return [file for file in sorted((root / "tests").rglob("test_*.py")) if _is_marked(file)]
 
 
@@ -141,7 +141,7 @@ def _is_marked(file: Path) -> bool:
     try:
         nodes = list(ast.walk(ast.parse(text)))
     except SyntaxError:
-        return True  # pytest will say what is wrong with it
+        return True  # pytest reports the error
     uses = [node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr == MARK]
     return any(isinstance(value, ast.Attribute) and value.attr == "mark" for value in uses)
 
@@ -151,7 +151,7 @@ def _checks_annotations() -> bool:
 
 
 def _command(files: Sequence[Path], events: Path) -> list[str]:
-    """The options of pyproject.toml need packages that may be missing; none of them is kept."""
+    """The command without the options of pyproject.toml, whose packages may be missing."""
     command = [sys.executable, "-m", "pytest", "-p", "benchmarks.gpu.plugin"]
     command += ["-p", "no:cacheprovider", "-o", "addopts=", "-o", "filterwarnings="]
     command += ["-m", MARK, "-q", "--tb=short", "--continue-on-collection-errors"]
@@ -160,7 +160,7 @@ def _command(files: Sequence[Path], events: Path) -> list[str]:
 
 
 def _run(command: list[str], root: Path, log: Path, limit: float) -> str:
-    """Run pytest; why it ended early, if it did."""
+    """Run pytest, and return why it ended early; empty if it did not."""
     paths = [str(Path(__file__).parents[2]), str(root), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     with log.open("w", encoding="utf-8") as output:

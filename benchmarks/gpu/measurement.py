@@ -1,4 +1,4 @@
-"""A row of the table with its precision and the largest difference of the values compared."""
+"""A row of the table, with its precision and the largest difference of the compared values."""
 
 from dataclasses import dataclass
 from math import isfinite
@@ -16,9 +16,9 @@ class Measurement:
 
     Attributes:
         precision: name of the :class:`~benchmarks.precision.Precision`.
-        row: amounts, ratio, mark.
-        difference: largest difference between the two results, over the largest value; ``None``
-            where no values are compared.
+        row: the amounts, ratio and mark.
+        difference: largest difference between the two results, relative to the largest value;
+            ``None`` if no values are compared.
         tolerance: bound on the difference.
     """
 
@@ -29,14 +29,14 @@ class Measurement:
 
     @property
     def agrees(self) -> bool | None:
-        """Whether the values agree within the tolerance; ``None`` where none are compared."""
+        """Whether the values agree within the tolerance; ``None`` if none are compared."""
         if self.difference is None or self.tolerance is None:
             return None
         return self.difference <= self.tolerance
 
     @property
     def holds(self) -> bool | None:
-        """Whether the values agree and the mark holds; ``None`` where neither was judged."""
+        """Whether the values agree and the mark holds; ``None`` if neither was judged."""
         judged = {"holds": True, "misses": False}
         verdicts = [self.agrees, judged.get(self.row.verdict)]
         known = [verdict for verdict in verdicts if verdict is not None]
@@ -83,7 +83,7 @@ def _as_number(value: str | float | None) -> float | None:
 
 @torch.no_grad()
 def relative_difference(ours: Tensor, theirs: Tensor) -> float:
-    """The largest |ours − theirs| over the largest |theirs|, computed in float32 or wider."""
+    """The largest |ours − theirs| divided by the largest |theirs|, in at least float32."""
     wide = torch.promote_types(ours.dtype, torch.float32)
     ours, theirs = ours.to(wide), theirs.to(wide)
     return ((ours - theirs).abs().max() / theirs.abs().max()).item()

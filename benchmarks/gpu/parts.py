@@ -1,4 +1,4 @@
-"""What is measured on a GPU: values, sweeps, forwards, caches, memory.
+"""The parts that are measured on a GPU: values, sweeps, forwards, caches, memory.
 
 Each function measures one part at one precision. The models have GPT-2-small's shape and the same
 random weights in both libraries.
@@ -26,14 +26,14 @@ from benchmarks.timing import Absent, Work
 from interp import edits
 
 KERNEL = "default"
-"""The only kernel of products on a GPU."""
+"""The only kernel for matrix products on a GPU."""
 WITHIN_BUDGET = Mark(1.0)
 BUDGET, QUICK_BUDGET = 2**30, 2**20
-"""Bytes that the sweep may take whose peak memory is measured."""
+"""Memory limit in bytes of the sweep whose peak memory is measured."""
 
 
 def judged_on_cuda(bench: Bench, row: Row) -> Row:
-    """``row`` with a mark for CUDA, not judged on another device or for a tiny model."""
+    """``row`` with a mark that is judged only on CUDA and at full size."""
     judged = bench.judged(row)
     if bench.on_cuda:
         return judged
@@ -41,7 +41,7 @@ def judged_on_cuda(bench: Bench, row: Row) -> Row:
 
 
 def agreement(bench: Bench, precision: Precision) -> Iterator[Measurement]:
-    """Our logits and those of transformers; below float32, how far both are from float32."""
+    """Our logits and those of transformers; in lower precisions, both against float32."""
     tokens = bench.setting.tokens(*bench.setting.passes[1])
     with torch.no_grad():
         ours = bench.ours.default(tokens)
@@ -84,7 +84,7 @@ def _float32_logits(bench: Bench, tokens: Tensor) -> Tensor:
 def heads(bench: Bench, precision: Precision) -> Iterator[Measurement]:
     """Every head zeroed: a sweep against a loop of forwards with a hook on transformers.
 
-    The mark is against ``eager`` attention, which forms attention matrices as TransformerLens does.
+    The mark is for ``eager`` attention, which forms attention matrices as TransformerLens does.
     """
     setting = bench.setting
     tokens = setting.tokens(*setting.prompts)
@@ -156,7 +156,7 @@ def cache(bench: Bench, precision: Precision) -> Iterator[Measurement]:
 
 @torch.no_grad()
 def _cache_bytes(bench: Bench, tokens: Tensor) -> tuple[int, int]:
-    """Bytes without the logits: of a recorded run, and of a run that stores every tensor."""
+    """Bytes of a recorded run and of a run that stores every tensor, both without the logits."""
     run = interp.run(bench.ours.default, tokens, record="all")
     if run.logits is None:
         raise Absent("the run returned no logits")

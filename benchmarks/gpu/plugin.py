@@ -1,8 +1,8 @@
-"""A pytest plugin that writes what happens to the GPU-marked tests, line by line, as JSON.
+"""A pytest plugin that writes the events of the GPU-marked tests as lines of JSON.
 
     python -m pytest -p benchmarks.gpu.plugin --gpu-events FILE ...
 
-Each line is flushed, so that the file of a run that was killed holds all that was done.
+Each line is flushed, so that the file of a killed run has all events up to then.
 """
 
 import json
@@ -20,12 +20,12 @@ install()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The option that names the file."""
+    """Add the option for the name of the file."""
     parser.addoption("--gpu-events", type=Path, help="write events as lines of JSON")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start writing, if a file is named; accept the mark of pytest-timeout without it."""
+    """Start writing if a file is given, and accept the mark of pytest-timeout without it."""
     config.addinivalue_line("markers", "timeout(seconds): of pytest-timeout")
     if path := config.getoption("--gpu-events"):
         config.pluginmanager.register(EventWriter(path))
@@ -42,19 +42,19 @@ class EventWriter:
             file.write(json.dumps(event) + "\n")
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """A file that cannot be imported."""
+        """Write that a file cannot be imported."""
         if report.failed:
             self._write(event="not collected", file=report.nodeid, text=report.longreprtext)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """All marked tests, before others deselect some of them."""
+        """Write all marked tests, before other plugins deselect some of them."""
         for item in items:
             if item.get_closest_marker(MARK):
                 self._write(event="collected", test=item.nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """The outcome of a test: of its call, or of a setup or teardown that did not pass."""
+        """Write the outcome of a test: of its call, or of a setup or teardown that did not pass."""
         if report.when == "call" or not report.passed:
             self._write(
                 event="outcome",
@@ -65,7 +65,7 @@ class EventWriter:
             )
 
     def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:
-        """A warning, with its category."""
+        """Write a warning with its category."""
         text = f"{warning_message.category.__name__}: {warning_message.message}"
         self._write(event="warning", text=text)
 

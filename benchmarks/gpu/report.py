@@ -1,4 +1,4 @@
-"""What one run of the command found, written to ``gpu.json`` after every measurement."""
+"""The report of one run of the command, written to ``gpu.json`` after every measurement."""
 
 import json
 from collections.abc import Sequence
@@ -16,18 +16,18 @@ CUDA_RUN = "measured on CUDA"
 
 @dataclass
 class Report:
-    """Device, tests and measurements of a run.
+    """The device, tests and measurements of a run.
 
     Attributes:
-        device: of :func:`~benchmarks.gpu.facts.device_facts`.
-        software: of :func:`~benchmarks.gpu.facts.software_facts`.
+        device: the result of :func:`~benchmarks.gpu.facts.device_facts`.
+        software: the result of :func:`~benchmarks.gpu.facts.software_facts`.
         quick: whether the models were tiny.
-        tests: the GPU-marked tests, once they were run.
+        tests: the outcomes of the GPU-marked tests; ``None`` until they have run.
         measurements: the rows so far.
         kernels: the operations of torch that a forward used at each precision.
-        errors: tracebacks of parts that raised.
-        seconds: since the start.
-        is_complete: whether the run came to its end with all its parts.
+        errors: tracebacks of parts that raised errors.
+        seconds: time since the start.
+        is_complete: whether the run finished with all its parts.
     """
 
     device: dict[str, Any]
@@ -42,14 +42,14 @@ class Report:
 
     @property
     def is_cuda_run(self) -> bool:
-        """Whether a GPU was measured, at full size."""
+        """Whether a GPU was measured with models of full size."""
         return self.device.get("type") == "cuda" and not self.quick
 
     @property
     def is_good(self) -> bool:
-        """Whether it is complete, no part raised and every marked test passed.
+        """Whether the run is complete, no part raised an error, and every marked test passed.
 
-        Without CUDA no marked test can run: then it is enough that all were collected.
+        Without CUDA, no marked test can run; it is then sufficient that all were collected.
         """
         if self.errors or not self.is_complete:
             return False
@@ -90,7 +90,7 @@ class Report:
         )
 
     def save(self, path: Path) -> None:
-        """Write it whole or not at all: a killed run leaves the last whole file."""
+        """Write the report atomically: a killed run leaves the previous file intact."""
         partial = path.with_suffix(".part")
         text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
         partial.write_text(text + "\n", encoding="utf-8")
@@ -98,10 +98,10 @@ class Report:
 
 
 def read_report(path: Path) -> Report:
-    """Read a file of :meth:`Report.save`.
+    """Read a file written by :meth:`Report.save`.
 
     Raises:
-        Absent: it is no such file.
+        Absent: the file was not written by it.
     """
     try:
         return Report.from_dict(json.loads(path.read_text(encoding="utf-8")))

@@ -1,1 +1,1 @@
-"""What the documentation is built with: ``make docs``."""
+"""Tools that build the documentation: ``make docs``."""

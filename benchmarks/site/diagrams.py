@@ -1,9 +1,9 @@
-"""The diagrams of docs/explanation: what a run, a cache and a sweep do.
+"""The diagrams of docs/explanation, of a run, a cache and a sweep.
 
     python -m benchmarks.site.diagrams docs/explanation/figures
 
-The places of a block, what each follows from, and which of them a cache stores are those of a
-bundled model; the blocks that a sweep computes are those of its restart map.
+The places of a block, their recipes, and which of them a cache stores are those of a bundled model;
+the blocks that a sweep computes are those of its restart map.
 """
 
 import sys
@@ -20,7 +20,7 @@ MODEL = "python-4l"
 TEXT = "def add(self, a, b):\n    return self." * 8
 """Long enough that attention patterns are larger than queries and keys."""
 LENGTHS = (16, 64, 256)
-"""Tokens of the texts whose caches are measured."""
+"""Lengths in tokens of the texts whose caches are measured."""
 MEGABYTE = 1e6
 INK, SOFT, FILL, STRONG = "#1f2430", "#8a93a6", "#e8ebf5", "#c3ccea"
 
@@ -30,9 +30,9 @@ class Box:
     """A labelled rectangle, in units of the drawing.
 
     Attributes:
-        text: lines inside.
-        left, top, width, height: where it is.
-        fill: its colour.
+        text: the lines inside.
+        left, top, width, height: position and size.
+        fill: the fill colour.
     """
 
     text: str
@@ -57,7 +57,7 @@ class Box:
 
 
 def drawing(width: float, height: float, title: str, parts: Sequence[str]) -> str:
-    """The file of a drawing: dark on white, so that it is read on any page."""
+    """The text of an SVG file: dark on white, so that it is legible on any page."""
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'width="{width}" height="{height}" role="img" font-family="system-ui, sans-serif" '
@@ -138,7 +138,7 @@ def _name(place: Place) -> str:
 
 
 def _arcs(sources: Sequence[int], row: int, top: float, step: float) -> Iterator[str]:
-    """Arrows at the right of the boxes, further out the longer they are."""
+    """Arrows to the right of the boxes; longer ones are further out."""
     for source in sources:
         start, end = top + step * source + 12, top + step * row + 12
         out = 200 + 14 * abs(row - source)
@@ -146,7 +146,7 @@ def _arcs(sources: Sequence[int], row: int, top: float, step: float) -> Iterator
 
 
 def cache_diagram() -> str:
-    """Of a cache of everything: the size of all tensors, and of those that it stores, by length."""
+    """The size of all tensors of a cache of everything, and of those that it stores, by length."""
     model = interp.load(MODEL)
     sizes: list[tuple[int, int, int]] = []
     for length in LENGTHS:
@@ -172,7 +172,7 @@ def cache_diagram() -> str:
 
 
 def sweep_diagram() -> str:
-    """Of each edit, the blocks that are computed again."""
+    """The blocks that are computed again for each edit."""
     model = interp.load(MODEL)
     restarts, layers = RestartMap(model), range(model.n_layers)
     edits = [("z", layer) for layer in reversed(layers)]
@@ -184,10 +184,10 @@ def sweep_diagram() -> str:
         parts.append(text(10, row + 20, f"edits of z, layer {edit[1]}"))
         for layer in layers:
             again = restart is not None and layer >= restart.layer
-            fill, said = (STRONG, f"block {layer}") if again else ("#fff", "kept")
+            fill, label = (STRONG, f"block {layer}") if again else ("#fff", "kept")
             if restart is not None and layer == restart.layer:
-                said = f"from z of {layer}"
-            parts.append(Box(said, 170 + 110 * layer, row, 100, 30, fill).svg())
+                label = f"from z of {layer}"
+            parts.append(Box(label, 170 + 110 * layer, row, 100, 30, fill).svg())
         parts.append(text(620, row + 20, "all heads of the layer: one batch"))
     return drawing(850, 70 + 46 * len(edits), "What a sweep computes again", parts)
 

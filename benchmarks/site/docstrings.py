@@ -1,7 +1,7 @@
-"""Docstrings as the pages of the site need them.
+"""Docstrings in the form that the pages of the site need.
 
-Docstrings name other objects by roles of Sphinx (``:func:`~interp.sweeps.sweep.sweep```); Markdown
-has none, so a role becomes the name in code.
+Docstrings refer to other objects by Sphinx roles (``:func:`~interp.sweeps.sweep.sweep```); Markdown
+has no roles, so each becomes the name of the object, in code font.
 """
 
 from typing import Any
@@ -15,6 +15,6 @@ class PlainDocstrings(griffe.Extension):
     """Rewrites every docstring before it is parsed."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:  # noqa: ANN401 - griffe's own
-        """Called for each object that is read."""
+        """Rewrite the docstring of an object; griffe calls this for each object."""
         if obj.docstring is not None:
             obj.docstring.value = without_roles(obj.docstring.value)

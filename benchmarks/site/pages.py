@@ -1,13 +1,13 @@
-"""The code of the pages: blocks of Markdown, run as they stand, and what they print.
+"""The code blocks of Markdown pages: they are run unchanged, and their outputs are compared.
 
-    python -m benchmarks.site.pages docs/how-to/*.md     # run the pages, rewrite what they print
+    python -m benchmarks.site.pages docs/how-to/*.md     # run the pages, rewrite their outputs
 
-Of a page, all blocks of Python share one namespace and one empty folder, where its commands run as
-well. A block of text that follows a block of Python is what that prints. In a ``console`` block,
-lines that begin with ``$`` are commands, and the others are what they print. A line ``…`` stands
-for any lines. In a table whose last column is headed ``here``, the code of that column is run, too:
-pages that compare calls have such. A block that can't be run says why in its title, which readers
-see::
+All Python blocks of a page share one namespace and one empty folder, in which its commands run,
+too. A text block that follows a Python block has its output. In a ``console`` block, lines that
+begin with ``$`` are commands, and the other lines are their outputs. A line ``…`` matches any
+lines. In tables whose last column is headed ``here``, which compare calls with those of another
+library, the code of that column is run, too. A block that can't be run gives the reason in its
+title, which readers see::
 
     ```bash title="Not run in the tests: needs a GPU"
 """
@@ -34,11 +34,11 @@ FENCE = re.compile(r"^```(\w*)([^\n`]*)\n(.*?)^```[ ]*$", re.DOTALL | re.MULTILI
 TITLE = re.compile(r'title="Not run in the tests: ([^"]+)"')
 CALLS = re.compile(r"^\|[^\n]*\| here \|\n\|[-| ]+\|\n((?:\|.*\|\n)+)", re.MULTILINE)
 REST = "…"
-"""Stands for any lines of an output."""
+"""Matches any lines of an output."""
 
 
 class PageError(AssertionError):
-    """A block that fails, or prints something else than its page has."""
+    """A block fails, or its output differs from that on the page."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class Block:
     """A fenced block of a page.
 
     Attributes:
-        language: after the opening fence.
-        text: its lines.
-        line: of the page where it begins, from 1.
-        not_run: why it is not run; empty if it is.
-        start: where its text begins in the page.
-        printed: the block of text that holds what it prints, if the page has one.
+        language: the language of the opening fence.
+        text: the lines of the block.
+        line: number of its first line on the page, from 1.
+        not_run: why it is not run; empty if it is run.
+        start: offset of its text in the page.
+        printed: the text block with its output, if the page has one.
     """
 
     language: str
@@ -63,7 +63,7 @@ class Block:
 
 
 def blocks_of(page: str) -> list[Block]:
-    """The blocks of a page in order; what a block of Python prints is a part of it."""
+    """The blocks of a page in order; the output of a Python block is part of that block."""
     found: list[Block] = []
     end = 0
     for match in FENCE.finditer(page):
@@ -82,7 +82,7 @@ def blocks_of(page: str) -> list[Block]:
 
 
 def _calls(page: str) -> Iterator[Block]:
-    """The code in the last column of tables that compare calls, a block a row."""
+    """The code in the last column of tables that compare calls, one block per row."""
     for table in CALLS.finditer(page):
         start = table.start(1)
         for row in table[1].splitlines(keepends=True):
@@ -94,7 +94,7 @@ def _calls(page: str) -> Iterator[Block]:
 
 
 def agrees(printed: str, expected: str) -> bool:
-    """Whether an output is what a page has; ``…`` alone on a line stands for any lines."""
+    """Whether an output agrees with that on a page; a line ``…`` matches any lines."""
     parts = [[]]
     for line in _lines(expected):
         if line.strip() == REST:
@@ -116,9 +116,9 @@ class PageRun:
     """The run of one page: its namespace and folder.
 
     Attributes:
-        name: of the page, for tracebacks.
-        names: what its code has defined.
-        folder: where it runs; empty at first.
+        name: name of the page, for tracebacks.
+        folder: the working directory of the run, which is empty at first.
+        names: the names that its code has defined.
     """
 
     name: str
@@ -126,10 +126,12 @@ class PageRun:
     names: dict[str, Any] = field(default_factory=lambda: {"__name__": "page"})
 
     def outputs(self, page: str) -> Iterator[tuple[Block, str]]:
-        """Run the blocks in order; each with what it printed (console: the whole block anew).
+        """Run the blocks in order, and yield each with its output.
+
+        The output of a ``console`` block is the whole block, commands included.
 
         Raises:
-            PageError: a command failed, or is none that a page may have.
+            PageError: a command fails, or is not one that a page may have.
         """
         for block in blocks_of(page):
             if block.not_run:
@@ -145,20 +147,20 @@ class PageRun:
                     yield block, block.text
 
     def _python(self, block: Block) -> str:
-        code = "\n" * block.line + block.text  # lines are counted as in the page
+        code = "\n" * block.line + block.text  # line numbers are those of the page
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             exec(compile(code, self.name, "exec"), self.names)
         return printed.getvalue()
 
     def _console(self, block: Block) -> str:
-        anew: list[str] = []
+        lines: list[str] = []
         for line in block.text.splitlines():
             if line.startswith("$ "):
-                anew += [line, *_lines(self._command(line[2:], block))]
-        return "\n".join(anew) + "\n"
+                lines += [line, *_lines(self._command(line[2:], block))]
+        return "\n".join(lines) + "\n"
 
     def _command(self, command: str, block: Block) -> str:
-        """Run a command of interp; of other commands, check that there is one."""
+        """Run a command of interp; for other commands, only check that they exist."""
         first, *rest = shlex.split(command, comments=True)
         if first == "interp":
             return self._interp(rest, block)
@@ -172,7 +174,7 @@ class PageRun:
         return ""
 
     def _interp(self, arguments: Sequence[str], block: Block) -> str:
-        # A server would run until it is stopped.
+        # The server would run until it is stopped.
         shown = [*arguments, "--help"] if arguments[0] == "explore" else list(arguments)
         done = CliRunner().invoke(app, shown)
         if done.exit_code:
@@ -181,7 +183,7 @@ class PageRun:
 
 
 def commands_of(text: str) -> list[str]:
-    """The commands of a block of bash, without comments; a backslash joins lines."""
+    """The commands of a bash block, without comments; a backslash joins lines."""
     lines = text.replace("\\\n", " ").splitlines()
     return [line.strip() for line in lines if shlex.split(line, comments=True)]
 
@@ -191,10 +193,10 @@ def _makefile() -> str:
 
 
 def check(path: Path, folder: Path) -> None:
-    """Run a page, and compare what it prints with what it has.
+    """Run a page, and compare its outputs with those on the page.
 
     Raises:
-        PageError: they differ, or a block failed.
+        PageError: outputs differ, or a block fails.
     """
     text = path.read_text(encoding="utf-8")
     for block, printed in PageRun(path.name, folder).outputs(text):
@@ -209,7 +211,7 @@ def check(path: Path, folder: Path) -> None:
 
 
 def rewritten(path: Path, folder: Path) -> str:
-    """The page with what its blocks print now; outputs that still agree are left as they are."""
+    """The page with the new outputs of its blocks; outputs that still agree are not changed."""
     text = path.read_text(encoding="utf-8")
     ran = list(PageRun(path.name, folder).outputs(text))
     for block, printed in reversed(ran):
@@ -221,7 +223,7 @@ def rewritten(path: Path, folder: Path) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run pages and rewrite what they print."""
+    """Run pages and rewrite their outputs."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     for name in sys.argv[1:] if arguments is None else arguments:
         with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Roles of Sphinx in docstrings, as code in Markdown."""
+"""Converts Sphinx roles in docstrings to code in Markdown."""
 
 import re
 

@@ -1,1 +1,1 @@
-"""A corpus that may be larger than memory: its texts in batches, the largest values over it."""
+"""Corpora that may be larger than memory: their texts in batches, and the largest activations."""

@@ -1,4 +1,4 @@
-"""What neurons write into the logits where they are largest in a corpus."""
+"""Direct effects of neurons on the logits at their largest activations in a corpus."""
 
 import torch
 
@@ -12,7 +12,7 @@ from interp.model.unembedding import MaskedHead, Unembedding
 
 
 def writes_logits(model: Network, measure: ActivationsOf) -> bool:
-    """Whether what the neurons write is mapped linearly to logits."""
+    """Whether the output of these neurons is mapped linearly to the logits."""
     last = model.stacks[-1]
     linear = isinstance(model.unembed, Unembedding) and not isinstance(last.final_norm, MaskedHead)
     return linear and measure.stack == len(model.stacks) - 1
@@ -21,30 +21,34 @@ def writes_logits(model: Network, measure: ActivationsOf) -> bool:
 def largest_effects(
     model: Network,
     measure: ActivationsOf,
-    found: Streamed,
+    streamed: Streamed,
     *,
     tokens: int,
     rows: int,
     seed: int,
 ) -> DirectEffects | None:
-    """The direct effects of each neuron at its largest activation; ``None`` if it has none.
+    """The direct effects of each neuron at its largest activation.
 
     Args:
         model: the model.
         measure: the neurons.
-        found: their largest activations.
-        tokens: how many that are promoted and suppressed to report.
-        rows: texts a forward.
+        streamed: the result that has their largest activations.
+        tokens: number of promoted and of suppressed tokens to report.
+        rows: texts per forward.
         seed: of the random vectors.
+
+    Returns:
+        The effects, or ``None`` if neurons of this MLP have no direct effect on logits; see
+        :func:`writes_logits`.
     """
     if not writes_logits(model, measure):
         return None
     parts: list[DirectEffects] = []
     layer, numbers = measure.place.layer or 0, torch.tensor(measure.neurons)
     for units in torch.arange(len(numbers)).split(rows):
-        batches = rows_of([found.texts[n] for n in found.text[units, 0].tolist()])
+        batches = rows_of([streamed.texts[n] for n in streamed.text[units, 0].tolist()])
         cache = run(model, *batches, record=places_of_neurons(model, layer)).cache
-        column = found.pos[units, 0].to(model.device)
+        column = streamed.pos[units, 0].to(model.device)
         neuron = numbers[units].to(model.device)
         parts.append(direct_effects(model, cache, column, layer, neuron, top=tokens, seed=seed))
     return DirectEffects.joined(parts)

@@ -1,8 +1,8 @@
-"""How values are distributed, counted as they come: quantiles of a stream with a bounded error.
+"""Streaming histograms of values: quantiles with a bounded relative error.
 
-A value x falls into the bucket ⌊16 log₂ |x|⌋ of its sign, so that a quantile is known to within
-2.2 % of itself, whatever the values are (Masson et al. 2019, "DDSketch"). Counts do not depend on
-the order of the values, nor on how they are divided into batches.
+A value x falls into the bucket ⌊16 log₂ |x|⌋ of its sign, so that every quantile has a relative
+error of at most 2.2 %, whatever the values are (Masson et al. 2019, "DDSketch"). Counts depend
+neither on the order of the values nor on how they are divided into batches.
 """
 
 from collections.abc import Sequence
@@ -12,25 +12,25 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 PER_DOUBLING = 16
-"""Buckets from a value to its double."""
+"""Number of buckets between a value and its double."""
 OCTAVES = 20
 """Values below 2^-20 count as 0, and those above 2^20 fall into the last bucket."""
 SIDE = 2 * OCTAVES * PER_DOUBLING
-"""Buckets of each sign."""
+"""Number of buckets of each sign."""
 CHUNK = 2**22
-"""Values counted at a time."""
+"""Number of values counted at a time."""
 
 
 class Distribution:
-    """The distribution of several units' values.
+    """The distribution of the values of several units.
 
     Attributes:
-        counts: values in each bucket, from the most negative to the largest.
+        counts: number of values in each bucket, from the most negative to the largest.
         n: number of values of each unit.
-        total: their sum.
-        positive: how many are above 0.
-        smallest: the least value.
-        largest: the greatest.
+        total: sum of the values.
+        positive: number of values above 0.
+        smallest: the smallest value.
+        largest: the largest value.
     """
 
     def __init__(self, units: int, device: torch.device) -> None:
@@ -57,7 +57,10 @@ class Distribution:
         self.largest = self.largest.maximum(values.amax(-1).double())
 
     def quantiles(self, levels: Sequence[float]) -> Float[Tensor, "unit level"]:
-        """The least value that at least this share of the values does not exceed, within 2.2 %."""
+        """The smallest value that at least a share ``level`` of all values do not exceed.
+
+        The relative error is at most 2.2 %.
+        """
         below = self.counts.cumsum(-1).double()
         wanted = torch.tensor(levels, dtype=torch.float64, device=below.device) * self.n
         # The ranks are whole numbers: a share of n that rounds up by 1e-12 is still the same rank.
@@ -72,20 +75,20 @@ class Distribution:
         return self.total / self.n
 
     def histogram(self, unit: int) -> tuple[Float[Tensor, " bucket"], Int[Tensor, " bucket"]]:
-        """The buckets of one unit that are not empty: a value of each, and how many it has."""
+        """The non-empty buckets of one unit: the midpoint of each, and its number of values."""
         counts = self.counts[unit]
         return _values(counts.device)[counts > 0], counts[counts > 0]
 
 
 def _counts(values: Float[Tensor, "unit cell"]) -> Int[Tensor, "unit bucket"]:
-    """How many values of each unit are in each bucket."""
+    """The number of values of each unit in each bucket."""
     n = 2 * SIDE + 1
     start = torch.arange(len(values), device=values.device)[:, None] * n
     return (_bucket(values) + start).flatten().bincount(minlength=len(values) * n).view(-1, n)
 
 
 def _bucket(values: Float[Tensor, "unit cell"]) -> Int[Tensor, "unit cell"]:
-    """The bucket of each value."""
+    """The index of the bucket of each value."""
     size = values.abs().double()
     step = (size.clamp(min=2.0**-OCTAVES).log2() * PER_DOUBLING).floor().long() + SIDE // 2
     step = (step + 1).clamp(max=SIDE).where(size >= 2.0**-OCTAVES, 0)
@@ -93,7 +96,7 @@ def _bucket(values: Float[Tensor, "unit cell"]) -> Int[Tensor, "unit cell"]:
 
 
 def _values(device: torch.device) -> Float[Tensor, " bucket"]:
-    """The middle of each bucket (of the logarithms)."""
+    """The midpoint of each bucket, on a logarithmic scale."""
     step = torch.arange(SIDE, dtype=torch.float64, device=device) - SIDE // 2
     size = 2.0 ** ((step + 0.5) / PER_DOUBLING)
     return torch.cat([-size.flip(0), size.new_zeros(1), size])

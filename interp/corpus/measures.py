@@ -1,11 +1,12 @@
-"""What is measured at every token of a corpus, or at every pair of a query and a key.
+"""Measures of a corpus: one value per token, or per pair of a query and a key.
 
-    head, attention    A_ij                  of query i to key j
-    head, write        ‖z_i W_O‖             what the head writes at token i, before any norm
+    head, attention    A_ij                  the attention of query i to key j
+    head, write        ‖z_i W_O‖             the norm of the head's output at token i
     neuron             its activation
-    place              ‖x_i‖                 over all axes but batch and position
+    place              ‖x_i‖                 the norm over all axes except batch and position
 
-A query that sees a single key has attention 1 whatever the weights are: it is left out.
+The output of a head is taken before any norm. A query that sees a single key has attention 1
+whatever the weights are, so it is excluded.
 """
 
 import re
@@ -28,19 +29,20 @@ from interp.points import Place, PlaceLike, Point
 BY = ("attention", "write")
 COMPONENT = re.compile(r"(\w+\.)?L\d+[A-Z]+\d*", re.ASCII)
 Cells = Float[Tensor, "unit row pos key"]
-"""Values at the tokens of each row; of attention, at each of its keys, else there is one."""
+"""Values at the tokens of each row. The key axis has size 1 except for attention."""
 
 
 @dataclass(frozen=True, eq=False)
 class Measure:
-    """What is measured.
+    """A quantity measured on a corpus.
 
     Attributes:
-        model: of this model.
-        name: of what is measured: ``L0H1``, ``L0N12``, ``resid_post 1``.
+        model: the model.
+        name: name of the head, neurons or place, such as ``L0H1``, ``L0N12`` or ``resid_post 1``.
         by: ``attention``, ``write``, ``activation`` or ``norm``.
-        place: what is recorded.
-        stack: index of the stack whose tokens have values; of attention, its queries.
+        place: the place that is recorded.
+        stack: index of the stack whose tokens have values; for attention, the stack of the
+            queries.
     """
 
     model: Network
@@ -51,12 +53,12 @@ class Measure:
 
     @property
     def key_stack(self) -> int | None:
-        """Index of the stack whose tokens are keys; ``None`` if it is not attention."""
+        """Index of the stack whose tokens are the keys; ``None`` except for attention."""
         return None
 
     @property
     def units(self) -> int:
-        """Number of values at each cell."""
+        """Number of units, each with its own value at every cell."""
         return 1
 
     def values(self, cache: Cache) -> Cells:
@@ -64,11 +66,11 @@ class Measure:
         raise NotImplementedError
 
     def counted(self, batches: Sequence[Batch]) -> Bool[Tensor, "row pos key"]:
-        """Which of them count: those of tokens."""
+        """The cells that count: those of real tokens, not of padding."""
         return batches[self.stack].is_real[:, :, None]
 
     def at_bos(self, batches: Sequence[Batch]) -> Bool[Tensor, "row _ _"]:
-        """Which of them are at a BOS; of attention, have it as key."""
+        """The cells of BOS tokens; for attention, those whose key is BOS."""
         at = self.stack if self.key_stack is None else self.key_stack
         bos = self.model.config.tokens.bos
         found = batches[at].tokens == (PAD if bos is None else bos)
@@ -76,17 +78,17 @@ class Measure:
 
     @property
     def stop_at_layer(self) -> int | None:
-        """The layer before which a run may stop."""
+        """The layer before which a run may stop; ``None`` if it must run to the end."""
         last = self.model.stacks[-1]
         if self.stack < len(self.model.stacks) - 1 or self.place.layer is None:
             return None
         return self.place.layer + 1 if self.place.layer + 1 < len(last.blocks) else None
 
     def _recorded(self, cache: Cache) -> Tensor:
-        """The tensor at the place.
+        """The tensor at the place, in float32 or float64.
 
         Raises:
-            InvalidInput: it is not finite.
+            InvalidInput: the tensor is not finite.
         """
         x = at_least_float32(cache[self.place])
         if not bool(x.isfinite().all()):
@@ -96,11 +98,11 @@ class Measure:
 
 @dataclass(frozen=True, eq=False)
 class AttentionOf(Measure):
-    """Attention of one head.
+    """The attention weights of one head.
 
     Attributes:
-        head: which of its layer.
-        attention: of all layers.
+        head: index of the head in its layer.
+        attention: the attentions of all layers.
     """
 
     head: int
@@ -108,7 +110,7 @@ class AttentionOf(Measure):
 
     @property
     def key_stack(self) -> int:
-        """That of the keys."""
+        """Index of the stack of the keys."""
         return self.attention.key
 
     def values(self, cache: Cache) -> Cells:
@@ -116,7 +118,7 @@ class AttentionOf(Measure):
         return pattern_at(cache, self.place)[None, :, self.head]
 
     def counted(self, batches: Sequence[Batch]) -> Bool[Tensor, "row pos key"]:
-        """Keys that a query sees, where it sees more than one."""
+        """The keys that each query sees, for queries that see more than one."""
         context = self.model.contexts(batches)[self.stack]
         attn = self.attention.layers[self.place.layer or 0]
         keys = batches[self.attention.key]
@@ -126,11 +128,11 @@ class AttentionOf(Measure):
 
 @dataclass(frozen=True, eq=False)
 class WriteOf(Measure):
-    """The norm of what one head writes.
+    """The norm of the output of one head.
 
     Attributes:
-        head: which of its layer.
-        W_O: its output weights.
+        head: index of the head in its layer.
+        W_O: output weights of the head.
     """
 
     head: int
@@ -147,7 +149,7 @@ class ActivationsOf(Measure):
     """The activations of neurons of one MLP.
 
     Attributes:
-        neurons: their indices.
+        neurons: indices of the neurons.
     """
 
     neurons: tuple[int, ...]
@@ -158,7 +160,7 @@ class ActivationsOf(Measure):
         return len(self.neurons)
 
     def values(self, cache: Cache) -> Cells:
-        """post[n] of each."""
+        """post[n] of each neuron n."""
         return self._recorded(cache)[..., list(self.neurons)].movedim(-1, 0)[..., None]
 
 
@@ -167,7 +169,7 @@ class NormOf(Measure):
     """The norm of the tensor at a place."""
 
     def values(self, cache: Cache) -> Cells:
-        """‖x‖ over all axes but row and position."""
+        """‖x‖ over all axes except row and position."""
         return self._recorded(cache).flatten(2).norm(dim=-1)[None, :, :, None]
 
 
@@ -177,13 +179,14 @@ def measure_of(model: Network, of: PlaceLike, by: str | None = None) -> Measure:
     Args:
         model: the model.
         of: the name of a head, neuron or sub-layer as in :mod:`interp.interventions.components`
-            (``L0H1``, ``L0N12``, ``L0MLP``, ``cross.L1H0``), or a place, as ``("resid_post", 1)``.
-        by: of a head: ``attention`` (the default) or ``write``.
+            (``L0H1``, ``L0N12``, ``L0MLP``, ``cross.L1H0``), or a place such as
+            ``("resid_post", 1)``.
+        by: for a head, ``attention`` (the default) or ``write``.
 
     Raises:
-        InvalidInput: ``by`` is unknown, or given for what is no head; a place without an axis of
-            positions, or with two.
-        UnknownPlace: the model has nothing of this name.
+        InvalidInput: ``by`` is unknown, or given although ``of`` is not a head; or the place has
+            no position axis, or two.
+        UnknownPlace: the model has no component or place of this name.
     """
     component = (
         components_of(model).named(of) if isinstance(of, str) and COMPONENT.fullmatch(of) else None
@@ -193,15 +196,15 @@ def measure_of(model: Network, of: PlaceLike, by: str | None = None) -> Measure:
             raise InvalidInput(f"by={shorten(by)} is not one of {', '.join(BY)}.")
         return _of_head(model, component, component.head, by or BY[0])
     if by is not None:
-        raise InvalidInput(f"by={shorten(by)} is of heads; {shorten(of)} is none.")
+        raise InvalidInput(f"by={shorten(by)} applies to heads only; {shorten(of)} is not a head.")
     if component is not None and component.unit is not None:
         return activations_of(model, component.name, component.place, (component.unit,))
     place = model.names.resolve(of) if component is None else component.place
     axes = place.point.axes
     if axes[1] not in ("pos", "source") or place.point.is_matrix:
         raise InvalidInput(
-            f"{place} has the axes {' '.join(axes)} and no value a token. Give the name of a head, "
-            "such as L0H1, for its attention."
+            f"{place} has the axes {' '.join(axes)}, so it has no value per token. To measure the "
+            "attention of a head, give its name, such as L0H1."
         )
     stack = 0 if axes[1] == "source" else _stack(model, place)
     parts = (str(part) for part in place.to_json() if part is not None)

@@ -1,4 +1,4 @@
-"""Prompts of any number in batches of about one length, of which few are in memory at a time."""
+"""Any number of prompts in batches of similar length, with a bounded number in memory."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ from interp.text.prompt import Prompt
 from interp.text_network import TextNetwork
 
 POOL, ROWS = 1024, 64
-"""Prompts that are in memory at a time, and of a batch."""
+"""Number of prompts in memory at a time, and in a batch."""
 
 
 @dataclass(frozen=True, eq=False)
 class PromptBatch:
-    """Some prompts of about one length.
+    """A batch of prompts of similar length.
 
     Attributes:
-        prompts: in the order in which they were given, but others may stand between them.
-        batches: of each stack, a row a prompt, padded on the right.
+        prompts: the prompts in their given order, not necessarily consecutive ones.
+        batches: one batch per stack, with one row per prompt, padded on the right.
     """
 
     prompts: tuple[Prompt, ...]
@@ -31,18 +31,20 @@ class PromptBatch:
 def prompts_by_length(
     model: TextNetwork, prompts: Iterable[Prompt], *, rows: int = ROWS, pool: int = POOL
 ) -> Iterator[PromptBatch]:
-    """Every prompt once, in batches of about one length among so many consecutive ones.
+    """Yield every prompt once, in batches of similar length.
+
+    Each ``pool`` of consecutive prompts is sorted by length and divided into batches.
 
     Args:
-        model: the model that reads them: their text, of an encoder–decoder also its prefix, or the
-            target where there is none.
-        prompts: as :func:`interp.iter_prompts` gives them; read as they are asked for.
-        rows: prompts of a batch, at most.
-        pool: prompts that are in memory at a time.
+        model: the model that reads the text of each prompt. The decoder of an encoder–decoder
+            reads the prefix, or the target where there is no prefix.
+        prompts: an iterable such as :func:`interp.iter_prompts` returns; it is read lazily.
+        rows: largest number of prompts in a batch.
+        pool: number of prompts in memory at a time.
 
     Raises:
-        InvalidTokens: the model can't read a prompt, or it is over the context; the message has
-            the source of the prompt.
+        InvalidTokens: the model can't read a prompt, or the prompt is longer than the context; the
+            message names the source of the prompt.
     """
     rows, pool = at_least(1, rows, "rows"), at_least(1, pool, "pool")
     given = iter(prompts)
@@ -54,10 +56,10 @@ def prompts_by_length(
 
 
 def row_of(model: TextNetwork, prompt: Prompt) -> tuple[Batch, ...]:
-    """One prompt as checked batches of a row, one a stack.
+    """One prompt as checked batches of one row, one batch per stack.
 
     Raises:
-        InvalidTokens: as :func:`prompts_by_length`.
+        InvalidTokens: see :func:`prompts_by_length`.
     """
     text = prompt.text
     given = text if len(model.stacks) == 1 else ([text], [prompt.decoder_text])

@@ -1,14 +1,14 @@
-"""Can a model read a set of prompts, and does it get them right?
+"""Can a model read a set of prompts, and does it predict their targets?
 
-Of each prompt: whether its text is within the context; whether target and distractor are single
-tokens, and different ones; whether clean and corrupted texts are aligned, token for token. Of those
+Each prompt is checked for problems: its text must fit in the context; target and distractor must be
+different single tokens; clean and corrupted texts must be aligned token by token. For the prompts
 that can be read, at the position where the metrics read the logits:
 
     accuracy  = share of prompts whose target has the largest logit
     preferred = share of prompts with logit(target) > logit(distractor)
 
-Effects of ablation or patching on a logit difference explain what a model does only as far as it
-does it, so both should be well above chance (Wang et al. 2022, "Interpretability in the Wild").
+Effects of ablation or patching on a logit difference explain a behaviour only as far as the model
+shows it, so both should be well above chance (Wang et al. 2022, "Interpretability in the Wild").
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ from interp.text.prompt import FIELDS, Prompt
 from interp.text_network import TextNetwork
 
 MOST_PROBLEMS = 1000
-"""Problems that are kept; all are counted."""
+"""Number of problems that are kept; all are counted."""
 WORDS = {
     "text": ("texts", "readable", "unreadable"),
     "corrupt": ("corrupted texts", "aligned", "not aligned"),
@@ -35,15 +35,15 @@ WORDS = {
     "target": ("targets", "single tokens", "not single tokens"),
     "distractor": ("distractors", "single tokens", "not single tokens of their own"),
 }
-"""Of each field its name, and what is meant by right and wrong."""
+"""For each field, its name in the plural and the descriptions of right and wrong values."""
 
 
 class Share(NamedTuple):
-    """How many of how many.
+    """A share of the prompts.
 
     Attributes:
-        n: prompts for which it holds.
-        of: prompts for which it was asked.
+        n: number of prompts for which a condition holds.
+        of: number of prompts for which it was checked.
     """
 
     n: int
@@ -51,7 +51,7 @@ class Share(NamedTuple):
 
     @property
     def value(self) -> float | None:
-        """The share; ``None`` of none."""
+        """The share ``n / of``; ``None`` if ``of`` is 0."""
         return self.n / self.of if self.of else None
 
     def __str__(self) -> str:
@@ -60,19 +60,19 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PromptCheck:
-    """What was found of a set of prompts.
+    """The result of checking a set of prompts.
 
     Attributes:
         n: number of prompts.
         given: number of prompts that have each field.
-        lengths: number of prompts of each length in tokens, BOS included, the shortest first; those
-            that the model can't encode are left out.
-        context: the longest prompt that the model reads, in tokens.
+        lengths: number of prompts of each length in tokens, BOS included, the shortest first;
+            prompts that the model can't encode are excluded.
+        context: length of the longest prompt that the model reads, in tokens.
         wrong: number of prompts with a problem in each field, and in ``length``.
         n_wrong: number of prompts with a problem.
-        problems: the first ``MOST_PROBLEMS``, in the order of the prompts.
-        accuracy: prompts whose target has the largest logit.
-        preferred: prompts whose target has a larger logit than the distractor.
+        problems: the first ``MOST_PROBLEMS`` problems, in the order of the prompts.
+        accuracy: share of prompts whose target has the largest logit.
+        preferred: share of prompts whose target has a larger logit than the distractor.
     """
 
     n: int
@@ -87,7 +87,7 @@ class PromptCheck:
 
     @property
     def holds(self) -> bool:
-        """Whether no prompt has a problem; wrong predictions are none."""
+        """Whether no prompt has a problem; a wrong prediction is not a problem."""
         return self.n_wrong == 0
 
     @property
@@ -101,7 +101,7 @@ class PromptCheck:
         return None
 
     def rows(self) -> list[tuple[str, str]]:
-        """What was found, as the rows of a table."""
+        """The result as the rows of a table."""
         found = [("prompts", str(self.n))]
         if self.lengths:
             lengths, median = list(self.lengths), self.median_length
@@ -128,7 +128,7 @@ class PromptCheck:
         return Table(title, ("", "found"), self.rows())
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON has it; lengths as pairs of tokens and prompts."""
+        """The result as JSON values; ``lengths`` as pairs of a length and a number of prompts."""
         shares = {"accuracy": self.accuracy, "preferred": self.preferred}
         return {
             "holds": self.holds,
@@ -149,33 +149,33 @@ def check_prompts(
     same_length: bool = False,
     rows: int = 64,
 ) -> PromptCheck:
-    """Check prompts against a model, some in memory at a time.
+    """Check prompts against a model, with a bounded number of them in memory.
 
     Args:
         model: the model, with a tokenizer.
-        prompts: as :func:`interp.iter_prompts` gives them.
-        same_length: whether all texts should have as many tokens as the first.
-        rows: prompts a forward, at most.
+        prompts: an iterable such as :func:`interp.iter_prompts` returns.
+        same_length: whether all texts must have as many tokens as the first.
+        rows: largest number of prompts per forward.
 
     Raises:
         InvalidInput: the model has no tokenizer, or its logits are NaN; a prompt can't be read from
             its file.
     """
     if model.tokenizer is None:
-        raise InvalidInput("This model has no tokenizer, so it reads no prompts of text.")
-    found = _Found(model, same_length=same_length)
-    batches = prompts_by_length(model, found.predicted(prompts), rows=rows)
+        raise InvalidInput("This model has no tokenizer, so it can't read prompts of text.")
+    totals = _Totals(model, same_length=same_length)
+    batches = prompts_by_length(model, totals.predicted(prompts), rows=rows)
     if not model.config.unembeds or model.config.n_classes is not None:
-        for _ in batches:  # it predicts no tokens, so lengths and pairs are all that is checked
+        for _ in batches:  # the model predicts no tokens, so only lengths and pairs are checked
             pass
     else:
         for batch in batches:
-            found.add(batch)
-    return found.result()
+            totals.add(batch)
+    return totals.result()
 
 
-class _Found:
-    """What was found so far."""
+class _Totals:
+    """Accumulates the result over prompts."""
 
     def __init__(self, model: TextNetwork, *, same_length: bool) -> None:
         self.model = model
@@ -186,7 +186,7 @@ class _Found:
         self.accuracy, self.preferred = Share(0, 0), Share(0, 0)
 
     def predicted(self, prompts: Iterable[Prompt]) -> Iterator[Prompt]:
-        """The prompts whose targets are compared with what the model predicts; all are checked."""
+        """Check all prompts, and yield those whose targets are compared with predictions."""
         for prompt in prompts:
             problems = problems_of(self.model, prompt, self.length_of)
             self.n += 1
@@ -201,7 +201,7 @@ class _Found:
 
     @torch.no_grad()
     def add(self, batch: PromptBatch) -> None:
-        """Compare what the model predicts with the targets of a batch."""
+        """Compare the model's predictions with the targets of a batch."""
         model, prompts = self.model, batch.prompts
         x, read = model.stream(batch.batches), batch.batches[-1]
         targets = tuple(model.to_single_token(p.target or "") for p in prompts)
@@ -216,7 +216,7 @@ class _Found:
         self.preferred = _added(self.preferred, int(larger.sum()), n_both)
 
     def result(self) -> PromptCheck:
-        """What was found of all prompts."""
+        """The result over all prompts."""
         return PromptCheck(
             n=self.n,
             given={name: self.given[name] for name in FIELDS if self.given[name]},

@@ -1,4 +1,4 @@
-"""What hinders a model to read a prompt: its length, its targets, its corrupted text."""
+"""Problems of a prompt that keep a model from reading it: length, targets, corrupted text."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,18 +11,18 @@ from interp.text.prompt import Prompt
 from interp.text_network import TextNetwork
 
 LENGTH = "length"
-"""What a problem is about where texts differ in length, but should not."""
+"""The field of a problem where texts differ in length but should not."""
 SHOWN, MOST = 4, 16
-"""Tokens in a message: of a text where it differs, and of a whole one."""
+"""Number of tokens shown in a message: of the differing part of a text, and of a whole text."""
 
 
 class Problem(NamedTuple):
-    """What is wrong with a prompt.
+    """A problem of a prompt.
 
     Attributes:
         source: where the prompt was read.
-        field: the field that it is about; ``length`` if texts differ in length.
-        problem: what is wrong.
+        field: the field that has the problem; ``length`` if texts differ in length.
+        problem: description of the problem.
     """
 
     source: str
@@ -31,10 +31,10 @@ class Problem(NamedTuple):
 
 
 class LengthOf:
-    """The number of tokens of texts, which are counted.
+    """Checks the lengths of texts, and counts them.
 
     Attributes:
-        context: the longest text that the model reads, in tokens.
+        context: length of the longest text that the model reads, in tokens.
         counts: number of texts of each length.
     """
 
@@ -48,7 +48,7 @@ class LengthOf:
         self.context = read_by.n_ctx
 
     def problems(self, prompt: Prompt) -> list[tuple[str, str]]:
-        """What is wrong with the length of a text, and the field that it is about."""
+        """The problems of a text's length: the field, and a description."""
         try:
             n = len(self.model.to_tokens(prompt.text)[0])
         except InvalidTokens as error:
@@ -58,21 +58,21 @@ class LengthOf:
             return [("text", f"{n} tokens, over the model's context of {self.context}")]
         self.first = self.first or n
         if self.same and n != self.first:
-            tokens = _some(self.model.to_labels(prompt.text), MOST)
+            tokens = _first_labels(self.model.to_labels(prompt.text), MOST)
             return [(LENGTH, f"{n} tokens, the first prompt has {self.first}: {tokens}")]
         return []
 
 
 def problems_of(model: TextNetwork, prompt: Prompt, length_of: LengthOf) -> list[Problem]:
-    """What is wrong with a prompt."""
+    """All problems of a prompt."""
     found: list[tuple[str, str | None]] = [*length_of.problems(prompt)]
     if not any(field == "text" for field, _ in found):
-        found.append(_unread(model, prompt))
-        found.append(("corrupt", _misaligned(model, prompt)))
+        found.append(_text_problem(model, prompt))
+        found.append(("corrupt", _alignment_problem(model, prompt)))
     if len(model.stacks) == 1 or prompt.prefix is not None:
-        found += [(field, _no_token(model, getattr(prompt, field))) for field in TOKENS]
+        found += [(field, _token_problem(model, getattr(prompt, field))) for field in TOKENS]
         if all(text is None for field, text in found if field in TOKENS):
-            found.append(("distractor", _same_token(model, prompt)))
+            found.append(("distractor", _distractor_problem(model, prompt)))
     return [Problem(prompt.source, field, text) for field, text in found if text is not None]
 
 
@@ -80,8 +80,8 @@ TOKENS = ("target", "distractor")
 """The fields that are single tokens."""
 
 
-def _unread(model: TextNetwork, prompt: Prompt) -> tuple[str, str | None]:
-    """What else hinders the model to read a text that is not too long: its decoder's, its masks."""
+def _text_problem(model: TextNetwork, prompt: Prompt) -> tuple[str, str | None]:
+    """The field and description of another problem of a text: of its decoder text or its masks."""
     paired = len(model.stacks) > 1
     try:
         text = prompt.text
@@ -94,8 +94,8 @@ def _unread(model: TextNetwork, prompt: Prompt) -> tuple[str, str | None]:
     return "text", None
 
 
-def _misaligned(model: TextNetwork, prompt: Prompt) -> str | None:
-    """Why the corrupted text is no counterpart of the text, token for token."""
+def _alignment_problem(model: TextNetwork, prompt: Prompt) -> str | None:
+    """Why the corrupted text is not aligned with the text; ``None`` if it is."""
     if prompt.corrupt is None:
         return None
     try:
@@ -106,7 +106,7 @@ def _misaligned(model: TextNetwork, prompt: Prompt) -> str | None:
             first = next((i for i, (one, two) in pairs if one != two), shorter)
             return (
                 f"{len(other)} tokens, the text has {len(own)}; from position {first}: "
-                f"{_some(other[first:])} against {_some(own[first:])}"
+                f"{_first_labels(other[first:])} against {_first_labels(own[first:])}"
             )
         aligned_prompts(model, [prompt])
     except InvalidInput as error:
@@ -114,22 +114,22 @@ def _misaligned(model: TextNetwork, prompt: Prompt) -> str | None:
     return None
 
 
-def _no_token(model: TextNetwork, text: str | None) -> str | None:
-    """Why a text is no single token."""
+def _token_problem(model: TextNetwork, text: str | None) -> str | None:
+    """Why a text is not a single token; ``None`` if it is."""
     if text is None or model.tokenizer is None:
         return None
     try:
         ids = model.tokenizer.encode(text)
         if len(ids) != 1:
             pieces = model.tokenizer.display(ids)
-            return f"{shorten(text)} splits into {len(ids)} tokens: {_some(pieces)}"
+            return f"{shorten(text)} splits into {len(ids)} tokens: {_first_labels(pieces)}"
         model.to_single_token(text)
     except InvalidTokens as error:
         return str(error)
     return None
 
 
-def _same_token(model: TextNetwork, prompt: Prompt) -> str | None:
+def _distractor_problem(model: TextNetwork, prompt: Prompt) -> str | None:
     if prompt.target is None or prompt.distractor is None:
         return None
     if model.to_single_token(prompt.target) != model.to_single_token(prompt.distractor):
@@ -137,8 +137,8 @@ def _same_token(model: TextNetwork, prompt: Prompt) -> str | None:
     return f"{shorten(prompt.distractor)} is the same token as the target"
 
 
-def _some(labels: Sequence[str], most: int = SHOWN) -> str:
-    """The first of some labels of tokens."""
+def _first_labels(labels: Sequence[str], most: int = SHOWN) -> str:
+    """The first ``most`` labels of tokens, as one text."""
     if not labels:
         return "nothing"
     return " ".join([*labels[:most], *(["…"] if len(labels) > most else [])])

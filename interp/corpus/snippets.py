@@ -1,4 +1,4 @@
-"""The tokens around the largest cells."""
+"""Snippets: the tokens around the cells with the largest values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,22 +13,24 @@ from interp.model.batch import Batch
 from interp.text_network import TextNetwork
 
 BEFORE, AFTER = 8, 3
-"""Tokens that are shown before and after the token of a cell."""
+"""Number of tokens shown before and after the token of a cell."""
 NEAR_KEY, NEAR_QUERY = 4, 4
-"""Tokens that are shown before a key (and half as many after it), and before a query."""
+"""Number of tokens shown before a key (and half as many after it), and before a query."""
 GAP = "…"
 
 
 @dataclass(frozen=True)
 class Snippet:
-    """Some tokens of a text: of attention, those around the key, then those around the query.
+    """Some tokens of a text; for attention, those around the key, then those around the query.
 
     Attributes:
-        positions: their positions; -1 for a gap between them.
-        labels: of them; the cell's own token is in «», and the query of attention in ‹›.
-        token: the token of the cell; of attention, of the query.
-        key_token: of attention, the token of the key; else empty.
-        of_query: positions in ``positions`` from this one on are of another stack than the keys.
+        positions: positions of the tokens; -1 for a gap between them.
+        labels: labels of the tokens. The token of the cell (for attention, the key) is in «»; the
+            query is in ‹›.
+        token: label of the token of the cell; for attention, of the query.
+        key_token: for attention, label of the key; otherwise empty.
+        of_query: index from which ``positions`` are those of the queries' stack, if that is not the
+            stack of the keys; otherwise the number of positions.
     """
 
     positions: tuple[int, ...]
@@ -39,11 +41,11 @@ class Snippet:
 
     @property
     def marked(self) -> str:
-        """The labels as a text."""
+        """The labels as one text."""
         return " ".join(self.labels)
 
     def values(self, strip: Float[Tensor, " token"]) -> list[float]:
-        """The value of each label, given those along the text; NaN where there is none."""
+        """The value at each label, taken from the values of a text; NaN where there is none."""
         own = strip.tolist()
         return [
             own[pos] if pos >= 0 and index < self.of_query else nan
@@ -52,11 +54,11 @@ class Snippet:
 
 
 def snippets(
-    model: TextNetwork, measure: Measure, found: Streamed
+    model: TextNetwork, measure: Measure, streamed: Streamed
 ) -> tuple[tuple[Snippet, ...], ...]:
-    """Those of each unit's cells, the largest first."""
-    labels = {n: tuple(_labels(model, own) for own in text) for n, text in found.texts.items()}
-    cells = zip(found.text.tolist(), found.pos.tolist(), found.key.tolist(), strict=True)
+    """The snippets of each unit's cells, the largest first."""
+    labels = {n: tuple(_labels(model, own) for own in text) for n, text in streamed.texts.items()}
+    cells = zip(streamed.text.tolist(), streamed.pos.tolist(), streamed.key.tolist(), strict=True)
 
     def of_cell(text: int, pos: int, key: int) -> Snippet:
         own = labels[text][measure.stack]
@@ -95,7 +97,7 @@ def _of_pair(
 def _marked(
     labels: Sequence[str], positions: Sequence[int], key: int | None, query: int | None
 ) -> list[tuple[int, str]]:
-    """Positions and labels, with marks at the key and the query."""
+    """Positions and labels, with marks around the key and the query."""
 
     def mark(n: int) -> str:
         label = f"«{labels[n]}»" if n == key else labels[n]
@@ -105,7 +107,7 @@ def _marked(
 
 
 def _labels(model: TextNetwork, batch: Batch) -> list[str]:
-    """A label of each token of one text; of a patch of an image, its number."""
+    """A label for each token of one text; for a patch of an image, its index."""
     if batch.images is not None:
         return [str(number) for number in range(batch.ids.shape[1])]
     return model.to_labels(batch.ids)

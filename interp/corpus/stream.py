@@ -1,7 +1,7 @@
-"""The largest values of a measure over a corpus, and how all of them are distributed.
+"""The largest values of a measure over a corpus, and the distribution of all values.
 
-Texts are run in batches and forgotten, but for those with the largest values so far. What is found
-does not depend on the size of the batches, nor on padding.
+Texts are run in batches, and only those with the largest values so far are kept. The result depends
+neither on the size of the batches nor on padding.
 """
 
 import hashlib
@@ -24,22 +24,22 @@ from interp.model.stack import Stack
 from interp.text_network import TextNetwork
 
 Text = tuple[Batch, ...]
-"""One text, as a row of each stack."""
+"""One text, as a batch of one row per stack."""
 Progress = Callable[[int, int], None]
 POOL = 1024
-"""Texts of a stream that are in memory at a time; batches are of about one length among these."""
+"""Number of texts in memory at a time, which are sorted by length and divided into batches."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a corpus is read.
+    """Settings of one pass over a corpus.
 
     Attributes:
-        top: cells to keep of each unit.
-        rows: texts a forward.
-        lowest: whether the least values are sought, and not the largest.
-        bos: whether cells at BOS (of attention, with it as key) count.
-        sample: how many of the first texts to keep.
+        top: number of cells to keep for each unit.
+        rows: texts per forward.
+        lowest: whether to keep the smallest values instead of the largest.
+        bos: whether the cells of BOS tokens count (for attention, those whose key is BOS).
+        sample: number of texts to keep from the beginning of the corpus.
     """
 
     top: int = 10
@@ -55,21 +55,22 @@ class Settings:
 
 @dataclass(frozen=True, eq=False)
 class Streamed:
-    """What was found in a corpus.
+    """The result of one pass over a corpus.
 
     Attributes:
-        value: the largest values of each unit, the largest first.
-        text: the number of their text in the corpus, from 0.
-        pos: their position among its tokens; of attention, that of the query.
-        key: of attention, the position of the key; else 0.
-        texts: the texts that have them, by number.
-        sources: where these were read.
-        distribution: of all values.
-        sample: the first texts.
-        n_texts: number of texts, and of parts of longer ones.
-        n_tokens: their number, in the stack whose tokens have values.
-        n_cut: parts of texts longer than the context that begin within their text.
-        sha256: of all texts.
+        value: the largest values of each unit, in descending order; the smallest in ascending order
+            if ``lowest`` was set.
+        text: index of the text of each value in the corpus, from 0.
+        pos: position of each value in its text; for attention, the position of the query.
+        key: for attention, the position of the key; otherwise 0.
+        texts: the texts of these values, by index.
+        sources: where these texts were read, by index.
+        distribution: the distribution of all values.
+        sample: the first texts of the corpus.
+        n_texts: number of texts; each part of a text that was cut counts as one.
+        n_tokens: number of tokens in the stack whose tokens have values.
+        n_cut: number of parts that begin within a text, which was longer than the context.
+        sha256: hash of all texts.
         complete: whether the corpus was read to its end.
     """
 
@@ -89,7 +90,7 @@ class Streamed:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know of how the corpus was read."""
+        """Notes for the reader: texts that were cut, and whether the pass was cancelled."""
         cut = f"texts longer than the context were cut, {self.n_cut} times"
         part = f"cancelled after {self.n_texts} texts"
         return (*([cut] if self.n_cut else []), *([] if self.complete else [part]))
@@ -109,40 +110,40 @@ def stream_corpus(
     Args:
         model: the model.
         texts: see :func:`interp.corpus.texts.pools_of`.
-        measure: what is measured.
-        settings: how it is read.
-        progress: called after each batch with what was read and how much there is: bytes of a file,
-            else texts (of an iterator, what was read so far, twice).
-        cancelled: called after each batch; if it returns True, what was found so far is returned.
+        measure: the measure.
+        settings: the settings of the pass.
+        progress: called after each batch with the amount read and the total: in bytes for a file,
+            otherwise in texts (for an iterator, the total is the number of texts read so far).
+        cancelled: called after each batch; if it returns True, the result so far is returned.
 
     Raises:
         InvalidInput: the corpus holds no text, or no value to measure; or a text can't be read.
     """
-    found = _Found(measure, settings)
+    totals = _Totals(measure, settings)
     read = 0
     for pool in pools_of(model, texts, POOL):
-        found.add_pool(pool)
+        totals.add_pool(pool)
         done = 0
         for numbers, batches in pool.split(settings.rows):
-            found.add(pool, numbers, batches)
+            totals.add(pool, numbers, batches)
             done += len(numbers)
             if progress is not None:
                 progress(read + (pool.done - read) * done // len(pool.sources), pool.total)
             if cancelled is not None and cancelled():
-                return found.result(complete=False)
+                return totals.result(complete=False)
         read = pool.done
-    return found.result(complete=True)
+    return totals.result(complete=True)
 
 
 def values_of(measure: Measure, texts: Text) -> Float[Tensor, "unit row pos key"]:
-    """The values of some texts, those that do not count too."""
+    """The values at all cells of some texts, including cells that do not count."""
     stop = measure.stop_at_layer
     done = run(measure.model, *texts, record=measure.place, stop_at_layer=stop)
     return measure.values(done.cache)
 
 
-class _Found:
-    """What was found so far."""
+class _Totals:
+    """Accumulates the result over the texts of a corpus."""
 
     def __init__(self, measure: Measure, settings: Settings) -> None:
         self.measure, self.settings = measure, settings
@@ -159,13 +160,13 @@ class _Found:
         self.n_texts = self.n_tokens = self.n_cut = 0
 
     def add_pool(self, pool: Pool) -> None:
-        """Note what is known of texts before they are run."""
+        """Add the texts of a pool to the hash, and count those that were cut."""
         self.n_cut += pool.n_cut
         pool.digest(self.running)
 
     @torch.no_grad()
     def add(self, pool: Pool, numbers: Int[Tensor, " row"], batches: Text) -> None:
-        """Measure some texts of a pool, whose numbers ascend."""
+        """Measure some texts of a pool; their numbers are in ascending order."""
         counted = self.measure.counted(batches)
         if not self.settings.bos:
             counted = counted & ~self.measure.at_bos(batches)
@@ -180,7 +181,7 @@ class _Found:
         self._keep(pool, numbers, batches)
 
     def _keep(self, pool: Pool, numbers: Int[Tensor, " row"], batches: Text) -> None:
-        """Keep the texts that are among the largest or in the sample, and forget all others."""
+        """Keep the texts of the largest values and of the sample, and drop all others."""
         wanted = set((self.top.cell // (self.n_pos * self.n_key)).unique().tolist())
         self.texts = {n: text for n, text in self.texts.items() if n in wanted}
         self.sources = {n: self.sources[n] for n in self.texts}
@@ -195,15 +196,15 @@ class _Found:
                     self.sample[number] = text
 
     def result(self, *, complete: bool) -> Streamed:
-        """What was found."""
+        """The result over all texts added so far."""
         if not self.n_texts:
             raise InvalidInput(
-                "The corpus holds no text: give a file with one text a line, texts, or token ids."
+                "The corpus holds no text: give a file with one text per line, texts, or token ids."
             )
         if not self.distribution.n:
             raise InvalidInput(
-                f"{self.measure.name} has no value in this corpus: its {self.n_texts} texts have a "
-                "single token each, or none beside BOS. Give longer ones."
+                f"{self.measure.name} has no value in this corpus: each of its {self.n_texts} "
+                "texts has a single token, or none besides BOS. Give longer texts."
             )
         cell = self.top.cell.cpu()
         text = cell // (self.n_pos * self.n_key)
@@ -226,7 +227,7 @@ class _Found:
 
 
 def _longest(stack: Stack) -> int:
-    """The most tokens of a text."""
+    """The largest number of tokens that a stack reads."""
     read_by = stack.input
     if isinstance(read_by, TokenInput):
         return read_by.n_ctx

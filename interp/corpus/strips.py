@@ -1,7 +1,7 @@
-"""Values along the texts of the largest cells, and what is left of them in another order.
+"""Values along the texts of the largest cells, and the same values with shuffled tokens.
 
-With the other tokens of a text shuffled, its tokens and their number are as before, and what a cell
-owes to their order is gone: the value that remains is the control of a largest value.
+Shuffling the other tokens of a text keeps the tokens and removes their order. The value that the
+cell has then is the control of its largest value.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,30 +18,30 @@ from interp.integers import SEEDS
 from interp.model.batch import Batch
 
 Cell = tuple[int, int]
-"""Unit and rank."""
+"""Indices of the unit and of the rank of a cell."""
 
 
 @torch.no_grad()
-def strips(measure: Measure, found: Streamed, rows: int) -> Float[Tensor, "unit top token"]:
-    """The values along the text of each cell: of attention, those of the cell's query.
+def strips(measure: Measure, streamed: Streamed, rows: int) -> Float[Tensor, "unit top token"]:
+    """The values along the text of each cell; for attention, those of the cell's query.
 
-    NaN after the end of a text, and after the stream of keys that a query sees.
+    They are NaN after the end of a text; for attention, of the text of the keys.
 
     Args:
-        measure: what was measured.
-        found: the cells.
-        rows: texts a forward.
+        measure: the measure.
+        streamed: the result that has the cells.
+        rows: texts per forward.
     """
     along = measure.stack if measure.key_stack is None else measure.key_stack
-    width = max(text[along].ids.shape[1] for text in found.texts.values())
-    strip = found.value.new_full((*found.value.shape, width), torch.nan)
-    numbers = torch.tensor(sorted(found.texts))
+    width = max(text[along].ids.shape[1] for text in streamed.texts.values())
+    strip = streamed.value.new_full((*streamed.value.shape, width), torch.nan)
+    numbers = torch.tensor(sorted(streamed.texts))
     for part in numbers.split(rows):
-        batches = rows_of([found.texts[n] for n in part.tolist()])
+        batches = rows_of([streamed.texts[n] for n in part.tolist()])
         x, counted = values_of(measure, batches).cpu(), batches[along].is_real.cpu()
-        unit, rank = torch.isin(found.text, part).nonzero().unbind(-1)
-        row = torch.searchsorted(part, found.text[unit, rank])
-        pos = found.pos[unit, rank]
+        unit, rank = torch.isin(streamed.text, part).nonzero().unbind(-1)
+        row = torch.searchsorted(part, streamed.text[unit, rank])
+        pos = streamed.pos[unit, rank]
         own = x[unit, row, :, 0] if measure.key_stack is None else x[unit, row, pos]
         strip[unit, rank, : own.shape[-1]] = own.where(counted[row], torch.nan)
     return strip
@@ -49,35 +49,35 @@ def strips(measure: Measure, found: Streamed, rows: int) -> Float[Tensor, "unit 
 
 @torch.no_grad()
 def shuffled_values(
-    measure: Measure, found: Streamed, *, ranks: int, draws: int, rows: int, seed: int
+    measure: Measure, streamed: Streamed, *, ranks: int, draws: int, rows: int, seed: int
 ) -> Float[Tensor, "unit top"]:
-    """The values of the first cells, when all other tokens of their texts are in another order.
+    """The values of the first cells when all other tokens of their texts are shuffled.
 
-    A BOS stays where it is. Images have no such values: NaN.
+    A BOS stays in its place. For images, the values are NaN.
 
     Args:
-        measure: what was measured.
-        found: the cells.
-        ranks: how many of the largest values of each unit to take.
-        draws: orders, over which the mean is taken.
-        rows: texts a forward.
-        seed: of the orders.
+        measure: the measure.
+        streamed: the result that has the cells.
+        ranks: number of cells of each unit to take, from the first.
+        draws: number of random orders over which the mean is taken.
+        rows: texts per forward.
+        seed: of the random orders.
     """
-    value = found.value[:, :ranks]
-    if any(batch.images is not None for text in found.texts.values() for batch in text):
+    value = streamed.value[:, :ranks]
+    if any(batch.images is not None for text in streamed.texts.values() for batch in text):
         return torch.full_like(value, torch.nan)
     total = torch.zeros_like(value)
     cells = [(unit, rank) for unit in range(len(value)) for rank in range(value.shape[1])]
     for part in _split(cells, max(1, rows // draws)):
         texts = [
-            _shuffled(measure, found, cell, (seed + draw) % SEEDS)
+            _shuffled(measure, streamed, cell, (seed + draw) % SEEDS)
             for cell in part
             for draw in range(draws)
         ]
         x = values_of(measure, rows_of(texts)).cpu()
         unit, rank = (torch.tensor(own) for own in zip(*part, strict=True))
         row = torch.arange(len(texts)).view(len(part), draws)
-        pos, key = (own[unit, rank][:, None] for own in (found.pos, found.key))
+        pos, key = (own[unit, rank][:, None] for own in (streamed.pos, streamed.key))
         total[unit, rank] = x[unit[:, None], row, pos, key].mean(-1)
     return total
 
@@ -87,15 +87,15 @@ def _split(cells: Sequence[Cell], size: int) -> Iterator[Sequence[Cell]]:
         yield cells[start : start + size]
 
 
-def _shuffled(measure: Measure, found: Streamed, cell: Cell, seed: int) -> Text:
-    """The text of a cell, with its other tokens in another order."""
-    text = found.texts[int(found.text[cell])]
+def _shuffled(measure: Measure, streamed: Streamed, cell: Cell, seed: int) -> Text:
+    """The text of a cell, with its other tokens in a random order."""
+    text = streamed.texts[int(streamed.text[cell])]
     bos = measure.model.config.tokens.bos
     fixed: list[set[int]] = [{0} if int(own.ids[0, 0]) == bos else set() for own in text]
-    fixed[measure.stack].add(int(found.pos[cell]))
+    fixed[measure.stack].add(int(streamed.pos[cell]))
     if measure.key_stack is not None:
-        fixed[measure.key_stack].add(int(found.key[cell]))
-    # The same seed for every text: the order does not depend on where it stands in the corpus.
+        fixed[measure.key_stack].add(int(streamed.key[cell]))
+    # The same seed for every text: the order does not depend on the text's index in the corpus.
     generator = torch.Generator().manual_seed(seed)
     return tuple(
         _reordered(batch, kept, generator) for batch, kept in zip(text, fixed, strict=True)
@@ -103,7 +103,7 @@ def _shuffled(measure: Measure, found: Streamed, cell: Cell, seed: int) -> Text:
 
 
 def _reordered(batch: Batch, kept: set[int], generator: torch.Generator) -> Batch:
-    """One text, with the tokens at other positions than ``kept`` in another order."""
+    """One text, with the tokens at positions outside ``kept`` in a random order."""
     others = torch.tensor([n for n in range(batch.ids.shape[1]) if n not in kept], dtype=torch.long)
     others = others.to(batch.ids.device)
     order = torch.randperm(len(others), generator=generator).to(batch.ids.device)

@@ -1,4 +1,4 @@
-"""The texts of a corpus in batches of about one length, of which few are in memory at a time."""
+"""The texts of a corpus in batches of similar length, with a bounded number in memory."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,15 +23,16 @@ SUFFIXES = (".txt", *READERS)
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Some consecutive texts of a corpus.
+    """Consecutive texts of a corpus.
 
     Attributes:
-        batches: of each stack, a row a text.
-        first: number of the first of them in the corpus, from 0.
-        sources: where each was read: ``file:line``, or ``text 3``.
-        n_cut: how many of them begin within a text, which was longer than the context.
-        done: how much of the corpus was read with them: bytes of a file, else texts.
-        total: how much there is; of an iterator, what was read.
+        batches: one batch per stack, with one row per text.
+        first: index of the first text in the corpus, from 0.
+        sources: where each text was read: ``file:line``, or ``text 3``.
+        n_cut: number of rows that begin within a text, which was longer than the context.
+        done: amount of the corpus read so far, these texts included: in bytes for a file,
+            otherwise in texts.
+        total: size of the corpus; for an iterator, the same as ``done``.
     """
 
     batches: tuple[Batch, ...]
@@ -42,7 +43,7 @@ class Pool:
     total: int
 
     def split(self, rows: int) -> Iterator[tuple[Int[Tensor, " row"], tuple[Batch, ...]]]:
-        """Batches of up to ``rows`` texts, the shortest first, and their numbers in the corpus."""
+        """Batches of up to ``rows`` texts, the shortest first, and their indices in the corpus."""
         lengths = torch.stack([batch.is_real.sum(-1) for batch in self.batches]).sum(0)
         for part in lengths.argsort(stable=True).split(rows):
             chosen = part.sort().values
@@ -52,13 +53,13 @@ class Pool:
             )
 
     def digest(self, running: Any) -> None:  # noqa: ANN401 - a hash of hashlib
-        """Add each text to a hash, which does not depend on padding."""
-        rows = zip(*(_plain(batch) for batch in self.batches), strict=True)
+        """Add each text to a hash, independently of padding."""
+        rows = zip(*(_without_padding(batch) for batch in self.batches), strict=True)
         running.update("".join(f"{row} " for row in rows).encode())
 
 
-def _plain(batch: Batch) -> Iterator[list[Any]]:
-    """What each row holds, without padding."""
+def _without_padding(batch: Batch) -> Iterator[list[Any]]:
+    """The token ids, the token types and the image of each row, without padding."""
     for row, real in enumerate(batch.is_real):
         tensors = (batch.ids, batch.types)
         own: list[Any] = [None if x is None else x[row][real].tolist() for x in tensors]
@@ -67,7 +68,10 @@ def _plain(batch: Batch) -> Iterator[list[Any]]:
 
 @dataclass(frozen=True)
 class _Item:
-    """One text, unchanged."""
+    """One text of a corpus as given, and how far the corpus was read with it.
+
+    The attributes are those of :class:`Pool`.
+    """
 
     given: object
     source: str
@@ -84,23 +88,27 @@ def pools_of(
     texts: Any,  # noqa: ANN401 - what model.check reads, a path or an iterator
     size: int,
 ) -> Iterator[Pool]:
-    """The texts of a corpus in their order, so many at a time.
+    """Yield the texts of a corpus in their order, ``size`` at a time.
 
-    A text longer than the context is cut into several, each after its own BOS if the model has one.
+    A text longer than the context is cut into several parts. If the text begins with BOS, so does
+    each of its parts.
 
     Args:
-        model: the model that reads them.
+        model: the model that reads the texts.
         texts: the path of a file (see :mod:`interp.text.records`), or a dataset of the library
-            `datasets`; an iterator of texts or of rows of token ids (of an encoder–decoder, of
-            pairs); or what ``model.batch`` reads: texts, token ids padded with ``PAD``, images, a
-            batch; ``(source, target)`` of an encoder–decoder.
-        size: texts of a pool, if they are read one by one.
+            `datasets`; an iterator of texts or of rows of token ids (for an encoder–decoder, of
+            pairs); or what ``model.batch`` reads: texts, token ids padded with ``PAD``, images, or
+            a batch; for an encoder–decoder, ``(source, target)``.
+        size: number of texts in a pool, if they are read one by one.
 
     Raises:
-        InvalidInput: a text that the model can't read, or a malformed line; the message says which.
+        InvalidInput: a text that the model can't read, or a malformed line; the message names it.
     """
     if isinstance(texts, str) and texts.endswith(SUFFIXES) and is_file(Path(texts)):
-        raise InvalidInput(f"{shorten(texts)} is a text here; give the file as Path({texts!r}).")
+        raise InvalidInput(
+            f"The string {shorten(texts)} would be read as a text; give the file as "
+            f"Path({texts!r})."
+        )
     items = _items(model, texts)
     if items is None:
         batches = tuple(model.batches(texts))
@@ -118,7 +126,7 @@ def pools_of(
 
 
 def joined(batches: Sequence[Batch]) -> Batch:
-    """The rows of several batches as one, padded on the right."""
+    """The rows of several batches as one batch, padded on the right."""
     if len(batches) == 1:
         return batches[0]
     width = max(batch.ids.shape[1] for batch in batches)
@@ -140,7 +148,7 @@ def joined(batches: Sequence[Batch]) -> Batch:
 
 
 def rows_of(texts: Sequence[tuple[Batch, ...]]) -> tuple[Batch, ...]:
-    """Texts of one row each as batches, one a stack."""
+    """Texts of one row each as batches, one per stack."""
     return tuple(joined(own) for own in zip(*texts, strict=True))
 
 
@@ -158,7 +166,7 @@ def _items(model: TextNetwork, texts: Any) -> Iterator[_Item] | None:  # noqa: A
 
 
 def _records(model: TextNetwork, given: object) -> Iterator[_Item]:
-    """The texts of a file; of what else a line holds, an encoder–decoder reads its ``target``."""
+    """The texts of a file; for an encoder–decoder, pairs of ``text`` and ``target``."""
     paired = len(model.stacks) > 1
     for record in records_of(given):
         values = record.values
@@ -176,7 +184,7 @@ def _records(model: TextNetwork, given: object) -> Iterator[_Item]:
 
 
 def _rows(model: TextNetwork, item: _Item) -> list[tuple[Batch, ...]]:
-    """A text as checked batches of one row: one, or several if it is longer than the context."""
+    """A text as checked batches of one row: several if the text is longer than the context."""
     try:
         given = _windows(model, item.given) if len(model.stacks) == 1 else [item.given]
         found = [tuple(model.batches(each)) for each in given]
@@ -188,7 +196,7 @@ def _rows(model: TextNetwork, item: _Item) -> list[tuple[Batch, ...]]:
 
 
 def _windows(model: TextNetwork, given: object) -> list[Any]:
-    """A text in parts that fit the context."""
+    """A text, or its token ids in parts if it is longer than the context."""
     read_by = model.stacks[0].input
     if not isinstance(given, str) or not isinstance(read_by, TokenInput):
         return [given]

@@ -1,8 +1,8 @@
-"""The largest values of a stream, and where they are.
+"""The largest values of a stream, and their cells.
 
-What is kept does not depend on how the stream is divided: of equal values, those that come first in
-the corpus are. Values that differ by no more than rounding count as equal: in a causal model, all
-texts with the same beginning have the same values there.
+The result does not depend on how the stream is divided into batches: of equal values, those that
+come first in the corpus are kept. Values that differ only by rounding count as equal, since in a
+causal model all texts with the same beginning have the same values there.
 """
 
 import torch
@@ -14,8 +14,8 @@ class TopCells:
     """The ``top`` largest values of several units so far, the largest first.
 
     Attributes:
-        value: of each; there are fewer where the stream has fewer.
-        cell: the number of its cell; cells are numbered in the order of the corpus.
+        value: the values; fewer than ``top`` if the stream has fewer.
+        cell: index of the cell of each value; cells are numbered in the order of the corpus.
     """
 
     def __init__(self, units: int, top: int, device: torch.device) -> None:
@@ -24,7 +24,7 @@ class TopCells:
         self.cell: Int[Tensor, "unit top"] = torch.empty(units, 0, dtype=torch.long, device=device)
 
     def add(self, values: Float[Tensor, "unit cell"], cells: Int[Tensor, " cell"]) -> None:
-        """Compare more values, whose cells are in ascending order."""
+        """Add values, whose cells are in ascending order."""
         if not len(cells):
             return
         largest = largest_of(_rounded(values), min(self.top, len(cells)))
@@ -37,7 +37,7 @@ class TopCells:
 
 
 def largest_of(values: Float[Tensor, "unit cell"], k: int) -> Int[Tensor, "unit k"]:
-    """The k largest of each unit in ascending order of their index; of equal ones the first."""
+    """The indices of each unit's k largest values, ascending; of equal values, the first ones."""
     least = values.topk(k, dim=-1).values[:, -1:]
     above, equal = values > least, values == least
     remaining = k - above.sum(-1, keepdim=True)
@@ -46,7 +46,7 @@ def largest_of(values: Float[Tensor, "unit cell"], k: int) -> Int[Tensor, "unit 
 
 
 def _rounded(values: Float[Tensor, "unit cell"]) -> Float[Tensor, "unit cell"]:
-    """The values without the last 8 bits of a float32, or 12 of a float64."""
+    """The values rounded to 16 significant bits in float32, or to 40 in float64."""
     bits = {torch.float32: 16, torch.float64: 40}[values.dtype]
     mantissa, exponent = values.frexp()
     return (mantissa * 2.0**bits).round().ldexp(exponent - bits)

@@ -1,1 +1,1 @@
-"""What attention heads do: averages of their weights, and prompts on which roles show."""
+"""Behaviour of attention heads: averages of their weights, and prompts that reveal their roles."""

@@ -1,9 +1,9 @@
-"""Attention weights, averaged: entropy, mass on a set of keys, weights by what is moved.
+"""Averages of attention weights: entropy, mass on a set of keys, value-weighted attention.
 
     entropy_i = −Σ_j A_ij log A_ij        mass_i(K) = Σ_{j ∈ K} A_ij
 
-(Clark et al. 2019, "What Does BERT Look At?"). Weights by what is moved are A_ij ‖v_j W_O‖, divided
-by their sum over j (Kobayashi et al. 2020, "Attention is Not Only a Weight").
+(Clark et al. 2019, "What Does BERT Look At?"). Value-weighted attention is A_ij ‖v_j W_O‖, divided
+by its sum over j (Kobayashi et al. 2020, "Attention is Not Only a Weight").
 """
 
 import torch
@@ -26,7 +26,7 @@ def pattern_at(cache: Cache, place: Place) -> Matrix:
     """The pattern at a place, in float32 or float64.
 
     Raises:
-        InvalidInput: it is not finite.
+        InvalidInput: the pattern is not finite.
     """
     pattern = at_least_float32(cache[place])
     if not bool(pattern.isfinite().all()):
@@ -35,11 +35,11 @@ def pattern_at(cache: Cache, place: Place) -> Matrix:
 
 
 def visible_keys(attn: Attention, context: Context, n_key: int) -> Visible:
-    """Which keys each query may attend to; a padded query sees itself alone.
+    """Which keys each query may attend to; a query at padding sees only itself.
 
     Args:
         attn: the attention.
-        context: of the queries' stack.
+        context: the context of the queries' stack.
         n_key: number of key columns.
     """
     shape = (*context.positions.shape, n_key)
@@ -50,13 +50,13 @@ def visible_keys(attn: Attention, context: Context, n_key: int) -> Visible:
 
 
 def uniform_weights(visible: Visible, dtype: torch.dtype) -> Matrix:
-    """Equal weights on all visible keys, of one head."""
+    """Equal weights on all visible keys, with a head axis of size 1."""
     weights = visible.to(dtype)
     return (weights / weights.sum(-1, keepdim=True))[:, None]
 
 
 def value_weights(attn: Attention, pattern: Matrix, v: KeyHeads) -> Matrix:
-    """A_ij ‖v_j W_O‖ / Σ_j A_ij ‖v_j W_O‖; zeros where a query's values are all zero."""
+    """A_ij ‖v_j W_O‖ / Σ_j A_ij ‖v_j W_O‖; zeros for queries where the sum is zero."""
     heads = zip(attn.values(v).unbind(2), attn.W_O, strict=True)
     norms = torch.stack([at_least_float32(own @ W_O).norm(dim=-1) for own, W_O in heads], 1)
     weights = pattern * norms[:, :, None, :]
@@ -78,5 +78,5 @@ def mean_over_queries(
     values: Each,
     counted: Bool[Tensor, "#batch #head query"],
 ) -> Float[Tensor, "batch head"]:
-    """The mean over the queries that are counted; NaN where none is."""
+    """The mean over the queries that count; NaN where there are none."""
     return values.where(counted, 0).sum(-1) / counted.sum(-1)

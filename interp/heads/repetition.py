@@ -1,9 +1,9 @@
-"""Rows of random tokens, repeated, and the cells where heads of a known role attend.
+"""Repeated random tokens, and the cells where heads of a known role attend.
 
     repeated      BOS x x         unrepeated      BOS x y         all tokens of x and y distinct
 
-A role is a set of cells (query i, key j): j = i − 1 of previous-token heads, j = i + 1 − n·|x| of
-induction heads, j = i − n·|x| of duplicate-token heads (Olsson et al. 2022, "In-context Learning
+A role is a set of cells (query i, key j): j = i − 1 for previous-token heads, j = i + 1 − n·|x| for
+induction heads, j = i − n·|x| for duplicate-token heads (Olsson et al. 2022, "In-context Learning
 and Induction Heads"; Wang et al. 2022, "Interpretability in the Wild").
 """
 
@@ -19,9 +19,9 @@ from interp.model.batch import Batch
 from interp.model.network import Network
 
 HALF, SHORTEST = 60, 3
-"""Tokens that are repeated: at most by default, and at least."""
+"""Number of tokens that are repeated: the default's upper limit, and the minimum."""
 FARTHEST = 8
-"""Tokens back (and forth) of heads by offset."""
+"""Largest distance between query and key of the roles by offset."""
 NEIGHBOURS = {-1: "previous-token", 1: "next-token"}
 Cells = Bool[Tensor, "query key"]
 
@@ -31,10 +31,10 @@ class RepeatedRows:
     """Rows of repeated random tokens.
 
     Attributes:
-        repeated: BOS (if texts of this model begin with it), then x so many times.
-        unrepeated: BOS, then x, then other tokens instead of its repetition.
+        repeated: BOS (if texts of this model begin with it), then x, repeated.
+        unrepeated: BOS, then x, then other tokens instead of its repetitions.
         start: number of tokens before x.
-        half: number of tokens of x.
+        half: number of tokens in x.
     """
 
     repeated: Batch
@@ -44,14 +44,14 @@ class RepeatedRows:
 
     @property
     def again(self) -> slice:
-        """The columns of the repetition."""
+        """The columns of the repetitions of x."""
         return slice(self.start + self.half, None)
 
     def cells(self, *, bidirectional: bool) -> dict[str, Cells]:
-        """The cells of each role; those of keys that a query can't see do no harm.
+        """The cells of each role; they may include keys that a query can't see.
 
-        The first token of all is no key but that of ``bos-sink``: heads may attend to it for want
-        of another. With bidirectional attention there is no induction, which predicts next tokens.
+        The first token is a key of ``bos-sink`` only, since heads attend to it when they find
+        nothing else. Bidirectional attention has no ``induction``, which predicts next tokens.
         """
         n = self.repeated.ids.shape[1]
         query, key = torch.arange(n)[:, None], torch.arange(n)[None]
@@ -78,20 +78,20 @@ def repeated_rows(
     repeats: int = 2,
     seed: int = 0,
 ) -> RepeatedRows:
-    """Draw rows of repeated tokens, and of as many unrepeated ones.
+    """Draw rows of repeated tokens, and rows of as many unrepeated ones.
 
     Args:
-        model: a model of tokens with a single stack.
+        model: a model that reads tokens, with a single stack.
         ids: distinct token ids to draw from.
-        half: how many tokens are repeated; by default 60, or as many as the context or ``ids``
-            allow.
-        rows: how many rows.
-        repeats: how many times the tokens stand in a row.
-        seed: of the draws.
+        half: number of tokens that are repeated; by default 60, or as many as the context and
+            ``ids`` allow.
+        rows: number of rows.
+        repeats: number of times that a row has these tokens.
+        seed: seed of the draws.
 
     Raises:
-        InvalidInput: fewer than one row, two repeats or three tokens to repeat; or more of these
-            than the context or ``ids`` allow.
+        InvalidInput: fewer than one row, two repeats or three tokens to repeat; or more tokens than
+            the context or ``ids`` allow.
     """
     repeats, rows, seed = at_least(2, repeats, "repeats"), at_least(1, rows, "rows"), as_seed(seed)
     special = model.config.tokens

@@ -1,4 +1,4 @@
-"""Classes of tokens: where the tokens of a batch are that belong to a named class."""
+"""Named classes of tokens, and the positions of their tokens in a batch."""
 
 from collections.abc import Collection, Mapping
 
@@ -12,27 +12,29 @@ from interp.model.inputs import whole_numbers
 from interp.text_network import TextNetwork
 
 Classes = Mapping[str, int | str | Collection[int | str] | Tensor]
-"""Tokens (ids, or texts of one token each), or a boolean tensor of where they are, by a name."""
+"""For each name, tokens (ids, or texts of one token each) or a boolean tensor ``[batch pos]``."""
 OTHER = "other"
 
 
 def tokens_of_classes(
     model: TextNetwork, classes: Classes, batch: Batch
 ) -> dict[str, Bool[Tensor, "batch pos"]]:
-    """Where the tokens of each class are, and those of none (``other``); never padding.
+    """A mask of the tokens of each class, and of those in no class (``other``), without padding.
 
     Raises:
-        InvalidInput: not classes by name; a class is called ``other``; a tensor is not boolean
-            ``[batch pos]``.
-        InvalidTokens: a text is not a single token, or an id not of the vocabulary.
+        InvalidInput: ``classes`` is not a mapping from names; a class is called ``other``; or a
+            tensor is not boolean ``[batch pos]``.
+        InvalidTokens: a text is not a single token, or an id is outside the vocabulary.
     """
     if not isinstance(classes, Mapping) or not all(isinstance(name, str) for name in classes):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(
-            f"classes={shorten(classes)} should be tokens by the name of their class, as in "
+            f"classes={shorten(classes)} should map the name of each class to its tokens, as in "
             '{"digits": ["0", "1"]}.'
         )
     if OTHER in classes:
-        raise InvalidInput(f"A class can't be called {OTHER}: the tokens in no class are.")
+        raise InvalidInput(
+            f"A class can't be called {OTHER}, which is the name of the tokens in no class."
+        )
     real = batch.is_real
     found = {name: _tokens_of(model, name, own, batch) & real for name, own in classes.items()}
     in_any = torch.stack([~real, *found.values()]).any(0)
@@ -40,10 +42,10 @@ def tokens_of_classes(
 
 
 def selected_tokens(selected: object, batch: Batch, argument: str) -> Bool[Tensor, "batch pos"]:
-    """The tokens that a boolean tensor selects; padding is none.
+    """A mask of the tokens that a boolean tensor selects, without padding.
 
     Raises:
-        InvalidInput: it is something else, or has another shape than the tokens.
+        InvalidInput: ``selected`` is not a boolean tensor, or its shape is not that of the tokens.
     """
     shape = list(batch.ids.shape)
     if not isinstance(selected, Tensor) or selected.dtype != torch.bool:
@@ -52,7 +54,7 @@ def selected_tokens(selected: object, batch: Batch, argument: str) -> Bool[Tenso
         )
     if list(selected.shape) != shape:
         raise InvalidInput(
-            f"{argument} should have an entry for each token and padding, {shape}; got "
+            f"{argument} should have an entry for each token, padding included: {shape}; got "
             f"{list(selected.shape)}."
         )
     return selected.to(batch.ids.device) & batch.is_real
@@ -72,10 +74,10 @@ def _tokens_of(
 
 
 def _checked(ids: object, d_vocab: int) -> Int[Tensor, " token"]:
-    """Ids of the vocabulary.
+    """Token ids as a tensor, checked against the vocabulary.
 
     Raises:
-        InvalidTokens: they are something else.
+        InvalidTokens: they are not integers, or outside the vocabulary.
     """
     found = whole_numbers(ids).flatten()
     outside = found[(found < 0) | (found >= d_vocab)]

@@ -1,1 +1,1 @@
-"""What can be taken out of a run, and what is put in its place: another run, a mean, nothing."""
+"""Ablation, activation patching and steering: which components are edited, and with what values."""

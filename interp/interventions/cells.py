@@ -1,7 +1,7 @@
-"""The cells of activation patching: what is patched at once, by layer, head and position.
+"""The cells of activation patching: the parts of a point that are patched together.
 
-A cell is all of a point along the axes that it does not have: with the axes layer and pos, all
-heads of a layer at one position.
+Cells are indexed by some of layer, head and position. Along the other axes, a cell covers the whole
+point: with the axes layer and pos, it consists of all heads of a layer at one position.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,16 +18,16 @@ from interp.points import Place
 AXES = ("layer", "head", "pos")
 """The axes that cells may have, in this order."""
 TOKENS = {"pos", "query"}
-"""Axes of a tensor that ``pos`` counts."""
+"""Names of tensor axes that ``pos`` indexes."""
 
 
 def shape_of(
     source: Recorded, places: Mapping[str, Sequence[Place]], axes: tuple[str, ...]
 ) -> tuple[int, ...]:
-    """The number of cells along each axis, which all points share.
+    """The number of cells along each axis, the same for all points.
 
     Raises:
-        InvalidInput: a point lacks an axis, or points or layers differ in their heads.
+        InvalidInput: a point lacks an axis, or points or layers differ in their number of heads.
     """
     longest = int(source.lengths(next(iter(places.values()))[0].stack).max())
     shapes: dict[tuple[int, ...], str] = {}
@@ -40,14 +40,15 @@ def shape_of(
             if lacking:
                 raise InvalidInput(
                     f"{point} has the axes [{' '.join(place.point.axes)}], so its cells have no "
-                    f"{lacking[0]}; leave that out of over=."
+                    f"{lacking[0]} axis; leave {lacking[0]} out of over=."
                 )
             shapes[tuple(sizes[axis] or 0 for axis in axes)] = point
     if len(shapes) > 1:
         raise InvalidInput(
-            f"Along {', '.join(axes)} there are {' or '.join(map(str, shapes))} cells, as in "
-            f"{' or '.join(shapes.values())}: patch points with as many heads in every layer, one "
-            "point at a time, or leave head out of over=."
+            f"The number of cells along {', '.join(axes)} is {' or '.join(map(str, shapes))} at "
+            f"{' or '.join(shapes.values())}, but must be the same at all points and layers: patch "
+            "one point at a time, choose points with as many heads in every layer, or leave head "
+            "out of over=."
         )
     return next(iter(shapes))
 
@@ -59,7 +60,10 @@ def edits_of_cells(
     axes: tuple[str, ...],
     shape: tuple[int, ...],
 ) -> Iterator[list[Edit]]:
-    """The edits of a point: the two controls, own and together, then those of each cell."""
+    """Yield the edits of a point: those of the two controls, then those of each cell.
+
+    The controls replace all places at once, by their own values and by those of ``source``.
+    """
     yield [base.edit(place) for place in places]
     yield [source.edit(place) for place in places]
     for index in product(*map(range, shape)):
@@ -75,13 +79,13 @@ def cell_columns(
     sizes: Mapping[str, int],
     tokens: Sequence[str],
 ) -> dict[str, tuple[object, ...]]:
-    """The columns that name the cells: point, layer, head, pos, token and name, as far as there.
+    """The columns that identify the cells: point, layer, head, pos, token, name, where they apply.
 
     Args:
         model: the model.
-        places: of each point.
-        sizes: the number of cells along each axis; the last varies fastest.
-        tokens: label of each position.
+        places: the places of each point.
+        sizes: the number of cells along each axis; the last axis varies fastest.
+        tokens: the label of each position.
     """
     axes = ("point", *sizes)
     cells: list[dict[str, Any]] = [
@@ -101,7 +105,7 @@ def cell_columns(
 
 
 def _head_letters(model: Network, places: Mapping[str, Sequence[Place]]) -> dict[str, str]:
-    """The letter of each point's heads: ``KV`` where several heads share one, as in L0KV1."""
+    """The prefix of each point's heads: ``KV`` for shared key/value heads (L0KV1), else ``H``."""
     grouped = any("KV" in each.name for each in components_of(model, "v").heads)
     return {
         point: "KV" if grouped and "kv_head" in own[0].point.axes else "H"
@@ -110,7 +114,7 @@ def _head_letters(model: Network, places: Mapping[str, Sequence[Place]]) -> dict
 
 
 def _name(cell: Mapping[str, Any], head: str, tokens: Sequence[str], *, several: bool) -> str:
-    """``L1H0 pos 3``, with the token; with the point before it if there are several."""
+    """The name of a cell, such as ``L1H0 pos 3 the``, after that of its point if ``several``."""
     letters = {"layer": "L", "head": head}
     parts = [f"{letter}{cell[axis]}" for axis, letter in letters.items() if axis in cell]
     words = [cell["point"] if several else "", "".join(parts)]

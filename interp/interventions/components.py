@@ -1,10 +1,10 @@
-"""The components of a model that can be taken out one by one: heads, sub-layers, neurons.
+"""The components of a model that can be ablated: heads, sub-layers, neurons.
 
-Names are those of :mod:`interp.graph`, and a neuron's:
+Names are those of :mod:`interp.graph`, with one more for neurons:
 
-    L0H1      a head; L0KV1 a key/value head, where several heads share one
-    L0ATTN    all that attention adds to the stream, its output bias included
-    L0MLP     all that the MLP adds; L0N12 one neuron of it
+    L0H1      a head; L0KV1 is a key/value head that several heads share
+    L0ATTN    everything that attention adds to the stream, its output bias included
+    L0MLP     everything that the MLP adds to the stream; L0N12 is one of its neurons
 
 In an encoder–decoder names begin with ``encoder.``, ``decoder.`` or, for cross-attention,
 ``cross.``.
@@ -25,9 +25,9 @@ from interp.model.network import Network
 from interp.points import Place, Point
 
 PARTS = ("z", "pattern", "v")
-"""The tensors by which a head may be taken out."""
+"""The tensors at which a head may be ablated."""
 KINDS = ("heads", "layers", "mlps", "neurons", "pairs")
-"""Units that consist of one component or several; see :meth:`Components.units`."""
+"""Kinds of units, each of one or several components; see :meth:`Components.units`."""
 NEURON = re.compile(r"(.*L\d+)N(\d+)", re.ASCII)
 Units = dict[str, tuple["Component", ...]]
 """The components of each unit, by its name."""
@@ -35,14 +35,15 @@ Units = dict[str, tuple["Component", ...]]
 
 @dataclass(frozen=True)
 class Component:
-    """A component, and the tensor by which it acts.
+    """A component, and the part of a tensor at which it is ablated.
 
     Attributes:
-        name: e.g. ``L0H1``.
-        place: of the tensor.
-        head: which head of the tensor (of v, which key/value head), or ``None`` for all.
-        unit: which index of its last axis, or ``None`` for all.
-        n_neurons: of an MLP, how many it has; 0 for anything else, and for a mixture of experts.
+        name: name of the component, such as ``L0H1``.
+        place: the place of the tensor.
+        head: index of the head (of v, of the key/value head), or ``None`` for all.
+        unit: index along the last axis, or ``None`` for all.
+        n_neurons: for an MLP, its number of neurons; 0 for a mixture of experts and for all other
+            components.
     """
 
     name: str
@@ -57,7 +58,7 @@ class Component:
 
     @property
     def layer(self) -> int:
-        """The layer that it is in."""
+        """The layer of the component."""
         return self.place.layer or 0
 
     def neuron(self, unit: int) -> "Component":
@@ -66,15 +67,16 @@ class Component:
         return Component(f"{self.name.removesuffix('MLP')}N{unit}", place, unit=unit)
 
     def neurons(self, chosen: Sequence[int] | None = None) -> tuple["Component", ...]:
-        """The neurons of an MLP, or those that are chosen.
+        """All neurons of an MLP, or the chosen ones.
 
         Raises:
-            InvalidInput: it is a mixture of experts, or has no such neurons, or one is there twice.
+            InvalidInput: the component is a mixture of experts, or ``chosen`` is not a sequence of
+                different indices of its neurons.
         """
         if not self.n_neurons:
             raise InvalidInput(
-                f"{self} is a mixture of experts, each with neurons of its own, which can't be "
-                "taken out one by one. Take it out whole."
+                f"{self} is a mixture of experts, each with its own neurons, which can't be "
+                "ablated one by one. Ablate it as a whole."
             )
         if chosen is None:
             return tuple(self.neuron(unit) for unit in range(self.n_neurons))
@@ -83,7 +85,7 @@ class Component:
         wanted = dict.fromkeys(n for n in numbers if n is not None and 0 <= n < self.n_neurons)
         if not wanted or len(wanted) < len(given):
             raise InvalidInput(
-                f"neurons={shorten(chosen)} should be different numbers in 0..{self.n_neurons - 1}."
+                f"neurons={shorten(chosen)} should be different indices in 0..{self.n_neurons - 1}."
             )
         return tuple(self.neuron(unit) for unit in wanted)
 
@@ -93,8 +95,8 @@ class Components:
     """The components of a model, in the order of its forward.
 
     Attributes:
-        heads: of all layers.
-        sublayers: attention, cross-attention and MLP of each layer.
+        heads: the heads of all layers.
+        sublayers: the attention, cross-attention and MLP of each layer.
     """
 
     heads: tuple[Component, ...]
@@ -106,10 +108,10 @@ class Components:
         return tuple(each for each in self.sublayers if each.name.endswith("MLP"))
 
     def in_layers(self, layers: Sequence[int]) -> "Components":
-        """Those in some layers (of each stack).
+        """The components in the given layers (of each stack).
 
         Raises:
-            InvalidInput: not a sequence of layers, or one that no stack has.
+            InvalidInput: ``layers`` is not a sequence, or has a layer that no stack has.
         """
         last = max((each.layer for each in self.sublayers), default=0)
         try:
@@ -125,9 +127,10 @@ class Components:
         return Components(heads, sublayers)
 
     def units(self, kind: str) -> Units:
-        """All units of a kind: each head, MLP, neuron or layer; of pairs, each head and each two.
+        """All units of a kind: each head, MLP, neuron or layer.
 
-        There are none of a kind that the model lacks, such as pairs of a single head.
+        The kind ``pairs`` has each head and each pair of heads. The result is empty for a kind that
+        the model lacks, such as pairs in a model with a single head.
 
         Raises:
             InvalidInput: an unknown kind, or neurons of a mixture of experts.
@@ -148,15 +151,16 @@ class Components:
         """The components of each group.
 
         Raises:
-            InvalidInput: a group of something else than names, or that names a component twice.
-            UnknownPlace: a name of no component.
+            InvalidInput: a group that is not a sequence of names, or names a component twice.
+            UnknownPlace: the model has no component of a given name.
         """
         found: Units = {}
         for name, own in names.items():
             members: list[Any] = list(own) if isinstance(own, list | tuple) else [own]
             if not all(isinstance(member, str) for member in members):
                 raise InvalidInput(
-                    f"units={{{shorten(name)}: {shorten(own)}}}: a group is names of components."
+                    f"units={{{shorten(name)}: {shorten(own)}}}: a group should be a list of names "
+                    "of components."
                 )
             if len(set(members)) < len(members):
                 raise InvalidInput(f"units=: the group {shorten(name)} names a component twice.")
@@ -176,7 +180,7 @@ class Components:
         """The head, sub-layer or neuron of this name.
 
         Raises:
-            UnknownPlace: there is none.
+            UnknownPlace: the model has no such component.
         """
         known = {each.name: each for each in (*self.heads, *self.sublayers)}
         neuron = NEURON.fullmatch(name)
@@ -196,7 +200,7 @@ def components_of(model: Network, part: str = "z") -> Components:
 
     Args:
         model: the model.
-        part: the tensor by which a head is taken out: ``z``, ``pattern``, or ``v``, where heads
+        part: the tensor at which heads are ablated: ``z``, ``pattern``, or ``v``. With ``v``, heads
             that share keys and values are one component.
 
     Raises:
@@ -221,16 +225,16 @@ def components_of(model: Network, part: str = "z") -> Components:
 
 
 def components_named(model: Network, names: Sequence[str]) -> tuple[Component, ...]:
-    """The components of these names, which are taken out together.
+    """The components of these names, which are ablated together.
 
     Raises:
-        InvalidInput: something else than names, or a component named twice.
-        UnknownPlace: a name of no component.
+        InvalidInput: ``names`` is not a list of names, or names a component twice.
+        UnknownPlace: the model has no component of a given name.
     """
     given: list[Any] = list(names) if isinstance(names, list | tuple) else [None]
     if not all(isinstance(name, str) for name in given) or len(set(given)) < len(given):
         raise InvalidInput(
-            f"ablate={shorten(names)} should be names of components, each once, such as "
+            f"ablate={shorten(names)} should be a list of different names of components, such as "
             '["L0H1", "L1H0"].'
         )
     components = components_of(model)
@@ -245,11 +249,11 @@ def mlp_of(model: Network, layer: int, stack: str | None = None) -> Component:
 
     Args:
         model: the model.
-        layer: of the MLP.
-        stack: of an encoder–decoder; by default the decoder.
+        layer: the layer of the MLP.
+        stack: for an encoder–decoder, the name of the stack; by default the decoder.
 
     Raises:
-        InvalidInput: there is no such layer or stack, or it has no MLP.
+        InvalidInput: there is no such layer or stack, or the layer has no MLP.
     """
     if len(model.stacks) == 1 and stack is not None:
         raise InvalidInput("stack= is for encoder–decoders; this model has one stack.")

@@ -1,4 +1,4 @@
-"""Activations at one position of prompts with labels: what probes and erasure are fitted to."""
+"""Activations of labelled prompts at one position, to which probes and erasures are fitted."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ from interp.points import Place
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Prompts with labels, and the activations of each at one position.
+    """Labelled prompts, and their activations at one position.
 
     Attributes:
-        batches: the prompts, of each stack.
-        places: of each point in every layer, by its label.
-        activations: at each place, ``[prompt 1 …]``.
-        labels: of each prompt.
+        batches: the prompts, one batch per stack.
+        places: the places of each point in every layer, by the label of the point.
+        activations: the activations at each place, ``[prompt 1 …]``.
+        labels: the label of each prompt.
         classes: the different labels, in alphabetical order.
         pos: the position.
     """
@@ -53,17 +53,17 @@ class Labelled:
 
     @property
     def cells(self) -> dict[str, list[Any]]:
-        """Point, layer and name of each place."""
+        """The columns point, layer and name, with one entry per place."""
         points = [point for point, own in self.places.items() for _ in own]
         return place_cells(points, [place.layer for place in self.every_place])
 
     def rows_at(self, place: Place) -> Float[Tensor, "prompt dim"]:
-        """The activations of a place, all its other axes as one, in float64."""
+        """The activations at a place in float64, with all axes but the first flattened."""
         return self.activations[place].flatten(1).cpu().double()
 
 
 @torch.no_grad()
-def labelled_activations(  # noqa: PLR0913 - what is read, and of what
+def labelled_activations(  # noqa: PLR0913 - the prompts, and what is read from them
     model: Network,
     prompts: Any,  # noqa: ANN401 - what model.check reads
     labels: Iterable[object],
@@ -77,17 +77,17 @@ def labelled_activations(  # noqa: PLR0913 - what is read, and of what
 
     Args:
         model: the model.
-        prompts: as an analysis takes them.
-        labels: one a prompt: texts, numbers or booleans.
-        at: the label of a point that every layer has, or several.
+        prompts: the prompts, as an analysis takes them.
+        labels: one label per prompt: texts, numbers or booleans.
+        at: the label of a point that every layer has, or several labels.
         pos: the position among each prompt's tokens.
-        stack: of an encoder–decoder, which one is read; by default the decoder.
-        rows: prompts a forward.
+        stack: for an encoder–decoder, the name of the stack that is read; by default the decoder.
+        rows: prompts per forward.
 
     Raises:
-        InvalidInput: not one label a prompt, a single class, a class with a single prompt, a point
-            without positions, a prompt that is too short to have the position, or activations that
-            are not finite.
+        InvalidInput: the number of labels is not that of the prompts; there is a single class, or a
+            class with a single prompt; a point has no position axis; a prompt is too short to have
+            the position; or activations are not finite.
         UnknownPlace: the model has no such point.
     """
     batches = model.batches(prompts)
@@ -101,7 +101,7 @@ def labelled_activations(  # noqa: PLR0913 - what is read, and of what
         if place.point.axes[1] != "pos":
             raise InvalidInput(
                 f"at={place.point.label} has the axes [{' '.join(place.point.axes)}]; a probe "
-                "reads what has a value at each position, such as resid_pre, mlp_out or z."
+                "reads a point that has a value at each position, such as resid_pre, mlp_out or z."
             )
     found: dict[Place, list[Tensor]] = {place: [] for place in every}
     for part in torch.arange(len(names), device=batches[0].ids.device).split(rows):
@@ -116,7 +116,7 @@ def labelled_activations(  # noqa: PLR0913 - what is read, and of what
 
 
 def place_cells(points: Sequence[str], layers: Sequence[Any]) -> dict[str, list[Any]]:
-    """The columns point, layer and name, such as ``resid_post 2``, of places."""
+    """The columns point, layer and name (such as ``resid_post 2``) of places."""
     names = [f"{point} {layer}" for point, layer in zip(points, layers, strict=True)]
     return {"point": [*points], "layer": [*layers], "name": names}
 
@@ -125,25 +125,25 @@ def labels_of(labels: Iterable[object], n: int) -> tuple[str, ...]:
     """The labels of ``n`` prompts as texts.
 
     Raises:
-        InvalidInput: not one a prompt, an absent one (``None`` or NaN), a single class, or a class
-            with a single prompt.
+        InvalidInput: the number of labels is not ``n``; a label is missing (``None`` or NaN); there
+            is a single class, or a class with a single prompt.
     """
     if not isinstance(labels, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidInput(f"labels={shorten(labels)} should be one label a prompt.")
+        raise InvalidInput(f"labels={shorten(labels)} should be one label per prompt.")
     given = labels.tolist() if isinstance(labels, Tensor) else list(labels)
     for row, label in enumerate(given):
         if label is None or (isinstance(label, Real) and isnan(label)):
-            raise InvalidInput(f"labels= has none for prompt {row}; leave that prompt out.")
+            raise InvalidInput(f"labels= has no label for prompt {row}; leave that prompt out.")
     names = tuple(str(label) for label in given)
     if len(names) != n:
         raise InvalidInput(f"{len(names)} labels were given for {n} prompts.")
     counts = {name: names.count(name) for name in names}
     if len(counts) < 2:  # noqa: PLR2004 - a probe needs two classes
-        raise InvalidInput("All prompts have one label; there is nothing to tell apart.")
+        raise InvalidInput("All prompts have the same label; a probe needs two or more classes.")
     alone = [name for name, count in counts.items() if count == 1]
     if alone:
         raise InvalidInput(
-            f"Only one prompt has the label {shorten(alone[0])}: a label that is predicted must "
-            "also be one that a probe is fitted to. Give two prompts or more of each label."
+            f"Only one prompt has the label {shorten(alone[0])}, but a probe that predicts it must "
+            "be fitted to other prompts with that label. Give two or more prompts of each label."
         )
     return names

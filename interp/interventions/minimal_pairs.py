@@ -1,9 +1,10 @@
-"""Minimal pairs: a clean and a corrupted prompt that differ, token for token, in what is asked.
+"""Minimal pairs: a clean and a corrupted prompt, aligned token by token.
 
-Patching writes what one prompt computed at a position into the run of the other at that position
-(Meng et al. 2022; Wang et al. 2022), so both need as many tokens, each with its counterpart at the
-same position. Replacing a token by one of its kind leaves the prompt a plausible one, which noise
-does not (Zhang and Nanda 2024, "Towards Best Practices of Activation Patching").
+Patching writes the activations of one prompt at a position into the run of the other at the same
+position (Meng et al. 2022; Wang et al. 2022), so both must have the same number of tokens, each
+with its counterpart at the same position. Replacing a token by a similar one keeps the prompt
+plausible, whereas adding noise does not (Zhang and Nanda 2024, "Towards Best Practices of
+Activation Patching").
 """
 
 from collections.abc import Callable, Sequence
@@ -20,12 +21,12 @@ from interp.text.prompts import Prompt
 from interp.text_network import TextNetwork
 
 Batches = tuple[Batch, ...]
-"""Of each stack of a model, as ``model.check`` gives them."""
+"""One batch per stack of a model, as ``model.check`` returns them."""
 BEFORE, SHOWN, WIDTH = 2, 8, 12
-"""Of an alignment in a message: tokens shown before the first that differ, tokens in all, and
-characters of each."""
+"""For an alignment in a message: the number of tokens shown before the first that differ, of all
+tokens shown, and of characters of each."""
 NO_TOKEN = "∅"
-"""In an alignment, after the end of a row."""
+"""Shown in an alignment after the end of a row."""
 
 
 def aligned(
@@ -33,21 +34,22 @@ def aligned(
     clean: Any,  # noqa: ANN401 - what model.check reads
     corrupt: Any,  # noqa: ANN401 - likewise
 ) -> tuple[Batches, Batches]:
-    """Clean prompts and their corrupted counterparts as checked batches, one a stack.
+    """Clean prompts and their corrupted counterparts as checked batches, one per stack.
 
-    Row i of one is compared with row i of the other. Both have the same padding: what is at a
-    column of one has its counterpart at that column of the other. (Padding that differs is moved to
-    the right.) ``interp.sweep`` takes either, ``interp.run`` takes ``*clean``.
+    Row i of the clean batch is compared with row i of the corrupted one. Both have the same
+    padding, so that counterparts are in the same column. (If the padding differs, it is moved to
+    the right.) ``interp.sweep`` takes either result, ``interp.run`` takes ``*clean``.
 
     Args:
         model: the model.
         clean: texts, token ids padded with ``interp.PAD``, images, or a batch; a tuple
             ``(source, target)`` for an encoder–decoder.
-        corrupt: as many prompts of the same kind, each of as many tokens as its counterpart.
+        corrupt: as many prompts of the same kind, each with as many tokens as its counterpart.
 
     Raises:
-        InvalidInput: they are not as many, a pair differs in length (the message shows the tokens
-            of both from where they differ) or in where its mask token stands, or is identical.
+        InvalidInput: the numbers of prompts differ; the prompts of a pair differ in length (the
+            message shows the tokens of both from where they differ) or in the position of their
+            mask token; or the prompts of a pair are identical.
     """
     return _aligned(model, clean, corrupt, "Prompt {}".format)
 
@@ -58,7 +60,7 @@ def _aligned(
     corrupt: Any,  # noqa: ANN401 - likewise
     name: Callable[[int], str],
 ) -> tuple[Batches, Batches]:
-    """The same, with the name of each prompt for messages."""
+    """Implements :func:`aligned`; ``name`` gives the name of each prompt for messages."""
     left = model.batches(clean)
     right = model.batches(corrupt)
     if len(left[0].ids) != len(right[0].ids):
@@ -74,18 +76,19 @@ def _aligned(
     if bool(same.any()):
         raise InvalidInput(
             f"{name(int(same.int().argmax()))} is the same clean and corrupted, so patching it "
-            "changes nothing; leave it out, or change what its answer depends on."
+            "changes nothing; leave it out, or change a token that its answer depends on."
         )
     return tuple(own for own, _ in pairs), tuple(other for _, other in pairs)
 
 
 def aligned_prompts(model: TextNetwork, prompts: Sequence[Prompt]) -> tuple[Batches, Batches]:
-    """The same of a prompt set: each text with its ``corrupt`` text.
+    """:func:`aligned` for a prompt set: each text with its ``corrupt`` text.
 
-    Of an encoder–decoder, the decoder reads the ``prefix`` of the prompt both times.
+    The decoder of an encoder–decoder reads the ``prefix`` of the prompt both times.
 
     Raises:
-        InvalidInput: see :func:`aligned`, with the source of the prompt; or a prompt lacks a field.
+        InvalidInput: see :func:`aligned` (the message names the source of the prompt); or a prompt
+            lacks a field.
     """
     texts = [_field(prompt, "text") for prompt in prompts]
     corrupt = [_field(prompt, "corrupt") for prompt in prompts]
@@ -100,10 +103,10 @@ def aligned_prompts(model: TextNetwork, prompts: Sequence[Prompt]) -> tuple[Batc
 
 
 def position_labels(model: TextNetwork, clean: Batch, corrupt: Batch) -> tuple[str, ...]:
-    """A label for each position of minimal pairs: its token, where all prompts have the same.
+    """A label for each position of minimal pairs: its token, where all prompts have the same one.
 
-    Where clean prompts share one token and corrupted prompts another, it is both: ``June/July``.
-    Elsewhere, and for images, it is empty.
+    Where all clean prompts have one token and all corrupted prompts another, the label has both:
+    ``June/July``. Elsewhere, and for images, it is empty.
     """
     longest = int(clean.is_real.sum(-1).max())
     if clean.images is not None:
@@ -127,7 +130,7 @@ def _field(prompt: Prompt, field: str) -> str:
 def _check_lengths(
     model: TextNetwork, clean: Batch, corrupt: Batch, stack: str, name: Callable[[int], str]
 ) -> None:
-    """Refuse pairs of different length; ``stack`` names the input for the message."""
+    """Raise if the prompts of a pair differ in length; ``stack`` names the input in the message."""
     wrong = clean.is_real.sum(-1) != corrupt.is_real.sum(-1)
     if not bool(wrong.any()):
         return
@@ -143,7 +146,7 @@ def _check_lengths(
 
 
 def _alignment(clean: Sequence[str], corrupt: Sequence[str]) -> str:
-    """The tokens of two rows below one another, from just before the first that differ."""
+    """The tokens of two rows, one row above the other, from just before the first that differ."""
     both = list(zip_longest(clean, corrupt))
     differ = [one != other for one, other in both]
     first = max(0, differ.index(True) - BEFORE)
@@ -168,21 +171,21 @@ def _cut(label: str | None) -> str:
 
 
 def _with_same_padding(clean: Batch, corrupt: Batch) -> tuple[Batch, Batch]:
-    """Both with the same columns of padding; of each row, both have as many tokens."""
+    """Both batches with the same columns of padding; their rows must have equal lengths."""
     if clean.ids.shape == corrupt.ids.shape and torch.equal(clean.is_real, corrupt.is_real):
         return clean, corrupt
     return clean.padded_right(), corrupt.padded_right()
 
 
 def _check_mask_tokens(clean: Batch, corrupt: Batch, name: Callable[[int], str]) -> None:
-    """Refuse pairs whose predictions are read at different positions."""
+    """Raise if the predictions of a pair are read at different positions."""
     if clean.masked is None or corrupt.masked is None:
         return
     elsewhere = (clean.masked != corrupt.masked).any(-1)
     if bool(elsewhere.any()):
         raise InvalidInput(
-            f"{name(int(elsewhere.int().argmax()))} has its mask token elsewhere when corrupted; "
-            "predictions are compared at the same position."
+            f"{name(int(elsewhere.int().argmax()))} has its mask token at another position when "
+            "corrupted; predictions are compared at the same position."
         )
 
 

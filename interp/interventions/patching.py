@@ -1,7 +1,7 @@
-"""Activation patching: what a model computed on some prompts, written into its run of others.
+"""Activation patching: activations of a model on some prompts replace those of its run on others.
 
-    denoising   the run of the corrupted prompts gets activations of the clean ones
-    noising     the run of the clean prompts gets activations of the corrupted ones
+    denoising   the run on the corrupted prompts gets activations of the clean ones
+    noising     the run on the clean prompts gets activations of the corrupted ones
 
 (Meng et al. 2022, "Locating and Editing Factual Associations in GPT"; the names are those of
 Heimersheim and Nanda 2024, "How to Use and Interpret Activation Patching".) Prompts are minimal
@@ -28,16 +28,16 @@ from interp.model.network import Network
 from interp.points import Place
 
 HEADS = ("head", "kv_head")
-"""Axes that count heads."""
+"""Names of axes that index heads."""
 
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """What a model computed on some prompts.
+    """Activations of a model on some prompts, and a metric of its predictions.
 
     Attributes:
         model: the model.
-        batches: the prompts, of each stack.
+        batches: the prompts, one batch per stack.
         activations: the tensor at each place.
         measured: the metric of each prompt.
     """
@@ -56,10 +56,10 @@ class Recorded:
         metric: Metric,
         rows: int = 64,
     ) -> "Recorded":
-        """Run the model on the prompts, so many ``rows`` at a time.
+        """Run the model on the prompts, ``rows`` of them per forward.
 
         Raises:
-            InvalidInput: the model has no logits, or the metric can't be read from them.
+            InvalidInput: the model has no logits, or the metric can't be computed from them.
         """
         n = len(batches[0].ids)
         found: list[dict[Place, Tensor]] = []
@@ -73,19 +73,19 @@ class Recorded:
         return cls(model, batches, activations, torch.cat(measured))
 
     def lengths(self, stack: str | None = None) -> Int[Tensor, " prompt"]:
-        """Number of tokens of each prompt, in one stack; by default in the last."""
-        return self.batches[self._number(stack)].is_real.sum(-1).cpu()
+        """Number of tokens of each prompt in one stack; by default in the last."""
+        return self.batches[self._stack_index(stack)].is_real.sum(-1).cpu()
 
     def n_heads(self, place: Place) -> int | None:
-        """How many heads the tensor at a place has; ``None`` if it has no axis of them."""
+        """Number of heads of the tensor at a place; ``None`` if it has no head axis."""
         sizes = zip(place.point.axes, self.activations[place].shape, strict=True)
         return next((size for axis, size in sizes if axis in HEADS), None)
 
     def edit(self, place: Place, head: int | None = None, pos: int | None = None) -> Replace:
-        """The edit that writes what was computed at a place, or its part of a head or position.
+        """The edit that writes the recorded tensor of a place, or its part of a head or position.
 
-        It is for prompts of the same lengths, with the same padding. Those that are too short to
-        have the position stay as they are.
+        It applies to prompts of the same lengths, with the same padding. Prompts that are too short
+        to have the position are not edited.
 
         Raises:
             InvalidEdit: there is no such part.
@@ -95,7 +95,7 @@ class Recorded:
             has = self.lengths(place.stack) > pos
             rows = None if bool(has.all()) else tuple(has.nonzero()[:, 0].tolist())
         select, whole = Selection(batch=rows, head=head, pos=pos), self.activations[place]
-        site = EditSite(place, self._contexts[self._number(place.stack)])
+        site = EditSite(place, self._contexts[self._stack_index(place.stack)])
         values = whole[site.index(select, whole.shape)]
         return edits.replace(place, values, batch=rows, head=head, pos=pos)
 
@@ -103,16 +103,16 @@ class Recorded:
     def _contexts(self) -> list[Context]:
         return self.model.contexts(self.batches)
 
-    def _number(self, stack: str | None) -> int:
-        """The number of a stack, given by its name; by default of the last."""
+    def _stack_index(self, stack: str | None) -> int:
+        """The index of a stack, given by its name; by default that of the last."""
         return [own.name for own in self.model.stacks].index(self.model.stack(stack).name)
 
 
 def places_of(model: Network, at: Sequence[str], stack: str) -> dict[str, list[Place]]:
-    """The places of each point in every layer, by its label.
+    """The places of each point in every layer, by the label of the point.
 
     Raises:
-        InvalidInput: no point, one that some layers lack, or one that is no block's.
+        InvalidInput: no point is given, some layers lack a point, or it is not a point of a block.
         UnknownPlace: the model has no such point.
     """
     found: dict[str, list[Place]] = {}
@@ -127,5 +127,5 @@ def places_of(model: Network, at: Sequence[str], stack: str) -> dict[str, list[P
             )
         found[places[0].point.label] = places
     if not found:
-        raise InvalidInput("at= names no point to patch; give one, such as resid_pre.")
+        raise InvalidInput("at= names no point; give at least one, such as resid_pre.")
     return found

@@ -1,13 +1,13 @@
-"""What is written in place of a component that is taken out: nothing, a mean, another prompt's.
+"""The values that replace an ablated component: zero, a mean, or those of another prompt.
 
     zero      0
     mean      the mean over reference prompts (Wang et al. 2022, "Interpretability in the Wild")
     resample  the value on another prompt, at the same position (Chan et al. 2022, "Causal
               Scrubbing")
 
-A mean is over all tokens, or over those at the same position. A pattern is a matrix of positions:
-its mean is over prompts for each pair of positions, and reference prompts have as many tokens as
-the prompts themselves.
+A mean is taken over all tokens, or over those at the same position. The mean of an attention
+pattern is taken over prompts for each pair of positions, so reference prompts must have as many
+tokens as the prompts themselves.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,10 +32,10 @@ METHODS = ("zero", "mean", "resample")
 
 
 def check_method(method: object) -> None:
-    """Make sure that there is such a method.
+    """Check that a method is one of ``METHODS``.
 
     Raises:
-        InvalidInput: there is none.
+        InvalidInput: it is not.
     """
     if method not in METHODS:
         raise InvalidInput(
@@ -45,16 +45,16 @@ def check_method(method: object) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Replacements:
-    """The edits that take components out on some prompts.
+    """The edits that ablate components on some prompts.
 
     Attributes:
         model: the model.
-        batches: the prompts, of each stack.
+        batches: the prompts, one batch per stack.
         method: ``zero``, ``mean`` or ``resample``.
-        reference: other prompts from which values come; ``None`` for the prompts themselves.
-        per_position: whether a mean is over tokens at the same position.
-        seed: of the donors.
-        rows: prompts a forward while values are recorded.
+        reference: the prompts whose values are used; ``None`` for the prompts themselves.
+        per_position: whether a mean is taken over tokens at the same position only.
+        seed: seed of the choice of donor prompts.
+        rows: prompts per forward while values are recorded.
     """
 
     model: Network
@@ -72,16 +72,18 @@ class Replacements:
                 f"per_position={shorten(self.per_position)} should be True or False."
             )
         if self.per_position and self.method != "mean":
-            raise InvalidInput('per_position=True is of means; give method="mean" with it.')
+            raise InvalidInput('per_position=True applies to method="mean" only.')
         if self.reference is not None and self.method == "zero":
-            raise InvalidInput('Zeros come from no reference=; give method="mean" or "resample".')
+            raise InvalidInput(
+                'method="zero" has no use for reference=; give method="mean" or "resample".'
+            )
 
     def edits(self, components: Iterable[Component]) -> dict[str, Edit]:
-        """The edit that takes out each component, by its name.
+        """The edit that ablates each component, by the name of the component.
 
         Raises:
-            InvalidInput: resampling of a single prompt, a position that no reference prompt has,
-                or patterns of prompts that differ in length.
+            InvalidInput: a single prompt is resampled, no reference prompt has a position, or
+                patterns are replaced on prompts that differ in length.
         """
         each = {component.name: component for component in components}
         if self.method == "zero":
@@ -95,7 +97,7 @@ class Replacements:
         }
 
     def edits_of(self, components: Sequence[Component]) -> tuple[tuple[Place, Edit], ...]:
-        """The edits that take out several components together, each with its place.
+        """The edits that ablate several components together, each with its place.
 
         Raises:
             InvalidInput: see :meth:`edits`.
@@ -118,29 +120,29 @@ class Replacements:
         return {place: torch.cat([cache[place] for cache in caches]) for place in places}
 
     def _values(self, place: Place, x: Tensor) -> Tensor:
-        """What replaces the tensor at a place, given that of the reference prompts.
+        """The replacement of the tensor at a place, given the tensor of the reference prompts.
 
-        Its axes are those of the point, or without batch and position if it is one mean.
+        It has the axes of the point, without batch and position if it is a single mean.
         """
         if place.point.is_matrix:
             return self._matrices(place, x)
-        to, of = self._real(place, place.point.axes[1])
+        to, of = self._token_masks(place, place.point.axes[1])
         if self.method == "resample":
-            return x[donor_tokens(to, self.seed, self._if_given(of))]
+            return x[donor_tokens(to, self.seed, self._given_mask(of))]
         if self.per_position:
             return _means_by_position(x, of)[_positions(to, of)]
         return token_mean(x, of)[0, 0]
 
     def _matrices(self, place: Place, x: Tensor) -> Tensor:
-        """The same of patterns, ``[batch head query key]``."""
+        """The replacement of a pattern, ``[batch head query key]``."""
         (to_query, of_query), (to_key, of_key) = (
-            self._real(place, a) for a in place.point.axes[2:]
+            self._token_masks(place, a) for a in place.point.axes[2:]
         )
-        of = _one_length(of_query, to_query), _one_length(of_key, to_key)
-        to = _one_length(to_query, of_query), _one_length(to_key, of_key)
+        of = _columns_of_positions(of_query, to_query), _columns_of_positions(of_key, to_key)
+        to = _columns_of_positions(to_query, of_query), _columns_of_positions(to_key, of_key)
         own = x.movedim(1, -1)[_mesh(*of)]
         if self.method == "resample":
-            rows, _ = donor_tokens(to_query, self.seed, self._if_given(of_query))
+            rows, _ = donor_tokens(to_query, self.seed, self._given_mask(of_query))
             own = own[rows.gather(1, to[0][:, :1])[:, 0]]
         else:
             own = own.mean(0, keepdim=True)
@@ -148,21 +150,21 @@ class Replacements:
         found[_mesh(*to)] = own
         return found.movedim(-1, 1)
 
-    def _real(
+    def _token_masks(
         self, place: Place, axis: str
     ) -> tuple[Bool[Tensor, "batch pos"], Bool[Tensor, "donor column"]]:
-        """Where there are tokens along an axis: of the prompts, and of the reference prompts."""
+        """Which columns of an axis are tokens: of the prompts, and of the reference prompts."""
         stacks = [stack.name for stack in self.model.stacks]
         name = "encoder" if axis == "source" else place.stack or stacks[-1]
         number = stacks.index(name)
         return self.batches[number].is_real, self._donors[number].is_real
 
-    def _if_given(self, of: Bool[Tensor, "donor column"]) -> Bool[Tensor, "donor column"] | None:
+    def _given_mask(self, of: Bool[Tensor, "donor column"]) -> Bool[Tensor, "donor column"] | None:
         return None if self.reference is None else of
 
 
 def _part(values: Tensor, component: Component) -> Tensor:
-    """The part of the values at its place that belongs to a component."""
+    """The part of the values of a place that belongs to a component."""
     if component.head is not None:
         return values.select(-3 if component.place.point.is_matrix else -2, component.head)
     return values if component.unit is None else values[..., component.unit]
@@ -171,7 +173,7 @@ def _part(values: Tensor, component: Component) -> Tensor:
 def _means_by_position(
     x: Float[Tensor, "donor column ..."], real: Bool[Tensor, "donor column"]
 ) -> Float[Tensor, "column ..."]:
-    """The mean at each position over the prompts that are long enough."""
+    """The mean at each position over the prompts that have the position."""
     order, lengths = tokens_first(real), real.sum(-1, keepdim=True)
     has = torch.arange(real.shape[1], device=real.device) < lengths
     tokens = x[torch.arange(len(x), device=x.device)[:, None], order]
@@ -187,31 +189,32 @@ def _positions(
     """The position of each column among the tokens of its row; 0 at padding before them.
 
     Raises:
-        InvalidInput: no reference prompt is as long.
+        InvalidInput: the longest prompt is longer than every reference prompt.
     """
     longest, given = int(real.sum(-1).max()), int(reference.sum(-1).max())
     if longest > given:
         raise InvalidInput(
             f"A mean per position needs reference prompts as long as the prompts: they have up to "
-            f"{given} tokens, the prompts up to {longest}. Give longer ones, or per_position=False."
+            f"{given} tokens, the prompts up to {longest}. Give longer reference prompts, or "
+            "per_position=False."
         )
     return (real.cumsum(-1) - 1).clamp(min=0)
 
 
-def _one_length(
+def _columns_of_positions(
     real: Bool[Tensor, "batch pos"], other: Bool[Tensor, "donor column"]
 ) -> Int[Tensor, "batch position"]:
     """The column of each position of each row.
 
     Raises:
-        InvalidInput: the rows, or the other rows, differ in length.
+        InvalidInput: not all rows, of both batches, have the same length.
     """
     lengths = torch.cat([real.sum(-1), other.sum(-1)])
     shortest, longest = int(lengths.min()), int(lengths.max())
     if shortest < longest:
         raise InvalidInput(
-            f"The pattern of another prompt, or a mean one, needs prompts of one length; these "
-            f'have {shortest} to {longest} tokens. Give such prompts, or part="z".'
+            "To replace a pattern, all prompts must have the same length; these have "
+            f'{shortest} to {longest} tokens. Give prompts of one length, or part="z".'
         )
     return tokens_first(real)[:, :longest]
 

@@ -1,4 +1,4 @@
-"""Vectors added to the stream while a text is generated, and what they change of it.
+"""Steering: a vector is added to the stream during generation, and the new text is compared.
 
     v = mean over positive prompts of x − mean over negative prompts of x
     x ↦ x + strength · v        at every position of one place
@@ -31,11 +31,11 @@ Vector = Float[Tensor, " d_model"]
 
 
 def stream_place(model: Network, at: str | Point, layer: int | None) -> Place:
-    """The place that a point of the stream has in a layer; of an encoder–decoder, in the decoder.
+    """The place of a point of the stream in a layer; for an encoder–decoder, of the decoder.
 
     Raises:
         UnknownPlace: there is no such point.
-        InvalidInput: there is no such layer, or it is no place of vectors like those of the stream.
+        InvalidInput: there is no such layer, or the place does not have the axes of the stream.
     """
     name = (model.stacks[-1].name,) if len(model.stacks) > 1 else ()
     n = len(model.stacks[-1].blocks)
@@ -55,15 +55,15 @@ def contrast_vector(
     place: Place,
     pos: int | None = -1,
 ) -> Vector:
-    """The mean at a place over positive prompts, less that over negative prompts.
+    """The mean at a place over positive prompts, minus the mean over negative prompts.
 
     Args:
         model: the model.
-        positive: prompts, as ``interp.run`` takes them; any number.
-        negative: likewise; they need not be as many, nor as long.
-        place: of the stream.
+        positive: any number of prompts, as ``interp.run`` takes them.
+        negative: likewise; their number and lengths may differ from those of ``positive``.
+        place: a place of the stream.
         pos: the position that is read among the tokens of each prompt; ``None`` for the mean over
-            all of them.
+            all tokens.
 
     Raises:
         InvalidInput: a prompt has no such position.
@@ -77,7 +77,7 @@ def contrast_vector(
 
 
 def _read(model: Network, batches: Sequence[Batch], place: Place) -> Batch:
-    """The prompts of the stack that has the place."""
+    """The batch of the stack that has the place."""
     names = [stack.name for stack in model.stacks]
     return batches[names.index(place.stack) if place.stack else -1]
 
@@ -92,14 +92,14 @@ def _mean_of(model: Network, batches: Sequence[Batch], place: Place, pos: int | 
 
 
 class Continuation:
-    """The plain continuation of some prompts, with which edited ones are compared.
+    """The unedited continuation of some prompts, with which edited continuations are compared.
 
     Args:
         model: the model.
-        inputs: the prompts, of each stack.
-        new_tokens: most new tokens a prompt.
-        temperature: of the sampling.
-        seed: of the sampling.
+        inputs: the prompts, one batch per stack.
+        new_tokens: largest number of new tokens per prompt.
+        temperature: sampling temperature.
+        seed: sampling seed.
 
     Raises:
         InvalidInput: see :func:`interp.execution.generate.generate`.
@@ -122,23 +122,23 @@ class Continuation:
         self._width = int(inputs[-1].is_real.sum(-1).max())
         self._tokens = self._generated(())
         self._logits = self._predicted(())
-        self.new: Int[Tensor, "prompt new"] = self._new_of(self._tokens)
+        self.new: Int[Tensor, "prompt new"] = self._new_tokens(self._tokens)
 
     def edited(self, made: Sequence[Edit]) -> Int[Tensor, "prompt new"]:
-        """The new tokens of another continuation, with edits in every forward."""
-        return self._new_of(self._generated(made))
+        """The new tokens of a continuation with edits in every forward."""
+        return self._new_tokens(self._generated(made))
 
     def divergence(self, made: Sequence[Edit]) -> Float[Tensor, "prompt new"]:
-        """KL(plain ‖ edited) where each token of the plain continuation is predicted, in nats.
+        """KL(unedited ‖ edited) of the prediction of each token of the unedited continuation.
 
-        NaN after the end of a text.
+        It is in nats, and NaN after the end of a text.
         """
         found = divergence(self._logits, self._predicted(made))
         found = found.where(self._tokens[:, self._width :] != PAD, torch.nan)
         return F.pad(found, (0, self._most - found.shape[1]), value=torch.nan)
 
     def _generated(self, made: Sequence[Edit]) -> Int[Tensor, "prompt pos"]:
-        """The prompts of the last stack, padded on the left, and new tokens."""
+        """The prompts of the last stack, padded on the left, followed by the new tokens."""
         return generate(
             self._model,
             *self._inputs,
@@ -149,13 +149,13 @@ class Continuation:
         )
 
     def _predicted(self, made: Sequence[Edit]) -> Float[Tensor, "prompt new vocab"]:
-        """The logits from which the tokens of the plain continuation come."""
+        """The logits that predict the new tokens of the unedited continuation."""
         logits = run(self._model, *self._inputs[:-1], self._tokens, edits=made).logits
         if logits is None:
             raise InvalidInput("This model has no logits to compare.")
         return at_least_float32(logits[:, self._width - 1 : -1])
 
-    def _new_of(self, tokens: Int[Tensor, "prompt pos"]) -> Int[Tensor, "prompt new"]:
+    def _new_tokens(self, tokens: Int[Tensor, "prompt pos"]) -> Int[Tensor, "prompt new"]:
         own = tokens[:, self._width :]
         return F.pad(own, (0, self._most - own.shape[1]), value=PAD)
 

@@ -1,8 +1,8 @@
-"""The final norm and the unembedding, applied to a stream, or to a part's write, of any layer.
+"""The final norm and the unembedding, applied to the stream or a sub-layer's output at any layer.
 
     logits(x) = unembed(norm(x))
 
-Where x is the stream after the last block, these are the model's own logits, bit for bit.
+If x is the stream after the last block, these are bit-identical to the model's own logits.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from interp.points import Place, Point
 STREAMS = ("resid_pre", "resid_mid")
 WRITES = ("attn_out", "cross_attn_out", "mlp_out")
 PlaceNames = dict[tuple[str, int], Place]
-"""Places by point and layer."""
+"""Places by label of the point and layer."""
 
 
 def decode(
@@ -30,8 +30,8 @@ def decode(
 
     Args:
         model: a model with an unembedding.
-        x: the stream of the last stack, or what a part writes into it.
-        scale: a divisor for the final norm, instead of that of ``x``.
+        x: the stream of the last stack, or the output of one of its parts.
+        scale: the divisor of the final norm; by default that of ``x``.
     """
     tap = untouched if scale is None else GivenScale(scale)
     return model.unembed(model.stacks[-1].final_norm(x, tap))
@@ -44,11 +44,11 @@ class GivenScale(Untouched):
         self.scale = scale
 
     def __call__(self, point: Point, value: Tensor) -> Tensor:
-        """The given scale in place of the norm's own."""
+        """The given scale at the scale's point; any other value is unchanged."""
         return self.scale if point is Point.FINAL_SCALE else value
 
     def must_form(self, *points: Point) -> bool:
-        """Only where the scale is."""
+        """Whether the scale is one of the points."""
         return Point.FINAL_SCALE in points
 
 
@@ -61,17 +61,18 @@ def final_scale(model: Network) -> Place | None:
 def decoded_places(model: Network, at: object = "resid_pre") -> PlaceNames:
     """The places that a lens reads, in the order of the forward; the end of the stack is the last.
 
-    ``resid_mid`` is the stream after each sub-layer but a block's last, behind its norm if it has
-    one there (post-norm); of a paired decoder, ``cross_resid_mid`` too.
+    ``resid_mid`` is the stream after each sub-layer except the last one of a block, taken after the
+    norm in post-norm models. In the decoder of an encoder–decoder, it includes
+    ``cross_resid_mid``.
 
     Args:
-        model: of an encoder–decoder, the decoder is read.
+        model: the model; of an encoder–decoder, the decoder is read.
         at: one or several of ``resid_pre``, ``resid_mid``, ``attn_out``, ``cross_attn_out`` and
             ``mlp_out``.
 
     Raises:
-        InvalidInput: another point, one that this model lacks, or a write that a norm of the stream
-            stands behind.
+        InvalidInput: ``at`` is another point, a point that this model lacks, or the output of a
+            sub-layer in a model that normalizes the whole stream, not only a sub-layer's input.
     """
     names = _point_names(at)
     stack = model.stacks[-1]
@@ -94,7 +95,7 @@ def decoded_places(model: Network, at: object = "resid_pre") -> PlaceNames:
 
 
 def _point_names(at: object) -> set[str]:
-    """The names of the points asked for."""
+    """The labels of the requested points."""
     given = [at] if isinstance(at, str | Point) else at
     names = (
         [one.label if isinstance(one, Point) else one for one in given]
@@ -108,14 +109,14 @@ def _point_names(at: object) -> set[str]:
 
 
 def _written(step: Step, names: set[str]) -> Iterator[tuple[str, Place]]:
-    """What the sub-layers of a step write, as far as asked for."""
+    """The labels and places of those outputs of a step's sub-layers that are in ``names``."""
     for branch in step.branches:
         name = branch.points.writes.label
         if name in names:
             if not step.preserves_stream:
                 raise InvalidInput(
-                    f"at={name!r}: a norm of the whole stream stands beside what is written in "
-                    "this model, so that a write alone gives no prediction. Read resid_pre or "
+                    f"at={name!r}: this model normalizes the whole stream in each sub-layer, so "
+                    "the output of a sub-layer alone gives no prediction. Read resid_pre or "
                     "resid_mid."
                 )
             yield name, Place(branch.points.writes)

@@ -2,11 +2,11 @@
 
     minimize  Σ_l mean over tokens of KL(softmax(logits) ‖ softmax(logits_l))
 
-(Belrose et al. 2023, equation 5.) The loss of a layer depends on its own translator alone. There,
-SGD with Nesterov momentum takes 250 steps of 2¹⁸ tokens; here, Adam takes as many of a few hundred:
-with so few tokens SGD learns little where the stream is small. The learning rate falls linearly to
-zero, as there. The prompts of a step depend on the seed and on its number only, so that a training
-that was stopped resumes bit-identically on the same processor.
+(Belrose et al. 2023, equation 5.) The loss of a layer depends on its own translator only. The paper
+takes 250 steps of SGD with Nesterov momentum, of 2¹⁸ tokens each. Here, Adam takes as many steps of
+a few hundred tokens: with so few, SGD learns little where the stream is small. The learning rate
+falls linearly to zero, as in the paper. The prompts of a step depend only on the seed and the
+step's index, so training that was stopped resumes bit-identically on the same processor.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,18 +31,18 @@ from interp.model.network import Network
 from interp.model.shapes import Logits, Stream
 
 Progress = Callable[[int, int], None]
-"""Called with the number of steps done, and of all."""
+"""Called with the number of steps done and the number of all steps."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a lens is trained.
+    """The settings of the training of a lens.
 
     Attributes:
         steps: number of updates.
-        rows: prompts an update.
+        rows: prompts per update.
         lr: learning rate of the first step.
-        seed: of the order of the prompts.
+        seed: seed of the order of the prompts.
     """
 
     steps: int
@@ -51,10 +51,10 @@ class Settings:
     seed: int
 
     def checked(self) -> "Settings":
-        """The same, as Python's own numbers.
+        """The same settings, validated and converted to Python numbers.
 
         Raises:
-            InvalidInput: they can't be used.
+            InvalidInput: a setting is invalid.
         """
         is_number = isinstance(self.lr, int | float) and self.lr is not True  # pyright: ignore[reportUnnecessaryIsInstance]
         if not is_number or not 0 < self.lr < float("inf"):
@@ -63,7 +63,7 @@ class Settings:
         return Settings(steps, rows, float(self.lr), as_seed(self.seed))
 
     def prompts_of_steps(self, n: int) -> Iterator[Int[Tensor, " row"]]:
-        """The prompts of each step: all ``n`` in random order, then all again in another order."""
+        """The prompts of each step, from repeated passes over all ``n``, each in random order."""
         generator = torch.Generator().manual_seed(self.seed)
         left = torch.arange(0)
         for _ in range(self.steps):
@@ -75,14 +75,14 @@ class Settings:
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """A training after some of its steps.
+    """The state of training after some of its steps.
 
     Attributes:
         lens: the translators.
-        kl: KL(final prediction ‖ that of each layer) on the prompts of each step, before its
-            update, in nats: the mean over tokens.
+        kl: KL(final prediction ‖ prediction of each layer) on the prompts of each step, before its
+            update; the mean over tokens, in nats.
         optimizer: the state of Adam.
-        settings: of the whole training.
+        settings: the settings of the whole training.
     """
 
     lens: TunedLens
@@ -100,19 +100,19 @@ def train(
     cancelled: Callable[[], bool] | None = None,
     resume: Training | None = None,
 ) -> Training:
-    """Train a lens; the model stays as it is.
+    """Train a lens; the model is not changed.
 
     Args:
         model: a model with an unembedding.
-        batches: the prompts, one batch a stack.
-        settings: number and size of the steps.
-        progress: called after each step with the steps done and all steps.
-        cancelled: called after each step; if it returns True, what is done is returned.
-        resume: what an earlier call with the same model, prompts and settings returned.
+        batches: the prompts, one batch per stack.
+        settings: the settings of the training.
+        progress: called after each step with the number of steps done and of all steps.
+        cancelled: called after each step; if it returns True, the state so far is returned.
+        resume: the result of an earlier call with the same model, prompts and settings.
 
     Raises:
-        InvalidInput: settings that can't be used, ``resume`` of another call, or a loss that is not
-            finite.
+        InvalidInput: a setting is invalid; ``resume`` has other weights, prompts or settings; or
+            the loss is not finite.
     """
     settings = settings.checked()
     lens = TunedLens.untrained(model, Provenance.of(model, *batches, seed=settings.seed))
@@ -122,7 +122,7 @@ def train(
         _check_same(resume, lens, settings)
         lens.A.copy_(resume.lens.A)
         lens.b.copy_(resume.lens.b)
-        optimizer.load_state_dict(deepcopy(resume.optimizer))  # which it would share
+        optimizer.load_state_dict(deepcopy(resume.optimizer))  # it would share the tensors
         found += resume.kl
     for step, rows in enumerate(settings.prompts_of_steps(len(batches[0].ids))):
         if step < len(found):
@@ -148,13 +148,13 @@ def train(
 def lens_divergence(
     model: Network, lens: TunedLens, batches: Sequence[Batch], rows: int
 ) -> Float[Tensor, "layer prompt"]:
-    """KL(final prediction ‖ that of each layer) in nats, the mean over each prompt's tokens.
+    """KL(final prediction ‖ prediction of each layer) in nats, the mean over each prompt's tokens.
 
     Args:
         model: the model of the lens.
-        lens: trained or not.
-        batches: the prompts, one batch a stack.
-        rows: prompts a forward.
+        lens: the lens, trained or not.
+        batches: the prompts, one batch per stack.
+        rows: prompts per forward.
     """
     found: list[Tensor] = []
     for part in torch.arange(len(batches[0].ids), device=batches[0].ids.device).split(rows):
@@ -173,9 +173,10 @@ def lens_divergence(
 def _gradients(
     model: Network, lens: TunedLens, batches: Sequence[Batch]
 ) -> tuple[Tensor, Tensor, Float[Tensor, " layer"]]:
-    """The gradients of the loss by A and b, and the loss of each layer.
+    """The gradients of the loss with respect to A and b, and the loss of each layer.
 
-    A layer at a time, so that only its logits have to be held; the weights get no gradients.
+    They are computed one layer at a time, so that only the logits of that layer are in memory; the
+    weights of the model get no gradients.
     """
     real = batches[-1].is_real
     streams, final = _forward(model, batches)
@@ -203,10 +204,10 @@ def _divergence(model: Network, x: Stream, final: Logits) -> Float[Tensor, "batc
 
 
 def _check_same(resume: Training, lens: TunedLens, settings: Settings) -> None:
-    """Make sure that a training is of this model, these prompts and these settings.
+    """Check that ``resume`` has the same model, prompts and settings.
 
     Raises:
-        InvalidInput: it is not.
+        InvalidInput: it has not.
     """
     before, now = resume.lens.provenance, lens.provenance
     differing = [
@@ -219,6 +220,6 @@ def _check_same(resume: Training, lens: TunedLens, settings: Settings) -> None:
     ]
     if differing:
         raise InvalidInput(
-            f"resume= is a training with other {', '.join(differing)}; give the arguments of the "
-            "call that returned it."
+            f"resume= is from a call with other {', '.join(differing)}; give the arguments of that "
+            "call."
         )

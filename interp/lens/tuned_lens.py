@@ -1,4 +1,4 @@
-"""The tuned lens: an affine translator for the stream before each block, then the model's own exit.
+"""The tuned lens: an affine translator of the stream before each block, then the unembedding.
 
     logits_l = unembed(norm(x + x·A_l + b_l))          x: the stream before block l
 
@@ -36,12 +36,12 @@ VERSION = 1
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TunedLens:
-    """Translators from the stream before each block to the stream after the last.
+    """Translators from the stream before each block to the stream after the last one.
 
     Attributes:
-        A: in the model's dtype, but at least float32.
-        b: likewise.
-        provenance: the model that it belongs to, and what it was trained on.
+        A: weights, in the model's dtype but at least float32.
+        b: biases, likewise.
+        provenance: the model of the lens, and the prompts that it was trained on.
     """
 
     A: Float[Tensor, "layer d_model d_model"]
@@ -50,7 +50,7 @@ class TunedLens:
 
     @classmethod
     def untrained(cls, model: Network, provenance: Provenance | None = None) -> "TunedLens":
-        """The logit lens, bit for bit: A = 0, b = 0.
+        """A lens with A = 0 and b = 0, which is bit-identical to the logit lens.
 
         Raises:
             InvalidInput: the model has no unembedding.
@@ -77,17 +77,17 @@ class TunedLens:
         return translated(x, self.A[layer], self.b[layer])
 
     def check_model(self, model: Network) -> None:
-        """Make sure that the lens belongs to a model.
+        """Check that the lens belongs to this model.
 
         Raises:
-            InvalidInput: it is of a model with other weights.
+            InvalidInput: the lens was trained on other weights.
         """
         own, found = self.provenance, weight_hash(model)
         if own.weights != found:
             raise InvalidInput(
                 f"This lens is of the model {own.model!r} (weights {own.weights[:12]}…, torch."
                 f"{own.dtype}), not of {model.config.name or 'unnamed'!r} (weights {found[:12]}…, "
-                f"{model.dtype}): train one on this model, or load the model that it is of."
+                f"{model.dtype}): train a lens on this model, or load the model of this lens."
             )
 
     def __repr__(self) -> str:
@@ -97,11 +97,11 @@ class TunedLens:
     # ---- as a file ------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
-        """Write the lens to a safetensors file, which is complete or absent.
+        """Write the lens to a safetensors file; an incomplete file is never left behind.
 
         Raises:
-            InvalidInput: there is no such folder, or the path is that of a folder.
-            OutOfResources: it can't be written.
+            InvalidInput: the folder does not exist, or the path is that of a folder.
+            OutOfResources: the file can't be written.
         """
         path = as_path(path)
         header = {"version": VERSION, "provenance": self.provenance.to_dict()}
@@ -115,11 +115,11 @@ class TunedLens:
 
     @classmethod
     def load(cls, path: str | Path, model: Network) -> "TunedLens":
-        """The lens that :meth:`save` wrote, on the device of its model.
+        """Load a lens that :meth:`save` wrote, on the device of its model.
 
         Raises:
-            InvalidInput: there is no such file, it is damaged or of another kind or version, or it
-                is the lens of another model.
+            InvalidInput: the file does not exist, is damaged or of another kind or version, or has
+                the lens of another model.
         """
         path, model = as_path(path), as_network(model)
         if not is_file(path):
@@ -148,9 +148,9 @@ def translated(
 
 
 def _check_place(path: Path) -> None:
-    """Make sure that a file can be there."""
+    """Check that a file can be written at this path."""
     if path.is_dir() or not path.parent.is_dir():
-        raise InvalidInput(f"{path} should be a file in a folder that exists; make it first.")
+        raise InvalidInput(f"{path} should be a file in an existing folder; create it first.")
 
 
 @dataclass(frozen=True)
@@ -161,19 +161,19 @@ class _Header:
 
 
 def _provenance(metadata: Mapping[str, str]) -> Provenance:
-    """The provenance in a file.
+    """The provenance in the metadata of a file.
 
     Raises:
-        ValueError: the file has none.
+        ValueError: the metadata has none, or another version.
     """
     if HEADER not in metadata:
-        raise ValueError("it holds tensors of something else")
+        raise ValueError("its metadata is not that of a tuned lens")
     fields = without_version(parse_json(metadata[HEADER]), VERSION, "header")
     return build(_Header, fields, "header").provenance
 
 
 def _check_tensors(path: Path, found: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
-    """Make sure that the tensors are those of a lens of this model, and finite.
+    """Check that the tensors are finite, with the shapes and dtypes of a lens of this model.
 
     Raises:
         InvalidInput: they are not.

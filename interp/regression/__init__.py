@@ -1,1 +1,1 @@
-"""Linear maps fitted to rows: ridge and logistic regression, and least-squares erasure."""
+"""Linear maps fitted to rows of activations: ridge and logistic regression, and erasure."""

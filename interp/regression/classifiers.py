@@ -1,6 +1,6 @@
-"""Linear probes: which class of label can be read from activations by one linear map?
+"""Linear probes: can the class of a row be predicted from its activations by a linear map?
 
-A probe scores each class; the largest score is its prediction. Ridge regression predicts the
+A probe scores each class and predicts the class with the largest score. Ridge regression fits the
 indicators of the classes (a least-squares classifier), logistic regression their probabilities.
 """
 
@@ -15,7 +15,7 @@ from interp.regression.logistic import logistic
 from interp.regression.ridge import LinearMap, Ridge
 
 Targets = Int[Tensor, "labelling row"]
-"""The classes of the same rows, from 0 to n − 1, in several labellings."""
+"""The classes of the same rows in several labellings, from 0 to n − 1."""
 Fit = Callable[[Tensor, Targets, int], list[LinearMap]]
 
 
@@ -25,7 +25,7 @@ def _ridge(x: Tensor, targets: Targets, n: int) -> list[LinearMap]:
 
 
 CLASSIFIERS: Mapping[str, Fit] = {"ridge": _ridge, "logistic": logistic}
-"""Each kind of probe by its name."""
+"""The fit of each kind of probe, by name."""
 
 
 def held_out_correct(

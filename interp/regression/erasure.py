@@ -1,17 +1,17 @@
-"""Erasure of z from x: exact (LEACE), or of the directions alone that one linear probe reads.
+"""Erasure of z from x: exact (LEACE), or only of the directions that one linear probe reads.
 
     r(x) = x − Σ^{1/2} P Σ^{−1/2} (x − μ)        P: onto the columns of Σ^{−1/2} Cov(x, z)
 
-Σ is the covariance of x. Of all affine maps whose result has no covariance with z, it has the
+Σ is the covariance of x. Of all affine maps whose result has zero covariance with z, r has the
 least mean ‖r(x) − x‖² (Belrose et al. 2023, "LEACE: Perfect linear concept erasure in closed
-form", theorem 4.3). Where z are the indicators of classes, no linear probe of r(x) does better on
-these rows than a constant, for any convex loss. Of other rows, and by probes that are not linear,
-it may still be read.
+form", theorem 4.3). If z holds the indicators of classes, no linear probe of r(x) does better on
+these rows than a constant, for any convex loss. Nonlinear probes may still predict z, and so may
+linear ones on other rows.
 
     r(x) = x − Q Qᵀ (x − μ)                        Q: an orthonormal basis of a probe's weights
 
-Without what one probe reads, others may read z of directions that go along with these (Ravfogel et
-al. 2020, "Null It Out", where probes are fitted and taken out again and again).
+After the directions of one probe are removed, another probe may still predict z from directions
+that correlate with them (Ravfogel et al. 2020, "Null It Out", fit and remove probes repeatedly).
 """
 
 from collections.abc import Callable, Mapping
@@ -33,8 +33,8 @@ class Erasure:
 
     Attributes:
         mean: μ.
-        left: reads what is removed.
-        right: the directions in which it is written.
+        left: maps a centred row to the coefficients of the removed directions.
+        right: the removed directions.
     """
 
     mean: Float[Tensor, " dim"]
@@ -50,14 +50,14 @@ class Erasure:
     ) -> "Erasure":
         """The erasure of z from x, fitted to these rows in float64.
 
-        With x̃ = U s Vᵀ, Σ^{−1/2} Cov(x, z) is V Uᵀz̃ but for a factor, and P follows from the
-        range of Uᵀz̃ alone.
+        With x̃ = U s Vᵀ, Σ^{−1/2} Cov(x, z) is V Uᵀz̃ up to a factor, so P depends only on the
+        range of Uᵀz̃.
 
         Args:
             x: the rows.
-            z: what is erased from them.
+            z: the concept to erase, one row per row of x.
             rounding: directions of x whose singular value is below this share of the largest are
-                left out; of activations in float32, such directions hold rounding errors.
+                ignored; in float32 activations, such directions hold only rounding errors.
         """
         rows, labels = x.double(), z.double()
         mean = rows.mean(0)
@@ -76,13 +76,13 @@ class Erasure:
         z: Float[Tensor, "row concept"],
         rounding: float = ROUNDING,
     ) -> "Erasure":
-        """Without the directions that a ridge probe of z reads, fitted to these rows.
+        """The erasure of the directions that a ridge probe of z, fitted to these rows, reads.
 
         Args:
             x: the rows.
-            z: what the probe reads of them.
+            z: the targets of the probe, one row per row of x.
             rounding: directions of the probe's weights whose singular value is below this share of
-                the largest are left out.
+                the largest are ignored.
         """
         weights = Ridge(x).fit(z).W
         read, size, _ = torch.linalg.svd(weights, full_matrices=False)
@@ -90,7 +90,7 @@ class Erasure:
         return cls(x.double().mean(0), basis, basis.mT)
 
     def __call__(self, x: Float[Tensor, "row dim"]) -> Float[Tensor, "row dim"]:
-        """Without z, in float64."""
+        """The rows without z, in float64."""
         return x.double() - (x.double() - self.mean) @ self.left @ self.right
 
 
@@ -98,4 +98,4 @@ ERASURES: Mapping[str, Callable[[Tensor, Tensor, float], Erasure]] = {
     "leace": Erasure.of,
     "probe": Erasure.of_probe,
 }
-"""Each kind of erasure by its name."""
+"""The fit of each kind of erasure, by name."""

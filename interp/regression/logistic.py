@@ -1,10 +1,10 @@
-"""Logistic regression with several classes: the linear map whose softmax predicts the class.
+"""Multinomial logistic regression: the linear map whose softmax predicts the class.
 
     minimize  mean over rows of −log softmax(x W + b)[class] + penalty/2 ‖W‖²
 
-x is centred, and divided by one number so that its mean square is 1, before it is fitted; the
-minimum is unique but for a constant in b, and found by L-BFGS in float64, from zero. Several
-labellings of the same rows are fitted at once: their losses have no variable in common.
+Before the fit, x is centred and divided by one number so that its mean square is 1. The minimum is
+unique up to a constant in b, and is found by L-BFGS in float64, starting from zero. Several
+labellings of the same rows are fitted at once, since their losses share no variables.
 """
 
 import torch
@@ -17,7 +17,7 @@ from interp.regression.ridge import LinearMap
 PENALTY = 1e-2
 STEPS = 300
 GRADIENT = 1e-5
-"""At which the search ends: W is then within GRADIENT / PENALTY of the minimum."""
+"""Tolerance of the gradient: W is then within GRADIENT / PENALTY of the minimum."""
 
 
 def logistic(
@@ -30,9 +30,9 @@ def logistic(
 
     Args:
         x: the rows.
-        classes: of each row, from 0 to n − 1.
+        classes: the class of each row, from 0 to n − 1.
         n: number of classes.
-        penalty: of the size of W.
+        penalty: factor of ‖W‖²/2 in the loss.
     """
     rows = x.double()
     mean = rows.mean(0)

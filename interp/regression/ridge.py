@@ -1,12 +1,12 @@
-"""Ridge regression in closed form: the linear map that predicts y from x, also where x lacks rank.
+"""Ridge regression in closed form: a linear map that predicts y from x, even if x lacks full rank.
 
     minimize  ‖y − x W − b‖² + λ‖W‖²          W = (x̃ᵀx̃ + λ)⁻¹ x̃ᵀỹ, where x̃ and ỹ are centred
 
-λ is chosen by the error of predicting each row from all the others, which needs no further fit: it
-is residual / (1 − h) with the leverage h of the row (Golub, Heath and Wahba 1979). An infinite λ,
-which predicts the mean, is one of the choices: where x says nothing of y, nothing is predicted.
-Without a penalty, rows that are fewer than the dimensions are predicted perfectly, and others at
-random.
+λ is chosen by leave-one-out error, which needs no further fit: the error of a row is
+residual / (1 − h), where h is the leverage of the row (Golub, Heath and Wahba 1979). The choices
+include an infinite λ, which predicts the mean: where x carries no information about y, none is
+predicted. Without a penalty, fewer rows than dimensions would be fitted exactly, and predictions
+for other rows would be arbitrary.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from torch import Tensor
 from interp.errors import InvalidInput
 
 PENALTIES = (inf, 1e2, 1.0, 1e-2, 1e-4, 1e-6, 1e-8)
-"""Choices of λ, relative to the mean square of the singular values of x̃; the first of equals."""
+"""Choices of λ, relative to the mean square of the singular values of x̃; the first wins a tie."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,26 +41,26 @@ class LinearMap:
 
 
 class Ridge:
-    """Fits of any number of targets to the same rows, whose decomposition is computed once.
+    """Ridge regressions of any number of targets on the same rows, decomposed only once.
 
     Args:
-        x: the rows to predict from, at least two; computed in float64.
+        x: the rows to predict from, at least two; they are converted to float64.
 
     Raises:
-        InvalidInput: fewer than two rows, or numbers that are not finite.
+        InvalidInput: there are fewer than two rows, or values are not finite.
     """
 
     def __init__(self, x: Float[Tensor, "row dim_in"]) -> None:
         if len(x) < 2:  # noqa: PLR2004 - a mean and a difference from it
-            raise InvalidInput(f"A ridge regression needs two rows or more; got {len(x)}.")
+            raise InvalidInput(f"A ridge regression needs at least two rows; got {len(x)}.")
         if not bool(x.isfinite().all()):
-            raise InvalidInput("The rows of a ridge regression have numbers that are not finite.")
+            raise InvalidInput("The rows of a ridge regression have values that are not finite.")
         rows = x.double()
         self.mean = rows.mean(0)
         self._U, self._s, self._Vt = torch.linalg.svd(rows - self.mean, full_matrices=False)
 
     def fit(self, y: Float[Tensor, "row dim_out"]) -> LinearMap:
-        """The map with the λ whose prediction of left-out rows is best."""
+        """The map with the λ that has the least leave-one-out error."""
         mean = y.double().mean(0)
         coefficients = self._U.mT @ (y.double() - mean)
         errors = [
@@ -74,7 +74,7 @@ class Ridge:
 
     @cached_property
     def _shrinkages(self) -> Float[Tensor, "penalty rank"]:
-        """s² / (s² + λ) of each λ."""
+        """s² / (s² + λ) for each λ."""
         squares = self._s.square()
         relative = torch.tensor(PENALTIES, dtype=squares.dtype, device=squares.device)
         penalties = relative[:, None] * squares.mean().clamp(min=1e-300)
@@ -86,10 +86,10 @@ class Ridge:
         coefficients: Float[Tensor, "rank dim_out"],
         shrinkage: Float[Tensor, " rank"],
     ) -> Float[Tensor, ""]:
-        """The squared error of each row predicted from the others."""
+        """The sum of squared leave-one-out errors."""
         residual = y - self._U @ (shrinkage[:, None] * coefficients)
         leverage = self._U.square() @ shrinkage + 1 / len(y)
-        # Where the others determine nothing of a row, its own prediction says nothing either.
+        # 1 − h is 0 where only the row itself determines its prediction: the error is then unknown.
         return (residual / (1 - leverage).clamp(min=1e-9)[:, None]).square().sum()
 
 
@@ -98,18 +98,18 @@ def held_out_r2(
     targets: Float[Tensor, "target row dim_out"],
     folds: Int[Tensor, " row"],
 ) -> Float[Tensor, " target"]:
-    """1 − Σ‖y − ŷ‖² / Σ‖y − ȳ‖², each row predicted from those of the other folds.
+    """R² = 1 − Σ‖y − ŷ‖² / Σ‖y − ȳ‖², where each row is predicted from those of the other folds.
 
-    ȳ is the mean of the rows that the prediction is fitted to, so that R² is 0 where nothing is
-    learned, and below 0 where what is learned misleads.
+    ȳ is the mean of the rows that the prediction is fitted to, so R² is 0 if nothing is learned,
+    and negative if the predictions are worse than that mean.
 
     Args:
         x: the rows to predict from.
-        targets: what to predict, one or more for the same rows.
+        targets: the targets, one or more for the same rows.
         folds: the fold of each row; see :func:`random_folds`.
 
     Returns:
-        Of each target; NaN where it does not vary.
+        R² of each target; NaN where the target does not vary.
     """
     y = targets.double()
     left = y.new_zeros(2, len(y))
@@ -125,5 +125,5 @@ def held_out_r2(
 
 
 def random_folds(n: int, folds: int, generator: torch.Generator) -> Int[Tensor, " row"]:
-    """A fold of each of ``n`` rows, at random and as equal in size as can be."""
+    """A random fold for each of ``n`` rows; the sizes of the folds differ by at most 1."""
     return (torch.arange(n) % folds)[torch.randperm(n, generator=generator)]

@@ -1,1 +1,1 @@
-"""Periods: Fourier spectra over positions and residues, and the operator that shifts positions."""
+"""Periodicity: Fourier spectra over positions and residues, and linear shifts of positions."""

@@ -1,4 +1,4 @@
-"""What the positions of an attention add to scores, by offset: query position − key position."""
+"""The effect of positions on attention scores, by offset: query position − key position."""
 
 import torch
 from jaxtyping import Float, Int
@@ -13,17 +13,17 @@ from interp.model.positions.rotary import Rotary
 def rotary_kernel(
     scheme: Rotary, d_head: int, n: int
 ) -> tuple[Float[Tensor, " pair"], Float[Tensor, "pair offset"], Float[Tensor, " offset"]]:
-    """q·k of a query and an equal key, each of unit length, at offsets 0 … n − 1.
+    """q·k of a query and an equal key, each of unit norm, at offsets 0 … n − 1.
 
     Args:
-        scheme: rotary positions. Frequencies that depend on the length of the text are those of a
-            text no longer than in training.
-        d_head: dimensions of a head.
-        n: how many offsets.
+        scheme: the rotary positions. Frequencies that depend on the length of the text are those of
+            a text no longer than in training.
+        d_head: number of dimensions of a head.
+        n: number of offsets.
 
     Returns:
-        Radians per position of each pair of dimensions; the product where q and k lie in that pair;
-        the product where all dimensions of q and k are equal.
+        The frequency of each pair of dimensions, in radians per position; q·k where q and k lie in
+        that pair; and q·k where all entries of q and k are equal.
     """
     d = scheme.d or d_head
     rates = scheme.frequencies.rates(d, None).cpu()
@@ -37,10 +37,10 @@ def bias_by_offset(
     """The bias of the scores at offsets 0 … n − 1, or 1 − n … n − 1 where queries see later keys.
 
     Returns:
-        Position of the key less that of the query, descending; and the bias, in float64.
+        The position of the key minus that of the query, descending; and the bias, in float64.
 
     Raises:
-        InvalidInput: this attention has no bias.
+        InvalidInput: the attention adds no bias.
     """
     device = attn.weight_qkv.device
     ends = [Context(torch.tensor([[n - 1]], device=device), offset=n - 1)]

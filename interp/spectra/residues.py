@@ -1,7 +1,7 @@
 """Tokens that are the residues 0 … p − 1, and the model's activations over all of them.
 
-A prompt such as ``16 102 =`` stands for all prompts in which other residues stand in the same
-places: p of them if it holds one residue, p² if it holds two.
+A prompt such as ``16 102 =`` represents all prompts that have any residues at the same positions:
+p prompts if it holds one residue, p² if it holds two.
 """
 
 from collections.abc import Sequence
@@ -18,20 +18,20 @@ from interp.model.network import Network
 from interp.points import Place
 
 FEWEST = 3
-"""Residues below which there is no frequency but that of even and odd."""
+"""Smallest number of residues; two have no frequency except that of even and odd."""
 MOST_IN_A_PROMPT = 2
 ROWS = 1024
-"""Prompts a forward."""
+"""Prompts per forward."""
 
 
 @dataclass(frozen=True, eq=False)
 class ResiduePrompts:
-    """All prompts with any residues in the places of those of one prompt.
+    """All prompts with any residues at the positions of those of one prompt.
 
     Attributes:
         residues: the token ids of 0, 1, …, p − 1.
-        columns: where the prompt has residues.
-        ids: of all prompts; the last of ``columns`` varies fastest.
+        columns: the positions of residues in the prompt.
+        ids: the token ids of all prompts; the last of ``columns`` varies fastest.
     """
 
     residues: Int[Tensor, " residue"]
@@ -40,22 +40,22 @@ class ResiduePrompts:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """One axis a residue of the prompt."""
+        """The number of residues along each axis; there is one axis per residue of the prompt."""
         return (len(self.residues),) * len(self.columns)
 
 
 def residue_prompts(prompt: Int[Tensor, " pos"], residues: Sequence[int]) -> ResiduePrompts:
-    """All prompts of the form of one.
+    """All prompts of the form of the given one.
 
     Raises:
-        InvalidInput: fewer than three residues, the same one twice, or a prompt that holds none or
-            more than two.
+        InvalidInput: there are fewer than three residues, or one is repeated; or the prompt holds
+            none or more than two.
     """
     known = torch.tensor(residues)
     if len(known) < FEWEST or len(known.unique()) != len(known):
         raise InvalidInput(
             f"residues={shorten(list(residues))} should be the token ids of 0, 1, …, p − 1, "
-            f"{FEWEST} or more and all different."
+            f"{FEWEST} or more, all different."
         )
     columns = tuple(torch.isin(prompt, known).nonzero().flatten().tolist())
     if not 1 <= len(columns) <= MOST_IN_A_PROMPT:
@@ -76,13 +76,13 @@ def over_residues(
     """Activations at one position of all prompts, and the logits of the residues there.
 
     Args:
-        model: a model of tokens with logits.
-        prompts: of this model.
-        places: whose tensors are ``[batch pos dim]``.
+        model: a model that reads tokens and has logits.
+        prompts: the prompts.
+        places: places whose tensors are ``[batch pos dim]``.
         pos: the position.
 
     Returns:
-        At each place, ``[*residues dim]``; and the logits, ``[*residues residue]``.
+        The activations at each place, ``[*residues dim]``; and the logits, ``[*residues residue]``.
     """
     found: list[list[Tensor]] = [[] for _ in (*places, None)]
     for ids in prompts.ids.split(ROWS):

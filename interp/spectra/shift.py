@@ -1,9 +1,9 @@
-"""Is the shift of positions k → k + n one linear map? A fit of p_{k+n} ≈ p_k R + b over a table.
+"""Is the shift of positions k → k + n a linear map? A fit of p_{k+n} ≈ p_k R + b over a table.
 
-The map is fitted by ridge regression to some rows of a table of position embeddings and predicts
-the others. Its control is the same fit to rows that are permuted, where no map is to be found; a
-plain least-squares fit would go through any rows that are no more than their dimensions. A second
-control is no map at all, p_{k+n} ≈ p_k, which is good wherever the table changes slowly.
+The map is fitted by ridge regression to some rows of a table of position embeddings, and predicts
+the others. Its control is the same fit to permuted rows, for which there is no map to find; plain
+least squares would fit any rows exactly if there are no more rows than dimensions. A second control
+is no map at all, p_{k+n} ≈ p_k, which is a good prediction wherever the table changes slowly.
 """
 
 from collections.abc import Sequence
@@ -17,18 +17,20 @@ from interp.regression.ridge import Ridge, held_out_r2, random_folds
 
 FOLDS = 5
 FEWEST_ROWS = 2 * FOLDS
-"""Pairs of positions below which nothing is fitted."""
+"""Smallest number of pairs of positions to which a map is fitted."""
 
 
 @dataclass(frozen=True, eq=False)
 class ShiftFit:
-    """How well shifts are linear maps of a table.
+    """How well shifts are described by linear maps of a table.
+
+    All values are R², and NaN where p_{k+n} does not vary.
 
     Attributes:
-        offsets: by how many positions; those that leave too few pairs of positions are left out.
-        r2: share of the variance of p_{k+n} that the map explains of positions held out.
-        control: the same where p_{k+n} are permuted, of each draw.
-        unchanged: of p_k in place of p_{k+n}; NaN, as R², where p_{k+n} does not vary.
+        offsets: the offsets, in positions, except those with too few pairs of positions.
+        r2: share of the variance of p_{k+n} at held-out positions that the map explains.
+        control: likewise, with p_{k+n} permuted, for each draw.
+        unchanged: likewise, with p_k as the prediction of p_{k+n}.
     """
 
     offsets: tuple[int, ...]
@@ -44,9 +46,9 @@ def fit_shifts(
 
     Args:
         table: the position embeddings.
-        offsets: by how many positions, at least 1.
-        draws: how many permutations the control has.
-        seed: of what is held out and of the permutations.
+        offsets: the offsets in positions, at least 1.
+        draws: number of permutations in the control.
+        seed: seed of the folds and of the permutations.
     """
     generator = torch.Generator().manual_seed(seed)
     kept = tuple(n for n in offsets if len(table) - n >= FEWEST_ROWS)
@@ -64,10 +66,11 @@ def fit_shifts(
 
 
 def shift_eigenvalues(table: Float[Tensor, "pos dim"]) -> Complex[Tensor, " eigenvalue"]:
-    """The eigenvalues of the map fitted to k → k + 1, but those that are 0 for lack of rank.
+    """The eigenvalues of the map fitted to k → k + 1, except those that are 0 for lack of rank.
 
-    Those of a table of rotations, such as sinusoidal positions, are on the unit circle; a component
-    that decays has one within. None of a table too short for :func:`fit_shifts`.
+    The eigenvalues of a table of rotations, such as sinusoidal positions, are on the unit circle;
+    the eigenvalue of a component that decays is inside it. A table too short for :func:`fit_shifts`
+    has none.
     """
     rows = table.double()
     if len(rows) - 1 < FEWEST_ROWS:

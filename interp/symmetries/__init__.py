@@ -1,1 +1,1 @@
-"""Orders and bases that a model's function does not depend on: of tokens, heads, neurons, ids."""
+"""Symmetries of a model: permutations and changes of basis that leave its function unchanged."""

@@ -1,12 +1,12 @@
-"""Bases within a head: only the products W_Q W_Kᵀ and W_V W_O are read, not their factors.
+"""Changes of basis within a head, which depends only on the products W_Q W_Kᵀ and W_V W_O.
 
-    W_Q → W_Q G,  W_K → W_K G⁻ᵀ        leaves W_Q W_Kᵀ
-    W_V → W_V B,  W_O → B⁻¹ W_O        leaves W_V W_O
+    W_Q → W_Q G,  W_K → W_K G⁻ᵀ        preserves W_Q W_Kᵀ
+    W_V → W_V B,  W_O → B⁻¹ W_O        preserves W_V W_O
 
-for every invertible G and B, GL(d_head) (Elhage et al. 2021). With rotary positions, scores are
-q R(i − j) kᵀ, which leaves only those G that commute with every rotation: of each pair of
-dimensions, a rotation times a number; of dimensions that are not rotated, any. Normalized queries
-and keys are no linear functions of the stream, and leave none.
+for all invertible G and B in GL(d_head) (Elhage et al. 2021). With rotary positions, scores are
+q R(i − j) kᵀ, which are preserved only by those G that commute with every rotation: on each pair of
+rotated dimensions, a rotation times a scalar; on the other dimensions, any invertible matrix.
+Normalized queries and keys are not linear functions of the stream, so no G preserves their scores.
 """
 
 import torch
@@ -19,14 +19,14 @@ from interp.model.attention.attention import Attention
 from interp.model.positions.rotary import Rotary
 
 Bases = Float[Tensor, "kv_head d_head d_head"]
-"""One basis for each key/value head, which the heads of its group share."""
+"""One matrix per key/value head, which all heads of its group share."""
 
 
 def free_bases(attn: Attention, generator: torch.Generator) -> Bases:
-    """Random invertible matrices, whose singular values are from ½ to 2.
+    """Random invertible matrices with singular values between ½ and 2.
 
     Raises:
-        InvalidInput: values are clipped.
+        InvalidInput: the attention clips values.
     """
     if attn.has_clip:
         raise InvalidInput(
@@ -37,15 +37,15 @@ def free_bases(attn: Attention, generator: torch.Generator) -> Bases:
 
 
 def score_bases(attn: Attention, generator: torch.Generator) -> Bases:
-    """Random invertible matrices that commute with the positions of the attention.
+    """Random invertible matrices that commute with the rotations of the attention's positions.
 
     Raises:
-        InvalidInput: queries and keys are normalized or clipped.
+        InvalidInput: the attention normalizes or clips queries and keys.
     """
     if attn.has_qk_norm:
         raise InvalidInput(
             f"This attention {'clips' if attn.has_clip else 'normalizes'} its queries and keys, so "
-            "scores are no product of W_Q and W_K, and their basis is fixed."
+            "its scores don't depend on W_Q W_Kᵀ alone, and the basis of W_Q and W_K is fixed."
         )
     if not isinstance(attn.positions, Rotary):
         return free_bases(attn, generator)
@@ -65,11 +65,11 @@ def change_basis(
     value: Bases | None = None,
     output: Bases | None = None,
 ) -> None:
-    """Multiply factors of a head by matrices, in place.
+    """Multiply the weights of each head by matrices, in place.
 
     Args:
-        attn: the attention, which is changed.
-        query: W_Q → W_Q · query, and b_Q likewise; those of a group share one matrix.
+        attn: the attention, which is modified.
+        query: W_Q → W_Q · query, and b_Q likewise; the heads of a group share one matrix.
         key: W_K → W_K · key, and b_K likewise.
         value: W_V → W_V · value, and b_V likewise.
         output: W_O → output · W_O.
@@ -88,14 +88,14 @@ def change_basis(
 
 
 def _invertible(n: int, d: int, generator: torch.Generator) -> Tensor:
-    """U diag(s) V with s from ½ to 2."""
+    """U diag(s) V with random orthogonal U and V, and s between ½ and 2."""
     u, v = (torch.randn(n, d, d, generator=generator, dtype=torch.float64) for _ in range(2))
     s = 2 ** (2 * torch.rand(n, 1, d, generator=generator, dtype=torch.float64) - 1)
     return (torch.linalg.qr(u)[0] * s) @ torch.linalg.qr(v)[0]
 
 
 def _commuting(n: int, d: int, rotary: Rotary, generator: torch.Generator) -> Tensor:
-    """Of each pair of dimensions, a rotation by a random angle times a number from ½ to 2."""
+    """On each pair of dimensions, a rotation by a random angle times a scalar between ½ and 2."""
     angle, size = (torch.rand(n, 1, d // 2, generator=generator, dtype=torch.float64) for _ in "as")
     angle, size = 2 * torch.pi * angle, 2 ** (2 * size - 1)
     first, second = rotary.pairs.split(torch.eye(d, dtype=torch.float64))

@@ -1,4 +1,4 @@
-"""A row of a check: one identity at one part, or the same comparison after what must break it."""
+"""Checks of one symmetry at one part of a model: an identity, or a change that must break it."""
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ from interp.symmetries.observed import (
 from interp.verify import TIGHT, Identity, difference
 
 Kinds = tuple[tuple[str, str], ...]
-"""Kinds of parts and quantities that are compared."""
+"""Pairs of a kind of part and a quantity, which are compared."""
 AT_MODEL: Kinds = ((MODEL, OUTPUT),)
 AT_LAYERS: Kinds = ((LAYER, OUTPUT), *AT_MODEL)
 OUTPUTS: Kinds = ((HEAD, OUTPUT), *AT_LAYERS)
@@ -38,10 +38,11 @@ class SymmetryCheck(Identity):
     Attributes:
         symmetry: ``tokens``, ``heads``, ``neurons``, ``batch``, ``vocabulary``, ``scores`` or
             ``values``.
-        kind: of the part: ``head``, ``layer`` or ``model``.
-        part: e.g. ``L0H1``, ``L0`` or ``model``.
-        quantity: ``pattern``, or ``output``: what a head writes, a layer's stream, the logits.
-        change: what should break it; empty for the identity itself.
+        kind: kind of the part: ``head``, ``layer`` or ``model``.
+        part: name of the part, such as ``L0H1``, ``L0`` or ``model``.
+        quantity: ``pattern``, or ``output``: the output of a head, the stream after a layer, or the
+            logits.
+        change: the change that should break the identity; empty for the identity itself.
     """
 
     symmetry: str
@@ -63,13 +64,13 @@ Rows = Iterator[SymmetryCheck]
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """What a model is checked on.
+    """The model, inputs and random numbers of one series of checks.
 
     Attributes:
-        model: in float64.
-        batches: random tokens, of each stack.
-        generator: of permutations and bases.
-        notes: symmetries that were left out, and why; collected by the checks.
+        model: the model, in float64.
+        batches: random tokens, one batch per stack.
+        generator: generator of permutations and bases.
+        notes: symmetries that were skipped, and why; the checks append to it.
     """
 
     model: Network
@@ -78,7 +79,12 @@ class Case:
     notes: list[str] = field(default_factory=list[str])
 
     def after(self, change: Callable[[Network], None], model: Network | None = None) -> Observed:
-        """What a changed copy of the model, or of another, computes."""
+        """The quantities that are compared, computed by a changed copy of ``model``.
+
+        Args:
+            change: changes the copy in place.
+            model: the model that is copied; by default that of the case.
+        """
         new = copy.deepcopy(model or self.model)
         change(new)
         return observed(new, self.batches)
@@ -86,13 +92,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Symmetry:
-    """A symmetry.
+    """A symmetry, and the identities that express it.
 
     Attributes:
-        name: as in the rows.
+        name: the value of ``symmetry`` in its checks.
         output: the identity of outputs.
-        pattern: that of patterns, if it is another.
-        bound: the largest error allowed.
+        pattern: the identity of patterns, if it differs from that of outputs.
+        bound: the largest allowed error.
     """
 
     name: str
@@ -107,7 +113,7 @@ class Symmetry:
         kinds: Kinds,
         change: str = "",
     ) -> Rows:
-        """A row for each part of these kinds; ``change`` is what should break the identity."""
+        """A check of each part of these kinds; ``change`` names what should break the identity."""
         for part, found in after.items():
             if (part.kind, part.quantity) in kinds:
                 name = self.pattern if self.pattern and part.quantity == PATTERN else self.output

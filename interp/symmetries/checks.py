@@ -1,4 +1,4 @@
-"""All symmetries of a model, checked on random tokens in float64, each beside what breaks it."""
+"""Checks of all symmetries of a model on random tokens in float64, with changes that break each."""
 
 import copy
 from dataclasses import dataclass
@@ -34,9 +34,9 @@ class SymmetryChecks:
     """All checks of a model.
 
     Attributes:
-        checks: of every symmetry at every part.
-        notes: symmetries that this model was not checked for, and why.
-        batches: the random tokens, of each stack.
+        checks: the checks of every symmetry at every part.
+        notes: symmetries that were not checked, or only in part, and why.
+        batches: the random tokens, one batch per stack.
     """
 
     checks: tuple[SymmetryCheck, ...]
@@ -48,11 +48,11 @@ def check_symmetries(model: Network, seed: int = 0) -> SymmetryChecks:
     """Check the symmetries of a model.
 
     Args:
-        model: any; it is copied to float64 and not changed.
-        seed: of tokens, permutations and bases.
+        model: any model; it is copied to float64 and not changed.
+        seed: seed of the tokens, permutations and bases.
 
     Raises:
-        InvalidInput: this is no model, or its weights are parametrized.
+        InvalidInput: ``model`` is not a model, or its weights are parametrized.
     """
     exact = copy.deepcopy(as_network(model)).double().eval()
     batches = exact.check(*random_inputs(exact, seed))

@@ -1,4 +1,4 @@
-"""What is compared when a model is changed: patterns and outputs of heads, streams, the output."""
+"""The quantities compared when a model is changed: patterns, outputs of heads, streams, logits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ class Part:
 
     Attributes:
         kind: ``head``, ``layer`` or ``model``.
-        name: e.g. ``L0H1``, ``encoder.L0`` or ``model``.
-        quantity: ``pattern`` ``[batch query key]``, or ``output`` ``[batch pos ...]``: what a head
-            writes, the stream after a layer, the logits (or the last stream).
-        query: index of the stack whose tokens are its rows.
-        key: index of the stack whose tokens are a pattern's columns.
+        name: name of the part, such as ``L0H1``, ``encoder.L0`` or ``model``.
+        quantity: ``pattern`` ``[batch query key]``, or ``output`` ``[batch pos ...]``: the output
+            of a head, the stream after a layer, or the logits (the last stream if there are none).
+        query: index of the stack whose tokens are the rows of the quantity.
+        key: index of the stack whose tokens are the columns of a pattern.
     """
 
     kind: str
@@ -39,7 +39,7 @@ Observed = Mapping[Part, Tensor]
 
 
 def observed(model: Network, batches: Sequence[Batch]) -> Observed:
-    """Pattern and output of each head, the stream after each layer, and the model's output."""
+    """The pattern and output of each head, the stream after each layer, and the model's output."""
     kinds, ends = every_attention(model), layer_ends(model)
     places = [
         place

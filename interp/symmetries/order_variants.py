@@ -1,4 +1,4 @@
-"""Prompts in another order, to a model with and without mask and positions; what does not move.
+"""Sensitivity to the order of tokens, of a model with and without its mask and its positions.
 
 A view without the mask or positions shares the model's weights; see :mod:`interp.weights.stripped`.
 """
@@ -42,33 +42,33 @@ NAMES = {
     (False, True): POSITIONS,
     (False, False): NEITHER,
 }
-"""Of a variant: with the mask, with positions."""
+"""The name of each variant, by whether it has the mask and whether it has positions."""
 CHUNK = 2**26
-"""Elements of streams recorded at a time."""
+"""Largest number of stream elements recorded at a time."""
 
 
 def order_variants(
     model: Network, *, mask: bool | None, positions: bool | None
 ) -> dict[str, Network]:
-    """The model with and without its mask and its positions, by name; first as it is.
+    """The model with and without its mask and its positions, by name; the model itself is first.
 
     Args:
         model: the model.
-        mask: with its mask (``True``), without, or both (``None``).
+        mask: ``True`` for variants with the mask, ``False`` without it, ``None`` for both.
         positions: likewise.
 
     Raises:
-        InvalidInput: it has no mask, or no positions, but is asked for with them; or its weights
+        InvalidInput: ``mask`` or ``positions`` is ``True``, but the model has none; or its weights
             are parametrized.
     """
     has = has_order(model)
     choices: list[tuple[bool, ...]] = []
-    for name, asked, there in (("mask", mask, has.mask), ("positions", positions, has.positions)):
+    for name, asked, exists in (("mask", mask, has.mask), ("positions", positions, has.positions)):
         if not isinstance(asked, bool | None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"{name}={shorten(asked)} should be True, False, or None for both.")
-        if asked and not there:
+        if asked and not exists:
             raise InvalidInput(f"{name}=True: this model has no {name}; leave {name}= out.")
-        choices.append(((True, False) if there else (False,)) if asked is None else (asked,))
+        choices.append(((True, False) if exists else (False,)) if asked is None else (asked,))
     found: dict[str, Network] = {}
     for kept in product(*choices):
         left_out = {"mask": has.mask and not kept[0], "positions": has.positions and not kept[1]}
@@ -79,14 +79,14 @@ def order_variants(
 
 @dataclass(frozen=True, eq=False)
 class PermutedPrompts:
-    """Prompts, and what is permuted in them.
+    """A comparison of a model on prompts and on permutations of them.
 
     Attributes:
-        model: as it is.
-        batches: of each stack.
-        parts: what is compared.
-        scope: ``whole``, to permute the prompts; ``own``, to permute the own inputs of each part.
-        seeds: one for each permutation of a kind.
+        model: the unchanged model.
+        batches: the prompts, one batch per stack.
+        parts: the parts whose outputs are compared.
+        scope: ``whole``, to permute the prompts; ``own``, to permute each part's own input.
+        seeds: one seed for each permutation of a kind.
         forward_done: called after each forward.
     """
 
@@ -103,12 +103,13 @@ class PermutedPrompts:
         kinds: Sequence[str],
         progress: Callable[[int, int], None] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """s of each part, and of the same if it did not move, in each view of the model.
+        """The sensitivity s of each part in each view of the model, and its control.
 
-        NaN where a prompt has no two tokens to exchange; of ``bag``, there is no second number.
+        The control is s of an output that does not change when the tokens are permuted. Both are
+        NaN where a prompt has fewer than two tokens to permute; the control of ``bag`` is NaN.
 
         Returns:
-            both ``[variant permutation part prompt]``.
+            s and its control, both ``[variant permutation part prompt]``.
         """
         views, width = list(views), self.batches[-1].ids.shape[1]
         size = width * self.model.config.d_model * len(self.parts)
@@ -145,7 +146,7 @@ class PermutedPrompts:
     def _of_kind(
         self, view: Network, kind: str, own: OwnInputs | None, before: Responses
     ) -> tuple[Tensor, Tensor]:
-        """The means over draws, ``[part prompt]``."""
+        """The means of s and of its control over the seeds, both ``[part prompt]``."""
         movable, read = self._movable(kind)
         values: list[Tensor] = []
         unmoved: list[Tensor] = []
@@ -202,7 +203,7 @@ class PermutedPrompts:
         orders: Sequence[Order],
         read: Sequence[Bool[Tensor, "batch pos"]],
     ) -> tuple[Tensor, Tensor]:
-        """s of one part and of the same if it did not move, ``[prompt]``."""
+        """The sensitivity s of one part, and its control, both ``[prompt]``."""
         f, where = part.of(before), read[part.stack]
         moved = in_order(f, orders[part.stack])
         s, control = (

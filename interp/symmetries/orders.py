@@ -1,8 +1,8 @@
-"""Permutations of tokens: which orders there are, and a batch in another order.
+"""Permutations of tokens, and batches with permuted tokens.
 
-    (Px)_i = x_order(i)        P f(x) is likewise f(x) at the columns ``order``
+    (Px)_i = x_order(i)        likewise, P f(x) is f(x) at the columns ``order``
 
-Tokens that mark the beginning or the end of a text stay where they are, and so does padding.
+Tokens that mark the beginning or the end of a text stay in place, and so does padding.
 """
 
 from dataclasses import dataclass, replace
@@ -20,17 +20,17 @@ from interp.model.network import Network
 from interp.model.stack import Stack
 
 KINDS = ("random", "swap", "block")
-"""Of permutations: any order, two neighbours exchanged, two blocks exchanged."""
+"""Kinds of permutations: a random order, two neighbours swapped, two blocks swapped."""
 Order = Int[Tensor, "batch pos"]
 
 
 @dataclass(frozen=True)
 class HasOrder:
-    """By what a model can tell the order of its tokens.
+    """The parts of a model that make it depend on the order of its tokens.
 
     Attributes:
-        mask: whether its decoder has a causal mask, or a layer of its encoder a window.
-        positions: whether a layer has positions, of whatever kind.
+        mask: whether a layer of the decoder has a causal mask, or any layer a sliding window.
+        positions: whether any layer has positions, of whatever kind.
     """
 
     mask: bool
@@ -50,26 +50,28 @@ def has_order(model: Network) -> HasOrder:
 
 
 def other_order(n: int, generator: torch.Generator) -> Int[Tensor, " n"]:
-    """A random order, other than the given one where there is another."""
+    """A random permutation of ``n`` items, other than the identity if ``n`` is at least 2."""
     order = torch.randperm(n, generator=generator)
     return order.roll(1) if order.equal(torch.arange(n)) else order
 
 
 def order_of(kind: str, n: int, generator: torch.Generator) -> Int[Tensor, " n"]:
-    """A random permutation of ``n`` tokens, two at least, other than the given order.
+    """A random permutation of ``n`` tokens, other than the identity.
 
     Args:
-        kind: ``random``; ``swap`` exchanges two neighbours, so that almost every token keeps its
-            position; ``block`` exchanges what is before and after a random place, so that almost
-            every token keeps its neighbours.
-        n: number of tokens.
-        generator: of random numbers.
+        kind: ``random``; ``swap``, which swaps two neighbours, so that almost every token keeps its
+            position; or ``block``, which swaps the parts before and after a random cut, so that
+            almost every token keeps its neighbours.
+        n: number of tokens, at least 2.
+        generator: generator of random numbers.
 
     Raises:
         InvalidInput: another kind.
     """
     if kind not in KINDS:
-        raise InvalidInput(f"{shorten(kind)} is no permutation; there are {', '.join(KINDS)}.")
+        raise InvalidInput(
+            f"{shorten(kind)} is not a kind of permutation; it is one of {', '.join(KINDS)}."
+        )
     if kind == "random":
         return other_order(n, generator)
     cut = int(torch.randint(1, n, (), generator=generator))
@@ -81,10 +83,10 @@ def order_of(kind: str, n: int, generator: torch.Generator) -> Int[Tensor, " n"]
 
 
 def token_orders(movable: Bool[Tensor, "batch pos"], kind: str, seed: int) -> Order:
-    """A permutation of the movable columns of each row; all others stay.
+    """A permutation of the movable columns of each row; all other columns stay in place.
 
-    Rows with as many movable tokens have the same permutation of them, whatever else is in the
-    batch.
+    Rows with the same number of movable tokens have the same permutation of them, whatever else is
+    in the batch.
     """
     order = torch.arange(movable.shape[1]).repeat(len(movable), 1)
     for own, row in zip(order, movable.cpu(), strict=True):
@@ -96,9 +98,9 @@ def token_orders(movable: Bool[Tensor, "batch pos"], kind: str, seed: int) -> Or
 
 
 def movable_tokens(model: Network, stack: Stack, batch: Batch) -> Bool[Tensor, "batch pos"]:
-    """The real tokens of a stack, but for BOS (or a decoder's start token), EOS, and CLS of images.
+    """The real tokens of a stack except BOS (or a decoder's start token), EOS, and CLS of images.
 
-    BOS counts as such at the first token of a row, EOS at the last.
+    BOS is recognized only as the first token of a row, EOS only as the last.
     """
     real = batch.is_real
     if isinstance(stack.input, ImageInput):
@@ -113,7 +115,7 @@ def movable_tokens(model: Network, stack: Stack, batch: Batch) -> Bool[Tensor, "
 
 
 def in_order(x: Float[Tensor, "batch pos *rest"], order: Order) -> Float[Tensor, "batch pos *rest"]:
-    """P x: the rows of each text in another order."""
+    """P x: the positions of each row in another order."""
     return x[torch.arange(len(x), device=x.device)[:, None], order]
 
 
@@ -122,8 +124,8 @@ def permuted(batch: Batch, order: Order, read_by: object) -> Batch:
 
     Args:
         batch: the batch.
-        order: of its columns; padding and an image's special tokens stay.
-        read_by: what the stack reads, ``stack.input``.
+        order: the order of its columns; padding and an image's special tokens stay in place.
+        read_by: the input of the stack, ``stack.input``.
     """
     if isinstance(read_by, ImageInput) and batch.images is not None:
         return replace(batch, images=_patches_permuted(batch.images, order, read_by.patches))

@@ -1,4 +1,4 @@
-"""What every attention and every layer of a model reads, so that each can be run by itself."""
+"""The inputs of every attention and every layer of a model, so that each can be run by itself."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,16 +23,16 @@ class OwnInputs:
     """Recorded inputs of the parts of a model.
 
     Attributes:
-        streams: what each attention reads, by the place of its z; and the stream before each layer,
-            by the place of ``resid_pre``.
-        contexts: of each stack; that of a decoder has the encoder's output.
+        streams: the input of each attention, by the place of its z; and the stream before each
+            layer, by the place of its ``resid_pre``.
+        contexts: the context of each stack; that of a decoder has the encoder's output.
     """
 
     streams: Mapping[Place, Tensor]
     contexts: Sequence[Context]
 
     def context(self, stack: int, orders: Sequence[Order] | None = None) -> Context:
-        """The context of a stack, the encoder's output in another order."""
+        """The context of a stack, with the encoder's output in the given order."""
         own = self.contexts[stack]
         if orders is None or own.encoder_output is None:
             return own
@@ -41,7 +41,7 @@ class OwnInputs:
 
 @torch.no_grad()
 def own_inputs(model: Network, batches: Sequence[Batch]) -> OwnInputs:
-    """Record them in one forward."""
+    """Record the inputs in one forward."""
     sources = {
         kind.z_place(layer): _source(model, kind, layer)
         for kind in every_attention(model)
@@ -56,7 +56,7 @@ def own_inputs(model: Network, batches: Sequence[Batch]) -> OwnInputs:
 
 
 def layer_starts(model: Network) -> dict[tuple[int, str], Place]:
-    """The place of the stream before every layer, by the index of its stack and its name."""
+    """The place of the stream before every layer, by its stack's index and its name."""
     return {
         (number, f"{own}.L{layer}" if own else f"L{layer}"): Place(
             Point.RESID_PRE, layer, stack=own
@@ -68,7 +68,7 @@ def layer_starts(model: Network) -> dict[tuple[int, str], Place]:
 
 
 def layer_ends(model: Network) -> dict[tuple[int, str], Place]:
-    """The place of the stream after every layer, by the index of its stack and its name."""
+    """The place of the stream after every layer, by its stack's index and its name."""
     return {
         (number, name): replace(
             model.stacks[number].block(start.layer or 0).end, layer=start.layer, stack=start.stack
@@ -78,14 +78,14 @@ def layer_ends(model: Network) -> dict[tuple[int, str], Place]:
 
 
 def pattern_and_scores(attn: Attention, x: Tensor, context: Context) -> tuple[Matrix, Matrix]:
-    """A of an attention by itself, and the scores that it is of."""
+    """The pattern A of an attention run by itself, and its scores."""
     q, k, _ = attn.project(x, context, untouched)
     scores = attn.scores(*attn.with_positions(q, k, context), context)
     return attn.pattern(scores, context), scores
 
 
 def _source(model: Network, kind: Attentions, layer: int) -> Place:
-    """The place of what an attention reads, after its norm."""
+    """The place of the input of an attention, after the norm."""
     stack, attn = model.stacks[kind.query], kind.layers[layer]
     (step,) = (step for step in stack.block(layer).steps if step.f is attn)
     return replace(step.source(), layer=layer, stack=stack.name_in_places)

@@ -1,4 +1,4 @@
-"""Checks of the order of heads, neurons and token ids, and of the bases within a head."""
+"""Checks that permute heads, neurons or token ids, or change the basis within a head."""
 
 import copy
 
@@ -35,7 +35,7 @@ from interp.weights.stripped import stripped
 
 
 def check_heads(case: Case) -> Rows:
-    """Heads of every layer in another order."""
+    """Reorder the heads of every layer."""
     model = case.model
     if all(attn.n_heads == 1 for attn in attentions(model)):
         case.notes.append("heads: not checked, since every layer has a single head.")
@@ -62,13 +62,13 @@ def check_heads(case: Case) -> Rows:
             reorder_heads(attn, heads, kv_heads, output=output)
 
     symmetry = Symmetry("heads", "Σ_h A_h x S_h, reordered")
-    for output, kinds, change in ((True, EVERYWHERE, ""), (False, AT_LAYERS, "W_O as it was")):
+    for output, kinds, change in ((True, EVERYWHERE, ""), (False, AT_LAYERS, "W_O unchanged")):
         after = case.after(lambda new, o=output: reorder(new, output=o), model)
         yield from symmetry.rows(after, expected, kinds, change)
 
 
 def check_neurons(case: Case) -> Rows:
-    """Neurons of every MLP, or of the experts of a layer, in another order."""
+    """Reorder the neurons of every MLP, or of the experts of every layer."""
     mlps = _mlps(case.model)
     if not mlps:
         case.notes.append("neurons: not checked, since this model has no MLP.")
@@ -81,7 +81,7 @@ def check_neurons(case: Case) -> Rows:
             reorder_neurons(mlp, order, output=output)
 
     symmetry = Symmetry("neurons", "Σ_n act(x w_n) u_n, reordered")
-    for output, change in ((True, ""), (False, "W_out as it was")):
+    for output, change in ((True, ""), (False, "W_out unchanged")):
         after = case.after(lambda new, o=output: reorder(new, output=o))
         yield from symmetry.rows(after, before.__getitem__, AT_LAYERS, change)
 
@@ -91,7 +91,7 @@ def _mlps(model: Network) -> list[MLP | Experts]:
 
 
 def check_vocabulary(case: Case) -> Rows:
-    """f(π ids) = f(ids)_π, if W_E and W_U are reordered alike."""
+    """f(π ids) = f(ids)_π, if W_E and W_U are both reordered by π."""
     model, config = case.model, case.model.config
     if any(stack.weight_e is None for stack in model.stacks):
         case.notes.append("vocabulary: not checked, since this model reads images.")
@@ -111,16 +111,16 @@ def check_vocabulary(case: Case) -> Rows:
     new = copy.deepcopy(model)
     reorder_vocabulary(new, orders)
     symmetry = Symmetry("vocabulary", "f(π ids) = f(ids)_π")
-    for own, change in ((new, ""), (model, "W_E, W_U as they were")):
+    for own, change in ((new, ""), (model, "W_E, W_U unchanged")):
         after = observed(own, renamed)
         yield from symmetry.rows(after, lambda part: before[part][..., columns], AT_MODEL, change)
 
 
 def check_scores(case: Case) -> Rows:
-    """W_Q G and W_K G⁻ᵀ give the pattern of W_Q and W_K, of each attention on its own input.
+    """W_Q G and W_K G⁻ᵀ give the pattern of W_Q and W_K, for each attention on its own input.
 
-    A score s is rounded by some |s| ε, and A by as much: where scores are over 1, the bound grows
-    with them.
+    A score s has a rounding error of about |s| ε, and so has A: where scores are over 1, the bound
+    grows with them.
     """
     model = case.model
     if any(attn.has_qk_norm for attn in attentions(model)):
@@ -135,7 +135,7 @@ def check_scores(case: Case) -> Rows:
     bases = [score_bases(attn, case.generator) for attn in attentions(model)]
     bound = TIGHT * max(1.0, largest)
     symmetry = Symmetry("scores", "W_Q G (W_K G⁻ᵀ)ᵀ = W_Q W_Kᵀ", bound=bound)
-    for both, label in ((True, ""), (False, "W_K as it was")):
+    for both, label in ((True, ""), (False, "W_K unchanged")):
         new = copy.deepcopy(model)
         for attn, G in zip(attentions(new), bases, strict=True):
             change_basis(attn, query=G, key=torch.linalg.inv(G).mT if both else None)
@@ -144,7 +144,7 @@ def check_scores(case: Case) -> Rows:
 
 
 def _patterns(model: Network, inputs: OwnInputs) -> tuple[Observed, float]:
-    """The pattern of every head on its recorded input; the largest |score| that is not masked."""
+    """The pattern of every head on its recorded input, and the largest unmasked |score|."""
     found: dict[Part, Tensor] = {}
     largest = 0.0
     for kind in every_attention(model):
@@ -159,7 +159,7 @@ def _patterns(model: Network, inputs: OwnInputs) -> tuple[Observed, float]:
 
 
 def check_values(case: Case) -> Rows:
-    """W_V B and B⁻¹ W_O write what W_V and W_O write."""
+    """W_V B and B⁻¹ W_O give the outputs of W_V and W_O."""
     if any(attn.has_clip for attn in attentions(case.model)):
         case.notes.append(
             "values: not checked, since this model clips values, so that their basis is fixed."
@@ -173,6 +173,6 @@ def check_values(case: Case) -> Rows:
 
     symmetry = Symmetry("values", "W_V B B⁻¹ W_O = W_V W_O")
     before = observed(case.model, case.batches)
-    for both, label in ((True, ""), (False, "W_O as it was")):
+    for both, label in ((True, ""), (False, "W_O unchanged")):
         after = case.after(lambda new, b=both: change(new, both=b))
         yield from symmetry.rows(after, before.__getitem__, OUTPUTS, label)

@@ -1,6 +1,7 @@
-"""Heads, neurons and token ids in another order: the weights that must move together, in place.
+"""Reordering heads, neurons and token ids: the weights that must be permuted together, in place.
 
-``order[new] = old`` throughout. A model whose parts were all reordered alike computes the same.
+``order[new] = old`` throughout. A model whose weights are permuted consistently computes the same
+function.
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ KVHeads = Int[Tensor, " kv_head"]
 
 
 def head_orders(attn: Attention, generator: torch.Generator) -> tuple[Heads, KVHeads]:
-    """Random orders of heads and of key/value heads: heads of a group stay together."""
+    """Random orders of heads and of key/value heads; the heads of a group stay together."""
     size = attn.n_heads // attn.kv_heads
     groups = other_order(attn.kv_heads, generator)
     heads = [group * size + other_order(size, generator) for group in groups]
@@ -29,21 +30,21 @@ def head_orders(attn: Attention, generator: torch.Generator) -> tuple[Heads, KVH
 
 
 def reorder_heads(attn: Attention, heads: Heads, kv_heads: KVHeads, *, output: bool = True) -> None:
-    """Heads of an attention in another order.
+    """Reorder the heads of an attention.
 
     Args:
-        attn: the attention, which is changed.
-        heads: order of the heads; those of a group stay together.
+        attn: the attention, which is modified.
+        heads: order of the heads; the heads of a group stay together.
         kv_heads: order of the key/value heads.
-        output: whether W_O is reordered too; if not, each head writes with another's.
+        output: whether W_O is reordered too; if not, each head has the W_O of another.
 
     Raises:
-        InvalidInput: biases of positions belong to heads by their index.
+        InvalidInput: the attention has position biases, which belong to heads by their index.
     """
     if attn.positions.has_bias:
         raise InvalidInput(
             "The position biases of this attention belong to heads by their index, so its heads "
-            "have an order; see model.without(positions=True)."
+            "can't be reordered; see model.without(positions=True)."
         )
     reorder(heads, attn.W_Q, *([attn.W_O] if output else []), *attn.softmax.parameters())
     reorder(kv_heads, attn.W_K, attn.W_V)
@@ -62,12 +63,13 @@ def n_neurons(mlp: MLP | Experts) -> int:
 def reorder_neurons(
     mlp: MLP | Experts, order: Int[Tensor, " neuron"], *, output: bool = True
 ) -> None:
-    """Neurons of an MLP, or of every expert, in another order.
+    """Reorder the neurons of an MLP, or of every expert.
 
     Args:
-        mlp: the MLP, which is changed.
-        order: of its neurons.
-        output: whether W_out is reordered too; if not, each neuron writes another's column.
+        mlp: the MLP, which is modified.
+        order: order of the neurons.
+        output: whether W_out is reordered too; if not, each neuron has the output weights of
+            another.
     """
     if isinstance(mlp, Experts):
         weights = [mlp.weight_in.mT, mlp.weight_gate.mT, *([mlp.weight_out] if output else [])]
@@ -79,12 +81,12 @@ def reorder_neurons(
 
 
 def reorder_vocabulary(model: Network, orders: Mapping[str, Tensor]) -> None:
-    """Token ids in another order: the rows of embeddings, and those of the unembedding.
+    """Reorder token ids: the rows of the embeddings, and those of the unembedding.
 
     Args:
-        model: the model, which is changed.
-        orders: of each stack's vocabulary, by the name of the stack. Stacks that share an
-            embedding have the same.
+        model: the model, which is modified.
+        orders: the order of each stack's vocabulary, by the name of the stack; the same for stacks
+            that share an embedding.
     """
     tables: dict[int, tuple[Tensor, Tensor]] = {}
     for stack in model.stacks:
@@ -101,7 +103,7 @@ def reorder_vocabulary(model: Network, orders: Mapping[str, Tensor]) -> None:
 
 @torch.no_grad()
 def reorder(order: Int[Tensor, " n"], *weights: Tensor | None) -> None:
-    """Another order of the first axis of each weight, in place."""
+    """Reorder the first axis of each weight, in place."""
     for weight in weights:
         if weight is not None:
             weight.copy_(weight[order.to(weight.device)])

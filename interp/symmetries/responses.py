@@ -1,8 +1,8 @@
-"""What heads, layers and the model give out, and how far it is from moving with the tokens.
+"""Outputs of heads, layers and the model, and how far they are from permuting with the tokens.
 
     s = ‖f(Px) − P f(x)‖ / √(½ ‖f(Px)‖² + ½ ‖f(x)‖²)
 
-0 where f knows no order, √2 where f(Px) and P f(x) have nothing in common.
+s is 0 if f is permutation-equivariant, and √2 if f(Px) and P f(x) are orthogonal.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,23 +23,23 @@ from interp.symmetries.orders import Order, in_order
 from interp.symmetries.own_inputs import OwnInputs, layer_ends, layer_starts
 
 Responses = Mapping[Place | str, Tensor]
-"""Tensors by their place; ``output`` is the model's."""
+"""Tensors by their place; ``output`` is the output of the model."""
 
 
 @dataclass(frozen=True, eq=False)
 class Responder:
-    """A part of a model, and where what it gives out is found.
+    """A part of a model, and the place of its output.
 
     Attributes:
         kind: ``head``, ``layer`` or ``model``.
-        name: e.g. ``L0H1``, ``encoder.L0`` or ``model``.
-        stack: index of the stack whose tokens it has rows for.
-        place: of z, of the stream after a layer; or ``output``.
-        stream: the place of the stream before its layer (of the model, after the last), beside
-            which what it gives out may be nothing.
-        head: of a head, its index.
-        coordinates: of a head, from z to what it writes, in an orthonormal basis of the space that
-            it writes to: lengths are those of z W_O, in as few numbers as z has.
+        name: name of the part, such as ``L0H1``, ``encoder.L0`` or ``model``.
+        stack: index of the stack whose tokens are the rows of the output.
+        place: the place of z for a head, of the stream after a layer, or ``output``.
+        stream: the place of the stream before its layer (for the model, after the last layer), to
+            whose size that of the output is compared.
+        head: index of a head in its layer.
+        coordinates: for a head, the map from z to its output in an orthonormal basis of the space
+            that it writes to. It preserves the norm of z W_O with no more dimensions than z.
     """
 
     kind: str
@@ -51,7 +51,7 @@ class Responder:
     coordinates: Float[Tensor, "d_head rank"] | None = None
 
     def of(self, responses: Responses) -> Float[Tensor, "batch pos width"]:
-        """What a head writes, what a layer adds to the stream, the logits (or last stream)."""
+        """The output of a head, the update of a layer to the stream, or the output of the model."""
         x = at_least_float32(responses[self.place])
         if self.coordinates is not None:
             return x[:, :, self.head] @ self.coordinates
@@ -104,12 +104,12 @@ def of_prompts(model: Network, batches: Sequence[Batch]) -> Responses:
 def of_own_inputs(
     model: Network, inputs: OwnInputs, orders: Sequence[Order] | None = None
 ) -> Responses:
-    """The responses of each attention and each layer to its own input, in another order or not.
+    """The responses of each attention and each layer to its own input, permuted or not.
 
     Args:
-        model: of which heads and layers are run by themselves.
-        inputs: what they read.
-        orders: of the tokens of each stack; ``None`` leaves them as they are.
+        model: the model whose heads and layers are run by themselves.
+        inputs: the inputs of its heads and layers.
+        orders: order of the tokens of each stack; ``None`` for the original order.
     """
 
     def moved(place: Place, stack: int) -> Tensor:
@@ -136,13 +136,14 @@ def sensitivity(
     read: Bool[Tensor, "batch pos"],
     stream: Float[Tensor, "batch pos d_model"],
 ) -> Float[Tensor, " batch"]:
-    """s of each row.
+    """The sensitivity s of each row.
 
     Args:
         after: f(Px).
         moved: P f(x).
         read: the positions that count.
-        stream: where f is only a rounding error of this in float32, s is 0.
+        stream: the stream to which f belongs; where f is no larger than the rounding error of the
+            stream in float32 (or in its own dtype, if that is coarser), s is 0.
     """
 
     def norm(x: Tensor) -> Tensor:
@@ -151,5 +152,5 @@ def sensitivity(
 
     size = torch.hypot(norm(after), norm(moved)) / 2**0.5
     least = max(map(relative_rounding, (stream.dtype, torch.float32))) * norm(stream)
-    there = ~(size <= least)  # NaN is there
-    return torch.where(there, norm(after - moved) / size.where(there, 1), 0)
+    nonzero = ~(size <= least)  # NaN counts as nonzero
+    return torch.where(nonzero, norm(after - moved) / size.where(nonzero, 1), 0)

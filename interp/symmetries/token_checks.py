@@ -1,4 +1,4 @@
-"""Checks of the order of tokens, and of prompts."""
+"""Checks that permute the tokens of each prompt, or the prompts of a batch."""
 
 from collections.abc import Callable, Sequence
 
@@ -21,7 +21,7 @@ NOT_MOVED = "P on one side only"
 
 
 def check_tokens(case: Case) -> Rows:
-    """h(Px) = P h(x) and A(Px) = P A(x) Pᵀ without mask and positions; then with either."""
+    """h(Px) = P h(x) and A(Px) = P A(x) Pᵀ without mask and positions; either one breaks it."""
     symmetry = Symmetry("tokens", "h(Px) = P h(x)", "A(Px) = P A(x) Pᵀ")
     stacks = case.model.stacks
     movable = [movable_tokens(case.model, *own) for own in zip(stacks, case.batches, strict=True)]
@@ -48,7 +48,7 @@ def check_tokens(case: Case) -> Rows:
 
 
 def _in_order(before: Observed, orders: Sequence[Tensor]) -> Callable[[Part], Tensor]:
-    """P f(x), and of patterns P A(x) Pᵀ."""
+    """P f(x); for patterns, P A(x) Pᵀ."""
 
     def expected(part: Part) -> Tensor:
         x = in_order(before[part], orders[part.query])
@@ -58,7 +58,7 @@ def _in_order(before: Observed, orders: Sequence[Tensor]) -> Callable[[Part], Te
 
 
 def check_batch(case: Case) -> Rows:
-    """f(x_π) = f(x)_π for prompts in another order."""
+    """f(x_π) = f(x)_π for a batch x whose prompts are permuted by π."""
     order = other_order(len(case.batches[0].ids), case.generator)
     before = observed(case.model, case.batches)
     after = observed(case.model, [batch.rows(order) for batch in case.batches])

@@ -1,6 +1,6 @@
 """The bundled models.
 
-access.py     ``card`` and ``history`` of a model
+access.py     the card and the history of a model, by name or folder
 card.py       a model's card: figures, limits, circuit if known; card.json and README.md
 circuit.py    a circuit as data: heads, MLPs, edges
 history.py    losses and figures of a training run; history.json

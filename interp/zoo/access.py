@@ -11,7 +11,7 @@ from interp.zoo.history import History, read_history
 
 
 def card(name: str | Path) -> Card:
-    """The card of a model: figures, limits, and its circuit if that is known.
+    """The card of a model: its figures, its limits, and its circuit if that is known.
 
     Args:
         name: a bundled model or a folder, as in :func:`interp.load`. ``"NAME@400"`` gives the
@@ -36,9 +36,10 @@ def history(name: str | Path) -> History:
 
 
 def trained_tokens(model: TextNetwork) -> tuple[int, ...]:
-    """The token ids that random prompts of a model may be drawn from.
+    """The token ids from which random prompts for a model may be drawn.
 
-    Of a bundled model, the ids that its card calls trained; else all but special tokens.
+    For a bundled model, these are the trained tokens of its card; for any other model, all tokens
+    except special ones.
     """
     config = model.config
     name = (config.name or "").partition("@")[0]

@@ -1,6 +1,6 @@
-"""Model cards: what a model was trained on, what was measured on it, and its limits.
+"""Model cards: training data, measured figures, and limits of a model.
 
-The recipe that builds the model measures the figures. They are written twice: to ``card.json`` for
+The recipe that builds the model measures the figures. A card is written twice: to ``card.json`` for
 programs and to ``README.md`` for people.
 """
 
@@ -19,10 +19,10 @@ from interp.zoo.circuit import Circuit
 
 FILE, README = "card.json", "README.md"
 BREAKS = re.compile(r"\n\s+(?=\d)|(?<=\d)\n\s+(?=\])")
-"""Line breaks of lists of numbers, which are written in one line."""
+"""Line breaks within lists of numbers, which are written on one line."""
 MAX_BYTES: Final = 2**22
 NEWEST: Final = 1
-"""The version of ``card.json``. A card of an older version is read; of a newer one, refused."""
+"""The version of ``card.json``. Older versions can be read; newer ones raise an error."""
 
 
 @dataclass(frozen=True)
@@ -31,18 +31,19 @@ class Card:
 
     Attributes:
         name: name of the model.
-        summary: one line.
+        summary: one-line summary.
         mechanism: how the model computes its output, as far as known, with the evidence.
-        data: what it was trained on.
-        recipe: how it was built, with the command that builds it again.
-        limits: what it can't do.
-        prompts: name of the bundled prompt set that was written for it.
+        data: the training data.
+        recipe: how the model was built, with the command that builds it again.
+        limits: what the model can't do.
+        prompts: name of the bundled prompt set for this model.
         figures: measured values by name; the name includes the unit.
         metric: default metric of ablations, ``loss`` or ``logit-diff``.
-        circuit: the circuit, where the weights were set and not trained; else ``None``.
-        pairs: name of the bundled set of minimal pairs, ``""`` if there is none.
-        trained_tokens: ids that occur often enough in its training to say how they are read,
-            without special tokens; ``()`` if the card does not say. Draw random prompts from them.
+        circuit: the circuit, if the weights were set and not trained; otherwise ``None``.
+        pairs: name of the bundled set of minimal pairs; ``""`` if there is none.
+        trained_tokens: ids of the tokens that occur often enough in training to have meaningful
+            weights, without special tokens; ``()`` if the card does not list them. Random prompts
+            should be drawn from these.
     """
 
     name: str
@@ -89,7 +90,7 @@ def read_card(folder: Path) -> Card:
 
     Raises:
         ModelLoadError: there is no card, it is damaged or of a newer version, or it names prompts
-            that are not bundled: a card that comes with a model must not choose what is read.
+            that are not bundled: a model's card must not choose which files are read.
     """
     if not (folder / FILE).exists():
         raise ModelLoadError(f"{folder} holds no {FILE}: this model has no card.")
@@ -102,16 +103,16 @@ def read_card(folder: Path) -> Card:
     for name in (card.prompts, card.pairs or card.prompts):
         if name not in known:
             raise ModelLoadError(
-                f"{folder / FILE} names the prompts {shorten(name)}; a card names a bundled set: "
+                f"{folder / FILE} names the prompts {shorten(name)}; it must name a bundled set: "
                 f"{', '.join(known)}."
             )
     return card
 
 
 def _current_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a card, under the names of this version.
+    """The fields of a card, under their names in this version.
 
-    Older cards call the text ``circuit`` and the circuit ``truth``.
+    In older cards, ``mechanism`` is called ``circuit``, and ``circuit`` is called ``truth``.
     """
     if not isinstance(fields.get("circuit"), str):
         return fields

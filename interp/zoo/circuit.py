@@ -15,12 +15,12 @@ Edges = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class LiveEdges:
-    """The edges that change the logits when each alone carries something else.
+    """The edges that change the logits on the card's minimal pairs when each is ablated alone.
 
     Attributes:
-        resample: on the card's minimal pairs, what it carries on the corrupted prompt.
-        mean: the mean over all tokens of their clean prompts.
-        zero: nothing.
+        resample: edges that do so when their value on the corrupted prompt replaces the clean one.
+        mean: likewise, with the mean over all tokens of the clean prompts.
+        zero: likewise, with zero.
     """
 
     resample: Edges
@@ -36,7 +36,7 @@ class Circuit:
         heads: heads with nonzero weights, such as ``L0H1``.
         mlps: MLPs with nonzero weights, such as ``L0MLP``.
         edges: pairs (source node, target input).
-        live: those of the edges that change the logits by themselves.
+        live: the edges that change the logits when each is ablated alone; ``None`` if not measured.
     """
 
     heads: tuple[str, ...]

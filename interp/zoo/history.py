@@ -16,7 +16,7 @@ from interp.schema import VERSION, build, without_version
 FILE = "history.json"
 MAX_BYTES: Final = 2**26
 NEWEST: Final = 1
-"""The version of the JSON form. A history of an older version is read; of a newer one, refused."""
+"""The version of the JSON form. Older versions can be read; newer ones raise an error."""
 
 
 @dataclass
@@ -43,7 +43,7 @@ class History:
             self.measured[step] = figures
 
     def add_hardware(self, hardware: str) -> "History":
-        """Append a processor, unless it is already the last one; returns the history itself."""
+        """Append a processor, unless it is already the last one, and return the history itself."""
         if self.hardware[-1:] != [hardware]:
             self.hardware.append(hardware)
         return self
@@ -62,7 +62,7 @@ class History:
         """The inverse of :meth:`to_json`.
 
         Raises:
-            ValueError: it is not JSON, or a field is missing, unknown or of the wrong type.
+            ValueError: the text is not JSON, or a field is missing, unknown or of the wrong type.
         """
         fields = without_version(parse_json(text), NEWEST, "history")
         if not {"losses", "measured"}.issubset(fields):

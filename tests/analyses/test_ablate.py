@@ -396,9 +396,9 @@ def test_bars_show_the_largest_of_many():
         ({"method": "one"}, "zero, mean, resample"),
         ({"metric": "los"}, '"loss", "kl"'),
         ({"method": "resample", "per_position": True}, 'method="mean"'),
-        ({"method": "zero", "reference": torch.tensor([[1]])}, "Zeros come from no reference"),
+        ({"method": "zero", "reference": torch.tensor([[1]])}, "has no use for reference="),
         ({"reference": torch.tensor([[1, 2]]), "per_position": True}, "up to 2 tokens"),
-        ({"part": "pattern"}, "one length; these have 2 to 4 tokens"),
+        ({"part": "pattern"}, "same length; these have 2 to 4 tokens"),
     ],
 )
 def test_what_it_refuses(settings, says):

@@ -125,7 +125,7 @@ def test_a_cancelled_call_is_resumed():
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"labels": [1] * 6}, "one label"),
+        ({"labels": [1] * 6}, "the same label"),
         ({"at": "pattern"}, "axes"),
         ({"metric": "luck"}, "metric="),
         ({"pos": 9}, "9"),

@@ -171,8 +171,8 @@ def test_what_has_no_logits_or_no_such_token_is_refused():
         ("neox", {"at": ["resid_pre", "resid_mid"]}, "this model has no resid_mid"),
         ("gpt2", {"at": "cross_attn_out"}, "this model has no cross_attn_out"),
         ("rotary-only", {"at": "mlp_out"}, "this model has no mlp_out"),
-        ("bert", {"at": "attn_out"}, "a norm of the whole stream stands beside"),
-        ("bloom-stream", {"at": "mlp_out"}, "a norm of the whole stream stands beside"),
+        ("bert", {"at": "attn_out"}, "this model normalizes the whole stream"),
+        ("bloom-stream", {"at": "mlp_out"}, "this model normalizes the whole stream"),
     ],
 )
 def test_a_place_without_a_prediction_is_refused_by_name(name, asked, message):

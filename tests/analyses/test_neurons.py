@@ -111,9 +111,9 @@ def test_a_cancelled_call_has_what_was_read():
         ("mixtral", {"layer": 0}, InvalidInput, "L0MLP is a mixture of experts"),
         ("seed", {"layer": 0}, InvalidInput, "Layer 0 has no MLP"),
         ("gpt2", {"layer": 2}, InvalidInput, "layer=2 must be an integer from -2 to 1"),
-        ("gpt2", {"layer": 0, "neurons": [10]}, InvalidInput, "different numbers in 0..9"),
-        ("gpt2", {"layer": 0, "neurons": [1, 1]}, InvalidInput, "different numbers"),
-        ("gpt2", {"layer": 0, "neurons": []}, InvalidInput, "different numbers"),
+        ("gpt2", {"layer": 0, "neurons": [10]}, InvalidInput, "different indices in 0..9"),
+        ("gpt2", {"layer": 0, "neurons": [1, 1]}, InvalidInput, "different indices"),
+        ("gpt2", {"layer": 0, "neurons": []}, InvalidInput, "different indices"),
         ("gpt2", {"layer": 0, "stack": "decoder"}, InvalidInput, "stack= is for"),
         (
             "gpt2",

@@ -238,7 +238,7 @@ def test_a_bundled_model_is_described_in_words():
 @pytest.mark.parametrize(
     ("settings", "error", "said"),
     [
-        ({"ablate": "L0H0"}, InvalidInput, "each once"),
+        ({"ablate": "L0H0"}, InvalidInput, "different names of components"),
         ({"ablate": ["L7H0"]}, UnknownPlace, "no component 'L7H0'"),
         ({"ablate": ["L0H0"], "method": "resample"}, InvalidInput, "prompt"),
         ({"hidden": torch.tensor([[1, 2]])}, InvalidInput, "mask token"),

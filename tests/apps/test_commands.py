@@ -290,7 +290,7 @@ PAIR = '{"text": "ab", "corrupt": "ac", "target": "c", "distractor": "d"}'
         (["patterns", "--attention", "cross"], '{"text": "ab"}', "attention"),
         (["frequencies"], '{"text": "ab"}', "has no residue task"),
         (["probe"], '{"text": "ab"}', "it has none"),
-        (["probe"], '{"text": "ab", "target": "long"}', "nothing to tell apart"),
+        (["probe"], '{"text": "ab", "target": "long"}', "needs two or more classes"),
         (["patterns"], '{"text": "ab"', "not a JSON object"),
         (["paths"], '{"text": "ab", "target": "c", "distractor": "d"}', "needs a 'corrupt'"),
         (["paths"], '{"text": "ab", "corrupt": "cab", "target": "c", "distractor": "d"}', "tokens"),

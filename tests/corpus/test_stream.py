@@ -291,10 +291,10 @@ def test_progress_ends_at_the_size_of_the_file(tmp_path):
     [
         ("L0H9", None, UnknownPlace, "no component"),
         ("L0N10", None, UnknownPlace, "no component"),
-        (("pattern", 0), None, InvalidInput, "no value a token. Give the name of a head"),
+        (("pattern", 0), None, InvalidInput, "no value per token. To measure the attention"),
         ("resid", None, UnknownPlace, "resid"),
         ("L0H1", "norm", InvalidInput, "attention, write"),
-        ("L0N1", "write", InvalidInput, "is of heads"),
+        ("L0N1", "write", InvalidInput, "applies to heads only"),
     ],
 )
 def test_what_can_not_be_measured_is_refused(of, by, error, said):

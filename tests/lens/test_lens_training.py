@@ -122,9 +122,9 @@ def test_the_training_of_another_call_is_not_resumed():
         (batches, replace(SETTINGS, lr=1e-3), "lr"),
         (batches, replace(SETTINGS, seed=1), "seed"),
     ):
-        with pytest.raises(InvalidInput, match=f"a training with other {what};"):
+        with pytest.raises(InvalidInput, match=f"from a call with other {what};"):
             train(model, wrong, settings, resume=found)
-    with pytest.raises(InvalidInput, match="a training with other weights;"):
+    with pytest.raises(InvalidInput, match="from a call with other weights;"):
         train(build_new("gpt2", seed=1), batches, SETTINGS, resume=found)
 
 

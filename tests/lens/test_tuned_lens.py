@@ -123,7 +123,7 @@ def test_what_is_no_file_of_a_lens_is_refused(tmp_path):
     with pytest.raises(InvalidInput, match="is not a file"):
         TunedLens.load(path, model)
     save_tensors({"A": lens.A}, path, {})
-    with pytest.raises(InvalidInput, match="it holds tensors of something else"):
+    with pytest.raises(InvalidInput, match="its metadata is not that of a tuned lens"):
         TunedLens.load(path, model)
     lens.save(path)
     content = path.read_bytes()
@@ -158,7 +158,7 @@ def test_a_newer_format_is_refused(tmp_path, monkeypatch):
 def test_a_place_where_no_file_can_be_is_refused(tmp_path):
     lens = drawn(build("gpt2"))
     for wrong in (tmp_path, tmp_path / "missing" / "lens"):
-        with pytest.raises(InvalidInput, match="should be a file in a folder that exists"):
+        with pytest.raises(InvalidInput, match="should be a file in an existing folder"):
             lens.save(wrong)
     with pytest.raises(OutOfResources, match="can't be written"):
         lens.save(tmp_path / ("n" * 300))

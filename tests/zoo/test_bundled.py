@@ -191,10 +191,10 @@ def card_with(tmp_path, **fields):
 )
 def test_a_card_names_bundled_prompts_alone(prompts, tmp_path):
     assert interp.card(card_with(tmp_path)).prompts == "dates"
-    with pytest.raises(ModelLoadError, match="a card names a bundled set"):
+    with pytest.raises(ModelLoadError, match="it must name a bundled set"):
         interp.card(card_with(tmp_path, prompts=prompts))
     if prompts:
-        with pytest.raises(ModelLoadError, match="a card names a bundled set"):
+        with pytest.raises(ModelLoadError, match="it must name a bundled set"):
             interp.card(card_with(tmp_path, pairs=prompts))
 
 

@@ -123,7 +123,7 @@ def test_chapters_of_the_manual_become_documents(tmp_path):
 def test_a_library_without_source_is_refused(tmp_path):
     with pytest.raises(InvalidInput, match=r"No Python source in .*python311\.zip"):
         read_corpus(tmp_path / "python311.zip")
-    with pytest.raises(InvalidInput, match="zipped, stripped or elsewhere"):
+    with pytest.raises(InvalidInput, match="zipped, stripped or installed elsewhere"):
         stdlib_files(tmp_path)
 
 

@@ -198,7 +198,7 @@ def test_a_number_is_no_key_query_or_value(takes_a_number):
     [
         (Map(lambda place: place, (PLACE,)), "reads no token"),
         (Map(lambda n: n, (Count(Select(LETTER, LETTER, eq), 3),)), "a Count in it has longest=3"),
-        (Map(lambda letter: "<|bos|>", (LETTER,)), "no value may be written so"),
+        (Map(lambda letter: "<|bos|>", (LETTER,)), "reserved and can't be a value"),
     ],
 )
 def test_what_no_model_computes_is_refused(output, message):

@@ -1,13 +1,13 @@
 """How the bundled models were built.
 
 build.py            build a model into a folder; measure a bundled model again
-training_run.py     what a recipe is given (``TrainingRun``) and what it returns (``BuiltModel``)
+training_run.py     the argument of a recipe (``TrainingRun``) and its result (``BuiltModel``)
 loop.py             the training loop: AdamW, learning-rate schedule
-checkpoint.py       checkpoints, from which an interrupted training resumes
+checkpoint.py       checkpoints, from which an interrupted training run resumes
 corpus.py bpe.py    the Python standard library as text; its tokenizer
 python_text.py      the corpus as token ids, and the rows to train on
 calendar.py         dates as text
 recipes/            one file per model, or per group of models that differ little
-evaluations/        what is measured on the models
+evaluations/        the measurements on the models
 rasp/               programs, and the compiler that sets weights to compute them
 """

@@ -4,12 +4,12 @@ Each of the 256 bytes is a token, so every text can be encoded and decodes to it
 tokens are merges of the most frequent adjacent pairs. Text is split into pieces first, and no
 token crosses a boundary between pieces:
 
-    newlines with the indentation after them · letters · one digit · signs · other spaces
+    newlines with the indentation after them · letters · one digit · symbols · other spaces
 
 GPT-2's pattern joins the last space of an indentation to the word after it, so the first word of an
-indented line and that of an unindented one are different tokens. Here an indentation is one piece
-with the line break: the first word of a line has the same tokens at every depth, and one token
-gives the depth of a block.
+indented line and that of an unindented one are different tokens. Here, an indentation and the line
+break before it are one piece: the first word of a line has the same tokens at every depth, and one
+token gives the depth of a block.
 
 Reference: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", §2.2.
 """

@@ -1,8 +1,8 @@
 """Build a bundled model into a folder by its recipe, with checkpoints to resume from.
 
-The checkpoint and the weights of steps are written into ``.FOLDER.training-NAME`` beside the
-folder. When the model is complete, its files replace those of the folder, and then the checkpoint
-is removed.
+The checkpoint and the weights saved during training are written into ``.FOLDER.training-NAME``
+beside the folder. When the model is complete, its files replace those of the folder, and then the
+checkpoint is removed.
 """
 
 import shutil
@@ -23,7 +23,7 @@ from interp.zoo.training.recipes import CARDS, RECIPES
 from interp.zoo.training.training_run import BuiltModel, TrainingRun
 
 TEMPORARY = shutil.ignore_patterns(".*")
-"""Left out of a model: what a killed process was writing."""
+"""Ignores incomplete files of a killed process."""
 
 
 def build_model(
@@ -38,8 +38,8 @@ def build_model(
     """Build a bundled model by its recipe, resuming from a checkpoint if there is one.
 
     Args:
-        name: of the bundled model.
-        folder: receives the model; created if missing.
+        name: name of the bundled model.
+        folder: the folder of the new model; created if missing.
         report: called after each step with (done, total, loss in nats).
         steps: number of training steps; ``None`` for as many as the bundled model had.
         device: where to train. The same CPU with the same number of threads gives the same
@@ -51,7 +51,7 @@ def build_model(
 
     Raises:
         InvalidInput: there is no such recipe, the corpus is not on this machine, the folder holds
-            files that this package did not write, or its checkpoint is of a training with other
+            files that this package did not write, or its checkpoint is of a training run with other
             settings.
         OutOfResources: the folder can't be written, or another process is writing it.
     """
@@ -95,7 +95,7 @@ def remeasure(name: str) -> Card:
 
 
 def has_checkpoint(name: str, folder: Path) -> bool:
-    """Whether a checkpoint of an interrupted training of this model is kept beside the folder."""
+    """Whether there is a checkpoint of an interrupted run for this model beside the folder."""
     return (_working_folder(name, folder) / FILE).exists()
 
 
@@ -105,7 +105,7 @@ def _working_folder(name: str, folder: Path) -> Path:
 
 
 def _discard(working: Path) -> None:
-    """Remove a checkpoint, and then what belongs to it, so that no run resumes from a part."""
+    """Remove a checkpoint, then its other files, so that no run resumes from an incomplete one."""
     (working / FILE).unlink(missing_ok=True)
     shutil.rmtree(working, ignore_errors=True)
 

@@ -12,7 +12,7 @@ SUFFIXES = ("st", "nd", "rd", "th")
 FORMATS = ("words", "digits", "weekday")
 
 Piece = tuple[str, str]
-"""A token and its field: ``year``, ``month``, ``day``, or ``""`` if it belongs to none."""
+"""A token and its field: ``year``, ``month``, ``day``, or ``""`` for no field."""
 
 
 @dataclass(frozen=True)

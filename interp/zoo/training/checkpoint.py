@@ -27,11 +27,11 @@ from interp.zoo.history import History
 
 FILE = "checkpoint.safetensors"
 NEWEST: Final = 1
-"""The version of the file. A training is resumed only by the version that it was begun with."""
+"""The version of the file. A run is resumed only from a checkpoint of the same version."""
 MOMENTS: Final = ("exp_avg", "exp_avg_sq")
-"""The state of AdamW for each weight, besides the number of its steps."""
+"""The state of AdamW for each weight, besides the step count."""
 PER_RUN = 100
-"""A checkpoint is saved every ``steps // PER_RUN`` steps; after each step of a shorter run."""
+"""A checkpoint is saved every ``steps // PER_RUN`` steps; in shorter runs, after each step."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class FileCheckpointer:
 
     Args:
         path: the file.
-        settings: model, data and schedule of the run, as text by name. A checkpoint with other
-            settings is refused.
+        settings: the model, data and schedule of the run, as text by name. Resuming from a
+            checkpoint with other settings raises an error.
         every: number of steps between checkpoints.
-        hardware: the processor of this run, for the history.
+        hardware: name of the processor of this run, for the history.
     """
 
     path: Path
@@ -121,12 +121,12 @@ class NoCheckpointer:
         return History().add_hardware(self.hardware)
 
     def save(self, model: Transformer, optimizer: torch.optim.Optimizer, history: History) -> None:
-        """Nothing is saved."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True)
 class _Saved:
-    """What a checkpoint holds: settings of the run, history, tensors by name."""
+    """The contents of a checkpoint: settings of the run, history, tensors by name."""
 
     settings: dict[str, str]
     history: History
@@ -134,7 +134,7 @@ class _Saved:
 
 
 def _read(path: Path) -> _Saved:
-    """A checkpoint, each part checked by itself; see :data:`DAMAGED` for what it raises."""
+    """Read and validate a checkpoint; raises one of :data:`DAMAGED` if it is damaged."""
     header = read_header(path)
     verify_checksum(path, header)
     texts = header.metadata
@@ -155,7 +155,7 @@ def _read(path: Path) -> _Saved:
 def _mismatch(
     tensors: Mapping[str, Tensor], model: Transformer, optimizer: torch.optim.Optimizer
 ) -> str | None:
-    """Which tensor is missing, unknown or of another shape than in this model, if one is."""
+    """Describes a tensor that is missing, unknown or of the wrong shape; ``None`` if all match."""
     expected = {f"model.{name}": p.shape for name, p in model.named_parameters()}
     trained = [p for group in optimizer.param_groups for p in group["params"]]
     for index, parameter in enumerate(trained):
@@ -169,7 +169,7 @@ def _mismatch(
         ):
             return f"{name} should be {tuple(shape)}, in floating point"
     unknown = sorted(set(tensors) - set(expected))
-    return f"{shorten(unknown[0])} is of no part of this training" if unknown else None
+    return f"{shorten(unknown[0])} belongs to no part of this run" if unknown else None
 
 
 def _shown(setting: str | None) -> str | None:

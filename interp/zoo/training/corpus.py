@@ -4,10 +4,10 @@ Every Python installation has it, so a recipe runs anywhere without a download. 
 English by many authors, with much that attention heads are known to track: repeated names,
 brackets, indentation.
 
-Left out are tests, generated tables, and files that describe one machine's build.
+Tests, generated tables, and files that describe one machine's build are excluded.
 
-Training and held-out text are split by file, by a hash of the file's name. The split does not
-depend on the order of the files, nor on the version of Python as long as a file keeps its name.
+Training and held-out text are split by file, by a hash of the file's name. The split depends
+neither on the order of the files nor, as long as a file keeps its name, on the version of Python.
 """
 
 import ast
@@ -30,7 +30,7 @@ TOPICS: Final = "pydoc_data/topics.py"
 
 _SKIPPED_FOLDERS: Final = frozenset(
     {
-        # Other people's packages, and caches.
+        # Third-party packages, and caches.
         "site-packages",
         "dist-packages",
         "_bundled",
@@ -57,7 +57,7 @@ _SKIPPED_FILES: Final = frozenset(
         "usercustomize.py",
     }
 )
-# Written by the build of this Python, about its machine.
+# Files that the build of this Python writes about its machine.
 _SKIPPED_PREFIXES: Final = ("_sysconfigdata", "config-")
 
 
@@ -66,8 +66,8 @@ class Document:
     """One text of the corpus.
 
     Attributes:
-        name: path below the standard library, with "/" on every system.
-        text: its content.
+        name: path relative to the standard library, with "/" on every system.
+        text: the content.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Corpus:
 
     Attributes:
         train: the documents to train on.
-        held_out: the documents held out, about 5 % of the files.
+        held_out: the held-out documents, about 5 % of the files.
         sha256: hexadecimal hash of the names and bytes of all documents.
         python: version of the Python that the text comes from, such as "3.11.7".
     """
@@ -102,13 +102,13 @@ class Corpus:
 
 
 def stdlib_files(root: Path | None = None) -> list[Path]:
-    """The files of the corpus, sorted by their path below ``root``.
+    """The files of the corpus, sorted by their path relative to ``root``.
 
     Args:
         root: folder of a standard library; by default that of the running Python.
 
     Raises:
-        InvalidInput: there is no such folder, no source in it, or it can't be listed.
+        InvalidInput: the folder does not exist, has no Python source, or can't be listed.
     """
     root = _stdlib() if root is None else root
     try:
@@ -118,24 +118,24 @@ def stdlib_files(root: Path | None = None) -> list[Path]:
     if not found:
         raise InvalidInput(
             f"No Python source in {root}. The corpus is the source text of the standard library, "
-            "which this Python has zipped, stripped or elsewhere. Use a Python from python.org, a "
-            "distribution or conda, or give the folder of its standard library."
+            "which this Python has zipped, stripped or installed elsewhere. Use a Python from "
+            "python.org, a distribution or conda, or give the folder of its standard library."
         )
     return found
 
 
 def read_corpus(root: Path | None = None) -> Corpus:
-    """Read the corpus: about 10 MB, in a second.
+    """Read the corpus, which is about 10 MB and takes about a second.
 
-    The same installation of Python gives the same text on every machine. Distributions that leave
-    out a part of the library, as Debian does with tkinter, give another; compare
+    The same installation of Python gives the same text on every machine. Distributions that omit
+    part of the library, as Debian does with tkinter, give a different text; compare
     ``Corpus.sha256``.
 
     Args:
         root: folder of a standard library; by default that of the running Python.
 
     Raises:
-        InvalidInput: there is no source, too little to hold out a file, or a damaged file.
+        InvalidInput: there is no source, or too little to hold out a file; or a file is damaged.
     """
     root = _stdlib() if root is None else root
     train: list[Document] = []
@@ -145,7 +145,7 @@ def read_corpus(root: Path | None = None) -> Corpus:
         side.extend(_documents(path, _name(path, root)))
     if not (train and held_out):
         raise InvalidInput(
-            f"The source in {root} is too little to split: {len(train)} documents to train on and "
+            f"The source in {root} is too small to split: {len(train)} documents to train on and "
             f"{len(held_out)} held out. A complete standard library has several hundred."
         )
     python = platform.python_version()
@@ -153,10 +153,10 @@ def read_corpus(root: Path | None = None) -> Corpus:
 
 
 def is_held_out(name: str) -> bool:
-    """Whether the file of this name (its path below the library, with "/") is held out.
+    """Whether the file of this name (its path relative to the library, with "/") is held out.
 
-    The manual never is: its chapters quote each other, so splitting it would leak text, and held
-    out as a whole it would be most of the held-out text.
+    The manual is never held out: its chapters quote each other, so splitting it would leak text,
+    and as a whole it would be most of the held-out text.
     """
     draw = int.from_bytes(sha256(name.encode()).digest()[:8], "big") / 2**64
     return draw < HELD_OUT_SHARE and name != TOPICS
@@ -171,7 +171,7 @@ def _name(path: Path, root: Path) -> str:
 
 
 def _sources(folder: Path, root: Path) -> Iterator[Path]:
-    """The files of the corpus below ``folder``, unsorted; skipped folders are not listed."""
+    """The files of the corpus in ``folder``, unsorted; skipped folders are not searched."""
     if not folder.is_dir():
         return
     for path in folder.iterdir():
@@ -185,7 +185,7 @@ def _sources(folder: Path, root: Path) -> Iterator[Path]:
 
 
 def _documents(path: Path, name: str) -> Iterator[Document]:
-    """The documents of a file: its source, or the chapters if it is the manual."""
+    """The documents of a file: its source, or its chapters if it is the manual."""
     try:
         with tokenize.open(path) as file:  # in the encoding that the file declares
             text = file.read()
@@ -198,7 +198,7 @@ def _documents(path: Path, name: str) -> Iterator[Document]:
 
 
 def _topics(source: str) -> dict[str, str]:
-    """The manual's chapters, unquoted, by document name."""
+    """The text of each chapter of the manual, by document name."""
     chapters: dict[str, str] = {}
     for statement in ast.parse(source).body:
         if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Dict):
@@ -208,7 +208,7 @@ def _topics(source: str) -> dict[str, str]:
 
 
 def _sha256(documents: list[Document]) -> str:
-    """One hash of all documents. Lengths are hashed too, so names and texts can't be confused."""
+    """A hash of all documents, including lengths, so that names and texts can't be confused."""
     total = sha256()
     for document in documents:
         for part in (document.name.encode(), document.text.encode()):

@@ -1,8 +1,7 @@
 """The training loop: AdamW, linear warm-up, cosine decay, clipped gradients.
 
-The batch of a step depends only on the seed and the step's number. A training that was interrupted
-therefore resumes bit-identically from its checkpoint, on the same processor with the same number
-of threads.
+The batch of a step depends only on the seed and the step's index. An interrupted run therefore
+resumes bit-identically from its checkpoint, on the same processor with the same number of threads.
 
 Reference: Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization".
 """
@@ -28,7 +27,7 @@ StepLoss = Callable[[Transformer, int], Float[Tensor, ""]]
 """The loss in nats on the batch of a step, counted from 0."""
 
 Observe = Callable[[Transformer, int], dict[str, float]]
-"""Called with the model and the number of steps done; returns figures by name, or none."""
+"""Called with the model and the number of steps done; returns figures by name, possibly empty."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +40,10 @@ class Schedule:
         width: tokens per sequence.
         lr: peak learning rate, reached after ``warm_up`` steps, then lowered along a cosine.
         floor: final learning rate, as a fraction of ``lr``.
-        warm_up: steps of linear increase.
-        weight_decay: of AdamW, on matrices only.
+        warm_up: number of steps of linear increase.
+        weight_decay: weight decay of AdamW, on matrices only.
         clip: maximum norm of the gradient.
-        seed: of the initial weights and the batches.
+        seed: seed of the initial weights and of the batches.
     """
 
     steps: int
@@ -82,7 +81,7 @@ class Checkpointer(Protocol):
     """Saves the state of a training run and restores it."""
 
     def resume(self, model: Transformer, optimizer: torch.optim.Optimizer) -> History:
-        """Restore the saved state, if there is one; returns the history up to it."""
+        """Restore the saved state, if there is one, and return the history up to it."""
         ...
 
     def save(self, model: Transformer, optimizer: torch.optim.Optimizer, history: History) -> None:

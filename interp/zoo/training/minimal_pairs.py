@@ -1,15 +1,17 @@
-"""The bundled minimal pairs: a clean and a corrupted text of equal length, one change apart.
+"""The bundled minimal pairs: a clean and a corrupted text of equal length, with one difference.
 
-The target is the right answer to the clean text, the distractor the right answer to the corrupted
-one. Pairs are drawn at random, and those are kept that the model answers rightly
-(:func:`is_answered`): what is found on them holds where the model is right.
+The target is the correct answer to the clean text, the distractor the correct answer to the
+corrupted one. Pairs are drawn at random, and only those that the model answers correctly are kept
+(:func:`is_answered`), so results on them describe the model where it is right.
 
-rasp-*             a row of letters; one letter is another
-addition-mod-113   a sum; one number is another
-dates              a date; its year, month or day is another, and the decoder has written the rest
+rasp-*             a row of letters; one letter is replaced
+addition-mod-113   a sum; one number is replaced
+dates              a date; its year, month or day is replaced. The decoder has written all digits
+                   before the first that differs
 python-2l          random words, " … A B … C D …", and some of them again, up to A: B follows. In
-                   turn, the last A is C (the query of an induction head differs), A and C change
-                   places before B and D (its keys differ), or B and D do (its values differ)
+                   turn, the last A is replaced by C (the query of an induction head differs), A and
+                   C are swapped before B and D (its keys differ), or B and D are swapped (its
+                   values differ)
 python-4l          ``def __init__(self, x, y)`` and ``self.x =``, where x follows, or ``self.y =``
 """
 
@@ -37,14 +39,14 @@ from interp.zoo.training.recipes.dates import FIRST, LAST
 from interp.zoo.training.recipes.rasp import ALPHABET, LONGEST, PROGRAMS
 
 COUNT = 36
-"""Pairs of a set."""
+"""Number of pairs in a set."""
 DRAWN = 6 * COUNT
-"""Candidates, of which the first that the model answers are taken."""
+"""Number of candidates; the first ones that the model answers correctly are taken."""
 MARGIN = 1.0
-"""The least logit difference, of either sign."""
+"""The smallest logit difference, of either sign."""
 SEED = 0
 Candidates = Callable[[Random], Iterator[Prompt]]
-"""Draws pairs without end."""
+"""An infinite iterator of random pairs."""
 
 
 def write_pairs(folder: Path = PROMPT_FOLDER) -> None:
@@ -58,7 +60,7 @@ def write_pairs(folder: Path = PROMPT_FOLDER) -> None:
 
 
 def pairs_of(name: str) -> list[Prompt]:
-    """The pairs of a bundled model: the first candidates that it answers, no text twice."""
+    """The pairs of a bundled model: the first distinct candidates that it answers correctly."""
     model = load(name, dtype=torch.float64)
     drawn = {pair.text: pair for pair in islice(CANDIDATES[name](Random(SEED)), DRAWN)}
     found = [pair for pair in drawn.values() if is_aligned(model, pair)]
@@ -67,15 +69,16 @@ def pairs_of(name: str) -> list[Prompt]:
 
 
 def is_aligned(model: Transformer, pair: Prompt) -> bool:
-    """Whether the two texts have as many tokens."""
+    """Whether the two texts have the same number of tokens."""
     return len(set(map(len, model.to_str_tokens([pair.text, pair.corrupt or ""])))) == 1
 
 
 def is_answered(model: Transformer, pairs: Sequence[Prompt]) -> list[bool]:
-    """Whether the model answers both texts of each pair rightly.
+    """Whether the model answers both texts of each pair correctly.
 
-    After the clean text its likeliest token is the target, and after the corrupted one it prefers
-    the distractor, each by a logit difference of ``MARGIN`` or more.
+    After the clean text, the target must be the most likely token. The target must be more likely
+    than the distractor after the clean text, and less likely after the corrupted one, each time by
+    a logit difference of at least ``MARGIN``.
     """
     metric = logit_diff_of_prompts(model.to_single_token, pairs)
     (logits, clean), (of_corrupt, corrupt) = (
@@ -90,7 +93,7 @@ def is_answered(model: Transformer, pairs: Sequence[Prompt]) -> list[bool]:
 
 
 def rows_of_letters(program: Program, draw: Random) -> Iterator[Prompt]:
-    """Rows of which one letter is another, and with it the program's last value."""
+    """Rows in which replacing one letter changes the program's last value."""
     while True:
         clean = draw.choices(ALPHABET, k=draw.randint(4, LONGEST))
         corrupt = list(clean)
@@ -101,7 +104,7 @@ def rows_of_letters(program: Program, draw: Random) -> Iterator[Prompt]:
 
 
 def sums(draw: Random) -> Iterator[Prompt]:
-    """Sums of which the first or the second number, in turn, is another."""
+    """Sums in which the first or the second number, in turn, is replaced."""
     for changed in cycle((0, 1)):
         clean = [draw.randrange(P), draw.randrange(P)]
         corrupt = list(clean)
@@ -111,7 +114,7 @@ def sums(draw: Random) -> Iterator[Prompt]:
 
 
 def days(draw: Random) -> Iterator[Prompt]:
-    """Dates of which year, month or day, in turn, is another, in each format in turn.
+    """Dates in which the year, month or day, in turn, is replaced, in each format in turn.
 
     The decoder has written all digits before the first that differs.
     """
@@ -135,7 +138,7 @@ def days(draw: Random) -> Iterator[Prompt]:
 
 
 def repeated_words(draw: Random) -> Iterator[Prompt]:
-    """Random words, and a few of them again; see the module's docstring."""
+    """Random words, followed by a repetition of a few of them; see the module's docstring."""
     for changed in cycle(("query", "keys", "values")):
         words = draw.sample(WORDS, N_WORDS)
         first = draw.randrange(N_REPEATED, N_WORDS - 2)
@@ -157,7 +160,7 @@ def repeated_words(draw: Random) -> Iterator[Prompt]:
 
 
 def arguments(draw: Random) -> Iterator[Prompt]:
-    """Methods that assign an argument to the attribute of its name."""
+    """Methods that assign an argument to the attribute of the same name."""
     for assigned in cycle((False, True)):
         name, (first, second) = draw.choice(CLASSES), draw.sample(NAMES, 2)
         head = f"class {name}:\n    def __init__(self, {first}, {second}):\n"
@@ -172,14 +175,14 @@ WORDS = (
     *(" None", " for", " be", " co", " or", " ex", " name", " me", " as", " value", " str", " by"),
     *(" if", " ar", " it", " de", " al", " that", " file", " with"),
 )
-"""The words that are a token of ``python-2l`` and frequent in its training."""
+"""Words that are single tokens of ``python-2l`` and frequent in its training text."""
 N_WORDS, N_REPEATED = 12, 3
 NAMES = (
     *("args", "code", "context", "data", "default", "end", "error", "file", "instance", "key"),
     *("line", "list", "method", "module", "name", "names", "node", "option", "path", "result"),
     *("start", "string", "text", "time", "type", "value"),
 )
-"""Names that are a token of ``python-4l``, with and without a space before."""
+"""Names that are single tokens of ``python-4l``, both with and without a leading space."""
 CLASSES = (
     *("Cache", "Entry", "Handler", "Message", "Node", "Parser", "Reader", "Request", "Stream"),
     *("Table", "Token"),

@@ -30,7 +30,7 @@ from interp.zoo.training.loop import Schedule, StepLoss
 
 SHORTEST_SPAN = 8
 FREQUENT = 200
-"""Occurrences in the training text from which a token counts as frequent."""
+"""Smallest number of occurrences in the training text of a frequent token."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class PythonText:
 
     @classmethod
     def of(cls, corpus: Corpus, backend: tokenizers.Tokenizer) -> "PythonText":
-        """Encode the corpus by ``backend``."""
+        """Encode the corpus with ``backend``."""
         train, held_out = (
             encode_corpus(backend, [document.text for document in documents])
             for documents in (corpus.train, corpus.held_out)
@@ -77,7 +77,7 @@ class PythonText:
 
     @property
     def description(self) -> str:
-        """A card's ``data``: version, sizes, hash, tokenizer."""
+        """The ``data`` of a card: version, sizes, hash, tokenizer."""
         corpus = self.corpus
         return (
             f"Source and documentation of the Python {corpus.python} standard library: "
@@ -88,7 +88,7 @@ class PythonText:
         )
 
     def description_with_repeats(self, repeated: float) -> str:
-        """The same for :class:`Rows` of which a share ``repeated`` repeats a span."""
+        """The ``data`` of a card for :class:`Rows` of which a share ``repeated`` repeats a span."""
         return (
             f"{self.description} Of the training rows, {repeated:.0%} hold a span of at least "
             f"{SHORTEST_SPAN} tokens that is repeated to fill the row; half of these spans are "
@@ -96,7 +96,7 @@ class PythonText:
         )
 
     def losses(self, model: Transformer) -> dict[str, float]:
-        """The loss of a decoder on the held-out text, and those of n-gram tables."""
+        """The loss of a decoder on the held-out text, and the losses of n-gram tables."""
         return {
             "held-out loss (nats per token)": held_out_loss(model, self.held_out),
             "held-out loss (bits per byte)": bits_per_byte(model, self.held_out),
@@ -109,14 +109,14 @@ class PythonText:
         }
 
     def frequent(self) -> list[int]:
-        """Tokens that occur at least :data:`FREQUENT` times in the training text, without BOS."""
+        """Tokens other than BOS that occur at least :data:`FREQUENT` times in the training text."""
         counts = torch.bincount(self.train.long(), minlength=self.d_vocab)
         special = self.backend.get_added_tokens_decoder()
         return [t for t in range(self.d_vocab) if t not in special and counts[t] >= FREQUENT]
 
     @property
     def rare_tokens(self) -> str:
-        """Sentences for a card's ``limits``: which tokens are not frequent, BOS aside."""
+        """Sentences for a card's ``limits`` about the infrequent tokens other than BOS."""
         frequent = set(self.frequent())
         rare = [token for token in range(1, self.d_vocab) if token not in frequent]
         return (
@@ -126,12 +126,12 @@ class PythonText:
         )
 
     def repeated_sample(self) -> Int[Tensor, "batch pos"]:
-        """Rows of frequent tokens drawn at random and repeated once, to measure induction on."""
+        """Rows of random frequent tokens, repeated once, on which induction is measured."""
         return repeated_tokens(self.frequent(), rows=64, half=60, seed=1, bos=0)
 
 
 def _as_runs(ids: Sequence[int]) -> str:
-    """Ascending ids as text, with runs shortened: ``1–4, 9``."""
+    """Ascending ids as text, with runs abbreviated: ``1–4, 9``."""
     runs: list[list[int]] = []
     for token in ids:
         if runs and token == runs[-1][-1] + 1:
@@ -162,7 +162,7 @@ class Rows:
 
     Attributes:
         tokens: ids of the training text.
-        schedule: gives the number of rows in a batch, and their length.
+        schedule: the schedule, which has the number of rows in a batch and their length.
         repeated: share of rows that repeat a span.
         bos: the first token of each row.
     """

@@ -1,4 +1,4 @@
-"""What a recipe is given (``TrainingRun``) and what it returns (``BuiltModel``)."""
+"""The argument of a recipe (``TrainingRun``) and its result (``BuiltModel``)."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -37,7 +37,8 @@ class TrainingRun:
         report: called after each step with (done, total, loss in nats).
         steps: number of steps; ``None`` for as many as the bundled model had.
         device: where to train.
-        folder: holds the checkpoint and the weights of steps; ``None`` to save nothing.
+        folder: folder of the checkpoint and of weights saved during training; ``None`` to save
+            nothing.
     """
 
     report: Report
@@ -60,11 +61,11 @@ class TrainingRun:
         """Train a model on this run's device; see :func:`interp.zoo.training.loop.train`.
 
         Args:
-            model: trained in place.
+            model: the model, which is trained in place.
             loss: the loss of a step.
             schedule: hyperparameters.
-            data: identifies the data, as the card does: their source, sampling and hash. A
-                checkpoint that names other data is refused.
+            data: identifies the data as in the card: their source, sampling and hash. Resuming from
+                a checkpoint with other data raises an error.
             observe: measures the model during training.
         """
         config_hash = sha256(model.config.to_json().encode()).hexdigest()
@@ -104,10 +105,10 @@ class BuiltModel:
     """A model with its card and, if it was trained, its history.
 
     Attributes:
-        model: with its weights as they will be stored.
+        model: the model, with the weights that are stored.
         card: its card.
-        history: of its training; ``None`` if the weights were set.
-        dtype: in which the weights are stored; ``None`` for that of the model.
+        history: the history of its training; ``None`` if the weights were set.
+        dtype: the dtype in which the weights are stored; ``None`` for that of the model.
     """
 
     model: Transformer
@@ -119,7 +120,7 @@ class BuiltModel:
     def trained(
         cls, model: Transformer, history: History, card: Callable[[Transformer, History], Card]
     ) -> "BuiltModel":
-        """A model after training: its weights are rounded as stored, and then measured."""
+        """A trained model: its weights are rounded to the stored dtype, and then measured."""
         stored = model.to("cpu").to(STORED_AS).to(torch.float32).eval()
         return cls(stored, card(stored, history), history, STORED_AS)
 
@@ -139,13 +140,13 @@ class BuiltModel:
 
 
 def recipe_of(name: str, bundled: Schedule, history: History) -> str:
-    """A card's ``recipe``: the command, the schedule with the steps done, and the hardware."""
+    """The ``recipe`` of a card: the command, the schedule with the steps done, and the hardware."""
     schedule = replace(bundled, steps=len(history.losses))
     return f"`interp train {name}`: {schedule}; trained on {' and '.join(history.hardware)}."
 
 
 def mechanism_if_complete(mechanism: str, bundled: Schedule, history: History) -> str:
-    """A card's ``mechanism``: none is claimed for a training of fewer steps."""
+    """The ``mechanism`` of a card: none is claimed for a run with fewer steps than ``bundled``."""
     done = len(history.losses)
     if done >= bundled.steps:
         return mechanism
@@ -155,7 +156,7 @@ def mechanism_if_complete(mechanism: str, bundled: Schedule, history: History) -
 def figures_of(
     model: Transformer, measured: Mapping[str, float | int | str], history: History
 ) -> dict[str, float | int | str]:
-    """A card's ``figures``: the parameter count, what was measured, and the training time."""
+    """The ``figures`` of a card: the parameter count, measured figures, and the training time."""
     return {
         "parameters": parameter_count(model),
         **measured,

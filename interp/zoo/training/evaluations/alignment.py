@@ -1,7 +1,7 @@
 """Alignment of cross-attention heads with a field of a date (year, month or day).
 
-Alignment: the attention that the field's source tokens get from the decoder positions that predict
-the field's digits, averaged over these positions and the batch. It sums up figure 3 of Bahdanau,
+Alignment is the attention of the decoder positions that predict the field's digits to the field's
+source tokens, averaged over these positions and the batch. It summarizes figure 3 of Bahdanau,
 Cho and Bengio 2015, "Neural Machine Translation by Jointly Learning to Align and Translate".
 """
 
@@ -32,7 +32,7 @@ class Alignment:
     uniform: dict[str, float]
 
     def best(self, field: str) -> tuple[str, float, float]:
-        """The best-aligned head, its alignment, and that of uniform attention."""
+        """The best-aligned head, its alignment, and the alignment of uniform attention."""
         scores = self.scores[field]
         layer, head = divmod(int(scores.argmax()), scores.shape[1])
         return f"L{layer}H{head}", scores.max().item(), self.uniform[field]
@@ -44,13 +44,13 @@ def alignment(
     targets: Int[Tensor, "batch target"],
     fields: Int[Tensor, "batch source"],
 ) -> Alignment:
-    """The alignment of every cross-attention head of a model of dates.
+    """The alignment of every cross-attention head of a model that reads dates.
 
     Args:
         model: an encoder–decoder.
         sources: ids of the source texts, padded.
         targets: ids of start token, ISO date, end token.
-        fields: index in ``FIELDS`` of each source token's field; −1 if it belongs to none.
+        fields: index in ``FIELDS`` of each source token's field; −1 for no field.
     """
     layers = range(len(model.stacks[-1].blocks))
     cache = run(

@@ -1,4 +1,4 @@
-"""Accuracy of next-token predictions, on prompts with a target of one token."""
+"""Accuracy of next-token predictions on prompts with single-token targets."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,8 @@ def accuracy(model: Transformer, prompts: Sequence[Prompt], rows: int = 64) -> f
     """The share of prompts whose target is the most likely next token.
 
     Raises:
-        InvalidInput: a prompt has no target, or one of several tokens (named).
+        InvalidInput: a prompt has no target, or its target is not a single token; the message names
+            the prompt or the target.
     """
     parts = (prompts[i : i + rows] for i in range(0, len(prompts), rows))
     return sum(_correct(model, part) for part in parts) / len(prompts)
@@ -35,7 +36,7 @@ def preference(model: Transformer, prompts: Sequence[Prompt]) -> float:
     """The share of prompts whose target is more likely than their distractor.
 
     Raises:
-        InvalidInput: a prompt lacks either, or it is not a single token.
+        InvalidInput: a prompt lacks a target or a distractor, or either is not a single token.
     """
     logits = _last_logits(model, prompts)
     target, distractor = (
@@ -59,5 +60,5 @@ def _last_logits(model: Transformer, prompts: Sequence[Prompt]) -> torch.Tensor:
 def _token(model: Transformer, prompt: Prompt, field: str) -> int:
     text = getattr(prompt, field)
     if text is None:
-        raise InvalidInput(f"{prompt.source}: the prompt has no {field!r}; give it one token.")
+        raise InvalidInput(f"{prompt.source}: the prompt has no {field!r}; give a single token.")
     return model.to_single_token(text)

@@ -1,9 +1,9 @@
 """The frequencies of a model that adds modulo p: a decomposition of its logits into cosines.
 
-A network that adds by rotations gives the answer c to a + b the logit
+In a network that adds by rotations, the logit of the answer c to a + b is
 Σ_k amplitude_k · cos(2πk(a + b − c)/p), with few frequencies k. As vectors of p³ entries, the
 cosines of different k are orthogonal. Each therefore explains a share of the logits' variance, and
-the shares add up.
+the shares of several frequencies can be added.
 
 Reference: Nanda et al. 2023, "Progress Measures for Grokking via Mechanistic Interpretability".
 """
@@ -13,18 +13,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 LEAST_SHARE = 0.01
-"""The smallest share of the variance that a key frequency explains."""
+"""Smallest share of the variance that a key frequency explains."""
 
 
 def explained(logits: Float[Tensor, "p p p"]) -> dict[int, float]:
     """The share of the logits' variance that each frequency explains.
 
     Args:
-        logits: of the answer c to a + b, ``[a b c]``.
+        logits: the logit of each answer c to a + b, ``[a b c]``.
 
     Returns:
-        The share by frequency k = 1 … (p − 1)/2. The mean over c is subtracted first: it does not
-        change which answer is the most likely.
+        The share of each frequency k = 1 … (p − 1)/2. The mean over c is subtracted first, which
+        does not change the most likely answer.
     """
     p = len(logits)
     centred = logits.double() - logits.double().mean(-1, keepdim=True)

@@ -29,7 +29,7 @@ def repeated_tokens(
 
 
 def head_name(scores: Float[Tensor, "layer head"]) -> str:
-    """The head with the highest score, as ``L1H4``."""
+    """The name of the head with the highest score, such as ``L1H4``."""
     layer, head = divmod(int(scores.argmax()), scores.shape[1])
     return f"L{layer}H{head}"
 
@@ -77,7 +77,7 @@ def induction_scores(
 def induction_figures(
     model: Transformer, tokens: Int[Tensor, "batch pos"]
 ) -> dict[str, float | int | str]:
-    """A card's figures: losses and best heads on :func:`repeated_tokens`."""
+    """Figures for a card: losses and best heads on :func:`repeated_tokens`."""
     first, second = repeated_losses(model, tokens)
     previous, induction = previous_token_scores(model, tokens), induction_scores(model, tokens)
     return {

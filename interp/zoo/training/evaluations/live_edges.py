@@ -1,8 +1,9 @@
-"""Which edges of a known circuit change the logits when they alone are patched? In plain torch.
+"""Which edges of a known circuit change the logits when each is patched alone? In plain torch.
 
-Written without the engine, so that it can grade it: for models without norms, with learned
-positions and relu. An edge is *live* on some prompts if replacing what it carries changes a logit.
-An edge of a circuit need not be: what it carries may be alike on both prompts, or be saturated.
+This module does not use the package's own forward, so that its results can be a reference for it.
+It supports models without norms, with learned positions and relu. An edge is *live* on some prompts
+if replacing its value changes a logit. Not every edge of a circuit is live: its value may be the
+same on both prompts, or its effect may be saturated.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,11 +17,11 @@ from interp.transformer import Transformer
 from interp.zoo.circuit import Circuit, LiveEdges
 
 LEAST = 1e-9
-"""Changes of a logit that are below this are rounding errors."""
+"""Changes of a logit up to this size are rounding errors."""
 Pairs = Sequence[tuple[Sequence[int], Sequence[int]]]
-"""Token ids of a clean and a corrupted prompt, equally long."""
+"""Token ids of clean and corrupted prompts of equal length."""
 Outputs = dict[str, Tensor]
-"""What each writer writes, ``[pos d_model]``."""
+"""The output of each node that writes to the stream, ``[pos d_model]``."""
 
 
 def pairs_of(model: Transformer, name: str) -> Pairs:
@@ -71,14 +72,14 @@ class PlainModel:
         ]
 
     def change(self, ids: Sequence[int], edge: tuple[str, str], value: Tensor) -> float:
-        """The largest change of a logit when one edge carries another value."""
+        """The largest change of a logit when the value of one edge is replaced."""
         plain, _ = self.run(ids)
         return float((self.run(ids, edge, value)[0] - plain).abs().max())
 
     def run(
         self, ids: Sequence[int], edge: tuple[str, str] = ("", ""), value: Tensor | None = None
     ) -> tuple[Tensor, Outputs]:
-        """Logits, and what each writer writes; the reader of ``edge`` reads ``value`` of it."""
+        """The logits, and the output of each node; ``value`` replaces that of ``edge``."""
         outputs = {"embed": self.W_E[list(ids)], "pos_embed": self.W_pos[: len(ids)]}
 
         def read(reader: str) -> Tensor:
@@ -96,7 +97,7 @@ class PlainModel:
         return read("logits") @ self.W_U, outputs
 
     def _head(self, layer: int, head: int, read: Callable[[str], Tensor]) -> Tensor:
-        """A v W_O, where queries, keys and values each read a stream of their own."""
+        """A v W_O, where queries, keys and values each read their own stream."""
         own, name = self.attentions[layer], f"L{layer}H{head}"
         q, k, v = (
             read(f"{name}.{letter.lower()}") @ own[f"W_{letter}"][head] + own[f"b_{letter}"][head]

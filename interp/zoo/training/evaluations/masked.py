@@ -18,10 +18,10 @@ SHARE, MASKED, RANDOM = 0.15, 0.8, 0.1
 
 @dataclass(frozen=True, eq=False)
 class MaskedBatch:
-    """Rows of which some tokens are to be predicted.
+    """Rows with some tokens to be predicted.
 
     Attributes:
-        inputs: what the model reads.
+        inputs: the tokens that the model reads.
         tokens: the original tokens.
         predicted: True for the tokens to be predicted.
     """
@@ -39,8 +39,8 @@ def mask_tokens(
     Args:
         tokens: rows that begin with BOS.
         mask: id of the mask token.
-        d_vocab: random tokens are drawn below it.
-        generator: draws positions and random tokens.
+        d_vocab: number of ids from which random tokens are drawn.
+        generator: generator of the positions and the random tokens.
     """
     predicted = torch.rand(tokens.shape, generator=generator) < SHARE
     predicted[:, 0] = False
@@ -59,7 +59,7 @@ def masked_loss(model: Transformer, batch: MaskedBatch) -> Float[Tensor, ""]:
 
 
 def masked_accuracy(model: Transformer, batch: MaskedBatch, rows: int = 32) -> float:
-    """The share of the tokens to be predicted that get the highest logit."""
+    """The share of the tokens to be predicted that have the highest logit."""
     correct = 0
     for first in range(0, len(batch.inputs), rows):
         part = slice(first, first + rows)

@@ -34,7 +34,7 @@ def held_out_loss(
 
 
 def bits_per_byte(model: Transformer, tokens: Int[Tensor, " token"]) -> float:
-    """The same mean loss in bits per byte of text, comparable between tokenizers.
+    """:func:`held_out_loss` in bits per byte of text, which is comparable between tokenizers.
 
     Raises:
         InvalidInput: the model has no tokenizer.

@@ -1,13 +1,13 @@
 """Compiles a program into a Transformer's weights: selects become heads, maps become MLPs.
 
-    A = softmax(SHARP · match)    a head attends to the keys that match its query, and to BOS if
-                                  there is none (a Count always: BOS then gets 1 / (1 + n))
+    A = softmax(SHARP · match)    a head attends to the keys that match its query, and to BOS if no
+                                  key matches (a Count always does: BOS then gets 1 / (1 + n))
     relu(x_u)                     1 where the value is u: a map of one operation
-    relu(x_u + x_v − 1)           1 where the values are u and v: a map of two
+    relu(x_u + x_v − 1)           1 where the values are u and v: a map of two operations
     relu((x − a)/d) − relu((x − b)/d), d = b − a
                                   0 up to a and 1 from b on: a map of a number
 
-There are no norms. At the position of BOS no MLP writes, so the key of BOS never matches.
+There are no norms. MLPs write nothing at the position of BOS, so the key of BOS never matches.
 
 Reference: Lindner et al. 2023, "Tracr: Compiled Transformers as a Laboratory for
 Interpretability".
@@ -43,7 +43,7 @@ from interp.zoo.training.rasp.residual import Residual, words
 
 BOS = "<|bos|>"
 N_HEADS = 4
-"""Minimum number of heads per layer; those that the program does not use have zero weights."""
+"""Minimum number of heads per layer; unused heads have zero weights."""
 SHARP = 2000.0
 """Score of a match, so large that other keys get attention exactly 0, also in float64. Where no key
 matches, BOS, with half this score, gets attention 1, and zero is written."""
@@ -74,7 +74,7 @@ def _vocabulary(program: Program, plan: Plan) -> list[str]:
     letters = [letter for tokens in plan.tokens for letter in tokens.alphabet]
     found = [*letters, *words(program.output.domain)]
     if BOS in found:
-        raise InvalidInput(f"{program.name}: {BOS!r} is reserved; no value may be written so.")
+        raise InvalidInput(f"{program.name}: {BOS!r} is reserved and can't be a value.")
     return list(dict.fromkeys([BOS, *found]))
 
 

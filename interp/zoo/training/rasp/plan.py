@@ -1,6 +1,6 @@
 """Assigns each operation of a program to a head or MLP, in the first layer that has its inputs.
 
-The circuit follows from this plan: which node reads what which node writes.
+The edges of the circuit follow from this plan.
 """
 
 from collections.abc import Iterator
@@ -61,8 +61,8 @@ def plan_of(program: Program) -> Plan:
     """Assign each operation to the first layer in which its inputs are available.
 
     Raises:
-        InvalidInput: the output is a number, no token is read, or an operation has another
-            ``longest`` than the program.
+        InvalidInput: the output is a number, no token is read, or an operation has a different
+            ``longest`` from that of the program.
     """
     operations = list(_in_order(program.output))
     _check(program, operations)
@@ -128,7 +128,7 @@ def circuit_of(program: Program, plan: Plan) -> Circuit:
 
 
 def _in_order(operation: Operation) -> Iterator[Operation]:
-    """The operation and all that it depends on, each once, inputs first."""
+    """The operation and all operations that it depends on, each once, inputs first."""
     seen: dict[int, Operation] = {}
 
     def visit(one: Operation) -> None:

@@ -21,17 +21,17 @@ class Operation:
 
     @property
     def inputs(self) -> tuple["Operation", ...]:
-        """The operations whose values it is computed from."""
+        """The operations from whose values this one is computed."""
         return ()
 
     @property
     def domain(self) -> tuple[Value, ...]:
-        """Its possible values, each once."""
+        """All possible values, each once."""
         raise NotImplementedError
 
     @property
     def codes(self) -> tuple[float, ...] | None:
-        """The number that encodes each value; ``None`` if values have directions of their own."""
+        """The number that encodes each value; ``None`` if each value has its own direction."""
         return None
 
 
@@ -49,7 +49,7 @@ class Tokens(Operation):
 
 @dataclass(frozen=True, eq=False)
 class Positions(Operation):
-    """The current position, from 1 on; BOS is at 0 and has no value."""
+    """The current position, starting at 1; BOS is at 0 and has no value."""
 
     longest: int
 
@@ -122,7 +122,7 @@ class Count(Operation):
 class Share(Operation):
     """The share of selected positions whose value satisfies ``of``; 0 if none is selected.
 
-    A selected position without a value counts as one that does not satisfy it.
+    A selected position without a value does not satisfy ``of``.
     """
 
     select: Select
@@ -152,7 +152,7 @@ class Share(Operation):
 
 @dataclass(frozen=True, eq=False)
 class Map(Operation):
-    """``fn`` of the values at each position, of one operation or of two that are not numbers."""
+    """``fn`` of the values of one operation, or of two that are not numbers, at each position."""
 
     fn: Callable[..., Value]
     of: tuple[Operation, ...]
@@ -187,9 +187,9 @@ class Program:
     """A named operation.
 
     Attributes:
-        name: of the model that computes it.
+        name: name of the program and of the compiled model.
         output: the operation whose values the model predicts.
-        causal: whether each position selects only from those up to itself.
+        causal: whether each position selects only from itself and earlier positions.
         longest: maximum length of a row, in tokens.
     """
 
@@ -210,7 +210,11 @@ class Program:
 
 
 def _need_values(what: str, *operations: Operation) -> None:
-    """Refuse numbers: a head reads values by their directions, and all of a number's share one."""
+    """Raise if an operation is a number: heads need one direction per value, and a number has one.
+
+    Raises:
+        InvalidInput: an operation is a number.
+    """
     if any(one.codes is not None for one in operations):
         raise InvalidInput(f"{what} takes no number, such as a Count; Map it to values.")
 
@@ -241,7 +245,7 @@ def _matches(match: Callable[[Value, Value], bool], key: Value | None, query: Va
 def _gather(
     operation: Aggregate | Count | Share, inputs: list[list[Value | None]], selected: list[int]
 ) -> Value | None:
-    """The value of one position, from those that it selects."""
+    """The value at one position, given the positions that it selects."""
     if isinstance(operation, Count):
         return len(selected)
     values = [value for value in (inputs[2][pos] for pos in selected) if value is not None]

@@ -1,4 +1,4 @@
-"""Directions of the residual stream: a basis vector of its own for each value of each operation."""
+"""Directions of the residual stream: one basis vector for each value of each operation."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,7 +10,8 @@ from interp.zoo.training.rasp.program import Operation, Value
 class Residual:
     """Assigns basis vectors of the residual stream, in the order of :meth:`add`.
 
-    The first is BOS's. At the position of BOS all others are 0, except numbers that heads write.
+    The first is that of BOS. At the position of BOS, the coefficients of all others are 0, except
+    those of numbers that heads write.
     """
 
     width: int = 1
@@ -18,7 +19,7 @@ class Residual:
     BOS = 0
 
     def add(self, operation: Operation) -> slice:
-        """Assign directions to an operation: one per value, or a single one if it is a number."""
+        """Assign directions to an operation: one per value, or a single one for a number."""
         size = len(operation.domain) if operation.codes is None else 1
         self._spaces[id(operation)] = slice(self.width, self.width + size)
         self.width += size

@@ -1,7 +1,7 @@
 """Recipes: how each bundled model is built, and how a trained one is measured.
 
-One file per model; ``rasp.py`` builds the four ``rasp-*``, and ``python_source.py`` holds what the
-three ``python-*`` share.
+There is one file per model, except that ``rasp.py`` builds the four ``rasp-*``.
+``python_source.py`` has the common part of the three ``python-*``.
 """
 
 from collections.abc import Callable
@@ -35,4 +35,4 @@ CARDS: dict[str, Callable[[Transformer, History], Card]] = {
     for recipe in (python_2l, python_4l, python_mlm, addition_mod_113, dates)
 }
 """Functions that measure a trained model and return its card, by name. Models whose weights are set
-have none: their recipes take seconds, and measure while they build."""
+have none: their recipes take seconds, and measure the model when they build it."""

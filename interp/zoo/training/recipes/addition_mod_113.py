@@ -1,8 +1,9 @@
 """``addition-mod-113``: one layer, trained to add modulo 113, which it does by rotations.
 
 The input is ``a b =``, the target a + b mod 113. The model first memorises the training sums; many
-steps later its accuracy on held-out sums rises abruptly ("grokking"), when weight decay has left
-the solution that generalises: a few frequencies (Nanda et al. 2023). Its history records both.
+steps later, its accuracy on held-out sums rises abruptly ("grokking"), when weight decay has left
+only the solution that generalises, with a few frequencies (Nanda et al. 2023). The history of the
+model records both.
 """
 
 import torch

@@ -93,7 +93,7 @@ def build(run: TrainingRun) -> BuiltModel:
 
 
 def every_text() -> list[WrittenDate]:
-    """Every date in every format, the days shuffled by a hash."""
+    """Every date in every format; the days are in the order of their hashes."""
     days = [date.fromordinal(n) for n in range(FIRST.toordinal(), LAST.toordinal() + 1)]
     days.sort(key=_draw)
     return [WrittenDate.of(day, name) for day in days for name in FORMATS]
@@ -140,7 +140,7 @@ def encode(
 
 
 def _draw(day: date) -> float:
-    """A number in [0, 1) by a hash of the day."""
+    """A number in [0, 1) from a hash of the day."""
     return int.from_bytes(sha256(day.isoformat().encode()).digest()[:8], "big") / 2**64
 
 

@@ -1,4 +1,4 @@
-"""``induction-by-hand``: an induction circuit with every weight set, so that the circuit is known.
+"""``induction-by-hand``: an induction circuit with every weight set by hand.
 
 No norms and no MLPs. The residual stream has four subspaces, each with one direction per value:
 
@@ -8,10 +8,10 @@ No norms and no MLPs. The residual stream has four subspaces, each with one dire
     position   the current position     written by the position embedding
 
 L0H0 attends from position i to i − 1 and copies token → previous. L1H0 attends from a token to the
-positions whose *previous* is that token and copies token → answer. If there are several it attends
-to the latest; if there is none it attends to BOS, whose value is zero. All other heads have zero
-weights. Elhage et al. 2021 found this circuit in trained models ("A Mathematical Framework for
-Transformer Circuits").
+positions whose *previous* is that token and copies token → answer. If there are several such
+positions, it attends to the latest; if there is none, it attends to BOS, whose value is zero. All
+other heads have zero weights. Elhage et al. 2021 found this circuit in trained models ("A
+Mathematical Framework for Transformer Circuits").
 """
 
 import string
@@ -49,7 +49,7 @@ ANSWER = slice(126, 189)
 POSITION = slice(189, 253)
 
 SHARP = 100.0
-"""Score of a match: large, so that the softmax is close to one-hot."""
+"""Score of a match, so large that the softmax is close to one-hot."""
 REST = 80.0
 """Score of BOS for the induction head, below that of a match and above all other scores."""
 LATER = 1.0
@@ -121,7 +121,8 @@ def _set_induction_head(model: Transformer) -> None:
     attn, n = model.blocks[1].attn, len(VOCABULARY)
     attn.W_Q[0, TOKEN, :n] = SHARP * torch.eye(n)
     attn.W_K[0, PREVIOUS, :n] = torch.eye(n)
-    # In one more dimension of the head the query is always 1: REST for BOS, LATER per position.
+    # In one more dimension of the head, the query is always 1: it adds REST for BOS, and LATER per
+    # position.
     attn.b_Q[0, n] = 1.0
     attn.W_K[0, POSITION, n] = LATER * torch.arange(N_CTX)
     attn.W_K[0, 0, n] = REST
@@ -143,8 +144,8 @@ def _letters() -> Backend:
 def accuracy(model: Transformer, rows: int = 512, half: int = 24, seed: int = 0) -> float:
     """Accuracy in the second copy of random sequences of distinct tokens.
 
-    Correct is the token that followed the current one in the first copy; the last token of the
-    second copy is not counted.
+    The correct prediction is the token that followed the current one in the first copy; the
+    prediction at the last token of the second copy is not counted.
     """
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.rand(rows, len(LETTERS), generator=generator).argsort(-1)[:, :half] + 1
@@ -155,7 +156,11 @@ def accuracy(model: Transformer, rows: int = 512, half: int = 24, seed: int = 0)
 
 
 def accuracy_latest(model: Transformer, rows: int = 512, half: int = 24, seed: int = 0) -> float:
-    """The same with tokens drawn with replacement; correct is the latest occurrence's successor."""
+    """:func:`accuracy` with tokens drawn with replacement.
+
+    The correct prediction is the token that followed the latest earlier occurrence of the current
+    one.
+    """
     tokens = repeated_tokens(range(1, len(VOCABULARY)), rows, half, seed, bos=0)
     with torch.no_grad():
         predicted = model(tokens).argmax(-1)
@@ -168,7 +173,7 @@ def accuracy_latest(model: Transformer, rows: int = 512, half: int = 24, seed: i
 
 
 def pairs() -> Pairs:
-    """Rows of repeated letters, each with the next as its corrupted counterpart."""
+    """Rows of repeated letters, each with the next row as its corrupted counterpart."""
     rows = repeated_tokens(range(1, len(VOCABULARY)), rows=13, half=8, seed=5, bos=0).tolist()
     return list(pairwise(rows))
 

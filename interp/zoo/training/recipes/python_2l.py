@@ -1,8 +1,8 @@
 """``python-2l``: two attention-only layers, trained on the Python standard library.
 
 Induction heads form in it within a few hundred steps (Olsson et al. 2022), as its history shows. To
-form early they need a small vocabulary and repeated spans: it has 512 tokens, and 40 % of the
-training rows are repeats.
+form early, they need a small vocabulary and repeated spans: the model has 512 tokens, and 40 % of
+the training rows repeat a span.
 """
 
 from dataclasses import replace

@@ -58,7 +58,7 @@ def build(run: TrainingRun) -> BuiltModel:
 
 
 def completions(model: Transformer) -> dict[str, float | int]:
-    """How often the target of a bundled prompt is the top token, and is above its distractor."""
+    """Shares of prompts whose target is the top token, and is more likely than its distractor."""
     figures: dict[str, float | int] = {}
     for name in PROMPTS:
         prompts = single_token_prompts(model, read_prompts(name))

@@ -2,8 +2,8 @@
 
 An encoder with post-norm and a head before the unembedding, as in Devlin et al. 2019, but with
 rotary positions (Su et al. 2021, "RoFormer"): with learned positions it did not learn to attend to
-neighbouring tokens within an hour. Attention is bidirectional, so nothing but the positions breaks
-the model's covariance under permutations of the tokens.
+neighbouring tokens within an hour. Attention is bidirectional, so only the positions break the
+model's covariance under permutations of the tokens.
 """
 
 import torch
@@ -76,7 +76,7 @@ def _loss(text: PythonText, schedule: Schedule) -> StepLoss:
     rows = Rows(text.train, schedule, repeated=0.0)
 
     def loss(model: Transformer, step: int) -> Float[Tensor, ""]:
-        # Seeds after those of the rows, which use 0 … steps − 1.
+        # The rows use the generators of steps 0 … steps − 1; masking uses those after them.
         generator = schedule.generator(schedule.steps + step)
         return masked_loss(model, mask_tokens(rows(step), MASK_ID, VOCABULARY, generator))
 
@@ -84,7 +84,7 @@ def _loss(text: PythonText, schedule: Schedule) -> StepLoss:
 
 
 def held_out(text: PythonText, rows: int = 400) -> MaskedBatch:
-    """Rows of held-out text with masked tokens, the same at each call."""
+    """Rows of held-out text with masked tokens; every call returns the same rows."""
     width = CONFIG.n_ctx - 1
     most = min(rows, len(text.held_out) // width)
     windows = text.held_out[: most * width].view(most, width).long()

@@ -1,4 +1,4 @@
-"""What the recipes ``python-*`` share: tokenizer, initial weights, training, saved steps."""
+"""The common part of the recipes ``python-*``: tokenizer, initial weights, training, saving."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,16 +26,17 @@ def observe_nothing(text: PythonText, schedule: Schedule) -> Observe:  # noqa: A
 
 @dataclass(frozen=True, eq=False)
 class PythonTask:
-    """What distinguishes one model of Python source from another.
+    """The settings in which the models of Python source differ.
 
     Attributes:
-        config: of the model; ``d_vocab`` is also the size of the tokenizer.
-        schedule: of the bundled model.
-        data: describes the training data, as the card does.
+        config: configuration of the model; ``d_vocab`` is also the size of the tokenizer.
+        schedule: schedule of the bundled model.
+        data: describes the training data for the card.
         loss: the loss of a step, given the text and the schedule of the run.
-        card: measures the trained model.
+        card: measures the trained model and returns its card.
         special: special tokens, with ids from 0 on; BOS is the first.
-        observer: what is measured during training, given the text and the schedule of the run.
+        observer: returns the function that measures the model during training, given the text and
+            the schedule of the run.
         saved_steps: numbers of updates after which the weights are saved.
     """
 
@@ -71,7 +72,7 @@ class PythonTask:
 def next_token_task(
     config: Config, schedule: Schedule, repeated: float, card: CardOf
 ) -> PythonTask:
-    """Next-token prediction, with a share ``repeated`` of rows that repeat a span."""
+    """The task of next-token prediction on rows of which a share ``repeated`` repeats a span."""
 
     def data(text: PythonText) -> str:
         return text.description_with_repeats(repeated)

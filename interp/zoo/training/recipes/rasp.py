@@ -41,7 +41,7 @@ def _is_a(token: Value) -> bool:
 
 
 def _mark(count: Value) -> str:
-    """A token that selects only itself has not occurred before."""
+    """``seen`` if a token occurred before: it then selects other positions than its own."""
     return "new" if count in (0, 1) else "seen"
 
 
