@@ -1,6 +1,6 @@
-"""The position schemes of a model, each with its numbers by offset, its curves and its words.
+"""The position schemes of a model, each with its numbers by offset, curves and description.
 
-What is found of a scheme is an object, chosen by the scheme of the model once; see
+Each kind of scheme has a class, which is chosen once, from the parts of the model; see
 :mod:`analyses.positions`.
 """
 
@@ -39,8 +39,8 @@ class Scheme(ABC):
     """One way in which a model encodes positions.
 
     Attributes:
-        kind: its name in the configuration.
-        where: which stack, and which of its layers.
+        kind: the scheme's name in the configuration.
+        where: its stack and layers.
     """
 
     kind: str
@@ -48,19 +48,19 @@ class Scheme(ABC):
 
     @abstractmethod
     def rows(self) -> Rows:
-        """Its numbers by offset."""
+        """The numbers by offset."""
 
     @abstractmethod
     def curves(self) -> list[Curve]:
-        """Its numbers by offset, to be drawn."""
+        """The numbers by offset, as curves of a figure."""
 
     @abstractmethod
     def lines(self) -> list[str]:
-        """What was found, in words; the most important thing first."""
+        """The findings as text, the most important first."""
 
     @property
     def unit(self) -> str:
-        """Of the curves."""
+        """The unit of the curves."""
         return "score"
 
 
@@ -71,16 +71,16 @@ class TableScheme(Scheme):
     Attributes:
         offsets: shifts that a map was fitted to; none where there are too few positions, or where
             all positions are alike.
-        r2: of positions held out.
-        control: the same of permuted rows, of each draw.
-        unchanged: of p_k in place of p_{k+n}.
+        r2: R² on positions held out.
+        control: the same for permuted rows, in each draw.
+        unchanged: R² of p_k as a prediction of p_{k+n}.
         spectrum: share of the variance over positions at frequency 1, 2, … (periods over all of
             them).
-        spectrum_control: the same of permuted positions, mean over the draws.
-        similarity: cosine of each two positions; NaN of a position that is zero.
-        moduli: of the eigenvalues of the shift by 1: of the fitted map, if there are offsets, or of
-            the rotation.
-        angles: of these, in radians.
+        spectrum_control: the same for permuted positions, mean over the draws.
+        similarity: cosine of every two positions; NaN for a position whose vector is zero.
+        moduli: moduli of the eigenvalues of the shift by 1: of the fitted map, if there are
+            offsets, or of the rotation.
+        angles: angles of these eigenvalues, in radians.
     """
 
     offsets: tuple[int, ...]
@@ -94,7 +94,7 @@ class TableScheme(Scheme):
     angles: Float[Tensor, " eigenvalue"]
 
     def rows(self) -> Rows:
-        """R² and its controls, and the mean cosine of positions that far apart."""
+        """R² and its controls, and the mean cosine of positions at that distance."""
         for row, n in enumerate(self.offsets):
             yield "R²", "table", n, self.r2[row].item()
             yield "R², permuted", "table", n, self.control[row].mean().item()
@@ -103,7 +103,7 @@ class TableScheme(Scheme):
             yield "cosine", "table", n, cosine
 
     def curves(self) -> list[Curve]:
-        """R², that of permuted rows, and the cosine."""
+        """R², R² for permuted rows, and the cosine."""
         return [
             Curve(f"R², {self.where}", self.offsets, self.r2.tolist()),
             Curve(f"cosine, {self.where}", range(len(self._cosines)), self._cosines),
@@ -121,26 +121,26 @@ class TableScheme(Scheme):
         )
         if not self.offsets:
             return [f"{len(self.similarity)} positions, too few to fit a shift", periods]
-        return [self._found(), *self._eigenvalues(), periods]
+        return [self._shift_line(), *self._eigenvalue_lines(), periods]
 
     @property
     def unit(self) -> str:
-        """Of the curves."""
+        """The unit of the curves."""
         return "R², cosine"
 
     @property
     def _cosines(self) -> list[float]:
-        """The mean over all positions that far apart."""
+        """The mean over all positions at each distance."""
         return [self.similarity.diagonal(n).nanmean().item() for n in range(len(self.similarity))]
 
-    def _found(self) -> str:
+    def _shift_line(self) -> str:
         verdict = "a linear map" if self.r2[0] > LEAST else "no linear map"
         return (
             f"the shift by {self.offsets[0]} is {verdict}: R² {self.r2[0]:.2f} held out "
             f"(permuted {self.control[0].mean():.2f}, unchanged {self.unchanged[0]:.2f})"
         )
 
-    def _eigenvalues(self) -> list[str]:
+    def _eigenvalue_lines(self) -> list[str]:
         if self.r2[0] <= LEAST:
             return []
         large = self.moduli[self.moduli > LEAST]
@@ -155,21 +155,21 @@ class SinusoidalScheme(TableScheme):
     """Sines and cosines, whose shifts are rotations.
 
     Attributes:
-        errors: max |p_{k+n} − p_k R(n)| over all k, of each offset, in the model's own table.
+        errors: max |p_{k+n} − p_k R(n)| over all k, for each offset, in the model's own table.
     """
 
     errors: Float[Tensor, " offset"]
 
     def rows(self) -> Rows:
-        """The error of the rotation too."""
+        """The numbers of a table, and the error of the rotation."""
         yield from super().rows()
         for n, error in zip(self.offsets, self.errors.tolist(), strict=True):
             yield "error of the rotation", "table", n, error
 
-    def _found(self) -> str:
-        return f"a shift is a rotation, to {self.errors.max():.1g}; {super()._found()}"
+    def _shift_line(self) -> str:
+        return f"a shift is a rotation, to {self.errors.max():.1g}; {super()._shift_line()}"
 
-    def _eigenvalues(self) -> list[str]:
+    def _eigenvalue_lines(self) -> list[str]:
         return [
             f"{len(self.moduli)} eigenvalues of the rotation by 1 are on the unit circle, to "
             f"{(self.moduli - 1).abs().max():.1g}"
@@ -182,9 +182,9 @@ class RotaryScheme(Scheme):
 
     Attributes:
         rates: radians per position of each pair of dimensions.
-        kernel: the part of each pair in q·k at offsets 0, 1, …, of unit length in that pair.
-        mean: q·k of a query and a key that are equal, of unit length, and as long in each
-            dimension; dimensions that are not rotated give the same at every offset.
+        kernel: contribution of each pair to q·k at offsets 0, 1, …, for unit length in that pair.
+        mean: q·k of an equal query and key of unit length, with equal length in each dimension;
+            dimensions that are not rotated contribute the same at every offset.
     """
 
     rates: Float[Tensor, " pair"]
@@ -226,9 +226,10 @@ class BiasScheme(Scheme):
     """A bias that is added to the scores.
 
     Attributes:
-        offsets: of each column; below 0 for keys after the query.
-        bias: of each head.
-        attention: of a query that attends to all these offsets with equal scores.
+        offsets: offset of each column; negative for keys after the query.
+        bias: bias of each head.
+        attention: attention of each head from a query whose scores before the bias are equal at all
+            these offsets.
     """
 
     offsets: tuple[int, ...]
@@ -250,7 +251,7 @@ class BiasScheme(Scheme):
         ]
 
     def lines(self) -> list[str]:
-        """Of each head, the mean distance that it attends to."""
+        """The mean distance that each head attends to."""
         distance = torch.tensor(self.offsets).abs().to(self.attention)
         means = (self.attention @ distance).tolist()
         shown = ", ".join(f"H{head} {own:.3g}" for head, own in enumerate(means))
@@ -265,7 +266,7 @@ class LinearBiasScheme(BiasScheme):
     """ALiBi.
 
     Attributes:
-        slopes: of each head.
+        slopes: slope of each head.
     """
 
     slopes: Float[Tensor, " head"]
@@ -285,13 +286,13 @@ class BucketScheme(BiasScheme):
     """T5's biases: one for each bucket of offsets.
 
     Attributes:
-        buckets: of each offset.
+        buckets: bucket of each offset.
     """
 
     buckets: tuple[int, ...]
 
     def rows(self) -> Rows:
-        """The bucket of each offset too."""
+        """The numbers of a bias, and the bucket of each offset."""
         yield from super().rows()
         for n, bucket in zip(self.offsets, self.buckets, strict=True):
             yield "bucket", "all heads", n, float(bucket)
@@ -305,7 +306,7 @@ class BucketScheme(BiasScheme):
 
 
 def scheme_of_embedding(entry: PositionEmbedding, where: str, n: int, seed: int) -> TableScheme:
-    """What is found of the first ``n`` positions that are added to the embedding."""
+    """The scheme of the first ``n`` positions that are added to the embedding."""
     table = entry.table()[:n].detach().cpu().double()
     if not isinstance(entry, SinusoidalPositions):
         return TableScheme("learned", **_of_table(table, shift_eigenvalues(table), where, seed))
@@ -315,7 +316,7 @@ def scheme_of_embedding(entry: PositionEmbedding, where: str, n: int, seed: int)
 
 
 def scheme_of_attention(attn: Attention, where: str, n: int) -> Scheme | None:
-    """What is found of an attention's positions up to offset n − 1; ``None`` if it has none."""
+    """The scheme of an attention's positions up to offset n − 1; ``None`` if it has none."""
     scheme = attn.positions
     if isinstance(scheme, Rotary):
         rates, kernel, mean = rotary_kernel(scheme, attn.d_head, n)
@@ -338,7 +339,7 @@ def _of_table(
     where: str,
     seed: int,
 ) -> dict[str, Any]:
-    """What is found of any table."""
+    """The fields of any table."""
     varies = bool((table != table[0]).any())
     fit = fit_shifts(table, OFFSETS if varies else (), draws=DRAWS, seed=seed)
     generator = torch.Generator().manual_seed(seed)
