@@ -102,7 +102,7 @@ class AttentionStatistics(Result):
         return frame[frame["n"] > 0].reset_index(drop=True)
 
     def to_prompt_frame(self) -> pd.DataFrame:
-        """One row per head, statistic, weighting and prompt that has it; ``value`` is the number."""
+        """One row per head, statistic, weighting and prompt that has it, with its ``value``."""
         return prompt_frame(self._cells, value=self._by_cell).dropna(ignore_index=True)
 
     def figure(self, weighting: str = "attention") -> go.Figure:

@@ -93,7 +93,7 @@ def effect_frame(
 
 
 def prompt_frame(cells: Cells, **values: Float[Tensor, "cell prompt"]) -> pd.DataFrame:
-    """One row per cell and prompt: the columns of ``cells``, ``prompt``, then each of ``values``."""
+    """One row per cell and prompt: the columns of ``cells``, ``prompt``, and each of ``values``."""
     count, prompts = next(iter(values.values())).shape
     repeated = {name: [one for one in own for _ in range(prompts)] for name, own in cells.items()}
     numbers = {name: own.detach().cpu().flatten().numpy() for name, own in values.items()}

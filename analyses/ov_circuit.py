@@ -5,13 +5,14 @@
 n is the token's embedding alone, without a position (optionally with the output of the first MLP
 added), after the norm that the head reads through. W_V has that norm's gain folded in, W_O the
 gains of later norms, and W_U is centred over the vocabulary. The divisors of later norms are left
-out, so the unit is logits times the divisor of the final norm, the same for all outputs. Beside each entry
-stands its mean over all tokens, since a head may promote some outputs whatever it attends to.
+out, so the unit is logits times the divisor of the final norm, the same for all outputs. Beside
+each entry stands its mean over all tokens, since a head may promote some outputs whatever it
+attends to.
 
 Copying is Σλ / Σ|λ| over the eigenvalues of that matrix, from −1 to 1 (Elhage et al. 2021, "A
 Mathematical Framework for Transformer Circuits"), with W_U centred over the tokens compared, so
-that it is near 0 for permuted outputs. Singular vectors are those of W_V W_O, read through
-W_E and W_U (Millidge and Black 2022). The circuit is the direct path from embedding to logits: a
+that it is near 0 for permuted outputs. Singular vectors are those of W_V W_O, read through W_E and
+W_U (Millidge and Black 2022). The circuit is the direct path from embedding to logits: a
 head that copies need not rank each token itself first, and late heads mostly read what other parts
 wrote. Whether the head attends to a token is another question: see :func:`analyses.qk`.
 """
@@ -180,8 +181,8 @@ def ov(  # noqa: PLR0913 - the settings of one analysis, by keyword
         tokens: ids, or texts of one token each, used both as tokens attended to and as outputs. By
             default those with the largest entries in the whole circuit.
         top: number of tokens to report beside each; and number of ``tokens`` by default.
-        attention: for an encoder–decoder, ``"decoder"`` or ``"cross"``, whose tokens attended to are
-            those of the encoder.
+        attention: for an encoder–decoder, ``"decoder"`` or ``"cross"``, whose tokens attended to
+            are those of the encoder.
         first_mlp: whether to add the output of the first MLP to embeddings.
         seed: seed for the permutations that copying is compared with.
         progress: called with ``(tokens searched, tokens in total)`` while the largest entries

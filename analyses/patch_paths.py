@@ -278,9 +278,7 @@ def _frozen_edits(
     read: dict[tuple[Writer, Reader], Edit] = {}
     for writer in dict.fromkeys(writer for writer, _ in edges):
         if writer.place is None:
-            raise InvalidInput(
-                f"{writer} is a bias, the same on all prompts; it can't be patched."
-            )
+            raise InvalidInput(f"{writer} is a bias, the same on all prompts; it can't be patched.")
         sent = edits.replace(writer.place, values[writer.name], head=writer.head)
         places = {reader.place for own, reader in edges if own == writer}
         cache = run(model, *batches, record=list(places), edits=[*frozen, sent]).cache

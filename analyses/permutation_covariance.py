@@ -1,4 +1,4 @@
-"""Which orders and bases does a model's function not depend on? Exact symmetries, and their breaks.
+"""Which orders and bases does a model's function not depend on? Exact symmetries, with converses.
 
     tokens       h(Px) = P h(x),  A(Px) = P A(x) Pᵀ     P any permutation; no mask, no positions
     heads        Σ_h A_h x S_h                          heads of a layer in another order

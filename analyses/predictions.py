@@ -309,7 +309,9 @@ class Predictions(Result):
     def _answer(self, answer: str, numbers: Tensor) -> Tensor:
         """The numbers of the target or the distractor, ``[run prompt]``."""
         if answer not in self.answers:
-            raise InvalidInput(f"No {answer} was given: give {answer}s=, a token or one per prompt.")
+            raise InvalidInput(
+                f"No {answer} was given: give {answer}s=, a token or one per prompt."
+            )
         return numbers[:, list(self.answers).index(answer)]
 
 

@@ -3,12 +3,12 @@
     score(query, key) = (x_query W_Q + b_Q) R (x_key W_K + b_K)ᵀ / scale,   x = norm(W_E[token])
 
 x is the token's embedding alone, without a position (optionally with the output of the first MLP
-added), after the norm that the head reads through; norms of queries and keys are applied too. R rotates by
-the offset (query position − key position) where positions are rotary (Elhage et al. 2021, "A
-Mathematical Framework for Transformer Circuits"). Scores are in nats of log attention, before any
-soft-cap. Scores by content have their mean over all keys subtracted, which no softmax depends on.
-Beside each stands its mean over all queries, and the part due to b_Q and the bias of the norm
-alone.
+added), after the norm that the head reads through; norms of queries and keys are applied too. R
+rotates by the offset (query position − key position) where positions are rotary (Elhage et al.
+2021, "A Mathematical Framework for Transformer Circuits"). Scores are in nats of log attention,
+before any soft-cap. Scores by content have their mean over all keys subtracted, which no softmax
+depends on. Beside each stands its mean over all queries, and the part due to b_Q and the bias of
+the norm alone.
 
 Scores by offset are those of the first positions, averaged over all pairs of tokens, with the
 embeddings of positions, rotations and biases (ALiBi, T5) that the model has. Singular vectors are
@@ -226,8 +226,8 @@ def qk(  # noqa: PLR0913 - the settings of one analysis, by keyword
         positions: number of first positions whose scores by offset are averaged, up to the model's
             context.
         top: number of tokens to report beside each; and number of ``tokens`` by default.
-        attention: for an encoder–decoder, ``"encoder"``, ``"decoder"`` or ``"cross"``, whose queries
-            are tokens of the decoder and keys tokens of the encoder.
+        attention: for an encoder–decoder, ``"encoder"``, ``"decoder"`` or ``"cross"``, whose
+            queries are tokens of the decoder and keys tokens of the encoder.
         first_mlp: whether to add the output of the first MLP to embeddings.
         progress: called with ``(tokens searched, tokens in total)`` while the highest scores of
             the whole circuit are searched for; then with ``(positions done, positions)``.

@@ -1,4 +1,4 @@
-"""Where in a corpus is a head, a neuron or a stream at its largest? Its top cells, among all.
+"""Where in a corpus is a head, a neuron or a stream at its largest? Its top cells, and all values.
 
     head, attention    A_ij             for each query i and each key j that it sees
     head, write        ‖z_i W_O‖        for each token i
@@ -128,7 +128,7 @@ class TopTexts(Result):
         return pd.DataFrame(columns)
 
     def quantile_frame(self) -> pd.DataFrame:
-        """One row per share of cells: ``share`` (text), and the ``value`` that it does not exceed."""
+        """One row per share of cells: ``share`` (text), and the ``value`` not exceeded by it."""
         shares = [f"{100 * level:g} %" for level in self.levels]
         return pd.DataFrame({"share": shares, "value": self.quantiles})
 
