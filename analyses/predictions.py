@@ -28,21 +28,16 @@ from torch import Tensor
 from analyses.effects import Tokens, grid, token_ids
 from analyses.figures import token_strips
 from analyses.result import Result
-from interp import Transformer, run
-from interp.edits import Edit
-from interp.edits.scope import for_rows
-from interp.errors import InvalidInput, shorten
+from interp import Transformer
+from interp.errors import InvalidInput
 from interp.execution.provenance import Provenance
 from interp.integers import as_seed, at_least
+from interp.interventions.compared_predictions import ComparedPredictions, hidden_tokens
 from interp.interventions.components import components_named
 from interp.interventions.replacements import Replacements
 from interp.metrics import Position, as_position, columns_read
-from interp.metrics.divergence import divergence
-from interp.metrics.logits import NO_MASK_TOKEN, at_least_float32, parts_of_rows
 from interp.model.batch import PAD, Batch
 from interp.model.network import unembedding_of
-from interp.points import Place
-from interp.predictions import surprisals
 
 RUNS = ("plain", "ablated")
 """The runs of a result, the second only if something was ablated."""
@@ -374,20 +369,12 @@ def predictions(  # noqa: PLR0913 - the settings of one analysis, by keyword
     }
     components = components_named(model, ablate)
     others = None if reference is None else model.batches(reference)
-    request = _Request(
-        model,
-        batches,
-        columns,
-        torch.stack([*answers.values()], -1) if answers else columns.new_zeros(n, 0),
-        _hidden_tokens(model, batch, hidden, columns, answers.get("target")),
-        Replacements(model, batches, method, others, seed=seed, rows=rows).edits_of(components),
-        top,
-    )
-    shape = (*batch.ids.shape, model.config.n_logits)
-    parts = [request.of_rows(own) for own in parts_of_rows(shape, model.device)]
-    found = {name: torch.cat([part[name] for part in parts]).cpu() for name in parts[0]}
+    edits = Replacements(model, batches, method, others, seed=seed, rows=rows).edits_of(components)
+    answer_ids = torch.stack([*answers.values()], -1) if answers else columns.new_zeros(n, 0)
+    known = hidden_tokens(model, batch, hidden, columns, answers.get("target"))
+    found = ComparedPredictions(model, batches, columns, answer_ids, known, edits, top).measure()
     top_tokens, real = found["top"].movedim(0, 1), batch.is_real.cpu()
-    named = {*top_tokens.flatten().tolist(), *request.answers.flatten().tolist()}
+    named = {*top_tokens.flatten().tolist(), *answer_ids.flatten().tolist()}
     return Predictions(
         tokens=batch.tokens.cpu(),
         labels=tuple(tuple(model.to_labels(ids)) for ids in batch.tokens),
@@ -404,9 +391,7 @@ def predictions(  # noqa: PLR0913 - the settings of one analysis, by keyword
         ablated=tuple(own.name for own in components),
         method=method if components else "",
         replacement=_replacement(method, n, others) if components else "",
-        provenance=Provenance.of(
-            model, *batches, edits=[edit for _, edit in request.edits], seed=seed
-        ),
+        provenance=Provenance.of(model, *batches, edits=[edit for _, edit in edits], seed=seed),
         predicts_next=model.config.is_causal,
     )
 
@@ -420,88 +405,3 @@ def _replacement(method: str, n: int, reference: Sequence[Batch] | None) -> str:
         "mean": f"its mean over all tokens of {prompts}",
         "resample": f"its value at the same position of another of {prompts}",
     }[method]
-
-
-@dataclass(frozen=True, eq=False)
-class _Request:
-    """The settings of one call of :func:`predictions`, and the forward over some of its prompts."""
-
-    model: Transformer
-    batches: Sequence[Batch]
-    columns: Int[Tensor, " prompt"]
-    answers: Int[Tensor, "prompt answer"]
-    hidden: Int[Tensor, "prompt pos"] | None
-    edits: Sequence[tuple[Place, Edit]]
-    top: int
-
-    @torch.no_grad()
-    def of_rows(self, rows: Int[Tensor, " row"]) -> dict[str, Tensor]:
-        """The numbers of some prompts, which are the first axis of each tensor."""
-        batches, n = [batch.rows(rows) for batch in self.batches], len(self.columns)
-        made = [for_rows(edit, place, rows.tolist(), n) for place, edit in self.edits]
-        runs = [[], made] if made else [[]]
-        logits = torch.stack([self._logits(batches, own) for own in runs], 1)
-        hidden = None if self.hidden is None else self.hidden[rows]
-        batch, config = batches[-1], self.model.config
-        losses = [surprisals(config, own, batch, hidden) for own in logits.unbind(1)]
-        found = {
-            "surprisal": torch.stack(losses, 1),
-            **self._at(logits[torch.arange(len(rows)), :, self.columns[rows]], self.answers[rows]),
-        }
-        if made:
-            kl = divergence(logits[:, 0], logits[:, 1])
-            found["kl"] = kl.where(batch.is_real, torch.nan)
-        return found
-
-    def _logits(
-        self, batches: Sequence[Batch], edits: Sequence[Edit]
-    ) -> Float[Tensor, "row pos vocab"]:
-        return at_least_float32(run(self.model, *batches, edits=edits).require_logits())
-
-    def _at(
-        self, logits: Float[Tensor, "row run vocab"], answers: Int[Tensor, "row answer"]
-    ) -> dict[str, Tensor]:
-        """The numbers of the prediction at the position that is read."""
-        runs, p = logits.shape[1], logits.softmax(-1)
-        top = logits.argsort(dim=-1, descending=True, stable=True)[..., : self.top]
-        answers = answers[:, None].expand(-1, runs, -1)
-        own = logits.gather(-1, answers)
-        return {
-            "top": top,
-            "probability": torch.stack(
-                [p.gather(-1, ids[:, None].expand(-1, runs, -1)) for ids in top.unbind(1)], 2
-            ),
-            "answer_logit": own,
-            "answer_probability": p.gather(-1, answers),
-            "answer_rank": (logits[:, :, None] > own[..., None]).sum(-1),
-        }
-
-
-def _hidden_tokens(
-    model: Transformer,
-    batch: Batch,
-    hidden: Any,  # noqa: ANN401 - checked here
-    columns: Int[Tensor, " prompt"],
-    target: Int[Tensor, " prompt"] | None,
-) -> Int[Tensor, "prompt pos"] | None:
-    """The tokens that mask tokens hide; ``PAD`` where unknown, ``None`` without a mask token.
-
-    Raises:
-        InvalidInput: see :func:`predictions`.
-    """
-    if batch.masked is None:
-        if hidden is not None:
-            raise InvalidInput(f"hidden= is of prompts with mask tokens. {NO_MASK_TOKEN}")
-        return None
-    if hidden is not None:
-        found = model.batches(hidden)[-1]
-        if found.ids.shape != batch.ids.shape or not found.is_real.equal(batch.is_real):
-            raise InvalidInput(
-                f"hidden={shorten(hidden)} should have the tokens of the prompts, one for one: "
-                f"{tuple(batch.ids.shape)}; it has {tuple(found.ids.shape)}."
-            )
-        return found.tokens
-    known = torch.full_like(batch.ids, PAD)
-    if target is not None:
-        known.scatter_(1, columns[:, None], target[:, None])
-    return known
