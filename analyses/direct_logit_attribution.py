@@ -15,35 +15,30 @@ may be common to all logits, and so have no effect on the prediction; a logit di
 part. The control is the same attribution for tokens drawn at random.
 """
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from analyses.effects import Tokens, effect_frame, prompt_frame, rounding, token_ids
 from analyses.figures import bars, heatmap
 from analyses.result import Result
 from analyses.statistics import Interval, interval
-from interp import Cache, Transformer, run
-from interp.attribution.logit_terms import Part, heads_together
-from interp.attribution.token_logits import TokenLogits, places_of_logits
+from interp import Transformer
+from interp.attribution.attributed_logits import BY, attribute_logits
+from interp.attribution.logit_terms import Part
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.integers import as_seed, at_least, within
 from interp.metrics import Position, as_position, columns_read
-from interp.metrics.logits import at_least_float32, parts_of_rows
 from interp.model.batch import Batch
 from interp.model.network import unembedding_of
 
-BY = ("component", "head", "source")
-ROWS = 64
-"""Prompts run at a time, at most."""
 SHOWN = 30
 """The most bars, or heads, of a figure."""
 FIRST = 3
@@ -297,15 +292,14 @@ def direct_logit_attribution(  # noqa: PLR0913 - the settings of one analysis, b
     column = columns_read(batches[-1], as_position(pos))
     given = {"target": target} | ({} if distractor is None else {"distractor": distractor})
     ids = torch.stack([token_ids(model, own, len(column), name) for name, own in given.items()])
-    drawn = _drawn(ids, model.config.n_logits, seed)
-    parts, numbers = _attributed(model, batches, column, ids, drawn, by)
+    found = attribute_logits(model, batches, column, ids, by=by, seed=seed)
     labels = [tuple(model.label(token) for token in each) for each in ids.tolist()]
     return DirectLogitAttribution(
-        value=numbers["value"],
-        terms=numbers["terms"].mT,
-        control=numbers["control"].mT,
-        sources=numbers["sources"].transpose(0, 1) if by == "source" else None,
-        parts=parts,
+        value=found.values,
+        terms=found.terms,
+        control=found.control,
+        sources=found.sources,
+        parts=found.parts,
         tokens=_labels(model, batches) if by == "source" else (),
         target=labels[0],
         distractor=None if distractor is None else labels[1],
@@ -313,74 +307,6 @@ def direct_logit_attribution(  # noqa: PLR0913 - the settings of one analysis, b
         soft_cap=model.config.logit_cap,
         provenance=Provenance.of(model, *batches, seed=seed),
     )
-
-
-Ids = Int[Tensor, "token prompt"]
-"""The target of each prompt, then its distractor, if there is one."""
-
-
-@torch.no_grad()
-def _attributed(
-    model: Transformer,
-    batches: Sequence[Batch],
-    column: Int[Tensor, " prompt"],
-    ids: Ids,
-    drawn: Ids,
-    by: str,
-) -> tuple[tuple[Part, ...], dict[str, Float[Tensor, "prompt ..."]]]:
-    """The part that writes each term, and the tensors of the result with prompts first."""
-    parts: tuple[Part, ...] = ()
-    numbers: dict[str, list[Tensor]] = defaultdict(list)
-    shape = (*batches[-1].ids.shape, model.config.n_logits)
-    for rows in parts_of_rows(shape, model.device, most=ROWS):
-        some = [batch.rows(rows) for batch in batches]
-        cache = run(model, *some, record=places_of_logits(model, sources=by == "source")).cache
-        own, other = (TokenLogits(model, cache, column[rows], of[:, rows]) for of in (ids, drawn))
-        _check_finite(own.values(), cache)
-        terms, control = own.terms(), other.terms()
-        if by == "component":
-            terms, control = heads_together(terms), heads_together(control)
-        if by == "source":
-            numbers["sources"].append(_by_key(own.sources(), some))
-        numbers["value"].append(own.values())
-        numbers["terms"].append(torch.stack([*terms.values()], -1))
-        numbers["control"].append(torch.stack([*control.values()], -1))
-        parts = tuple(terms)
-    return parts, {name: at_least_float32(torch.cat(each)).cpu() for name, each in numbers.items()}
-
-
-def _check_finite(logits: Float[Tensor, " row"], cache: Cache) -> None:
-    """Check that the logits are finite.
-
-    Raises:
-        InvalidInput: one is not; the message names the first place that is not.
-    """
-    if bool(logits.isfinite().all()):
-        return
-    first = next((place for place, x in cache.items() if not bool(x.isfinite().all())), "logits")
-    raise InvalidInput(
-        f"A logit is NaN or infinite, so no terms sum to it; of what was recorded, {first} is the "
-        "first that is not finite. Look for non-finite weights before it."
-    )
-
-
-def _by_key(
-    sources: Mapping[Part, Float[Tensor, "prompt key"]], batches: Sequence[Batch]
-) -> Float[Tensor, "prompt head every_key"]:
-    """The terms of heads by key: the source's columns, if there is one, then the target's."""
-    found: list[Tensor] = []
-    for part, values in sources.items():
-        by_stack = [values.new_zeros(batch.ids.shape) for batch in batches]
-        by_stack[0 if part.name.startswith("cross.") else -1] = values
-        found.append(torch.cat(by_stack, -1))
-    return torch.stack(found, 1)
-
-
-def _drawn(ids: Ids, n_logits: int, seed: int) -> Ids:
-    """Random tokens: one other than the target, and a distractor other than the new target."""
-    generator = torch.Generator().manual_seed(seed)
-    steps = torch.randint(1, max(n_logits, 2), ids.shape, generator=generator).to(ids.device)
-    return (ids[:1] + steps.cumsum(0)) % n_logits
 
 
 def _labels(model: Transformer, batches: Sequence[Batch]) -> tuple[tuple[str | None, ...], ...]:
