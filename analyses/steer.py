@@ -42,8 +42,8 @@ from interp.interventions.components import Component, components_named
 from interp.interventions.replacements import Replacements
 from interp.interventions.steering import (
     Continuation,
-    contrast_vector,
     steering_edit,
+    steering_vector,
     stream_place,
 )
 from interp.metrics.logits import at_least_float32
@@ -285,38 +285,30 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
     new_tokens, seed = at_least(1, new_tokens, "new_tokens"), as_seed(seed)
     check_temperature(temperature)
     pos = None if pos is None else integer(pos, "pos")
-    added = _vector(model, torch.zeros(model.d_model) if alone else vector, contrast, place, pos)
+    given = torch.zeros(model.d_model) if alone else vector
+    added = steering_vector(model, given, contrast, place, pos)
     if not alone and not bool(added.any()):
         raise InvalidInput("The vector is zero, so that it changes nothing.")
-    given = prompts if isinstance(prompts, tuple) else (prompts,)
-    one = len(model.stacks) == 1
-    inputs = model.batches(prompts) if one else model.check(*with_start(model, given))
-    inputs[-1] = inputs[-1].padded_left()
+    inputs = _inputs(model, prompts)
     fixed = _ablation(model, inputs, components, method, reference)
     plain = Continuation(model, inputs, new_tokens=new_tokens, temperature=temperature, seed=seed)
     drawn = torch.randn(len(added), generator=torch.Generator().manual_seed(seed)).to(added)
     vectors = added, drawn * (added.norm() / drawn.norm())
-    new: list[list[Tensor]] = [[], []]
-    kl: list[list[Tensor]] = [[], []]
-    for strength in strengths:
-        for kind, own in enumerate(vectors):
-            made = [*fixed, steering_edit(place, own, strength)]
-            new[kind].append(plain.edited(made).cpu())
-            kl[kind].append(plain.divergence(made).cpu())
-            if progress is not None:
-                progress(sum(map(len, new)), 2 * len(strengths))
-    steered, random = (torch.stack(own) for own in new)
+    new, kl = _continued(
+        plain,
+        [[*fixed, steering_edit(place, own, by)] for by in strengths for own in vectors],
+        progress,
+    )
+    steered, random = (torch.stack(new[number::2]) for number in (0, 1))
     ids = torch.cat([plain.new.cpu()[None], steered, random]).unique().tolist()
     separator = "" if model.tokenizer else " "
-    batch = inputs[-1]
-    x = at_least_float32(run(model, *inputs, record=place).cache[place])
     return Steering(
         place="" if alone else f"{place.point.label} {place.layer}",
         vector=added.cpu(),
-        stream_norm=x.norm(dim=-1)[batch.is_real].mean().item(),
+        stream_norm=_stream_norm(model, inputs, place),
         strengths=strengths,
-        kl=torch.stack(kl[0]),
-        control=torch.stack(kl[1]),
+        kl=torch.stack(kl[::2]),
+        control=torch.stack(kl[1::2]),
         plain=plain.new.cpu(),
         steered=steered,
         random=random,
@@ -329,6 +321,34 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
         ablated=tuple(own.name for own in components),
         method=method if components else "",
     )
+
+
+def _inputs(model: Transformer, prompts: Any) -> list[Batch]:  # noqa: ANN401 - as of steer
+    """The prompts of each stack, those of the last padded on the left."""
+    given = prompts if isinstance(prompts, tuple) else (prompts,)
+    one = len(model.stacks) == 1
+    inputs = model.batches(prompts) if one else model.check(*with_start(model, given))
+    return [*inputs[:-1], inputs[-1].padded_left()]
+
+
+def _continued(
+    plain: Continuation, cases: Sequence[Sequence[Edit]], progress: Progress | None
+) -> tuple[list[Int[Tensor, "prompt token"]], list[Float[Tensor, "prompt token"]]]:
+    """The new tokens with the edits of each case, and the divergence on the plain text."""
+    new: list[Tensor] = []
+    kl: list[Tensor] = []
+    for made in cases:
+        new.append(plain.edited(made).cpu())
+        kl.append(plain.divergence(made).cpu())
+        if progress is not None:
+            progress(len(new), len(cases))
+    return new, kl
+
+
+def _stream_norm(model: Transformer, inputs: Sequence[Batch], place: Place) -> float:
+    """The mean length of the stream at a place, over the tokens of the prompts."""
+    x = at_least_float32(run(model, *inputs, record=place).cache[place])
+    return x.norm(dim=-1)[inputs[-1].is_real].mean().item()
 
 
 def _ablation(
@@ -366,36 +386,3 @@ def _strengths(given: object) -> tuple[float, ...]:
     ):
         raise InvalidInput(f"strengths={shorten(given)} should be one or more finite numbers.")
     return tuple(map(float, numbers))
-
-
-def _vector(
-    model: Transformer,
-    vector: Tensor | None,
-    contrast: Any,  # noqa: ANN401 - checked here
-    place: Place,
-    pos: int | None,
-) -> Float[Tensor, " d_model"]:
-    """The vector that is added at strength 1.
-
-    Raises:
-        InvalidInput: see :func:`steer`.
-    """
-    if (vector is None) == (contrast is None):
-        raise InvalidInput(
-            "Give either vector= or contrast=(positive, negative) prompts, or ablate= alone."
-        )
-    if vector is not None and (not isinstance(vector, Tensor) or vector.is_complex()):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidInput(
-            f"vector={shorten(vector)} should be a tensor of {model.d_model} numbers."
-        )
-    if vector is not None:
-        found = vector.detach().to(model.device, model.dtype)
-    elif not isinstance(contrast, tuple) or len(contrast) != 2:  # noqa: PLR2004
-        raise InvalidInput(f"contrast={shorten(contrast)} should be (positive, negative) prompts.")
-    else:
-        found = contrast_vector(model, *contrast, place, pos).to(model.dtype)
-    if found.shape != (model.d_model,) or not bool(found.isfinite().all()):
-        raise InvalidInput(
-            f"The vector has shape {tuple(found.shape)}; expected {model.d_model} finite numbers."
-        )
-    return found
