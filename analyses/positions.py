@@ -25,7 +25,8 @@ import plotly.graph_objects as go
 import torch
 
 from analyses.figures import Curve, curves, heatmap
-from analyses.position_schemes import Scheme, TableScheme, scheme_of_attention, scheme_of_embedding
+from analyses.position_schemes import Scheme, scheme_of_attention
+from analyses.position_tables import TableScheme, scheme_of_embedding
 from analyses.result import Result
 from interp import Transformer
 from interp.errors import InvalidInput
