@@ -230,10 +230,9 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
         path = Path.between(model, graph, own, other, measured)
         scores = edge_scores(path, graph, method, steps=steps, adaptive=adaptive, memory=memory)
         chosen = cells_to_check(scores.scores.abs().mean(-1), check, seed)
-    table = (
-        None
-        if len(chosen) == 0
-        else sweep(
+    table: Sweep | None = None
+    if len(chosen):
+        table = sweep(
             model,
             own,
             _edits(model, graph, other, chosen),
@@ -243,7 +242,6 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
             cancelled=cancelled,
             resume=resume,
         )
-    )
     exact = torch.empty(0, len(own[0].ids)) if table is None else table.effect
     effect = exact if scores is None else scores.scores.cpu().double()
     cuts = cuts_of(graph)

@@ -228,23 +228,9 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
     nodes = nodes_of(model)
     (own,), (other,) = aligned(model, clean, corrupt)
     measured = as_metric(metric, model, (own,))
-    scores, by_column = None, None
+    scores, by_column = _scores(model, own, other, measured, method)
     chosen = torch.arange(len(nodes))
-    if method != "exact":
-        parts = [
-            NodeRuns.of(
-                model,
-                own.rows(part),
-                other.rows(part),
-                measured.for_rows(part.tolist(), len(own.ids)),
-            )
-            for part in torch.arange(len(own.ids), device=model.device).split(ROWS)
-        ]
-        if method == "atp":
-            by_column = torch.cat([runs.atp_by_column() for runs in parts], 1)
-            scores = by_column.sum(-1)
-        else:
-            scores = torch.cat([runs.atp_star() for runs in parts], 1)
+    if scores is not None:
         chosen = cells_to_check(scores.abs().mean(-1), check, seed)
     runs = NodeRuns.of(model, own, other, measured)
     table = sweep(
@@ -272,6 +258,23 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
         tokens=position_labels(model, own, other) if positions else (),
         partial=None if table.complete else table,
     )
+
+
+def _scores(
+    model: Transformer, clean: Batch, corrupt: Batch, metric: Metric, method: str
+) -> tuple[Float[Tensor, "node prompt"] | None, Float[Tensor, "node prompt column"] | None]:
+    """The scores of all nodes, ``None`` for ``exact``; and by column for ``atp``, else ``None``."""
+    if method == "exact":
+        return None, None
+    n = len(clean.ids)
+    parts = [
+        NodeRuns.of(model, clean.rows(rows), corrupt.rows(rows), metric.for_rows(rows.tolist(), n))
+        for rows in torch.arange(n, device=model.device).split(ROWS)
+    ]
+    if method == "atp*":
+        return torch.cat([runs.atp_star() for runs in parts], 1), None
+    by_column = torch.cat([runs.atp_by_column() for runs in parts], 1)
+    return by_column.sum(-1), by_column
 
 
 def _at_positions(

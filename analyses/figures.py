@@ -292,45 +292,10 @@ def network(
         )
     )
     largest = max((abs(weight) for weight in edges.values()), default=0.0) or 1.0
-    for (start, end), weight in edges.items():
-        one, other = nodes[start], nodes[end]
-        line = {"color": BELOW if weight < 0 else ABOVE, "width": 0.5 + 5.5 * abs(weight) / largest}
-        middle = [one.x, (one.x + other.x) / 2, other.x], [one.y, (one.y + other.y) / 2, other.y]
-        text = f"{escaped(one.name)} → {escaped(other.name)}: {weight:.4g} {unit}"
-        figure.add_trace(
-            go.Scatter(
-                x=middle[0],
-                y=middle[1],
-                mode="lines",
-                line=line,
-                opacity=0.75,
-                hovertemplate=f"{text}<extra></extra>",
-                meta={"edge": [start, end, weight]},
-            )
-        )
-    labelled = [node for node in nodes if node.label]
-    figure.add_trace(
-        go.Scatter(
-            x=[node.x for node in labelled],
-            y=[node.y - BELOW_NODE for node in labelled],
-            mode="text",
-            text=[escaped(node.label) for node in labelled],
-            textfont={"size": 9},
-            hoverinfo="skip",
-        )
-    )
-    figure.add_trace(
-        go.Scatter(
-            x=[node.x for node in nodes],
-            y=[node.y for node in nodes],
-            mode="markers+text",
-            text=[escaped(node.name) for node in nodes],
-            textposition="middle center",
-            marker={"size": 34, "color": "white", "line": {"color": LINES[0], "width": 1.5}},
-            textfont={"size": 10},
-            hoverinfo="skip",
-        )
-    )
+    for ends, weight in edges.items():
+        figure.add_trace(_edge_line(nodes, ends, weight, largest, unit))
+    figure.add_trace(_labels_below([node for node in nodes if node.label]))
+    figure.add_trace(_circles(nodes))
     figure.add_annotation(
         text=f"width: size of the weight ({escaped(unit)}, up to {largest:.3g}); orange: above 0, "
         "purple: below",
@@ -342,6 +307,49 @@ def network(
         xanchor="left",
     )
     return figure
+
+
+def _edge_line(
+    nodes: Sequence[Node], ends: tuple[int, int], weight: float, largest: float, unit: str
+) -> go.Scatter:
+    """The line of an edge, with a point in its middle to hover over."""
+    one, other = (nodes[end] for end in ends)
+    text = f"{escaped(one.name)} → {escaped(other.name)}: {weight:.4g} {unit}"
+    return go.Scatter(
+        x=[one.x, (one.x + other.x) / 2, other.x],
+        y=[one.y, (one.y + other.y) / 2, other.y],
+        mode="lines",
+        line={"color": BELOW if weight < 0 else ABOVE, "width": 0.5 + 5.5 * abs(weight) / largest},
+        opacity=0.75,
+        hovertemplate=f"{text}<extra></extra>",
+        meta={"edge": [*ends, weight]},
+    )
+
+
+def _labels_below(nodes: Sequence[Node]) -> go.Scatter:
+    """The labels below the nodes that have one."""
+    return go.Scatter(
+        x=[node.x for node in nodes],
+        y=[node.y - BELOW_NODE for node in nodes],
+        mode="text",
+        text=[escaped(node.label) for node in nodes],
+        textfont={"size": 9},
+        hoverinfo="skip",
+    )
+
+
+def _circles(nodes: Sequence[Node]) -> go.Scatter:
+    """The nodes as circles with their names."""
+    return go.Scatter(
+        x=[node.x for node in nodes],
+        y=[node.y for node in nodes],
+        mode="markers+text",
+        text=[escaped(node.name) for node in nodes],
+        textposition="middle center",
+        marker={"size": 34, "color": "white", "line": {"color": LINES[0], "width": 1.5}},
+        textfont={"size": 10},
+        hoverinfo="skip",
+    )
 
 
 def escaped(label: str) -> str:
