@@ -15,7 +15,7 @@ it, for instance to attend to the right token. Heads and MLPs outside the circui
 ablated as well, by their mean over tokens; those that change the metric by a fifth of its
 difference or more are named, with their edges.
 
-This combines other analyses: ``attribute_edges``, ``patch_paths``, ``ablate``,
+The analysis combines others: ``attribute_edges``, ``patch_paths``, ``ablate``,
 ``direct_logit_attribution``, ``head_roles``, ``attention_statistics``. What the numbers can't show:
 that no other circuit does the same (Wang et al. 2022, "Interpretability in the Wild", test for
 completeness), that a role measured on random tokens is what a head does here, or that the same
