@@ -125,10 +125,10 @@ class OrderSensitivity(Result):
     def uses(self) -> dict[str, str]:
         """What each head infers order from: ``mask``, ``positions``, both; ``""`` if it does not.
 
-        A head uses order if its s in the model itself exceeds 0.05 with its whole interval. It
-        infers order from whichever of mask and positions makes s do so alone, or from ``both
-        together`` if neither does. Only the first kind of permutation counts; ``""`` for all heads
-        below five prompts.
+        A head uses order if the whole interval of its s in the model itself is above 0.05. It
+        infers order from whichever of mask and positions suffices for that alone, or from
+        ``both together`` if neither does. Only the first kind of permutation counts; below five
+        prompts, all heads have ``""``.
         """
         frame = self.to_frame()
         first = frame[(frame["permutation"] == self.permutations[0]) & (frame["kind"] == HEAD)]
